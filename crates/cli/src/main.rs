@@ -1,0 +1,3 @@
+//! The vfscale command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Mounts a vfscale file system on Linux through FUSE.

@@ -1,0 +1,1 @@
+//! Scalable locks and structures: lockref, seqrwlock, brlock, per-CPU slots, RCU tables.

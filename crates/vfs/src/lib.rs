@@ -1,0 +1,1 @@
+//! The virtual file system: path walk, dentries, inodes, mounts, open files, tasks.
