@@ -1,0 +1,151 @@
+//! The driver trait: what a file system provides below the VFS.
+//!
+//! The VFS walks paths, checks permissions, keeps names, link counts and times, and calls the
+//! driver for what only the driver knows: memory or disk for an inode, and the data in it.
+//!
+//! Names live in the dcache: the children table of a directory *is* the directory, as in the
+//! kernel's ramfs, and every dentry that has a name is pinned by that name. The driver is told of
+//! names coming and going ([`FileSystem::link`], [`FileSystem::unlinked`]) so that it can charge
+//! them.
+//!
+//! # Locks the VFS holds
+//!
+//! | call | held |
+//! | --- | --- |
+//! | `create`, `link`, `unlinked` | the bucket lock of the name; no inode lock |
+//! | `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively |
+//! | `read_at`, `seek_data`, `seek_hole`, `get_link` | nothing; they may run beside the ones above |
+//! | `evict` | nothing; nobody else can reach the inode |
+//!
+//! Calls that get a [`Guard`](vfscale_sync::rcu::Guard) run inside an RCU section and must not
+//! block for long.
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::Guard;
+
+use crate::inode::{Inode, InodeRef};
+use crate::super_block::SuperBlock;
+use crate::types::{FallocateFlags, StatFs};
+
+/// What a new inode is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewInode<'a> {
+    /// Type and permission bits, umask and default ACL already applied.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The device number of a device node.
+    pub rdev: u64,
+    /// What a symbolic link holds; `None` for anything else.
+    pub target: Option<&'a [u8]>,
+    /// The length of the name it will get, in bytes; 0 for a file without one (`O_TMPFILE`).
+    pub name_len: usize,
+}
+
+/// A file system driver.
+///
+/// One value serves one superblock, from any number of threads.
+pub trait FileSystem: Send + Sync + 'static {
+    /// The type's name, as in the third column of `/proc/mounts`.
+    fn name(&self) -> &'static str;
+
+    /// Makes the root directory of a superblock that is being set up.
+    ///
+    /// # Errors
+    /// `EBUSY` when this value serves a superblock already; whatever else stops the mount.
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno>;
+
+    /// Free and used space. `fsid` and `flags` are filled in by the VFS.
+    fn statfs(&self) -> StatFs;
+
+    /// The largest size of a file in bytes; writes past it get `EFBIG`.
+    fn size_max(&self) -> u64 {
+        i64::MAX as u64
+    }
+
+    /// Makes an inode, with one link (a directory two, a file without a name none).
+    ///
+    /// # Errors
+    /// `ENOSPC` when there is no room for it.
+    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> Result<InodeRef, Errno>;
+
+    /// Another name of `name_len` bytes is about to be made for `inode`.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EMLINK`.
+    fn link(&self, inode: &Inode, name_len: usize) -> Result<(), Errno>;
+
+    /// A name of `name_len` bytes of `inode` is gone.
+    fn unlinked(&self, inode: &Inode, name_len: usize);
+
+    /// Nobody uses `inode` any more and it has no name (or the superblock ends): frees its data.
+    fn evict(&self, inode: &Inode);
+
+    /// Takes `bytes` from the space limit for what the VFS keeps with an inode: extended
+    /// attributes and ACLs.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    fn charge(&self, bytes: u64) -> Result<(), Errno>;
+
+    /// Gives back what [`charge`](Self::charge) took.
+    fn uncharge(&self, bytes: u64);
+
+    /// Reads from `offset` into `buf`, to the end of the file at most; holes read as zeros.
+    ///
+    /// # Errors
+    /// Device errors.
+    fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Writes `buf` at `offset`, extending the file; `offset + buf.len()` is at most
+    /// [`size_max`](Self::size_max). A shorter count than `buf.len()` means that space ran out.
+    ///
+    /// # Errors
+    /// `ENOSPC` when not a byte could be written.
+    fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno>;
+
+    /// Cuts or extends (with a hole) the file to `size`.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno>;
+
+    /// `fallocate(2)`: allocate, with `KEEP_SIZE`, `PUNCH_HOLE | KEEP_SIZE`, `ZERO_RANGE`.
+    /// `offset + len` has been checked against [`size_max`](Self::size_max), `len` is not 0.
+    ///
+    /// # Errors
+    /// `ENOSPC` with nothing allocated, `EOPNOTSUPP` for other modes.
+    fn fallocate(
+        &self,
+        inode: &Inode,
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno>;
+
+    /// The first offset at or after `offset` that holds data.
+    ///
+    /// # Errors
+    /// `ENXIO` when there is none, or `offset` is at or past the end.
+    fn seek_data(&self, inode: &Inode, offset: u64) -> Result<u64, Errno>;
+
+    /// The first offset at or after `offset` in a hole; the end of the file counts as one.
+    ///
+    /// # Errors
+    /// `ENXIO` when `offset` is at or past the end.
+    fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno>;
+
+    /// Makes data (and, unless `data_only`, attributes) durable, as far as the driver can.
+    ///
+    /// # Errors
+    /// `EIO`.
+    fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno>;
+
+    /// What a symbolic link holds.
+    ///
+    /// # Errors
+    /// Device errors.
+    fn get_link<'g>(&self, inode: &'g Inode, guard: &'g Guard) -> Result<&'g [u8], Errno>;
+}

@@ -1,0 +1,101 @@
+//! Errors: Linux's numbers, with the call and the path they speak of.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub use rustix::io::Errno;
+
+/// The result of a call on a [`Task`](crate::Task) or an open file.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a call failed with: Linux's error number, the name of the call, and the path it was given.
+///
+/// One word in size, so that a `Result` of a small value stays in registers.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    errno: Errno,
+    call: &'static str,
+    path: Option<PathBuf>,
+}
+
+impl Error {
+    /// An error of `call` that concerns no path.
+    #[cold]
+    pub fn new(call: &'static str, errno: Errno) -> Error {
+        Error(Box::new(Inner { errno, call, path: None }))
+    }
+
+    /// An error of `call` on `path`.
+    #[cold]
+    pub fn at(call: &'static str, errno: Errno, path: &Path) -> Error {
+        Error(Box::new(Inner { errno, call, path: Some(path.to_owned()) }))
+    }
+
+    /// Linux's error number.
+    pub fn errno(&self) -> Errno {
+        self.0.errno
+    }
+
+    /// The name of the call that failed, as in the Linux manual.
+    pub fn call(&self) -> &'static str {
+        self.0.call
+    }
+
+    /// The path the call was given, if it takes one.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.call)?;
+        if let Some(path) = &self.0.path {
+            write!(f, " {}", path.display())?;
+        }
+        write!(f, ": {}", self.0.errno)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("call", &self.0.call)
+            .field("path", &self.0.path)
+            .field("errno", &self.0.errno)
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        std::io::Error::new(std::io::Error::from(error.0.errno).kind(), error)
+    }
+}
+
+impl From<Error> for Errno {
+    fn from(error: Error) -> Errno {
+        error.0.errno
+    }
+}
+
+/// Gives an inner result, which knows only the number, the call and path it belongs to.
+pub(crate) trait Named<T> {
+    fn named(self, call: &'static str) -> Result<T>;
+    fn on(self, call: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> Named<T> for std::result::Result<T, Errno> {
+    #[inline]
+    fn named(self, call: &'static str) -> Result<T> {
+        self.map_err(|errno| Error::new(call, errno))
+    }
+
+    #[inline]
+    fn on(self, call: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|errno| Error::at(call, errno, path))
+    }
+}

@@ -1,0 +1,482 @@
+//! Inodes: what a file is, apart from its names.
+//!
+//! An inode lives in its superblock's slab. It is kept by counted references: one for each dentry
+//! that points to it, and any [`InodeRef`]. When the last goes, the driver evicts it, and its memory
+//! is reused after a grace period, so that an RCU walk that still sees it reads stale but valid
+//! fields.
+//!
+//! # Who writes what
+//!
+//! | fields | written under |
+//! | --- | --- |
+//! | mode, owner, size, data | the inode's lock, exclusively |
+//! | nlink | atomically: raised only from above zero, so that a link never revives a dead inode |
+//! | times | atomically, without a lock, and only when the clock has moved on |
+//! | `DEAD` | every bucket lock of the directory's children table |
+//!
+//! Readers take no lock. The fields that lookups read stand on a line of their own, apart from
+//! what writing a file changes (design, rule 7).
+
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vfscale_sync::rcu::{Guard, RcuOption};
+use vfscale_sync::table::Hashed;
+
+use crate::acl::Acl;
+use crate::locks::FileLocks;
+use crate::ranks::InodeData;
+use crate::super_block::SuperBlock;
+use crate::time;
+use crate::types::{FileType, Timestamp};
+use crate::xattr::XattrSet;
+
+pub(crate) const DEAD: u32 = 1;
+const HASHED: u32 = 2;
+
+/// `queried` bits: somebody has seen this time since it was last written.
+const CTIME_SEEN: u8 = 1;
+const MTIME_SEEN: u8 = 2;
+
+/// The highest number of names of one inode.
+pub const LINK_MAX: u32 = 0x7fff_ffff;
+
+/// An inode.
+#[repr(C, align(64))]
+pub struct Inode {
+    // Read by every walk.
+    sb: NonNull<SuperBlock>,
+    ino: u64,
+    mode: AtomicU32,
+    uid: AtomicU32,
+    gid: AtomicU32,
+    flags: AtomicU32,
+    extra: RcuOption<InodeExtra>,
+    private: OnceLock<Box<dyn Any + Send + Sync>>,
+    // Written by using the file.
+    size: AtomicU64,
+    blocks: AtomicU64,
+    atime: AtomicI64,
+    mtime: AtomicI64,
+    ctime: AtomicI64,
+    btime: Timestamp,
+    nlink: AtomicU32,
+    count: AtomicU32,
+    lock: RwLock<(), InodeData>,
+    queried: AtomicU8,
+    generation: u32,
+    rdev: u64,
+}
+
+/// What few inodes have: made when it is first needed.
+#[derive(Default)]
+pub(crate) struct InodeExtra {
+    pub(crate) xattrs: crate::ranks::XattrLock<XattrSet>,
+    pub(crate) acl_access: RcuOption<Acl>,
+    pub(crate) acl_default: RcuOption<Acl>,
+    pub(crate) locks: FileLocks,
+}
+
+// SAFETY: every field is atomic, locked, or never written after `new`; `sb` outlives its inodes.
+unsafe impl Send for Inode {}
+// SAFETY: as above.
+unsafe impl Sync for Inode {}
+
+/// What [`SuperBlock::new_inode`] sets up an inode with.
+#[derive(Default)]
+pub struct InodeInit {
+    /// Type and permission bits.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The device a device node stands for.
+    pub rdev: u64,
+    /// The number of links to begin with.
+    pub nlink: u32,
+    /// The driver's part.
+    pub private: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Inode {
+    pub(crate) fn new(sb: &SuperBlock, ino: u64, init: InodeInit) -> Inode {
+        let now = time::now();
+        let private = OnceLock::new();
+        if let Some(part) = init.private {
+            let _ = private.set(part);
+        }
+        Inode {
+            sb: NonNull::from(sb),
+            ino,
+            mode: AtomicU32::new(init.mode),
+            uid: AtomicU32::new(init.uid),
+            gid: AtomicU32::new(init.gid),
+            flags: AtomicU32::new(0),
+            extra: RcuOption::none(),
+            private,
+            size: AtomicU64::new(0),
+            blocks: AtomicU64::new(0),
+            atime: AtomicI64::new(now.0),
+            mtime: AtomicI64::new(now.0),
+            ctime: AtomicI64::new(now.0),
+            btime: now,
+            nlink: AtomicU32::new(init.nlink),
+            count: AtomicU32::new(1),
+            lock: RwLock::new(()),
+            queried: AtomicU8::new(0),
+            generation: 0,
+            rdev: init.rdev,
+        }
+    }
+
+    /// The superblock it belongs to.
+    #[inline]
+    pub fn sb(&self) -> &SuperBlock {
+        // SAFETY: a superblock frees its inodes before itself.
+        unsafe { self.sb.as_ref() }
+    }
+
+    /// The inode number.
+    #[inline]
+    pub fn ino(&self) -> u64 {
+        self.ino
+    }
+
+    /// How often the number was used before.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Type and permission bits.
+    #[inline]
+    pub fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
+    }
+
+    /// The type.
+    #[inline]
+    pub fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.mode())
+    }
+
+    /// Whether it is a directory.
+    #[inline]
+    pub fn is_dir(&self) -> bool {
+        self.mode() & 0o170000 == 0o040000
+    }
+
+    /// Whether it is a symbolic link.
+    #[inline]
+    pub fn is_symlink(&self) -> bool {
+        self.mode() & 0o170000 == 0o120000
+    }
+
+    /// Whether it is a regular file.
+    #[inline]
+    pub fn is_file(&self) -> bool {
+        self.mode() & 0o170000 == 0o100000
+    }
+
+    /// The owner.
+    #[inline]
+    pub fn uid(&self) -> u32 {
+        self.uid.load(Ordering::Relaxed)
+    }
+
+    /// The group.
+    #[inline]
+    pub fn gid(&self) -> u32 {
+        self.gid.load(Ordering::Relaxed)
+    }
+
+    /// The device that a device node stands for.
+    pub fn rdev(&self) -> u64 {
+        self.rdev
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Sets the length; the caller holds the inode's lock (drivers: in the calls that say so).
+    pub fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+
+    /// Space it occupies, in units of 512 bytes.
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Changes the occupied space by `delta` units of 512 bytes.
+    pub fn add_blocks(&self, delta: i64) {
+        self.blocks.fetch_add(delta as u64, Ordering::Relaxed);
+    }
+
+    /// The number of names.
+    #[inline]
+    pub fn nlink(&self) -> u32 {
+        self.nlink.load(Ordering::Acquire)
+    }
+
+    /// One name more, unless there is none left (the inode is going) or too many.
+    pub(crate) fn link(&self) -> Result<(), Errno> {
+        self.nlink
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
+                (n != 0 && n < LINK_MAX).then(|| n + 1)
+            })
+            .map(drop)
+            .map_err(|n| if n == 0 { Errno::NOENT } else { Errno::MLINK })
+    }
+
+    /// The first name of a file that was made without one.
+    pub(crate) fn link_first(&self) -> Result<(), Errno> {
+        self.nlink
+            .compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
+            .or_else(|_| self.link())
+    }
+
+    pub(crate) fn unlink(&self) {
+        let before = self.nlink.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "link count of inode {} below zero", self.ino);
+    }
+
+    pub(crate) fn clear_nlink(&self) {
+        self.nlink.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn set_mode(&self, mode: u32) {
+        self.mode.store(mode, Ordering::Release);
+    }
+
+    pub(crate) fn set_owner(&self, uid: u32, gid: u32) {
+        self.uid.store(uid, Ordering::Release);
+        self.gid.store(gid, Ordering::Release);
+    }
+
+    /// A removed directory: nothing can be made in it any more.
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & DEAD != 0
+    }
+
+    pub(crate) fn mark_dead(&self) {
+        self.flags.fetch_or(DEAD, Ordering::AcqRel);
+    }
+
+    /// Claims the right to enter the inode hash; true for the first caller.
+    pub(crate) fn claim_hashed(&self) -> bool {
+        self.flags.fetch_or(HASHED, Ordering::AcqRel) & HASHED == 0
+    }
+
+    pub(crate) fn is_hashed(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & HASHED != 0
+    }
+
+    /// The driver's part, if it is a `T`.
+    #[inline]
+    pub fn private<T: Any>(&self) -> Option<&T> {
+        self.private.get()?.downcast_ref()
+    }
+
+    /// The driver's part, made by `make` if there is none yet; `None` if it is no `T`.
+    pub fn private_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.private.get_or_init(|| Box::new(make())).downcast_ref()
+    }
+
+    /// The lock of data and attributes, exclusively (`i_rwsem`). Blocks.
+    pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, (), InodeData> {
+        self.lock.write()
+    }
+
+    /// The lock of data and attributes, shared. Blocks.
+    pub(crate) fn lock_shared(&self) -> RwLockReadGuard<'_, (), InodeData> {
+        self.lock.read()
+    }
+
+    #[inline]
+    pub(crate) fn extra<'g>(&'g self, guard: &'g Guard) -> Option<&'g InodeExtra> {
+        self.extra.read(guard)
+    }
+
+    pub(crate) fn extra_or_init<'g>(&'g self, guard: &'g Guard) -> &'g InodeExtra {
+        match self.extra.read(guard) {
+            Some(extra) => extra,
+            None => self.extra.init(InodeExtra::default(), guard),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a reference unless the last one is gone.
+    pub(crate) fn get_not_zero(&self) -> bool {
+        self.count
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| (n != 0).then(|| n + 1))
+            .is_ok()
+    }
+
+    /// Gives a reference back; with the last one, evicts.
+    pub(crate) fn put(&self, guard: &Guard) {
+        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.sb().evict(self, guard);
+        }
+    }
+
+    /// Last access.
+    pub fn atime(&self) -> Timestamp {
+        Timestamp(self.atime.load(Ordering::Relaxed))
+    }
+
+    /// Last change of the data.
+    pub fn mtime(&self) -> Timestamp {
+        Timestamp(self.mtime.load(Ordering::Relaxed))
+    }
+
+    /// Last change of the inode.
+    pub fn ctime(&self) -> Timestamp {
+        Timestamp(self.ctime.load(Ordering::Relaxed))
+    }
+
+    /// Creation.
+    pub fn btime(&self) -> Timestamp {
+        self.btime
+    }
+
+    /// Data and inode change now.
+    #[inline]
+    pub fn touch(&self) {
+        let now = time::now();
+        self.stamp(&self.mtime, MTIME_SEEN, now);
+        self.stamp(&self.ctime, CTIME_SEEN, now);
+    }
+
+    /// The inode changes now.
+    #[inline]
+    pub fn touch_ctime(&self) {
+        self.stamp(&self.ctime, CTIME_SEEN, time::now());
+    }
+
+    /// Writes a change time, but only when it differs: the coarse clock stands still for some
+    /// milliseconds, during which changes by any number of CPUs write nothing here. A time that
+    /// somebody has looked at since gets a fine stamp instead, so that a change after a look is
+    /// always visible (as the kernel's multigrain timestamps).
+    #[inline]
+    fn stamp(&self, which: &AtomicI64, seen: u8, coarse: Timestamp) {
+        if which.load(Ordering::Relaxed) < coarse.0 {
+            which.store(coarse.0, Ordering::Relaxed);
+        } else if self.queried.load(Ordering::Relaxed) & seen != 0 {
+            self.stamp_fine(which, seen);
+        } else {
+            // A time in the future was set by hand, or the clock was set back.
+            if which.load(Ordering::Relaxed) > coarse.0 + time::SKEW_NANOS {
+                which.store(coarse.0, Ordering::Relaxed);
+            }
+            return;
+        }
+        if self.queried.load(Ordering::Relaxed) & seen != 0 {
+            self.queried.fetch_and(!seen, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn stamp_fine(&self, which: &AtomicI64, seen: u8) {
+        self.queried.fetch_and(!seen, Ordering::Relaxed);
+        which.store(time::now_fine().0, Ordering::Relaxed);
+    }
+
+    /// Notes that the change times are being shown to somebody.
+    #[inline]
+    pub(crate) fn times_seen(&self) {
+        const BOTH: u8 = CTIME_SEEN | MTIME_SEEN;
+        if self.queried.load(Ordering::Relaxed) & BOTH != BOTH {
+            self.queried.fetch_or(BOTH, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets access or data change time by hand; the caller holds the lock.
+    pub(crate) fn set_times(&self, atime: Option<Timestamp>, mtime: Option<Timestamp>) {
+        if let Some(t) = atime {
+            self.atime.store(t.0, Ordering::Relaxed);
+        }
+        if let Some(t) = mtime {
+            self.mtime.store(t.0, Ordering::Relaxed);
+        }
+    }
+
+    /// An access, under the `relatime` rule (or always, when `strict`): kept when the stored time is
+    /// not after the last change, or more than a day old.
+    #[inline]
+    pub(crate) fn accessed(&self, strict: bool) {
+        let atime = self.atime.load(Ordering::Relaxed);
+        let changed = atime <= self.mtime.load(Ordering::Relaxed)
+            || atime <= self.ctime.load(Ordering::Relaxed);
+        let now = time::now().0;
+        if (strict || changed || now.saturating_sub(atime) >= time::DAY_NANOS) && atime != now {
+            self.atime.store(now, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Hashed for Inode {
+    fn table_hash(&self) -> u64 {
+        SuperBlock::ino_hash(self.ino)
+    }
+}
+
+/// A counted reference to an inode.
+pub struct InodeRef(NonNull<Inode>);
+
+// SAFETY: `Inode` is `Sync`, and the count is atomic.
+unsafe impl Send for InodeRef {}
+// SAFETY: as above.
+unsafe impl Sync for InodeRef {}
+
+impl InodeRef {
+    /// Takes over one reference that `inode` already counts.
+    ///
+    /// # Safety
+    /// The caller owns that reference and gives it up.
+    pub(crate) unsafe fn from_raw(inode: NonNull<Inode>) -> InodeRef {
+        InodeRef(inode)
+    }
+
+    /// Gives the reference up without counting it down.
+    pub(crate) fn into_raw(self) -> NonNull<Inode> {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl std::ops::Deref for InodeRef {
+    type Target = Inode;
+    fn deref(&self) -> &Inode {
+        // SAFETY: the counted reference keeps the inode.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> InodeRef {
+        self.get();
+        InodeRef(self.0)
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        let guard = vfscale_sync::rcu::pin();
+        self.put(&guard);
+    }
+}

@@ -1,0 +1,57 @@
+//! The lock classes of the VFS, in the order in which they may be taken: a thread that holds one takes
+//! only higher ranks. Debug builds check it. `docs/LOCKING.md` says what each protects.
+
+use vfscale_sync::lock::Mutex;
+use vfscale_sync::lock_class;
+
+lock_class! {
+    /// Changes of the mount tree (`namespace_sem`).
+    pub Namespace = ("namespace_sem", 10);
+}
+lock_class! {
+    /// Moves of directories between directories, one at a time (`s_vfs_rename_mutex`).
+    pub DirectoryMove = ("s_vfs_rename_mutex", 20);
+}
+lock_class! {
+    /// A task's working directory, root, mask and credentials.
+    pub TaskFs = ("fs_struct", 30);
+}
+lock_class! {
+    /// A task's descriptor table.
+    pub Descriptors = ("file_lock", 32);
+}
+lock_class! {
+    /// One slot of a descriptor table.
+    pub DescriptorSlot = ("fd", 34);
+}
+lock_class! {
+    /// The position of an open file (`f_pos_lock`).
+    pub FilePosition = ("f_pos_lock", 40);
+}
+lock_class! {
+    /// A bucket of a directory's children table.
+    pub Children = ("d_children", 50);
+}
+lock_class! {
+    /// Moving a directory: the writer's side of `rename_lock`.
+    pub RenameLock = ("rename_lock", 60);
+}
+lock_class! {
+    /// Data and attributes of an inode (`i_rwsem`).
+    pub InodeData = ("i_rwsem", 70);
+}
+lock_class! {
+    /// Extended attributes of an inode.
+    pub Xattrs = ("xattrs", 80);
+}
+lock_class! {
+    /// A bucket of a superblock's inode hash.
+    pub InodeHash = ("inode_hash", 90);
+}
+lock_class! {
+    /// The list of dentries whose count is spread over CPUs.
+    pub HotList = ("hot_list", 92);
+}
+
+/// The lock around an inode's extended attributes.
+pub(crate) type XattrLock<T> = Mutex<T, Xattrs>;

@@ -1,0 +1,268 @@
+//! Plain values that calls take and give: times, attributes, modes, flags.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bitflags::bitflags;
+pub use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, XattrFlags,
+};
+
+/// A point in time, in nanoseconds since 1970-01-01 00:00 UTC; reaches from 1677 to 2262.
+///
+/// A time outside of that is stored as the nearest end, as Linux does for file systems with a
+/// smaller range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// From seconds and nanoseconds, clamped to what can be stored.
+    pub fn new(secs: i64, nanos: u32) -> Timestamp {
+        let wide = i128::from(secs) * 1_000_000_000 + i128::from(nanos);
+        Timestamp(wide.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
+    }
+
+    /// Whole seconds, rounded down.
+    pub fn secs(self) -> i64 {
+        self.0.div_euclid(1_000_000_000)
+    }
+
+    /// Nanoseconds within the second, 0 to 999,999,999.
+    pub fn nanos(self) -> u32 {
+        self.0.rem_euclid(1_000_000_000) as u32
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(t: Timestamp) -> SystemTime {
+        let distance = Duration::from_nanos(t.0.unsigned_abs());
+        if t.0 >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(t: SystemTime) -> Timestamp {
+        match t.duration_since(UNIX_EPOCH) {
+            Ok(after) => Timestamp::new(after.as_secs() as i64, after.subsec_nanos()),
+            Err(before) => {
+                let d = before.duration();
+                let secs = i64::try_from(d.as_secs()).unwrap_or(i64::MAX);
+                Timestamp(Timestamp::new(secs, d.subsec_nanos()).0.saturating_neg())
+            }
+        }
+    }
+}
+
+/// What `utimensat` does to one of the two times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// Leave it (`UTIME_OMIT`).
+    Omit,
+    /// The time of the call (`UTIME_NOW`).
+    Now,
+    /// This time.
+    At(Timestamp),
+}
+
+/// The attributes of a file, as `statx` gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The device number of the superblock.
+    pub dev: u64,
+    /// The inode number.
+    pub ino: u64,
+    /// How often the inode's number was used before, for file handles.
+    pub generation: u32,
+    /// The number of names.
+    pub nlink: u32,
+    /// Type and permission bits, as in `st_mode`.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The device that a device node stands for.
+    pub rdev: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Preferred unit of I/O in bytes.
+    pub blksize: u32,
+    /// Memory or disk it occupies, in units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+    /// The mount it was reached through.
+    pub mnt_id: u64,
+    /// Whether it is the root of that mount (`STATX_ATTR_MOUNT_ROOT`).
+    pub mount_root: bool,
+}
+
+impl Stat {
+    /// The type of the file.
+    pub fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+
+    /// The permission bits (07777).
+    pub fn permissions(&self) -> Mode {
+        Mode::from_bits_truncate(self.mode & 0o7777)
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.file_type() == FileType::Directory
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.file_type() == FileType::RegularFile
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.file_type() == FileType::Symlink
+    }
+}
+
+/// The state of a file system, as `statfs` gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct StatFs {
+    /// The file system's magic number.
+    pub magic: u64,
+    /// Block size in bytes; the next three count such blocks.
+    pub block_size: u32,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Free blocks that an unprivileged user may take.
+    pub blocks_available: u64,
+    /// Inodes in all.
+    pub files: u64,
+    /// Free inodes.
+    pub files_free: u64,
+    /// The longest name in bytes.
+    pub name_max: u32,
+    /// Identifies the file system.
+    pub fsid: u64,
+    /// The mount's flags.
+    pub flags: MountFlags,
+}
+
+bitflags! {
+    /// The options of a mount, with the values of `mount(2)`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+    pub struct MountFlags: u32 {
+        /// No writes (`MS_RDONLY`).
+        const RDONLY = 1;
+        /// Set-id bits are ignored.
+        const NOSUID = 2;
+        /// Device nodes can't be opened.
+        const NODEV = 4;
+        /// No execution; `access(X_OK)` on regular files fails.
+        const NOEXEC = 8;
+        /// Symbolic links are not followed (`MS_NOSYMFOLLOW`).
+        const NOSYMFOLLOW = 256;
+        /// Access times are not kept.
+        const NOATIME = 1024;
+        /// Access times of directories are not kept.
+        const NODIRATIME = 2048;
+        /// Access times are kept when older than a change or a day (the default).
+        const RELATIME = 1 << 21;
+        /// Access times are always kept.
+        const STRICTATIME = 1 << 24;
+    }
+}
+
+bitflags! {
+    /// The options of `umount2`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+    pub struct UmountFlags: u32 {
+        /// Ends use by force, as far as the driver can.
+        const FORCE = 1;
+        /// Detaches now; the mount ends when its last user leaves.
+        const DETACH = 2;
+        /// Marks as expired, or unmounts if it was marked and unused since.
+        const EXPIRE = 4;
+        /// Does not follow a symbolic link.
+        const NOFOLLOW = 8;
+    }
+}
+
+bitflags! {
+    /// What `access` asks for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+    pub struct Access: u8 {
+        /// May execute, or search a directory.
+        const EXEC = 1;
+        /// May write.
+        const WRITE = 2;
+        /// May read.
+        const READ = 4;
+    }
+}
+
+bitflags! {
+    /// The privileges that matter to a file system, by their Linux names; see `capabilities(7)`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+    pub struct Capabilities: u64 {
+        /// Change owners and groups at will.
+        const CHOWN = 1;
+        /// Bypass read, write and execute checks.
+        const DAC_OVERRIDE = 1 << 1;
+        /// Bypass read checks, and search checks of directories.
+        const DAC_READ_SEARCH = 1 << 2;
+        /// Act as the owner of any file.
+        const FOWNER = 1 << 3;
+        /// Keep set-id bits on changes.
+        const FSETID = 1 << 4;
+        /// Change root.
+        const SYS_CHROOT = 1 << 18;
+        /// Mount, `trusted.*` attributes.
+        const SYS_ADMIN = 1 << 21;
+        /// Exceed limits.
+        const SYS_RESOURCE = 1 << 24;
+        /// Make device nodes.
+        const MKNOD = 1 << 27;
+        /// Set file capabilities.
+        const SETFCAP = 1 << 31;
+    }
+}
+
+/// Where `lseek` counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whence {
+    /// From the start.
+    Set(u64),
+    /// From the current position.
+    Current(i64),
+    /// From the end.
+    End(i64),
+    /// The first data at or after this offset (`SEEK_DATA`).
+    Data(u64),
+    /// The first hole at or after this offset (`SEEK_HOLE`); the end counts as one.
+    Hole(u64),
+}
+
+/// How `openat2` opens.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenHow {
+    /// The `O_*` flags.
+    pub flags: OFlags,
+    /// The permissions of a file that is created, before the umask.
+    pub mode: Mode,
+    /// The `RESOLVE_*` limits of the walk.
+    pub resolve: ResolveFlags,
+}
+
+impl OpenHow {
+    /// These flags, mode 0, no limits.
+    pub fn new(flags: OFlags) -> OpenHow {
+        OpenHow { flags, mode: Mode::empty(), resolve: ResolveFlags::empty() }
+    }
+}
