@@ -1,1 +1,46 @@
-//! Scalable locks and structures: lockref, seqrwlock, brlock, per-CPU slots, RCU tables.
+//! Scalable locks and structures, the bottom layer of vfscale.
+//!
+//! # Purpose
+//!
+//! Everything above this crate shares memory only through what is here: locks with classes and
+//! ranks, sequence counts, per-CPU slots, reference counts that carry their own lock
+//! ([`lockref`]), RCU, and tables whose lookups write nothing. Each of them exists because a
+//! simpler tool puts a written cache line on the path of calls that commute.
+//!
+//! # Invariants
+//!
+//! * A read path that is documented as free of writes stores to no shared line.
+//! * A scaled structure takes its number of slots when it is made; one slot is the structure
+//!   before it was scaled.
+//! * Every wait is bounded by the holder's critical section: waiters spin for about a
+//!   microsecond, then sleep in the kernel. Retrying readers ([`seqcount`]) spin, then yield, then
+//!   sleep briefly.
+//! * No lock is poisoned by a panic: guards release on unwinding, and the owner of the data
+//!   decides what an interrupted change means.
+//!
+//! # Lock order
+//!
+//! Each lock belongs to a class declared with [`lock_class!`], and each class has a rank. A thread
+//! takes locks in strictly ascending rank; debug builds check it ([`lock`]). The lock inside a
+//! lockref has no rank: it comes last, and a thread that needs two of them orders them by its own
+//! rule (a parent before its child).
+//!
+//! # Model checking
+//!
+//! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads come from the model checker, and
+//! parking is replaced by yielding loops, so that code built on these locks can be checked too.
+//! RCU stays the real one there: all threads of a model run on one thread of the system, so that
+//! the guard of any of them holds everything back, which is sound and conservative.
+
+pub mod atomic;
+pub mod cpu;
+pub mod lock;
+pub mod rcu;
+
+mod park;
+mod wait;
+
+pub use lock::{
+    LockClass, LockStat, LockStatRow, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    lockstat,
+};

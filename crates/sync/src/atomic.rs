@@ -1,0 +1,61 @@
+//! Atomics, fences and threads: the standard library's, or a model checker's.
+//!
+//! # Purpose
+//!
+//! One place decides which implementation the whole workspace runs on: `std` in a normal build,
+//! loom under `cfg(loom)`, shuttle under `cfg(shuttle)`. Code that is to be model-checked imports
+//! its atomics, `spin_loop` and `thread` from here and nowhere else.
+//!
+//! # Invariants
+//!
+//! * loom's constructors are not `const` and its atomics are larger than a machine word. Code that
+//!   asserts a layout or needs a constant does so only outside of `cfg(loom)`.
+//! * Statistics that must not enlarge a model (lock counters) use `std::sync::atomic` directly.
+
+#[cfg(loom)]
+pub use loom::{
+    hint::spin_loop,
+    sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+        Ordering, fence,
+    },
+    thread,
+    thread::yield_now,
+};
+
+#[cfg(all(shuttle, not(loom)))]
+pub use shuttle::{
+    hint::spin_loop,
+    sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+        Ordering, fence,
+    },
+    thread,
+    thread::yield_now,
+};
+
+#[cfg(not(any(loom, shuttle)))]
+pub use std::{
+    hint::spin_loop,
+    sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+        Ordering, fence,
+    },
+    thread,
+    thread::yield_now,
+};
+
+/// Declares a constructor that is `const` wherever the atomics allow it, which is everywhere but
+/// under loom.
+macro_rules! const_unless_loom {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $body:block) => {
+        #[cfg(not(loom))]
+        $(#[$meta])*
+        $vis const fn $name($($arg: $ty),*) -> $ret $body
+
+        #[cfg(loom)]
+        $(#[$meta])*
+        $vis fn $name($($arg: $ty),*) -> $ret $body
+    };
+}
+pub(crate) use const_unless_loom;

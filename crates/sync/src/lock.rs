@@ -1,0 +1,86 @@
+//! Locks with classes: mutex and reader-writer lock, order checking, contention counters.
+//!
+//! # Purpose
+//!
+//! One word each, no allocation, spinning briefly and then sleeping, so that a holder that lost its
+//! CPU costs its waiters a sleep and not a time slice. Each lock names its class in its type: the
+//! class carries the rank for order checking and the counters of lockstat.
+//!
+//! # Invariants
+//!
+//! * The word of a free lock without sleepers is 0.
+//! * Taking a free lock is one compare-and-exchange with acquire ordering; giving it back is one
+//!   atomic operation with release ordering. So everything done under the lock happens before
+//!   everything done under the next holder's.
+//! * A waiting writer of an [`RwLock`] stops new readers, so that writers don't starve; and a
+//!   sleeper that was woken too late twice gets the lock handed over, so that sleepers don't
+//!   starve either.
+//! * A mutex's word is not touched any more once another thread can take the lock. An `RwLock`'s
+//!   last reader may still look at it, so its memory must outlive the call that releases it: a
+//!   reference or an RCU guard does.
+//!
+//! # Lock order
+//!
+//! Ranks ascend: a thread that holds a lock takes only locks of a higher rank. Debug builds keep
+//! the held ranks of each thread and panic with both names at a breach, whether or not it would
+//! have deadlocked this time. `*_nested` methods allow an equal rank, for callers with an order of
+//! their own inside a class (by address, parent before child). A successful `try_*` can't
+//! deadlock, and so is not checked, but counts as held.
+//!
+//! Sources: the parking protocol follows parking_lot (Amanieu d'Antras) and WebKit's WTF::Lock;
+//! ranks and lockstat follow the kernel's lockdep and lock_stat.
+
+pub(crate) mod held;
+mod mutex;
+pub(crate) mod raw_mutex;
+pub(crate) mod raw_rwlock;
+mod rwlock;
+mod stat;
+
+pub use mutex::{Mutex, MutexGuard};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use stat::{LockStat, LockStatRow, lockstat, lockstat_reset};
+
+/// What all locks of one purpose share. Implemented by [`lock_class!`](crate::lock_class).
+pub trait LockClass: 'static {
+    /// The name in reports and panics: the kernel's name for the lock, where it has one.
+    const NAME: &'static str;
+    /// Locks are taken in ascending rank.
+    const RANK: u16;
+    /// The contention counters of the class.
+    fn stat() -> &'static LockStat;
+}
+
+/// Declares lock classes: a type, a name and a rank each.
+///
+/// ```
+/// vfscale_sync::lock_class! {
+///     /// Guards an inode's data.
+///     pub InodeData = ("i_rwsem", 40);
+///     /// Guards its extents.
+///     pub(crate) Extents = ("i_data_sem", 50);
+/// }
+/// let lock = vfscale_sync::Mutex::<u32, InodeData>::new(1);
+/// assert_eq!(*lock.lock(), 1);
+/// ```
+#[macro_export]
+macro_rules! lock_class {
+    ($($(#[$meta:meta])* $vis:vis $name:ident = ($text:expr, $rank:expr));+ $(;)?) => {
+        $(
+            $(#[$meta])*
+            $vis enum $name {}
+
+            impl $crate::lock::LockClass for $name {
+                const NAME: &'static str = $text;
+                const RANK: u16 = $rank;
+                fn stat() -> &'static $crate::lock::LockStat {
+                    static STAT: $crate::lock::LockStat = $crate::lock::LockStat::new($text, $rank);
+                    &STAT
+                }
+            }
+        )+
+    };
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

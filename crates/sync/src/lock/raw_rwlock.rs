@@ -1,0 +1,298 @@
+//! The word of a reader-writer lock, without data, class or order checking.
+//!
+//! A writer first takes `WRITER`, which stops new readers, and then waits for the readers that are
+//! inside. So among threads that want the lock a writer needs a single moment without another
+//! writer, and readers can't starve it. At most one thread holds `WRITER`, hence at most one
+//! waits for readers to leave; it sleeps on an address of its own.
+//!
+//! All others sleep on the lock's address, and only while `WRITER` is set. Sleepers may remain
+//! after `WRITER` is cleared (`PARKED` stays set): whoever leaves the lock empty wakes the next of
+//! them. The woken always try again until they have the lock, so the chain never breaks.
+
+use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
+use crate::lock::stat::{LockStat, Waiting};
+use crate::park;
+use crate::wait::Spin;
+
+/// A writer holds the lock, or waits for the readers inside to leave.
+const WRITER: u32 = 1;
+/// Threads sleep on the lock's address.
+const PARKED: u32 = 2;
+/// The writer sleeps until the last reader leaves.
+const DRAINING: u32 = 4;
+/// One reader inside.
+const READER: u32 = 8;
+const READERS: u32 = !(READER - 1);
+
+/// The two kinds of sleepers.
+const KIND_READER: park::Token = 0;
+const KIND_WRITER: park::Token = 1;
+
+/// Four bytes: up to 2^29 readers, or a writer.
+pub(crate) struct RawRwLock {
+    word: AtomicU32,
+}
+
+impl RawRwLock {
+    const_unless_loom! {
+        /// A free lock.
+        pub(crate) fn new() -> Self {
+            Self { word: AtomicU32::new(0) }
+        }
+    }
+
+    /// Enters as a reader if no writer is there or waits for readers to leave.
+    #[inline]
+    pub(crate) fn try_read(&self) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & WRITER == 0 {
+            if word & READERS == READERS {
+                too_many_readers();
+            }
+            match self.word.compare_exchange_weak(
+                word,
+                word + READER,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Enters as a reader, waiting for a writer.
+    #[inline]
+    pub(crate) fn read(&self, stat: fn() -> &'static LockStat) {
+        if !self.try_read() {
+            self.read_slow(stat());
+        }
+    }
+
+    #[cold]
+    fn read_slow(&self, stat: &'static LockStat) {
+        let mut waiting = Waiting::start(stat);
+        let mut spin = Spin::new();
+        let mut lost = 0;
+        while !self.try_read() {
+            if !spin.spin() {
+                if self.sleep(KIND_READER, &mut lost, &mut waiting) {
+                    return;
+                }
+                spin = Spin::new();
+            }
+        }
+    }
+
+    /// Enters as the writer if nobody is inside.
+    #[inline]
+    pub(crate) fn try_write(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        word & !PARKED == 0
+            && self
+                .word
+                .compare_exchange(word, word | WRITER, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Enters as the writer, waiting for everybody inside.
+    #[inline]
+    pub(crate) fn write(&self, stat: fn() -> &'static LockStat) {
+        let free = self.word.compare_exchange_weak(0, WRITER, Ordering::Acquire, Ordering::Relaxed);
+        if free.is_err() {
+            self.write_slow(stat());
+        }
+    }
+
+    #[cold]
+    fn write_slow(&self, stat: &'static LockStat) {
+        if self.try_write() {
+            return;
+        }
+        let mut waiting = Waiting::start(stat);
+        let mut spin = Spin::new();
+        let mut lost = 0;
+        while !self.claim() {
+            if !spin.spin() {
+                if self.sleep(KIND_WRITER, &mut lost, &mut waiting) {
+                    // Passed on by a writer: no reader is inside.
+                    return;
+                }
+                spin = Spin::new();
+            }
+        }
+        self.drain(&mut waiting);
+    }
+
+    /// Sets `WRITER`, whoever reads.
+    fn claim(&self) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & WRITER == 0 {
+            match self.word.compare_exchange_weak(
+                word,
+                word | WRITER,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Waits, holding `WRITER`, until the readers inside have left.
+    fn drain(&self, waiting: &mut Waiting) {
+        let mut spin = Spin::new();
+        loop {
+            // Acquire: pairs with the release of each reader that left.
+            let word = self.word.load(Ordering::Acquire);
+            if word & READERS == 0 {
+                if word & DRAINING != 0 {
+                    self.word.fetch_and(!DRAINING, Ordering::Relaxed);
+                }
+                return;
+            }
+            if spin.spin() {
+                continue;
+            }
+            if word & DRAINING == 0 {
+                let draining = word | DRAINING;
+                let marked = self.word.compare_exchange_weak(
+                    word,
+                    draining,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
+                if marked.is_err() {
+                    continue;
+                }
+            }
+            waiting.park();
+            park::park(self.drain_key(), KIND_WRITER, || {
+                let word = self.word.load(Ordering::Relaxed);
+                word & DRAINING != 0 && word & READERS != 0
+            });
+        }
+    }
+
+    /// Sleeps on the lock's address while a writer is there. `true` if the lock was passed on.
+    fn sleep(&self, kind: park::Token, lost: &mut u32, waiting: &mut Waiting) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & WRITER == 0 {
+            return false;
+        }
+        if word & PARKED == 0 {
+            let parked = word | PARKED;
+            let marked =
+                self.word.compare_exchange_weak(word, parked, Ordering::Relaxed, Ordering::Relaxed);
+            if marked.is_err() {
+                return false;
+            }
+        }
+        waiting.park();
+        let still_there =
+            || self.word.load(Ordering::Relaxed) & (WRITER | PARKED) == WRITER | PARKED;
+        let token = park::token(kind, *lost);
+        let woken = park::park(self.key(), token, still_there);
+        *lost += u32::from(woken.is_some());
+        woken == Some(park::HANDOFF)
+    }
+
+    /// Leaves as a reader.
+    #[inline]
+    pub(crate) fn unlock_read(&self) {
+        let word = self.word.fetch_sub(READER, Ordering::Release);
+        if word & READERS == READER && word & (PARKED | DRAINING) != 0 {
+            self.unlock_read_slow(word);
+        }
+    }
+
+    #[cold]
+    fn unlock_read_slow(&self, word: u32) {
+        if word & DRAINING != 0 {
+            // Clearing the bit makes a writer that is not asleep yet look again.
+            park::unpark_one(self.drain_key(), |_| {
+                self.word.fetch_and(!DRAINING, Ordering::Relaxed);
+                park::COMPETE
+            });
+        } else if word & WRITER == 0 {
+            self.wake_left_over();
+        }
+    }
+
+    /// Wakes the next sleepers of a lock that others may be taking right now.
+    fn wake_left_over(&self) {
+        park::unpark_while(self.key(), one_writer_or_readers(), |woken| {
+            if !woken.more {
+                self.word.fetch_and(!PARKED, Ordering::Relaxed);
+            }
+            park::COMPETE
+        });
+    }
+
+    /// Leaves as the writer.
+    #[inline]
+    pub(crate) fn unlock_write(&self) {
+        let alone = self.word.compare_exchange(WRITER, 0, Ordering::Release, Ordering::Relaxed);
+        if alone.is_err() {
+            self.unlock_write_slow();
+        }
+    }
+
+    #[cold]
+    fn unlock_write_slow(&self) {
+        park::unpark_while(self.key(), one_writer_or_readers(), |woken| {
+            // Under the queue's lock, and the lock is still ours: with WRITER and PARKED set
+            // nobody else changes the word, so a store is enough. A late reader may still clear
+            // DRAINING, which is clear already.
+            let parked = if woken.more { PARKED } else { 0 };
+            if woken.threads == 0 || !woken.impatient {
+                self.word.store(parked, Ordering::Release);
+                return park::COMPETE;
+            }
+            let passed_on = if woken.first & KIND_WRITER != 0 {
+                WRITER
+            } else {
+                u32::try_from(woken.threads).unwrap_or(u32::MAX).saturating_mul(READER)
+            };
+            // The woken acquire through the queue's lock; readers that get in beside them need
+            // the release.
+            self.word.store(passed_on | parked, Ordering::Release);
+            park::HANDOFF
+        });
+    }
+
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// An address inside this lock's word, where no other lock can be.
+    fn drain_key(&self) -> usize {
+        self.key() + 1
+    }
+}
+
+/// From the head of the queue: a writer alone, or readers up to the first writer.
+fn one_writer_or_readers() -> impl FnMut(park::Token) -> bool {
+    let mut readers = 0_u32;
+    let mut closed = false;
+    move |token| {
+        if closed {
+            return false;
+        }
+        if token & KIND_WRITER != 0 {
+            closed = true;
+            return readers == 0;
+        }
+        readers += 1;
+        true
+    }
+}
+
+/// 2^29 guards were leaked: going on would make the count wrap and the lock meaningless.
+#[cold]
+fn too_many_readers() -> ! {
+    std::process::abort()
+}

@@ -1,0 +1,127 @@
+//! Sleeping until woken, by address.
+//!
+//! A thin face of `parking_lot_core` (the futex idea of Franke, Russell and Kirkwood, done in user
+//! space by WebKit's ParkingLot). A lock needs no memory of its own for sleepers: the queue hangs
+//! on the lock's address in a global table. Callbacks run under that queue's lock, which makes
+//! "is anybody asleep?" and the change of the lock word one step. They must neither panic nor
+//! park.
+//!
+//! Models never sleep ([`crate::wait::Spin`] never asks them to), so there every function here is
+//! unreachable or does nothing.
+
+/// What a sleeper told about itself, or what its waker told it.
+pub(crate) type Token = usize;
+
+/// The waker gave nothing but the wakeup: compete again.
+pub(crate) const COMPETE: Token = 0;
+/// The waker passed the lock on: the sleeper holds it.
+pub(crate) const HANDOFF: Token = 1;
+
+/// Set in a sleeper's token when it was woken before and came too late each time. Passing the lock
+/// on only to those keeps the common wakeup cheap, and nobody starves.
+pub(crate) const IMPATIENT: Token = 2;
+
+/// How many wakeups may be lost before a sleeper becomes impatient.
+const PATIENCE: u32 = 2;
+
+/// The token of a sleeper of `kind` (below [`IMPATIENT`]) that has lost `lost` wakeups.
+pub(crate) fn token(kind: Token, lost: u32) -> Token {
+    if lost < PATIENCE { kind } else { kind | IMPATIENT }
+}
+
+/// What a wakeup found, under the queue's lock.
+pub(crate) struct Woken {
+    /// Threads about to be woken.
+    pub(crate) threads: usize,
+    /// Others stay asleep on this address.
+    pub(crate) more: bool,
+    /// The one of them that waits longest has lost before ([`IMPATIENT`]): pass the lock on
+    /// instead of letting it be fought for.
+    pub(crate) impatient: bool,
+    /// The token of that one.
+    pub(crate) first: Token,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod imp {
+    use super::{IMPATIENT, Token, Woken};
+    use parking_lot_core::{FilterOp, ParkResult, ParkToken, UnparkResult, UnparkToken};
+    use std::cell::Cell;
+
+    /// Sleeps on `key` if `validate` still holds under the queue's lock. Returns the waker's
+    /// token, or `None` when `validate` refused.
+    pub(crate) fn park(key: usize, token: Token, validate: impl FnOnce() -> bool) -> Option<Token> {
+        // SAFETY: `key` is an address inside a lock that the caller borrows, so nobody else uses
+        // it as a key; the callbacks neither panic nor call back into this module.
+        let result = unsafe {
+            parking_lot_core::park(key, validate, || {}, |_, _| {}, ParkToken(token), None)
+        };
+        match result {
+            ParkResult::Unparked(token) => Some(token.0),
+            ParkResult::Invalid | ParkResult::TimedOut => None,
+        }
+    }
+
+    /// Wakes the head of the queue: every sleeper for which `take` holds, up to the first for
+    /// which it does not. `publish` changes the lock word and chooses what the woken are told.
+    pub(crate) fn unpark_while(
+        key: usize,
+        mut take: impl FnMut(Token) -> bool,
+        publish: impl FnOnce(Woken) -> Token,
+    ) {
+        let first = Cell::new(0);
+        let mut taken = 0_u32;
+        let filter = |token: ParkToken| {
+            if !take(token.0) {
+                return FilterOp::Stop;
+            }
+            if taken == 0 {
+                first.set(token.0);
+            }
+            taken += 1;
+            FilterOp::Unpark
+        };
+        let publish = |result: UnparkResult| {
+            UnparkToken(publish(Woken {
+                threads: result.unparked_threads,
+                more: result.have_more_threads,
+                impatient: first.get() & IMPATIENT != 0,
+                first: first.get(),
+            }))
+        };
+        // SAFETY: as in `park`.
+        unsafe {
+            parking_lot_core::unpark_filter(key, filter, publish);
+        }
+    }
+}
+
+#[cfg(any(loom, shuttle))]
+mod imp {
+    use super::{Token, Woken};
+
+    pub(crate) fn park(_: usize, _: Token, _: impl FnOnce() -> bool) -> Option<Token> {
+        unreachable!("a model yields instead of parking")
+    }
+
+    pub(crate) fn unpark_while(
+        _: usize,
+        _: impl FnMut(Token) -> bool,
+        publish: impl FnOnce(Woken) -> Token,
+    ) {
+        publish(Woken { threads: 0, more: false, impatient: false, first: 0 });
+    }
+}
+
+pub(crate) use imp::{park, unpark_while};
+
+/// Wakes the sleeper that waits longest.
+pub(crate) fn unpark_one(key: usize, publish: impl FnOnce(Woken) -> Token) {
+    let mut left = 1_u32;
+    let take = |_| {
+        let taken = left > 0;
+        left = 0;
+        taken
+    };
+    unpark_while(key, take, publish);
+}

@@ -1,0 +1,250 @@
+//! Read-copy-update: readers that write nothing shared, and memory that waits for them.
+//!
+//! # Purpose
+//!
+//! A reader pins the thread ([`pin`]), follows pointers, and unpins. A writer unlinks an object,
+//! then hands its disposal to [`Guard::defer`]; it runs when every thread that was pinned at that
+//! moment has unpinned since: after a grace period. (McKenney and Slingwine, "Read-copy update",
+//! 1998; the engine is crossbeam's epochs, after Fraser's thesis, 2004.)
+//!
+//! # Invariants
+//!
+//! * What a guard saw stays allocated while the guard lives.
+//! * A thread pinned after a `defer` sees every change made before that `defer`, or else it holds
+//!   the deferred work back: pinning and deferring both pass a sequentially consistent fence, and
+//!   whichever comes second sees the other. Lockref's collection rests on this.
+//! * All that was done under a guard happens before the work that the guard held back: unpinning
+//!   is a release, and the advance of the epoch acquires it.
+//!
+//! # Blocking, and lock order
+//!
+//! Pinning costs a few nanoseconds and never blocks, but an outermost [`pin`] and every
+//! [`Guard::flush`] may run other threads' deferred work, which may take any lock. So neither may
+//! happen while this thread holds a lock; debug builds assert it.
+
+use std::marker::PhantomData;
+
+use crossbeam_epoch as epoch;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
+use crate::lock::held;
+use crate::wait::Backoff;
+
+/// A pinned thread: a read-side critical section. Not `Send`.
+#[must_use = "the thread is unpinned when the guard is dropped"]
+pub struct Guard {
+    epoch: epoch::Guard,
+}
+
+/// Pins this thread. Guards nest; inner ones cost next to nothing.
+///
+/// # Panics
+///
+/// In debug builds, if this is the outermost guard and the thread holds a lock.
+#[inline]
+pub fn pin() -> Guard {
+    if held::CHECKED && !epoch::is_pinned() {
+        held::assert_none("an outermost rcu::pin");
+    }
+    Guard { epoch: epoch::pin() }
+}
+
+impl Guard {
+    /// Runs `f` after a grace period, on some thread, inside its guard.
+    ///
+    /// The work waits in a bag of this thread until 64 have gathered or [`flush`](Self::flush) is
+    /// called. It must not wait for another grace period, and must not panic.
+    #[inline]
+    pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
+        // SAFETY: `f` may run on any thread, at any later time.
+        unsafe { self.epoch.defer_unchecked(f) }
+    }
+
+    /// Like [`defer`](Self::defer), for work that the compiler can't know to be movable.
+    ///
+    /// # Safety
+    ///
+    /// `f` must be sound to call on any thread, and everything it borrows or points at must live
+    /// until it has run.
+    #[inline]
+    pub unsafe fn defer_unchecked<F: FnOnce()>(&self, f: F) {
+        // SAFETY: the caller's promise is the one asked for.
+        unsafe { self.epoch.defer_unchecked(f) }
+    }
+
+    /// Hands this thread's bag over for collection and runs work that is due, without waiting.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if the thread holds a lock.
+    pub fn flush(&self) {
+        held::assert_none("rcu::Guard::flush");
+        self.epoch.flush();
+    }
+
+    /// Unpins and pins again if this is the thread's only guard, so that a long walk does not hold
+    /// everything back. All references seen under the guard are gone.
+    pub fn repin(&mut self) {
+        self.epoch.repin();
+    }
+}
+
+/// Waits for a full grace period: when it returns, every reader that was pinned at the call has
+/// unpinned, and everything that this thread had deferred has run.
+///
+/// Blocks until then: spins, yields, then sleeps up to a millisecond at a time. The caller holds
+/// no [`Guard`] and no lock, and is not itself deferred work, else it waits for ever (debug builds
+/// panic).
+///
+/// Bags are taken in order but may run side by side on several threads, so that our own marker can
+/// run before a bag in front of it has finished. Whoever runs that bag is pinned. The second round
+/// waits for it.
+pub fn synchronize() {
+    debug_assert!(
+        cfg!(any(loom, shuttle)) || !epoch::is_pinned(),
+        "rcu::synchronize would wait for its own guard"
+    );
+    for _round in 0..2 {
+        let passed = Arc::new(AtomicBool::new(false));
+        let marker = Arc::clone(&passed);
+        let guard = pin();
+        guard.defer(move || marker.store(true, Ordering::Release));
+        guard.flush();
+        drop(guard);
+        let mut backoff = Backoff::new();
+        while !passed.load(Ordering::Acquire) {
+            backoff.wait();
+            pin().flush();
+        }
+    }
+}
+
+/// Frees a value that came from a box, after a grace period.
+fn drop_later<T: Send + 'static>(value: *mut T, guard: &Guard) {
+    debug_assert!(!value.is_null());
+    // SAFETY: callers pass a box's pointer that they have just unlinked, and nobody else frees it;
+    // `T` is `Send`, so that any thread may drop it.
+    unsafe { guard.defer_unchecked(move || drop(Box::from_raw(value))) }
+}
+
+/// An owned value that is replaced whole. Readers write no shared memory.
+///
+/// One word. `Send` and `Sync`, for `T` is both. Dropping it drops the value at once: the owner
+/// has to know that no reader is left, as it does when it is itself freed through RCU.
+pub struct Rcu<T: Send + Sync + 'static> {
+    /// From a box; never null.
+    value: AtomicPtr<T>,
+    owns: PhantomData<T>,
+}
+
+impl<T: Send + Sync + 'static> Rcu<T> {
+    /// Owns `value`.
+    pub fn new(value: T) -> Self {
+        Self { value: AtomicPtr::new(Box::into_raw(Box::new(value))), owns: PhantomData }
+    }
+
+    /// The value as it is now; it stays as long as the guard. Never blocks.
+    #[inline]
+    pub fn read<'g>(&'g self, _guard: &'g Guard) -> &'g T {
+        // SAFETY: the pointer came from a box, its contents were published by a release, and a
+        // replaced box is freed only after this guard. `&self` keeps the current one.
+        unsafe { &*self.value.load(Ordering::Acquire) }
+    }
+
+    /// Replaces the value; the old one is dropped after a grace period. Never blocks.
+    pub fn replace(&self, value: T, guard: &Guard) {
+        let new = Box::into_raw(Box::new(value));
+        drop_later(self.value.swap(new, Ordering::AcqRel), guard);
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Rcu<T> {
+    fn drop(&mut self) {
+        // Nobody else has a reference to `self`; a relaxed load of one's own word suffices.
+        let value = self.value.load(Ordering::Relaxed);
+        // SAFETY: the pointer came from a box and is freed only here.
+        drop(unsafe { Box::from_raw(value) });
+    }
+}
+
+/// Like [`Rcu`], but may be empty. One word.
+pub struct RcuOption<T: Send + Sync + 'static> {
+    /// From a box, or null.
+    value: AtomicPtr<T>,
+    owns: PhantomData<T>,
+}
+
+impl<T: Send + Sync + 'static> RcuOption<T> {
+    const_unless_loom! {
+        /// Empty.
+        #[must_use]
+        pub fn none() -> Self {
+            Self { value: AtomicPtr::new(std::ptr::null_mut()), owns: PhantomData }
+        }
+    }
+
+    /// Owns `value`.
+    pub fn some(value: T) -> Self {
+        Self { value: AtomicPtr::new(Box::into_raw(Box::new(value))), owns: PhantomData }
+    }
+
+    /// Whether there is no value just now.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.value.load(Ordering::Relaxed).is_null()
+    }
+
+    /// The value as it is now; it stays as long as the guard. Never blocks.
+    #[inline]
+    pub fn read<'g>(&'g self, _guard: &'g Guard) -> Option<&'g T> {
+        // SAFETY: as in `Rcu::read`, or null.
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Replaces the value; the old one is dropped after a grace period. Never blocks.
+    pub fn replace(&self, value: Option<T>, guard: &Guard) {
+        let new = value.map_or(std::ptr::null_mut(), |value| Box::into_raw(Box::new(value)));
+        let old = self.value.swap(new, Ordering::AcqRel);
+        if !old.is_null() {
+            drop_later(old, guard);
+        }
+    }
+
+    /// Installs `value` if there is none, and returns what is installed. If another thread was
+    /// faster, `value` is dropped. Never blocks.
+    pub fn init<'g>(&'g self, value: T, _guard: &'g Guard) -> &'g T {
+        let new = Box::into_raw(Box::new(value));
+        let null = std::ptr::null_mut();
+        match self.value.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: we have just published this box; whoever replaces it waits for the guard.
+            Ok(_) => unsafe { &*new },
+            Err(installed) => {
+                // SAFETY: the box was never published.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: as in `Rcu::read`; it is not null, or the exchange had succeeded.
+                unsafe { &*installed }
+            }
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Default for RcuOption<T> {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for RcuOption<T> {
+    fn drop(&mut self) {
+        let value = self.value.load(Ordering::Relaxed);
+        if !value.is_null() {
+            // SAFETY: the pointer came from a box and is freed only here.
+            drop(unsafe { Box::from_raw(value) });
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

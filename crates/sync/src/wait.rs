@@ -1,0 +1,85 @@
+//! How a thread waits before it sleeps.
+//!
+//! A holder that runs leaves its critical section within a microsecond, so a short spin saves two
+//! system calls. A holder that lost its CPU does not come back for milliseconds, so the spin is
+//! bounded. In a model every wait is a yield, for ever: the checker then runs the holder.
+
+use crate::atomic;
+
+/// A bounded spin in front of parking.
+#[derive(Default)]
+pub(crate) struct Spin {
+    rounds: u32,
+}
+
+impl Spin {
+    /// Rounds of doubling pauses: 1 + 2 + ... + 64 pauses, about a microsecond.
+    #[cfg(not(any(loom, shuttle)))]
+    const ROUNDS: u32 = 7;
+
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits a little. `false` when the caller should park instead.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn spin(&mut self) -> bool {
+        if self.rounds == Self::ROUNDS {
+            return false;
+        }
+        for _ in 0..1_u32 << self.rounds {
+            atomic::spin_loop();
+        }
+        self.rounds += 1;
+        true
+    }
+
+    /// Waits a little. Never asks to park: there is no parking in a model.
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn spin(&mut self) -> bool {
+        self.rounds = self.rounds.wrapping_add(1);
+        atomic::yield_now();
+        true
+    }
+}
+
+/// A wait for something that wakes nobody: spins, then yields, then sleeps for ever longer, up to
+/// a millisecond. The sleep is what lets a low-priority holder run under a real-time scheduler.
+#[derive(Default)]
+pub(crate) struct Backoff {
+    rounds: u32,
+}
+
+impl Backoff {
+    #[cfg(not(any(loom, shuttle)))]
+    const SPIN_ROUNDS: u32 = 7;
+    #[cfg(not(any(loom, shuttle)))]
+    const YIELD_ROUNDS: u32 = 32;
+
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits one step, at most a millisecond.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn wait(&mut self) {
+        if self.rounds < Self::SPIN_ROUNDS {
+            for _ in 0..1_u32 << self.rounds {
+                atomic::spin_loop();
+            }
+        } else if self.rounds < Self::YIELD_ROUNDS {
+            atomic::yield_now();
+        } else {
+            let doublings = (self.rounds - Self::YIELD_ROUNDS).min(5);
+            std::thread::sleep(std::time::Duration::from_micros(31 << doublings));
+        }
+        self.rounds = self.rounds.saturating_add(1);
+    }
+
+    /// Waits one step: lets the checker run somebody else.
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn wait(&mut self) {
+        self.rounds = self.rounds.wrapping_add(1);
+        atomic::yield_now();
+    }
+}
