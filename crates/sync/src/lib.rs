@@ -36,6 +36,7 @@ pub mod atomic;
 pub mod cpu;
 pub mod lock;
 pub mod rcu;
+pub mod slot;
 
 mod park;
 mod wait;
