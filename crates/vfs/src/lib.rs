@@ -1,1 +1,3 @@
 //! The virtual file system: path walk, dentries, inodes, mounts, open files, tasks.
+
+pub mod acl;
