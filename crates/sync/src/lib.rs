@@ -22,8 +22,7 @@
 //!
 //! Each lock belongs to a class declared with [`lock_class!`], and each class has a rank. A thread
 //! takes locks in strictly ascending rank; debug builds check it ([`lock`]). The lock inside a
-//! lockref has no rank: it comes last, and a thread that needs two of them orders them by its own
-//! rule (a parent before its child).
+//! lockref has no rank: its users order it by a rule of their own (a parent before its child).
 //!
 //! # Model checking
 //!
@@ -35,7 +34,11 @@
 pub mod atomic;
 pub mod cpu;
 pub mod lock;
+pub mod lockref;
 pub mod rcu;
+pub mod seqcount;
+pub mod seqlock;
+pub mod seqrwlock;
 pub mod slot;
 
 mod park;

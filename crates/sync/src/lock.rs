@@ -35,7 +35,7 @@ mod mutex;
 pub(crate) mod raw_mutex;
 pub(crate) mod raw_rwlock;
 mod rwlock;
-mod stat;
+pub(crate) mod stat;
 
 pub use mutex::{Mutex, MutexGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

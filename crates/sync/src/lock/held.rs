@@ -70,12 +70,10 @@ mod imp {
         });
     }
 
-    #[allow(dead_code, reason = "the lockref is next")]
     pub(crate) fn acquire_unranked() {
         HELD.with(|held| held.unranked.set(held.unranked.get() + 1));
     }
 
-    #[allow(dead_code, reason = "the lockref is next")]
     pub(crate) fn release_unranked() {
         HELD.with(|held| held.unranked.set(held.unranked.get().saturating_sub(1)));
     }
@@ -114,5 +112,4 @@ mod imp {
     pub(crate) fn assert_none(_: &str) {}
 }
 
-#[allow(unused_imports, dead_code, reason = "the lockref is next")]
 pub(crate) use imp::{acquire, acquire_unranked, assert_none, note, release, release_unranked};

@@ -36,7 +36,7 @@ pub struct LockStat {
 pub struct LockStatRow {
     /// The class's name.
     pub name: &'static str,
-    /// Its rank.
+    /// Its rank, or [`NO_RANK`](Self::NO_RANK).
     pub rank: u16,
     /// Acquisitions that found the lock taken.
     pub contended: u64,
@@ -46,6 +46,11 @@ pub struct LockStatRow {
     pub wait_total: Duration,
     /// The longest such time.
     pub wait_max: Duration,
+}
+
+impl LockStatRow {
+    /// The rank of locks that have none: those inside lockrefs.
+    pub const NO_RANK: u16 = u16::MAX;
 }
 
 impl LockStat {

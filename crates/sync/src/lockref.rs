@@ -1,0 +1,685 @@
+//! A reference count that carries its own lock, and spreads over the CPUs when it gets hot.
+//!
+//! # Purpose
+//!
+//! A dentry's `d_count` and `d_lock` in one word. As long as nothing special happens a reference
+//! is taken and dropped by one compare-and-exchange, without the lock (seed 000, patch 1, by
+//! Waiman Long; in the kernel since as `lockref`). That still writes one line from every CPU, and
+//! for a file that everybody opens it is the line everybody waits for: the seeds' own unsolved
+//! case. So a count that meets contention may be *spread* over per-CPU parts, after the kernel's
+//! `percpu_ref` (Kent Overstreet), and *collected* into one word again when it has cooled down.
+//!
+//! # The word
+//!
+//! | bits | what |
+//! | --- | --- |
+//! | 0 | locked |
+//! | 1 | somebody sleeps for the lock |
+//! | 2 | dead: no new reference by lookups |
+//! | 3 | spread: references go to the parts |
+//! | 4 | collecting: no longer spread, not yet summed |
+//! | 8..14 | heat |
+//! | 16..32 | CPU of the last change |
+//! | 32..64 | count |
+//!
+//! # Invariants
+//!
+//! 1. While the lock is held nobody but its holder changes anything in the word, except that
+//!    waiters set bit 1. Lock-free changes expect the locked bit clear in their exchange.
+//! 2. The count goes from 1 to 0 only under the lock, by the holder's decision.
+//! 3. Spread or collecting: the count in the word contains a bias of 2^31, which stands for one
+//!    reference, that of the spreading itself. References taken on one side may be dropped on the
+//!    other, so the word drifts from the bias, and parts go below zero; neither comes near zero or
+//!    the bias's double, for there are fewer than 2^30 references. So neither is ever the last.
+//! 4. Parts are touched only inside an RCU guard, by somebody who saw bit 3 set inside that guard.
+//!
+//! The number of references is the word's count, less the bias if there is one, plus the parts.
+//!
+//! # Why the worst cases of the patch can't happen
+//!
+//! 1. "d_lock taken in dput with d_count = 2, and another thread decrements without the lock: 0
+//!    with no deleting action." The holder of the lock has the count for itself (invariant 1); and
+//!    one who drops without the lock exchanges a word with count 2 or more and no holder.
+//! 2. "d_lock taken in dput with d_count = 1, and another thread increments without the lock: dead
+//!    with a count of 1." Invariant 1 again: [`Put::Last`] comes with the lock held and a count of 1,
+//!    which stays 1 until the guard goes. A lookup waits, and then sees it dead.
+//!
+//! # Why a collection counts exactly
+//!
+//! [`begin_collect`](Lockref::begin_collect) clears bit 3 at once, not when the guard is dropped,
+//! and the caller defers [`finish_collect`](Lockref::finish_collect) after that. By RCU's promise a
+//! thread pinned later sees the bit clear and uses the word, in an exchange that fails if the bit
+//! has come back; a thread that still saw it set is pinned, and holds the sum back. So at the sum
+//! the parts are at rest (invariant 4), each reference that was ever taken is in exactly one place,
+//! and the sum is exact. The bias then is replaced by the one reference it stood for, and that one
+//! is put like any other. Nobody can spread again between the two, for bit 4 refuses it.
+//!
+//! A new spreading publishes the parts by the release of the unlock; a getter loads the word with
+//! acquire, so it sees parts that belong to that spreading or a later one; a later one is
+//! impossible while it is pinned.
+//!
+//! # Why the orderings suffice
+//!
+//! Dropping a reference is a release, locking an acquire, and all changes between are
+//! read-modify-writes or stores of a lock holder. So all that was done through any reference
+//! happens before the last put's guard. Parts: drops are releases and the sum acquires them. A
+//! plain `get` needs no ordering, as its caller's reference keeps the object; a lookup's get is an
+//! acquire, since it may follow a whole life of the count between 0 and 1.
+//!
+//! # Heat
+//!
+//! Each exchange writes its CPU beside the count. Coming from another CPU than the last one adds 4,
+//! from the same takes 1. At 48 a put cools the word down and reports [`Put::Contended`]: a word
+//! bouncing on every open and close gets there after a dozen of them, one whose users change every
+//! tenth operation never.
+
+use std::marker::PhantomData;
+
+use crossbeam_utils::CachePadded;
+
+use crate::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering, const_unless_loom};
+use crate::cpu;
+use crate::lock::held;
+use crate::lock::stat::Waiting;
+use crate::lock::{LockStat, LockStatRow};
+use crate::park;
+use crate::rcu::Guard;
+use crate::wait::Spin;
+
+const LOCKED: u64 = 1;
+const PARKED: u64 = 1 << 1;
+const DEAD: u64 = 1 << 2;
+const SPREAD: u64 = 1 << 3;
+const COLLECTING: u64 = 1 << 4;
+
+const HEAT_SHIFT: u32 = 8;
+const HEAT_MAX: u64 = 63;
+const HEAT_MASK: u64 = HEAT_MAX << HEAT_SHIFT;
+const HEAT_GAIN: u64 = 4;
+/// From here on a put reports contention.
+const HEAT_REPORTED: u64 = 48;
+
+const CPU_SHIFT: u32 = 16;
+const CPU_MASK: u64 = 0xffff << CPU_SHIFT;
+
+const COUNT_SHIFT: u32 = 32;
+const ONE: u64 = 1 << COUNT_SHIFT;
+/// Added to the count while it is spread or collecting.
+const BIAS: u64 = 1 << 31;
+/// One more than the number of references there may be.
+const COUNT_LIMIT: u64 = 1 << 30;
+/// A count that nothing but leaked references can reach, with or without bias.
+const WORD_LIMIT: u64 = (BIAS + COUNT_LIMIT) << COUNT_SHIFT;
+
+/// Exchanges that are tried before the lock is taken. The patch tried twice; a failed exchange has
+/// the line at hand already, so a few more cost less than the lock.
+#[cfg(not(any(loom, shuttle)))]
+const TRIES: u32 = 8;
+#[cfg(any(loom, shuttle))]
+const TRIES: u32 = 2;
+
+/// All lockrefs are one class in lockstat.
+static STAT: LockStat = LockStat::new("lockref", LockStatRow::NO_RANK);
+
+/// Count and lock in one word of eight bytes. `Send` and `Sync`.
+///
+/// Methods that may meet parts take the object's [`SpreadPtr`] (always the same one) and an RCU
+/// guard. The object outlives every call by a reference of the caller or by that guard.
+pub struct Lockref {
+    word: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Lockref>() == 8 && size_of::<SpreadPtr>() == 8);
+
+/// What became of a dropped reference.
+#[must_use = "the last reference comes with a lock and a decision"]
+pub enum Put<'a> {
+    /// Dropped.
+    Done,
+    /// Dropped, and the word bounces between CPUs: the caller may [`spread`](Lockref::spread) it.
+    Contended,
+    /// Not dropped: it is the last one, and now locked. The caller decides, by
+    /// [`dec`](LockrefGuard::dec) or [`mark_dead`](LockrefGuard::mark_dead) or both.
+    Last(LockrefGuard<'a>),
+}
+
+impl Lockref {
+    const_unless_loom! {
+        /// Unlocked, alive, with `count` references (below 2^30).
+        #[must_use]
+        pub fn new(count: u32) -> Self {
+            Self { word: AtomicU64::new((count as u64) << COUNT_SHIFT) }
+        }
+    }
+
+    /// Takes one more reference; the caller has one already. May wait for the lock's holder.
+    #[inline]
+    pub fn get(&self, spread: &SpreadPtr, guard: &Guard) {
+        let got = self.get_if(spread, guard, |_| true);
+        debug_assert!(got);
+    }
+
+    /// Takes a reference if there is one already and the object is not dead. `false` without it.
+    /// May wait for the lock's holder.
+    #[inline]
+    #[must_use]
+    pub fn get_not_zero(&self, spread: &SpreadPtr, guard: &Guard) -> bool {
+        self.get_if(spread, guard, |word| word & DEAD == 0 && word >= ONE)
+    }
+
+    /// Takes a reference unless the object is dead, also the first one. `false` without it. May
+    /// wait for the lock's holder.
+    #[inline]
+    #[must_use]
+    pub fn get_not_dead(&self, spread: &SpreadPtr, guard: &Guard) -> bool {
+        self.get_if(spread, guard, |word| word & DEAD == 0)
+    }
+
+    #[inline]
+    fn get_if(&self, spread: &SpreadPtr, guard: &Guard, allow: impl Fn(u64) -> bool) -> bool {
+        let cpu = cpu::current();
+        let mut word = self.word.load(Ordering::Acquire);
+        for _ in 0..TRIES {
+            if word & SPREAD != 0 {
+                // Dead or not is all that matters here: with a bias there is a reference.
+                let allowed = allow(word);
+                if allowed {
+                    spread.part(cpu, guard).fetch_add(1, Ordering::Relaxed);
+                }
+                return allowed;
+            }
+            if word & LOCKED != 0 {
+                break;
+            }
+            if !allow(word) {
+                return false;
+            }
+            if word >= WORD_LIMIT {
+                too_many_references();
+            }
+            let next = touched(word + ONE, cpu);
+            match self.word.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Acquire)
+            {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        self.get_locked(allow, cpu)
+    }
+
+    #[cold]
+    fn get_locked(&self, allow: impl Fn(u64) -> bool, cpu: u32) -> bool {
+        let mut guard = self.lock();
+        guard.word = touched(guard.word, cpu);
+        let allowed = allow(guard.word);
+        if allowed {
+            guard.inc();
+        }
+        allowed
+    }
+
+    /// Drops a reference, unless it is the last one. May wait for the lock's holder.
+    #[inline]
+    pub fn put<'a>(&'a self, spread: &SpreadPtr, guard: &Guard) -> Put<'a> {
+        let cpu = cpu::current();
+        let mut word = self.word.load(Ordering::Acquire);
+        for _ in 0..TRIES {
+            if word & SPREAD != 0 {
+                spread.part(cpu, guard).fetch_sub(1, Ordering::Release);
+                return Put::Done;
+            }
+            if word & LOCKED != 0 || word < 2 * ONE {
+                break;
+            }
+            let (next, hot) = cooled(touched(word - ONE, cpu));
+            match self.word.compare_exchange_weak(word, next, Ordering::Release, Ordering::Acquire)
+            {
+                Ok(_) if hot => return Put::Contended,
+                Ok(_) => return Put::Done,
+                Err(now) => word = now,
+            }
+        }
+        self.put_locked(cpu)
+    }
+
+    fn put_locked(&self, cpu: u32) -> Put<'_> {
+        let mut guard = self.lock();
+        debug_assert!(guard.count() > 0, "a reference was put twice");
+        let (word, hot) = cooled(touched(guard.word, cpu));
+        guard.word = word;
+        // With a bias the count is never 1, and taking from the word is as good as from a part.
+        if guard.count() <= 1 {
+            return Put::Last(guard);
+        }
+        guard.dec();
+        if hot { Put::Contended } else { Put::Done }
+    }
+
+    /// Takes the lock (`d_lock`). Blocks while another thread holds it: spins for about a
+    /// microsecond, then sleeps. References wait meanwhile, unless they are spread.
+    #[inline]
+    pub fn lock(&self) -> LockrefGuard<'_> {
+        match self.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_slow(),
+        }
+    }
+
+    /// Takes the lock if it is free. Never blocks.
+    #[inline]
+    #[must_use]
+    pub fn try_lock(&self) -> Option<LockrefGuard<'_>> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & LOCKED == 0 {
+            let locked = word | LOCKED;
+            match self.word.compare_exchange_weak(
+                word,
+                locked,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(LockrefGuard::new(self, locked)),
+                Err(now) => word = now,
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn lock_slow(&self) -> LockrefGuard<'_> {
+        let mut waiting = Waiting::start(&STAT);
+        let mut spin = Spin::new();
+        let mut lost = 0_u32;
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            if spin.spin() || !self.mark_parked() {
+                continue;
+            }
+            waiting.park();
+            let still_held =
+                || self.word.load(Ordering::Relaxed) & (LOCKED | PARKED) == LOCKED | PARKED;
+            match park::park(self.key(), park::token(0, lost), still_held) {
+                Some(park::HANDOFF) => {
+                    // Ours since before we woke; only PARKED may have changed since.
+                    return LockrefGuard::new(self, self.word.load(Ordering::Acquire));
+                }
+                Some(_) => lost += 1,
+                None => {}
+            }
+            spin = Spin::new();
+        }
+    }
+
+    /// Announces a sleeper on a held lock. `false` if the lock is free or the word changed.
+    fn mark_parked(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & LOCKED == 0 {
+            return false;
+        }
+        let parked = word | PARKED;
+        word == parked
+            || self
+                .word
+                .compare_exchange_weak(word, parked, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// The count of the word: the references, unless it is spread or being collected; then a
+    /// number above 2^30 that says nothing more. For asserts and hints: it may have changed already.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        count_of(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Whether the object was marked dead. A hint unless the caller holds the lock.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.word.load(Ordering::Acquire) & DEAD != 0
+    }
+
+    /// Whether references go to per-CPU parts now. A hint.
+    #[must_use]
+    pub fn is_spread(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & SPREAD != 0
+    }
+
+    /// All references, wherever they are: exact when none is taken or dropped meanwhile.
+    #[must_use]
+    pub fn references(&self, spread: &SpreadPtr, guard: &Guard) -> i64 {
+        let word = self.word.load(Ordering::Acquire);
+        if word & (SPREAD | COLLECTING) == 0 {
+            return i64::from(count_of(word));
+        }
+        unbiased(word) + spread.sum(guard)
+    }
+
+    /// Spreads the count over `slots` per-CPU parts (at least one), in effect when the guard is
+    /// dropped. `false` if it is spread or being collected already. Allocates, never blocks
+    /// otherwise.
+    ///
+    /// The spreading keeps the object alive like a reference of its own, until it is collected.
+    /// The caller has checked that the object may get one (it is not dead). While it is spread no put is the last,
+    /// and [`mark_dead`](LockrefGuard::mark_dead) stops lookups only when the guard is dropped.
+    pub fn spread(guard: &mut LockrefGuard<'_>, spread: &SpreadPtr, slots: usize) -> bool {
+        if guard.word & (SPREAD | COLLECTING) != 0 {
+            return false;
+        }
+        spread.install(slots);
+        guard.word = (guard.word | SPREAD) + (BIAS << COUNT_SHIFT);
+        true
+    }
+
+    /// Sends references to the word again, at once. `false`, and nothing done, when it is not
+    /// spread. Never blocks.
+    ///
+    /// After `true` the caller must let a grace period pass (that begins after this call) and then
+    /// call [`finish_collect`](Self::finish_collect), normally from [`Guard::defer`].
+    #[must_use = "after `true` finish_collect is due after a grace period"]
+    pub fn begin_collect(guard: &mut LockrefGuard<'_>, _spread: &SpreadPtr, _rcu: &Guard) -> bool {
+        if guard.word & SPREAD == 0 {
+            return false;
+        }
+        let flip = SPREAD | COLLECTING;
+        if guard.base & SPREAD == 0 {
+            // Spread under this very guard: nobody has seen it yet.
+            guard.word ^= flip;
+            return true;
+        }
+        // Only PARKED can change beside us, and this leaves it alone.
+        guard.lockref.word.fetch_xor(flip, Ordering::Release);
+        guard.base ^= flip;
+        guard.word ^= flip;
+        true
+    }
+
+    /// Sums the parts into the word, frees them, and puts the reference of the spreading, exactly
+    /// as [`put`](Self::put) would: [`Put::Last`] if no other is left, else [`Put::Done`]. May wait
+    /// for the lock's holder.
+    ///
+    /// To be called once, after the grace period that [`begin_collect`](Self::begin_collect) asks
+    /// for; by then nobody can touch the parts.
+    ///
+    /// # Panics
+    ///
+    /// If no collection was begun, or if more references were put than taken.
+    pub fn finish_collect<'a>(&'a self, spread: &SpreadPtr, _rcu: &Guard) -> Put<'a> {
+        let mut guard = self.lock();
+        assert!(guard.word & COLLECTING != 0, "no collection was begun");
+        let references = unbiased(guard.word) + spread.take();
+        let count = u64::try_from(references).unwrap_or(u64::MAX);
+        assert!(count < COUNT_LIMIT, "{references} references after a collection");
+        let flags = guard.word & (ONE - 1) & !COLLECTING;
+        guard.word = flags | (count.max(1) << COUNT_SHIFT);
+        // With none left the count of 1 is the spreading's own reference.
+        if count == 0 { Put::Last(guard) } else { Put::Done }
+    }
+}
+
+fn count_of(word: u64) -> u32 {
+    // The upper half of a word always fits.
+    (word >> COUNT_SHIFT) as u32
+}
+
+/// References in the word itself while it is spread or collecting: negative when others were
+/// taken on the parts and put here.
+fn unbiased(word: u64) -> i64 {
+    i64::from(count_of(word)) - BIAS.cast_signed()
+}
+
+/// The word after a change by `cpu`: remembers it, and warms up if it is another than the last.
+#[inline]
+fn touched(word: u64, cpu: u32) -> u64 {
+    let here = (u64::from(cpu) << CPU_SHIFT) & CPU_MASK;
+    let heat = (word & HEAT_MASK) >> HEAT_SHIFT;
+    let heat = if word & CPU_MASK == here {
+        heat.saturating_sub(1)
+    } else {
+        (heat + HEAT_GAIN).min(HEAT_MAX)
+    };
+    (word & !(HEAT_MASK | CPU_MASK)) | (heat << HEAT_SHIFT) | here
+}
+
+/// Whether contention is to be reported; then the word starts cold again.
+#[inline]
+fn cooled(word: u64) -> (u64, bool) {
+    let hot = word & HEAT_MASK >= HEAT_REPORTED << HEAT_SHIFT;
+    (if hot { word & !HEAT_MASK } else { word }, hot)
+}
+
+/// A billion references were leaked: going on would make the count wrap and free a live object.
+#[cold]
+fn too_many_references() -> ! {
+    std::process::abort()
+}
+
+/// A lockref's lock, held by this thread; dropping it unlocks and publishes what was changed
+/// through it. Not `Send`.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct LockrefGuard<'a> {
+    lockref: &'a Lockref,
+    /// What the word in memory is, but for PARKED.
+    base: u64,
+    /// What it will be, with LOCKED.
+    word: u64,
+    not_send: PhantomData<*const ()>,
+}
+
+impl<'a> LockrefGuard<'a> {
+    #[inline]
+    fn new(lockref: &'a Lockref, word: u64) -> Self {
+        held::acquire_unranked();
+        Self { lockref, base: word, word, not_send: PhantomData }
+    }
+
+    /// The count: references, or a number above 2^30 while spread or collecting.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        count_of(self.word)
+    }
+
+    /// Whether the object was marked dead.
+    #[inline]
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.word & DEAD != 0
+    }
+
+    /// Whether references go to per-CPU parts.
+    #[inline]
+    #[must_use]
+    pub fn is_spread(&self) -> bool {
+        self.word & SPREAD != 0
+    }
+
+    /// Whether the count is spread or being collected, so that [`count`](Self::count) says nothing.
+    #[inline]
+    #[must_use]
+    pub fn is_biased(&self) -> bool {
+        self.word & (SPREAD | COLLECTING) != 0
+    }
+
+    /// Takes a reference.
+    #[inline]
+    pub fn inc(&mut self) {
+        if self.word >= WORD_LIMIT {
+            too_many_references();
+        }
+        self.word += ONE;
+    }
+
+    /// Drops a reference, also the last one. Returns the new [`count`](Self::count).
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[inline]
+    pub fn dec(&mut self) -> u32 {
+        assert!(self.word >= ONE, "a reference was put twice");
+        self.word -= ONE;
+        self.count()
+    }
+
+    /// From now on lookups find the object dead. There is no way back.
+    #[inline]
+    pub fn mark_dead(&mut self) {
+        self.word |= DEAD;
+    }
+
+    #[cold]
+    fn unlock_slow(&self, free: u64) {
+        park::unpark_one(self.lockref.key(), |woken| {
+            // Under the queue's lock, and the lock is still ours: PARKED is set, so nobody
+            // changes the word, and whoever is on the way to sleep validates after this.
+            let parked = if woken.more { PARKED } else { 0 };
+            let (locked, token) = if woken.threads != 0 && woken.impatient {
+                (LOCKED, park::HANDOFF)
+            } else {
+                (0, park::COMPETE)
+            };
+            self.lockref.word.store(free | parked | locked, Ordering::Release);
+            token
+        });
+    }
+}
+
+impl Drop for LockrefGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        held::release_unranked();
+        let free = self.word & !(LOCKED | PARKED);
+        if self.base & PARKED == 0 {
+            let word = &self.lockref.word;
+            let alone =
+                word.compare_exchange(self.base, free, Ordering::Release, Ordering::Relaxed);
+            if alone.is_ok() {
+                return;
+            }
+        }
+        self.unlock_slow(free);
+    }
+}
+
+/// One CPU's part, alone on its lines. The first of a block holds the number of those after it.
+type Part = CachePadded<AtomicI64>;
+
+/// The per-CPU parts of a [`Lockref`], or none. Eight bytes; put it on a line that is seldom
+/// written, for every get and put of a spread object reads it. `Send` and `Sync`.
+pub struct SpreadPtr {
+    /// The header of a boxed slice of parts, or null. Written only under the lockref's lock.
+    parts: AtomicPtr<Part>,
+}
+
+impl SpreadPtr {
+    const_unless_loom! {
+        /// No parts.
+        #[must_use]
+        pub fn new() -> Self {
+            Self { parts: AtomicPtr::new(std::ptr::null_mut()) }
+        }
+    }
+
+    /// The part of `cpu`. The caller saw the spread bit inside the RCU guard.
+    #[inline]
+    fn part<'g>(&self, cpu: u32, guard: &'g Guard) -> &'g AtomicI64 {
+        match self.block(guard) {
+            Some([_, parts @ ..]) if !parts.is_empty() => {
+                let index = cpu as usize;
+                let index = if index < parts.len() { index } else { index % parts.len() };
+                &parts[index]
+            }
+            _ => no_parts(),
+        }
+    }
+
+    /// Header and parts. They are freed only after a grace period that begins when the spread bit
+    /// has been cleared, so a guard keeps them.
+    #[inline]
+    fn block<'g>(&self, _guard: &'g Guard) -> Option<&'g [Part]> {
+        let header = self.parts.load(Ordering::Acquire);
+        if header.is_null() {
+            return None;
+        }
+        // SAFETY: `install` published a slice whose first element holds the number of parts that
+        // follow, and `take` frees it only after the grace period the guard holds back.
+        unsafe {
+            let parts = (**header).load(Ordering::Relaxed) as usize;
+            Some(std::slice::from_raw_parts(header, parts + 1))
+        }
+    }
+
+    fn sum(&self, guard: &Guard) -> i64 {
+        let block = self.block(guard).unwrap_or(&[]);
+        block.iter().skip(1).map(|part| part.load(Ordering::Acquire)).sum()
+    }
+
+    /// Makes parts. The caller holds the lock, and there are none.
+    fn install(&self, slots: usize) {
+        let slots = i64::try_from(slots).unwrap_or(i64::MAX).max(1);
+        let header = std::iter::once(slots);
+        let block: Box<[Part]> = header
+            .chain((0..slots).map(|_| 0))
+            .map(|value| Part::new(AtomicI64::new(value)))
+            .collect();
+        let block = Box::into_raw(block).cast::<Part>();
+        let before = self.parts.swap(block, Ordering::Release);
+        assert!(before.is_null(), "parts were left behind");
+    }
+
+    /// The sum of the parts, which are freed. The caller holds the lock, and a grace period has
+    /// passed since the spread bit was cleared.
+    fn take(&self) -> i64 {
+        let header = self.parts.swap(std::ptr::null_mut(), Ordering::Acquire);
+        if header.is_null() {
+            return 0;
+        }
+        // SAFETY: unlinked just now, and nobody else has seen it since the grace period began.
+        let block = unsafe { owned_block(header) };
+        block.iter().skip(1).map(|part| part.load(Ordering::Acquire)).sum()
+    }
+}
+
+/// Gets the box back.
+///
+/// # Safety
+///
+/// `header` came from `SpreadPtr::install`, and nobody else uses it any more.
+unsafe fn owned_block(header: *mut Part) -> Box<[Part]> {
+    // SAFETY: the header holds the number of parts that follow it in its box.
+    unsafe {
+        let parts = (**header).load(Ordering::Relaxed) as usize;
+        Box::from_raw(std::ptr::slice_from_raw_parts_mut(header, parts + 1))
+    }
+}
+
+/// The lockref says that it is spread, and its pointer is empty: it was given another's.
+#[cold]
+fn no_parts() -> ! {
+    panic!("a lockref was used with the spread pointer of another")
+}
+
+impl Default for SpreadPtr {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for SpreadPtr {
+    fn drop(&mut self) {
+        let header = self.parts.load(Ordering::Relaxed);
+        if !header.is_null() {
+            // SAFETY: the object is being freed, so nobody uses its parts.
+            drop(unsafe { owned_block(header) });
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
