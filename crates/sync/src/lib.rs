@@ -35,11 +35,14 @@ pub mod atomic;
 pub mod cpu;
 pub mod lock;
 pub mod lockref;
+pub mod page;
+pub mod percpu;
 pub mod rcu;
 pub mod seqcount;
 pub mod seqlock;
 pub mod seqrwlock;
 pub mod slot;
+pub mod table;
 
 mod park;
 mod wait;

@@ -1,0 +1,164 @@
+//! Bytes of a page on x86-64: copies in assembly.
+
+use super::PAGE_SIZE;
+use std::arch::asm;
+use std::cell::UnsafeCell;
+use std::ops::Range;
+
+/// From this length on `rep movsb` is the fastest copy; before, its start-up cost dominates.
+const REP_FROM: usize = 512;
+
+/// The bytes of a page.
+#[repr(transparent)]
+pub(super) struct Bytes(UnsafeCell<[u8; PAGE_SIZE]>);
+
+// SAFETY: The bytes are only touched by the assembly below, whose accesses may race: see the page
+// of the parent module.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    #[inline]
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.0.get().cast::<u8>().wrapping_add(offset)
+    }
+
+    /// The caller has checked the bounds.
+    #[inline]
+    pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
+        debug_assert!(offset + into.len() <= PAGE_SIZE);
+        // SAFETY: The source lies within the page, the destination is exclusively ours.
+        unsafe { copy(self.at(offset), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// The caller has checked the bounds.
+    #[inline]
+    pub(super) fn write(&self, offset: usize, from: &[u8]) {
+        debug_assert!(offset + from.len() <= PAGE_SIZE);
+        // SAFETY: The destination lies within the page, where writes may race, and nobody writes
+        // the source, which we borrow.
+        unsafe { copy(from.as_ptr(), self.at(offset), from.len()) }
+    }
+
+    /// The caller has checked the bounds.
+    #[inline]
+    pub(super) fn zero(&self, range: Range<usize>) {
+        debug_assert!(range.start <= range.end && range.end <= PAGE_SIZE);
+        // SAFETY: The range lies within the page, where writes may race. The direction flag is
+        // clear, as the calling convention demands.
+        unsafe {
+            asm!(
+                "rep stosb",
+                inout("rcx") range.end - range.start => _,
+                inout("rdi") self.at(range.start) => _,
+                in("al") 0u8,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// Copies `len` bytes, one side of which may be raced for.
+///
+/// # Safety
+///
+/// `from` is readable and `to` writable for `len` bytes, and they don't overlap. Of the two ranges
+/// the one that isn't in a page is not written by anybody else.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: Each function touches exactly the `len` bytes at both sides.
+    unsafe {
+        match len {
+            REP_FROM.. => copy_rep(from, to, len),
+            16.. => copy_words(from, to, len),
+            8.. => copy_ends::<8>(from, to, len),
+            4.. => copy_ends::<4>(from, to, len),
+            _ => copy_rep(from, to, len),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`copy`].
+#[inline]
+unsafe fn copy_rep(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: By the contract of `copy`; the direction flag is clear by the calling convention.
+    unsafe {
+        asm!(
+            "rep movsb",
+            inout("rcx") len => _,
+            inout("rdi") to => _,
+            inout("rsi") from => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Sixteen bytes at a time; the last sixteen may overlap the ones before, which copies some bytes
+/// twice.
+///
+/// # Safety
+///
+/// As for [`copy`]; `len` is at least 16.
+#[inline]
+unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: The loop ends before it would pass `len - 16`, and the last copy starts there.
+    unsafe {
+        asm!(
+            "2:",
+            "movdqu {word}, [{from} + {at}]",
+            "movdqu [{to} + {at}], {word}",
+            "add {at}, 16",
+            "cmp {at}, {last}",
+            "jb 2b",
+            "movdqu {word}, [{from} + {last}]",
+            "movdqu [{to} + {last}], {word}",
+            from = in(reg) from,
+            to = in(reg) to,
+            last = in(reg) len - 16,
+            at = inout(reg) 0usize => _,
+            word = out(xmm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// The first and the last `WIDTH` bytes, which overlap or meet.
+///
+/// # Safety
+///
+/// As for [`copy`]; `len` is from `WIDTH` to twice `WIDTH`, and `WIDTH` is 4 or 8.
+#[inline]
+unsafe fn copy_ends<const WIDTH: usize>(from: *const u8, to: *mut u8, len: usize) {
+    let last = len - WIDTH;
+    // SAFETY: Both words lie within `len` bytes.
+    unsafe {
+        if WIDTH == 8 {
+            asm!(
+                "mov {first}, [{from}]",
+                "mov {second}, [{from} + {last}]",
+                "mov [{to}], {first}",
+                "mov [{to} + {last}], {second}",
+                from = in(reg) from,
+                to = in(reg) to,
+                last = in(reg) last,
+                first = out(reg) _,
+                second = out(reg) _,
+                options(nostack, preserves_flags)
+            );
+        } else {
+            asm!(
+                "mov {first:e}, [{from}]",
+                "mov {second:e}, [{from} + {last}]",
+                "mov [{to}], {first:e}",
+                "mov [{to} + {last}], {second:e}",
+                from = in(reg) from,
+                to = in(reg) to,
+                last = in(reg) last,
+                first = out(reg) _,
+                second = out(reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}

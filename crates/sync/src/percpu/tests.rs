@@ -1,0 +1,178 @@
+use super::*;
+use crate::cpu;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64 as StdU64};
+use std::thread;
+
+const ROUNDS: u64 = if cfg!(miri) { 50 } else { 20_000 };
+
+#[test]
+fn a_slot_follows_the_cpu_modulo_the_slots() {
+    let slots = PerCpu::new(3, |slot| slot);
+    for cpu in 0..10 {
+        let _on = cpu::pretend(cpu);
+        assert_eq!(*slots.this(), cpu as usize % 3);
+    }
+    assert_eq!(slots.len(), 3);
+    assert_eq!(slots.iter().copied().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!((slots.get(2), slots.get(3)), (Some(&2), None));
+}
+
+#[test]
+fn slots_are_128_bytes_apart_and_never_zero() {
+    let slots = PerCpu::new(2, |_| 0u8);
+    let at: Vec<usize> = slots.iter().map(|slot| std::ptr::from_ref(slot).addr()).collect();
+    assert_eq!(at[1] - at[0], 128);
+    assert_eq!(PerCpu::new(0, |_| ()).len(), 1);
+}
+
+#[test]
+fn counter_sums_what_all_cpus_added() {
+    let counter = PerCpuCounter::new(8);
+    thread::scope(|scope| {
+        for cpu in 0..8u32 {
+            let counter = &counter;
+            scope.spawn(move || {
+                let _on = cpu::pretend(cpu);
+                (0..ROUNDS).for_each(|_| counter.add(3));
+                (0..ROUNDS).for_each(|_| counter.add(-1));
+            });
+        }
+    });
+    assert_eq!(counter.sum(), 8 * 2 * ROUNDS as i64);
+}
+
+#[test]
+fn budget_gives_out_every_unit_and_no_more() {
+    for (total, slots) in [(0, 1), (1, 4), (100, 1), (100, 7), (10_000, 16), (1 << 20, 80)] {
+        let budget = Budget::new(total, slots);
+        let (mut taken, mut cpu) = (0, 0);
+        loop {
+            cpu += 1;
+            let _on = cpu::pretend(cpu % 90);
+            let n = u64::from(cpu % 13);
+            if !budget.take(n) {
+                assert!(total - taken < n, "{} left of {total}, {n} refused", total - taken);
+                break;
+            }
+            taken += n;
+            assert_eq!((budget.used(), budget.available()), (taken, total - taken));
+        }
+        assert!(budget.take(total - taken), "the rest lies in the slots");
+        assert!(!budget.take(1) && budget.take(0));
+        budget.give(total);
+        assert_eq!((budget.used(), budget.available(), budget.total()), (0, total, total));
+        assert!(budget.take(total));
+    }
+}
+
+#[test]
+fn budget_without_a_bound() {
+    let budget = Budget::new(u64::MAX, 4);
+    assert!(budget.take(u64::MAX / 2) && budget.take(1 << 40));
+    budget.give(u64::MAX / 2);
+    budget.give(1 << 40);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn budget_takes_what_other_cpus_gave() {
+    let budget = Budget::new(1000, 2);
+    {
+        let _on = cpu::pretend(0);
+        assert!(budget.take(1000));
+        budget.give(100);
+    }
+    let _on = cpu::pretend(1);
+    assert!(budget.take(100), "the allowance of CPU 0 was not gathered");
+    assert!(!budget.take(1));
+}
+
+#[test]
+fn budget_resizes_down_to_what_is_used() {
+    let budget = Budget::new(1000, 4);
+    assert!(budget.take(300));
+    assert_eq!(budget.resize(299), Err(OverBudget { used: 300 }));
+    assert_eq!(budget.total(), 1000);
+    assert_eq!(budget.resize(300), Ok(()));
+    assert!(!budget.take(1));
+    assert_eq!(budget.resize(301), Ok(()));
+    assert!(budget.take(1) && !budget.take(1));
+    assert_eq!(budget.used(), 301);
+}
+
+/// Threads on many CPUs never hold more than the total, and when each thread holds at most its
+/// share, no `take` may fail: this is what a bound that is only roughly kept gets wrong.
+#[test]
+fn budget_is_exact_under_stress() {
+    const THREADS: u64 = 4;
+    const SHARE: u64 = 25;
+    let budget = Budget::new(THREADS * SHARE, 8);
+    let held = StdU64::new(0);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (budget, held) = (&budget, &held);
+            scope.spawn(move || {
+                let mut mine = 0;
+                for round in 0..ROUNDS {
+                    let _on = cpu::pretend(((thread + round) % 11) as u32);
+                    let n = (round * 7 + thread) % (SHARE + 1 - mine);
+                    assert!(budget.take(n), "refused within the share");
+                    mine += n;
+                    let now = held.fetch_add(n, Ordering::SeqCst) + n;
+                    assert!(now <= THREADS * SHARE, "{now} held");
+                    if round % 3 != 0 {
+                        let n = (round * 5) % (mine + 1);
+                        held.fetch_sub(n, Ordering::SeqCst);
+                        budget.give(n);
+                        mine -= n;
+                    }
+                }
+                held.fetch_sub(mine, Ordering::SeqCst);
+                budget.give(mine);
+            });
+        }
+    });
+    assert_eq!((budget.used(), budget.available()), (0, THREADS * SHARE));
+}
+
+#[test]
+fn ids_are_unique_and_increase_in_a_slot() {
+    let ids = IdAlloc::new(100, 3);
+    let one_cpu: Vec<u64> = {
+        let _on = cpu::pretend(1);
+        (0..3000).map(|_| ids.next()).collect()
+    };
+    assert!(one_cpu.is_sorted_by(|a, b| a < b));
+    assert_eq!((one_cpu[0], one_cpu[2999]), (100, 3099));
+    let all = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4u32)
+            .map(|cpu| {
+                let ids = &ids;
+                scope.spawn(move || {
+                    let _on = cpu::pretend(cpu);
+                    (0..ROUNDS).map(|_| ids.next()).collect::<Vec<u64>>()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<u64>>()
+    });
+    let unique: HashSet<u64> = all.iter().chain(&one_cpu).copied().collect();
+    assert_eq!(unique.len(), all.len() + one_cpu.len());
+    assert!(unique.iter().all(|&id| id >= 100));
+}
+
+#[test]
+fn a_sum_shows_what_went_before_the_update() {
+    let (counter, flag) = (PerCpuCounter::new(4), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            flag.store(true, Ordering::Relaxed);
+            counter.add(1);
+        });
+        while counter.sum() == 0 {
+            thread::yield_now();
+        }
+        assert!(flag.load(Ordering::Relaxed));
+    });
+}
