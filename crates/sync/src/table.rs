@@ -1,0 +1,407 @@
+//! Hash tables whose lookups take no lock and write nothing: the children of directories.
+//!
+//! # Purpose
+//!
+//! A directory's children are looked up far more often than they change, and different children
+//! are made and removed by different threads at once. An [`RcuTable`] serves both: a lookup reads
+//! the table's word, one cache line of the bucket, and the entry; a change locks one bucket. The
+//! idea of a lock in each bucket, with lookups under RCU, is that of the dcache hash in the "VFS
+//! scalability" series; growth by moving bucket after bucket follows the relativistic hash tables
+//! of Triplett, McKenney and Walpole (USENIX ATC 2011), here by copying instead of relinking,
+//! since a bucket is an array and not a list.
+//!
+//! # Layout
+//!
+//! ```text
+//!  RcuTable: one word        bucket: one line of 64 bytes              node: one line
+//!  +------------------+      +------+---------+-------------+-------+  +---------+------+
+//!  | address | bits+1 | -->  | lock | version | 6 slots     | chain |->| 7 slots | next |
+//!  +------------------+      +------+---------+-------------+-------+  +---------+------+
+//!                            slot: 16 bits of the hash, 48 bits of address
+//! ```
+//!
+//! The table's word holds the number of buckets next to their address, so that nothing else has to
+//! be read to find the bucket. A table without entries has no buckets and costs 8 bytes.
+//!
+//! Bits of a hash, from the top: the bucket (so that buckets in order are hashes in order, for
+//! [`RcuTable::scan`]); bits 20 to 35 are the tag in the slot; the lowest 20 are free for telling
+//! entries of equal hash apart ([`Bucket::free_hash`]). A lookup compares tags before it touches an
+//! entry, and the caller's `eq` decides.
+//!
+//! # Invariants
+//!
+//! * Only the holder of a bucket's lock changes its slots, version and chain.
+//! * An entry stays in its slot until it is removed. It is in exactly one bucket that isn't moved.
+//! * The version grows with every insertion. A lookup that found nothing and sees another version
+//!   afterwards starts again; otherwise it might have missed a name that was inserted before its
+//!   eyes in a slot it had passed and removed from one it had not yet reached (a rename over an
+//!   existing name). So a lookup is linearisable, whatever it answers.
+//! * **Moved** buckets: growth (and shrinking) copies the entries of a bucket to the new buckets,
+//!   and then replaces the chain by the word of the new buckets. From then on the old bucket is
+//!   never changed again; everybody who reads its chain goes on in the new ones. A lookup reads the
+//!   chain before the slots: an entry that it finds in a bucket that was not moved then was present
+//!   at that moment or later.
+//! * Bucket 0 is moved first, under its lock, and only while the table's word still names its
+//!   array: that is how one resize at a time is chosen. When all buckets are moved, the table's
+//!   word is replaced, and the old array is freed after a grace period.
+//!
+//! # Locks
+//!
+//! The buckets' locks have the class `C` of the table's owner. Several of them are locked only in the
+//! order of their addresses ([`RcuTable::lock_set`], and a resize that joins neighbours). A resize
+//! that starts when a bucket is released only tries its locks, since the caller may hold other
+//! locks by then; what it has to leave behind is finished by later lockers of the table.
+//!
+//! # References
+//!
+//! A table owns its buckets and no entry. Who inserts an entry promises that it lives until a grace
+//! period after its removal; who looks one up may use it as long as the guard is held.
+
+mod grow;
+mod line;
+mod scan;
+mod set;
+
+pub use set::{LockReq, LockSet};
+
+use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
+use crate::lock::{LockClass, MutexGuard};
+use crate::rcu::Guard;
+use line::{Line, Link, Seek, Word};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// An entry of an [`RcuTable`].
+pub trait Hashed: 'static {
+    /// The hash under which the entry is filed: it never changes while the entry is in a table,
+    /// and getting it neither panics nor locks. Its top bits choose the bucket, so they must be as
+    /// good as random.
+    fn table_hash(&self) -> u64;
+}
+
+/// How many low bits of a hash tell entries apart that are otherwise equal: neither the bucket nor
+/// the tag depends on them.
+const FREE_BITS: u32 = 20;
+
+/// A hash table with lookups without a lock and a lock for each bucket. See the [module](self).
+///
+/// `Send` and `Sync` when `T` is both: threads share its entries.
+pub struct RcuTable<T: Hashed, C: LockClass> {
+    word: AtomicPtr<Line<T, C>>,
+    entries: PhantomData<*const T>,
+}
+
+// SAFETY: The table hands out shared references to its entries on any thread, hence `Sync`; an
+// entry inserted by one thread may be removed and dropped by another, hence `Send`. The table itself
+// is an atomic word, and the buckets are changed under their locks.
+unsafe impl<T: Hashed + Send + Sync, C: LockClass> Send for RcuTable<T, C> {}
+// SAFETY: As above.
+unsafe impl<T: Hashed + Send + Sync, C: LockClass> Sync for RcuTable<T, C> {}
+
+impl<T: Hashed, C: LockClass> RcuTable<T, C> {
+    const_unless_loom! {
+        /// A table without entries. It allocates nothing until something is locked.
+        #[must_use]
+        pub fn new() -> Self {
+            Self { word: AtomicPtr::new(std::ptr::null_mut()), entries: PhantomData }
+        }
+    }
+
+    #[inline]
+    fn word(&self) -> Word<T, C> {
+        Word::from_raw(self.word.load(Ordering::Acquire))
+    }
+
+    /// The first entry under `hash` that `eq` accepts. `eq` gets entries whose hash agrees in the
+    /// bucket and in a tag of 16 bits, and has to compare all else, names for example.
+    ///
+    /// Takes no lock, writes nothing, and is linearisable: see the [module](self). It never waits; it
+    /// looks again only when an insertion into the same bucket succeeded meanwhile.
+    #[inline]
+    pub fn find<'g>(
+        &self,
+        hash: u64,
+        guard: &'g Guard,
+        mut eq: impl FnMut(&T) -> bool,
+    ) -> Option<&'g T> {
+        let mut word = self.word();
+        loop {
+            // The guard was there before the word was read, so the buckets outlive it.
+            let line = word.line_of(hash, guard)?;
+            match line.seek(hash, &mut eq) {
+                // SAFETY: Entries outlive their removal by a grace period, and the guard holds
+                // that up.
+                Seek::Found(entry) => return Some(unsafe { entry.as_ref() }),
+                Seek::Absent => return None,
+                Seek::Changed => {}
+                Seek::Moved(next) => word = next,
+            }
+        }
+    }
+
+    /// Locks the bucket of `hash`. Waits for other holders of the same bucket.
+    ///
+    /// At most one bucket may be locked at a time by a thread in this way; for more there is
+    /// [`lock_set`](Self::lock_set).
+    #[inline]
+    pub fn lock<'a>(&'a self, hash: u64, guard: &'a Guard) -> Bucket<'a, T, C> {
+        let mut word = self.word();
+        loop {
+            let Some(line) = word.line_of(hash, guard) else {
+                word = self.first_word();
+                continue;
+            };
+            if let Link::Moved(next) = line.link() {
+                self.help_sometimes(word, next, hash, guard);
+                word = next;
+                continue;
+            }
+            let (held, contended) = match line.lock.try_lock() {
+                Some(held) => (held, false),
+                None => (line.lock.lock(), true),
+            };
+            if let Link::Moved(next) = line.link() {
+                drop(held);
+                word = next;
+                continue;
+            }
+            let hint = if contended { Hint::Contended } else { Hint::None };
+            let spot = Spot { word, line, hint };
+            return Bucket { table: self, spot, guard, hash, held: ManuallyDrop::new(held) };
+        }
+    }
+
+    /// Gives an empty table its first bucket, and returns what the table has then.
+    #[cold]
+    fn first_word(&self) -> Word<T, C> {
+        let word = Word::allocate_or_abort(0);
+        let installed = self.word.compare_exchange(
+            std::ptr::null_mut(),
+            word.into_raw(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match installed {
+            Ok(_) => word,
+            Err(other) => {
+                // SAFETY: Nobody but us has seen this array.
+                unsafe { word.free() };
+                Word::from_raw(other)
+            }
+        }
+    }
+
+    /// The number of entries. Walks all buckets. Exact when nothing is inserted or removed
+    /// meanwhile; an entry present throughout is counted once in any case.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let guard = crate::rcu::pin();
+        let mut entries = 0;
+        self.each_bucket(0, &guard, |line, link, _| {
+            entries += line.entries(link).count();
+            true
+        });
+        entries
+    }
+
+    /// Whether there are no entries. Stops at the first one. To rely on the answer, hold
+    /// [`LockReq::All`] and ask [`LockSet::is_empty`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let guard = crate::rcu::pin();
+        let mut empty = true;
+        self.each_bucket(0, &guard, |line, link, _| {
+            empty = line.entries(link).next().is_none();
+            empty
+        });
+        empty
+    }
+
+    /// The memory of buckets and nodes in bytes, without this word and without the entries. Walks
+    /// all buckets.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let guard = crate::rcu::pin();
+        let mut bytes = self.word().bytes();
+        self.each_bucket(0, &guard, |line, link, _| {
+            bytes += line.chain_bytes(link);
+            true
+        });
+        bytes
+    }
+}
+
+impl<T: Hashed, C: LockClass> Default for RcuTable<T, C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Hashed, C: LockClass> fmt::Debug for RcuTable<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RcuTable").field("buckets", &self.word().len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Hashed, C: LockClass> Drop for RcuTable<T, C> {
+    fn drop(&mut self) {
+        let word = self.word();
+        if word.is_null() {
+            return;
+        }
+        // A resize may have been left unfinished: then the new array is ours as well. Chains of
+        // buckets that were moved have been retired already.
+        // SAFETY: We have the table to ourselves, so nobody is in these buckets or will be.
+        unsafe {
+            let next = word.moved_to();
+            word.free();
+            if let Some(next) = next {
+                next.free();
+            }
+        }
+    }
+}
+
+/// What a change of a bucket suggests for the size of the table, to be looked into once the lock
+/// is released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hint {
+    None,
+    /// The lock was held by somebody else: more buckets would spread the load.
+    Contended,
+    /// The slots of the bucket did not suffice.
+    Overflow,
+    /// The last entry of the bucket went away.
+    Emptied,
+}
+
+/// A locked bucket: the part that a [`Bucket`] and a [`LockSet`] have in common. Whoever has one
+/// holds the lock of the line, and the line isn't moved.
+struct Spot<'a, T: Hashed, C: LockClass> {
+    word: Word<T, C>,
+    line: &'a Line<T, C>,
+    hint: Hint,
+}
+
+impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
+    fn find(&self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
+        let tagged = self.line.tagged_entries(self.line.link(), hash);
+        // SAFETY: An entry lives until a grace period after its removal, and both the lock and the
+        // guard of 'a keep it.
+        tagged.map(|entry| unsafe { &*entry.as_ptr() }).find(|entry| eq(entry))
+    }
+
+    /// # Safety
+    ///
+    /// See [`Bucket::insert`].
+    unsafe fn insert(&mut self, entry: NonNull<T>) {
+        // SAFETY: The caller says that the entry is valid.
+        let hash = unsafe { entry.as_ref() }.table_hash();
+        debug_assert!(self.covers(hash), "an entry was inserted into another's bucket");
+        let overflow = self.line.insert(entry, hash);
+        if overflow {
+            self.hint = Hint::Overflow;
+        }
+    }
+
+    fn remove(&mut self, entry: &T, guard: &Guard) -> bool {
+        debug_assert!(self.covers(entry.table_hash()), "an entry is sought in another's bucket");
+        let removed = self.line.remove(NonNull::from(entry), guard);
+        if removed && self.hint == Hint::None && self.line.is_vacant() {
+            self.hint = Hint::Emptied;
+        }
+        removed
+    }
+
+    fn free_hash(&self, hash: u64) -> u64 {
+        let low = (1u64 << FREE_BITS) - 1;
+        let taken = |candidate: u64| {
+            let mut same_tag = self.line.tagged_entries(self.line.link(), hash);
+            // SAFETY: As in `find`.
+            same_tag.any(|entry| unsafe { entry.as_ref() }.table_hash() == candidate)
+        };
+        let mut candidate = hash & !0xf;
+        for _ in 0..=low {
+            if !taken(candidate) {
+                break;
+            }
+            candidate = (hash & !low) | (candidate.wrapping_add(1) & low);
+        }
+        candidate
+    }
+
+    /// Whether entries of this hash belong into this bucket.
+    fn covers(&self, hash: u64) -> bool {
+        self.word.is_line_of(hash, self.line)
+    }
+}
+
+/// A locked bucket of an [`RcuTable`]. Dropping it releases the lock and may then resize the table.
+///
+/// Neither `Send` nor `Sync`, as every guard.
+#[must_use = "the bucket is released when this is dropped"]
+pub struct Bucket<'a, T: Hashed, C: LockClass> {
+    table: &'a RcuTable<T, C>,
+    spot: Spot<'a, T, C>,
+    guard: &'a Guard,
+    hash: u64,
+    held: ManuallyDrop<MutexGuard<'a, (), C>>,
+}
+
+impl<'a, T: Hashed, C: LockClass> Bucket<'a, T, C> {
+    /// The first entry under `hash` that `eq` accepts; see [`RcuTable::find`]. The hash must be of
+    /// this bucket: the one it was locked for, or one that differs from it in the low bits only.
+    /// Under any other, nothing is found.
+    #[inline]
+    pub fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
+        self.spot.find(hash, eq)
+    }
+
+    /// Files the entry under its hash, which must belong to this bucket.
+    ///
+    /// # Safety
+    ///
+    /// * `entry` is valid for shared use until it has been removed from this table and a grace
+    ///   period has passed since, also when the table is dropped before.
+    /// * It is in no table yet that uses the same `table_hash`, and its `table_hash` belongs to
+    ///   this bucket, stays the same while the entry is in the table, and never panics.
+    #[inline]
+    pub unsafe fn insert(&mut self, entry: NonNull<T>) {
+        // SAFETY: Passed on to the caller.
+        unsafe { self.spot.insert(entry) }
+    }
+
+    /// Removes the entry, which is recognised by its address. False when it isn't here.
+    #[inline]
+    pub fn remove(&mut self, entry: &T) -> bool {
+        self.spot.remove(entry, self.guard)
+    }
+
+    /// The hash for a new entry that would have the hash `hash`, such that no entry of this bucket
+    /// has the same: the low four bits are the smallest free ones, or, when all sixteen are taken,
+    /// the following values within the low 20 bits are tried. Lookups find the entry under any of
+    /// these. (When all of the million are taken, the answer is not unique.)
+    #[must_use]
+    pub fn free_hash(&self, hash: u64) -> u64 {
+        self.spot.free_hash(hash)
+    }
+}
+
+impl<T: Hashed, C: LockClass> fmt::Debug for Bucket<'_, T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket").finish_non_exhaustive()
+    }
+}
+
+impl<T: Hashed, C: LockClass> Drop for Bucket<'_, T, C> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: Dropped here and nowhere else, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.held) };
+        if self.spot.hint != Hint::None {
+            self.table.follow(self.spot.hint, self.spot.word, self.hash, self.guard);
+        }
+    }
+}

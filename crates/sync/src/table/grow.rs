@@ -1,0 +1,276 @@
+//! Resizing: moving the buckets of a table to another array while it is in use.
+
+use super::line::{BITS_MAX, Line, Link, Node, Word, free_chain};
+use super::{Hashed, Hint, RcuTable};
+use crate::atomic::Ordering;
+use crate::lock::{LockClass, MutexGuard};
+use crate::rcu::Guard;
+use smallvec::SmallVec;
+
+/// How many buckets are looked at to estimate how full the table is.
+const SAMPLE: usize = 32;
+/// A bucket counts for no more than this many entries in the estimate, so that many entries of one
+/// hash, which no growth could part, do not make the table grow for ever.
+const SAMPLE_CAP: usize = 16;
+/// The table grows when its buckets have this many entries on average.
+const LOAD_MAX: usize = 4;
+/// Tables with fewer buckets than this (a power of two) grow by four, larger ones by two.
+const SMALL_BITS: u32 = 6;
+/// How far a table shrinks in one step.
+const SHRINK_BITS: u32 = 2;
+
+/// Whether to wait for the lock of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// The caller may hold locks that come later in the order.
+    Try,
+    /// The caller is about to lock a bucket anyway.
+    Wait,
+}
+
+/// What became of a group of buckets that are to move together.
+enum Step<T, C: LockClass> {
+    /// They are moved, now or since before, to this array.
+    Moved(Word<T, C>),
+    /// A lock was not to be had.
+    Busy,
+    /// The table has another array by now.
+    Stale,
+}
+
+impl<T: Hashed, C: LockClass> RcuTable<T, C> {
+    /// Makes room for `entries` entries, so that inserting them does not have to. Never shrinks.
+    /// Does nothing when there is no memory. Waits for the locks of all buckets, one at a time; the
+    /// caller holds no bucket.
+    pub fn reserve(&self, entries: usize, guard: &Guard) {
+        let bits = entries.div_ceil(LOAD_MAX / 2).next_power_of_two().ilog2().min(BITS_MAX);
+        loop {
+            let word = self.settled(guard);
+            if word.bits() >= bits || !self.resize(word, bits, Patience::Wait, guard) {
+                return;
+            }
+        }
+    }
+
+    /// Shrinks the table to what its entries need. Waits as [`reserve`](Self::reserve) does; the
+    /// caller holds no bucket.
+    pub fn shrink_to_fit(&self, guard: &Guard) {
+        let wanted = self.len().div_ceil(LOAD_MAX / 2).next_power_of_two().ilog2();
+        loop {
+            let word = self.settled(guard);
+            let bits = wanted.max(word.bits().saturating_sub(SHRINK_BITS));
+            if word.bits() <= bits || !self.resize(word, bits, Patience::Wait, guard) {
+                return;
+            }
+        }
+    }
+
+    /// The buckets of the table, after any resize under way has been finished. Not null. Waits for
+    /// the locks of buckets.
+    pub(super) fn settled(&self, guard: &Guard) -> Word<T, C> {
+        loop {
+            let word = self.word();
+            let Some(first) = word.line(0, guard) else {
+                self.first_word();
+                continue;
+            };
+            match first.link() {
+                Link::Chain(_) => return word,
+                Link::Moved(next) => {
+                    self.migrate(word, next, 0, Patience::Wait, guard);
+                }
+            }
+        }
+    }
+
+    /// Follows up a hint after the bucket has been released. Never waits.
+    #[cold]
+    pub(super) fn follow(&self, hint: Hint, word: Word<T, C>, hash: u64, guard: &Guard) {
+        if self.word() != word {
+            // A resize is under way, or was.
+            return;
+        }
+        let bits = word.bits();
+        let wanted = match hint {
+            Hint::None => bits,
+            Hint::Contended => (bits + SHRINK_BITS).min(contended_bits()).max(bits),
+            Hint::Overflow => {
+                let (sum, lines) = sample(word, word.index_of(hash), guard);
+                let step = if bits < SMALL_BITS { 2 } else { 1 };
+                if sum >= LOAD_MAX * lines { (bits + step).min(BITS_MAX) } else { bits }
+            }
+            Hint::Emptied if bits > contended_bits() => {
+                let (sum, lines) = sample(word, word.index_of(hash), guard);
+                let less = (bits - SHRINK_BITS.min(bits)).max(contended_bits());
+                if 2 * sum <= lines { less } else { bits }
+            }
+            Hint::Emptied => bits,
+        };
+        if wanted != bits {
+            self.resize(word, wanted, Patience::Try, guard);
+        }
+    }
+
+    /// Moves the table from `old` to an array of `1 << bits` buckets, unless somebody else moves it
+    /// elsewhere. False when it could not even start.
+    fn resize(&self, old: Word<T, C>, bits: u32, patience: Patience, guard: &Guard) -> bool {
+        let Some(fresh) = Word::allocate(bits) else {
+            // Slower is better than dead: the table works at any size.
+            return false;
+        };
+        let step = self.move_group(old, fresh, 0, patience, guard);
+        let Step::Moved(next) = step else {
+            // SAFETY: Nobody has seen the array.
+            unsafe { fresh.free() };
+            return matches!(step, Step::Stale);
+        };
+        if next != fresh {
+            // SAFETY: As above.
+            unsafe { fresh.free() };
+        }
+        self.migrate(old, next, 0, patience, guard);
+        true
+    }
+
+    /// Joins in a resize that a locker came across, once in a while, so that one is finished even
+    /// when its starter had to leave buckets behind.
+    #[cold]
+    pub(super) fn help_sometimes(
+        &self,
+        old: Word<T, C>,
+        next: Word<T, C>,
+        hash: u64,
+        guard: &Guard,
+    ) {
+        let one_in_sixteen = (hash >> super::FREE_BITS) & 0xf == 0 || old.len() <= SAMPLE;
+        if one_in_sixteen && self.word() == old {
+            // Each helper starts elsewhere, so that they share the work.
+            self.migrate(old, next, old.index_of(hash), Patience::Wait, guard);
+        }
+    }
+
+    /// Moves all buckets of `old` to `next`, beginning near bucket `start`. The last one to be done
+    /// replaces the table's word. Bucket 0 has been moved to `next` before.
+    fn migrate(
+        &self,
+        old: Word<T, C>,
+        next: Word<T, C>,
+        start: usize,
+        patience: Patience,
+        guard: &Guard,
+    ) {
+        let groups = old.len().min(next.len());
+        let first = start / (old.len() / groups);
+        let busy = |group: &usize| {
+            let step = self.move_group(old, next, *group, patience, guard);
+            matches!(step, Step::Busy)
+        };
+        let left: Vec<usize> = (first..groups).chain(0..first).filter(busy).collect();
+        // Whoever held those may have gone meanwhile.
+        if left.iter().any(busy) {
+            return;
+        }
+        // Release: whoever reads the word sees the buckets. Only one can win, since a word doesn't
+        // come back while its array is in use.
+        let replaced = self.word.compare_exchange(
+            old.into_raw(),
+            next.into_raw(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if replaced.is_ok() {
+            // SAFETY: The word is no longer to be found, neither in the table nor in a moved
+            // bucket, so the array can be freed once those who are in it have left.
+            unsafe { guard.defer_unchecked(move || old.free()) };
+        }
+    }
+
+    /// Moves one group: a bucket that is split, or the neighbours that are joined.
+    fn move_group(
+        &self,
+        old: Word<T, C>,
+        next: Word<T, C>,
+        group: usize,
+        patience: Patience,
+        guard: &Guard,
+    ) -> Step<T, C> {
+        let width = old.len() / old.len().min(next.len());
+        let lines: SmallVec<[&Line<T, C>; 4]> = (group * width..(group + 1) * width)
+            .filter_map(|index| old.line(index, guard))
+            .collect();
+        // All of a group are moved at once, so the first speaks for all.
+        if let Some(Link::Moved(to)) = lines.first().map(|line| line.link()) {
+            return Step::Moved(to);
+        }
+        let mut held: SmallVec<[MutexGuard<'_, (), C>; 4]> = SmallVec::new();
+        for line in &lines {
+            let lock = match (patience, held.is_empty()) {
+                (Patience::Try, _) => line.lock.try_lock(),
+                (Patience::Wait, true) => Some(line.lock.lock()),
+                // Ascending addresses.
+                (Patience::Wait, false) => Some(line.lock.lock_nested()),
+            };
+            let Some(lock) = lock else { return Step::Busy };
+            held.push(lock);
+        }
+        if let Some(Link::Moved(to)) = lines.first().map(|line| line.link()) {
+            return Step::Moved(to);
+        }
+        // A resize begins with group 0, and only when the one before it is finished. For the other
+        // groups this always holds: the word can't change before they are moved.
+        if self.word() != old {
+            return Step::Stale;
+        }
+        copy(&lines, next, guard);
+        let chains: SmallVec<[*mut Node<T>; 4]> = lines
+            .iter()
+            .map(|line| line.set_moved(next))
+            .filter(|chain| !chain.is_null())
+            .collect();
+        drop(held);
+        if !chains.is_empty() {
+            // SAFETY: The chains have been cut off from their buckets, and hold no entries of
+            // their own.
+            unsafe {
+                guard.defer_unchecked(move || chains.into_iter().for_each(|c| free_chain(c)))
+            };
+        }
+        Step::Moved(next)
+    }
+}
+
+/// Copies the entries of locked buckets to the buckets of `next` that they belong to. Nobody else is
+/// in those: they are reached only through the buckets that are being moved.
+fn copy<T: Hashed, C: LockClass>(lines: &[&Line<T, C>], next: Word<T, C>, guard: &Guard) {
+    for line in lines {
+        for entry in line.entries(line.link()) {
+            // SAFETY: The entry is in the table, and the lock keeps it there.
+            let hash = unsafe { entry.as_ref() }.table_hash();
+            if let Some(target) = next.line_of(hash, guard) {
+                target.insert(entry, hash);
+            }
+        }
+    }
+}
+
+/// Counts the entries of some buckets, spread evenly over the table: their sum, and how many buckets
+/// were counted.
+fn sample<T: Hashed, C: LockClass>(
+    word: Word<T, C>,
+    start: usize,
+    guard: &Guard,
+) -> (usize, usize) {
+    let lines = word.len().min(SAMPLE);
+    let stride = word.len() / lines;
+    let sum = (0..lines)
+        .filter_map(|i| word.line((start + i * stride) % word.len(), guard))
+        .map(|line| line.entries(line.link()).take(SAMPLE_CAP).count())
+        .sum();
+    (sum, lines)
+}
+
+/// The size up to which contention alone lets a table grow, and below which it does not shrink: some
+/// buckets for each CPU, so that two CPUs seldom meet in one.
+fn contended_bits() -> u32 {
+    (crate::cpu::possible() as usize * 8).next_power_of_two().ilog2()
+}

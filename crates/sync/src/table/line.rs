@@ -1,0 +1,477 @@
+//! Buckets, their overflow nodes, and the tagged words that lead to them.
+
+use super::FREE_BITS;
+use crate::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::lock::{LockClass, Mutex};
+use crate::rcu::Guard;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("slots of tables hold a tag above 48 bits of address");
+
+/// Slots in the line of a bucket. Model checking wants few, so that two insertions overflow.
+const LINE_SLOTS: usize = if cfg!(loom) { 2 } else { 6 };
+/// Slots in a node.
+const NODE_SLOTS: usize = if cfg!(loom) { 1 } else { 7 };
+
+/// Buckets and nodes start at multiples of this, which leaves six bits of their addresses.
+const LINE_ALIGN: usize = 64;
+const LOW_BITS: usize = LINE_ALIGN - 1;
+
+/// More buckets than this (a power of two) are never made.
+pub(super) const BITS_MAX: u32 = 40;
+
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
+
+/// The tag of a hash: bits that the choice of the bucket rarely depends on.
+#[inline]
+fn tag_of(hash: u64) -> usize {
+    ((hash >> FREE_BITS) & 0xffff) as usize
+}
+
+/// A place for an entry: null, or its address with a tag above.
+struct Slot<T>(AtomicPtr<T>);
+
+impl<T> Slot<T> {
+    fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The entry, if there is one and its tag is `tag`.
+    #[inline]
+    fn tagged(&self, tag: usize) -> Option<NonNull<T>> {
+        let value = self.0.load(Ordering::Acquire);
+        if value.addr() >> ADDRESS_BITS == tag { Self::entry_of(value) } else { None }
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<NonNull<T>> {
+        Self::entry_of(self.0.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn entry_of(value: *mut T) -> Option<NonNull<T>> {
+        NonNull::new(value.map_addr(|addr| addr & ADDRESS))
+    }
+
+    /// Release: whoever finds the entry sees it as it was when it was inserted.
+    fn set(&self, entry: NonNull<T>, hash: u64) {
+        let value = entry.as_ptr().map_addr(|addr| addr | (tag_of(hash) << ADDRESS_BITS));
+        self.0.store(value, Ordering::Release);
+    }
+
+    /// Release: whoever sees the slot empty sees what was inserted before elsewhere, and its
+    /// version.
+    fn clear(&self) {
+        self.0.store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// A further line of slots, for a bucket that has too few.
+#[repr(C, align(64))]
+pub(super) struct Node<T> {
+    slots: [Slot<T>; NODE_SLOTS],
+    next: AtomicPtr<Node<T>>,
+}
+
+/// What the chain of a bucket says.
+pub(super) enum Link<T, C: LockClass> {
+    /// The bucket is in use; here is its first node, or null.
+    Chain(*mut Node<T>),
+    /// The entries have been moved to these buckets.
+    Moved(Word<T, C>),
+}
+
+/// The outcome of a lookup in one bucket.
+pub(super) enum Seek<T, C: LockClass> {
+    Found(NonNull<T>),
+    Absent,
+    /// An insertion got in between: look again.
+    Changed,
+    Moved(Word<T, C>),
+}
+
+/// A bucket.
+#[repr(C, align(64))]
+pub(super) struct Line<T, C: LockClass> {
+    pub(super) lock: Mutex<(), C>,
+    /// Counts insertions, and the move. It would have to wrap within one lookup to do harm: four
+    /// billion insertions into one bucket.
+    version: AtomicU32,
+    slots: [Slot<T>; LINE_SLOTS],
+    /// A [`Link`]: a node has zeros in its low six bits, a word has not.
+    chain: AtomicPtr<Node<T>>,
+}
+
+struct AssertLayout<T, C: LockClass>(PhantomData<(T, C)>);
+
+impl<T, C: LockClass> AssertLayout<T, C> {
+    /// One line for each, or a lookup would touch two.
+    const ONE_LINE: () = assert!(
+        cfg!(any(loom, shuttle))
+            || (size_of::<Line<T, C>>() == LINE_ALIGN && size_of::<Node<T>>() == LINE_ALIGN)
+    );
+}
+
+impl<T: 'static, C: LockClass> Line<T, C> {
+    fn new() -> Self {
+        const { AssertLayout::<T, C>::ONE_LINE };
+        Self {
+            lock: Mutex::new(()),
+            version: AtomicU32::new(0),
+            slots: std::array::from_fn(|_| Slot::new()),
+            chain: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn link(&self) -> Link<T, C> {
+        let chain = self.chain.load(Ordering::Acquire);
+        if chain.addr() & LOW_BITS == 0 {
+            Link::Chain(chain)
+        } else {
+            Link::Moved(Word(chain.cast()))
+        }
+    }
+
+    /// The nodes from `first` on, borrowed like the line: whoever may walk a line may walk its
+    /// nodes, since both are freed by the same rule.
+    #[inline]
+    fn nodes(&self, first: *mut Node<T>) -> Nodes<'_, T> {
+        Nodes { next: first, line: PhantomData }
+    }
+
+    /// A lookup without the lock.
+    #[inline]
+    pub(super) fn seek(&self, hash: u64, eq: &mut impl FnMut(&T) -> bool) -> Seek<T, C> {
+        // The order of these loads matters, and every one acquires, so that it is kept: version,
+        // chain, slots, version again. The module's invariants say why.
+        let version = self.version.load(Ordering::Acquire);
+        let chain = match self.link() {
+            Link::Chain(chain) => chain,
+            Link::Moved(word) => return Seek::Moved(word),
+        };
+        let tag = tag_of(hash);
+        for slot in &self.slots {
+            if let Some(entry) = slot.tagged(tag) {
+                // SAFETY: The caller's guard is older than the loads above, and an entry outlives
+                // its removal by a grace period.
+                if eq(unsafe { entry.as_ref() }) {
+                    return Seek::Found(entry);
+                }
+            }
+        }
+        if !chain.is_null() {
+            let mut nodes = self.nodes(chain);
+            let mut tagged = nodes.by_ref().flat_map(|node| &node.slots);
+            // SAFETY: As above.
+            let found =
+                tagged.find_map(|slot| slot.tagged(tag).filter(|e| eq(unsafe { e.as_ref() })));
+            if let Some(entry) = found {
+                return Seek::Found(entry);
+            }
+        }
+        if self.version.load(Ordering::Acquire) == version { Seek::Absent } else { Seek::Changed }
+    }
+
+    /// All slots. For a moved bucket (which a walker found in use and which was moved since) those
+    /// of the line only: see [`entries`](Self::entries).
+    #[inline]
+    fn slots(&self, link: Link<T, C>) -> impl Iterator<Item = &Slot<T>> {
+        let next = match link {
+            Link::Chain(chain) => chain,
+            Link::Moved(_) => ptr::null_mut(),
+        };
+        let nodes = self.nodes(next);
+        self.slots.iter().chain(nodes.flat_map(|node| &node.slots))
+    }
+
+    /// All entries, given what [`link`](Self::link) said. Without the lock, the walk sees every
+    /// entry that is there throughout, and may or may not see others.
+    pub(super) fn entries(&self, link: Link<T, C>) -> impl Iterator<Item = NonNull<T>> {
+        self.slots(link).filter_map(Slot::entry)
+    }
+
+    /// The entries whose tag is that of `hash`.
+    pub(super) fn tagged_entries(
+        &self,
+        link: Link<T, C>,
+        hash: u64,
+    ) -> impl Iterator<Item = NonNull<T>> {
+        let tag = tag_of(hash);
+        self.slots(link).filter_map(move |slot| slot.tagged(tag))
+    }
+
+    /// The memory of the nodes, in bytes.
+    pub(super) fn chain_bytes(&self, link: Link<T, C>) -> usize {
+        match link {
+            Link::Chain(next) => self.nodes(next).count() * size_of::<Node<T>>(),
+            Link::Moved(_) => 0,
+        }
+    }
+
+    /// Whether the line has no entries; the nodes are not looked at, since they are freed when they
+    /// are empty.
+    pub(super) fn is_vacant(&self) -> bool {
+        self.slots.iter().all(|slot| slot.entry().is_none())
+            && self.chain.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Puts the entry into a free slot. True when the slots of the line did not suffice. The caller
+    /// holds the lock, or the line is not yet published.
+    pub(super) fn insert(&self, entry: NonNull<T>, hash: u64) -> bool {
+        assert!(entry.addr().get() <= ADDRESS, "an address of more than 48 bits");
+        let free = self.slots.iter().find(|slot| slot.entry().is_none());
+        if let Some(slot) = free {
+            slot.set(entry, hash);
+        } else {
+            self.insert_into_chain(entry, hash);
+        }
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Release);
+        free.is_none()
+    }
+
+    #[cold]
+    fn insert_into_chain(&self, entry: NonNull<T>, hash: u64) {
+        let first = self.chain.load(Ordering::Relaxed);
+        debug_assert!(first.addr() & LOW_BITS == 0, "an insertion into a moved bucket");
+        let mut slots = self.nodes(first).flat_map(|n| &n.slots);
+        if let Some(slot) = slots.find(|slot| slot.entry().is_none()) {
+            slot.set(entry, hash);
+            return;
+        }
+        let node = Box::new(Node {
+            slots: std::array::from_fn(|_| Slot::new()),
+            next: AtomicPtr::new(first),
+        });
+        node.slots[0].set(entry, hash);
+        self.chain.store(Box::into_raw(node), Ordering::Release);
+    }
+
+    /// Clears the slot of the entry; false when there is none. The caller holds the lock.
+    pub(super) fn remove(&self, entry: NonNull<T>, guard: &Guard) -> bool {
+        if let Some(slot) = self.slots.iter().find(|slot| slot.entry() == Some(entry)) {
+            slot.clear();
+            return true;
+        }
+        self.remove_from_chain(entry, guard)
+    }
+
+    fn remove_from_chain(&self, entry: NonNull<T>, guard: &Guard) -> bool {
+        let mut link = &self.chain;
+        for node in self.nodes(self.chain.load(Ordering::Relaxed)) {
+            if let Some(slot) = node.slots.iter().find(|slot| slot.entry() == Some(entry)) {
+                slot.clear();
+                if node.slots.iter().all(|slot| slot.entry().is_none()) {
+                    let unlinked = ptr::from_ref(node).cast_mut();
+                    link.store(node.next.load(Ordering::Relaxed), Ordering::Release);
+                    // SAFETY: The node came from a box; it is unlinked, so that only those who are
+                    // in it now can see it, until the grace period has passed.
+                    unsafe { guard.defer_unchecked(move || drop(Box::from_raw(unlinked))) };
+                }
+                return true;
+            }
+            link = &node.next;
+        }
+        false
+    }
+
+    /// Declares the bucket moved to `next`, where its entries have been copied, and returns the
+    /// first node of its chain, to be freed after a grace period. The caller holds the lock.
+    pub(super) fn set_moved(&self, next: Word<T, C>) -> *mut Node<T> {
+        let chain = self.chain.load(Ordering::Relaxed);
+        // A lookup that found nothing here must not overlook what is inserted there from now on.
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Release);
+        self.chain.store(next.0.cast(), Ordering::Release);
+        chain
+    }
+}
+
+/// Frees the nodes from `first` on.
+///
+/// # Safety
+///
+/// Nobody can reach them any more.
+pub(super) unsafe fn free_chain<T>(first: *mut Node<T>) {
+    let mut next = first;
+    while !next.is_null() {
+        // SAFETY: Nodes come from boxes, and this one is freed here only.
+        let node = unsafe { Box::from_raw(next) };
+        next = node.next.load(Ordering::Relaxed);
+    }
+}
+
+/// The nodes of a chain; see [`Line::nodes`].
+struct Nodes<'a, T> {
+    next: *mut Node<T>,
+    line: PhantomData<&'a Node<T>>,
+}
+
+impl<'a, T> Iterator for Nodes<'a, T> {
+    type Item = &'a Node<T>;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Node<T>> {
+        // SAFETY: A node that could be reached is freed a grace period after it is unlinked, and
+        // the borrow of the line lies within a section of the reader or under the lock.
+        let node = unsafe { self.next.as_ref() }?;
+        self.next = node.next.load(Ordering::Acquire);
+        Some(node)
+    }
+}
+
+/// The address of an array of buckets, with the number of them in its low six bits: zero for null,
+/// else one more than the binary logarithm.
+pub(super) struct Word<T, C: LockClass>(*mut Line<T, C>);
+
+impl<T, C: LockClass> Clone for Word<T, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, C: LockClass> Copy for Word<T, C> {}
+
+impl<T, C: LockClass> PartialEq for Word<T, C> {
+    fn eq(&self, other: &Self) -> bool {
+        ptr::eq(self.0, other.0)
+    }
+}
+
+impl<T: 'static, C: LockClass> Word<T, C> {
+    #[inline]
+    pub(super) fn from_raw(raw: *mut Line<T, C>) -> Self {
+        Self(raw)
+    }
+
+    #[inline]
+    pub(super) fn into_raw(self) -> *mut Line<T, C> {
+        self.0
+    }
+
+    #[inline]
+    pub(super) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The binary logarithm of the number of buckets; only for a word that isn't null.
+    #[inline]
+    pub(super) fn bits(self) -> u32 {
+        debug_assert!(!self.is_null());
+        (self.0.addr() & LOW_BITS) as u32 - 1
+    }
+
+    /// The number of buckets.
+    pub(super) fn len(self) -> usize {
+        if self.is_null() { 0 } else { 1 << self.bits() }
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        self.len() * size_of::<Line<T, C>>()
+    }
+
+    /// The number of the bucket of `hash`; only for a word that isn't null.
+    #[inline]
+    pub(super) fn index_of(self, hash: u64) -> usize {
+        // Two shifts, since a shift by 64 is not defined.
+        ((hash >> 1) >> (63 - self.bits())) as usize
+    }
+
+    #[inline]
+    fn first(self) -> *mut Line<T, C> {
+        self.0.map_addr(|addr| addr & !LOW_BITS)
+    }
+
+    /// The address of bucket number `index`, which need not exist.
+    #[inline]
+    fn at(self, index: usize) -> *mut Line<T, C> {
+        self.first().wrapping_add(index)
+    }
+
+    /// Whether `line` is the bucket of `hash`.
+    pub(super) fn is_line_of(self, hash: u64, line: &Line<T, C>) -> bool {
+        ptr::eq(self.at(self.index_of(hash)), line)
+    }
+
+    /// The bucket of `hash`, or `None` for null. The word was read under the guard.
+    #[inline]
+    pub(super) fn line_of(self, hash: u64, _guard: &Guard) -> Option<&Line<T, C>> {
+        if self.is_null() {
+            return None;
+        }
+        // SAFETY: The index is below the number of buckets; the array is freed a grace period
+        // after nobody can find its word any more, and the guard is older than that.
+        Some(unsafe { &*self.at(self.index_of(hash)) })
+    }
+
+    /// Bucket number `index`, or `None` when there is none. The word was read under the guard.
+    #[inline]
+    pub(super) fn line(self, index: usize, _guard: &Guard) -> Option<&Line<T, C>> {
+        // SAFETY: Checked against the number; valid as in `line_of`.
+        (index < self.len()).then(|| unsafe { &*self.at(index) })
+    }
+
+    /// Where the entries have been moved, if they have.
+    ///
+    /// # Safety
+    ///
+    /// The word isn't null, and nobody frees the array meanwhile.
+    pub(super) unsafe fn moved_to(self) -> Option<Self> {
+        // SAFETY: There is a bucket 0, which is moved first, and the array stays.
+        match unsafe { &*self.at(0) }.link() {
+            Link::Moved(next) => Some(next),
+            Link::Chain(_) => None,
+        }
+    }
+
+    fn layout(bits: u32) -> Option<Layout> {
+        Layout::array::<Line<T, C>>(1usize.checked_shl(bits)?).ok()
+    }
+
+    /// An array of `1 << bits` empty buckets, or `None` when there is no memory for it.
+    pub(super) fn allocate(bits: u32) -> Option<Self> {
+        debug_assert!(bits <= BITS_MAX);
+        let layout = Self::layout(bits)?;
+        // SAFETY: The layout isn't empty.
+        let first = NonNull::new(unsafe { alloc(layout) }.cast::<Line<T, C>>())?;
+        for index in 0..1 << bits {
+            // SAFETY: Within the array just allocated.
+            unsafe { first.add(index).write(Line::new()) };
+        }
+        Some(Self(first.as_ptr().map_addr(|addr| addr | (bits as usize + 1))))
+    }
+
+    /// As [`allocate`](Self::allocate), for an array without which there is no going on.
+    pub(super) fn allocate_or_abort(bits: u32) -> Self {
+        Self::allocate(bits).unwrap_or_else(|| {
+            handle_alloc_error(Self::layout(bits).unwrap_or(Layout::new::<u64>()))
+        })
+    }
+
+    /// Frees the array, and the chains of those of its buckets that weren't moved.
+    ///
+    /// # Safety
+    ///
+    /// The word isn't null, and nobody can reach the array any more.
+    pub(super) unsafe fn free(self) {
+        for index in 0..self.len() {
+            // SAFETY: Within the array, which is ours alone.
+            unsafe {
+                let line = self.at(index);
+                if let Link::Chain(chain) = (*line).link() {
+                    free_chain(chain);
+                }
+                line.drop_in_place();
+            }
+        }
+        if let Some(layout) = Self::layout(self.bits()) {
+            // SAFETY: Allocated with this layout.
+            unsafe { dealloc(self.first().cast(), layout) };
+        }
+    }
+}

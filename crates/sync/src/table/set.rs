@@ -1,0 +1,227 @@
+//! Several buckets, of one table or more, locked together.
+
+use super::line::{Line, Link};
+use super::{Hashed, Hint, RcuTable, Spot};
+use crate::lock::{LockClass, MutexGuard};
+use crate::rcu::Guard;
+use smallvec::SmallVec;
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+/// What a [`LockSet`] is to lock.
+pub enum LockReq<'a, T: Hashed, C: LockClass> {
+    /// The bucket of a hash.
+    One(&'a RcuTable<T, C>, u64),
+    /// All buckets of a table: nothing can be inserted into it or removed from it by others.
+    All(&'a RcuTable<T, C>),
+}
+
+impl<T: Hashed, C: LockClass> Clone for LockReq<'_, T, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Hashed, C: LockClass> Copy for LockReq<'_, T, C> {}
+
+impl<T: Hashed, C: LockClass> fmt::Debug for LockReq<'_, T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(table, hash) => f.debug_tuple("One").field(table).field(hash).finish(),
+            Self::All(table) => f.debug_tuple("All").field(table).finish(),
+        }
+    }
+}
+
+/// The locks of a set; three are enough for a rename that replaces a directory without children.
+type Held<'a, C> = SmallVec<[MutexGuard<'a, (), C>; 4]>;
+type Lines<'a, T, C> = SmallVec<[&'a Line<T, C>; 4]>;
+
+/// Buckets that are locked together, named by the number of their request. Dropping it releases all
+/// of them and may then resize the tables.
+///
+/// Neither `Send` nor `Sync`, as every guard.
+#[must_use = "the buckets are released when this is dropped"]
+pub struct LockSet<'a, T: Hashed, C: LockClass, const N: usize> {
+    reqs: [LockReq<'a, T, C>; N],
+    /// For `One` its bucket; for `All` the first one, and the word is that of all.
+    spots: [Spot<'a, T, C>; N],
+    /// The hash whose bucket a hint is about.
+    hints: [u64; N],
+    held: Held<'a, C>,
+    guard: &'a Guard,
+}
+
+impl<T: Hashed, C: LockClass> RcuTable<T, C> {
+    /// Locks all buckets that are asked for, each once, in the order of their addresses. Waits for
+    /// other holders; the caller holds no bucket of this class.
+    ///
+    /// When a table was resized before all locks were had, all are released and it starts again.
+    pub fn lock_set<'a, const N: usize>(
+        reqs: [LockReq<'a, T, C>; N],
+        guard: &'a Guard,
+    ) -> LockSet<'a, T, C, N> {
+        loop {
+            let spots = reqs.map(|req| req.locate(guard));
+            let mut lines: Lines<'a, T, C> = SmallVec::new();
+            for (req, spot) in reqs.iter().zip(&spots) {
+                match req {
+                    LockReq::One(..) => lines.push(spot.line),
+                    LockReq::All(_) => lines.extend(spot.lines(guard)),
+                }
+            }
+            lines.sort_unstable_by_key(|line| ptr::from_ref(*line).addr());
+            lines.dedup_by(|a, b| ptr::eq(*a, *b));
+            let mut held: Held<'a, C> = SmallVec::new();
+            for line in &lines {
+                let first = held.is_empty();
+                held.push(if first { line.lock.lock() } else { line.lock.lock_nested() });
+            }
+            if still_there(&reqs, &spots, &lines) {
+                return LockSet { reqs, spots, hints: [0; N], held, guard };
+            }
+        }
+    }
+}
+
+/// Whether none of the locked buckets has been moved, and the tables to be locked as a whole still
+/// have the buckets that were locked. If so, none can be moved until they are released.
+fn still_there<T: Hashed, C: LockClass>(
+    reqs: &[LockReq<'_, T, C>],
+    spots: &[Spot<'_, T, C>],
+    lines: &[&Line<T, C>],
+) -> bool {
+    let whole = reqs.iter().zip(spots).all(|(req, spot)| match req {
+        LockReq::One(..) => true,
+        LockReq::All(table) => table.word() == spot.word,
+    });
+    whole && lines.iter().all(|line| matches!(line.link(), Link::Chain(_)))
+}
+
+impl<'a, T: Hashed, C: LockClass> LockReq<'a, T, C> {
+    fn table(&self) -> &'a RcuTable<T, C> {
+        match self {
+            Self::One(table, _) | Self::All(table) => table,
+        }
+    }
+
+    /// The bucket to lock, which may be moved before it is locked.
+    fn locate(&self, guard: &'a Guard) -> Spot<'a, T, C> {
+        let (table, hash) = match *self {
+            Self::One(table, hash) => (table, hash),
+            Self::All(table) => (table, 0),
+        };
+        let whole = matches!(self, Self::All(_));
+        let mut word = if whole { table.settled(guard) } else { table.word() };
+        loop {
+            let Some(line) = word.line_of(hash, guard) else {
+                word = table.first_word();
+                continue;
+            };
+            match line.link() {
+                Link::Moved(next) if !whole => {
+                    table.help_sometimes(word, next, hash, guard);
+                    word = next;
+                }
+                _ => return Spot { word, line, hint: Hint::None },
+            }
+        }
+    }
+}
+
+impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
+    /// All buckets of the array in which the spot is.
+    fn lines(&self, guard: &'a Guard) -> impl Iterator<Item = &'a Line<T, C>> {
+        let word = self.word;
+        (0..word.len()).filter_map(move |index| word.line(index, guard))
+    }
+}
+
+impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
+    /// The bucket of `hash` in request `i`.
+    fn spot(&self, i: usize, hash: u64) -> Spot<'a, T, C> {
+        let Spot { word, line, hint } = self.spots[i];
+        let line = match self.reqs[i] {
+            LockReq::One(..) => line,
+            LockReq::All(_) => word.line_of(hash, self.guard).unwrap_or(line),
+        };
+        Spot { word, line, hint }
+    }
+
+    /// As [`Bucket::find`](super::Bucket::find), in the bucket or table of request `i`.
+    ///
+    /// # Panics
+    ///
+    /// When there are not so many requests; this holds for all methods.
+    #[inline]
+    pub fn find(&self, i: usize, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
+        self.spot(i, hash).find(hash, eq)
+    }
+
+    /// As [`Bucket::insert`](super::Bucket::insert).
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline]
+    pub unsafe fn insert(&mut self, i: usize, entry: NonNull<T>) {
+        // SAFETY: The entry is valid, says the caller.
+        let hash = unsafe { entry.as_ref() }.table_hash();
+        let mut spot = self.spot(i, hash);
+        // SAFETY: Passed on to the caller.
+        unsafe { spot.insert(entry) };
+        self.note(i, hash, spot.hint);
+    }
+
+    /// As [`Bucket::remove`](super::Bucket::remove).
+    #[inline]
+    pub fn remove(&mut self, i: usize, entry: &T) -> bool {
+        let hash = entry.table_hash();
+        let mut spot = self.spot(i, hash);
+        let removed = spot.remove(entry, self.guard);
+        self.note(i, hash, spot.hint);
+        removed
+    }
+
+    /// As [`Bucket::free_hash`](super::Bucket::free_hash).
+    #[must_use]
+    pub fn free_hash(&self, i: usize, hash: u64) -> u64 {
+        self.spot(i, hash).free_hash(hash)
+    }
+
+    /// Whether the bucket of request `i`, or for [`LockReq::All`] the table, has no entries.
+    #[must_use]
+    pub fn is_empty(&self, i: usize) -> bool {
+        let spot = &self.spots[i];
+        let vacant = |line: &Line<T, C>| line.entries(line.link()).next().is_none();
+        match self.reqs[i] {
+            LockReq::One(..) => vacant(spot.line),
+            LockReq::All(_) => spot.lines(self.guard).all(vacant),
+        }
+    }
+
+    fn note(&mut self, i: usize, hash: u64, hint: Hint) {
+        if hint != Hint::None {
+            self.spots[i].hint = hint;
+            self.hints[i] = hash;
+        }
+    }
+}
+
+impl<T: Hashed, C: LockClass, const N: usize> fmt::Debug for LockSet<'_, T, C, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockSet").field("held", &self.held.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Hashed, C: LockClass, const N: usize> Drop for LockSet<'_, T, C, N> {
+    #[inline]
+    fn drop(&mut self) {
+        self.held.clear();
+        for (i, spot) in self.spots.iter().enumerate() {
+            if spot.hint != Hint::None {
+                self.reqs[i].table().follow(spot.hint, spot.word, self.hints[i], self.guard);
+            }
+        }
+    }
+}
