@@ -41,6 +41,7 @@ pub mod rcu;
 pub mod seqcount;
 pub mod seqlock;
 pub mod seqrwlock;
+pub mod slab;
 pub mod slot;
 pub mod table;
 

@@ -1,0 +1,287 @@
+//! Chunks of 64 KiB, carved into objects, and the regions of memory that they come from.
+//!
+//! A chunk starts at a multiple of its size, so that the chunk of an object is found by its address.
+//! Its header marks the free objects in a bitmap. All of this is used under the lock of the depot.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::ptr::{self, NonNull};
+
+/// The size and alignment of a chunk in bytes.
+pub(super) const CHUNK: usize = 64 << 10;
+/// The smallest distance of two objects: a line, so that no two share one.
+const OBJECT_ALIGN: usize = 64;
+/// Words of a bitmap: as many as the smallest objects need.
+const WORDS: usize = CHUNK / OBJECT_ALIGN / 64;
+/// Chunks that are wholly free and keep their memory.
+const RESERVE: usize = 4;
+/// Chunks that are asked of the system at once. Their memory becomes resident when it is touched.
+const REGION_CHUNKS: usize = if cfg!(miri) { 1 } else { 128 };
+
+/// Size and place of the objects in a chunk.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    size: usize,
+    stride: usize,
+    first: usize,
+    count: usize,
+}
+
+impl Shape {
+    /// The shape for objects of type `T`, checked when it is compiled.
+    pub(super) const fn of<T>() -> Self {
+        let align = if align_of::<T>() > OBJECT_ALIGN { align_of::<T>() } else { OBJECT_ALIGN };
+        let size = if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
+        let stride = size.next_multiple_of(align);
+        let first = size_of::<Header>().next_multiple_of(align);
+        assert!(stride <= CHUNK / 8, "objects of a slab are at most 8 KiB");
+        Self { size: size_of::<T>(), stride, first, count: (CHUNK - first) / stride }
+    }
+
+    /// The size of an object in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// What the standard library does when there is no memory.
+    pub(super) fn out_of_memory(&self) -> ! {
+        handle_alloc_error(Layout::from_size_align(CHUNK, CHUNK).unwrap_or(Layout::new::<u64>()))
+    }
+}
+
+/// The start of a chunk.
+struct Header {
+    /// A set bit for each free object.
+    free: [u64; WORDS],
+    free_count: usize,
+    /// Where the chunk is in the list of those that are partly free.
+    position: usize,
+}
+
+type Chunk = NonNull<Header>;
+
+/// All chunks of a slab.
+pub(super) struct Chunks {
+    shape: Shape,
+    /// Chunks with free and with used objects. Chunks without free objects are in no list.
+    partial: Vec<Chunk>,
+    /// Chunks without used objects, with their memory.
+    whole: Vec<Chunk>,
+    /// Chunks whose memory was given back: addresses only.
+    void: Vec<NonNull<u8>>,
+    /// What the system gave.
+    regions: Vec<memory::Region>,
+    resident: usize,
+}
+
+impl Chunks {
+    pub(super) fn new(shape: Shape) -> Self {
+        Self {
+            shape,
+            partial: Vec::new(),
+            whole: Vec::new(),
+            void: Vec::new(),
+            regions: Vec::new(),
+            resident: 0,
+        }
+    }
+
+    /// The memory of chunks that are in use or in reserve, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.resident * CHUNK
+    }
+
+    /// Takes up to `count` free objects, at least one, from chunks that are in use if there are any.
+    /// Aborts when there is no memory.
+    pub(super) fn carve(&mut self, count: usize, into: &mut Vec<NonNull<u8>>) {
+        let mut chunk = match self.partial.last() {
+            Some(chunk) => *chunk,
+            None => self.add_partial(),
+        };
+        // SAFETY: Chunks in the lists are valid, and the depot's lock makes them ours.
+        let header = unsafe { chunk.as_mut() };
+        for _ in 0..count.min(header.free_count) {
+            let Some(word) = header.free.iter().position(|word| *word != 0) else { break };
+            let bit = header.free[word].trailing_zeros() as usize;
+            header.free[word] &= header.free[word] - 1;
+            header.free_count -= 1;
+            let offset = self.shape.first + (word * 64 + bit) * self.shape.stride;
+            // SAFETY: The offset lies within the chunk, as the bit was set.
+            into.push(unsafe { chunk.cast::<u8>().add(offset) });
+        }
+        if header.free_count == 0 {
+            self.partial.pop();
+        }
+    }
+
+    /// Puts a chunk without used objects at the end of the list of partly free ones.
+    fn add_partial(&mut self) -> Chunk {
+        let mut chunk = match self.whole.pop() {
+            Some(chunk) => chunk,
+            None => self.add_chunk(),
+        };
+        // SAFETY: As in `carve`.
+        unsafe { chunk.as_mut() }.position = self.partial.len();
+        self.partial.push(chunk);
+        chunk
+    }
+
+    /// A chunk with fresh memory.
+    fn add_chunk(&mut self) -> Chunk {
+        if self.void.is_empty() {
+            let Some(region) = memory::Region::new(REGION_CHUNKS) else {
+                self.shape.out_of_memory();
+            };
+            self.void.extend(region.chunks().rev());
+            self.regions.push(region);
+        }
+        let Some(memory) = self.void.pop() else { self.shape.out_of_memory() };
+        let mut header = Header { free: [0; WORDS], free_count: self.shape.count, position: 0 };
+        for index in 0..self.shape.count {
+            header.free[index / 64] |= 1 << (index % 64);
+        }
+        let chunk = memory.cast::<Header>();
+        // SAFETY: The chunk is large and aligned enough, and nobody else has it.
+        unsafe { chunk.write(header) };
+        self.resident += 1;
+        chunk
+    }
+
+    /// Marks an object as free in its chunk, and gives the chunk's memory back when it was the last
+    /// one in use and the reserve is full.
+    pub(super) fn put(&mut self, object: NonNull<u8>) {
+        let offset = object.addr().get() % CHUNK;
+        let index = (offset - self.shape.first) / self.shape.stride;
+        // SAFETY: The object lies in a chunk, which starts at a multiple of its size.
+        let mut chunk = unsafe { object.sub(offset) }.cast::<Header>();
+        // SAFETY: As in `carve`.
+        let header = unsafe { chunk.as_mut() };
+        let bit = 1 << (index % 64);
+        debug_assert!(header.free[index / 64] & bit == 0, "an object was freed twice");
+        header.free[index / 64] |= bit;
+        header.free_count += 1;
+        if header.free_count == 1 {
+            header.position = self.partial.len();
+            self.partial.push(chunk);
+        }
+        if header.free_count == self.shape.count {
+            let position = header.position;
+            self.partial.swap_remove(position);
+            if let Some(moved) = self.partial.get_mut(position) {
+                // SAFETY: As in `carve`; it is another chunk than `chunk`.
+                unsafe { moved.as_mut() }.position = position;
+            }
+            self.whole.push(chunk);
+            if self.whole.len() > RESERVE {
+                self.discard_one();
+            }
+        }
+    }
+
+    /// Gives the memory of the reserve back to the system.
+    pub(super) fn discard_reserve(&mut self) {
+        while self.discard_one() {}
+    }
+
+    /// Gives the memory of one chunk of the reserve back. False when there is none.
+    fn discard_one(&mut self) -> bool {
+        let Some(chunk) = self.whole.pop() else { return false };
+        memory::discard(chunk.cast());
+        self.void.push(chunk.cast());
+        self.resident -= 1;
+        true
+    }
+}
+
+/// Memory of the system, in regions of whole chunks.
+#[cfg(not(miri))]
+mod memory {
+    use super::{CHUNK, NonNull, ptr};
+
+    /// Consecutive chunks. Dropping it unmaps them.
+    pub(super) struct Region {
+        mapping: NonNull<u8>,
+        len: usize,
+    }
+
+    impl Region {
+        /// Address space for `count` chunks, without memory as yet.
+        pub(super) fn new(count: usize) -> Option<Self> {
+            // One chunk more, since the start of the mapping need not be aligned.
+            let len = (count + 1) * CHUNK;
+            // SAFETY: A new anonymous mapping at a place of the kernel's choice disturbs nobody.
+            let mapping = unsafe {
+                libc::mmap(
+                    ptr::null_mut(),
+                    len,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    -1,
+                    0,
+                )
+            };
+            if mapping == libc::MAP_FAILED {
+                return None;
+            }
+            Some(Self { mapping: NonNull::new(mapping.cast())?, len })
+        }
+
+        /// The chunks within.
+        pub(super) fn chunks(&self) -> impl DoubleEndedIterator<Item = NonNull<u8>> + use<> {
+            let skip = self.mapping.align_offset(CHUNK);
+            let (mapping, count) = (self.mapping, self.len / CHUNK - 1);
+            // SAFETY: `skip` is less than a chunk, so all of these lie within the mapping.
+            (0..count).map(move |index| unsafe { mapping.add(skip + index * CHUNK) })
+        }
+    }
+
+    impl Drop for Region {
+        fn drop(&mut self) {
+            // SAFETY: The mapping is ours, and nothing in it is used any more. An error is
+            // impossible for a mapping as it was made, and could only leak it.
+            unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.len) };
+        }
+    }
+
+    /// Gives the memory of a chunk back; its addresses stay ours.
+    pub(super) fn discard(chunk: NonNull<u8>) {
+        // SAFETY: The chunk lies in a mapping of ours, and nobody needs its contents. If the
+        // kernel refuses, the memory merely stays resident.
+        unsafe { libc::madvise(chunk.as_ptr().cast(), CHUNK, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Memory for Miri, which has no `madvise`.
+#[cfg(miri)]
+mod memory {
+    use super::{CHUNK, Layout, NonNull};
+    use std::alloc::{alloc, dealloc};
+
+    pub(super) struct Region(NonNull<u8>);
+
+    impl Region {
+        fn layout() -> Option<Layout> {
+            Layout::from_size_align(CHUNK, CHUNK).ok()
+        }
+
+        pub(super) fn new(count: usize) -> Option<Self> {
+            assert_eq!(count, 1);
+            // SAFETY: The layout isn't empty.
+            NonNull::new(unsafe { alloc(Self::layout()?) }).map(Self)
+        }
+
+        pub(super) fn chunks(&self) -> impl DoubleEndedIterator<Item = NonNull<u8>> + use<> {
+            std::iter::once(self.0)
+        }
+    }
+
+    impl Drop for Region {
+        fn drop(&mut self) {
+            if let Some(layout) = Self::layout() {
+                // SAFETY: Allocated with this layout.
+                unsafe { dealloc(self.0.as_ptr(), layout) };
+            }
+        }
+    }
+
+    pub(super) fn discard(_: NonNull<u8>) {}
+}

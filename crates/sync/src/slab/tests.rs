@@ -1,0 +1,278 @@
+use super::*;
+use crate::{cpu, rcu};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
+
+/// Says when it is dropped, and notices when its memory is overwritten before.
+struct Probe {
+    id: u64,
+    check: u64,
+    dropped: Arc<AtomicU64>,
+    body: [u64; 17],
+}
+
+impl Probe {
+    fn new(id: u64, dropped: &Arc<AtomicU64>) -> Self {
+        Self { id, check: !id, dropped: dropped.clone(), body: [id; 17] }
+    }
+
+    fn assert_whole(&self) {
+        assert_eq!(self.check, !self.id);
+        assert_eq!(self.body, [self.id; 17]);
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.assert_whole();
+        self.id = 0xdead;
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn settle() {
+    for _ in 0..4 {
+        rcu::synchronize();
+    }
+}
+
+#[test]
+fn objects_are_distinct_aligned_and_keep_their_values() {
+    #[repr(align(256))]
+    struct Wide(u64);
+    let (narrow, wide) = (Slab::<u64>::new(2), Slab::<Wide>::new(2));
+    let count = if cfg!(miri) { 200 } else { 5000 };
+    let narrows: Vec<_> = (0..count).map(|i| narrow.alloc(i)).collect();
+    let wides: Vec<_> = (0..count).map(|i| wide.alloc(Wide(i))).collect();
+    let places: BTreeSet<usize> = narrows.iter().map(|p| p.addr().get()).collect();
+    assert_eq!(places.len(), narrows.len());
+    assert!(places.iter().all(|p| p % 64 == 0));
+    assert!(wides.iter().all(|p| p.addr().get() % 256 == 0));
+    for (i, (n, w)) in narrows.iter().zip(&wides).enumerate() {
+        // SAFETY: Allocated above and not freed.
+        unsafe { assert_eq!((*n.as_ref(), w.as_ref().0), (i as u64, i as u64)) };
+    }
+    assert_eq!((narrow.live(), wide.live()), (count as usize, count as usize));
+    // SAFETY: Freed once.
+    unsafe {
+        narrows.into_iter().for_each(|p| narrow.free(p));
+        wides.into_iter().for_each(|p| wide.free(p));
+    }
+    assert_eq!((narrow.live(), wide.live()), (0, 0));
+}
+
+#[test]
+fn free_drops_at_once_and_memory_is_reused() {
+    let dropped = Arc::new(AtomicU64::new(0));
+    let slab = Slab::new(1);
+    let first = slab.alloc(Probe::new(1, &dropped));
+    // SAFETY: Freed once.
+    unsafe { slab.free(first) };
+    assert_eq!(dropped.load(Ordering::Relaxed), 1);
+    let second = slab.alloc(Probe::new(2, &dropped));
+    assert_eq!(first, second, "the hottest memory comes first");
+    // SAFETY: Freed once.
+    unsafe { slab.free(second) };
+}
+
+#[test]
+fn memory_goes_back_to_the_system() {
+    let slab = Slab::<[u8; 1024]>::new(2);
+    let count = if cfg!(miri) { 500 } else { 20_000 };
+    let objects: Vec<_> = (0..count).map(|_| slab.alloc([1; 1024])).collect();
+    let most = slab.bytes();
+    assert!(most >= count * 1024 && most <= count * 1024 * 11 / 10 + 2 * chunk::CHUNK);
+    // SAFETY: Freed once.
+    objects.into_iter().for_each(|object| unsafe { slab.free(object) });
+    // Magazines: two of the slot and four of the depot, of 64 KiB each.
+    assert!(slab.bytes() <= 12 * chunk::CHUNK, "{} bytes are kept", slab.bytes());
+    slab.trim();
+    assert_eq!((slab.bytes(), slab.live()), (0, 0));
+    // And it can be used again.
+    let object = slab.alloc([7; 1024]);
+    assert_eq!(slab.bytes(), chunk::CHUNK);
+    // SAFETY: Freed once, and valid before.
+    unsafe {
+        assert_eq!(object.as_ref()[1023], 7);
+        slab.free(object);
+    }
+}
+
+#[test]
+fn rcu_frees_wait_for_readers_and_happen_in_the_end() {
+    let dropped = Arc::new(AtomicU64::new(0));
+    let slab = Slab::new(2);
+    let count = 100;
+    let guard = rcu::pin();
+    for id in 0..count {
+        let object = slab.alloc(Probe::new(id, &dropped));
+        // SAFETY: Nobody else ever saw it.
+        unsafe { slab.free_rcu(object, &guard) };
+        // SAFETY: The guard is held.
+        unsafe { object.as_ref() }.assert_whole();
+    }
+    slab.flush(&guard);
+    assert_eq!(dropped.load(Ordering::Relaxed), 0, "the guard is still held");
+    assert_eq!(slab.live(), 100);
+    drop(guard);
+    settle();
+    assert_eq!(dropped.load(Ordering::Relaxed), count);
+    assert_eq!(slab.live(), 0);
+}
+
+/// A batch that never fills is sent off without `flush`.
+#[test]
+fn a_single_free_is_swept() {
+    let dropped = Arc::new(AtomicU64::new(0));
+    let slab = Slab::new(1);
+    let object = slab.alloc(Probe::new(1, &dropped));
+    // SAFETY: Nobody else ever saw it.
+    unsafe { slab.free_rcu(object, &rcu::pin()) };
+    settle();
+    assert_eq!((dropped.load(Ordering::Relaxed), slab.live()), (1, 0));
+}
+
+#[test]
+fn memory_returns_to_the_slot_it_was_freed_on() {
+    let slab = Slab::<u64>::new(2);
+    let batch = |cpu| {
+        let _on = cpu::pretend(cpu);
+        (0..BATCH as u64).map(|i| slab.alloc(i)).collect::<BTreeSet<_>>()
+    };
+    let objects = [batch(0), batch(1)];
+    for (cpu, objects) in objects.iter().enumerate() {
+        let _on = cpu::pretend(cpu as u32);
+        // SAFETY: Nobody else ever saw them.
+        objects.iter().for_each(|object| unsafe { slab.free_rcu(*object, &rcu::pin()) });
+    }
+    // Whoever ends the grace period, and on which CPU, makes no difference.
+    let _on = cpu::pretend(1);
+    settle();
+    assert_eq!(slab.live(), 0);
+    drop(_on);
+    assert_eq!([batch(0), batch(1)], objects);
+}
+
+#[test]
+fn last_handle_may_go_before_its_frees() {
+    let dropped = Arc::new(AtomicU64::new(0));
+    let slab = Slab::new(3);
+    let other = slab.clone();
+    for id in 0..50 {
+        let _on = cpu::pretend(id % 3);
+        let object = slab.alloc(Probe::new(u64::from(id), &dropped));
+        // SAFETY: Nobody else ever saw it.
+        unsafe { other.free_rcu(object, &rcu::pin()) };
+    }
+    drop(slab);
+    drop(other);
+    settle();
+    assert_eq!(dropped.load(Ordering::Relaxed), 50);
+    assert_eq!(Arc::strong_count(&dropped), 1);
+}
+
+#[test]
+fn live_objects_are_not_dropped_with_the_slab() {
+    let dropped = Arc::new(AtomicU64::new(0));
+    let slab = Slab::new(1);
+    let _ = slab.alloc(Probe::new(1, &dropped));
+    drop(slab);
+    settle();
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+}
+
+/// Destructors may use the slab themselves.
+#[test]
+fn destructors_may_free_into_the_same_slab() {
+    struct Node {
+        child: Option<NonNull<Node>>,
+        slab: NonNull<Slab<Node>>,
+        dropped: Arc<AtomicU64>,
+    }
+    // SAFETY: The pointers are to objects that only the destructor uses.
+    unsafe impl Send for Node {}
+    impl Drop for Node {
+        fn drop(&mut self) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            if let Some(child) = self.child {
+                // SAFETY: The child is ours, and the slab outlives its objects in this test.
+                unsafe { self.slab.as_ref().free_rcu(child, &rcu::pin()) };
+            }
+        }
+    }
+    let dropped = Arc::new(AtomicU64::new(0));
+    let slab = Slab::<Node>::new(1);
+    let mut child = None;
+    for _ in 0..6 {
+        let node = Node { child, slab: NonNull::from(&slab), dropped: dropped.clone() };
+        child = Some(slab.alloc(node));
+    }
+    // SAFETY: Nobody else ever saw it.
+    unsafe { slab.free_rcu(child.unwrap(), &rcu::pin()) };
+    for _ in 0..100 {
+        if dropped.load(Ordering::Relaxed) == 6 {
+            break;
+        }
+        settle();
+    }
+    assert_eq!(dropped.load(Ordering::Relaxed), 6);
+    assert_eq!(slab.live(), 0);
+}
+
+/// Threads on changing CPUs allocate, free at once and through RCU, and check what they hold.
+#[test]
+fn stress_on_pretended_cpus() {
+    let rounds = if cfg!(miri) { 60 } else { 20_000 };
+    let dropped = Arc::new(AtomicU64::new(0));
+    let slab = Slab::new(5);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let (slab, dropped) = (slab.clone(), dropped.clone());
+                scope.spawn(move || {
+                    let mut held = VecDeque::new();
+                    for round in 0..rounds {
+                        let _on = cpu::pretend(((round / 64 + thread) % 7) as u32);
+                        held.push_back(slab.alloc(Probe::new(thread << 32 | round, &dropped)));
+                        if held.len() > 100 + (round as usize / 8) % 300 {
+                            for _ in 0..2 {
+                                let object = held.pop_front().unwrap();
+                                // SAFETY: Held by this thread only, and freed once.
+                                unsafe {
+                                    object.as_ref().assert_whole();
+                                    if round % 3 == 0 {
+                                        slab.free(object);
+                                    } else {
+                                        slab.free_rcu(object, &rcu::pin());
+                                    }
+                                }
+                            }
+                        }
+                    }
+                    for object in held {
+                        // SAFETY: As above.
+                        unsafe { slab.free_rcu(object, &rcu::pin()) };
+                    }
+                })
+            })
+            .collect();
+        let trimmer = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                slab.trim();
+                thread::yield_now();
+            }
+        });
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        stop.store(true, Ordering::Relaxed);
+        trimmer.join().unwrap();
+    });
+    slab.flush(&rcu::pin());
+    settle();
+    assert_eq!(dropped.load(Ordering::Relaxed), 4 * rounds);
+    assert_eq!(slab.live(), 0);
+    slab.trim();
+    assert_eq!(slab.bytes(), 0);
+}
