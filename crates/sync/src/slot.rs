@@ -201,7 +201,11 @@ impl<L: Send + Sync + 'static, N: Send + Sync + 'static> Slot<L, N> {
         let node = Box::into_raw(node);
         // SAFETY: the box was ours alone and still is. If `place` panics it is leaked.
         let inner = place(unsafe { &mut *node });
-        assert!(inner.is_empty(), "a slot to nest in is already taken");
+        if !inner.is_empty() {
+            // SAFETY: as above; the borrow has ended.
+            drop(unsafe { Box::from_raw(node) });
+            panic!("a slot to nest in is already taken");
+        }
         // From here on the inner slot is reached only through this pointer, so that `node` stays
         // whole in the eyes of the compiler.
         let inner: *mut Slot<L, N> = inner;
