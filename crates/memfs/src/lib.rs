@@ -1,1 +1,3 @@
 //! The memory file system driver.
+mod pages;
+mod space;

@@ -1,0 +1,420 @@
+//! File data: a sparse radix tree of 4 KiB pages.
+//!
+//! # Purpose
+//!
+//! Each regular file with data has a [`PageTree`]. Nodes have 64 slots; the tree is as high as the
+//! highest page it ever had needs, so that a file of one page is a slot that holds the page, and
+//! one of 16 GiB is four nodes deep. (The kernel's page cache has the same shape.)
+//!
+//! A slot is empty (a hole), *reserved* (space that is set aside by `fallocate` but was never
+//! written: the bytes are taken from the budget, the page is not made yet), or a page.
+//!
+//! # Who may do what
+//!
+//! * Readers ([`read`](PageTree::read), [`next_data`](PageTree::next_data),
+//!   [`next_hole`](PageTree::next_hole)) take no lock and write no memory. Beside a writer they see
+//!   each byte as it was at some moment of the call; a page that is being cut away reads as it was,
+//!   or as zeros.
+//! * Everything else changes the tree. The caller serialises these calls on one tree (the VFS holds
+//!   the inode's lock) and holds an RCU guard of its own if it holds a lock, since an outermost
+//!   pin may run deferred work.
+//!
+//! # Invariants
+//!
+//! * All slots of a node of shift 0 are empty, reserved or pages; all slots of higher ones are
+//!   empty or nodes. The root slot is any of these, but a page or reservation in it has index 0.
+//! * A node other than one that is being filled has an occupied slot.
+//! * [`PAGE_BYTES`] are taken for each page and each reservation, [`NODE_BYTES`] for each node.
+//! * Whatever is cut away is freed after a grace period; see [`space`](crate::space) for when its
+//!   bytes are given back.
+//! * The bytes of a page past the end of the file are zero, provided that the caller truncates
+//!   whenever it lowers the size, and raises the size after it has written. Therefore a file that
+//!   is extended never shows old bytes.
+
+use std::ops::Range;
+
+use vfscale_sync::page::{PAGE_SIZE, Page};
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::slot::{Contents, Entry, Slot};
+
+use crate::space::{NoSpace, Space};
+
+mod fill;
+
+/// The size of a page, for offsets.
+pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
+
+/// What the allocator adds to a piece of memory.
+pub(crate) const MALLOC_BYTES: u64 = 16;
+
+/// What a page or a reservation takes from the budget.
+pub(crate) const PAGE_BYTES: u64 = PAGE + MALLOC_BYTES;
+
+/// What a node takes from the budget.
+pub(crate) const NODE_BYTES: u64 = size_of::<Node>() as u64 + MALLOC_BYTES;
+
+const FANOUT_BITS: u32 = 6;
+const FANOUT: usize = 1 << FANOUT_BITS;
+
+/// One more than the index of the page that holds the last byte a file can have.
+const INDEX_END: u64 = (i64::MAX as u64).div_ceil(PAGE);
+
+type PageSlot = Slot<Page, Node>;
+
+/// An inner node.
+struct Node {
+    /// A slot stands for `1 << shift` pages.
+    shift: u32,
+    slots: [PageSlot; FANOUT],
+}
+
+impl Node {
+    fn boxed(shift: u32) -> Box<Node> {
+        Box::new(Node { shift, slots: [const { Slot::empty() }; FANOUT] })
+    }
+
+    /// The number of the slot for page `index`.
+    #[inline]
+    fn slot_of(&self, index: u64) -> usize {
+        (index >> self.shift) as usize & (FANOUT - 1)
+    }
+
+    /// Whether a tree with this root has room for page `index`.
+    #[inline]
+    fn covers(&self, index: u64) -> bool {
+        index >> self.shift >> FANOUT_BITS == 0
+    }
+}
+
+/// What there is at an index and after it.
+enum Run<'g> {
+    /// The slots from this index to the end of its node: at least one.
+    Slots(&'g [PageSlot]),
+    /// What the root slot had when it was looked at; the index is 0.
+    Root(Entry<'g, Page, Node>),
+    /// Nothing, for this many pages.
+    Hole(u64),
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Bytes written, from the start of the buffer.
+    pub(crate) bytes: usize,
+    /// Pages that the file has more than before.
+    pub(crate) pages: u64,
+}
+
+/// The data of a file. See the [module](self).
+#[derive(Default)]
+pub(crate) struct PageTree {
+    root: PageSlot,
+}
+
+impl PageTree {
+    /// Finds what is at `index`.
+    #[inline]
+    fn find<'g>(&'g self, index: u64, guard: &'g Guard) -> Run<'g> {
+        let mut node = match self.root.read(guard) {
+            Entry::Node(node) if node.covers(index) => node,
+            Entry::Node(_) => return Run::Hole(u64::MAX - index),
+            entry if index == 0 => return Run::Root(entry),
+            _ => return Run::Hole(u64::MAX - index),
+        };
+        loop {
+            let at = node.slot_of(index);
+            if node.shift == 0 {
+                return Run::Slots(&node.slots[at..]);
+            }
+            match node.slots[at].read(guard) {
+                Entry::Node(below) => node = below,
+                _ => {
+                    let span = 1 << node.shift;
+                    return Run::Hole(span - (index & (span - 1)));
+                }
+            }
+        }
+    }
+
+    /// The slots from `index` to the end of its node, if there is a place for it; for writers.
+    #[inline]
+    fn slots<'g>(&'g self, index: u64, guard: &'g Guard) -> Option<&'g [PageSlot]> {
+        match self.find(index, guard) {
+            Run::Slots(slots) => Some(slots),
+            // Only writers change it, and that is us.
+            Run::Root(_) => Some(std::slice::from_ref(&self.root)),
+            Run::Hole(_) => None,
+        }
+    }
+
+    /// Fills `buf` with the bytes from `offset` on; holes read as zeros.
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) {
+        let (mut offset, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            // A guard for each node, so that a long read does not hold memory back.
+            let guard = rcu::pin();
+            let done = self.read_run(offset, rest, &guard);
+            offset += done as u64;
+            rest = &mut rest[done..];
+        }
+    }
+
+    /// Reads at least a byte, at most what is within one node; returns the number of bytes.
+    #[inline]
+    fn read_run(&self, offset: u64, buf: &mut [u8], guard: &Guard) -> usize {
+        let mut within = (offset % PAGE) as usize;
+        match self.find(offset / PAGE, guard) {
+            Run::Slots(slots) => {
+                let mut done = 0;
+                for slot in slots {
+                    let len = (buf.len() - done).min(PAGE_SIZE - within);
+                    read_entry(slot.read(guard), within, &mut buf[done..done + len]);
+                    done += len;
+                    within = 0;
+                    if done == buf.len() {
+                        break;
+                    }
+                }
+                done
+            }
+            Run::Root(entry) => {
+                let len = buf.len().min(PAGE_SIZE - within);
+                read_entry(entry, within, &mut buf[..len]);
+                len
+            }
+            Run::Hole(pages) => {
+                let bytes = pages.saturating_mul(PAGE) - within as u64;
+                let len = usize::try_from(bytes).map_or(buf.len(), |bytes| bytes.min(buf.len()));
+                buf[..len].fill(0);
+                len
+            }
+        }
+    }
+
+    /// Writes `buf` at `offset`. Fewer bytes than that mean that space ran out.
+    pub(crate) fn write(&self, offset: u64, buf: &[u8], space: &Space) -> Written {
+        let mut all = Written::default();
+        while all.bytes < buf.len() {
+            let guard = rcu::pin();
+            let run = self.write_run(offset + all.bytes as u64, &buf[all.bytes..], space, &guard);
+            let Ok(run) = run else { break };
+            all.bytes += run.bytes;
+            all.pages += run.pages;
+        }
+        all
+    }
+
+    /// Writes at least a byte, at most what is within one node.
+    fn write_run(
+        &self,
+        offset: u64,
+        buf: &[u8],
+        space: &Space,
+        guard: &Guard,
+    ) -> Result<Written, NoSpace> {
+        let index = offset / PAGE;
+        let (slots, mut page_taken) = match self.slots(index, guard) {
+            Some(slots) => (slots, false),
+            None => {
+                // Nodes and a page together or not at all, so that no node is left without use.
+                space.take(self.nodes_missing(index, guard) * NODE_BYTES + PAGE_BYTES)?;
+                (self.build(index, guard), true)
+            }
+        };
+        let mut within = (offset % PAGE) as usize;
+        let mut done = Written::default();
+        for slot in slots {
+            let len = (buf.len() - done.bytes).min(PAGE_SIZE - within);
+            let chunk = &buf[done.bytes..done.bytes + len];
+            match slot.read(guard) {
+                Entry::Leaf(page) => page.write(within, chunk),
+                Entry::Reserved => fill(slot, within, chunk, guard),
+                Entry::Empty | Entry::Node(_) => {
+                    if !std::mem::take(&mut page_taken) && space.take(PAGE_BYTES).is_err() {
+                        break;
+                    }
+                    fill(slot, within, chunk, guard);
+                    done.pages += 1;
+                }
+            }
+            done.bytes += len;
+            within = 0;
+            if done.bytes == buf.len() {
+                break;
+            }
+        }
+        if done.bytes == 0 { Err(NoSpace) } else { Ok(done) }
+    }
+
+    /// Cuts away everything from `size` on; returns the number of pages that are gone. What remains
+    /// of the last page is set to zero.
+    pub(crate) fn truncate(&self, size: u64, space: &Space) -> u64 {
+        if self.root.is_empty() {
+            return 0;
+        }
+        let guard = rcu::pin();
+        let gone = self.remove(size.div_ceil(PAGE)..INDEX_END, space, &guard);
+        self.zero_within(size, size.next_multiple_of(PAGE), &guard);
+        gone
+    }
+
+    /// Makes a hole of `range` (bytes); returns the number of pages that are gone. Pages that are
+    /// only touched by the range keep their space, and that part of them is set to zero.
+    pub(crate) fn punch(&self, range: Range<u64>, space: &Space) -> u64 {
+        let guard = rcu::pin();
+        self.zero_edges(&range, &guard);
+        self.remove(whole_pages(&range), space, &guard)
+    }
+
+    /// The index of the first page at or after `index`, below `end`.
+    pub(crate) fn next_data(&self, index: u64, end: u64) -> Option<u64> {
+        let mut index = index;
+        while index < end {
+            let guard = rcu::pin();
+            index = match self.find(index, &guard) {
+                Run::Slots(slots) => {
+                    let data = slots.iter().position(|s| is_data(s.read(&guard)));
+                    match data {
+                        Some(n) => return Some(index + n as u64).filter(|&found| found < end),
+                        None => index + slots.len() as u64,
+                    }
+                }
+                Run::Root(entry) if is_data(entry) => return Some(index),
+                Run::Root(_) => index + 1,
+                Run::Hole(pages) => index.saturating_add(pages),
+            };
+        }
+        None
+    }
+
+    /// The index of the first hole (or reservation) at or after `index`; `end` if there is none
+    /// before it.
+    pub(crate) fn next_hole(&self, index: u64, end: u64) -> u64 {
+        let mut index = index;
+        while index < end {
+            let guard = rcu::pin();
+            index = match self.find(index, &guard) {
+                Run::Slots(slots) => match slots.iter().position(|s| !is_data(s.read(&guard))) {
+                    Some(n) => return end.min(index + n as u64),
+                    None => index + slots.len() as u64,
+                },
+                Run::Root(entry) if is_data(entry) => index + 1,
+                Run::Root(_) | Run::Hole(_) => return index,
+            };
+        }
+        end
+    }
+
+    /// Cuts away the pages of `range`; returns how many that were.
+    fn remove(&self, range: Range<u64>, space: &Space, guard: &Guard) -> u64 {
+        if range.is_empty() { 0 } else { cut(&self.root, 0, &range, space, guard) }
+    }
+
+    /// Sets the bytes from `start` to `end`, which are within one page, to zero.
+    fn zero_within(&self, start: u64, end: u64, guard: &Guard) {
+        if start >= end {
+            return;
+        }
+        let index = start / PAGE;
+        let entry = match self.find(index, guard) {
+            Run::Slots(slots) => slots[0].read(guard),
+            Run::Root(entry) => entry,
+            Run::Hole(_) => Entry::Empty,
+        };
+        if let Entry::Leaf(page) = entry {
+            page.zero((start - index * PAGE) as usize..(end - index * PAGE) as usize);
+        }
+    }
+
+    /// Zeros what `range` covers of the pages that it covers in part.
+    fn zero_edges(&self, range: &Range<u64>, guard: &Guard) {
+        let whole = whole_pages(range);
+        if whole.start > whole.end {
+            // Within one page.
+            self.zero_within(range.start, range.end, guard);
+        } else {
+            self.zero_within(range.start, whole.start * PAGE, guard);
+            self.zero_within(whole.end * PAGE, range.end, guard);
+        }
+    }
+}
+
+/// The pages that lie within a range of bytes as a whole. Starts after its end if the range is
+/// within one page and touches neither of its ends.
+fn whole_pages(range: &Range<u64>) -> Range<u64> {
+    range.start.div_ceil(PAGE)..range.end / PAGE
+}
+
+#[inline]
+fn read_entry(entry: Entry<'_, Page, Node>, within: usize, buf: &mut [u8]) {
+    match entry {
+        Entry::Leaf(page) => page.read(within, buf),
+        _ => buf.fill(0),
+    }
+}
+
+#[inline]
+fn is_data(entry: Entry<'_, Page, Node>) -> bool {
+    matches!(entry, Entry::Leaf(_))
+}
+
+/// Puts a new page with `bytes` at `within` into a slot that has none.
+fn fill(slot: &PageSlot, within: usize, bytes: &[u8], guard: &Guard) {
+    let page = Page::zeroed();
+    page.write(within, bytes);
+    drop(slot.replace(Contents::Leaf(page), guard));
+}
+
+/// Cuts away what `slot`, whose first page is `first`, has in `range`; returns the number of pages.
+/// A node that becomes empty goes too. The recursion is as deep as the tree: nine levels.
+fn cut(slot: &PageSlot, first: u64, range: &Range<u64>, space: &Space, guard: &Guard) -> u64 {
+    let node = match slot.read(guard) {
+        Entry::Node(node) => node,
+        _ if !range.contains(&first) => return 0,
+        Entry::Empty => return 0,
+        Entry::Reserved => {
+            drop(slot.replace(Contents::Empty, guard));
+            space.give(PAGE_BYTES);
+            return 1;
+        }
+        Entry::Leaf(_) => {
+            space.retire(slot.replace(Contents::Empty, guard), PAGE_BYTES);
+            return 1;
+        }
+    };
+    let last = first + ((FANOUT as u64) << node.shift) - 1;
+    if node.shift == 0 && range.start <= first && last < range.end {
+        return cut_whole(slot, node, space, guard);
+    }
+    let (from, to) = (range.start.max(first), (range.end - 1).min(last));
+    if from > to {
+        return 0;
+    }
+    let mut pages = 0;
+    for at in node.slot_of(from)..=node.slot_of(to) {
+        let first = first + ((at as u64) << node.shift);
+        pages += cut(&node.slots[at], first, range, space, guard);
+    }
+    if node.slots.iter().all(Slot::is_empty) {
+        space.retire(slot.replace(Contents::Empty, guard), NODE_BYTES);
+    }
+    pages
+}
+
+/// Cuts away a node of pages in one piece: one piece of deferred work for 64 pages.
+fn cut_whole(slot: &PageSlot, node: &Node, space: &Space, guard: &Guard) -> u64 {
+    let (mut leaves, mut reserved) = (0, 0);
+    for slot in &node.slots {
+        match slot.read(guard) {
+            Entry::Leaf(_) => leaves += 1,
+            Entry::Reserved => reserved += 1,
+            Entry::Empty | Entry::Node(_) => {}
+        }
+    }
+    space.retire(slot.replace(Contents::Empty, guard), NODE_BYTES + leaves * PAGE_BYTES);
+    space.give(reserved * PAGE_BYTES);
+    leaves + reserved
+}
+
+#[cfg(test)]
+mod tests;

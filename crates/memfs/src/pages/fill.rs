@@ -1,0 +1,172 @@
+//! Making room in a page tree: new levels, new nodes, reservations.
+
+use std::ops::Range;
+
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::slot::{Contents, Entry};
+
+use super::{
+    FANOUT, FANOUT_BITS, NODE_BYTES, Node, PAGE, PAGE_BYTES, PageSlot, PageTree, whole_pages,
+};
+use crate::space::{NoSpace, Space};
+
+/// The number of levels of nodes above page `index` in the lowest tree that has room for it.
+fn height_for(index: u64) -> u32 {
+    (u64::BITS - index.leading_zeros()).div_ceil(FANOUT_BITS)
+}
+
+/// What stands in a range of a tree.
+#[derive(Default)]
+struct Census {
+    nodes: u64,
+    /// Pages and reservations.
+    pages: u64,
+}
+
+impl PageTree {
+    /// The number of levels of nodes, and whether there is anything in the tree.
+    fn height(&self, guard: &Guard) -> (u32, bool) {
+        match self.root.read(guard) {
+            Entry::Empty => (0, false),
+            Entry::Reserved | Entry::Leaf(_) => (0, true),
+            Entry::Node(node) => (node.shift / FANOUT_BITS + 1, true),
+        }
+    }
+
+    /// How many nodes have to be made before page `index` has a slot.
+    pub(super) fn nodes_missing(&self, index: u64, guard: &Guard) -> u64 {
+        self.cost(index..index + 1, guard).nodes
+    }
+
+    /// What has to be made to fill all of `range`, which is not empty.
+    ///
+    /// The time it takes goes with what is there in the range, not with the range.
+    fn cost(&self, range: Range<u64>, guard: &Guard) -> Census {
+        let last = range.end - 1;
+        let (height_now, occupied) = self.height(guard);
+        let height = height_now.max(height_for(last));
+        let mut nodes = 0;
+        for level in 1..=height {
+            let shift = level * FANOUT_BITS;
+            nodes += (last >> shift) - (range.start >> shift) + 1;
+            // A level that is put on top of the tree starts with a node for what is there now,
+            // which may lie outside of the range.
+            if level > height_now && occupied && range.start >> shift != 0 {
+                nodes += 1;
+            }
+        }
+        let mut there = Census::default();
+        census(&self.root, 0, &range, guard, &mut there);
+        Census { nodes: nodes - there.nodes, pages: range.end - range.start - there.pages }
+    }
+
+    /// Makes the nodes that page `index` needs, whose space is taken already, and returns the slots
+    /// from it to the end of its node.
+    pub(super) fn build<'g>(&'g self, index: u64, guard: &'g Guard) -> &'g [PageSlot] {
+        let mut node = loop {
+            match self.root.read(guard) {
+                Entry::Node(node) if node.covers(index) => break node,
+                Entry::Node(node) => self.raise(node.shift + FANOUT_BITS, guard),
+                _ if index == 0 => return std::slice::from_ref(&self.root),
+                Entry::Reserved | Entry::Leaf(_) => self.raise(0, guard),
+                Entry::Empty => self.raise((height_for(index) - 1) * FANOUT_BITS, guard),
+            }
+        };
+        loop {
+            let at = node.slot_of(index);
+            if node.shift == 0 {
+                return &node.slots[at..];
+            }
+            match node.slots[at].read(guard) {
+                Entry::Node(below) => node = below,
+                _ => {
+                    let below = Node::boxed(node.shift - FANOUT_BITS);
+                    drop(node.slots[at].replace(Contents::Node(below), guard));
+                }
+            }
+        }
+    }
+
+    /// Puts a node on top of the tree.
+    fn raise(&self, shift: u32, guard: &Guard) {
+        self.root.nest(Node::boxed(shift), |node| &mut node.slots[0], guard);
+    }
+
+    /// Sets space aside for all pages that `range` (bytes) touches and that have none; returns
+    /// their number.
+    ///
+    /// # Errors
+    /// If there is not enough space, and then nothing is set aside.
+    pub(crate) fn allocate(&self, range: Range<u64>, space: &Space) -> Result<u64, NoSpace> {
+        let range = range.start / PAGE..range.end.div_ceil(PAGE);
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let missing = self.cost(range.clone(), &rcu::pin());
+        // No file reaches 2^51 pages, so that this stays below 2^64.
+        space.take(missing.nodes * NODE_BYTES + missing.pages * PAGE_BYTES)?;
+        let mut index = range.start;
+        while index < range.end {
+            let guard = rcu::pin();
+            let slots = self.build(index, &guard);
+            let wanted = usize::try_from(range.end - index).unwrap_or(FANOUT).min(slots.len());
+            for slot in slots[..wanted].iter().filter(|slot| slot.is_empty()) {
+                drop(slot.replace(Contents::Reserved, &guard));
+            }
+            index += wanted as u64;
+        }
+        Ok(missing.pages)
+    }
+
+    /// Makes `range` (bytes) read as zeros with its space set aside; returns the number of pages
+    /// that had none.
+    ///
+    /// # Errors
+    /// If there is not enough space, and then nothing has changed.
+    pub(crate) fn zero_range(&self, range: Range<u64>, space: &Space) -> Result<u64, NoSpace> {
+        let added = self.allocate(range.clone(), space)?;
+        self.zero_edges(&range, &rcu::pin());
+        let whole = whole_pages(&range);
+        let mut index = whole.start;
+        while index < whole.end {
+            let guard = rcu::pin();
+            let Some(slots) = self.slots(index, &guard) else { break };
+            let wanted = usize::try_from(whole.end - index).unwrap_or(FANOUT).min(slots.len());
+            slots[..wanted].iter().for_each(|slot| unwrite(slot, space, &guard));
+            index += wanted as u64;
+        }
+        Ok(added)
+    }
+}
+
+/// Turns a page into a reservation. If too much freed memory waits for a grace period already, the
+/// page is set to zero instead: the space stays taken, so that its memory must not linger.
+fn unwrite(slot: &PageSlot, space: &Space, guard: &Guard) {
+    if let Entry::Leaf(page) = slot.read(guard) {
+        if space.take_limbo(PAGE_BYTES) {
+            space.retire_in_limbo(slot.replace(Contents::Reserved, guard), PAGE_BYTES);
+        } else {
+            page.zero(0..PAGE as usize);
+        }
+    }
+}
+
+/// Counts what `slot`, whose first page is `first`, has in `range`.
+fn census(slot: &PageSlot, first: u64, range: &Range<u64>, guard: &Guard, all: &mut Census) {
+    match slot.read(guard) {
+        Entry::Empty => {}
+        Entry::Reserved | Entry::Leaf(_) => all.pages += u64::from(range.contains(&first)),
+        Entry::Node(node) => {
+            let last = first + ((FANOUT as u64) << node.shift) - 1;
+            let (from, to) = (range.start.max(first), (range.end - 1).min(last));
+            if from > to {
+                return;
+            }
+            all.nodes += 1;
+            for at in node.slot_of(from)..=node.slot_of(to) {
+                let first = first + ((at as u64) << node.shift);
+                census(&node.slots[at], first, range, guard, all);
+            }
+        }
+    }
+}

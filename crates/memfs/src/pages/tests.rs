@@ -1,0 +1,561 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use vfscale_sync::rcu;
+
+use super::*;
+
+const SLOTS: usize = 2;
+const GIB: u64 = 1 << 30;
+const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// A file as the driver makes it of a tree: with a size and a count of its pages.
+struct TestFile {
+    tree: PageTree,
+    space: Space,
+    size: AtomicU64,
+    pages: u64,
+}
+
+impl TestFile {
+    fn new(space: u64) -> TestFile {
+        TestFile {
+            tree: PageTree::default(),
+            space: Space::new(space, SLOTS),
+            size: AtomicU64::new(0),
+            pages: 0,
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn extend(&self, end: u64) {
+        self.size.fetch_max(end, Ordering::AcqRel);
+    }
+
+    fn write(&mut self, offset: u64, buf: &[u8]) -> usize {
+        let written = self.tree.write(offset, buf, &self.space);
+        self.pages += written.pages;
+        if written.bytes > 0 {
+            self.extend(offset + written.bytes as u64);
+        }
+        written.bytes
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        let len = self.size().saturating_sub(offset).min(len as u64) as usize;
+        let mut buf = vec![0xaa; len];
+        self.tree.read(offset, &mut buf);
+        buf
+    }
+
+    fn truncate(&mut self, size: u64) {
+        let before = self.size.swap(size, Ordering::AcqRel);
+        if size <= before {
+            self.pages -= self.tree.truncate(size, &self.space);
+        }
+    }
+
+    fn punch(&mut self, range: Range<u64>) {
+        self.pages -= self.tree.punch(range, &self.space);
+    }
+
+    fn allocate(&mut self, range: Range<u64>, keep_size: bool) -> bool {
+        let Ok(added) = self.tree.allocate(range.clone(), &self.space) else { return false };
+        self.pages += added;
+        if !keep_size {
+            self.extend(range.end);
+        }
+        true
+    }
+
+    fn zero_range(&mut self, range: Range<u64>, keep_size: bool) -> bool {
+        let Ok(added) = self.tree.zero_range(range.clone(), &self.space) else { return false };
+        self.pages += added;
+        if !keep_size {
+            self.extend(range.end);
+        }
+        true
+    }
+
+    fn seek_data(&self, offset: u64) -> Option<u64> {
+        let end = self.size().div_ceil(PAGE);
+        let index = self.tree.next_data(offset / PAGE, end)?;
+        Some(offset.max(index * PAGE)).filter(|&found| found < self.size())
+    }
+
+    fn seek_hole(&self, offset: u64) -> Option<u64> {
+        if offset >= self.size() {
+            return None;
+        }
+        let end = self.size().div_ceil(PAGE);
+        let index = self.tree.next_hole(offset / PAGE, end);
+        Some(offset.max(index * PAGE).min(self.size()))
+    }
+
+    /// Checks the tree's shape, and that what is taken is what there is.
+    fn check(&self) {
+        let guard = rcu::pin();
+        let (nodes, pages) = check_slot(&self.tree.root, None, &guard);
+        assert_eq!(pages, self.pages, "the number of pages");
+        assert_eq!(self.space.used(), nodes * NODE_BYTES + pages * PAGE_BYTES, "the space taken");
+    }
+}
+
+/// Checks what is below `slot`, whose parent has shift `above`; returns its nodes and pages.
+fn check_slot(slot: &PageSlot, above: Option<u32>, guard: &Guard) -> (u64, u64) {
+    match slot.read(guard) {
+        Entry::Empty => (0, 0),
+        Entry::Reserved | Entry::Leaf(_) => {
+            assert!(matches!(above, None | Some(0)), "a page below a node of shift {above:?}");
+            (0, 1)
+        }
+        Entry::Node(node) => {
+            assert!(above.is_none_or(|above| above == node.shift + FANOUT_BITS), "a wrong shift");
+            let (mut nodes, mut pages) = (1, 0);
+            for slot in &node.slots {
+                let below = check_slot(slot, Some(node.shift), guard);
+                nodes += below.0;
+                pages += below.1;
+            }
+            assert!(pages > 0, "a node without use");
+            (nodes, pages)
+        }
+    }
+}
+
+/// What a file should be: its size, its pages, of which `None` is a reservation.
+#[derive(Default)]
+struct Model {
+    size: u64,
+    pages: BTreeMap<u64, Option<Vec<u8>>>,
+}
+
+impl Model {
+    fn page_mut(&mut self, index: u64) -> &mut Vec<u8> {
+        self.pages.entry(index).or_default().get_or_insert_with(|| vec![0; PAGE as usize])
+    }
+
+    fn byte(&self, at: u64) -> u8 {
+        match self.pages.get(&(at / PAGE)) {
+            Some(Some(page)) => page[(at % PAGE) as usize],
+            _ => 0,
+        }
+    }
+
+    fn write(&mut self, offset: u64, buf: &[u8]) {
+        for (at, &byte) in (offset..).zip(buf) {
+            self.page_mut(at / PAGE)[(at % PAGE) as usize] = byte;
+        }
+        if !buf.is_empty() {
+            self.size = self.size.max(offset + buf.len() as u64);
+        }
+    }
+
+    fn zero_existing(&mut self, range: Range<u64>) {
+        for at in range {
+            if let Some(Some(page)) = self.pages.get_mut(&(at / PAGE)) {
+                page[(at % PAGE) as usize] = 0;
+            }
+        }
+    }
+
+    fn truncate(&mut self, size: u64) {
+        if size <= self.size {
+            self.pages.retain(|&index, _| index * PAGE < size);
+            self.zero_existing(size..size.next_multiple_of(PAGE));
+        }
+        self.size = size;
+    }
+
+    /// The pages that are wholly in `range`.
+    fn whole(range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
+        let range = range.clone();
+        (range.start / PAGE..range.end.div_ceil(PAGE))
+            .filter(move |index| range.start <= index * PAGE && (index + 1) * PAGE <= range.end)
+    }
+
+    fn punch(&mut self, range: Range<u64>) {
+        self.zero_existing(range.clone());
+        for index in Self::whole(&range) {
+            self.pages.remove(&index);
+        }
+    }
+
+    fn allocate(&mut self, range: Range<u64>, keep_size: bool) {
+        for index in range.start / PAGE..range.end.div_ceil(PAGE) {
+            self.pages.entry(index).or_insert(None);
+        }
+        if !keep_size {
+            self.size = self.size.max(range.end);
+        }
+    }
+
+    fn zero_range(&mut self, range: Range<u64>, keep_size: bool) {
+        self.allocate(range.clone(), keep_size);
+        self.zero_existing(range.clone());
+        for index in Self::whole(&range) {
+            self.pages.insert(index, None);
+        }
+    }
+
+    fn seek_data(&self, offset: u64) -> Option<u64> {
+        self.pages
+            .range(offset / PAGE..)
+            .find(|(_, page)| page.is_some())
+            .map(|(index, _)| offset.max(index * PAGE))
+            .filter(|&found| found < self.size)
+    }
+
+    fn seek_hole(&self, offset: u64) -> Option<u64> {
+        let is_data = |index: &u64| matches!(self.pages.get(index), Some(Some(_)));
+        (offset < self.size).then(|| {
+            let index = (offset / PAGE..).find(|index| !is_data(index)).unwrap_or(u64::MAX);
+            offset.max(index.saturating_mul(PAGE)).min(self.size)
+        })
+    }
+
+    fn check(&self, file: &TestFile) {
+        assert_eq!(self.size, file.size(), "the size");
+        assert_eq!(self.pages.len() as u64, file.pages, "the number of pages");
+        for (&index, page) in &self.pages {
+            let offset = index * PAGE;
+            if offset < self.size {
+                let len = (self.size - offset).min(PAGE) as usize;
+                let got = file.read(offset, PAGE as usize);
+                let zeros = vec![0; PAGE as usize];
+                let want = &page.as_ref().unwrap_or(&zeros)[..len];
+                assert!(got == want, "page {index} differs");
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write(u64, usize, u8),
+    Read(u64, usize),
+    Truncate(u64),
+    Punch(u64, u64),
+    Zero(u64, u64, bool),
+    Allocate(u64, u64, bool),
+    SeekData(u64),
+    SeekHole(u64),
+    Cycle,
+}
+
+/// Offsets around the places where a tree gets another level or node.
+fn offset() -> impl Strategy<Value = u64> {
+    let base = prop_oneof![
+        4 => Just(0),
+        2 => Just(60 * PAGE),
+        1 => Just(4090 * PAGE),
+        1 => Just(5 * GIB),
+        1 => Just(SIZE_MAX - 40 * PAGE),
+    ];
+    (base, prop_oneof![(0..9u64).prop_map(|n| n * PAGE), 0..9 * PAGE]).prop_map(|(b, d)| b + d)
+}
+
+fn len() -> impl Strategy<Value = usize> {
+    prop_oneof![1..100usize, 1..30_000usize, (1..5usize).prop_map(|n| n * PAGE as usize)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let span = || (offset(), len().prop_map(|len| len as u64));
+    prop_oneof![
+        4 => (offset(), len(), 1..=255u8).prop_map(|(o, l, b)| Op::Write(o, l, b)),
+        2 => (offset(), len()).prop_map(|(o, l)| Op::Read(o, l)),
+        2 => offset().prop_map(Op::Truncate),
+        2 => span().prop_map(|(o, l)| Op::Punch(o, l)),
+        2 => (span(), any::<bool>()).prop_map(|((o, l), k)| Op::Zero(o, l, k)),
+        2 => (span(), any::<bool>()).prop_map(|((o, l), k)| Op::Allocate(o, l, k)),
+        1 => offset().prop_map(Op::SeekData),
+        1 => offset().prop_map(Op::SeekHole),
+        1 => Just(Op::Cycle),
+    ]
+}
+
+/// Does `op` on both; what space does not allow is not done on the model either.
+fn apply(op: &Op, file: &mut TestFile, model: &mut Model) {
+    match *op {
+        Op::Write(offset, len, byte) => {
+            let buf: Vec<u8> = (0..len).map(|i| byte.wrapping_add(i as u8)).collect();
+            let done = file.write(offset, &buf);
+            model.write(offset, &buf[..done]);
+            if done < len {
+                let left = file.space.total() - file.space.used();
+                assert!(left < PAGE_BYTES + 18 * NODE_BYTES, "a short write with {left} bytes");
+            }
+        }
+        Op::Read(offset, len) => {
+            let got = file.read(offset, len);
+            let end = model.size.min(offset + len as u64);
+            let want: Vec<u8> = (offset..end.max(offset)).map(|at| model.byte(at)).collect();
+            assert!(got == want, "{len} bytes at {offset} differ");
+        }
+        Op::Truncate(size) => {
+            file.truncate(size);
+            model.truncate(size);
+        }
+        Op::Punch(offset, len) => {
+            file.punch(offset..offset + len);
+            model.punch(offset..offset + len);
+        }
+        Op::Zero(offset, len, keep) => {
+            if file.zero_range(offset..offset + len, keep) {
+                model.zero_range(offset..offset + len, keep);
+            }
+        }
+        Op::Allocate(offset, len, keep) => {
+            if file.allocate(offset..offset + len, keep) {
+                model.allocate(offset..offset + len, keep);
+            }
+        }
+        Op::SeekData(offset) => assert_eq!(file.seek_data(offset), model.seek_data(offset)),
+        Op::SeekHole(offset) => assert_eq!(file.seek_hole(offset), model.seek_hole(offset)),
+        Op::Cycle => rcu::synchronize(),
+    }
+    file.check();
+    model.check(file);
+}
+
+fn run(space: u64, ops: &[Op]) {
+    let (mut file, mut model) = (TestFile::new(space), Model::default());
+    for op in ops {
+        apply(op, &mut file, &mut model);
+    }
+    file.truncate(0);
+    assert_eq!((file.pages, file.space.used()), (0, 0));
+    assert!(file.tree.root.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn does_what_a_plain_map_of_pages_does(ops in prop::collection::vec(op(), 1..40)) {
+        run(64 << 20, &ops);
+    }
+
+    #[test]
+    fn runs_out_of_space_in_good_order(ops in prop::collection::vec(op(), 1..60)) {
+        run(20 * PAGE_BYTES, &ops);
+    }
+}
+
+#[test]
+fn a_file_of_one_page_has_no_node() {
+    let mut file = TestFile::new(GIB);
+    assert_eq!(file.write(100, b"x"), 1);
+    assert!(matches!(file.tree.root.read(&rcu::pin()), Entry::Leaf(_)));
+    assert_eq!(file.space.used(), PAGE_BYTES);
+    assert_eq!(size_of::<PageTree>(), 8);
+}
+
+#[test]
+fn the_last_byte_that_a_file_can_have_is_written_and_read() {
+    let mut file = TestFile::new(GIB);
+    assert_eq!(file.write(0, b"first"), 5);
+    assert_eq!(file.write(SIZE_MAX - 4, b"last"), 4);
+    assert_eq!(file.size(), SIZE_MAX);
+    file.check();
+    assert_eq!(file.read(SIZE_MAX - 10, 100), b"\0\0\0\0\0\0last");
+    assert_eq!(file.read(0, 7), b"first\0\0");
+    assert_eq!(file.seek_data(PAGE), Some((SIZE_MAX - 4) / PAGE * PAGE));
+    assert_eq!(file.seek_hole(0), Some(PAGE));
+    file.punch(0..SIZE_MAX);
+    assert_eq!(file.seek_data(0), Some((SIZE_MAX - 4) / PAGE * PAGE));
+    assert_eq!(file.read(SIZE_MAX - 4, 4), [0; 4]);
+    file.truncate(0);
+    assert_eq!(file.space.used(), 0);
+}
+
+#[test]
+fn extending_after_a_cut_shows_no_old_bytes() {
+    let mut file = TestFile::new(GIB);
+    file.write(0, &[0xff; 3 * PAGE as usize]);
+    file.truncate(PAGE + 10);
+    file.truncate(3 * PAGE);
+    let got = file.read(0, 3 * PAGE as usize);
+    assert!(got[..PAGE as usize + 10].iter().all(|&b| b == 0xff));
+    assert!(got[PAGE as usize + 10..].iter().all(|&b| b == 0));
+}
+
+#[test]
+fn an_impossible_allocation_fails_at_once_and_changes_nothing() {
+    let mut file = TestFile::new(GIB);
+    file.write(5 * PAGE, b"here");
+    let used = file.space.used();
+    let start = std::time::Instant::now();
+    assert!(!file.allocate(0..1 << 50, false));
+    assert!(!file.allocate(1 << 40..SIZE_MAX, true));
+    assert!(!file.zero_range(0..1 << 50, false));
+    assert!(start.elapsed() < std::time::Duration::from_millis(100));
+    assert_eq!((file.space.used(), file.size()), (used, 5 * PAGE + 4));
+    assert_eq!(file.read(5 * PAGE, 4), b"here");
+    file.check();
+}
+
+#[test]
+fn a_reservation_is_kept_for_its_file() {
+    let mut file = TestFile::new(100 * PAGE_BYTES);
+    assert!(file.allocate(0..80 * PAGE, true));
+    let mut other = TestFile { space: file.space, ..TestFile::new(0) };
+    assert!(other.write(0, &[1; 100 * PAGE as usize]) < 20 * PAGE as usize);
+    file.space = other.space;
+    // The space was set aside, so that none has to be taken.
+    assert_eq!(file.write(0, &[2; 80 * PAGE as usize]), 80 * PAGE as usize);
+    assert_eq!(file.pages, 80);
+}
+
+#[test]
+fn seeking_over_a_big_hole_takes_few_steps() {
+    let mut file = TestFile::new(GIB);
+    file.write(SIZE_MAX - 1, b"x");
+    let start = std::time::Instant::now();
+    for _ in 0..1_000 {
+        assert!(file.seek_data(0).is_some());
+    }
+    // A step for each page of the hole would take days.
+    assert!(start.elapsed() < std::time::Duration::from_secs(5));
+}
+
+/// The byte that the stress tests keep at an offset. Pages and their neighbours differ, so that a
+/// page that is used again while somebody still reads it shows.
+fn pattern(at: u64) -> u8 {
+    (at / 7 % 251) as u8 + 1
+}
+
+fn pattern_of(range: Range<u64>) -> Vec<u8> {
+    range.map(pattern).collect()
+}
+
+#[test]
+fn readers_beside_a_writer_see_its_bytes_or_zeros() {
+    const PAGES: u64 = 300;
+    const ROUNDS: u64 = 3_000;
+    let mut file = TestFile::new(GIB);
+    let done = AtomicBool::new(false);
+    let (tree, space) = (PageTree::default(), Space::new(GIB, SLOTS));
+    (file.tree, file.space) = (tree, space);
+    let shared = &file;
+    std::thread::scope(|scope| {
+        for reader in 1..3u64 {
+            let done = &done;
+            scope.spawn(move || {
+                let mut seed = reader;
+                while !done.load(Ordering::Relaxed) {
+                    let offset = random(&mut seed) % (PAGES * PAGE);
+                    for (at, byte) in (offset..).zip(shared.read(offset, 20_000)) {
+                        assert!(byte == 0 || byte == pattern(at), "{byte} at {at}");
+                    }
+                    let found = shared.seek_data(offset);
+                    assert!(found.is_none_or(|found| found >= offset));
+                }
+            });
+        }
+        let mut seed = 99;
+        for round in 0..ROUNDS {
+            let offset = random(&mut seed) % (PAGES * PAGE);
+            let end = offset + random(&mut seed) % 20_000;
+            match round % 5 {
+                0 => {
+                    shared.size.store(offset, Ordering::Release);
+                    shared.tree.truncate(offset, &shared.space);
+                }
+                1 => drop(shared.tree.punch(offset..end, &shared.space)),
+                2 => drop(shared.tree.zero_range(offset..end, &shared.space)),
+                _ => {
+                    let bytes = pattern_of(offset..end);
+                    let written = shared.tree.write(offset, &bytes, &shared.space);
+                    assert_eq!(written.bytes, bytes.len());
+                    shared.extend(end);
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    file.tree.truncate(0, &file.space);
+    assert_eq!(file.space.used(), 0);
+    rcu::synchronize();
+    // Closures of this thread's are done; the readers never freed anything.
+    assert_eq!(file.space.limbo_used(), 0);
+}
+
+#[test]
+fn readers_never_miss_what_stays_while_the_tree_grows_around_it() {
+    const STAYS: Range<u64> = 10..20;
+    let done = AtomicBool::new(false);
+    for start in [0, 100 * PAGE, 5_000 * PAGE] {
+        let file = &TestFile::new(GIB);
+        let bytes = pattern_of(STAYS.start + start..STAYS.end + start);
+        file.tree.write(STAYS.start + start, &bytes, &file.space);
+        file.extend(SIZE_MAX);
+        done.store(false, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        assert_eq!(file.read(STAYS.start + start, bytes.len()), bytes);
+                    }
+                });
+            }
+            for round in 0..400u64 {
+                // Ever higher, and down again to what stays.
+                let offset = start + (PAGE << (round % 50));
+                file.tree.write(offset, b"above", &file.space);
+                if round % 10 == 9 {
+                    file.tree.truncate(start + PAGE, &file.space);
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+fn random(seed: &mut u64) -> u64 {
+    // Xorshift (Marsaglia, 2003).
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+#[test]
+fn a_reader_that_sleeps_causes_no_growth_without_bound() {
+    const CHUNK: usize = 64 * PAGE as usize;
+    let mut file = TestFile::new(8 << 20);
+    let bound = file.space.total() + file.space.limbo_total();
+    let asleep = rcu::pin();
+    let mut written = 0;
+    // The file holds a chunk at most, and yet the memory of all the old ones is kept from being
+    // used again by the guard.
+    while file.write(0, &[1; CHUNK]) == CHUNK {
+        written += CHUNK as u64;
+        assert!(written <= bound, "more memory than the bound is in use");
+        file.truncate(0);
+    }
+    assert!(written > bound - 3 * CHUNK as u64, "the space is used up, after {written}");
+    file.truncate(0);
+    drop(asleep);
+    rcu::synchronize();
+    assert_eq!((file.space.used(), file.space.limbo_used()), (0, 0));
+    assert_eq!(file.write(0, &[1; CHUNK]), CHUNK);
+}
+
+#[test]
+fn reclaiming_empties_a_full_limbo() {
+    let mut file = TestFile::new(8 << 20);
+    while file.space.limbo_used() <= file.space.limbo_total() / 2 {
+        // A guard for the test, as the VFS has one, so that nothing is freed on the way.
+        let _guard = rcu::pin();
+        assert_eq!(file.write(0, &[1; 1 << 20]), 1 << 20);
+        file.truncate(0);
+    }
+    let start = std::time::Instant::now();
+    while file.space.limbo_used() > file.space.limbo_total() / 2 {
+        file.space.reclaim();
+        assert!(start.elapsed() < std::time::Duration::from_secs(20));
+    }
+}
