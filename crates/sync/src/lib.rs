@@ -32,6 +32,7 @@
 //! the guard of any of them holds everything back, which is sound and conservative.
 
 pub mod atomic;
+pub mod brlock;
 pub mod cpu;
 pub mod lock;
 pub mod lockref;

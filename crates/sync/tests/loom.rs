@@ -1,0 +1,527 @@
+//! Every interleaving of small programs, for locks and counts. Run with
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom
+//! ```
+//!
+//! Protected data are loom cells, which report any two accesses that are not ordered.
+
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::model::Builder;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use loom::thread;
+use vfscale_sync::brlock::BrLock;
+use vfscale_sync::lock_class;
+use vfscale_sync::lockref::{Lockref, Put, SpreadPtr};
+use vfscale_sync::seqcount::SeqCount;
+use vfscale_sync::seqlock::SeqLock;
+use vfscale_sync::seqrwlock::SeqRwLock;
+use vfscale_sync::{Mutex, RwLock, cpu, rcu};
+
+lock_class! { Tested = ("tested", 1); }
+
+/// Explores all executions with at most `preemptions` switches away from a thread that could go on.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// A cell that threads may use only one at a time.
+struct Cell(UnsafeCell<u32>);
+
+// SAFETY: loom's cell finds every unordered access, which is what these tests look for.
+unsafe impl Sync for Cell {}
+// SAFETY: as above.
+unsafe impl Send for Cell {}
+
+impl Cell {
+    fn new() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: loom checks it.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    fn add(&self) {
+        // SAFETY: loom checks it.
+        self.0.with_mut(|value| unsafe { *value += 1 });
+    }
+}
+
+#[test]
+fn mutex_orders_its_holders() {
+    check(3, || {
+        let lock = Arc::new(Mutex::<Cell, Tested>::new(Cell::new()));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let lock = Arc::clone(&lock);
+                thread::spawn(move || lock.lock().add())
+            })
+            .collect();
+        if let Some(cell) = lock.try_lock() {
+            cell.add();
+        } else {
+            lock.lock().add();
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(lock.lock().get(), 3);
+    });
+}
+
+#[test]
+fn rwlock_orders_readers_and_writers() {
+    check(3, || {
+        let lock = Arc::new(RwLock::<Cell, Tested>::new(Cell::new()));
+        let reader = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || {
+                let inside = lock.read();
+                let first = inside.get();
+                assert_eq!(inside.get(), first);
+            })
+        };
+        let writer = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || {
+                let inside = lock.write();
+                inside.add();
+                inside.add();
+            })
+        };
+        assert_ne!(lock.read().get(), 1);
+        if let Some(inside) = lock.try_write() {
+            inside.add();
+            inside.add();
+        }
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert!([2, 4].contains(&lock.read().get()));
+    });
+}
+
+/// Two words that a writer keeps equal.
+struct Pair([AtomicU32; 2]);
+
+impl Pair {
+    fn new() -> Self {
+        Self([AtomicU32::new(0), AtomicU32::new(0)])
+    }
+
+    fn read(&self) -> (u32, u32) {
+        (self.0[0].load(Ordering::Relaxed), self.0[1].load(Ordering::Relaxed))
+    }
+
+    fn write(&self) {
+        for word in &self.0 {
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn seqcount_readers_never_accept_torn_data() {
+    check(4, || {
+        let shared = Arc::new((SeqCount::new(), Pair::new()));
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let _inside = shared.0.write();
+                    shared.1.write();
+                }
+            })
+        };
+        // Without waiting, so that every start is explored, also an odd one.
+        let start = shared.0.raw();
+        let (first, second) = shared.1.read();
+        if !shared.0.retry(start) {
+            assert_eq!(first, second);
+            assert_eq!(first, start / 2, "the count tells which write is seen");
+        }
+        writer.join().unwrap();
+        let start = shared.0.begin();
+        assert_eq!(shared.1.read(), (2, 2));
+        assert!(!shared.0.retry(start));
+    });
+}
+
+#[test]
+fn seqcount_begin_waits() {
+    check(3, || {
+        let shared = Arc::new((SeqCount::new(), Pair::new()));
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _inside = shared.0.write();
+                shared.1.write();
+            })
+        };
+        let start = shared.0.begin();
+        assert_eq!(start % 2, 0);
+        let (first, second) = shared.1.read();
+        assert!(shared.0.retry(start) || first == second);
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn seqlock_writers_exclude_one_another() {
+    check(3, || {
+        let shared = Arc::new((SeqLock::<Tested>::new(), Pair::new()));
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let _inside = shared.0.write();
+                    shared.1.write();
+                })
+            })
+            .collect();
+        let start = shared.0.begin();
+        let (first, second) = shared.1.read();
+        assert!(shared.0.retry(start) || first == second);
+        writers.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(shared.1.read(), (2, 2));
+    });
+}
+
+fn seqrwlock_three_kinds(exclusive: bool) {
+    check(3, move || {
+        let lock = SeqRwLock::<Tested>::with_exclusive_readers(exclusive);
+        let shared = Arc::new((lock, Pair::new(), Cell::new()));
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _inside = shared.0.write();
+                shared.1.write();
+                shared.2.add();
+            })
+        };
+        let blocking = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _inside = shared.0.read();
+                let (first, second) = shared.1.read();
+                assert_eq!(first, second);
+                assert_eq!(shared.2.get(), first);
+            })
+        };
+        let start = shared.0.begin();
+        let (first, second) = shared.1.read();
+        assert!(shared.0.retry(start) || first == second);
+        writer.join().unwrap();
+        blocking.join().unwrap();
+    });
+}
+
+#[test]
+fn seqrwlock_with_shared_readers() {
+    seqrwlock_three_kinds(false);
+}
+
+#[test]
+fn seqrwlock_with_exclusive_readers() {
+    seqrwlock_three_kinds(true);
+}
+
+#[test]
+fn brlock_orders_readers_of_all_slots_and_writers() {
+    check(3, || {
+        let shared = Arc::new((BrLock::<Tested>::new(2), Cell::new()));
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _there = cpu::pretend(1);
+                let _inside = shared.0.read();
+                let first = shared.1.get();
+                assert_eq!(shared.1.get(), first);
+            })
+        };
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _inside = shared.0.write();
+                shared.1.add();
+            })
+        };
+        {
+            let _inside = shared.0.read();
+            shared.1.get();
+        }
+        {
+            let _inside = shared.0.write();
+            shared.1.add();
+        }
+        reader.join().unwrap();
+        writer.join().unwrap();
+        let _inside = shared.0.read();
+        assert_eq!(shared.1.get(), 2);
+    });
+}
+
+/// A counted object whose body is touched by every holder of a reference, and torn down by the
+/// last. Readers of the body only read; the teardown writes, so that an unordered or early one is
+/// a race.
+struct Object {
+    count: Lockref,
+    spread: SpreadPtr,
+    body: Cell,
+    /// Threads inside a read section: a model of RCU, for the real one runs on one thread here.
+    pinned: AtomicUsize,
+    torn_down: AtomicUsize,
+}
+
+impl Object {
+    fn new(count: u32) -> Arc<Self> {
+        Arc::new(Self {
+            count: Lockref::new(count),
+            spread: SpreadPtr::new(),
+            body: Cell::new(),
+            pinned: AtomicUsize::new(0),
+            torn_down: AtomicUsize::new(0),
+        })
+    }
+
+    fn tear_down(&self, last: Put<'_>) {
+        if let Put::Last(mut guard) = last {
+            assert_eq!(guard.count(), 1);
+            guard.mark_dead();
+            assert_eq!(guard.dec(), 0);
+            self.body.add();
+            self.torn_down.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What a pin promises: its fence comes before or after that of a grace period's begin.
+    fn section<R>(&self, f: impl FnOnce(&rcu::Guard) -> R) -> R {
+        self.pinned.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let result = f(&rcu::pin());
+        self.pinned.fetch_sub(1, Ordering::Release);
+        result
+    }
+
+    /// Waits until nobody is inside who may have come before the call.
+    fn grace_period(&self) {
+        fence(Ordering::SeqCst);
+        while self.pinned.load(Ordering::Acquire) != 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Seed 000, patch 1, first worst case.
+#[test]
+fn lockref_worst_case_one_two_puts_of_two_references_find_the_last() {
+    check(4, || {
+        let object = Object::new(2);
+        let other = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                object.body.get();
+                object.tear_down(object.count.put(&object.spread, &rcu::pin()));
+            })
+        };
+        object.body.get();
+        object.tear_down(object.count.put(&object.spread, &rcu::pin()));
+        other.join().unwrap();
+        assert_eq!(object.torn_down.load(Ordering::Relaxed), 1);
+        assert_eq!(object.count.count(), 0);
+    });
+}
+
+/// Seed 000, patch 1, second worst case.
+#[test]
+fn lockref_worst_case_two_a_get_never_joins_the_dead() {
+    check(4, || {
+        let object = Object::new(1);
+        let getter = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                let got = object.count.get_not_dead(&object.spread, &rcu::pin());
+                if got {
+                    object.body.get();
+                    object.tear_down(object.count.put(&object.spread, &rcu::pin()));
+                } else {
+                    assert!(object.count.is_dead());
+                }
+            })
+        };
+        object.tear_down(object.count.put(&object.spread, &rcu::pin()));
+        getter.join().unwrap();
+        assert_eq!(object.torn_down.load(Ordering::Relaxed), 1);
+        assert_eq!((object.count.is_dead(), object.count.count()), (true, 0));
+    });
+}
+
+#[test]
+fn lockref_three_threads_get_and_put() {
+    check(2, || {
+        let object = Object::new(1);
+        let threads: Vec<_> = (0..2)
+            .map(|cpu| {
+                let object = Arc::clone(&object);
+                thread::spawn(move || {
+                    let _there = cpu::pretend(cpu);
+                    let guard = rcu::pin();
+                    if object.count.get_not_zero(&object.spread, &guard) {
+                        object.body.get();
+                        object.count.get(&object.spread, &guard);
+                        object.tear_down(object.count.put(&object.spread, &guard));
+                        object.tear_down(object.count.put(&object.spread, &guard));
+                    }
+                })
+            })
+            .collect();
+        object.tear_down(object.count.put(&object.spread, &rcu::pin()));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(object.torn_down.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn lockref_lock_orders_its_holders_and_keeps_the_count() {
+    check(3, || {
+        let object = Object::new(1);
+        let locker = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                let mut guard = object.count.lock();
+                object.body.add();
+                guard.inc();
+                object.body.add();
+                drop(guard);
+                drop(object.count.put(&object.spread, &rcu::pin()));
+            })
+        };
+        object.count.get(&object.spread, &rcu::pin());
+        {
+            let guard = object.count.lock();
+            let count = guard.count();
+            assert_ne!(object.body.get(), 1);
+            assert_eq!(object.count.count(), count, "somebody changed a locked count");
+        }
+        assert!(matches!(object.count.put(&object.spread, &rcu::pin()), Put::Done));
+        locker.join().unwrap();
+        assert_eq!(object.count.count(), 1);
+    });
+}
+
+/// A get and a put race with spreading; then the reference that the put leaves must be found.
+#[test]
+fn lockref_spreading_under_gets_and_puts() {
+    check(3, || {
+        let object = Object::new(2);
+        let user = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                let _there = cpu::pretend(1);
+                object.section(|guard| object.count.get(&object.spread, guard));
+                for _ in 0..2 {
+                    let put = object.section(|guard| object.count.put(&object.spread, guard));
+                    assert!(!matches!(put, Put::Last(_)), "the other thread has a reference");
+                }
+            })
+        };
+        assert!(Lockref::spread(&mut object.count.lock(), &object.spread, 2));
+        user.join().unwrap();
+        let guard = rcu::pin();
+        assert_eq!(object.count.references(&object.spread, &guard), 1);
+        assert!(Lockref::begin_collect(&mut object.count.lock(), &object.spread, &guard));
+        object.grace_period();
+        assert!(matches!(object.count.finish_collect(&object.spread, &guard), Put::Done));
+        assert_eq!(object.count.count(), 1);
+    });
+}
+
+/// The crucial one: gets and puts on parts and on the word race with a collection. Exactly one of
+/// all puts, that of the collection among them, is the last.
+#[test]
+fn lockref_collecting_under_gets_and_puts() {
+    check(3, || {
+        let object = Object::new(1);
+        assert!(Lockref::spread(&mut object.count.lock(), &object.spread, 2));
+        let user = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                let _there = cpu::pretend(1);
+                object.section(|guard| object.count.get(&object.spread, guard));
+                object.body.get();
+                // Each operation is a section of its own, and may find the count elsewhere.
+                for _ in 0..2 {
+                    object.section(|guard| {
+                        object.tear_down(object.count.put(&object.spread, guard));
+                    });
+                }
+            })
+        };
+        let guard = rcu::pin();
+        assert!(Lockref::begin_collect(&mut object.count.lock(), &object.spread, &guard));
+        object.grace_period();
+        object.tear_down(object.count.finish_collect(&object.spread, &guard));
+        user.join().unwrap();
+        assert_eq!(object.torn_down.load(Ordering::Relaxed), 1);
+        assert_eq!((object.count.is_dead(), object.count.count()), (true, 0));
+        assert!(!object.count.is_spread());
+    });
+}
+
+/// A lookup revives, or finds it dead, while a collection discovers that nobody is left.
+#[test]
+fn lockref_lookup_against_the_collection_of_an_unused_object() {
+    check(3, || {
+        let object = Object::new(0);
+        assert!(Lockref::spread(&mut object.count.lock(), &object.spread, 2));
+        let lookup = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                let found =
+                    object.section(|guard| object.count.get_not_dead(&object.spread, guard));
+                if found {
+                    object.body.get();
+                    object.section(|guard| {
+                        object.tear_down(object.count.put(&object.spread, guard));
+                    });
+                }
+            })
+        };
+        let guard = rcu::pin();
+        assert!(Lockref::begin_collect(&mut object.count.lock(), &object.spread, &guard));
+        object.grace_period();
+        object.tear_down(object.count.finish_collect(&object.spread, &guard));
+        lookup.join().unwrap();
+        assert_eq!(object.torn_down.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// Spread, collected, and spread again with other parts, under a reader: it never uses parts of
+/// another spreading.
+#[test]
+fn lockref_spreading_twice_under_a_reader() {
+    check(2, || {
+        let object = Object::new(2);
+        let user = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                let _there = cpu::pretend(1);
+                object.section(|guard| object.count.get(&object.spread, guard));
+                object.section(|guard| drop(object.count.put(&object.spread, guard)));
+            })
+        };
+        let guard = rcu::pin();
+        for _ in 0..2 {
+            assert!(Lockref::spread(&mut object.count.lock(), &object.spread, 2));
+            assert!(Lockref::begin_collect(&mut object.count.lock(), &object.spread, &guard));
+            object.grace_period();
+            assert!(matches!(object.count.finish_collect(&object.spread, &guard), Put::Done));
+        }
+        user.join().unwrap();
+        assert_eq!(object.count.count(), 2);
+    });
+}
