@@ -26,8 +26,9 @@
 //!
 //! # Model checking
 //!
-//! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads come from the model checker, and
-//! parking is replaced by yielding loops, so that code built on these locks can be checked too.
+//! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads come from the model checker, sleepers
+//! sleep on the checker's condition variables, and retrying readers yield, so that code built on
+//! these locks can be checked too, deadlocks included.
 //! RCU stays the real one there: all threads of a model run on one thread of the system, so that
 //! the guard of any of them holds everything back, which is sound and conservative.
 

@@ -6,8 +6,8 @@
 //! "is anybody asleep?" and the change of the lock word one step. They must neither panic nor
 //! park.
 //!
-//! Models never sleep ([`crate::wait::Spin`] never asks them to), so there every function here is
-//! unreachable or does nothing.
+//! In a model the queue is made of the checker's own primitives, so that the protocol between a
+//! lock's word and its sleepers is checked too.
 
 /// What a sleeper told about itself, or what its waker told it.
 pub(crate) type Token = usize;
@@ -22,7 +22,7 @@ pub(crate) const HANDOFF: Token = 1;
 pub(crate) const IMPATIENT: Token = 2;
 
 /// How many wakeups may be lost before a sleeper becomes impatient.
-const PATIENCE: u32 = 2;
+const PATIENCE: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 2 };
 
 /// The token of a sleeper of `kind` (below [`IMPATIENT`]) that has lost `lost` wakeups.
 pub(crate) fn token(kind: Token, lost: u32) -> Token {
@@ -96,20 +96,86 @@ mod imp {
     }
 }
 
+/// The same face over the model checker's own mutex and condition variables: the checker sees who
+/// sleeps, explores every wakeup, and reports a lost one as a deadlock.
 #[cfg(any(loom, shuttle))]
 mod imp {
-    use super::{Token, Woken};
+    use super::{IMPATIENT, Token, Woken};
+    use std::cell::Cell;
+    use std::sync::Arc;
 
-    pub(crate) fn park(_: usize, _: Token, _: impl FnOnce() -> bool) -> Option<Token> {
-        unreachable!("a model yields instead of parking")
+    #[cfg(loom)]
+    use loom::{
+        lazy_static,
+        sync::{Condvar, Mutex, MutexGuard},
+    };
+    #[cfg(all(shuttle, not(loom)))]
+    use shuttle::{
+        lazy_static,
+        sync::{Condvar, Mutex, MutexGuard},
+    };
+
+    struct Sleeper {
+        key: usize,
+        token: Token,
+        /// What the waker said; read and written only under the queue's lock.
+        told: Cell<Option<Token>>,
+        wakeup: Condvar,
+    }
+
+    // SAFETY: `told`, the only part that is not `Sync`, is used only under the queue's lock.
+    unsafe impl Sync for Sleeper {}
+    // SAFETY: as above.
+    unsafe impl Send for Sleeper {}
+
+    lazy_static! {
+        /// All sleepers of an execution, those who wait longest first.
+        static ref SLEEPERS: Mutex<Vec<Arc<Sleeper>>> = Mutex::new(Vec::new());
+    }
+
+    fn queue() -> MutexGuard<'static, Vec<Arc<Sleeper>>> {
+        SLEEPERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn park(key: usize, token: Token, validate: impl FnOnce() -> bool) -> Option<Token> {
+        let mut sleepers = queue();
+        if !validate() {
+            return None;
+        }
+        let told = Cell::new(None);
+        let sleeper = Arc::new(Sleeper { key, token, told, wakeup: Condvar::new() });
+        sleepers.push(Arc::clone(&sleeper));
+        while sleeper.told.get().is_none() {
+            let woken = sleeper.wakeup.wait(sleepers);
+            sleepers = woken.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        sleeper.told.get()
     }
 
     pub(crate) fn unpark_while(
-        _: usize,
-        _: impl FnMut(Token) -> bool,
+        key: usize,
+        mut take: impl FnMut(Token) -> bool,
         publish: impl FnOnce(Woken) -> Token,
     ) {
-        publish(Woken { threads: 0, more: false, impatient: false, first: 0 });
+        let mut sleepers = queue();
+        let mut stopped = false;
+        let woken: Vec<_> = sleepers
+            .extract_if(.., |sleeper| {
+                stopped |= sleeper.key == key && !stopped && !take(sleeper.token);
+                sleeper.key == key && !stopped
+            })
+            .collect();
+        let first = woken.first().map_or(0, |sleeper| sleeper.token);
+        let token = publish(Woken {
+            threads: woken.len(),
+            more: sleepers.iter().any(|sleeper| sleeper.key == key),
+            impatient: first & IMPATIENT != 0,
+            first,
+        });
+        for sleeper in woken {
+            sleeper.told.set(Some(token));
+            sleeper.wakeup.notify_one();
+        }
     }
 }
 
