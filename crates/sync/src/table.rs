@@ -405,3 +405,6 @@ impl<T: Hashed, C: LockClass> Drop for Bucket<'_, T, C> {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

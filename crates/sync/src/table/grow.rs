@@ -14,6 +14,8 @@ const SAMPLE: usize = 32;
 const SAMPLE_CAP: usize = 16;
 /// The table grows when its buckets have this many entries on average.
 const LOAD_MAX: usize = 4;
+/// How many buckets a locker looks at on average to finish a resize.
+const HELP_LINES: usize = 64;
 /// Tables with fewer buckets than this (a power of two) grow by four, larger ones by two.
 const SMALL_BITS: u32 = 6;
 /// How far a table shrinks in one step.
@@ -24,7 +26,7 @@ const SHRINK_BITS: u32 = 2;
 enum Patience {
     /// The caller may hold locks that come later in the order.
     Try,
-    /// The caller is about to lock a bucket anyway.
+    /// The caller holds no bucket, and needs the table in one piece.
     Wait,
 }
 
@@ -142,10 +144,13 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         hash: u64,
         guard: &Guard,
     ) {
-        let one_in_sixteen = (hash >> super::FREE_BITS) & 0xf == 0 || old.len() <= SAMPLE;
-        if one_in_sixteen && self.word() == old {
-            // Each helper starts elsewhere, so that they share the work.
-            self.migrate(old, next, old.index_of(hash), Patience::Wait, guard);
+        // The larger the table, the fewer help, so that the buckets that are looked at in vain come
+        // to a constant for each call.
+        let seldom = (old.len() / HELP_LINES).max(1) as u64 - 1;
+        if (hash >> super::FREE_BITS) & seldom == 0 && self.word() == old {
+            // Each helper starts elsewhere, so that they share the work. None waits: the holder of
+            // some other bucket must not keep this caller from its own.
+            self.migrate(old, next, old.index_of(hash), Patience::Try, guard);
         }
     }
 

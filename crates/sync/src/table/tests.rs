@@ -1,0 +1,609 @@
+use super::*;
+use crate::{Mutex, rcu};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
+
+crate::lock_class! {
+    /// Buckets of these tests.
+    BucketClass = ("test_bucket", 100);
+    /// Comes after the buckets.
+    LaterClass = ("test_later", 200);
+}
+
+type Table = RcuTable<Name, BucketClass>;
+
+/// An entry: a number as name, its hash, and a stamp that tells entries of equal name apart.
+#[derive(Debug)]
+struct Name {
+    name: u64,
+    hash: u64,
+    stamp: u64,
+}
+
+impl Hashed for Name {
+    fn table_hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+/// The finaliser of SplitMix64, without the low bits that the table keeps for itself.
+fn hash_of(name: u64) -> u64 {
+    let mut z = name.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) & !0xf
+}
+
+fn new_entry(name: u64, hash: u64, stamp: u64) -> NonNull<Name> {
+    NonNull::from(Box::leak(Box::new(Name { name, hash, stamp })))
+}
+
+/// Inserts under a hash that is free, and returns the entry.
+fn insert_hashed(table: &Table, name: u64, hash: u64) -> NonNull<Name> {
+    let guard = rcu::pin();
+    let mut bucket = table.lock(hash, &guard);
+    let entry = new_entry(name, bucket.free_hash(hash), 0);
+    // SAFETY: Freed by `remove` after a grace period.
+    unsafe { bucket.insert(entry) };
+    entry
+}
+
+fn insert(table: &Table, name: u64) -> NonNull<Name> {
+    insert_hashed(table, name, hash_of(name))
+}
+
+fn find<'g>(table: &Table, name: u64, guard: &'g Guard) -> Option<&'g Name> {
+    table.find(hash_of(name), guard, |entry| entry.name == name)
+}
+
+/// # Safety
+///
+/// The entry came from `new_entry`, was removed, and isn't freed twice.
+unsafe fn free_later(entry: &Name, guard: &Guard) {
+    let entry = std::ptr::from_ref(entry).cast_mut();
+    // SAFETY: Says the caller.
+    unsafe { guard.defer_unchecked(move || drop(Box::from_raw(entry))) };
+}
+
+fn remove_hashed(table: &Table, name: u64, hash: u64) -> bool {
+    let guard = rcu::pin();
+    let mut bucket = table.lock(hash, &guard);
+    let Some(entry) = bucket.find(hash, |entry| entry.name == name) else { return false };
+    assert!(bucket.remove(entry));
+    assert!(!bucket.remove(entry), "it was there twice");
+    drop(bucket);
+    // SAFETY: Just removed, by us alone, as the lock was held.
+    unsafe { free_later(entry, &guard) };
+    true
+}
+
+fn remove(table: &Table, name: u64) -> bool {
+    remove_hashed(table, name, hash_of(name))
+}
+
+fn scan(table: &Table, from: u64) -> Vec<(u64, u64)> {
+    let mut seen = Vec::new();
+    table.scan(from, &rcu::pin(), |entry| {
+        seen.push((entry.hash, entry.name));
+        ControlFlow::Continue(())
+    });
+    seen
+}
+
+fn remove_all(table: &Table) {
+    for (hash, name) in scan(table, 0) {
+        assert!(remove_hashed(table, name, hash));
+    }
+    assert!(table.is_empty());
+}
+
+fn buckets(table: &Table) -> usize {
+    let _guard = rcu::pin();
+    table.word().len()
+}
+
+const MANY: u64 = if cfg!(miri) { 120 } else { 20_000 };
+
+#[test]
+fn a_word_and_lines() {
+    assert_eq!(size_of::<Table>(), 8);
+    assert_eq!(size_of::<Line<Name, BucketClass>>(), 64);
+}
+
+#[test]
+fn an_empty_table_costs_nothing_and_can_be_locked() {
+    let table = Table::new();
+    assert!(find(&table, 1, &rcu::pin()).is_none());
+    assert!(scan(&table, 0).is_empty() && table.is_empty());
+    assert_eq!((table.len(), table.bytes()), (0, 0));
+    let guard = rcu::pin();
+    let bucket = table.lock(7, &guard);
+    assert!(bucket.find(7, |_| true).is_none());
+    assert_eq!(bucket.free_hash(0x37), 0x30);
+    drop(bucket);
+    let set = RcuTable::lock_set([LockReq::All(&table)], &guard);
+    assert!(set.is_empty(0));
+    drop(set);
+    assert_eq!(table.bytes(), 64);
+}
+
+#[test]
+fn entries_come_and_go_at_every_size() {
+    let table = Table::new();
+    for name in 0..MANY {
+        assert!(find(&table, name, &rcu::pin()).is_none());
+        let entry = insert(&table, name);
+        assert_eq!(find(&table, name, &rcu::pin()).map(NonNull::from), Some(entry));
+        if name.is_power_of_two() || name == MANY - 1 {
+            assert_eq!(table.len() as u64, name + 1);
+            assert!((0..=name).all(|name| find(&table, name, &rcu::pin()).is_some()));
+        }
+    }
+    assert!(buckets(&table) as u64 >= MANY / 8, "it did not grow: {table:?}");
+    assert!(buckets(&table) as u64 <= MANY, "it grew too much: {table:?}");
+    for name in 0..MANY {
+        assert!(remove(&table, name) && !remove(&table, name));
+        assert!(find(&table, name, &rcu::pin()).is_none());
+    }
+    assert!(table.is_empty());
+    assert!(
+        buckets(&table) <= 16.max(8 * crate::cpu::possible() as usize).next_power_of_two(),
+        "it did not shrink: {table:?}"
+    );
+}
+
+#[test]
+fn scans_ascend_start_anywhere_and_stop() {
+    let table = Table::new();
+    let mut hashes: Vec<u64> = (0..MANY.min(3000)).map(hash_of).collect();
+    (0..MANY.min(3000)).for_each(|name| _ = insert(&table, name));
+    hashes.sort_unstable();
+    let seen: Vec<u64> = scan(&table, 0).into_iter().map(|(hash, _)| hash).collect();
+    assert_eq!(seen, hashes);
+    for at in [0, 1, hashes.len() / 2, hashes.len() - 1] {
+        assert_eq!(scan(&table, hashes[at]).len(), hashes.len() - at, "`from` is included");
+        assert_eq!(scan(&table, hashes[at] + 1).len(), hashes.len() - at - 1);
+    }
+    assert!(scan(&table, u64::MAX).is_empty());
+    let mut left = 5;
+    table.scan(0, &rcu::pin(), |_| {
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(left, 0);
+    remove_all(&table);
+}
+
+/// A scan goes on correctly when its own visitor makes the table grow and shrink.
+#[test]
+fn scans_survive_resizes() {
+    let table = Table::new();
+    let count = MANY.min(300);
+    (0..count).for_each(|name| _ = insert(&table, name));
+    let mut seen = Vec::new();
+    let mut extra = count;
+    let guard = rcu::pin();
+    table.scan(0, &guard, |entry| {
+        if entry.name < count {
+            seen.push(entry.name);
+            if seen.len() % 100 == 50 {
+                table.reserve(buckets(&table) * 8, &guard);
+            } else if seen.len() % 100 == 0 {
+                table.shrink_to_fit(&guard);
+            }
+            insert(&table, extra);
+            extra += 1;
+        }
+        ControlFlow::Continue(())
+    });
+    seen.sort_unstable();
+    assert_eq!(seen, (0..count).collect::<Vec<_>>());
+    drop(guard);
+    remove_all(&table);
+}
+
+#[test]
+fn equal_hashes_get_different_low_bits() {
+    let table = Table::new();
+    let hash = 0xabcd_ef01_2345_6780;
+    let count = 40;
+    (0..count).for_each(|name| _ = insert_hashed(&table, name, hash | (name % 3)));
+    let hashes: Vec<u64> = scan(&table, 0).into_iter().map(|(hash, _)| hash).collect();
+    let expected: Vec<u64> = (0..count).map(|i| hash + i).collect();
+    assert_eq!(hashes, expected, "the smallest free values");
+    let guard = rcu::pin();
+    for name in 0..count {
+        let found = table.find(hash, &guard, |entry| entry.name == name);
+        assert_eq!(found.map(|entry| entry.name), Some(name), "sought under the common hash");
+    }
+    assert!(remove_hashed(&table, 5, hash));
+    assert_eq!(table.lock(hash, &guard).free_hash(hash | 9), hash + 5);
+    drop(guard);
+    assert!(buckets(&table) <= 256, "growth does not help against equal hashes: {table:?}");
+    assert!(table.bytes() > buckets(&table) * 64, "the nodes count");
+    remove_all(&table);
+    assert_eq!(table.bytes(), buckets(&table) * 64, "empty nodes are freed");
+}
+
+#[test]
+fn free_hash_wraps_within_the_bits_that_choose_nothing() {
+    let table = Table::new();
+    let hash = 0x1234_5678_9abf_fff0;
+    let hashes: Vec<u64> = (0..18)
+        .map(|name| {
+            // SAFETY: The entry is freed only after the table is emptied.
+            unsafe { insert_hashed(&table, name, hash).as_ref() }.hash
+        })
+        .collect();
+    assert_eq!(hashes[15], hash | 0xf);
+    assert_eq!(hashes[16..], [hash & !0xf_ffff, (hash & !0xf_ffff) + 1]);
+    assert!(table.find(hash, &rcu::pin(), |entry| entry.name == 17).is_some());
+    remove_all(&table);
+}
+
+#[test]
+fn extreme_hashes() {
+    let table = Table::new();
+    let hashes = [0, 1 << 20, u64::MAX, u64::MAX << 20, 1 << 63, (1 << 63) - 1];
+    for (name, hash) in hashes.into_iter().enumerate() {
+        insert_hashed(&table, name as u64, hash);
+    }
+    table.reserve(1000, &rcu::pin());
+    for (name, hash) in hashes.into_iter().enumerate() {
+        assert!(table.find(hash, &rcu::pin(), |entry| entry.name == name as u64).is_some());
+    }
+    assert_eq!(table.len(), hashes.len());
+    remove_all(&table);
+}
+
+#[test]
+fn reserve_and_shrink_to_fit() {
+    let table = Table::new();
+    table.reserve(1000, &rcu::pin());
+    assert_eq!(buckets(&table), 512);
+    table.reserve(10, &rcu::pin());
+    assert_eq!(buckets(&table), 512, "it never shrinks");
+    (0..20).for_each(|name| _ = insert(&table, name));
+    table.shrink_to_fit(&rcu::pin());
+    assert_eq!(buckets(&table), 16);
+    assert!((0..20).all(|name| find(&table, name, &rcu::pin()).is_some()));
+    remove_all(&table);
+    table.shrink_to_fit(&rcu::pin());
+    assert_eq!(buckets(&table), 1);
+}
+
+#[test]
+fn a_set_shares_the_lock_of_a_common_bucket() {
+    let (one, two) = (Table::new(), Table::new());
+    let guard = rcu::pin();
+    let mut set = RcuTable::lock_set(
+        [
+            LockReq::One(&one, hash_of(1)),
+            LockReq::One(&one, hash_of(2)),
+            LockReq::One(&two, hash_of(1)),
+            LockReq::All(&one),
+        ],
+        &guard,
+    );
+    let a = new_entry(1, set.free_hash(0, hash_of(1)), 0);
+    let b = new_entry(2, set.free_hash(1, hash_of(2)), 0);
+    let c = new_entry(1, set.free_hash(2, hash_of(1)), 7);
+    // SAFETY: Freed after their removal and a grace period.
+    unsafe {
+        set.insert(0, a);
+        set.insert(3, b);
+        set.insert(2, c);
+    }
+    assert!(set.find(3, hash_of(1), |entry| entry.name == 1).is_some());
+    assert!(set.find(1, hash_of(2), |entry| entry.name == 2).is_some());
+    assert_eq!(set.find(2, hash_of(1), |entry| entry.name == 1).map(|e| e.stamp), Some(7));
+    assert!(!set.is_empty(0) && !set.is_empty(3) && !set.is_empty(2));
+    // SAFETY: They are in the table.
+    let (a, b) = unsafe { (a.as_ref(), b.as_ref()) };
+    assert!(!set.remove(2, a), "it is in the other table");
+    assert!(set.remove(3, a) && set.remove(1, b) && !set.remove(1, b));
+    assert!(set.is_empty(3));
+    drop(set);
+    assert_eq!((one.len(), two.len()), (0, 1));
+    // SAFETY: Removed above.
+    unsafe {
+        free_later(a, &guard);
+        free_later(b, &guard);
+    }
+    drop(guard);
+    remove_all(&two);
+}
+
+#[test]
+fn a_whole_set_covers_every_bucket_and_grows_afterwards() {
+    let table = Table::new();
+    table.reserve(64, &rcu::pin());
+    let guard = rcu::pin();
+    let mut set = RcuTable::lock_set([LockReq::All(&table)], &guard);
+    for name in 0..1000 {
+        let entry = new_entry(name, set.free_hash(0, hash_of(name)), 0);
+        // SAFETY: Freed after its removal and a grace period.
+        unsafe { set.insert(0, entry) };
+    }
+    assert_eq!(buckets(&table), 32, "it can't grow while it is locked");
+    assert!((0..1000).all(|name| set.find(0, hash_of(name), |e| e.name == name).is_some()));
+    drop(set);
+    assert!(buckets(&table) > 32, "it grows when it is released");
+    drop(guard);
+    remove_all(&table);
+}
+
+/// A bucket may be released while a lock of a higher rank is held; the resize that follows must
+/// then not wait for buckets, which the order of locks forbids.
+#[test]
+fn growth_on_release_respects_the_lock_order() {
+    let table = Table::new();
+    let later = Mutex::<(), LaterClass>::new(());
+    let guard = rcu::pin();
+    for name in 0..200 {
+        let mut bucket = table.lock(hash_of(name), &guard);
+        let entry = new_entry(name, bucket.free_hash(hash_of(name)), 0);
+        // SAFETY: Freed after its removal and a grace period.
+        unsafe { bucket.insert(entry) };
+        let held = later.lock();
+        drop(bucket);
+        drop(held);
+    }
+    assert!(buckets(&table) >= 32);
+    drop(guard);
+    remove_all(&table);
+}
+
+/// A resize that meets a held bucket leaves it behind, works half-moved, and is finished later.
+#[test]
+fn a_resize_that_is_stuck_is_finished_by_others() {
+    let table = Table::new();
+    let guard = rcu::pin();
+    table.reserve(8, &guard);
+    assert_eq!(buckets(&table), 4);
+    // Hold the last bucket, on another thread as it were: a set may hold it while we insert.
+    let held = RcuTable::lock_set([LockReq::One(&table, u64::MAX)], &guard);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let below = (0..).filter(|name| hash_of(*name) < u64::MAX / 4);
+            below.take(40).for_each(|name| _ = insert(&table, name));
+            assert_eq!(buckets(&table), 4, "the held bucket can't have been moved");
+        });
+    });
+    assert_eq!(table.len(), 40);
+    assert!(
+        (0..)
+            .filter(|n| hash_of(*n) < u64::MAX / 4)
+            .take(40)
+            .all(|n| find(&table, n, &guard).is_some())
+    );
+    let bytes = table.bytes();
+    drop(held);
+    drop(guard);
+    (1000..1100).for_each(|name| _ = insert(&table, name));
+    assert!(buckets(&table) > 4, "nobody finished the resize");
+    assert!(bytes > 0);
+    remove_all(&table);
+}
+
+/// A table may be dropped while a resize is unfinished.
+#[test]
+fn a_half_moved_table_is_dropped_whole() {
+    let table = Table::new();
+    let guard = rcu::pin();
+    table.reserve(8, &guard);
+    let held = RcuTable::lock_set([LockReq::One(&table, u64::MAX)], &guard);
+    let names: Vec<u64> = (0..).filter(|name| hash_of(*name) < u64::MAX / 4).take(40).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| names.iter().for_each(|name| _ = insert(&table, *name)));
+    });
+    drop(held);
+    assert_eq!(buckets(&table), 4);
+    let entries: Vec<&Name> = names.iter().filter_map(|name| find(&table, *name, &guard)).collect();
+    assert_eq!(entries.len(), 40);
+    drop(table);
+    // SAFETY: The table is gone, and nobody else knows the entries.
+    entries.into_iter().for_each(|entry| unsafe { free_later(entry, &guard) });
+}
+
+const ROUNDS: u64 = if cfg!(miri) { 30 } else { 30_000 };
+
+/// What the other threads of a stress test do until the first ones are done.
+fn until(stop: &AtomicBool, mut f: impl FnMut(u64)) {
+    let mut round = 0;
+    while !stop.load(Ordering::Relaxed) {
+        f(round);
+        round += 1;
+        if cfg!(miri) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Names that stay are found by every lookup and by every scan exactly once, while others come and
+/// go, and the table grows and shrinks under them.
+#[test]
+fn stress_lookups_and_scans_never_miss() {
+    let table = Table::new();
+    let stop = AtomicBool::new(false);
+    let stable = MANY.min(200);
+    (0..stable).for_each(|name| _ = insert(&table, name));
+    thread::scope(|scope| {
+        let (table, stop) = (&table, &stop);
+        let writers: Vec<_> = (1..=3u64)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let own = |i: u64| thread * 1_000_000 + i % 400;
+                    for i in 0..ROUNDS {
+                        insert(table, own(i));
+                        assert!(find(table, own(i), &rcu::pin()).is_some(), "just inserted");
+                        if i >= 300 {
+                            assert!(remove(table, own(i - 300)));
+                            assert!(find(table, own(i - 300), &rcu::pin()).is_none());
+                        }
+                    }
+                    for i in ROUNDS.saturating_sub(300)..ROUNDS {
+                        assert!(remove(table, own(i)));
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(move || {
+            until(stop, |round| {
+                let guard = rcu::pin();
+                let name = round % stable;
+                assert!(find(table, name, &guard).is_some(), "{name} was missed");
+                assert!(find(table, stable + name, &guard).is_none());
+            });
+        });
+        scope.spawn(move || {
+            until(stop, |round| {
+                let mut seen = vec![0u8; stable as usize];
+                let mut last = 0;
+                table.scan(0, &rcu::pin(), |entry| {
+                    assert!(entry.hash >= last, "out of order");
+                    last = entry.hash;
+                    if let Some(times) = seen.get_mut(entry.name as usize) {
+                        *times += 1;
+                    }
+                    ControlFlow::Continue(())
+                });
+                assert!(seen.iter().all(|times| *times == 1), "{round}: {seen:?}");
+                assert!(table.len() >= stable as usize);
+            });
+        });
+        scope.spawn(move || {
+            until(stop, |round| {
+                let guard = rcu::pin();
+                if round % 2 == 0 {
+                    table.reserve(4096, &guard);
+                } else {
+                    table.shrink_to_fit(&guard);
+                }
+                thread::yield_now();
+            });
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(table.len() as u64, stable);
+    remove_all(&table);
+}
+
+/// A name that is replaced (inserted anew before the old entry goes, as by a rename over it) is
+/// found at every moment, and never an older entry after a newer one.
+#[test]
+fn stress_a_replaced_name_is_never_missed() {
+    let table = Table::new();
+    let (stop, published) = (AtomicBool::new(false), AtomicU64::new(0));
+    // Neighbours fill some slots, so that the replacement moves about in the bucket.
+    (1..5).for_each(|name| _ = insert(&table, name));
+    insert(&table, 0);
+    thread::scope(|scope| {
+        let (table, stop, published) = (&table, &stop, &published);
+        let writer = scope.spawn(move || {
+            for stamp in 1..=4 * ROUNDS {
+                let guard = rcu::pin();
+                let hash = hash_of(0);
+                let mut bucket = table.lock(hash, &guard);
+                let old = bucket.find(hash, |entry| entry.name == 0).unwrap();
+                let entry = new_entry(0, bucket.free_hash(hash), stamp);
+                // SAFETY: Freed after its removal and a grace period.
+                unsafe { bucket.insert(entry) };
+                assert!(bucket.remove(old));
+                drop(bucket);
+                published.store(stamp, Ordering::Release);
+                // SAFETY: Removed above.
+                unsafe { free_later(old, &guard) };
+                if stamp % 64 == 0 {
+                    table.reserve(if stamp % 128 == 0 { 64 } else { 512 }, &guard);
+                    table.shrink_to_fit(&guard);
+                }
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(move || {
+                until(stop, |_| {
+                    let least = published.load(Ordering::Acquire);
+                    let guard = rcu::pin();
+                    let found = find(table, 0, &guard).expect("the name was missed");
+                    assert!(found.stamp >= least, "{} after {least}", found.stamp);
+                });
+            });
+        }
+        let result = writer.join();
+        stop.store(true, Ordering::Relaxed);
+        result.unwrap();
+    });
+    remove_all(&table);
+}
+
+/// Entries move between two tables under sets of locks, as renames do, while the tables are resized:
+/// every entry is always in one of them, and a table locked as a whole does not change.
+#[test]
+fn stress_moves_between_tables() {
+    let tables = [Table::new(), Table::new()];
+    let stop = AtomicBool::new(false);
+    let names = 60;
+    (0..names).for_each(|name| _ = insert(&tables[0], name));
+    thread::scope(|scope| {
+        let (tables, stop) = (&tables, &stop);
+        let movers: Vec<_> = (0..3u64)
+            .map(|thread| {
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        // Each thread has its names.
+                        let name = (round * 7 % (names / 3)) * 3 + thread;
+                        let guard = rcu::pin();
+                        let hash = hash_of(name);
+                        let reqs = [LockReq::One(&tables[0], hash), LockReq::One(&tables[1], hash)];
+                        let mut set = RcuTable::lock_set(reqs, &guard);
+                        let is = |entry: &Name| entry.name == name;
+                        let (from, old) = match set.find(0, hash, is) {
+                            Some(old) => (0, old),
+                            None => (1, set.find(1, hash, is).expect("it is in one of them")),
+                        };
+                        assert!(set.find(1 - from, hash, is).is_none(), "it is in both");
+                        let entry = new_entry(name, set.free_hash(1 - from, hash), round);
+                        // SAFETY: Freed after its removal and a grace period.
+                        unsafe { set.insert(1 - from, entry) };
+                        assert!(set.remove(from, old));
+                        drop(set);
+                        // SAFETY: Removed above.
+                        unsafe { free_later(old, &guard) };
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(move || {
+            until(stop, |_| {
+                let guard = rcu::pin();
+                let reqs = [LockReq::All(&tables[0]), LockReq::All(&tables[1])];
+                let set = RcuTable::lock_set(reqs, &guard);
+                let both = (0..names).filter(|name| {
+                    let is = |entry: &Name| entry.name == *name;
+                    let places = [0, 1].map(|i| set.find(i, hash_of(*name), is).is_some());
+                    assert!(places[0] != places[1], "{name} is in {places:?}");
+                    places[0]
+                });
+                assert_eq!(set.is_empty(0), both.count() == 0);
+                drop(set);
+                thread::yield_now();
+            });
+        });
+        scope.spawn(move || {
+            until(stop, |round| {
+                let guard = rcu::pin();
+                tables[(round % 2) as usize].reserve(if round % 3 == 0 { 300 } else { 40 }, &guard);
+                tables[(round / 2 % 2) as usize].shrink_to_fit(&guard);
+                thread::yield_now();
+            });
+        });
+        let results: Vec<_> = movers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        stop.store(true, Ordering::Relaxed);
+        results.into_iter().for_each(|result| result.unwrap());
+    });
+    assert_eq!(tables[0].len() + tables[1].len(), names as usize);
+    tables.iter().for_each(remove_all);
+}
