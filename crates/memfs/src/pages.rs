@@ -11,8 +11,8 @@
 //!
 //! # Who may do what
 //!
-//! * Readers ([`read`](PageTree::read), [`next_data`](PageTree::next_data),
-//!   [`next_hole`](PageTree::next_hole)) take no lock and write no memory. Beside a writer they see
+//! * Readers ([`read`](PageTree::read), [`seek_data`](PageTree::seek_data),
+//!   [`seek_hole`](PageTree::seek_hole)) take no lock and write no memory. Beside a writer they see
 //!   each byte as it was at some moment of the call; a page that is being cut away reads as it was,
 //!   or as zeros.
 //! * Everything else changes the tree. The caller serialises these calls on one tree (the VFS holds
@@ -266,8 +266,22 @@ impl PageTree {
         self.remove(whole_pages(&range), space, &guard)
     }
 
-    /// The index of the first page at or after `index`, below `end`.
-    pub(crate) fn next_data(&self, index: u64, end: u64) -> Option<u64> {
+    /// The first offset at or after `offset` that has data, in a file of `size` bytes.
+    pub(crate) fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
+        let index = self.next_data(offset / PAGE, size.div_ceil(PAGE))?;
+        Some(offset.max(index * PAGE)).filter(|&found| found < size)
+    }
+
+    /// The first offset at or after `offset` that has none, in a file of `size` bytes; `size` if
+    /// there is no other.
+    pub(crate) fn seek_hole(&self, offset: u64, size: u64) -> u64 {
+        let index = self.next_hole(offset / PAGE, size.div_ceil(PAGE));
+        offset.max(index * PAGE).min(size)
+    }
+
+    /// The index of the first page at or after `index`. `end` bounds the search, but if a node
+    /// straddles it, what is found may be after it.
+    fn next_data(&self, index: u64, end: u64) -> Option<u64> {
         let mut index = index;
         while index < end {
             let guard = rcu::pin();
@@ -275,7 +289,7 @@ impl PageTree {
                 Run::Slots(slots) => {
                     let data = slots.iter().position(|s| is_data(s.read(&guard)));
                     match data {
-                        Some(n) => return Some(index + n as u64).filter(|&found| found < end),
+                        Some(n) => return Some(index + n as u64),
                         None => index + slots.len() as u64,
                     }
                 }
@@ -287,15 +301,15 @@ impl PageTree {
         None
     }
 
-    /// The index of the first hole (or reservation) at or after `index`; `end` if there is none
-    /// before it.
-    pub(crate) fn next_hole(&self, index: u64, end: u64) -> u64 {
+    /// The index of the first hole (or reservation) at or after `index`. `end` bounds the search,
+    /// as above; it is the answer if there is nothing before it.
+    fn next_hole(&self, index: u64, end: u64) -> u64 {
         let mut index = index;
         while index < end {
             let guard = rcu::pin();
             index = match self.find(index, &guard) {
                 Run::Slots(slots) => match slots.iter().position(|s| !is_data(s.read(&guard))) {
-                    Some(n) => return end.min(index + n as u64),
+                    Some(n) => return index + n as u64,
                     None => index + slots.len() as u64,
                 },
                 Run::Root(entry) if is_data(entry) => index + 1,
@@ -365,6 +379,12 @@ fn fill(slot: &PageSlot, within: usize, bytes: &[u8], guard: &Guard) {
     drop(slot.replace(Contents::Leaf(page), guard));
 }
 
+/// Empties a slot whose contents took `bytes`.
+fn retire(slot: &PageSlot, bytes: u64, space: &Space, guard: &Guard) {
+    drop(slot.replace(Contents::Empty, guard));
+    space.give_deferred(bytes);
+}
+
 /// Cuts away what `slot`, whose first page is `first`, has in `range`; returns the number of pages.
 /// A node that becomes empty goes too. The recursion is as deep as the tree: nine levels.
 fn cut(slot: &PageSlot, first: u64, range: &Range<u64>, space: &Space, guard: &Guard) -> u64 {
@@ -378,7 +398,7 @@ fn cut(slot: &PageSlot, first: u64, range: &Range<u64>, space: &Space, guard: &G
             return 1;
         }
         Entry::Leaf(_) => {
-            space.retire(slot.replace(Contents::Empty, guard), PAGE_BYTES);
+            retire(slot, PAGE_BYTES, space, guard);
             return 1;
         }
     };
@@ -396,7 +416,7 @@ fn cut(slot: &PageSlot, first: u64, range: &Range<u64>, space: &Space, guard: &G
         pages += cut(&node.slots[at], first, range, space, guard);
     }
     if node.slots.iter().all(Slot::is_empty) {
-        space.retire(slot.replace(Contents::Empty, guard), NODE_BYTES);
+        retire(slot, NODE_BYTES, space, guard);
     }
     pages
 }
@@ -411,7 +431,7 @@ fn cut_whole(slot: &PageSlot, node: &Node, space: &Space, guard: &Guard) -> u64 
             Entry::Empty | Entry::Node(_) => {}
         }
     }
-    space.retire(slot.replace(Contents::Empty, guard), NODE_BYTES + leaves * PAGE_BYTES);
+    retire(slot, NODE_BYTES + leaves * PAGE_BYTES, space, guard);
     space.give(reserved * PAGE_BYTES);
     leaves + reserved
 }

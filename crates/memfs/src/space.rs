@@ -18,19 +18,27 @@
 //! given back after the grace period. Memory in use is therefore never more than the size of the
 //! file system and of its limbo together, whatever readers do.
 //!
+//! Bytes are moved to the limbo in batches, one for each CPU. A batch that is still being gathered
+//! counts as taken inside, and as free to whoever asks; [`Space::take`] calls the batches in before
+//! it fails.
+//!
 //! # Invariants
 //!
-//! * Bytes of live memory <= `budget.used() + limbo.used()`.
+//! * Bytes of live memory <= `budget.used() + limbo.used()`, but for the deferred work that threads
+//!   have not handed over yet when another thread of their CPU ends a batch: less than 64 pieces
+//!   and one batch for each thread.
 //! * With nothing stored and no grace period under way both are zero.
 //!
 //! # Shared lines
 //!
-//! Both budgets keep an allowance for each CPU. Deferred work keeps the space alive through an
+//! Budgets and batches keep a part for each CPU. Deferred work keeps the space alive through an
 //! [`Arc`] of which each CPU has its own, so that two CPUs that free memory don't count on one
 //! line.
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu::{Budget, PerCpu};
 use vfscale_sync::rcu;
 use vfscale_sync::slot::Retired;
@@ -41,18 +49,31 @@ const LIMBO_MIN: u64 = 4 << 20;
 /// The share of the total size that may be in limbo besides.
 const LIMBO_SHARE: u64 = 8;
 
+/// The size of a batch of freed bytes.
+const BATCH: u64 = 64 << 10;
+
 /// There is not enough space left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
+
+impl From<NoSpace> for Errno {
+    fn from(_: NoSpace) -> Errno {
+        Errno::NOSPC
+    }
+}
 
 struct Budgets {
     taken: Budget,
     limbo: Budget,
 }
 
-/// A CPU's own counted reference to the budgets, on a line of its own.
+/// A CPU's part, on a line of its own.
 #[repr(align(128))]
-struct Local(Arc<Budgets>);
+struct Local {
+    budgets: Arc<Budgets>,
+    /// Bytes of the batch that is being gathered.
+    batch: AtomicU64,
+}
 
 /// The space of one file system. See the [module](self).
 pub(crate) struct Space {
@@ -68,52 +89,56 @@ impl Space {
             taken: Budget::new(total, slots),
             limbo: Budget::new(limbo, slots),
         });
-        let locals = PerCpu::new(slots, |_| Arc::new(Local(Arc::clone(&budgets))));
+        let local = |_| Local { budgets: Arc::clone(&budgets), batch: AtomicU64::new(0) };
+        let locals = PerCpu::new(slots, |slot| Arc::new(local(slot)));
         Space { budgets, locals }
     }
 
-    /// Takes `bytes`, or nothing if there are fewer.
+    /// Takes `bytes`, or nothing if there are fewer. The caller holds an RCU guard if it holds a lock.
     #[inline]
     pub(crate) fn take(&self, bytes: u64) -> Result<(), NoSpace> {
+        if self.budgets.taken.take(bytes) { Ok(()) } else { self.take_slow(bytes) }
+    }
+
+    #[cold]
+    fn take_slow(&self, bytes: u64) -> Result<(), NoSpace> {
+        self.locals.iter().for_each(release);
         if self.budgets.taken.take(bytes) { Ok(()) } else { Err(NoSpace) }
     }
 
-    /// Gives back `bytes` for which there is no memory, or whose memory nobody can see.
+    /// Gives back `bytes` for which there is no memory.
     #[inline]
     pub(crate) fn give(&self, bytes: u64) {
         self.budgets.taken.give(bytes);
     }
 
-    /// Gives back the `bytes` of memory that `retired` occupies.
-    pub(crate) fn retire<L, N>(&self, retired: Retired<'_, L, N>, bytes: u64)
-    where
-        L: Send + Sync + 'static,
-        N: Send + Sync + 'static,
-    {
-        if self.take_limbo(bytes) {
-            self.give(bytes);
-            self.retire_in_limbo(retired, bytes);
-        } else {
-            let local = Arc::clone(self.locals.this());
-            retired.then(move || local.0.taken.give(bytes));
+    /// Gives back `bytes` of memory whose freeing has been deferred just before. The caller holds an
+    /// RCU guard if it holds a lock.
+    #[inline]
+    pub(crate) fn give_deferred(&self, bytes: u64) {
+        let local = self.locals.this();
+        if local.batch.fetch_add(bytes, Ordering::Relaxed) + bytes >= BATCH {
+            release(local);
         }
     }
 
-    /// Makes room for `bytes` in the limbo, for memory that is to be freed while its space stays
-    /// taken. Follow with [`retire_in_limbo`](Self::retire_in_limbo).
-    #[must_use]
-    pub(crate) fn take_limbo(&self, bytes: u64) -> bool {
-        self.budgets.limbo.take(bytes)
-    }
-
-    /// Frees `retired`, whose `bytes` are counted in the limbo already.
-    pub(crate) fn retire_in_limbo<L, N>(&self, retired: Retired<'_, L, N>, bytes: u64)
+    /// Frees `retired`, if too much freed memory isn't waiting already; its space stays taken.
+    /// `make` makes it.
+    pub(crate) fn retire_keeping<'g, L, N>(
+        &self,
+        bytes: u64,
+        make: impl FnOnce() -> Retired<'g, L, N>,
+    ) -> bool
     where
         L: Send + Sync + 'static,
         N: Send + Sync + 'static,
     {
+        if !self.budgets.limbo.take(bytes) {
+            return false;
+        }
         let local = Arc::clone(self.locals.this());
-        retired.then(move || local.0.limbo.give(bytes));
+        make().then(move || local.budgets.limbo.give(bytes));
+        true
     }
 
     /// Helps grace periods along if so much is in limbo that space is being held back. The caller
@@ -136,7 +161,8 @@ impl Space {
 
     /// Bytes taken; exact while nothing changes.
     pub(crate) fn used(&self) -> u64 {
-        self.budgets.taken.used()
+        let batched: u64 = self.locals.iter().map(|l| l.batch.load(Ordering::Relaxed)).sum();
+        self.budgets.taken.used().saturating_sub(batched)
     }
 
     /// Bytes of freed memory that wait for a grace period and have been given back already.
@@ -151,3 +177,23 @@ impl Space {
         self.budgets.limbo.total()
     }
 }
+
+/// Ends the batch of `local`: its bytes are given back, now or after a grace period.
+#[cold]
+fn release(local: &Arc<Local>) {
+    let bytes = local.batch.swap(0, Ordering::Relaxed);
+    if bytes == 0 {
+        return;
+    }
+    let later = Arc::clone(local);
+    let guard = rcu::pin();
+    if local.budgets.limbo.take(bytes) {
+        local.budgets.taken.give(bytes);
+        guard.defer(move || later.budgets.limbo.give(bytes));
+    } else {
+        guard.defer(move || later.budgets.taken.give(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -142,12 +142,10 @@ impl PageTree {
 /// Turns a page into a reservation. If too much freed memory waits for a grace period already, the
 /// page is set to zero instead: the space stays taken, so that its memory must not linger.
 fn unwrite(slot: &PageSlot, space: &Space, guard: &Guard) {
-    if let Entry::Leaf(page) = slot.read(guard) {
-        if space.take_limbo(PAGE_BYTES) {
-            space.retire_in_limbo(slot.replace(Contents::Reserved, guard), PAGE_BYTES);
-        } else {
-            page.zero(0..PAGE as usize);
-        }
+    if let Entry::Leaf(page) = slot.read(guard)
+        && !space.retire_keeping(PAGE_BYTES, || slot.replace(Contents::Reserved, guard))
+    {
+        page.zero(0..PAGE as usize);
     }
 }
 

@@ -82,18 +82,11 @@ impl TestFile {
     }
 
     fn seek_data(&self, offset: u64) -> Option<u64> {
-        let end = self.size().div_ceil(PAGE);
-        let index = self.tree.next_data(offset / PAGE, end)?;
-        Some(offset.max(index * PAGE)).filter(|&found| found < self.size())
+        self.tree.seek_data(offset, self.size())
     }
 
     fn seek_hole(&self, offset: u64) -> Option<u64> {
-        if offset >= self.size() {
-            return None;
-        }
-        let end = self.size().div_ceil(PAGE);
-        let index = self.tree.next_hole(offset / PAGE, end);
-        Some(offset.max(index * PAGE).min(self.size()))
+        (offset < self.size()).then(|| self.tree.seek_hole(offset, self.size()))
     }
 
     /// Checks the tree's shape, and that what is taken is what there is.

@@ -1,0 +1,79 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vfscale_sync::{cpu, rcu};
+
+use super::*;
+
+const TOTAL: u64 = 1 << 20;
+
+#[test]
+fn what_is_taken_and_given_is_exact() {
+    let space = Space::new(TOTAL, 4);
+    assert_eq!(space.take(TOTAL + 1), Err(NoSpace));
+    assert_eq!(space.take(TOTAL), Ok(()));
+    assert_eq!((space.used(), space.take(1)), (TOTAL, Err(NoSpace)));
+    space.give(TOTAL);
+    assert_eq!((space.used(), space.total()), (0, TOTAL));
+}
+
+/// The batches of other CPUs are called in before anybody is refused.
+#[test]
+fn a_batch_on_another_cpu_is_no_loss() {
+    let space = Space::new(TOTAL, 4);
+    assert_eq!(space.take(TOTAL), Ok(()));
+    let guard = rcu::pin();
+    {
+        let _there = cpu::pretend(3);
+        space.give_deferred(BATCH - 1);
+    }
+    assert_eq!(space.used(), TOTAL - (BATCH - 1));
+    let _here = cpu::pretend(1);
+    assert_eq!(space.take(BATCH - 1), Ok(()));
+    assert_eq!(space.take(1), Err(NoSpace));
+    drop(guard);
+}
+
+#[test]
+fn bytes_beyond_the_limbo_wait_for_the_grace_period() {
+    let space = Space::new(4 * LIMBO_MIN, 2);
+    assert_eq!(space.take(4 * LIMBO_MIN), Ok(()));
+    let guard = rcu::pin();
+    space.give_deferred(LIMBO_MIN);
+    assert_eq!((space.used(), space.limbo_used()), (3 * LIMBO_MIN, LIMBO_MIN));
+    space.give_deferred(2 * LIMBO_MIN);
+    assert_eq!(space.used(), 3 * LIMBO_MIN, "the limbo is full");
+    assert_eq!(space.take(LIMBO_MIN), Ok(()));
+    assert_eq!(space.take(1), Err(NoSpace));
+    drop(guard);
+    rcu::synchronize();
+    assert_eq!((space.used(), space.limbo_used()), (2 * LIMBO_MIN, 0));
+}
+
+/// Many threads take and free; in the end nothing is missing, nothing is there twice.
+#[test]
+fn nothing_is_lost_between_cpus() {
+    let space = Space::new(TOTAL, 4);
+    let overrun = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (space, overrun) = (&space, &overrun);
+            scope.spawn(move || {
+                let _cpu = cpu::pretend(thread);
+                for round in 0..2_000u64 {
+                    let bytes = (round * 37 + u64::from(thread)) % (TOTAL / 3);
+                    if space.take(bytes).is_ok() {
+                        overrun.fetch_or(space.used() > TOTAL, Ordering::Relaxed);
+                        space.give_deferred(bytes);
+                    }
+                }
+                // Closures that are still in this thread's bag.
+                rcu::synchronize();
+            });
+        }
+    });
+    rcu::synchronize();
+    space.locals.iter().for_each(release);
+    rcu::synchronize();
+    assert!(!overrun.into_inner());
+    assert_eq!((space.used(), space.limbo_used()), (0, 0));
+}
