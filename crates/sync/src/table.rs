@@ -36,6 +36,9 @@
 //!   afterwards starts again; otherwise it might have missed a name that was inserted before its
 //!   eyes in a slot it had passed and removed from one it had not yet reached (a rename over an
 //!   existing name). So a lookup is linearisable, whatever it answers.
+//! * A change of several steps, such as moving an entry to another name, announces itself: the version is
+//!   odd meanwhile, and a lookup that found nothing goes on looking. So an entry that moves is never
+//!   missing under both names.
 //! * **Moved** buckets: growth (and shrinking) copies the entries of a bucket to the new buckets,
 //!   and then replaces the chain by the word of the new buckets. From then on the old bucket is
 //!   never changed again; everybody who reads its chain goes on in the new ones. A lookup reads the
@@ -62,11 +65,12 @@ mod line;
 mod scan;
 mod set;
 
-pub use set::{LockReq, LockSet};
+pub use set::{Announced, LockReq, LockSet};
 
 use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
+use crate::wait::Backoff;
 use line::{Line, Link, Seek, Word};
 use std::fmt;
 use std::marker::PhantomData;
@@ -117,8 +121,9 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     /// The first entry under `hash` that `eq` accepts. `eq` gets entries whose hash agrees in the
     /// bucket and in a tag of 16 bits, and has to compare all else, names for example.
     ///
-    /// Takes no lock, writes nothing, and is linearisable: see the [module](self). It never waits; it
-    /// looks again only when an insertion into the same bucket succeeded meanwhile.
+    /// Takes no lock, writes nothing, and is linearisable: see the [module](self). It looks again when an
+    /// insertion into the same bucket succeeded meanwhile, and waits only when it finds nothing while a
+    /// change is announced there ([`LockSet::announce`]).
     #[inline]
     pub fn find<'g>(
         &self,
@@ -127,6 +132,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         mut eq: impl FnMut(&T) -> bool,
     ) -> Option<&'g T> {
         let mut word = self.word();
+        let mut wait = Backoff::new();
         loop {
             // The guard was there before the word was read, so the buckets outlive it.
             let line = word.line_of(hash, guard)?;
@@ -135,7 +141,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                 // that up.
                 Seek::Found(entry) => return Some(unsafe { entry.as_ref() }),
                 Seek::Absent => return None,
-                Seek::Changed => {}
+                Seek::Changed => wait.wait(),
                 Seek::Moved(next) => word = next,
             }
         }

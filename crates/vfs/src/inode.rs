@@ -22,14 +22,17 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use vfscale_sync::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vfscale_sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
+};
+use vfscale_sync::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vfscale_sync::rcu::{Guard, RcuOption};
 use vfscale_sync::table::Hashed;
 
 use crate::acl::Acl;
+use crate::dentry::Dentry;
 use crate::locks::FileLocks;
-use crate::ranks::InodeData;
+use crate::ranks::{InodeData, Xattrs};
 use crate::super_block::SuperBlock;
 use crate::time;
 use crate::types::{FileType, Timestamp};
@@ -37,6 +40,8 @@ use crate::xattr::XattrSet;
 
 pub(crate) const DEAD: u32 = 1;
 const HASHED: u32 = 2;
+/// Made without a name, and may be given one.
+const LINKABLE: u32 = 4;
 
 /// `queried` bits: somebody has seen this time since it was last written.
 const CTIME_SEEN: u8 = 1;
@@ -70,15 +75,38 @@ pub struct Inode {
     queried: AtomicU8,
     generation: u32,
     rdev: u64,
+    /// The one dentry of a directory.
+    dir_dentry: AtomicPtr<Dentry>,
 }
 
 /// What few inodes have: made when it is first needed.
-#[derive(Default)]
 pub(crate) struct InodeExtra {
-    pub(crate) xattrs: crate::ranks::XattrLock<XattrSet>,
+    pub(crate) xattrs: Mutex<XattrSet, Xattrs>,
     pub(crate) acl_access: RcuOption<Acl>,
     pub(crate) acl_default: RcuOption<Acl>,
     pub(crate) locks: FileLocks,
+    charged: AtomicBool,
+}
+
+impl InodeExtra {
+    fn new() -> InodeExtra {
+        InodeExtra {
+            xattrs: Mutex::new(XattrSet::new()),
+            acl_access: RcuOption::none(),
+            acl_default: RcuOption::none(),
+            locks: FileLocks::new(),
+            charged: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the file system was charged for it.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.charged.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_charged(&self) {
+        self.charged.store(true, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: every field is atomic, locked, or never written after `new`; `sb` outlives its inodes.
@@ -131,6 +159,7 @@ impl Inode {
             queried: AtomicU8::new(0),
             generation: 0,
             rdev: init.rdev,
+            dir_dentry: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
@@ -150,6 +179,11 @@ impl Inode {
     /// How often the number was used before.
     pub fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// The dentry of a directory; null for anything else, and for a directory that is going.
+    pub(crate) fn dir_dentry(&self) -> &AtomicPtr<Dentry> {
+        &self.dir_dentry
     }
 
     /// Type and permission bits.
@@ -226,7 +260,19 @@ impl Inode {
         self.nlink.load(Ordering::Acquire)
     }
 
-    /// One name more, unless there is none left (the inode is going) or too many.
+    /// One name more, unless there is none left (the inode is going) or too many. The first name of a
+    /// file that was made without one is no exception to the former but a right of its own.
+    pub(crate) fn add_link(&self) -> Result<(), Errno> {
+        if self.flags.load(Ordering::Acquire) & LINKABLE != 0 {
+            let first = self.nlink.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+            if first.is_ok() {
+                self.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
+                return Ok(());
+            }
+        }
+        self.link()
+    }
+
     pub(crate) fn link(&self) -> Result<(), Errno> {
         self.nlink
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
@@ -236,12 +282,8 @@ impl Inode {
             .map_err(|n| if n == 0 { Errno::NOENT } else { Errno::MLINK })
     }
 
-    /// The first name of a file that was made without one.
-    pub(crate) fn link_first(&self) -> Result<(), Errno> {
-        self.nlink
-            .compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire)
-            .map(drop)
-            .or_else(|_| self.link())
+    pub(crate) fn set_linkable(&self) {
+        self.flags.fetch_or(LINKABLE, Ordering::AcqRel);
     }
 
     pub(crate) fn unlink(&self) {
@@ -310,7 +352,7 @@ impl Inode {
     pub(crate) fn extra_or_init<'g>(&'g self, guard: &'g Guard) -> &'g InodeExtra {
         match self.extra.read(guard) {
             Some(extra) => extra,
-            None => self.extra.init(InodeExtra::default(), guard),
+            None => self.extra.init(InodeExtra::new(), guard),
         }
     }
 

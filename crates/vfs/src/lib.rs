@@ -1,5 +1,76 @@
 //! The virtual file system: path walk, dentries, inodes, mounts, open files, tasks.
+//!
+//! Everything above the drivers and below the public face. It knows names and permissions, references
+//! and mounts; what a file contains and where its memory comes from is a driver's business
+//! ([`driver::FileSystem`]).
+//!
+//! # The pieces
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`task`], [`cred`] | who calls, from where, with which rights |
+//! | `namei` | path walks, under RCU first and with references when that fails |
+//! | `dentry` | names and the tree they form; children tables, counts, hot dentries |
+//! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
+//! | `mount`, [`namespace`] | the mount tree, per-CPU counts of uses and writers |
+//! | [`file`], `descriptors` | open files and the numbers they go by |
+//! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
+//! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
+//!
+//! # Lock order
+//!
+//! [`ranks`] lists every lock class with its rank; a thread takes locks only in rising rank, which debug
+//! builds check. A dentry's own lock (in its count) is below all of them and is held for a few
+//! instructions. RCU sections are entered before any lock is taken.
+//!
+//! # Who holds what
+//!
+//! A file, a working directory and a root hold a dentry and a use of its mount, a dentry holds its
+//! inode, a mount holds its superblock and root dentry, a superblock owns the memory of its dentries and
+//! inodes. RCU walks hold nothing: what they see stays in memory until their section ends.
 
 pub mod acl;
+mod attr;
+mod create;
+pub mod cred;
+mod d_path;
+mod dentry;
+mod descriptors;
+pub mod driver;
+mod error;
+mod fd_calls;
+pub mod file;
+mod handle;
+pub mod inode;
+mod link_calls;
+mod lock_calls;
+pub mod locks;
+mod mount;
+mod mount_calls;
+mod namei;
+pub mod namespace;
+mod open;
+pub mod ranks;
+mod readdir;
+mod remove;
+mod rename;
+pub mod super_block;
+pub mod task;
+mod time;
 pub mod types;
 pub mod xattr;
+mod xattr_calls;
+
+pub use cred::Credentials;
+pub use dentry::NAME_MAX;
+pub use descriptors::{Fd, OPEN_MAX};
+pub use driver::FileSystem;
+pub use error::{Errno, Error, Result};
+pub use file::File;
+pub use handle::FileHandle;
+pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, WaitToken};
+pub use namei::{PATH_MAX, SYMLINKS_MAX};
+pub use namespace::Vfs;
+pub use readdir::{DirEntry, DirEntryBuf, ReadDir};
+pub use task::{At, Task};
+pub use types::*;

@@ -1,12 +1,11 @@
 //! The lock classes of the VFS, in the order in which they may be taken: a thread that holds one takes
 //! only higher ranks. Debug builds check it. `docs/LOCKING.md` says what each protects.
 
-use vfscale_sync::lock::Mutex;
 use vfscale_sync::lock_class;
 
 lock_class! {
     /// Changes of the mount tree (`namespace_sem`).
-    pub Namespace = ("namespace_sem", 10);
+    pub NamespaceSem = ("namespace_sem", 10);
 }
 lock_class! {
     /// Moves of directories between directories, one at a time (`s_vfs_rename_mutex`).
@@ -18,11 +17,15 @@ lock_class! {
 }
 lock_class! {
     /// A task's descriptor table.
-    pub Descriptors = ("file_lock", 32);
+    pub DescriptorTable = ("file_lock", 32);
 }
 lock_class! {
     /// One slot of a descriptor table.
     pub DescriptorSlot = ("fd", 34);
+}
+lock_class! {
+    /// The list of files that a task has record locks on.
+    pub TaskLocks = ("task_locks", 36);
 }
 lock_class! {
     /// The position of an open file (`f_pos_lock`).
@@ -45,6 +48,18 @@ lock_class! {
     pub Xattrs = ("xattrs", 80);
 }
 lock_class! {
+    /// The table of mountpoints.
+    pub MountHash = ("mount_hash", 62);
+}
+lock_class! {
+    /// The count of a detached mount.
+    pub MountCount = ("mnt_count", 64);
+}
+lock_class! {
+    /// The mounts of a superblock.
+    pub SuperMounts = ("s_mounts", 66);
+}
+lock_class! {
     /// A bucket of a superblock's inode hash.
     pub InodeHash = ("inode_hash", 90);
 }
@@ -52,6 +67,3 @@ lock_class! {
     /// The list of dentries whose count is spread over CPUs.
     pub HotList = ("hot_list", 92);
 }
-
-/// The lock around an inode's extended attributes.
-pub(crate) type XattrLock<T> = Mutex<T, Xattrs>;

@@ -5,22 +5,25 @@
 //! a superblock always outlives its inodes. When the last mount lets go, the tree is taken down,
 //! children before parents.
 
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use vfscale_sync::percpu::{IdAlloc, PerCpuCounter};
+use vfscale_sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use vfscale_sync::lock::Mutex;
+use vfscale_sync::percpu::IdAlloc;
 use vfscale_sync::rcu::{self, Guard};
-use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::slab::Slab;
 use vfscale_sync::table::RcuTable;
 
-use crate::dentry::{self, Dentry};
+use crate::dentry::{self, Dentry, DentryRef};
 use crate::driver::FileSystem;
 use crate::inode::{Inode, InodeInit, InodeRef};
-use crate::ranks::{InodeHash, RenameLock};
+use crate::locks::LockGraph;
+use crate::mount::Mount;
+use crate::ranks::{HotList, InodeHash, SuperMounts};
 use crate::types::{MountFlags, StatFs};
 
 /// The first inode number that a driver's files get; the root has 1.
@@ -38,20 +41,26 @@ pub struct SuperBlock {
     dentries: Slab<Dentry>,
     inodes: Slab<Inode>,
     root: AtomicPtr<Dentry>,
-    rename_lock: Arc<SeqRwLock<RenameLock>>,
+    lock_graph: Arc<LockGraph>,
     flags: AtomicU32,
     ids: IdAlloc,
     inode_hash: RcuTable<Inode, InodeHash>,
-    /// Opens for writing and changes under way; a read-only remount waits for none of them, but
-    /// refuses while there is one.
-    writers: PerCpuCounter,
+    /// Every mount of it, attached or not.
+    mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
+    /// Dentries whose count is spread over CPUs, the oldest first.
+    hot: Mutex<VecDeque<NonNull<Dentry>>, HotList>,
 }
+
+// SAFETY: the pointers are to mounts and dentries, which are `Sync` and kept while they are listed.
+unsafe impl Send for SuperBlock {}
+// SAFETY: as above.
+unsafe impl Sync for SuperBlock {}
 
 impl SuperBlock {
     /// Sets up a superblock for `fs`, with its root.
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
-        rename_lock: Arc<SeqRwLock<RenameLock>>,
+        lock_graph: Arc<LockGraph>,
         slots: usize,
     ) -> Result<Arc<SuperBlock>, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -63,11 +72,12 @@ impl SuperBlock {
             dentries: Slab::new(slots),
             inodes: Slab::new(slots),
             root: AtomicPtr::new(std::ptr::null_mut()),
-            rename_lock,
+            lock_graph,
             flags: AtomicU32::new(0),
             ids: IdAlloc::new(INO_FIRST, slots),
             inode_hash: RcuTable::new(),
-            writers: PerCpuCounter::new(slots),
+            mounts: Mutex::new(Vec::new()),
+            hot: Mutex::new(VecDeque::new()),
         });
         let inode = sb.fs.fill_super(&sb)?;
         let root = Dentry::new_root(&sb, inode);
@@ -96,12 +106,17 @@ impl SuperBlock {
         self.hash_key
     }
 
-    pub(crate) fn rename_lock(&self) -> &SeqRwLock<RenameLock> {
-        &self.rename_lock
+    /// Which task waits for which, for the locks of files.
+    pub(crate) fn lock_graph(&self) -> &Arc<LockGraph> {
+        &self.lock_graph
     }
 
     pub(crate) fn dentries(&self) -> &Slab<Dentry> {
         &self.dentries
+    }
+
+    pub(crate) fn root_ref(&self) -> DentryRef {
+        self.root().to_ref(&rcu::pin())
     }
 
     pub(crate) fn root(&self) -> &Dentry {
@@ -127,36 +142,51 @@ impl SuperBlock {
         MountFlags::from_bits_retain(self.flags.load(Ordering::SeqCst))
     }
 
-    /// Announces a change; a superblock that is read-only refuses with `EROFS`.
-    ///
-    /// The count goes up before the flag is read, and a remount sets the flag before it sums the
-    /// counts, so that one of the two sees the other.
-    #[inline]
-    pub(crate) fn want_write(&self) -> Result<(), Errno> {
-        self.writers.add(1);
-        vfscale_sync::atomic::fence(Ordering::SeqCst);
-        if self.flags().contains(MountFlags::RDONLY) {
-            self.writers.add(-1);
-            return Err(Errno::ROFS);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    pub(crate) fn drop_write(&self) {
-        self.writers.add(-1);
-    }
-
-    /// Changes the superblock's flags; to read-only only while nothing is open for writing.
+    /// Changes the superblock's flags; to read-only only while nothing is open for writing on any of
+    /// its mounts.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
+        let mounts = self.mounts.lock();
         let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
-        vfscale_sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         let was_writable = before & MountFlags::RDONLY.bits() == 0;
-        if flags.contains(MountFlags::RDONLY) && was_writable && self.writers.sum() > 0 {
+        // SAFETY: a mount leaves the list, under its lock, before it is freed.
+        let busy = || mounts.iter().any(|mount| unsafe { mount.as_ref() }.has_writers());
+        if flags.contains(MountFlags::RDONLY) && was_writable && busy() {
             self.flags.store(before, Ordering::SeqCst);
             return Err(Errno::BUSY);
         }
         Ok(())
+    }
+
+    pub(crate) fn add_mount(&self, mount: NonNull<Mount>) {
+        self.mounts.lock().push(mount);
+    }
+
+    pub(crate) fn remove_mount(&self, mount: NonNull<Mount>) {
+        self.mounts.lock().retain(|m| *m != mount);
+    }
+
+    /// Another counted owner of the superblock.
+    pub(crate) fn to_arc(&self) -> Arc<SuperBlock> {
+        // SAFETY: `new` is the only constructor and puts every superblock into an `Arc`, whose count is
+        // above zero while anybody can reach `self` but its own `drop`, which does not come here: no
+        // dentry is hot any more then.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        }
+    }
+
+    /// Lists a hot dentry; the caller holds its `d_lock`. Returns the one to demote for it.
+    pub(crate) fn hot_push(&self, dentry: &Dentry) -> Option<NonNull<Dentry>> {
+        let mut hot = self.hot.lock();
+        hot.push_back(NonNull::from(dentry));
+        if hot.len() > dentry::HOT_MAX { hot.pop_front() } else { None }
+    }
+
+    /// Takes a dentry off the list of hot ones; the caller holds its `d_lock`.
+    pub(crate) fn hot_remove(&self, dentry: &Dentry) {
+        self.hot.lock().retain(|d| *d != NonNull::from(dentry));
     }
 
     pub(crate) fn statfs(&self, flags: MountFlags) -> StatFs {
@@ -195,7 +225,7 @@ impl SuperBlock {
             self.inode_hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
         }
         if let Some(extra) = inode.extra(guard) {
-            self.fs.uncharge(crate::attr::extra_bytes(extra, guard));
+            self.fs.uncharge(crate::xattr_calls::extra_bytes(extra, guard));
         }
         self.fs.evict(inode);
         // SAFETY: the count is zero and never rises again (`get_not_zero`); only RCU readers that

@@ -1,7 +1,7 @@
 //! Buckets, their overflow nodes, and the tagged words that lead to them.
 
 use super::FREE_BITS;
-use crate::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use crate::lock::{LockClass, Mutex};
 use crate::rcu::Guard;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -98,8 +98,8 @@ pub(super) enum Seek<T, C: LockClass> {
 #[repr(C, align(64))]
 pub(super) struct Line<T, C: LockClass> {
     pub(super) lock: Mutex<(), C>,
-    /// Counts insertions, and the move. It would have to wrap within one lookup to do harm: four
-    /// billion insertions into one bucket.
+    /// Counts insertions, and the move, by two; odd while a change of several steps is announced. It
+    /// would have to wrap within one lookup to do harm: two billion insertions into one bucket.
     version: AtomicU32,
     slots: [Slot<T>; LINE_SLOTS],
     /// A [`Link`]: a node has zeros in its low six bits, a word has not.
@@ -174,7 +174,8 @@ impl<T: 'static, C: LockClass> Line<T, C> {
                 return Seek::Found(entry);
             }
         }
-        if self.version.load(Ordering::Acquire) == version { Seek::Absent } else { Seek::Changed }
+        let settled = version & 1 == 0 && self.version.load(Ordering::Acquire) == version;
+        if settled { Seek::Absent } else { Seek::Changed }
     }
 
     /// All slots. For a moved bucket (which a walker found in use and which was moved since) those
@@ -230,9 +231,27 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         } else {
             self.insert_into_chain(entry, hash);
         }
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version.wrapping_add(1), Ordering::Release);
+        self.bump(2);
         free.is_none()
+    }
+
+    /// Moves the version on; the caller holds the lock.
+    fn bump(&self, by: u32) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(by), Ordering::Release);
+    }
+
+    /// Begins a change of several steps: lookups that find nothing look again until it ends. The
+    /// caller holds the lock, and no change is announced.
+    pub(super) fn begin_change(&self) {
+        self.bump(1);
+        // The odd version comes before whatever the change does to entries.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends a change of several steps; the caller holds the lock still.
+    pub(super) fn end_change(&self) {
+        self.bump(1);
     }
 
     #[cold]
@@ -285,8 +304,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
     pub(super) fn set_moved(&self, next: Word<T, C>) -> *mut Node<T> {
         let chain = self.chain.load(Ordering::Relaxed);
         // A lookup that found nothing here must not overlook what is inserted there from now on.
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version.wrapping_add(1), Ordering::Release);
+        self.bump(2);
         self.chain.store(next.0.cast(), Ordering::Release);
         chain
     }

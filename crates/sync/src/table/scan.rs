@@ -5,7 +5,7 @@ use super::{Hashed, RcuTable};
 use crate::lock::LockClass;
 use crate::rcu::Guard;
 use smallvec::SmallVec;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 
 impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     /// Calls `f` with the entries whose hash is at least `from`, in ascending order of their
@@ -28,20 +28,21 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             // up.
             let entries = line.entries(link).map(|entry| unsafe { &*entry.as_ptr() });
             let hashed = entries.map(|entry| (entry.table_hash(), entry));
-            batch.extend(hashed.filter(|(hash, _)| *hash >= hashes));
+            // An entry that is just moving away from this bucket may have its new hash already.
+            batch.extend(hashed.filter(|(hash, _)| hashes.contains(hash)));
             batch.sort_unstable_by_key(|(hash, _)| *hash);
             batch.iter().all(|(_, entry)| f(entry).is_continue())
         });
     }
 
     /// Calls `f` with each bucket from that of hash `from` on, in order, with its link (read before
-    /// anything else of it, and not moved) and with the hash from which it is to be considered, until
+    /// anything else of it, and not moved) and with the hashes for which it is to be considered, until
     /// `f` returns false.
     pub(super) fn each_bucket<'g>(
         &self,
         from: u64,
         guard: &'g Guard,
-        mut f: impl FnMut(&'g Line<T, C>, Link<T, C>, u64) -> bool,
+        mut f: impl FnMut(&'g Line<T, C>, Link<T, C>, RangeInclusive<u64>) -> bool,
     ) {
         let mut next = Some(from);
         while let Some(hash) = next {
@@ -53,10 +54,10 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                     chain @ Link::Chain(_) => break (line, chain),
                 }
             };
-            if !f(line, chain, hash) {
+            next = after(word, hash);
+            if !f(line, chain, hash..=next.map_or(u64::MAX, |border| border - 1)) {
                 return;
             }
-            next = after(word, hash);
         }
     }
 }

@@ -200,6 +200,19 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
         }
     }
 
+    /// Announces a change of several steps in the buckets of two requests ([`LockReq::One`]): until the
+    /// returned value is dropped, which must be before the set is, lookups that find nothing there look
+    /// again.
+    pub fn announce(&self, requests: [usize; 2]) -> Announced<'a, T, C> {
+        let [first, second] = requests.map(|i| self.spots[i].line);
+        let second = (!ptr::eq(first, second)).then_some(second);
+        first.begin_change();
+        if let Some(second) = second {
+            second.begin_change();
+        }
+        Announced { first, second }
+    }
+
     fn note(&mut self, i: usize, hash: u64, hint: Hint) {
         if hint != Hint::None {
             self.spots[i].hint = hint;
@@ -222,6 +235,28 @@ impl<T: Hashed, C: LockClass, const N: usize> Drop for LockSet<'_, T, C, N> {
             if spot.hint != Hint::None {
                 self.reqs[i].table().follow(spot.hint, spot.word, self.hints[i], self.guard);
             }
+        }
+    }
+}
+
+/// A change of several steps under way; see [`LockSet::announce`].
+#[must_use = "the change is over when this is dropped"]
+pub struct Announced<'a, T: Hashed, C: LockClass> {
+    first: &'a Line<T, C>,
+    second: Option<&'a Line<T, C>>,
+}
+
+impl<T: Hashed, C: LockClass> fmt::Debug for Announced<'_, T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Announced").finish_non_exhaustive()
+    }
+}
+
+impl<T: Hashed, C: LockClass> Drop for Announced<'_, T, C> {
+    fn drop(&mut self) {
+        self.first.end_change();
+        if let Some(second) = self.second {
+            second.end_change();
         }
     }
 }

@@ -1,0 +1,376 @@
+//! Attributes: `stat`, `access`, `chmod`, `chown`, `utimensat`, `truncate`, `statfs`.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::cred::{Credentials, permission};
+use crate::dentry::Dentry;
+use crate::error::{Named, Result};
+use crate::file;
+use crate::inode::Inode;
+use crate::mount::{Mount, WriteAccess};
+use crate::namei::{Fail, Lookup, Pos, Walk};
+use crate::task::{At, Task, bytes, lookup_flags};
+use crate::time;
+use crate::types::{
+    Access, AtFlags, Capabilities, FileType, Mode, MountFlags, SetTime, Stat, StatFs, Timestamp,
+};
+
+/// Preferred unit of I/O.
+const BLOCK_BYTES: u32 = 4096;
+
+/// Size that a directory entry counts for, as in the kernel's tmpfs.
+const DIRENT_BYTES: u64 = 20;
+
+/// The attributes of a place.
+pub(crate) fn fill(mount: &Mount, dentry: &Dentry) -> Stat {
+    let inode = dentry.inode();
+    inode.times_seen();
+    let mode = inode.mode();
+    let is_dir = inode.is_dir();
+    let size = if is_dir { dir_size(dentry) } else { inode.size() };
+    Stat {
+        dev: inode.sb().dev(),
+        ino: inode.ino(),
+        generation: inode.generation(),
+        nlink: inode.nlink(),
+        mode,
+        uid: inode.uid(),
+        gid: inode.gid(),
+        rdev: inode.rdev(),
+        size,
+        blksize: BLOCK_BYTES,
+        blocks: inode.blocks(),
+        atime: inode.atime(),
+        mtime: inode.mtime(),
+        ctime: inode.ctime(),
+        btime: inode.btime(),
+        mnt_id: mount.id(),
+        mount_root: std::ptr::eq(dentry, mount.root()),
+    }
+}
+
+/// A directory's size tells how many entries it has. They are counted when somebody asks, so that
+/// making and removing them counts nothing.
+fn dir_size(dentry: &Dentry) -> u64 {
+    if dentry.inode().is_dead() { 0 } else { dentry.children().len() as u64 * DIRENT_BYTES }
+}
+
+/// A change of attributes.
+#[derive(Clone, Copy)]
+enum Change {
+    Mode(u32),
+    Owner(Option<u32>, Option<u32>),
+    Times([SetTime; 2]),
+}
+
+impl Task {
+    /// The attributes of `path`. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// Takes no lock and no reference, and writes nothing that other threads read.
+    ///
+    /// # Errors
+    /// As `statx(2)`.
+    #[inline]
+    pub fn stat(&self, at: At<'_>, path: impl AsRef<StdPath>, flags: AtFlags) -> Result<Stat> {
+        let path = path.as_ref();
+        self.stat_inner(at, bytes(path), flags).on("stat", path)
+    }
+
+    #[inline]
+    fn stat_inner(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: AtFlags,
+    ) -> std::result::Result<Stat, Errno> {
+        let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
+        let base = self.base(at);
+        let guard = rcu::pin();
+        self.walk(&base, path, lookup, &guard, |walk| {
+            let pos = walk.lookup()?;
+            let stat = fill(pos.mount, pos.dentry);
+            walk.validate(pos)?;
+            Ok(stat)
+        })
+    }
+
+    /// The state of the file system that `path` is on.
+    ///
+    /// # Errors
+    /// As `statfs(2)`.
+    pub fn statfs(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<StatFs> {
+        let path = path.as_ref();
+        let lookup = Lookup::FOLLOW | Lookup::EMPTY;
+        self.resolve(at, bytes(path), lookup)
+            .map(|place| place.mount.sb().statfs(place.mount.flags()))
+            .on("statfs", path)
+    }
+
+    /// Checks whether the real user may access `path` (with `EACCESS`, the effective one). Empty
+    /// `want` only asks whether it exists. `flags`: `EACCESS`, `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `faccessat2(2)`.
+    pub fn access(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        want: Access,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        self.access_inner(at, bytes(path), want, flags).on("faccessat", path)
+    }
+
+    fn access_inner(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        want: Access,
+        flags: AtFlags,
+    ) -> std::result::Result<(), Errno> {
+        let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EACCESS;
+        if flags.contains(AtFlags::NO_AUTOMOUNT) {
+            return Err(Errno::INVAL);
+        }
+        let lookup = lookup_flags(flags, true, allowed)?;
+        let base = self.base(at);
+        let guard = rcu::pin();
+        let own = self.cred(&guard);
+        let real;
+        let cred = if flags.contains(AtFlags::EACCESS) {
+            own
+        } else {
+            real = own.real();
+            &real
+        };
+        self.walk_as(cred, &base, path, lookup, &guard, |walk| {
+            let pos = walk.lookup()?;
+            let verdict = may_access(walk, pos, want);
+            walk.validate(pos)?;
+            Ok(verdict?)
+        })
+    }
+
+    /// Changes the permission bits of `path`. `flags`: `SYMLINK_NOFOLLOW` (links themselves have
+    /// none: `EOPNOTSUPP`), `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `fchmodat2(2)`.
+    pub fn chmod(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        mode: Mode,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let change = Change::Mode(mode.bits() & 0o7777);
+        self.change(at, path.as_ref(), flags, "fchmodat", change)
+    }
+
+    /// Changes owner, group, or both of `path`. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `fchownat(2)`.
+    pub fn chown(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        self.change(at, path.as_ref(), flags, "fchownat", Change::Owner(uid, gid))
+    }
+
+    /// Sets the times of last access and last change of `path`. `flags`: `SYMLINK_NOFOLLOW`,
+    /// `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `utimensat(2)`.
+    pub fn utimens(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        times: [SetTime; 2],
+        flags: AtFlags,
+    ) -> Result<()> {
+        if times == [SetTime::Omit; 2] {
+            return Ok(());
+        }
+        self.change(at, path.as_ref(), flags, "utimensat", Change::Times(times))
+    }
+
+    fn change(
+        &self,
+        at: At<'_>,
+        path: &StdPath,
+        flags: AtFlags,
+        call: &'static str,
+        change: Change,
+    ) -> Result<()> {
+        let apply = || {
+            let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
+            let base = self.base(at);
+            let guard = rcu::pin();
+            self.walk(&base, bytes(path), lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                let write = walk.want_write(pos)?;
+                let kept = walk.keep(pos)?;
+                change_attributes(kept.dentry.inode(), walk.cred(), change, &guard)?;
+                drop(write);
+                Ok(())
+            })
+        };
+        apply().on(call, path)
+    }
+
+    /// Cuts or extends the file `path` to `size` bytes.
+    ///
+    /// # Errors
+    /// As `truncate(2)`.
+    pub fn truncate(&self, path: impl AsRef<StdPath>, size: u64) -> Result<()> {
+        let path = path.as_ref();
+        let truncate = || {
+            if size > i64::MAX as u64 {
+                return Err(Errno::INVAL);
+            }
+            let place = self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)?;
+            let inode = place.dentry.inode();
+            match inode.file_type() {
+                FileType::RegularFile => {}
+                FileType::Directory => return Err(Errno::ISDIR),
+                _ => return Err(Errno::INVAL),
+            }
+            let _write = WriteAccess::new(place.mount.clone())?;
+            let guard = rcu::pin();
+            let cred = self.cred(&guard);
+            permission(inode, cred, Access::WRITE, &guard)?;
+            file::truncate_inode(inode, size, file::keeps_ids(cred), false)
+        };
+        truncate().on("truncate", path)
+    }
+}
+
+/// What `access` asks of a place.
+fn may_access(walk: &Walk<'_>, pos: Pos<'_>, want: Access) -> std::result::Result<(), Errno> {
+    let inode = pos.inode();
+    let flags = pos.mount.flags() | inode.sb().flags();
+    if want.contains(Access::EXEC) && inode.is_file() && flags.contains(MountFlags::NOEXEC) {
+        return Err(Errno::ACCESS);
+    }
+    permission(inode, walk.cred(), want, walk.guard())?;
+    let special = !matches!(
+        inode.file_type(),
+        FileType::RegularFile | FileType::Directory | FileType::Symlink
+    );
+    if want.contains(Access::WRITE) && !special && flags.contains(MountFlags::RDONLY) {
+        return Err(Errno::ROFS);
+    }
+    Ok(())
+}
+
+fn change_attributes(
+    inode: &Inode,
+    cred: &Credentials,
+    change: Change,
+    guard: &Guard,
+) -> std::result::Result<(), Fail> {
+    let _locked = inode.lock();
+    match change {
+        Change::Mode(mode) => set_mode(inode, cred, mode, guard),
+        Change::Owner(uid, gid) => set_owner(inode, cred, uid, gid),
+        Change::Times(times) => set_times(inode, cred, times, guard),
+    }
+    .map_err(Fail::Errno)
+}
+
+fn set_mode(
+    inode: &Inode,
+    cred: &Credentials,
+    mode: u32,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    if inode.is_symlink() {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if !cred.owns(inode) {
+        return Err(Errno::PERM);
+    }
+    let mut mode = mode;
+    // Who is not in the group can't have others act for it.
+    if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
+        mode &= !0o2000;
+    }
+    if let Some(extra) = inode.extra(guard)
+        && let Some(acl) = extra.acl_access.read(guard)
+    {
+        extra.acl_access.replace(Some(acl.chmod(mode)), guard);
+    }
+    inode.set_mode(inode.mode() & !0o7777 | mode);
+    inode.touch_ctime();
+    Ok(())
+}
+
+fn set_owner(
+    inode: &Inode,
+    cred: &Credentials,
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> std::result::Result<(), Errno> {
+    let privileged = cred.has(Capabilities::CHOWN);
+    let owner = cred.uid == inode.uid();
+    if uid.is_some_and(|uid| !privileged && !(owner && uid == inode.uid())) {
+        return Err(Errno::PERM);
+    }
+    let may_give = |gid| owner && (cred.in_group(gid) || gid == inode.gid());
+    if gid.is_some_and(|gid| !privileged && !may_give(gid)) {
+        return Err(Errno::PERM);
+    }
+    let mode = inode.mode();
+    if !inode.is_dir() {
+        // A change of owner ends set-id rights, whoever makes it, even if nothing changes.
+        let mut gone = mode & 0o4000;
+        let keeps_sgid = mode & 0o2010 == 0o2000
+            && (cred.in_group(inode.gid()) || cred.has(Capabilities::FSETID));
+        if mode & 0o2010 == 0o2010 || !keeps_sgid {
+            gone |= mode & 0o2000;
+        }
+        inode.set_mode(mode & !gone);
+    } else if gid.is_some_and(|gid| !cred.in_group(gid)) && !cred.has(Capabilities::FSETID) {
+        inode.set_mode(mode & !0o2000);
+    }
+    inode.set_owner(uid.unwrap_or(inode.uid()), gid.unwrap_or(inode.gid()));
+    inode.touch_ctime();
+    Ok(())
+}
+
+fn set_times(
+    inode: &Inode,
+    cred: &Credentials,
+    times: [SetTime; 2],
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    if times == [SetTime::Now; 2] {
+        // Who may write the data may as well touch it.
+        if !cred.owns(inode) {
+            permission(inode, cred, Access::WRITE, guard)?;
+        }
+    } else if !cred.owns(inode) {
+        return Err(Errno::PERM);
+    }
+    let now = time::now_fine();
+    let value = |time| -> Option<Timestamp> {
+        match time {
+            SetTime::Omit => None,
+            SetTime::Now => Some(now),
+            SetTime::At(time) => Some(time),
+        }
+    };
+    inode.set_times(value(times[0]), value(times[1]));
+    inode.touch_ctime();
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! Making files: `mkdir`, `mknod`, `symlink`, `link`, and what `open` makes.
+//!
+//! A new name needs the lock of its bucket in the directory's children table, and nothing else of the
+//! directory: two names are made at the same time unless they share a bucket. Removing the directory
+//! takes every bucket, and then marks the directory dead, which is looked at under the bucket lock
+//! before a name is inserted.
+
+use std::path::Path as StdPath;
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::table::Bucket;
+
+use crate::acl::{self, Inherited};
+use crate::cred::{Credentials, permission};
+use crate::dentry::{Dentry, DentryRef};
+use crate::driver::NewInode;
+use crate::error::{Named, Result};
+use crate::inode::{Inode, InodeRef};
+use crate::mount::WriteAccess;
+use crate::namei::{Fail, Last, Lookup, PATH_MAX, Pos, Walk};
+use crate::ranks::Children;
+use crate::task::{At, Task, bytes, lookup_flags};
+use crate::types::{Access, AtFlags, Capabilities, FileType, Mode};
+
+/// A file to be made.
+pub(crate) struct What<'a> {
+    /// Type and permission bits, before the umask.
+    pub(crate) mode: u32,
+    pub(crate) rdev: u64,
+    pub(crate) target: Option<&'a [u8]>,
+}
+
+/// What a new file gets from its directory and its maker.
+struct Heritage {
+    gid: u32,
+    inherited: Inherited,
+}
+
+/// Group, mode and ACLs of a new file: the group of a set-gid directory goes to its files, and to its
+/// directories with the bit itself; a default ACL takes the place of the umask.
+fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guard) -> Heritage {
+    let is_dir = mode & 0o170000 == 0o040000;
+    let set_gid = dir.mode() & 0o2000 != 0;
+    let gid = if set_gid { dir.gid() } else { cred.gid };
+    let mut mode = mode;
+    if set_gid && is_dir {
+        mode |= 0o2000;
+    } else if set_gid
+        && mode & 0o2010 == 0o2010
+        && !cred.in_group(gid)
+        && !cred.has(Capabilities::FSETID)
+    {
+        mode &= !0o2000;
+    }
+    let default = dir.extra(guard).and_then(|extra| extra.acl_default.read(guard));
+    Heritage { gid, inherited: acl::inherit(default, mode, umask) }
+}
+
+/// Makes the inode of a new file.
+fn make_inode(
+    dir: &Inode,
+    what: &What<'_>,
+    name_len: usize,
+    cred: &Credentials,
+    umask: u32,
+    guard: &Guard,
+) -> std::result::Result<InodeRef, Errno> {
+    let Heritage { gid, inherited } = heritage(dir, what.mode, cred, umask, guard);
+    let new = NewInode {
+        mode: inherited.mode,
+        uid: cred.uid,
+        gid,
+        rdev: what.rdev,
+        target: what.target,
+        name_len,
+    };
+    let sb = dir.sb();
+    let inode = sb.fs().create(sb, &new)?;
+    if inherited.access.is_some() || inherited.default.is_some() {
+        crate::xattr_calls::set_inherited_acls(&inode, inherited, guard)?;
+    }
+    Ok(inode)
+}
+
+/// Makes a file in `dir`, whose mount the caller has announced a change to and in which it may write.
+/// Returns a reference to its dentry.
+///
+/// # Errors
+/// `EEXIST`, `ENOENT` if the directory has been removed, and the driver's.
+pub(crate) fn make(
+    dir: &Dentry,
+    name: &[u8],
+    what: &What<'_>,
+    cred: &Credentials,
+    umask: u32,
+    guard: &Guard,
+) -> std::result::Result<DentryRef, Errno> {
+    let hash = dir.hash_of(name);
+    let mut bucket = dir.children().lock(hash, guard);
+    if dir.inode().is_dead() {
+        return Err(Errno::NOENT);
+    }
+    if bucket.find(hash, |child| child.is_named(hash, name, guard)).is_some() {
+        return Err(Errno::EXIST);
+    }
+    let inode = make_inode(dir.inode(), what, name.len(), cred, umask, guard)?;
+    if inode.is_dir() {
+        dir.inode().link()?;
+    }
+    let dentry = insert(&mut bucket, dir, name, hash, inode, guard);
+    drop(bucket);
+    dir.inode().touch();
+    Ok(dentry)
+}
+
+/// Links a new dentry into its bucket.
+fn insert(
+    bucket: &mut Bucket<'_, Dentry, Children>,
+    dir: &Dentry,
+    name: &[u8],
+    hash: u64,
+    inode: InodeRef,
+    guard: &Guard,
+) -> DentryRef {
+    let raw = Dentry::new_child(dir, name, inode);
+    // SAFETY: just made; nobody else has it.
+    let dentry = unsafe { raw.as_ref() };
+    let kept = dentry.to_ref(guard);
+    dentry.set_linked(bucket.free_hash(hash));
+    // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its memory
+    // stays for a grace period after that.
+    unsafe { bucket.insert(raw) };
+    kept
+}
+
+/// Makes a file without a name.
+pub(crate) fn make_unnamed(
+    dir: &Dentry,
+    mode: u32,
+    cred: &Credentials,
+    umask: u32,
+    linkable: bool,
+    guard: &Guard,
+) -> std::result::Result<DentryRef, Errno> {
+    if dir.inode().is_dead() {
+        return Err(Errno::NOENT);
+    }
+    let what = What { mode, rdev: 0, target: None };
+    let inode = make_inode(dir.inode(), &what, 0, cred, umask, guard)?;
+    inode.clear_nlink();
+    if linkable {
+        inode.set_linkable();
+    }
+    Ok(Dentry::new_unnamed(dir, inode, guard))
+}
+
+/// Where a name is to be made.
+struct Place<'g> {
+    dir: Pos<'g>,
+    name: &'g [u8],
+    write: WriteAccess,
+}
+
+/// Walks to where a name is to be made, in the order of errors that Linux has: that it exists comes before
+/// a read-only mount, and that before a missing permission.
+fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place<'g>, Fail> {
+    let Last::Name(name, slash) = walk.to_last()? else {
+        return Err(Errno::EXIST.into());
+    };
+    let dir = walk.cur();
+    let write = match walk.want_write(dir) {
+        Err(Fail::Retry) => return Err(Fail::Retry),
+        other => other,
+    };
+    if walk.child(name)?.is_some() {
+        return Err(Errno::EXIST.into());
+    }
+    if slash && !is_dir {
+        return Err(Errno::NOENT.into());
+    }
+    Ok(Place { dir, name, write: write? })
+}
+
+fn may_create<'g>(walk: &Walk<'g>, dir: Pos<'g>) -> std::result::Result<(), Fail> {
+    if dir.inode().is_dead() {
+        return Err(Errno::NOENT.into());
+    }
+    Ok(permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, walk.guard())?)
+}
+
+impl Task {
+    fn make_at(&self, at: At<'_>, path: &[u8], what: &What<'_>) -> std::result::Result<(), Errno> {
+        let is_dir = what.mode & 0o170000 == 0o040000;
+        let base = self.base(at);
+        let guard = rcu::pin();
+        self.walk(&base, path, Lookup::empty(), &guard, |walk| {
+            let Place { dir, name, write } = place_for(walk, is_dir)?;
+            may_create(walk, dir)?;
+            check_device(what, walk.cred())?;
+            make(dir.dentry, name, what, walk.cred(), self.mask(), &guard)?;
+            drop(write);
+            Ok(())
+        })
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As `mkdirat(2)`.
+    pub fn mkdir(&self, at: At<'_>, path: impl AsRef<StdPath>, mode: Mode) -> Result<()> {
+        let path = path.as_ref();
+        let mode = FileType::Directory.as_raw_mode() | (mode.bits() & 0o1777);
+        let what = What { mode, rdev: 0, target: None };
+        self.make_at(at, bytes(path), &what).on("mkdirat", path)
+    }
+
+    /// Makes a regular file, fifo, socket or device node.
+    ///
+    /// # Errors
+    /// As `mknodat(2)`.
+    pub fn mknod(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        file_type: FileType,
+        mode: Mode,
+        rdev: u64,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let make = || {
+            let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
+            match file_type {
+                FileType::Directory => return Err(Errno::PERM),
+                FileType::Symlink | FileType::Unknown => return Err(Errno::INVAL),
+                _ => {}
+            }
+            let mode = file_type.as_raw_mode() | (mode.bits() & 0o7777);
+            let rdev = if is_device { rdev } else { 0 };
+            self.make_at(at, bytes(path), &What { mode, rdev, target: None })
+        };
+        make().on("mknodat", path)
+    }
+
+    /// Makes a symbolic link that holds `target`.
+    ///
+    /// # Errors
+    /// As `symlinkat(2)`.
+    pub fn symlink(
+        &self,
+        target: impl AsRef<StdPath>,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+    ) -> Result<()> {
+        let (target, path) = (bytes(target.as_ref()), path.as_ref());
+        let make = || {
+            if target.is_empty() {
+                return Err(Errno::NOENT);
+            }
+            if target.len() >= PATH_MAX {
+                return Err(Errno::NAMETOOLONG);
+            }
+            if target.contains(&0) {
+                return Err(Errno::INVAL);
+            }
+            let mode = FileType::Symlink.as_raw_mode() | 0o777;
+            self.make_at(at, bytes(path), &What { mode, rdev: 0, target: Some(target) })
+        };
+        make().on("symlinkat", path)
+    }
+
+    /// Gives a file another name. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `linkat(2)`; the path named is the new one.
+    pub fn link(
+        &self,
+        old_at: At<'_>,
+        old: impl AsRef<StdPath>,
+        new_at: At<'_>,
+        new: impl AsRef<StdPath>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let new = new.as_ref();
+        let link = || {
+            if !(AtFlags::SYMLINK_FOLLOW | AtFlags::EMPTY_PATH).contains(flags) {
+                return Err(Errno::INVAL);
+            }
+            let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
+            let source = self.resolve(old_at, bytes(old.as_ref()), lookup)?;
+            let base = self.base(new_at);
+            let guard = rcu::pin();
+            self.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
+                let Place { dir, name, write } = place_for(walk, false)?;
+                if !std::ptr::eq(dir.mount, &*source.mount) {
+                    return Err(Errno::XDEV.into());
+                }
+                may_create(walk, dir)?;
+                link_inode(&source.dentry, dir.dentry, name, &guard)?;
+                drop(write);
+                Ok(())
+            })
+        };
+        link().on("linkat", new)
+    }
+}
+
+/// Making device nodes is a privilege.
+fn check_device(what: &What<'_>, cred: &Credentials) -> std::result::Result<(), Errno> {
+    let file_type = FileType::from_raw_mode(what.mode);
+    let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
+    if is_device && !cred.has(Capabilities::MKNOD) { Err(Errno::PERM) } else { Ok(()) }
+}
+
+fn link_inode(
+    source: &Dentry,
+    dir: &Dentry,
+    name: &[u8],
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    let inode = source.inode();
+    if inode.is_dir() {
+        return Err(Errno::PERM);
+    }
+    let hash = dir.hash_of(name);
+    let mut bucket = dir.children().lock(hash, guard);
+    if dir.inode().is_dead() {
+        return Err(Errno::NOENT);
+    }
+    if bucket.find(hash, |child| child.is_named(hash, name, guard)).is_some() {
+        return Err(Errno::EXIST);
+    }
+    inode.sb().fs().link(inode, name.len())?;
+    if let Err(errno) = inode.add_link() {
+        inode.sb().fs().unlinked(inode, name.len());
+        return Err(errno);
+    }
+    inode.get();
+    // SAFETY: the reference was just counted.
+    let inode_ref = unsafe { InodeRef::from_raw(NonNull::from(inode)) };
+    drop_outside(insert(&mut bucket, dir, name, hash, inode_ref, guard), bucket);
+    inode.touch_ctime();
+    dir.inode().touch();
+    Ok(())
+}
+
+/// Drops a reference after the lock, since the last one may have work to do.
+fn drop_outside(dentry: DentryRef, bucket: Bucket<'_, Dentry, Children>) {
+    drop(bucket);
+    drop(dentry);
+}

@@ -1,0 +1,170 @@
+//! From a dentry back to its path.
+//!
+//! The walk goes from child to parent under RCU. Only moving a directory changes the path of what is
+//! below it, and that happens under `rename_lock`: the walk runs as a retrying reader of it, and after
+//! some failed attempts as a blocking reader, of which any number run at once (seeds 000 and 002).
+//! The name and parent of the first dentry, which may be a file and so move without `rename_lock`, are
+//! read together under its own sequence count. So the result was true at some moment of the call.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::dentry::Dentry;
+use crate::error::{Named, Result};
+use crate::file::File;
+use crate::mount::{Mount, Path};
+use crate::namei::PATH_MAX;
+use crate::namespace::Namespace;
+use crate::task::Task;
+
+/// Retrying reads before a blocking one.
+const ATTEMPTS: u32 = 3;
+
+/// Whether `dentry` is `top` or below it, in one superblock. Exact while directories don't move;
+/// otherwise true of some moment.
+pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
+    let mut dentry = dentry;
+    loop {
+        if std::ptr::eq(dentry, top) {
+            return true;
+        }
+        if dentry.is_root() {
+            return false;
+        }
+        dentry = dentry.parent(guard);
+    }
+}
+
+/// How a path ended at the top.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Top {
+    /// At the task's root.
+    Root,
+    /// At the top of the tree, but not at the root: it can't be reached from there.
+    Unreachable,
+}
+
+/// A path, built from its end.
+struct Prepend {
+    reversed: Vec<u8>,
+}
+
+impl Prepend {
+    fn push(&mut self, bytes: &[u8]) {
+        self.reversed.extend(bytes.iter().rev());
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.reversed.reverse();
+        self.reversed
+    }
+}
+
+/// The name and parent of a dentry, read together.
+fn name_and_parent<'g>(dentry: &'g Dentry, guard: &'g Guard) -> (&'g [u8], &'g Dentry) {
+    loop {
+        let seq = dentry.seq().begin();
+        let both = (dentry.name(guard), dentry.parent(guard));
+        if !dentry.seq().retry(seq) {
+            return both;
+        }
+    }
+}
+
+/// Walks from `path` up to `root`; the caller makes sure that no directory moves meanwhile, or throws
+/// the result away.
+fn prepend_path(path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
+    let mut out = Prepend { reversed: Vec::with_capacity(128) };
+    let mut mount: &Mount = path.mount.borrow(guard);
+    let mut dentry: &Dentry = path.dentry.borrow(guard);
+    let top = loop {
+        if root.is_same(mount, dentry) {
+            break Top::Root;
+        }
+        if std::ptr::eq(dentry, mount.root()) || dentry.is_root() {
+            match mount.attached_at(guard) {
+                Some((parent, mountpoint)) if std::ptr::eq(dentry, mount.root()) => {
+                    mount = parent;
+                    dentry = mountpoint;
+                    continue;
+                }
+                _ => break Top::Unreachable,
+            }
+        }
+        let (name, parent) = name_and_parent(dentry, guard);
+        out.push(name);
+        out.push(b"/");
+        dentry = parent;
+    };
+    if out.reversed.is_empty() {
+        out.push(b"/");
+    }
+    (out.finish(), top)
+}
+
+/// Runs [`prepend_path`] so that what it saw was true at one moment.
+fn stable_path(ns: &Namespace, path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
+    for _ in 0..ATTEMPTS {
+        let mounts = ns.seq().begin();
+        let names = ns.rename_lock().begin();
+        let result = prepend_path(path, root, guard);
+        if !ns.rename_lock().retry(names) && !ns.seq().retry(mounts) {
+            return result;
+        }
+    }
+    let _names = ns.rename_lock().read();
+    loop {
+        let mounts = ns.seq().begin();
+        let result = prepend_path(path, root, guard);
+        if !ns.seq().retry(mounts) {
+            return result;
+        }
+    }
+}
+
+impl Task {
+    /// The path of the working directory.
+    ///
+    /// # Errors
+    /// `ENOENT` if it has been removed, `ENAMETOOLONG`. A directory that can't be reached from the root
+    /// has `(unreachable)` before its path.
+    pub fn getcwd(&self) -> Result<PathBuf> {
+        let getcwd = || {
+            let guard = rcu::pin();
+            let fs = self.fs(&guard);
+            if fs.cwd.dentry.is_unhashed() {
+                return Err(Errno::NOENT);
+            }
+            let (bytes, top) = stable_path(self.ns(), &fs.cwd, &fs.root, &guard);
+            let path = match top {
+                Top::Root => bytes,
+                Top::Unreachable => [b"(unreachable)".as_slice(), &bytes].concat(),
+            };
+            if path.len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(path) }
+        };
+        getcwd().map(|bytes| PathBuf::from(OsString::from_vec(bytes))).named("getcwd")
+    }
+
+    /// The path an open file has now, seen from the task's root; with ` (deleted)` behind it if the
+    /// name is gone.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`.
+    pub fn path_of(&self, file: &File) -> Result<PathBuf> {
+        let path_of = || {
+            let guard = rcu::pin();
+            let fs = self.fs(&guard);
+            let deleted = file.path().dentry.is_unhashed();
+            let (mut bytes, _) = stable_path(self.ns(), file.path(), &fs.root, &guard);
+            if deleted {
+                bytes.extend_from_slice(b" (deleted)");
+            }
+            if bytes.len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(bytes) }
+        };
+        path_of().map(|bytes| PathBuf::from(OsString::from_vec(bytes))).named("readlink")
+    }
+}

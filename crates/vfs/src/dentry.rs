@@ -1,0 +1,616 @@
+//! Dentries: names, and the tree they form.
+//!
+//! A dentry joins a name in a directory to an inode. Directories have exactly one, and their dentry
+//! carries the table of their children; so the dentries of a superblock are its tree.
+//!
+//! # References
+//!
+//! The count ([`Lockref`]) holds one for the name itself while the dentry is linked into its parent's
+//! table ("hashed"), and one for each [`DentryRef`]: open files, working directories, mounts. RCU walks
+//! take none. A child does not count against its parent: a directory that has children can't be
+//! removed, and a name that is removed while somebody still uses it takes a reference to its parent
+//! at that moment (`HOLDS_PARENT`), so that its path can still be told. Creating and removing files
+//! therefore writes nothing that belongs to the directory but the bucket of the name.
+//!
+//! A count that several CPUs change in turn is promoted to per-CPU parts ("hot"), so that opening one
+//! file from everywhere scales; see [`Lockref`]. Hot dentries are listed by their superblock, at most
+//! [`HOT_MAX`] of them; the oldest is demoted for a new one, and removing the name demotes as well.
+//!
+//! # What changes under which lock
+//!
+//! Parent, name and the `UNHASHED` flag change under the bucket lock of the name (both locks, when it
+//! moves) and inside a write section of `seq`. RCU walks read them and then check `seq`. The bytes of a
+//! name never change: a rename puts a new name in place, and the old one is freed after a grace
+//! period. The inode never changes.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ptr::NonNull;
+
+use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lockref::{Lockref, LockrefGuard, Put, SpreadPtr};
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::seqcount::{SeqCount, SeqWrite};
+use vfscale_sync::table::{Hashed, RcuTable};
+
+use crate::inode::{Inode, InodeRef};
+use crate::ranks::Children;
+use crate::super_block::SuperBlock;
+
+/// The longest name in bytes.
+pub const NAME_MAX: usize = 255;
+
+/// The most hot dentries a superblock has; each costs a cache line pair for each CPU.
+pub(crate) const HOT_MAX: usize = 256;
+
+/// Names up to this length live in the dentry.
+const INLINE_MAX: usize = 63;
+
+/// Not linked into its parent's table: removed, or never named.
+const UNHASHED: u32 = 1;
+/// Owns a reference to its parent.
+const HOLDS_PARENT: u32 = 2;
+/// Something is mounted on it.
+const MOUNTED: u32 = 4;
+
+/// The low bits of a hash tell apart names whose hashes are otherwise the same, so that every hash in
+/// a directory is unique and can serve as a position in it.
+const TIE_BITS: u64 = 0xf_ffff;
+
+/// A length byte and that many bytes.
+#[repr(C, align(64))]
+struct InlineName([u8; INLINE_MAX + 1]);
+
+/// The count, on a line of its own.
+#[repr(C, align(64))]
+struct Written(Lockref);
+
+impl std::ops::Deref for Written {
+    type Target = Lockref;
+    #[inline]
+    fn deref(&self) -> &Lockref {
+        &self.0
+    }
+}
+
+/// A directory entry.
+#[repr(C, align(64))]
+pub struct Dentry {
+    // One line, read by every walk.
+    seq: SeqCount,
+    flags: AtomicU32,
+    hash: AtomicU64,
+    parent: AtomicPtr<Dentry>,
+    inode: NonNull<Inode>,
+    name: AtomicPtr<u8>,
+    children: RcuTable<Dentry, Children>,
+    spread: SpreadPtr,
+    // A second line, read by every walk that compares names; never written.
+    inline: InlineName,
+    // The line that taking references writes.
+    lockref: Written,
+}
+
+// SAFETY: fields are atomic or never written after `new`; what pointers point to is kept by
+// references or by RCU, as the module's page says.
+unsafe impl Send for Dentry {}
+// SAFETY: as above.
+unsafe impl Sync for Dentry {}
+
+/// What to do, with no lock held, after a name was removed.
+#[must_use]
+pub(crate) enum Removed<'g> {
+    /// Somebody still uses the dentry.
+    InUse,
+    /// Nobody does.
+    Last(&'g Dentry),
+}
+
+impl Dentry {
+    fn alloc(
+        sb: &SuperBlock,
+        parent: *mut Dentry,
+        name: &[u8],
+        inode: InodeRef,
+    ) -> NonNull<Dentry> {
+        let mut inline = InlineName([0; INLINE_MAX + 1]);
+        let heap = (name.len() > INLINE_MAX).then(|| heap_name(name));
+        if heap.is_none() {
+            inline.0[0] = name.len() as u8;
+            inline.0[1..=name.len()].copy_from_slice(name);
+        }
+        let raw = sb.dentries().alloc(Dentry {
+            seq: SeqCount::new(),
+            flags: AtomicU32::new(UNHASHED),
+            hash: AtomicU64::new(0),
+            parent: AtomicPtr::new(parent),
+            inode: inode.into_raw(),
+            name: AtomicPtr::new(heap.unwrap_or(std::ptr::null_mut())),
+            children: RcuTable::new(),
+            spread: SpreadPtr::new(),
+            inline,
+            lockref: Written(Lockref::new(1)),
+        });
+        // SAFETY: just allocated, and nobody else has it yet.
+        let dentry = unsafe { raw.as_ref() };
+        if heap.is_none() {
+            dentry.name.store(dentry.inline.0.as_ptr().cast_mut(), Ordering::Relaxed);
+        }
+        if dentry.inode().is_dir() {
+            dentry.inode().dir_dentry().store(raw.as_ptr(), Ordering::Release);
+        }
+        raw
+    }
+
+    /// Makes the root of a superblock, which owns the one reference it begins with.
+    pub(crate) fn new_root(sb: &SuperBlock, inode: InodeRef) -> NonNull<Dentry> {
+        let raw = Dentry::alloc(sb, std::ptr::null_mut(), b"", inode);
+        // SAFETY: just allocated.
+        let root = unsafe { raw.as_ref() };
+        root.parent.store(raw.as_ptr(), Ordering::Release);
+        root.flags.store(0, Ordering::Release);
+        raw
+    }
+
+    /// Makes a dentry below `parent` that is not linked yet. The reference it begins with becomes that
+    /// of the name when it is inserted.
+    pub(crate) fn new_child(parent: &Dentry, name: &[u8], inode: InodeRef) -> NonNull<Dentry> {
+        let parent_raw = std::ptr::from_ref(parent).cast_mut();
+        Dentry::alloc(parent.sb(), parent_raw, name, inode)
+    }
+
+    /// A dentry for a file without a name (`O_TMPFILE`), owned by the reference returned.
+    pub(crate) fn new_unnamed(parent: &Dentry, inode: InodeRef, guard: &Guard) -> DentryRef {
+        let name = format!("#{}", inode.ino());
+        let raw = Dentry::new_child(parent, name.as_bytes(), inode);
+        parent.get(guard);
+        // SAFETY: just allocated; `alloc` counted the one reference that is taken over.
+        let dentry = unsafe {
+            raw.as_ref().flags.fetch_or(HOLDS_PARENT, Ordering::Release);
+            DentryRef(raw)
+        };
+        dentry
+    }
+
+    /// A dentry for an inode that was found by number: that of a directory, which is the only one it
+    /// has; for anything else a disconnected one, since it may have several names or none, and which of
+    /// them is meant can't be told.
+    pub(crate) fn for_inode(inode: InodeRef, root: &Dentry, guard: &Guard) -> Option<DentryRef> {
+        if !inode.is_dir() {
+            return Some(Dentry::new_unnamed(root, inode, guard));
+        }
+        if std::ptr::eq(&*inode, root.inode()) {
+            return root.try_ref(guard);
+        }
+        let found = NonNull::new(inode.dir_dentry().load(Ordering::Acquire))?;
+        // SAFETY: a directory's dentry owns a reference to the inode, and clears the pointer before it
+        // is freed, which takes a grace period.
+        unsafe { found.as_ref() }.try_ref(guard)
+    }
+
+    #[inline]
+    pub(crate) fn inode(&self) -> &Inode {
+        // SAFETY: the dentry owns a reference to its inode until it is freed.
+        unsafe { self.inode.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn sb(&self) -> &SuperBlock {
+        self.inode().sb()
+    }
+
+    #[inline]
+    pub(crate) fn seq(&self) -> &SeqCount {
+        &self.seq
+    }
+
+    #[inline]
+    pub(crate) fn children(&self) -> &RcuTable<Dentry, Children> {
+        &self.children
+    }
+
+    /// The directory it is in; itself for a root.
+    #[inline]
+    pub(crate) fn parent<'g>(&self, _guard: &'g Guard) -> &'g Dentry {
+        // SAFETY: a linked dentry's parent has it as a child, so it isn't removed; an unlinked one owns
+        // a reference. A parent left behind by a move stays for the grace period.
+        unsafe { &*self.parent.load(Ordering::Acquire) }
+    }
+
+    #[inline]
+    pub(crate) fn is_child_of(&self, parent: &Dentry) -> bool {
+        std::ptr::eq(self.parent.load(Ordering::Acquire), parent)
+    }
+
+    #[inline]
+    pub(crate) fn is_root(&self) -> bool {
+        self.is_child_of(self)
+    }
+
+    /// Its name at the moment.
+    #[inline]
+    pub(crate) fn name<'g>(&'g self, _guard: &'g Guard) -> &'g [u8] {
+        let name = self.name.load(Ordering::Acquire);
+        // SAFETY: a length byte and that many bytes, never written again, freed after a grace period.
+        unsafe { std::slice::from_raw_parts(name.add(1), usize::from(*name)) }
+    }
+
+    #[inline]
+    pub(crate) fn is_unhashed(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & UNHASHED != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_mounted(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & MOUNTED != 0
+    }
+
+    pub(crate) fn set_mounted(&self, mounted: bool) {
+        if mounted {
+            self.flags.fetch_or(MOUNTED, Ordering::AcqRel);
+        } else {
+            self.flags.fetch_and(!MOUNTED, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether its name has this hash and these bytes.
+    #[inline]
+    pub(crate) fn is_named(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
+        (self.hash.load(Ordering::Relaxed) ^ hash) & !TIE_BITS == 0 && self.name(guard) == name
+    }
+
+    /// Finds a child without a lock, with the value of its `seq` that the match holds for.
+    #[inline]
+    pub(crate) fn find<'g>(
+        &'g self,
+        hash: u64,
+        name: &[u8],
+        guard: &'g Guard,
+    ) -> Option<(&'g Dentry, u32)> {
+        let mut seq = 0;
+        let found = self.children.find(hash, guard, |child| {
+            seq = child.seq.begin();
+            child.is_child_of(self) && child.is_named(hash, name, guard)
+        })?;
+        Some((found, seq))
+    }
+
+    /// The hash it is linked under.
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash.load(Ordering::Relaxed)
+    }
+
+    /// The hash a name has in this directory.
+    #[inline]
+    pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
+        hash_name(self.sb().hash_key(), name)
+    }
+
+    /// Takes a reference; the caller has one, or knows that the name or a bucket lock keeps the dentry.
+    #[inline]
+    pub(crate) fn get(&self, guard: &Guard) {
+        self.lockref.get(&self.spread, guard);
+    }
+
+    /// Takes a reference to what may just be going.
+    #[inline]
+    pub(crate) fn try_ref(&self, guard: &Guard) -> Option<DentryRef> {
+        self.lockref.get_not_dead(&self.spread, guard).then(|| DentryRef(NonNull::from(self)))
+    }
+
+    /// As [`try_ref`](Self::try_ref), for a dentry that is known to stay.
+    pub(crate) fn to_ref(&self, guard: &Guard) -> DentryRef {
+        self.get(guard);
+        DentryRef(NonNull::from(self))
+    }
+
+    /// Gives a reference back; the last one frees.
+    #[inline]
+    pub(crate) fn put(&self, guard: &Guard) {
+        match self.lockref.put(&self.spread, guard) {
+            Put::Done => {}
+            Put::Contended => self.promote(guard),
+            Put::Last(mut lock) => {
+                lock.mark_dead();
+                drop(lock);
+                kill(self, guard);
+            }
+        }
+    }
+
+    #[cold]
+    fn promote(&self, guard: &Guard) {
+        let sb = self.sb();
+        if sb.slots() < 2 {
+            return;
+        }
+        let victim = {
+            let mut lock = self.lockref.lock();
+            if lock.is_dead() || lock.is_spread() || self.is_unhashed() {
+                return;
+            }
+            Lockref::spread(&mut lock, &self.spread, sb.slots());
+            sb.hot_push(self)
+        };
+        if let Some(victim) = victim {
+            // SAFETY: it was listed a moment ago, so it was not collected before this RCU section
+            // began, and its memory stays until the section ends.
+            let victim = unsafe { victim.as_ref() };
+            let mut lock = victim.lockref.lock();
+            victim.demote(&mut lock, guard);
+        }
+    }
+
+    /// Back to one counter; returns whether the count was spread.
+    fn demote(&self, lock: &mut LockrefGuard<'_>, guard: &Guard) -> bool {
+        if !Lockref::begin_collect(lock, &self.spread, guard) {
+            return false;
+        }
+        self.sb().hot_remove(self);
+        let keep = self.sb().to_arc();
+        let raw = NonNull::from(self).as_ptr() as usize;
+        guard.defer(move || {
+            let guard = rcu::pin();
+            // SAFETY: the bias that `begin_collect` left keeps the dentry, `keep` its superblock.
+            let dentry = unsafe { &*(raw as *const Dentry) };
+            match dentry.lockref.finish_collect(&dentry.spread, &guard) {
+                Put::Last(mut lock) => {
+                    lock.mark_dead();
+                    drop(lock);
+                    kill(dentry, &guard);
+                }
+                Put::Done | Put::Contended => {}
+            }
+            drop(keep);
+        });
+        true
+    }
+
+    /// Says which hash it is linked under; the caller holds the bucket lock and inserts it next.
+    pub(crate) fn set_linked(&self, hash: u64) {
+        self.hash.store(hash, Ordering::Relaxed);
+        let _section = self.seq.write();
+        self.flags.fetch_and(!UNHASHED, Ordering::Release);
+    }
+
+    /// Marks the name as removed; the caller holds its bucket lock and has taken it out of `parent`'s
+    /// table. The caller passes the result to [`finish_removal`] when all locks are released.
+    pub(crate) fn set_removed<'g>(&'g self, parent: &Dentry, guard: &'g Guard) -> Removed<'g> {
+        {
+            let _section = self.seq.write();
+            self.flags.fetch_or(UNHASHED, Ordering::Release);
+        }
+        let mut lock = self.lockref.lock();
+        let hot = lock.is_spread();
+        if !hot && lock.count() == 1 {
+            lock.mark_dead();
+            return Removed::Last(self);
+        }
+        parent.get(guard);
+        self.flags.fetch_or(HOLDS_PARENT, Ordering::Release);
+        if hot {
+            self.demote(&mut lock, guard);
+        }
+        lock.dec();
+        Removed::InUse
+    }
+
+    /// Gives it another parent and name, inside a write section of its `seq`; the caller holds both bucket
+    /// locks, has taken it out of the old table and inserts it into the new one under `hash` next.
+    pub(crate) fn set_moved(
+        &self,
+        _section: &SeqWrite<'_>,
+        parent: &Dentry,
+        name: Option<&[u8]>,
+        hash: u64,
+        guard: &Guard,
+    ) {
+        if let Some(name) = name {
+            let old = self.name.swap(heap_name(name), Ordering::AcqRel);
+            self.retire_name(old, guard);
+        }
+        self.hash.store(hash, Ordering::Relaxed);
+        self.parent.store(std::ptr::from_ref(parent).cast_mut(), Ordering::Release);
+    }
+
+    fn owns_name(&self, name: *mut u8) -> bool {
+        !name.is_null() && !std::ptr::eq(name, self.inline.0.as_ptr())
+    }
+
+    fn retire_name(&self, old: *mut u8, guard: &Guard) {
+        if self.owns_name(old) {
+            let old = old as usize;
+            // SAFETY: it was just replaced, so only readers that began before still use it.
+            guard.defer(move || unsafe { free_name(old as *mut u8) });
+        }
+    }
+}
+
+impl Hashed for Dentry {
+    #[inline]
+    fn table_hash(&self) -> u64 {
+        self.hash.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Dentry {
+    fn drop(&mut self) {
+        let name = *self.name.get_mut();
+        if self.owns_name(name) {
+            // SAFETY: the dentry is freed after a grace period; nobody reads its name any more.
+            unsafe { free_name(name) };
+        }
+    }
+}
+
+/// Ends what [`Dentry::set_removed`] began; the caller holds no lock.
+pub(crate) fn finish_removal(removed: Removed<'_>, guard: &Guard) {
+    if let Removed::Last(dentry) = removed {
+        kill(dentry, guard);
+    }
+}
+
+/// Frees a dentry that is marked dead, and its parents as far as they were waiting for it.
+fn kill(dentry: &Dentry, guard: &Guard) {
+    let mut next = Some(dentry);
+    while let Some(dentry) = next {
+        next = None;
+        let sb = dentry.sb();
+        let parent = (dentry.flags.load(Ordering::Acquire) & HOLDS_PARENT != 0)
+            .then(|| dentry.parent(guard));
+        if dentry.inode().is_dir() {
+            dentry.inode().dir_dentry().store(std::ptr::null_mut(), Ordering::Release);
+        }
+        dentry.inode().put(guard);
+        // SAFETY: marked dead with no reference left, and out of every table; RCU walks that still see
+        // it are waited for.
+        unsafe { sb.dentries().free_rcu(NonNull::from(dentry), guard) };
+        if let Some(parent) = parent
+            && let Put::Last(mut lock) = parent.lockref.put(&parent.spread, guard)
+        {
+            lock.mark_dead();
+            next = Some(parent);
+        }
+    }
+}
+
+/// Frees the whole tree below `root`; nobody can reach it any more but RCU walks that began before.
+pub(crate) fn take_down(root: NonNull<Dentry>, guard: &Guard) {
+    let mut stack = vec![root];
+    while let Some(raw) = stack.pop() {
+        // SAFETY: it was linked in the tree, which nobody else changes or frees.
+        let dentry = unsafe { raw.as_ref() };
+        dentry.children.scan(0, guard, |child| {
+            stack.push(NonNull::from(child));
+            std::ops::ControlFlow::Continue(())
+        });
+        dentry.inode().put(guard);
+        // SAFETY: as above; each dentry is on the stack once, since it has one parent.
+        unsafe { dentry.sb_of_root(root).dentries().free_rcu(raw, guard) };
+    }
+}
+
+impl Dentry {
+    /// The superblock, read from the root's inode: its own may just have been evicted. Inode memory
+    /// stays for the grace period, so either would do; the root's is the one in cache.
+    fn sb_of_root(&self, root: NonNull<Dentry>) -> &SuperBlock {
+        // SAFETY: memory of dentries and inodes stays until the caller's RCU section ends.
+        unsafe { root.as_ref() }.sb()
+    }
+}
+
+/// A counted reference to a dentry.
+pub(crate) struct DentryRef(NonNull<Dentry>);
+
+// SAFETY: `Dentry` is `Sync`, and the count is atomic.
+unsafe impl Send for DentryRef {}
+// SAFETY: as above.
+unsafe impl Sync for DentryRef {}
+
+impl DentryRef {
+    /// Takes over a reference that is counted already.
+    ///
+    /// # Safety
+    /// The caller owns that reference and gives it up.
+    pub(crate) unsafe fn from_raw(raw: NonNull<Dentry>) -> DentryRef {
+        DentryRef(raw)
+    }
+
+    /// Gives the reference up without counting it down.
+    pub(crate) fn into_raw(self) -> NonNull<Dentry> {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+
+    /// The dentry, for as long as an RCU section lasts, whatever becomes of this reference.
+    #[inline]
+    pub(crate) fn borrow<'g>(&self, _guard: &'g Guard) -> &'g Dentry {
+        // SAFETY: it is referenced now, and is freed a grace period after the last reference.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl std::ops::Deref for DentryRef {
+    type Target = Dentry;
+    #[inline]
+    fn deref(&self) -> &Dentry {
+        // SAFETY: the counted reference keeps the dentry.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for DentryRef {
+    fn clone(&self) -> DentryRef {
+        self.to_ref(&rcu::pin())
+    }
+}
+
+impl Drop for DentryRef {
+    #[inline]
+    fn drop(&mut self) {
+        self.put(&rcu::pin());
+    }
+}
+
+fn heap_name(name: &[u8]) -> *mut u8 {
+    debug_assert!(name.len() <= NAME_MAX);
+    let mut bytes = Vec::with_capacity(name.len() + 1);
+    bytes.push(name.len() as u8);
+    bytes.extend_from_slice(name);
+    Box::into_raw(bytes.into_boxed_slice()).cast()
+}
+
+/// # Safety
+/// `name` came from [`heap_name`], and nobody uses it any more.
+unsafe fn free_name(name: *mut u8) {
+    // SAFETY: `heap_name` made a boxed slice of the length byte and that many bytes.
+    unsafe {
+        let len = usize::from(*name) + 1;
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(name, len)));
+    }
+}
+
+/// A key for [`hash_name`], so that nobody can choose names that collide.
+pub(crate) fn new_hash_key() -> u64 {
+    RandomState::new().hash_one(0u64)
+}
+
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let wide = u128::from(a) * u128::from(b);
+    (wide as u64) ^ ((wide >> 64) as u64)
+}
+
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(chunk) => u64::from_le_bytes(*chunk),
+        None => bytes.iter().rev().fold(0, |w, &b| (w << 8) | u64::from(b)),
+    }
+}
+
+/// Hashes a name: multiply and fold, eight bytes at a time, keyed. The result has 63 bits, is above
+/// the positions of `.` and `..`, and leaves the low bits to tell apart names that collide.
+#[inline]
+pub(crate) fn hash_name(key: u64, name: &[u8]) -> u64 {
+    const K0: u64 = 0x9e37_79b9_7f4a_7c15;
+    const K1: u64 = 0xd6e8_feb8_6659_fd93;
+    let mut hash = key ^ (name.len() as u64).wrapping_mul(K0);
+    let mut rest = name;
+    while rest.len() > 8 {
+        hash = fold(hash ^ word(rest), K1);
+        rest = &rest[8..];
+    }
+    hash = fold(hash ^ word(rest), K1);
+    hash = fold(hash ^ key, K0);
+    ((hash >> 1) & !TIE_BITS).max(TIE_BITS + 1)
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Dentry>() == 192);
+    assert!(offset_of!(Dentry, inline) == 64, "what walks read fits one line");
+    assert!(offset_of!(Dentry, lockref) == 128, "counting references writes a line of its own");
+    assert!(size_of::<Inode>() <= 192);
+};

@@ -1,0 +1,205 @@
+//! The calls on descriptors. Each is the call on the open file it stands for.
+
+use rustix::io::Errno;
+
+use crate::descriptors::Fd;
+use crate::error::{Named, Result};
+use crate::file::File;
+use crate::task::Task;
+use crate::types::{FallocateFlags, OFlags, Stat, Whence};
+
+impl Task {
+    /// The open file under a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn file(&self, fd: Fd) -> Result<File> {
+        self.descriptors().get(fd).named("fd")
+    }
+
+    /// Puts an open file under the lowest free descriptor.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn install(&self, file: File) -> Result<Fd> {
+        self.descriptors().install(file, 0, false).named("install")
+    }
+
+    /// Closes a descriptor. The record locks that the task has on the file end, through whatever
+    /// descriptor they were made.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&self, fd: Fd) -> Result<()> {
+        let file = self.descriptors().remove(fd).named("close")?;
+        crate::lock_calls::release_task(&file, self.id());
+        Ok(())
+    }
+
+    /// Closes every descriptor.
+    pub fn close_all(&self) {
+        for fd in self.descriptors().list() {
+            // A descriptor that another thread has closed meanwhile is closed.
+            let _ = self.close(fd);
+        }
+    }
+
+    /// Every open descriptor, in order.
+    pub fn descriptor_list(&self) -> Vec<Fd> {
+        self.descriptors().list()
+    }
+
+    /// Another descriptor for the same open file.
+    ///
+    /// # Errors
+    /// `EBADF`, `EMFILE`.
+    pub fn dup(&self, fd: Fd) -> Result<Fd> {
+        let dup = || {
+            let file = self.descriptors().get(fd)?;
+            self.descriptors().install(file, 0, false)
+        };
+        dup().named("dup")
+    }
+
+    /// The lowest free descriptor from `min` on for the same open file (`F_DUPFD`, or
+    /// `F_DUPFD_CLOEXEC`).
+    ///
+    /// # Errors
+    /// `EBADF`, `EINVAL` for a `min` that is too large, `EMFILE`.
+    pub fn dup_from(&self, fd: Fd, min: Fd, close_on_exec: bool) -> Result<Fd> {
+        let dup = || {
+            let file = self.descriptors().get(fd)?;
+            let min = usize::try_from(min.0).map_err(|_| Errno::INVAL)?;
+            if min >= crate::descriptors::OPEN_MAX {
+                return Err(Errno::INVAL);
+            }
+            self.descriptors().install(file, min, close_on_exec)
+        };
+        dup().named("fcntl")
+    }
+
+    /// Makes `new` stand for the open file of `old`, closing what it stood for.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn dup2(&self, old: Fd, new: Fd) -> Result<Fd> {
+        if old == new {
+            self.descriptors().get(old).named("dup2")?;
+            return Ok(new);
+        }
+        self.dup_to(old, new, false).named("dup2")
+    }
+
+    /// As [`dup2`](Self::dup2), with `CLOEXEC` in `flags`.
+    ///
+    /// # Errors
+    /// `EBADF`; `EINVAL` for the same descriptors or other flags.
+    pub fn dup3(&self, old: Fd, new: Fd, flags: OFlags) -> Result<Fd> {
+        let dup = || {
+            if old == new || !OFlags::CLOEXEC.contains(flags) {
+                return Err(Errno::INVAL);
+            }
+            self.dup_to(old, new, flags.contains(OFlags::CLOEXEC))
+        };
+        dup().named("dup3")
+    }
+
+    fn dup_to(&self, old: Fd, new: Fd, close_on_exec: bool) -> std::result::Result<Fd, Errno> {
+        let file = self.descriptors().get(old)?;
+        let closed = self.descriptors().install_at(new, file, close_on_exec)?;
+        if let Some(closed) = closed {
+            crate::lock_calls::release_task(&closed, self.id());
+        }
+        Ok(new)
+    }
+
+    /// Whether a descriptor closes when the task executes another program (`F_GETFD`).
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close_on_exec(&self, fd: Fd) -> Result<bool> {
+        self.descriptors().close_on_exec(fd).named("fcntl")
+    }
+
+    /// Sets whether a descriptor closes when the task executes another program (`F_SETFD`).
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn set_close_on_exec(&self, fd: Fd, on: bool) -> Result<()> {
+        self.descriptors().set_close_on_exec(fd, on).named("fcntl")
+    }
+
+    /// Closes every descriptor that is marked to be closed when another program is executed.
+    pub fn exec(&self) {
+        for fd in self.descriptors().list() {
+            if self.descriptors().close_on_exec(fd) == Ok(true) {
+                // A descriptor that another thread has closed meanwhile is closed.
+                let _ = self.close(fd);
+            }
+        }
+    }
+
+    /// Reads at the descriptor's position; see [`File::read`].
+    ///
+    /// # Errors
+    /// `EBADF`; those of [`File::read`].
+    pub fn read(&self, fd: Fd, buf: &mut [u8]) -> Result<usize> {
+        self.descriptors().get(fd).named("read")?.read(buf)
+    }
+
+    /// Writes at the descriptor's position; see [`File::write`].
+    ///
+    /// # Errors
+    /// `EBADF`; those of [`File::write`].
+    pub fn write(&self, fd: Fd, buf: &[u8]) -> Result<usize> {
+        self.descriptors().get(fd).named("write")?.write(buf)
+    }
+
+    /// Reads at an offset; see [`File::pread`].
+    ///
+    /// # Errors
+    /// `EBADF`; those of [`File::pread`].
+    pub fn pread(&self, fd: Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.descriptors().get(fd).named("pread")?.pread(buf, offset)
+    }
+
+    /// Writes at an offset; see [`File::pwrite`].
+    ///
+    /// # Errors
+    /// `EBADF`; those of [`File::pwrite`].
+    pub fn pwrite(&self, fd: Fd, buf: &[u8], offset: u64) -> Result<usize> {
+        self.descriptors().get(fd).named("pwrite")?.pwrite(buf, offset)
+    }
+
+    /// Moves a descriptor's position; see [`File::seek`].
+    ///
+    /// # Errors
+    /// `EBADF`; those of [`File::seek`].
+    pub fn lseek(&self, fd: Fd, to: Whence) -> Result<u64> {
+        self.descriptors().get(fd).named("lseek")?.seek(to)
+    }
+
+    /// The attributes of an open file; see [`File::stat`].
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn fstat(&self, fd: Fd) -> Result<Stat> {
+        self.descriptors().get(fd).named("fstat")?.stat()
+    }
+
+    /// Cuts or extends an open file; see [`File::truncate`].
+    ///
+    /// # Errors
+    /// `EBADF`; those of [`File::truncate`].
+    pub fn ftruncate(&self, fd: Fd, size: u64) -> Result<()> {
+        self.descriptors().get(fd).named("ftruncate")?.truncate(size)
+    }
+
+    /// Allocates, punches or zeroes a range; see [`File::fallocate`].
+    ///
+    /// # Errors
+    /// `EBADF`; those of [`File::fallocate`].
+    pub fn fallocate(&self, fd: Fd, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        self.descriptors().get(fd).named("fallocate")?.fallocate(mode, offset, len)
+    }
+}

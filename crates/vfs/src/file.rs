@@ -1,0 +1,715 @@
+//! Open files.
+//!
+//! A [`File`] is a counted handle on an open file description: the place it was opened at, status
+//! flags, a position. Clones share it, as after `dup(2)`; dropping the last one closes it. It works
+//! without a task and keeps working after the name is gone or the permissions have changed.
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use bitflags::bitflags;
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use vfscale_sync::lock::{Mutex, MutexGuard};
+use vfscale_sync::rcu;
+
+use crate::cred::Credentials;
+use crate::error::{Named, Result};
+use crate::inode::Inode;
+use crate::mount::{Mount, Path};
+use crate::ranks::FilePosition;
+use crate::types::{
+    Capabilities, FallocateFlags, FileType, MountFlags, OFlags, Stat, StatFs, Whence,
+};
+
+bitflags! {
+    /// What may be done with an open file (`f_mode`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct FileMode: u8 {
+        const READ = 1;
+        const WRITE = 2;
+        /// Only a place (`O_PATH`).
+        const PATH = 4;
+        /// The opener may keep set-id bits when it writes.
+        const FSETID = 8;
+    }
+}
+
+/// Flags that `set_flags` (`F_SETFL`) changes.
+const SETTABLE: OFlags =
+    OFlags::APPEND.union(OFlags::NONBLOCK).union(OFlags::NOATIME).union(OFlags::DIRECT);
+
+/// A handle on an open file. `Send` and `Sync`; one pointer in size.
+#[derive(Clone)]
+pub struct File(pub(crate) Arc<OpenFile>);
+
+pub(crate) struct OpenFile {
+    path: Path,
+    mode: FileMode,
+    flags: AtomicU32,
+    has_locks: AtomicBool,
+    pos: Mutex<u64, FilePosition>,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.has_locks.load(Ordering::Acquire) {
+            crate::lock_calls::release_file(self);
+        }
+        if self.mode.contains(FileMode::WRITE) {
+            self.path.mount.drop_write();
+        }
+    }
+}
+
+impl OpenFile {
+    /// Opens a place. With [`FileMode::WRITE`], the caller has announced the change to the mount
+    /// ([`Mount::want_write`]), and closing takes it back.
+    pub(crate) fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
+        OpenFile {
+            path,
+            mode,
+            flags: AtomicU32::new(flags.bits()),
+            has_locks: AtomicBool::new(false),
+            pos: Mutex::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn inode(&self) -> &Inode {
+        self.path.dentry.inode()
+    }
+
+    pub(crate) fn note_locks(&self) {
+        self.has_locks.store(true, Ordering::Release);
+    }
+}
+
+/// Keeps the time of an access, as the mount's options say.
+#[inline]
+pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
+    let flags = mount.flags() | inode.sb().flags();
+    let never = MountFlags::NOATIME | MountFlags::RDONLY;
+    if flags.intersects(never) || (flags.contains(MountFlags::NODIRATIME) && inode.is_dir()) {
+        return;
+    }
+    inode.accessed(flags.contains(MountFlags::STRICTATIME));
+}
+
+/// Takes the set-id bits away that a change of the data by an unprivileged user takes away; the
+/// caller holds the inode's lock.
+pub(crate) fn drop_privileges(inode: &Inode, keep: bool) {
+    let mode = inode.mode();
+    if mode & 0o6000 == 0 || keep || !inode.is_file() {
+        return;
+    }
+    let mut gone = mode & 0o4000;
+    if mode & 0o2010 == 0o2010 {
+        gone |= 0o2000;
+    }
+    if gone != 0 {
+        inode.set_mode(mode & !gone);
+        inode.touch_ctime();
+    }
+}
+
+impl File {
+    pub(crate) fn new(path: Path, mode: FileMode, flags: OFlags) -> File {
+        File(Arc::new(OpenFile::new(path, mode, flags)))
+    }
+
+    #[inline]
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    #[inline]
+    pub(crate) fn inode(&self) -> &Inode {
+        self.0.inode()
+    }
+
+    /// Identifies the open file description, for as long as it is open.
+    pub fn id(&self) -> u64 {
+        Arc::as_ptr(&self.0) as usize as u64
+    }
+
+    pub(crate) fn mode(&self) -> FileMode {
+        self.0.mode
+    }
+
+    /// Whether it is only a place in the tree (`O_PATH`).
+    pub fn is_path(&self) -> bool {
+        self.0.mode.contains(FileMode::PATH)
+    }
+
+    /// The flags it was opened with or got since (`F_GETFL`): access mode and status flags.
+    pub fn flags(&self) -> OFlags {
+        OFlags::from_bits_retain(self.0.flags.load(Ordering::Relaxed))
+    }
+
+    /// Changes the status flags (`F_SETFL`): `APPEND`, `NONBLOCK`, `NOATIME`, `DIRECT`; others are
+    /// ignored. `credentials` decide about `NOATIME`.
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle; `EPERM` for `NOATIME` on somebody else's file.
+    pub fn set_flags(&self, flags: OFlags, credentials: &Credentials) -> Result<()> {
+        let set = || {
+            if self.is_path() {
+                return Err(Errno::BADF);
+            }
+            let adds_noatime =
+                flags.contains(OFlags::NOATIME) && !self.flags().contains(OFlags::NOATIME);
+            if adds_noatime && !credentials.owns(self.inode()) {
+                return Err(Errno::PERM);
+            }
+            let kept = self.flags().difference(SETTABLE) | (flags & SETTABLE);
+            self.0.flags.store(kept.bits(), Ordering::Relaxed);
+            Ok(())
+        };
+        set().named("fcntl")
+    }
+
+    /// The attributes of the file.
+    pub fn stat(&self) -> Result<Stat> {
+        let path = self.path();
+        Ok(crate::attr::fill(&path.mount, &path.dentry))
+    }
+
+    /// The state of the file system it is on.
+    pub fn statfs(&self) -> Result<StatFs> {
+        let mount = &self.path().mount;
+        Ok(mount.sb().statfs(mount.flags()))
+    }
+
+    /// The type of the file.
+    pub fn file_type(&self) -> FileType {
+        self.inode().file_type()
+    }
+
+    #[inline]
+    fn check_read(&self) -> std::result::Result<&Inode, Errno> {
+        if !self.0.mode.contains(FileMode::READ) {
+            return Err(Errno::BADF);
+        }
+        let inode = self.inode();
+        if inode.is_dir() { Err(Errno::ISDIR) } else { Ok(inode) }
+    }
+
+    #[inline]
+    fn read_inner(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<usize, Errno> {
+        let inode = self.check_read()?;
+        if offset > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        if buf.is_empty() || offset >= inode.size() {
+            if !buf.is_empty() {
+                self.accessed(inode);
+            }
+            return Ok(0);
+        }
+        let n = inode.sb().fs().read_at(inode, offset, buf)?;
+        self.accessed(inode);
+        Ok(n)
+    }
+
+    #[inline]
+    pub(crate) fn accessed(&self, inode: &Inode) {
+        if !self.flags().contains(OFlags::NOATIME) {
+            touch_atime(&self.path().mount, inode);
+        }
+    }
+
+    /// Reads at `offset`, which is not the file's position; returns how many bytes, 0 at the end.
+    ///
+    /// # Errors
+    /// `EBADF` if not open for reading, `EISDIR`, `EINVAL` for an offset above `i64::MAX`.
+    #[inline]
+    pub fn pread(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_inner(offset, buf).named("pread")
+    }
+
+    /// Reads at the file's position and moves it; returns how many bytes, 0 at the end.
+    ///
+    /// # Errors
+    /// As [`pread`](Self::pread).
+    pub fn read(&self, buf: &mut [u8]) -> Result<usize> {
+        self.read_with(|offset| self.read_inner(offset, buf)).named("read")
+    }
+
+    fn read_with(
+        &self,
+        read: impl FnOnce(u64) -> std::result::Result<usize, Errno>,
+    ) -> std::result::Result<usize, Errno> {
+        self.check_read()?;
+        let mut pos = self.0.pos.lock();
+        let n = read(*pos)?;
+        *pos += n as u64;
+        Ok(n)
+    }
+
+    fn read_vectored_at(
+        &self,
+        offset: u64,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> std::result::Result<usize, Errno> {
+        self.check_read()?;
+        let mut done = 0;
+        for buf in bufs {
+            let n = self.read_inner(offset + done as u64, buf)?;
+            done += n;
+            if n < buf.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads into several buffers at `offset`.
+    ///
+    /// # Errors
+    /// As [`pread`](Self::pread).
+    pub fn preadv(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        self.read_vectored_at(offset, bufs).named("preadv")
+    }
+
+    /// Reads into several buffers at the file's position and moves it.
+    ///
+    /// # Errors
+    /// As [`pread`](Self::pread).
+    pub fn readv(&self, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        self.read_with(|offset| self.read_vectored_at(offset, bufs)).named("readv")
+    }
+
+    fn check_write(&self) -> std::result::Result<&Inode, Errno> {
+        if self.0.mode.contains(FileMode::WRITE) { Ok(self.inode()) } else { Err(Errno::BADF) }
+    }
+
+    /// Writes `bufs` one after the other at `offset`, or at the end when the file appends. Returns
+    /// where it began and how many bytes were written.
+    fn write_inner(
+        &self,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+    ) -> std::result::Result<(u64, usize), Errno> {
+        let inode = self.check_write()?;
+        if offset > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        if bufs.iter().all(|buf| buf.is_empty()) {
+            return Ok((offset, 0));
+        }
+        let flags = self.flags();
+        let fs = inode.sb().fs();
+        let locked = inode.lock();
+        let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
+        if start >= fs.size_max() {
+            return Err(Errno::FBIG);
+        }
+        drop_privileges(inode, self.0.mode.contains(FileMode::FSETID));
+        inode.touch();
+        let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
+        let mut done = 0;
+        for buf in bufs {
+            let part = &buf[..buf.len().min(room)];
+            if part.is_empty() {
+                continue;
+            }
+            match fs.write_at(inode, start + done as u64, part) {
+                Ok(n) => {
+                    done += n;
+                    room -= n;
+                    if n < buf.len() {
+                        break;
+                    }
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        drop(locked);
+        if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
+            fs.sync(inode, !flags.contains(OFlags::SYNC))?;
+        }
+        Ok((start, done))
+    }
+
+    /// Writes at `offset`, or at the end if the file was opened with `APPEND`. Fewer bytes than
+    /// asked for are written only when space runs out.
+    ///
+    /// # Errors
+    /// `EBADF` if not open for writing, `EFBIG`, `ENOSPC`, `EINVAL` for an offset above `i64::MAX`.
+    pub fn pwrite(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        self.write_inner(offset, &[IoSlice::new(buf)]).map(|(_, n)| n).named("pwrite")
+    }
+
+    /// Writes several buffers at `offset`; see [`pwrite`](Self::pwrite).
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite).
+    pub fn pwritev(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        self.write_inner(offset, bufs).map(|(_, n)| n).named("pwritev")
+    }
+
+    /// Writes at the file's position, or the end, and moves the position behind it.
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite).
+    pub fn write(&self, buf: &[u8]) -> Result<usize> {
+        self.write_at_pos(&[IoSlice::new(buf)]).named("write")
+    }
+
+    /// Writes several buffers at the file's position, or the end, and moves the position behind
+    /// them; no other write comes between.
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite).
+    pub fn writev(&self, bufs: &[IoSlice<'_>]) -> Result<usize> {
+        self.write_at_pos(bufs).named("writev")
+    }
+
+    fn write_at_pos(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
+        self.check_write()?;
+        let mut pos = self.0.pos.lock();
+        let (start, n) = self.write_inner(*pos, bufs)?;
+        if n > 0 {
+            *pos = start + n as u64;
+        }
+        Ok(n)
+    }
+
+    pub(crate) fn lock_pos(&self) -> MutexGuard<'_, u64, FilePosition> {
+        self.0.pos.lock()
+    }
+
+    /// Moves the file's position; returns the new one.
+    ///
+    /// # Errors
+    /// `EINVAL` for a position before the start or past the largest file, `ENXIO` for data or a hole
+    /// past the end, `EBADF` for an `O_PATH` handle.
+    pub fn seek(&self, to: Whence) -> Result<u64> {
+        self.seek_inner(to).named("lseek")
+    }
+
+    fn seek_inner(&self, to: Whence) -> std::result::Result<u64, Errno> {
+        if self.is_path() {
+            return Err(Errno::BADF);
+        }
+        let inode = self.inode();
+        let fs = inode.sb().fs();
+        let mut pos = self.0.pos.lock();
+        let is_dir = inode.is_dir();
+        let target = match to {
+            Whence::Set(offset) => offset,
+            Whence::Current(0) => return Ok(*pos),
+            Whence::Current(delta) => pos.checked_add_signed(delta).ok_or(Errno::INVAL)?,
+            Whence::End(_) | Whence::Data(_) | Whence::Hole(_) if is_dir => {
+                return Err(Errno::INVAL);
+            }
+            Whence::End(delta) => inode.size().checked_add_signed(delta).ok_or(Errno::INVAL)?,
+            Whence::Data(offset) => {
+                let _locked = inode.lock_shared();
+                fs.seek_data(inode, offset)?
+            }
+            Whence::Hole(offset) => {
+                let _locked = inode.lock_shared();
+                fs.seek_hole(inode, offset)?
+            }
+        };
+        if target > fs.size_max() {
+            return Err(Errno::INVAL);
+        }
+        *pos = target;
+        Ok(target)
+    }
+
+    /// Cuts or extends the file to `size` bytes (`ftruncate`).
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle, `EINVAL` if not a regular file open for writing or for a
+    /// size above `i64::MAX`, `EFBIG`, `ENOSPC`.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        let truncate = || {
+            if self.is_path() {
+                return Err(Errno::BADF);
+            }
+            let inode = self.inode();
+            if size > i64::MAX as u64 || !inode.is_file() {
+                return Err(Errno::INVAL);
+            }
+            if !self.0.mode.contains(FileMode::WRITE) {
+                return Err(Errno::INVAL);
+            }
+            truncate_inode(inode, size, self.0.mode.contains(FileMode::FSETID), true)
+        };
+        truncate().named("ftruncate")
+    }
+
+    /// Allocates, punches or zeroes a range (`fallocate`).
+    ///
+    /// # Errors
+    /// `EINVAL` for an empty range, `EFBIG`, `ENOSPC`, `EOPNOTSUPP` for a mode that is not
+    /// offered, `EBADF` if not open for writing, `EISDIR`, `ENODEV` for other types.
+    pub fn fallocate(&self, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        self.fallocate_inner(mode, offset, len).named("fallocate")
+    }
+
+    fn fallocate_inner(
+        &self,
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    ) -> std::result::Result<(), Errno> {
+        let limit = i64::MAX as u64;
+        if self.is_path() {
+            return Err(Errno::BADF);
+        }
+        if len == 0 || len > limit || offset > limit {
+            return Err(Errno::INVAL);
+        }
+        let punches = mode.contains(FallocateFlags::PUNCH_HOLE);
+        let offered =
+            FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE;
+        if !offered.contains(mode)
+            || (punches && mode != FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+        {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let inode = self.check_write()?;
+        if inode.is_dir() {
+            return Err(Errno::ISDIR);
+        }
+        if !inode.is_file() {
+            return Err(Errno::NODEV);
+        }
+        let fs = inode.sb().fs();
+        if offset + len > fs.size_max() {
+            return Err(Errno::FBIG);
+        }
+        let _locked = inode.lock();
+        fs.fallocate(inode, mode, offset, len)?;
+        drop_privileges(inode, self.0.mode.contains(FileMode::FSETID));
+        inode.touch();
+        Ok(())
+    }
+
+    /// Makes data and attributes durable, as far as the file system can.
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle, `EIO`.
+    pub fn sync_all(&self) -> Result<()> {
+        self.sync_inner(false).named("fsync")
+    }
+
+    /// Makes data durable, and what is needed to find it again.
+    ///
+    /// # Errors
+    /// As [`sync_all`](Self::sync_all).
+    pub fn sync_data(&self) -> Result<()> {
+        self.sync_inner(true).named("fdatasync")
+    }
+
+    fn sync_inner(&self, data_only: bool) -> std::result::Result<(), Errno> {
+        if self.is_path() {
+            return Err(Errno::BADF);
+        }
+        let inode = self.inode();
+        inode.sb().fs().sync(inode, data_only)
+    }
+
+    /// Copies up to `len` bytes to another file of the same type of file system
+    /// (`copy_file_range`). An offset that is given is used and moved instead of the file's position.
+    /// Returns how many bytes; 0 at the end of this file.
+    ///
+    /// # Errors
+    /// `EBADF` for the wrong access mode or a target that appends, `EISDIR`, `EINVAL` for other types and
+    /// overlapping ranges of one file, `EFBIG`, `ENOSPC`, `EOVERFLOW`, `EXDEV`.
+    pub fn copy_range(
+        &self,
+        offset_in: Option<&mut u64>,
+        to: &File,
+        offset_out: Option<&mut u64>,
+        len: u64,
+    ) -> Result<u64> {
+        let from = offset_in.as_deref().copied().unwrap_or_else(|| *self.lock_pos());
+        let into = offset_out.as_deref().copied().unwrap_or_else(|| *to.lock_pos());
+        let copied = copy_file_range(self, from, to, into, len).named("copy_file_range")?;
+        match offset_in {
+            Some(offset) => *offset = from + copied,
+            None => *self.lock_pos() = from + copied,
+        }
+        match offset_out {
+            Some(offset) => *offset = into + copied,
+            None => *to.lock_pos() = into + copied,
+        }
+        Ok(copied)
+    }
+}
+
+/// Bytes that one step of a copy moves.
+const COPY_STEP: usize = 128 * 1024;
+
+fn copy_file_range(
+    from: &File,
+    from_offset: u64,
+    to: &File,
+    to_offset: u64,
+    len: u64,
+) -> std::result::Result<u64, Errno> {
+    if from.is_path() || to.is_path() {
+        return Err(Errno::BADF);
+    }
+    let (source, target) = (from.inode(), to.inode());
+    if source.is_dir() || target.is_dir() {
+        return Err(Errno::ISDIR);
+    }
+    if !source.is_file() || !target.is_file() {
+        return Err(Errno::INVAL);
+    }
+    from.check_read()?;
+    to.check_write()?;
+    if to.flags().contains(OFlags::APPEND) {
+        return Err(Errno::BADF);
+    }
+    if source.sb().fs().name() != target.sb().fs().name() {
+        return Err(Errno::XDEV);
+    }
+    let limit = i64::MAX as u64;
+    if from_offset > limit || to_offset > limit {
+        return Err(Errno::INVAL);
+    }
+    if len > limit - from_offset || len > limit - to_offset {
+        return Err(Errno::OVERFLOW);
+    }
+    let len = len.min(source.size().saturating_sub(from_offset));
+    let disjoint = from_offset + len <= to_offset || to_offset + len <= from_offset;
+    if len > 0 && std::ptr::eq(source, target) && !disjoint {
+        return Err(Errno::INVAL);
+    }
+    let mut buf = vec![0; COPY_STEP.min(usize::try_from(len).unwrap_or(COPY_STEP))];
+    let mut done = 0;
+    while done < len {
+        let step = buf.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
+        let n = from.read_inner(from_offset + done, &mut buf[..step])?;
+        if n == 0 {
+            break;
+        }
+        match to.write_inner(to_offset + done, &[IoSlice::new(&buf[..n])]) {
+            Ok((_, written)) => {
+                done += written as u64;
+                if written < n {
+                    break;
+                }
+            }
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+/// Cuts or extends a regular file. `keep_ids` keeps set-id bits; `always` sets the times even when
+/// the size stays.
+pub(crate) fn truncate_inode(
+    inode: &Inode,
+    size: u64,
+    keep_ids: bool,
+    always: bool,
+) -> std::result::Result<(), Errno> {
+    let fs = inode.sb().fs();
+    if size > fs.size_max() {
+        return Err(Errno::FBIG);
+    }
+    let _locked = inode.lock();
+    let changes = size != inode.size();
+    if changes {
+        fs.set_size(inode, size)?;
+    }
+    drop_privileges(inode, keep_ids);
+    if changes || always {
+        inode.touch();
+    }
+    Ok(())
+}
+
+/// Whether `cred` keeps set-id bits when it changes data.
+pub(crate) fn keeps_ids(cred: &Credentials) -> bool {
+    cred.has(Capabilities::FSETID)
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let guard = rcu::pin();
+        let name = String::from_utf8_lossy(self.path().dentry.name(&guard)).into_owned();
+        f.debug_struct("File")
+            .field("name", &name)
+            .field("ino", &self.inode().ino())
+            .field("flags", &self.flags())
+            .finish()
+    }
+}
+
+impl std::io::Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        Ok(File::read(self, buf)?)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
+        Ok(File::readv(self, bufs)?)
+    }
+}
+
+impl std::io::Write for &File {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        Ok(File::write(self, buf)?)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        Ok(File::writev(self, bufs)?)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl std::io::Seek for &File {
+    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+        let to = match to {
+            std::io::SeekFrom::Start(offset) => Whence::Set(offset),
+            std::io::SeekFrom::Current(delta) => Whence::Current(delta),
+            std::io::SeekFrom::End(delta) => Whence::End(delta),
+        };
+        Ok(File::seek(self, to)?)
+    }
+}
+
+impl std::io::Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        std::io::Read::read(&mut &*self, buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
+        std::io::Read::read_vectored(&mut &*self, bufs)
+    }
+}
+
+impl std::io::Write for File {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        std::io::Write::write(&mut &*self, buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        std::io::Write::write_vectored(&mut &*self, bufs)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl std::io::Seek for File {
+    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+        std::io::Seek::seek(&mut &*self, to)
+    }
+}

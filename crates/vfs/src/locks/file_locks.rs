@@ -1,0 +1,521 @@
+//! The locks of one file, and the requests that wait for them.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use vfscale_sync::atomic::{AtomicUsize, Ordering};
+use vfscale_sync::lock::Mutex;
+
+use super::classes::FileLockState;
+use super::graph::LockGraph;
+use super::ranges::Ranges;
+use super::wait::{PendingLock, Style, WaitToken, Waiter};
+use super::{LockKind, LockRange, Owner, RECORDS_MAX, RecordLock, WAITERS_MAX};
+
+/// The advisory locks of one file; see the module page.
+///
+/// Two words until somebody locks. `Send + Sync`. No call blocks but [`lock`](Self::lock) and
+/// [`flock`](Self::flock); the others take `flc_lock` for a moment. Functions passed to
+/// [`PendingLock::notify`] are called by whichever call grants the lock, before it returns.
+#[derive(Default)]
+pub struct FileLocks {
+    shared: OnceLock<Arc<Shared>>,
+}
+
+/// How a request that may wait went.
+#[must_use]
+pub enum Acquire {
+    /// The lock is held.
+    Granted,
+    /// Locks of others are in the way.
+    Waiting(PendingLock),
+}
+
+impl Acquire {
+    fn wait(self, token: &WaitToken) -> Result<(), Errno> {
+        match self {
+            Acquire::Granted => Ok(()),
+            Acquire::Waiting(pending) => pending.wait(token),
+        }
+    }
+}
+
+/// What waiting requests share with the file.
+#[derive(Default)]
+pub(super) struct Shared {
+    state: Mutex<State, FileLockState>,
+    /// How many tasks hold record locks. Like `files` written under the lock of the state and read
+    /// without, so that closing a file nobody locked takes no lock: what a task or file itself has
+    /// locked, it sees.
+    tasks: AtomicUsize,
+    /// How many open files hold record locks or `flock` locks, and how many requests wait.
+    files: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// In the order in which they came to hold something, which is the order of `F_GETLK`.
+    owners: Vec<OwnerLocks>,
+    /// The records of all owners.
+    records: usize,
+    flocks: Flocks,
+    record_queue: VecDeque<Arc<Waiter>>,
+    flock_queue: VecDeque<Arc<Waiter>>,
+    /// Requests that have got their result and are to be told.
+    finished: Vec<Arc<Waiter>>,
+}
+
+struct OwnerLocks {
+    owner: Owner,
+    pid: i32,
+    ranges: Ranges,
+}
+
+impl FileLocks {
+    /// No locks.
+    pub const fn new() -> FileLocks {
+        FileLocks { shared: OnceLock::new() }
+    }
+
+    /// The first record lock that is in the way of `request` (`F_GETLK`), of the owner that has held
+    /// locks of this file for longest. An open file's has pid -1.
+    pub fn test(&self, request: &RecordLock) -> Option<RecordLock> {
+        self.shared.get()?.state.lock().first_conflict(request)
+    }
+
+    /// Takes a record lock (`F_SETLK`): over what the owner has locked before, which it replaces.
+    ///
+    /// # Errors
+    /// `EAGAIN` when locks of others are in the way; then nothing has changed. `ENOLCK` when there are
+    /// too many records.
+    pub fn try_lock(&self, request: &RecordLock) -> Result<(), Errno> {
+        self.shared().with(|state| {
+            if state.first_conflict(request).is_some() {
+                Err(Errno::AGAIN)
+            } else {
+                state.set(request)
+            }
+        })
+    }
+
+    /// Asks for a record lock, without blocking and without giving up when locks of others are in the
+    /// way. Until it is granted, the owner keeps what it had.
+    ///
+    /// # Errors
+    /// `EDEADLK` when waiting would be a deadlock, `ENOLCK` when there are too many records or requests.
+    pub fn request(&self, request: &RecordLock, graph: &Arc<LockGraph>) -> Result<Acquire, Errno> {
+        let shared = self.shared();
+        shared.with(|state| {
+            if state.first_conflict(request).is_none() {
+                return state.set(request).map(|()| Acquire::Granted);
+            }
+            state.check_room_for_waiter()?;
+            let waiter = Waiter::new(*request, Style::Record, Some(graph.clone()));
+            waiter.wait_for(state.blockers(request))?;
+            state.record_queue.push_back(waiter.clone());
+            Ok(Acquire::Waiting(PendingLock::new(shared.clone(), waiter)))
+        })
+    }
+
+    /// Takes a record lock (`F_SETLKW`): [`request`](Self::request) and [`PendingLock::wait`] in one.
+    /// Blocks; the caller holds no lock and no RCU guard, and something else keeps the file.
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn lock(
+        &self,
+        request: &RecordLock,
+        graph: &Arc<LockGraph>,
+        token: &WaitToken,
+    ) -> Result<(), Errno> {
+        self.request(request, graph)?.wait(token)
+    }
+
+    /// Gives up what `owner` has locked within `range` (`F_UNLCK`), if anything.
+    ///
+    /// # Errors
+    /// `ENOLCK` when a record would have to be split and there are too many.
+    pub fn unlock(&self, owner: Owner, range: LockRange) -> Result<(), Errno> {
+        match self.shared.get() {
+            Some(shared) => shared.with(|state| state.unset(owner, range)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives up all record locks of a task: it closes a handle of this file. Takes no lock when no task
+    /// holds any.
+    ///
+    /// A request of the task that still waits is not withdrawn. A caller whose other threads may close
+    /// the handle meanwhile must look afterwards whether it is still open and, if not, release again.
+    pub fn release_posix(&self, task: u64) {
+        if let Some(shared) = self.shared.get()
+            && shared.tasks.load(Ordering::Acquire) != 0
+        {
+            shared.with(|state| state.release(Owner::Task(task)));
+        }
+    }
+
+    /// Gives up all locks of an open file, record and `flock`, and ends its requests with `EBADF`: its
+    /// last handle is closed. Takes no lock when no open file holds or waits for any.
+    pub fn release_file(&self, file: u64) {
+        if let Some(shared) = self.shared.get()
+            && shared.files.load(Ordering::Acquire) != 0
+        {
+            shared.with(|state| {
+                state.abandon(|waiter| waiter.lock.owner == Owner::File(file));
+                state.release(Owner::File(file));
+                state.unflock(file);
+            });
+        }
+    }
+
+    /// Locks the whole file for an open file (`LOCK_NB`). A lock it has of the other kind is given up
+    /// first, and stays lost if this fails.
+    ///
+    /// # Errors
+    /// `EAGAIN` when locks of others are in the way.
+    pub fn try_flock(&self, file: u64, kind: LockKind) -> Result<(), Errno> {
+        self.shared().with(
+            |state| {
+                if state.try_flock(file, kind) { Ok(()) } else { Err(Errno::AGAIN) }
+            },
+        )
+    }
+
+    /// Asks for a lock of the whole file, without blocking and without giving up when locks of others
+    /// are in the way. A lock of the other kind is given up at once.
+    ///
+    /// # Errors
+    /// `ENOLCK` when too many requests wait.
+    pub fn request_flock(&self, file: u64, kind: LockKind) -> Result<Acquire, Errno> {
+        let shared = self.shared();
+        shared.with(|state| {
+            if state.try_flock(file, kind) {
+                return Ok(Acquire::Granted);
+            }
+            state.check_room_for_waiter()?;
+            let lock =
+                RecordLock { owner: Owner::File(file), pid: -1, kind, range: LockRange::WHOLE };
+            let waiter = Waiter::new(lock, Style::Flock, None);
+            state.flock_queue.push_back(waiter.clone());
+            Ok(Acquire::Waiting(PendingLock::new(shared.clone(), waiter)))
+        })
+    }
+
+    /// Locks the whole file for an open file: [`request_flock`](Self::request_flock) and
+    /// [`PendingLock::wait`] in one. Blocks; the caller holds no lock and no RCU guard, and something
+    /// else keeps the file.
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn flock(&self, file: u64, kind: LockKind, token: &WaitToken) -> Result<(), Errno> {
+        self.request_flock(file, kind)?.wait(token)
+    }
+
+    /// Gives up the `flock` lock of an open file (`LOCK_UN`), if it has one.
+    pub fn unflock(&self, file: u64) {
+        if let Some(shared) = self.shared.get() {
+            shared.with(|state| state.unflock(file));
+        }
+    }
+
+    /// All record locks, by owner in the order in which they came, then by range.
+    pub fn list(&self) -> Vec<RecordLock> {
+        let Some(shared) = self.shared.get() else { return Vec::new() };
+        shared.state.lock().owners.iter().flat_map(OwnerLocks::list).collect()
+    }
+
+    /// Whether nobody holds or waits for anything.
+    pub fn is_empty(&self) -> bool {
+        self.shared.get().is_none_or(|shared| {
+            shared.tasks.load(Ordering::Acquire) == 0 && shared.files.load(Ordering::Acquire) == 0
+        })
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        self.shared.get_or_init(Arc::default)
+    }
+}
+
+impl Drop for FileLocks {
+    /// Requests can outlive the file: nobody will ever grant them.
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.get() {
+            shared.with(|state| state.abandon(|_| true));
+        }
+    }
+}
+
+impl Shared {
+    /// Changes the state, and then tells those who have got what they waited for.
+    fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let (result, finished) = {
+            let mut state = self.state.lock();
+            let result = change(&mut state);
+            let tasks =
+                state.owners.iter().filter(|held| matches!(held.owner, Owner::Task(_))).count();
+            let files = state.owners.len() - tasks + state.flocks.len();
+            self.tasks.store(tasks, Ordering::Release);
+            self.files.store(files + state.waiters(), Ordering::Release);
+            (result, std::mem::take(&mut state.finished))
+        };
+        for waiter in finished {
+            waiter.tell();
+        }
+        result
+    }
+
+    /// Ends a request with `errno`, unless it has its result.
+    pub(super) fn withdraw(&self, waiter: &Arc<Waiter>, errno: Errno) {
+        self.with(|state| {
+            let queue = match waiter.style {
+                Style::Record => &mut state.record_queue,
+                Style::Flock => &mut state.flock_queue,
+            };
+            if let Some(at) = queue.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+                queue.remove(at);
+                state.finish(waiter.clone(), Err(errno));
+            }
+        });
+    }
+}
+
+impl State {
+    fn waiters(&self) -> usize {
+        self.record_queue.len() + self.flock_queue.len()
+    }
+
+    fn check_room_for_waiter(&self) -> Result<(), Errno> {
+        if self.waiters() < WAITERS_MAX { Ok(()) } else { Err(Errno::NOLCK) }
+    }
+
+    /// The owners whose locks are in the way.
+    fn blockers(&self, request: &RecordLock) -> impl Iterator<Item = Owner> {
+        let in_the_way = |held: &&OwnerLocks| held.conflict(request).is_some();
+        self.owners.iter().filter(in_the_way).map(|held| held.owner)
+    }
+
+    fn first_conflict(&self, request: &RecordLock) -> Option<RecordLock> {
+        self.owners.iter().find_map(|held| held.conflict(request))
+    }
+
+    /// Stores a lock with which nothing conflicts, and looks after those who wait.
+    fn set(&mut self, request: &RecordLock) -> Result<(), Errno> {
+        self.store(request)?;
+        self.settle_records(request.range);
+        Ok(())
+    }
+
+    fn store(&mut self, request: &RecordLock) -> Result<(), Errno> {
+        let RecordLock { owner, pid, kind, range } = *request;
+        let known = self.owners.iter().position(|held| held.owner == owner);
+        let growth = known.map_or(1, |at| self.owners[at].ranges.growth_max(range, Some(kind)));
+        if self.records + growth > RECORDS_MAX {
+            return Err(Errno::NOLCK);
+        }
+        let at = known.unwrap_or_else(|| {
+            self.owners.push(OwnerLocks { owner, pid, ranges: Ranges::default() });
+            self.owners.len() - 1
+        });
+        self.change(at, range, Some(kind));
+        Ok(())
+    }
+
+    fn unset(&mut self, owner: Owner, range: LockRange) -> Result<(), Errno> {
+        let Some(at) = self.owners.iter().position(|held| held.owner == owner) else {
+            return Ok(());
+        };
+        if self.records + self.owners[at].ranges.growth_max(range, None) > RECORDS_MAX {
+            return Err(Errno::NOLCK);
+        }
+        self.change(at, range, None);
+        self.settle_records(range);
+        Ok(())
+    }
+
+    fn release(&mut self, owner: Owner) {
+        if let Some(at) = self.owners.iter().position(|held| held.owner == owner) {
+            self.change(at, LockRange::WHOLE, None);
+            self.settle_records(LockRange::WHOLE);
+        }
+    }
+
+    /// Changes the records of the owner at `at`, and keeps the counts.
+    fn change(&mut self, at: usize, range: LockRange, kind: Option<LockKind>) {
+        let ranges = &mut self.owners[at].ranges;
+        let before = ranges.len();
+        ranges.set(range, kind);
+        self.records = self.records - before + ranges.len();
+        if ranges.is_empty() {
+            self.owners.remove(at);
+        }
+    }
+
+    /// After a change within `range`: grants what has become possible, in order, and keeps the graph up
+    /// to date for the rest. A lock granted may replace an exclusive one of its owner and so make more
+    /// possible; each round ends a request, so this ends.
+    fn settle_records(&mut self, range: LockRange) {
+        let mut changed = SmallVec::<[LockRange; 4]>::from_elem(range, 1);
+        while let Some(range) = changed.pop() {
+            let mut at = 0;
+            while let Some(waiter) = self.record_queue.get(at).cloned() {
+                let outcome =
+                    waiter.lock.range.overlaps(range).then(|| self.reconsider(&waiter)).flatten();
+                match outcome {
+                    None => at += 1,
+                    Some(outcome) => {
+                        self.record_queue.remove(at);
+                        if outcome.is_ok() {
+                            changed.push(waiter.lock.range);
+                        }
+                        self.finish(waiter, outcome);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Grants a request if nothing is in the way any more, or finds that it can't wait on.
+    fn reconsider(&mut self, waiter: &Arc<Waiter>) -> Option<Result<(), Errno>> {
+        if self.first_conflict(&waiter.lock).is_none() {
+            Some(self.store(&waiter.lock))
+        } else {
+            waiter.wait_for(self.blockers(&waiter.lock)).err().map(Err)
+        }
+    }
+
+    fn try_flock(&mut self, file: u64, kind: LockKind) -> bool {
+        match self.flocks.get(file) {
+            Some(held) if held == kind => return true,
+            held => {
+                self.flocks.remove(file);
+                // The one who converts comes before those who wait, if it can have the lock.
+                if held.is_some() && self.flocks.conflict(file, kind) {
+                    self.settle_flocks();
+                }
+            }
+        }
+        let free = !self.flocks.conflict(file, kind);
+        if free {
+            self.flocks.insert(file, kind);
+            self.settle_flocks();
+        }
+        free
+    }
+
+    fn unflock(&mut self, file: u64) {
+        if self.flocks.remove(file) {
+            self.settle_flocks();
+        }
+    }
+
+    /// Grants what has become possible, in order, until nothing more does.
+    fn settle_flocks(&mut self) {
+        let mut released = true;
+        while released {
+            released = false;
+            let mut at = 0;
+            while let Some(waiter) = self.flock_queue.get(at).cloned() {
+                let Owner::File(file) = waiter.lock.owner else { break };
+                if self.flocks.conflict(file, waiter.lock.kind) {
+                    at += 1;
+                    continue;
+                }
+                // Another thread may have locked by the same open file since.
+                released |= self.flocks.remove(file);
+                self.flocks.insert(file, waiter.lock.kind);
+                self.flock_queue.remove(at);
+                self.finish(waiter, Ok(()));
+            }
+        }
+    }
+
+    /// Ends the requests that `which` picks with `EBADF`.
+    fn abandon(&mut self, which: impl Fn(&Waiter) -> bool) {
+        for queue in [&mut self.record_queue, &mut self.flock_queue] {
+            queue.retain(|waiter| {
+                let stays = !which(waiter);
+                if !stays {
+                    waiter.finish(Err(Errno::BADF));
+                    self.finished.push(waiter.clone());
+                }
+                stays
+            });
+        }
+    }
+
+    fn finish(&mut self, waiter: Arc<Waiter>, outcome: Result<(), Errno>) {
+        waiter.finish(outcome);
+        self.finished.push(waiter);
+    }
+}
+
+impl OwnerLocks {
+    /// The first lock of this owner that is in the way of `request`.
+    fn conflict(&self, request: &RecordLock) -> Option<RecordLock> {
+        if self.owner == request.owner {
+            return None;
+        }
+        let (range, kind) = self.ranges.first_conflict(request.range, request.kind)?;
+        Some(self.tell(range, kind))
+    }
+
+    fn list(&self) -> impl Iterator<Item = RecordLock> {
+        self.ranges.iter().map(|(range, kind)| self.tell(range, kind))
+    }
+
+    /// A lock as others are told of it.
+    fn tell(&self, range: LockRange, kind: LockKind) -> RecordLock {
+        let pid = match self.owner {
+            Owner::Task(_) => self.pid,
+            Owner::File(_) => -1,
+        };
+        RecordLock { owner: self.owner, pid, kind, range }
+    }
+}
+
+/// Who holds the whole file: one exclusively, or any number shared.
+#[derive(Default)]
+struct Flocks {
+    shared: BTreeSet<u64>,
+    exclusive: Option<u64>,
+}
+
+impl Flocks {
+    fn len(&self) -> usize {
+        self.shared.len() + usize::from(self.exclusive.is_some())
+    }
+
+    fn get(&self, file: u64) -> Option<LockKind> {
+        if self.exclusive == Some(file) {
+            Some(LockKind::Exclusive)
+        } else {
+            self.shared.contains(&file).then_some(LockKind::Shared)
+        }
+    }
+
+    /// Whether others keep `file` from locking as `kind`.
+    fn conflict(&self, file: u64, kind: LockKind) -> bool {
+        let others = self.len() - usize::from(self.get(file).is_some());
+        others > 0 && (kind == LockKind::Exclusive || self.exclusive.is_some())
+    }
+
+    fn insert(&mut self, file: u64, kind: LockKind) {
+        match kind {
+            LockKind::Shared => {
+                self.shared.insert(file);
+            }
+            LockKind::Exclusive => self.exclusive = Some(file),
+        }
+    }
+
+    fn remove(&mut self, file: u64) -> bool {
+        if self.exclusive == Some(file) {
+            self.exclusive = None;
+            return true;
+        }
+        self.shared.remove(&file)
+    }
+}

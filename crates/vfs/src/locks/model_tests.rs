@@ -1,0 +1,215 @@
+//! `FileLocks` against a model that knows the lock of every byte and nothing else.
+//!
+//! Offsets are cut into cells, some of one byte and some huge, and every range begins and ends at the
+//! edge of a cell; so the model is small and yet sees all offsets, to the last one.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Where the cells begin.
+const EDGES: [u64; 12] = [
+    0,
+    1,
+    2,
+    3,
+    10,
+    4096,
+    1 << 32,
+    1 << 40,
+    (1 << 62) + 1,
+    LockRange::EOF - 2,
+    LockRange::EOF - 1,
+    LockRange::EOF,
+];
+const CELLS: usize = EDGES.len();
+
+const OWNERS: [Owner; 4] = [Owner::Task(1), Owner::Task(2), Owner::File(1), Owner::File(2)];
+
+/// The last byte of a cell.
+fn end(cell: usize) -> u64 {
+    EDGES.get(cell + 1).map_or(LockRange::EOF, |next| next - 1)
+}
+
+fn range((from, to): (usize, usize)) -> LockRange {
+    LockRange::new(EDGES[from], end(to)).unwrap()
+}
+
+#[derive(Clone, Copy, Default)]
+struct Model {
+    cells: [[Option<LockKind>; CELLS]; OWNERS.len()],
+    /// When the owner came to hold something; 0 for nothing.
+    since: [u64; OWNERS.len()],
+    now: u64,
+}
+
+impl Model {
+    fn set(&mut self, owner: usize, (from, to): (usize, usize), kind: Option<LockKind>) {
+        self.cells[owner][from..=to].fill(kind);
+        self.now += 1;
+        if self.cells[owner].iter().all(Option::is_none) {
+            self.since[owner] = 0;
+        } else if self.since[owner] == 0 {
+            self.since[owner] = self.now;
+        }
+    }
+
+    /// All records, by owner in the order in which they came: runs of cells of one kind.
+    fn list(&self) -> Vec<RecordLock> {
+        let mut owners = (0..OWNERS.len()).filter(|&i| self.since[i] != 0).collect::<Vec<_>>();
+        owners.sort_by_key(|&i| self.since[i]);
+        owners.into_iter().flat_map(|i| self.runs(i)).collect()
+    }
+
+    fn runs(&self, owner: usize) -> Vec<RecordLock> {
+        let pid = match OWNERS[owner] {
+            Owner::Task(_) => 50 + owner as i32,
+            Owner::File(_) => -1,
+        };
+        let mut runs = Vec::<RecordLock>::new();
+        for (cell, kind) in self.cells[owner].iter().enumerate() {
+            let Some(kind) = *kind else { continue };
+            match runs.last_mut() {
+                Some(run) if run.kind == kind && run.range.end + 1 == EDGES[cell] => {
+                    run.range.end = end(cell);
+                }
+                _ => runs.push(RecordLock {
+                    owner: OWNERS[owner],
+                    pid,
+                    kind,
+                    range: range((cell, cell)),
+                }),
+            }
+        }
+        runs
+    }
+
+    fn conflict(&self, request: &RecordLock) -> Option<RecordLock> {
+        self.list().into_iter().find(|held| {
+            held.owner != request.owner
+                && held.range.overlaps(request.range)
+                && held.kind.conflicts(request.kind)
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Lock(LockKind),
+    Test(LockKind),
+    Unlock,
+    Release,
+}
+
+fn steps() -> impl Strategy<Value = Vec<(usize, (usize, usize), Step)>> {
+    let kind = || prop_oneof![2 => Just(LockKind::Shared), 1 => Just(LockKind::Exclusive)];
+    let step = prop_oneof![
+        6 => kind().prop_map(Step::Lock),
+        2 => kind().prop_map(Step::Test),
+        3 => Just(Step::Unlock),
+        1 => Just(Step::Release),
+    ];
+    let cells = (0..CELLS, 0..CELLS).prop_map(|(a, b)| (a.min(b), a.max(b)));
+    prop::collection::vec((0..OWNERS.len(), cells, step), 1..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_byte_is_locked_as_the_model_says(steps in steps()) {
+        let locks = FileLocks::new();
+        let mut model = Model::default();
+        for (owner, cells, step) in steps {
+            let request = |kind| {
+                let pid = 50 + owner as i32;
+                RecordLock { owner: OWNERS[owner], pid, kind, range: range(cells) }
+            };
+            match step {
+                Step::Lock(kind) => {
+                    let expected = match model.conflict(&request(kind)) {
+                        Some(_) => Err(Errno::AGAIN),
+                        None => {
+                            model.set(owner, cells, Some(kind));
+                            Ok(())
+                        }
+                    };
+                    prop_assert_eq!(locks.try_lock(&request(kind)), expected);
+                }
+                Step::Test(kind) => {
+                    prop_assert_eq!(locks.test(&request(kind)), model.conflict(&request(kind)));
+                }
+                Step::Unlock => {
+                    model.set(owner, cells, None);
+                    prop_assert_eq!(locks.unlock(OWNERS[owner], range(cells)), Ok(()));
+                }
+                Step::Release => {
+                    model.set(owner, (0, CELLS - 1), None);
+                    match OWNERS[owner] {
+                        Owner::Task(task) => locks.release_posix(task),
+                        Owner::File(file) => locks.release_file(file),
+                    }
+                }
+            }
+            prop_assert_eq!(locks.list(), model.list());
+            prop_assert_eq!(locks.is_empty(), model.list().is_empty());
+        }
+    }
+
+    /// Requests that wait: at any time each of them conflicts with a lock held, and the locks held are
+    /// those granted, applied in the order in which they were.
+    #[test]
+    fn nobody_waits_for_nothing(steps in steps()) {
+        let (locks, graph) = (FileLocks::new(), std::sync::Arc::new(LockGraph::new()));
+        let mut waiting = Vec::<(RecordLock, PendingLock)>::new();
+        for (owner, cells, step) in steps {
+            let owner_waits = |waiting: &[(RecordLock, _)]| {
+                waiting.iter().any(|(request, _)| request.owner == OWNERS[owner])
+            };
+            match step {
+                Step::Lock(kind) | Step::Test(kind) if !owner_waits(&waiting) => {
+                    let request =
+                        RecordLock { owner: OWNERS[owner], pid: 1, kind, range: range(cells) };
+                    match locks.request(&request, &graph) {
+                        Ok(Acquire::Granted) => {}
+                        Ok(Acquire::Waiting(pending)) => waiting.push((request, pending)),
+                        Err(errno) => prop_assert_eq!(errno, Errno::DEADLK),
+                    }
+                }
+                _ => locks.unlock(OWNERS[owner], range(cells)).unwrap(),
+            }
+            for (request, pending) in &waiting {
+                prop_assert_ne!(pending.outcome(), Some(Err(Errno::NOLCK)));
+                let free = locks.test(request).is_none();
+                prop_assert!(pending.outcome().is_some() || !free, "{:?}", request);
+            }
+            let held = locks.list();
+            for (i, one) in held.iter().enumerate() {
+                let clash = |two: &RecordLock| {
+                    one.owner != two.owner
+                        && one.range.overlaps(two.range)
+                        && one.kind.conflicts(two.kind)
+                };
+                prop_assert!(!held[..i].iter().any(clash), "{:?}", held);
+            }
+            waiting.retain(|(_, pending)| pending.outcome().is_none());
+            let tasks = |(request, _): &&(RecordLock, _)| {
+                let blocked_by_task = |held: &RecordLock| {
+                    matches!(held.owner, Owner::Task(_))
+                        && held.owner != request.owner
+                        && held.range.overlaps(request.range)
+                        && held.kind.conflicts(request.kind)
+                };
+                matches!(request.owner, Owner::Task(_)) && held.iter().any(blocked_by_task)
+            };
+            prop_assert_eq!(graph.is_empty(), !waiting.iter().any(|waits| tasks(&waits)));
+        }
+        // Each round grants something to whoever waits, and then takes it away.
+        for owner in [1, 2].repeat(OWNERS.len()) {
+            locks.release_posix(owner);
+            locks.unlock(Owner::File(owner), LockRange::WHOLE).unwrap();
+        }
+        prop_assert!(waiting.iter().all(|(_, pending)| pending.outcome() == Some(Ok(()))));
+        prop_assert!(locks.is_empty() && graph.is_empty());
+    }
+}

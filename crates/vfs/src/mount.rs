@@ -1,0 +1,333 @@
+//! Mounts: a superblock's tree, attached to a place in another.
+//!
+//! # Counting
+//!
+//! Open files, working directories and changes under way each count one user of their mount. While the
+//! mount is attached, the count is per CPU and nobody asks whether it is zero (seed 004, "mnt
+//! count"). Once it is detached, each put takes a lock and looks at the sum; the last one frees the
+//! mount. Puts read the `detached` flag inside an RCU section, and whoever detaches waits for a grace
+//! period before the first look at the sum, so that no put which still saw the mount attached is
+//! missed.
+//!
+//! # Writers
+//!
+//! A second per-CPU count holds the opens for writing and the changes under way. A change raises it
+//! and then reads the read-only flags; a remount sets the flag and then sums the counts. One of the two
+//! sees the other.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
+use vfscale_sync::lock::Mutex;
+use vfscale_sync::percpu::PerCpuCounter;
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::table::Hashed;
+
+use crate::dentry::{Dentry, DentryRef};
+use crate::ranks::MountCount;
+use crate::super_block::SuperBlock;
+use crate::types::MountFlags;
+
+/// A mount. Made by a namespace, freed a grace period after its last user.
+pub(crate) struct Mount {
+    id: u64,
+    /// Dropped before `sb`, which owns its memory.
+    root: DentryRef,
+    sb: Arc<SuperBlock>,
+    /// Where it is attached; both null when it isn't. Written in the namespace's write section.
+    parent: AtomicPtr<Mount>,
+    mountpoint: AtomicPtr<Dentry>,
+    flags: AtomicU32,
+    detached: AtomicBool,
+    /// Marked by `umount(EXPIRE)`, cleared by use.
+    expired: AtomicBool,
+    users: PerCpuCounter,
+    writers: PerCpuCounter,
+    /// True once the mount is being freed.
+    dead: Mutex<bool, MountCount>,
+}
+
+// SAFETY: pointers are atomic and what they point to is kept as the fields say.
+unsafe impl Send for Mount {}
+// SAFETY: as above.
+unsafe impl Sync for Mount {}
+
+/// Flags that belong to the superblock; the others are the mount's.
+pub(crate) const SUPER_FLAGS: MountFlags = MountFlags::RDONLY;
+
+impl Mount {
+    /// Makes a mount that is attached nowhere yet, with one user: the caller.
+    pub(crate) fn alloc(
+        id: u64,
+        sb: Arc<SuperBlock>,
+        root: DentryRef,
+        flags: MountFlags,
+    ) -> NonNull<Mount> {
+        let slots = sb.slots();
+        let mount = Box::new(Mount {
+            id,
+            root,
+            parent: AtomicPtr::new(std::ptr::null_mut()),
+            mountpoint: AtomicPtr::new(std::ptr::null_mut()),
+            flags: AtomicU32::new(flags.bits()),
+            detached: AtomicBool::new(false),
+            expired: AtomicBool::new(false),
+            users: PerCpuCounter::new(slots),
+            writers: PerCpuCounter::new(slots),
+            dead: Mutex::new(false),
+            sb,
+        });
+        let raw = NonNull::from(Box::leak(mount));
+        // SAFETY: just allocated.
+        unsafe { raw.as_ref() }.sb.add_mount(raw);
+        raw
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    #[inline]
+    pub(crate) fn sb(&self) -> &Arc<SuperBlock> {
+        &self.sb
+    }
+
+    #[inline]
+    pub(crate) fn root(&self) -> &Dentry {
+        &self.root
+    }
+
+    pub(crate) fn root_ref(&self) -> DentryRef {
+        self.root.clone()
+    }
+
+    #[inline]
+    pub(crate) fn flags(&self) -> MountFlags {
+        MountFlags::from_bits_retain(self.flags.load(Ordering::SeqCst))
+    }
+
+    /// The mount and dentry it is attached at.
+    #[inline]
+    pub(crate) fn attached_at<'g>(&self, _guard: &'g Guard) -> Option<(&'g Mount, &'g Dentry)> {
+        let parent = NonNull::new(self.parent.load(Ordering::Acquire))?;
+        let mountpoint = NonNull::new(self.mountpoint.load(Ordering::Acquire))?;
+        // SAFETY: both are kept while attached; after that, for the grace period.
+        unsafe { Some((parent.as_ref(), mountpoint.as_ref())) }
+    }
+
+    /// Attaches it; the caller is in the namespace's write section and hands over a reference to
+    /// the mountpoint.
+    pub(crate) fn attach(&self, parent: &Mount, mountpoint: DentryRef) {
+        self.parent.store(std::ptr::from_ref(parent).cast_mut(), Ordering::Release);
+        self.mountpoint.store(mountpoint.into_raw().as_ptr(), Ordering::Release);
+    }
+
+    /// Detaches it from its mountpoint, whose reference is returned; the caller is in the
+    /// namespace's write section and drops it outside.
+    pub(crate) fn unattach(&self) -> Option<DentryRef> {
+        self.parent.store(std::ptr::null_mut(), Ordering::Release);
+        let mountpoint = self.mountpoint.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: `attach` put the reference there.
+        NonNull::new(mountpoint).map(|raw| unsafe { DentryRef::from_raw(raw) })
+    }
+
+    /// From now on every put looks at the sum. A grace period later the caller drops the reference
+    /// that `alloc` counted.
+    pub(crate) fn set_detached(&self) {
+        self.detached.store(true, Ordering::SeqCst);
+    }
+
+    /// Users, exact only while nobody takes or gives references.
+    pub(crate) fn users(&self) -> i64 {
+        fence(Ordering::SeqCst);
+        self.users.sum()
+    }
+
+    /// Marks it as expired; returns whether it was.
+    pub(crate) fn expire(&self) -> bool {
+        self.expired.swap(true, Ordering::AcqRel)
+    }
+
+    /// Counts a user. The caller has one, or checks afterwards that the mount is still attached.
+    #[inline]
+    pub(crate) fn get(&self) {
+        self.users.add(1);
+        if self.expired.load(Ordering::Relaxed) {
+            self.expired.store(false, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn put(&self, guard: &Guard) {
+        if self.detached.load(Ordering::SeqCst) {
+            self.put_detached(guard);
+        } else {
+            self.users.add(-1);
+        }
+    }
+
+    #[cold]
+    fn put_detached(&self, guard: &Guard) {
+        let mut dead = self.dead.lock();
+        self.users.add(-1);
+        if *dead || self.users.sum() != 0 {
+            return;
+        }
+        *dead = true;
+        drop(dead);
+        let raw = NonNull::from(self);
+        self.sb.remove_mount(raw);
+        let raw = raw.as_ptr() as usize;
+        // SAFETY: no user is left and none can come, since it is attached nowhere; walks that still see
+        // it end within the grace period.
+        guard.defer(move || drop(unsafe { Box::from_raw(raw as *mut Mount) }));
+    }
+
+    /// Whether changes are refused at the moment.
+    #[inline]
+    pub(crate) fn is_readonly(&self) -> bool {
+        (self.flags() | self.sb.flags()).contains(MountFlags::RDONLY)
+    }
+
+    /// Announces a change, or refuses with `EROFS`.
+    #[inline]
+    pub(crate) fn want_write(&self) -> Result<(), Errno> {
+        self.writers.add(1);
+        fence(Ordering::SeqCst);
+        if self.is_readonly() {
+            self.writers.add(-1);
+            return Err(Errno::ROFS);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn drop_write(&self) {
+        self.writers.add(-1);
+    }
+
+    pub(crate) fn has_writers(&self) -> bool {
+        self.writers.sum() > 0
+    }
+
+    /// Changes this mount's own flags; to read-only only while nothing is open for writing on it.
+    pub(crate) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
+        let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let was_writable = before & MountFlags::RDONLY.bits() == 0;
+        if flags.contains(MountFlags::RDONLY) && was_writable && self.has_writers() {
+            self.flags.store(before, Ordering::SeqCst);
+            return Err(Errno::BUSY);
+        }
+        Ok(())
+    }
+
+    /// The hash of a place where something is mounted.
+    #[inline]
+    pub(crate) fn place_hash(parent: *const Mount, mountpoint: *const Dentry) -> u64 {
+        let mixed = (parent as usize as u64).rotate_left(29) ^ (mountpoint as usize as u64);
+        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1
+    }
+}
+
+impl Hashed for Mount {
+    fn table_hash(&self) -> u64 {
+        Mount::place_hash(
+            self.parent.load(Ordering::Relaxed),
+            self.mountpoint.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// A counted use of a mount.
+pub(crate) struct MountRef(NonNull<Mount>);
+
+// SAFETY: `Mount` is `Sync`, and the count is atomic.
+unsafe impl Send for MountRef {}
+// SAFETY: as above.
+unsafe impl Sync for MountRef {}
+
+impl MountRef {
+    /// Counts another use of a mount that the caller knows to stay.
+    pub(crate) fn new(mount: &Mount) -> MountRef {
+        mount.get();
+        MountRef(NonNull::from(mount))
+    }
+
+    /// The mount, for as long as an RCU section lasts, whatever becomes of this reference.
+    #[inline]
+    pub(crate) fn borrow<'g>(&self, _guard: &'g Guard) -> &'g Mount {
+        // SAFETY: it is in use now, and is freed a grace period after the last use.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl std::ops::Deref for MountRef {
+    type Target = Mount;
+    #[inline]
+    fn deref(&self) -> &Mount {
+        // SAFETY: the counted use keeps the mount.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for MountRef {
+    fn clone(&self) -> MountRef {
+        MountRef::new(self)
+    }
+}
+
+impl Drop for MountRef {
+    #[inline]
+    fn drop(&mut self) {
+        self.put(&rcu::pin());
+    }
+}
+
+/// A change under way on a mount, which keeps a remount from making it read-only.
+pub(crate) struct WriteAccess(Option<MountRef>);
+
+impl WriteAccess {
+    /// Turns it into a use of the mount; with `keep`, the announced change goes on, and whoever has
+    /// the mount ends it with [`Mount::drop_write`].
+    pub(crate) fn into_mount(mut self, keep: bool) -> MountRef {
+        match self.0.take() {
+            Some(mount) => {
+                if !keep {
+                    mount.drop_write();
+                }
+                mount
+            }
+            None => unreachable!("only `into_mount` and `drop` take the mount"),
+        }
+    }
+
+    /// Announces a change, or refuses with `EROFS`.
+    pub(crate) fn new(mount: MountRef) -> Result<WriteAccess, Errno> {
+        mount.want_write()?;
+        Ok(WriteAccess(Some(mount)))
+    }
+}
+
+impl Drop for WriteAccess {
+    fn drop(&mut self) {
+        if let Some(mount) = &self.0 {
+            mount.drop_write();
+        }
+    }
+}
+
+/// A place: a dentry as seen through a mount, both held.
+#[derive(Clone)]
+pub(crate) struct Path {
+    pub(crate) dentry: DentryRef,
+    pub(crate) mount: MountRef,
+}
+
+impl Path {
+    pub(crate) fn is_same(&self, mount: &Mount, dentry: &Dentry) -> bool {
+        std::ptr::eq(&*self.mount, mount) && std::ptr::eq(&*self.dentry, dentry)
+    }
+}

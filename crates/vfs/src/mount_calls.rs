@@ -1,0 +1,138 @@
+//! The calls that change the mount tree. All need `CAP_SYS_ADMIN`.
+
+use std::path::Path as StdPath;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu;
+
+use crate::driver::FileSystem;
+use crate::error::{Named, Result};
+use crate::mount::{Path, SUPER_FLAGS};
+use crate::namei::Lookup;
+use crate::task::{At, Task, bytes};
+use crate::types::{Capabilities, MountFlags, UmountFlags};
+
+impl Task {
+    fn may_mount(&self) -> std::result::Result<(), Errno> {
+        let guard = rcu::pin();
+        if self.cred(&guard).has(Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    fn place(&self, path: &StdPath) -> std::result::Result<Path, Errno> {
+        self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)
+    }
+
+    /// Mounts `fs` at `target`.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM`; `ENOTDIR` if one of target and root is a directory and the other
+    /// isn't; what the driver says.
+    pub fn mount(
+        &self,
+        fs: Arc<dyn FileSystem>,
+        target: impl AsRef<StdPath>,
+        flags: MountFlags,
+    ) -> Result<()> {
+        let target = target.as_ref();
+        let mount = || {
+            let place = self.place(target)?;
+            self.may_mount()?;
+            self.ns().mount(fs, &place, flags)
+        };
+        mount().on("mount", target)
+    }
+
+    /// Makes what is at `source` visible at `target` too; with `recursive`, together with the mounts
+    /// below it.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount).
+    pub fn bind(
+        &self,
+        source: impl AsRef<StdPath>,
+        target: impl AsRef<StdPath>,
+        recursive: bool,
+    ) -> Result<()> {
+        let target = target.as_ref();
+        let bind = || {
+            let place = self.place(target)?;
+            self.may_mount()?;
+            let source = self.place(source.as_ref())?;
+            self.ns().bind(&source, &place, recursive)
+        };
+        bind().on("mount", target)
+    }
+
+    /// Moves the mount at `source` to `target`.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount); `EINVAL` if `source` is no mount or the root; `ELOOP` if `target`
+    /// is below it.
+    pub fn move_mount(
+        &self,
+        source: impl AsRef<StdPath>,
+        target: impl AsRef<StdPath>,
+    ) -> Result<()> {
+        let target = target.as_ref();
+        let move_mount = || {
+            let place = self.place(target)?;
+            self.may_mount()?;
+            let source = self.place(source.as_ref())?;
+            self.ns().move_mount(&source, &place)
+        };
+        move_mount().on("move_mount", target)
+    }
+
+    /// Ends the mount at `path`. Waits until walks that still see it are over; with `DETACH`, users
+    /// that have it open keep it.
+    ///
+    /// # Errors
+    /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is in use, and for the root; `EAGAIN`
+    /// for the first `EXPIRE`.
+    pub fn umount(&self, path: impl AsRef<StdPath>, flags: UmountFlags) -> Result<()> {
+        let path = path.as_ref();
+        let umount = || {
+            let others = UmountFlags::FORCE | UmountFlags::DETACH;
+            if flags.contains(UmountFlags::EXPIRE) && flags.intersects(others) {
+                return Err(Errno::INVAL);
+            }
+            self.may_mount()?;
+            let mut lookup = Lookup::empty();
+            lookup.set(Lookup::FOLLOW, !flags.contains(UmountFlags::NOFOLLOW));
+            let place = self.resolve(At::Cwd, bytes(path), lookup)?;
+            self.ns().umount(place, flags)
+        };
+        umount().on("umount2", path)
+    }
+
+    /// Changes the flags of the mount at `path`, and of its superblock for `RDONLY`.
+    ///
+    /// # Errors
+    /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is to be read-only while something is open
+    /// for writing.
+    pub fn remount(&self, path: impl AsRef<StdPath>, flags: MountFlags) -> Result<()> {
+        let path = path.as_ref();
+        let remount = || {
+            let place = self.mount_root(path)?;
+            place.mount.sb().remount(flags & SUPER_FLAGS)?;
+            place.mount.set_flags(flags.difference(SUPER_FLAGS))
+        };
+        remount().on("mount", path)
+    }
+
+    /// Changes the flags of the mount at `path` only, not of its superblock.
+    ///
+    /// # Errors
+    /// As [`remount`](Self::remount).
+    pub fn remount_bind(&self, path: impl AsRef<StdPath>, flags: MountFlags) -> Result<()> {
+        let path = path.as_ref();
+        self.mount_root(path).and_then(|place| place.mount.set_flags(flags)).on("mount", path)
+    }
+
+    fn mount_root(&self, path: &StdPath) -> std::result::Result<Path, Errno> {
+        let place = self.place(path)?;
+        self.may_mount()?;
+        if std::ptr::eq(place.mount.root(), &*place.dentry) { Ok(place) } else { Err(Errno::INVAL) }
+    }
+}

@@ -1,0 +1,517 @@
+//! Path walks.
+//!
+//! # Two ways to walk
+//!
+//! A walk first runs under RCU. It reads children tables, names, inodes and mounts without writing
+//! anything shared, and remembers for the place where it is the sequence count of the dentry and that of
+//! the mount tree. Each step finds the child, reads what it needs of it, and then checks that the
+//! directory it came from has not moved or gone meanwhile. If a check fails the walk starts again; after
+//! a few attempts it becomes a reference walk, which holds a reference on every place it passes and looks
+//! names up under their bucket lock, so that no amount of renaming can keep it from arriving.
+//!
+//! What a walk found is good for the rest of the RCU section (memory stays) and may be kept beyond it by
+//! [`Walk::keep`], which takes references and checks once more.
+//!
+//! The walk follows `openat2(2)` and `path_resolution(7)`.
+
+use bitflags::bitflags;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use vfscale_sync::rcu::Guard;
+
+use crate::cred::{Credentials, permission};
+use crate::dentry::{Dentry, NAME_MAX};
+use crate::inode::Inode;
+use crate::mount::{Mount, MountRef, Path, WriteAccess};
+use crate::namespace::Namespace;
+use crate::types::{Access, MountFlags, ResolveFlags};
+
+/// The longest path in bytes, with the closing NUL that the library does not have.
+pub const PATH_MAX: usize = 4096;
+
+/// The most symbolic links one walk follows.
+pub const SYMLINKS_MAX: u32 = 40;
+
+/// RCU walks that may fail before a reference walk begins.
+const RCU_ATTEMPTS: u32 = 3;
+
+bitflags! {
+    /// How to walk.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Lookup: u32 {
+        /// Follow a symbolic link at the end.
+        const FOLLOW = 1;
+        /// The end must be a directory.
+        const DIRECTORY = 2;
+        /// The empty path means the start itself.
+        const EMPTY = 4;
+        const NO_XDEV = 8;
+        const NO_SYMLINKS = 16;
+        const BENEATH = 32;
+        const IN_ROOT = 64;
+    }
+}
+
+impl Lookup {
+    pub(crate) fn resolve(flags: ResolveFlags) -> Lookup {
+        let mut lookup = Lookup::empty();
+        lookup.set(Lookup::NO_XDEV, flags.contains(ResolveFlags::NO_XDEV));
+        lookup.set(Lookup::NO_SYMLINKS, flags.contains(ResolveFlags::NO_SYMLINKS));
+        lookup.set(Lookup::BENEATH, flags.contains(ResolveFlags::BENEATH));
+        lookup.set(Lookup::IN_ROOT, flags.contains(ResolveFlags::IN_ROOT));
+        lookup
+    }
+
+    /// A walk with a start that it must not leave.
+    const SCOPED: Lookup = Lookup::BENEATH.union(Lookup::IN_ROOT);
+}
+
+/// Why a walk stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fail {
+    /// Something changed under it: start again.
+    Retry,
+    Errno(Errno),
+}
+
+impl From<Errno> for Fail {
+    fn from(errno: Errno) -> Fail {
+        Fail::Errno(errno)
+    }
+}
+
+/// A place in the tree, seen under RCU.
+#[derive(Clone, Copy)]
+pub(crate) struct Pos<'g> {
+    pub(crate) mount: &'g Mount,
+    pub(crate) dentry: &'g Dentry,
+    /// The dentry's sequence count for which this place was right.
+    pub(crate) seq: u32,
+}
+
+impl<'g> Pos<'g> {
+    pub(crate) fn of(path: &Path, guard: &'g Guard) -> Pos<'g> {
+        let dentry = path.dentry.borrow(guard);
+        Pos { mount: path.mount.borrow(guard), dentry, seq: dentry.seq().begin() }
+    }
+
+    #[inline]
+    pub(crate) fn inode(&self) -> &'g Inode {
+        self.dentry.inode()
+    }
+
+    #[inline]
+    fn is_same(&self, other: &Pos<'_>) -> bool {
+        std::ptr::eq(self.dentry, other.dentry) && std::ptr::eq(self.mount, other.mount)
+    }
+
+    /// Whether the dentry has moved or gone since.
+    #[inline]
+    pub(crate) fn is_stale(&self) -> bool {
+        self.dentry.seq().retry(self.seq)
+    }
+}
+
+/// The last component of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last<'g> {
+    /// A name, and whether slashes follow it.
+    Name(&'g [u8], bool),
+    Dot,
+    DotDot,
+    /// There is none: the path was `/` or ended at the start.
+    Root,
+}
+
+/// Where and how a walk begins.
+#[derive(Clone, Copy)]
+pub(crate) struct Start<'g> {
+    pub(crate) ns: &'g Namespace,
+    pub(crate) cred: &'g Credentials,
+    pub(crate) root: &'g Path,
+    pub(crate) base: &'g Path,
+    pub(crate) flags: Lookup,
+}
+
+/// A walk under way.
+pub(crate) struct Walk<'g> {
+    start: Start<'g>,
+    guard: &'g Guard,
+    root: Pos<'g>,
+    cur: Pos<'g>,
+    /// What is still to walk, innermost symbolic link last.
+    rest: SmallVec<[&'g [u8]; 4]>,
+    mount_seq: u32,
+    links: u32,
+    /// In a reference walk: what keeps `cur`.
+    held: Option<Path>,
+    by_ref: bool,
+}
+
+/// Runs `body` on a walk over `path`, again and again until nothing changes under it.
+///
+/// `body` may run several times; it must leave nothing behind when it fails with [`Fail::Retry`].
+#[inline]
+pub(crate) fn walk<'g, T>(
+    start: Start<'g>,
+    path: &'g [u8],
+    guard: &'g Guard,
+    mut body: impl FnMut(&mut Walk<'g>) -> Result<T, Fail>,
+) -> Result<T, Errno> {
+    if path.len() >= PATH_MAX {
+        return Err(Errno::NAMETOOLONG);
+    }
+    if path.is_empty() && !start.flags.contains(Lookup::EMPTY) {
+        return Err(Errno::NOENT);
+    }
+    if path.contains(&0) {
+        return Err(Errno::INVAL);
+    }
+    let mut attempts = 0;
+    loop {
+        let result = Walk::begin(start, path, guard, attempts >= RCU_ATTEMPTS)
+            .and_then(|mut walk| body(&mut walk));
+        match result {
+            Ok(value) => return Ok(value),
+            Err(Fail::Errno(errno)) => return Err(errno),
+            Err(Fail::Retry) => attempts += 1,
+        }
+        if attempts > RCU_ATTEMPTS {
+            vfscale_sync::atomic::thread::yield_now();
+        }
+    }
+}
+
+impl<'g> Walk<'g> {
+    fn begin(
+        start: Start<'g>,
+        path: &'g [u8],
+        guard: &'g Guard,
+        by_ref: bool,
+    ) -> Result<Walk<'g>, Fail> {
+        let mount_seq = start.ns.seq().begin();
+        let base = Pos::of(start.base, guard);
+        let in_root = start.flags.contains(Lookup::IN_ROOT);
+        let root =
+            if start.flags.intersects(Lookup::SCOPED) { base } else { Pos::of(start.root, guard) };
+        let absolute = path.first() == Some(&b'/');
+        if absolute && !in_root && start.flags.contains(Lookup::BENEATH) {
+            return Err(Fail::Errno(Errno::XDEV));
+        }
+        let cur = if absolute { root } else { base };
+        if !path.is_empty() && !cur.inode().is_dir() {
+            return Err(Fail::Errno(Errno::NOTDIR));
+        }
+        let mut rest = SmallVec::new();
+        rest.push(path);
+        let mut walk =
+            Walk { start, guard, root, cur, rest, mount_seq, links: 0, held: None, by_ref };
+        walk.hold()?;
+        Ok(walk)
+    }
+
+    pub(crate) fn guard(&self) -> &'g Guard {
+        self.guard
+    }
+
+    pub(crate) fn cred(&self) -> &'g Credentials {
+        self.start.cred
+    }
+
+    /// Where the walk is.
+    pub(crate) fn cur(&self) -> Pos<'g> {
+        self.cur
+    }
+
+    /// In a reference walk, takes references to where the walk is now.
+    #[inline]
+    fn hold(&mut self) -> Result<(), Fail> {
+        if self.by_ref {
+            let dentry = self.cur.dentry.try_ref(self.guard).ok_or(Fail::Retry)?;
+            self.held = Some(Path { dentry, mount: self.hold_mount(self.cur.mount)? });
+        }
+        Ok(())
+    }
+
+    /// Counts a use of a mount that was found under RCU.
+    #[inline]
+    pub(crate) fn hold_mount(&self, mount: &'g Mount) -> Result<MountRef, Fail> {
+        let held = MountRef::new(mount);
+        vfscale_sync::atomic::fence(vfscale_sync::atomic::Ordering::SeqCst);
+        if self.start.ns.seq().retry(self.mount_seq) { Err(Fail::Retry) } else { Ok(held) }
+    }
+
+    /// Announces a change at `pos`, which also keeps its mount and superblock.
+    #[inline]
+    pub(crate) fn want_write(&self, pos: Pos<'g>) -> Result<WriteAccess, Fail> {
+        Ok(WriteAccess::new(self.hold_mount(pos.mount)?)?)
+    }
+
+    /// Keeps a place beyond the RCU section.
+    #[inline]
+    pub(crate) fn keep(&self, pos: Pos<'g>) -> Result<Path, Fail> {
+        let mount = self.hold_mount(pos.mount)?;
+        let dentry = pos.dentry.try_ref(self.guard).ok_or(Fail::Retry)?;
+        if pos.is_stale() {
+            return Err(Fail::Retry);
+        }
+        Ok(Path { dentry, mount })
+    }
+
+    /// Checks that what was read at `pos` belonged to it all the time.
+    #[inline]
+    pub(crate) fn validate(&self, pos: Pos<'g>) -> Result<(), Fail> {
+        if pos.is_stale() || self.start.ns.seq().retry(self.mount_seq) {
+            return Err(Fail::Retry);
+        }
+        Ok(())
+    }
+
+    /// Walks to the end.
+    #[inline]
+    pub(crate) fn lookup(&mut self) -> Result<Pos<'g>, Fail> {
+        let follow = self.start.flags.contains(Lookup::FOLLOW);
+        loop {
+            match self.to_last()? {
+                Last::Root | Last::Dot => break,
+                Last::DotDot => self.up()?,
+                Last::Name(name, slash) => {
+                    let child = self.child(name)?.ok_or(Errno::NOENT)?;
+                    if child.inode().is_symlink() && (follow || slash) {
+                        self.follow_last(child, slash)?;
+                        continue;
+                    }
+                    if slash && !child.inode().is_dir() {
+                        return Err(Fail::Errno(Errno::NOTDIR));
+                    }
+                    self.go(child)?;
+                }
+            }
+            break;
+        }
+        if self.start.flags.contains(Lookup::DIRECTORY) && !self.cur.inode().is_dir() {
+            return Err(Fail::Errno(Errno::NOTDIR));
+        }
+        Ok(self.cur)
+    }
+
+    /// Walks up to the last component, which is returned; `cur` is the directory it is to be looked
+    /// up in, and may be searched.
+    #[inline]
+    pub(crate) fn to_last(&mut self) -> Result<Last<'g>, Fail> {
+        loop {
+            let Some((name, slash, is_last)) = self.next_component() else {
+                return Ok(Last::Root);
+            };
+            self.may_search()?;
+            let last = match name {
+                b"." => Last::Dot,
+                b".." => Last::DotDot,
+                _ => Last::Name(name, slash),
+            };
+            if is_last {
+                return Ok(last);
+            }
+            self.step(last)?;
+        }
+    }
+
+    /// Takes the next name off the path: the name, whether slashes follow, and whether it is the last.
+    #[inline]
+    fn next_component(&mut self) -> Option<(&'g [u8], bool, bool)> {
+        loop {
+            let text = self.rest.last_mut()?;
+            let from = text.iter().position(|&b| b != b'/').unwrap_or(text.len());
+            let trimmed = &text[from..];
+            if trimmed.is_empty() {
+                self.rest.pop();
+                continue;
+            }
+            let len = trimmed.iter().position(|&b| b == b'/').unwrap_or(trimmed.len());
+            let (name, after) = trimmed.split_at(len);
+            let slash = !after.is_empty();
+            *text = after;
+            if after.iter().all(|&b| b == b'/') {
+                self.rest.pop();
+            }
+            // Slashes behind a symbolic link belong to what the link stands for as well.
+            let outer = self.rest.iter().all(|text| text.iter().all(|&b| b == b'/'));
+            let outer_slash = outer && self.rest.iter().any(|text| !text.is_empty());
+            if outer {
+                self.rest.clear();
+            }
+            return Some((name, slash || outer_slash, outer));
+        }
+    }
+
+    #[inline]
+    fn may_search(&self) -> Result<(), Fail> {
+        let inode = self.cur.inode();
+        if !inode.is_dir() {
+            return Err(Fail::Errno(Errno::NOTDIR));
+        }
+        Ok(permission(inode, self.start.cred, Access::EXEC, self.guard)?)
+    }
+
+    /// Walks over a component that is not the last.
+    #[inline]
+    fn step(&mut self, component: Last<'g>) -> Result<(), Fail> {
+        match component {
+            Last::Dot | Last::Root => Ok(()),
+            Last::DotDot => self.up(),
+            Last::Name(name, _) => {
+                let child = self.child(name)?.ok_or(Errno::NOENT)?;
+                if child.inode().is_symlink() { self.follow(child) } else { self.go(child) }
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn go(&mut self, child: Pos<'g>) -> Result<(), Fail> {
+        self.cur = child;
+        self.hold()
+    }
+
+    /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such name.
+    #[inline]
+    pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Pos<'g>>, Fail> {
+        let dir = self.cur.dentry;
+        let hash = dir.hash_of(name);
+        let found = if self.by_ref {
+            let bucket = dir.children().lock(hash, self.guard);
+            bucket
+                .find(hash, |child| child.is_named(hash, name, self.guard))
+                .map(|child| (child, child.seq().begin()))
+        } else {
+            dir.find(hash, name, self.guard)
+        };
+        // Whether it is there or not was read from this directory, if it is still where it was.
+        if !self.by_ref && self.cur.is_stale() {
+            return Err(Fail::Retry);
+        }
+        let Some((dentry, seq)) = found else {
+            if name.len() > NAME_MAX {
+                return Err(Fail::Errno(Errno::NAMETOOLONG));
+            }
+            return Ok(None);
+        };
+        let pos = Pos { mount: self.cur.mount, dentry, seq };
+        if dentry.is_mounted() { self.cross_down(pos).map(Some) } else { Ok(Some(pos)) }
+    }
+
+    /// Goes down to the root of the uppermost mount at `pos`.
+    #[cold]
+    fn cross_down(&self, mut pos: Pos<'g>) -> Result<Pos<'g>, Fail> {
+        while pos.dentry.is_mounted() {
+            let found = self.start.ns.mounted_on(pos.mount, pos.dentry, self.guard);
+            if self.start.ns.seq().retry(self.mount_seq) {
+                return Err(Fail::Retry);
+            }
+            let Some(mount) = found else { break };
+            if self.start.flags.contains(Lookup::NO_XDEV) {
+                return Err(Fail::Errno(Errno::XDEV));
+            }
+            let dentry: &'g Dentry = mount.root();
+            pos = Pos { mount, dentry, seq: dentry.seq().begin() };
+        }
+        Ok(pos)
+    }
+
+    /// Walks over `..`.
+    pub(crate) fn up(&mut self) -> Result<(), Fail> {
+        let scoped = self.start.flags.intersects(Lookup::SCOPED);
+        let mut pos = self.cur;
+        loop {
+            if pos.is_same(&self.root) {
+                if self.start.flags.contains(Lookup::BENEATH) {
+                    return Err(Fail::Errno(Errno::XDEV));
+                }
+                return self.go(pos);
+            }
+            if !std::ptr::eq(pos.dentry, pos.mount.root()) {
+                break;
+            }
+            let Some((mount, dentry)) = pos.mount.attached_at(self.guard) else {
+                return self.go(pos);
+            };
+            if self.start.flags.contains(Lookup::NO_XDEV) {
+                return Err(Fail::Errno(Errno::XDEV));
+            }
+            pos = Pos { mount, dentry, seq: dentry.seq().begin() };
+        }
+        if self.start.ns.seq().retry(self.mount_seq) {
+            return Err(Fail::Retry);
+        }
+        let parent = pos.dentry.parent(self.guard);
+        let above = Pos { mount: pos.mount, dentry: parent, seq: parent.seq().begin() };
+        if pos.is_stale() {
+            return Err(Fail::Retry);
+        }
+        if scoped && !self.is_beneath(above) {
+            // The start was moved out of the way of this walk, or it out of the start.
+            return Err(Fail::Retry);
+        }
+        let above = if parent.is_mounted() { self.cross_down(above)? } else { above };
+        self.go(above)
+    }
+
+    /// Whether a scoped walk is still below its start.
+    fn is_beneath(&self, pos: Pos<'g>) -> bool {
+        let mut pos = (pos.mount, pos.dentry);
+        loop {
+            if std::ptr::eq(pos.0, self.root.mount) && std::ptr::eq(pos.1, self.root.dentry) {
+                return true;
+            }
+            if std::ptr::eq(pos.1, pos.0.root()) {
+                match pos.0.attached_at(self.guard) {
+                    Some(place) => pos = place,
+                    None => return false,
+                }
+            } else if pos.1.is_root() {
+                return false;
+            } else {
+                pos.1 = pos.1.parent(self.guard);
+            }
+        }
+    }
+
+    /// Continues in the symbolic link `link`, which is a child of `cur`.
+    pub(crate) fn follow(&mut self, link: Pos<'g>) -> Result<(), Fail> {
+        self.links += 1;
+        let forbidden = self.start.flags.contains(Lookup::NO_SYMLINKS)
+            || link.mount.flags().contains(MountFlags::NOSYMFOLLOW);
+        if self.links > SYMLINKS_MAX || forbidden {
+            return Err(Fail::Errno(Errno::LOOP));
+        }
+        let inode = link.inode();
+        let target = inode.sb().fs().get_link(inode, self.guard)?;
+        if link.is_stale() {
+            return Err(Fail::Retry);
+        }
+        crate::file::touch_atime(link.mount, inode);
+        if target.is_empty() {
+            return Err(Fail::Errno(Errno::NOENT));
+        }
+        if target[0] == b'/' {
+            if self.start.flags.contains(Lookup::BENEATH) {
+                return Err(Fail::Errno(Errno::XDEV));
+            }
+            let leaves = !std::ptr::eq(self.root.mount, self.cur.mount);
+            if leaves && self.start.flags.contains(Lookup::NO_XDEV) {
+                return Err(Fail::Errno(Errno::XDEV));
+            }
+            self.root.seq = self.root.dentry.seq().begin();
+            self.go(self.root)?;
+        }
+        self.rest.push(target);
+        Ok(())
+    }
+
+    /// Continues in the link as the last component, with the slashes that followed it.
+    pub(crate) fn follow_last(&mut self, link: Pos<'g>, slash: bool) -> Result<(), Fail> {
+        if slash {
+            self.rest.insert(0, b"/");
+        }
+        self.follow(link)
+    }
+}

@@ -1,0 +1,477 @@
+//! The mount tree, and what its users share.
+//!
+//! The tree changes under `namespace_sem`, inside a write section of `mount_seq`. Walks cross mounts by
+//! looking up (mount, dentry) in a hash without a lock, under RCU, and check `mount_seq` before they
+//! keep what they found. Counting a use of a mount is: raise the count, then check `mount_seq`; an
+//! unmount is: enter the write section, then sum the counts. So a walk that overlaps an unmount either
+//! is counted or starts again.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use vfscale_sync::cpu;
+use vfscale_sync::lock::{Mutex, MutexGuard};
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::seqcount::SeqCount;
+use vfscale_sync::seqrwlock::SeqRwLock;
+use vfscale_sync::table::RcuTable;
+
+use crate::cred::Credentials;
+use crate::dentry::Dentry;
+use crate::driver::FileSystem;
+use crate::locks::LockGraph;
+use crate::mount::{Mount, MountRef, Path, SUPER_FLAGS};
+use crate::ranks::{DirectoryMove, MountHash, NamespaceSem, RenameLock};
+use crate::super_block::SuperBlock;
+use crate::task::Task;
+use crate::types::{MountFlags, UmountFlags};
+
+/// A tree of mounted file systems, and the way to it: [`Task`]s.
+///
+/// Cheap to clone; `Send` and `Sync`. The file systems in it go when the last clone, task and open
+/// file is gone.
+#[derive(Clone)]
+pub struct Vfs(Arc<Namespace>);
+
+pub(crate) struct Namespace {
+    root: AtomicPtr<Mount>,
+    mounts: RcuTable<Mount, MountHash>,
+    mount_seq: SeqCount,
+    /// Every attached mount, parents before children.
+    attached: Mutex<Vec<NonNull<Mount>>, NamespaceSem>,
+    rename_lock: SeqRwLock<RenameLock>,
+    lock_graph: Arc<LockGraph>,
+    directory_move: Mutex<(), DirectoryMove>,
+    slots: usize,
+    next_mount: AtomicU64,
+    next_task: AtomicU64,
+}
+
+// SAFETY: the pointers are to mounts, which are `Sync` and kept while they are listed.
+unsafe impl Send for Namespace {}
+// SAFETY: as above.
+unsafe impl Sync for Namespace {}
+
+impl Vfs {
+    /// Mounts `root` as the root of a new tree.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(root: Arc<dyn FileSystem>) -> Result<Vfs, Errno> {
+        let slots = cpu::possible() as usize;
+        let namespace = Namespace {
+            root: AtomicPtr::new(std::ptr::null_mut()),
+            mounts: RcuTable::new(),
+            mount_seq: SeqCount::new(),
+            attached: Mutex::new(Vec::new()),
+            rename_lock: SeqRwLock::new(),
+            lock_graph: Arc::new(LockGraph::new()),
+            directory_move: Mutex::new(()),
+            slots,
+            next_mount: AtomicU64::new(1),
+            next_task: AtomicU64::new(1),
+        };
+        let mount = namespace.new_mount(root, MountFlags::empty())?;
+        namespace.root.store(mount.as_ptr(), Ordering::Release);
+        namespace.attached.lock().push(mount);
+        Ok(Vfs(Arc::new(namespace)))
+    }
+
+    /// A task at the root of the tree, with all rights.
+    pub fn task(&self) -> Task {
+        self.task_as(Credentials::root())
+    }
+
+    /// A task at the root of the tree, with these rights.
+    pub fn task_as(&self, credentials: Credentials) -> Task {
+        Task::new(self.clone(), credentials)
+    }
+
+    pub(crate) fn ns(&self) -> &Namespace {
+        &self.0
+    }
+}
+
+impl Namespace {
+    pub(crate) fn seq(&self) -> &SeqCount {
+        &self.mount_seq
+    }
+
+    pub(crate) fn rename_lock(&self) -> &SeqRwLock<RenameLock> {
+        &self.rename_lock
+    }
+
+    pub(crate) fn lock_directory_move(&self) -> MutexGuard<'_, (), DirectoryMove> {
+        self.directory_move.lock()
+    }
+
+    pub(crate) fn next_task(&self) -> u64 {
+        self.next_task.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The root of the tree.
+    pub(crate) fn root_path(&self) -> Path {
+        // SAFETY: set by `Vfs::new`; the namespace holds the mount until it is dropped.
+        let mount = unsafe { &*self.root.load(Ordering::Acquire) };
+        Path { dentry: mount.root_ref(), mount: MountRef::new(mount) }
+    }
+
+    fn new_mount(
+        &self,
+        fs: Arc<dyn FileSystem>,
+        flags: MountFlags,
+    ) -> Result<NonNull<Mount>, Errno> {
+        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.slots)?;
+        if flags.intersects(SUPER_FLAGS) {
+            sb.remount(flags & SUPER_FLAGS)?;
+        }
+        let root = sb.root_ref();
+        Ok(self.clone_mount(sb, root, flags.difference(SUPER_FLAGS)))
+    }
+
+    /// A mount with one use counted: the namespace's (or the caller's, until it is attached).
+    fn clone_mount(
+        &self,
+        sb: Arc<SuperBlock>,
+        root: crate::dentry::DentryRef,
+        flags: MountFlags,
+    ) -> NonNull<Mount> {
+        let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
+        let raw = Mount::alloc(id, sb, root, flags);
+        // SAFETY: just allocated.
+        unsafe { raw.as_ref() }.get();
+        raw
+    }
+
+    /// What is mounted on `dentry`, seen through `mount`.
+    #[inline]
+    pub(crate) fn mounted_on<'g>(
+        &self,
+        mount: &Mount,
+        dentry: &Dentry,
+        guard: &'g Guard,
+    ) -> Option<&'g Mount> {
+        let hash = Mount::place_hash(mount, dentry);
+        let found = self.mounts.find(hash, guard, |m| {
+            m.attached_at(guard)
+                .is_some_and(|(p, d)| std::ptr::eq(p, mount) && std::ptr::eq(d, dentry))
+        })?;
+        // SAFETY: a mount found in the table is freed a grace period after it left it.
+        Some(unsafe { NonNull::from(found).as_ref() })
+    }
+
+    /// Attaches `mount` on top of whatever is at `target`.
+    fn attach(
+        &self,
+        attached: &mut Vec<NonNull<Mount>>,
+        raw: NonNull<Mount>,
+        target: &Path,
+        guard: &Guard,
+    ) -> Result<(), Errno> {
+        let mut place = target.clone();
+        while let Some(upper) = self.mounted_on(&place.mount, &place.dentry, guard) {
+            place = Path { dentry: upper.root_ref(), mount: MountRef::new(upper) };
+        }
+        // SAFETY: the caller holds the mount.
+        let mount = unsafe { raw.as_ref() };
+        if place.dentry.inode().is_dir() != mount.root().inode().is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        // SAFETY: listed mounts are held by the namespace.
+        if !attached.iter().any(|m| unsafe { m.as_ref() }.id() == place.mount.id()) {
+            return Err(Errno::INVAL);
+        }
+        claim_mountpoint(&place.dentry, guard)?;
+        let hash = Mount::place_hash(&*place.mount, &*place.dentry);
+        let mut bucket = self.mounts.lock(hash, guard);
+        let section = self.mount_seq.write();
+        mount.attach(&place.mount, place.dentry);
+        // SAFETY: it leaves the table when it is detached, and is freed a grace period later.
+        unsafe { bucket.insert(raw) };
+        drop(section);
+        attached.push(raw);
+        Ok(())
+    }
+
+    /// Takes `mount` off its place; returns the reference to its mountpoint.
+    fn detach(
+        &self,
+        attached: &mut Vec<NonNull<Mount>>,
+        mount: &Mount,
+        guard: &Guard,
+    ) -> Option<Path> {
+        let (parent, mountpoint) = mount.attached_at(guard)?;
+        let parent = MountRef::new(parent);
+        let hash = Mount::place_hash(&*parent, mountpoint);
+        {
+            let mut bucket = self.mounts.lock(hash, guard);
+            let _section = self.mount_seq.write();
+            bucket.remove(mount);
+        }
+        attached.retain(|m| *m != NonNull::from(mount));
+        let dentry = mount.unattach()?;
+        let still = attached.iter().any(|m| {
+            // SAFETY: listed mounts are held by the namespace.
+            unsafe { m.as_ref() }.attached_at(guard).is_some_and(|(_, d)| std::ptr::eq(d, &*dentry))
+        });
+        if !still {
+            dentry.set_mounted(false);
+        }
+        Some(Path { dentry, mount: parent })
+    }
+
+    /// Mounts a new superblock of `fs` at `target`.
+    pub(crate) fn mount(
+        &self,
+        fs: Arc<dyn FileSystem>,
+        target: &Path,
+        flags: MountFlags,
+    ) -> Result<(), Errno> {
+        let raw = self.new_mount(fs, flags)?;
+        self.attach_or_free(vec![(raw, target.clone())])
+    }
+
+    /// Attaches new mounts, each at its place; frees them all when one can't be attached.
+    fn attach_or_free(&self, new: Vec<(NonNull<Mount>, Path)>) -> Result<(), Errno> {
+        let guard = rcu::pin();
+        let mut attached = self.attached.lock();
+        let before = attached.len();
+        let mut result = Ok(());
+        for (raw, target) in &new {
+            result = self.attach(&mut attached, *raw, target, &guard);
+            if result.is_err() {
+                break;
+            }
+        }
+        let mut undone = Vec::new();
+        if result.is_err() {
+            for raw in attached.split_off(before) {
+                // SAFETY: the namespace holds it.
+                undone.extend(self.detach(&mut attached, unsafe { raw.as_ref() }, &guard));
+            }
+        }
+        drop(attached);
+        if result.is_err() {
+            for (raw, _) in &new {
+                // SAFETY: its own use is still counted, and `release` gives it up.
+                unsafe { release(*raw, &guard) };
+            }
+        }
+        drop((undone, new));
+        result
+    }
+
+    /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
+    pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
+        if source.dentry.inode().is_dir() != target.dentry.inode().is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        let top = self.clone_mount(
+            source.mount.sb().clone(),
+            source.dentry.clone(),
+            source.mount.flags(),
+        );
+        let mut copies = vec![(top, target.clone())];
+        if recursive {
+            self.copy_below(source, top, &mut copies);
+        }
+        self.attach_or_free(copies)
+    }
+
+    /// Copies the mounts below `source`, each to be attached to the copy of its parent.
+    fn copy_below(
+        &self,
+        source: &Path,
+        top: NonNull<Mount>,
+        copies: &mut Vec<(NonNull<Mount>, Path)>,
+    ) {
+        let guard = rcu::pin();
+        let attached = self.attached.lock();
+        let mut known = vec![(NonNull::from(&*source.mount), top)];
+        for raw in attached.iter() {
+            // SAFETY: listed mounts are held by the namespace.
+            let mount = unsafe { raw.as_ref() };
+            let Some((parent, mountpoint)) = mount.attached_at(&guard) else { continue };
+            let copy = known.iter().find(|(old, _)| std::ptr::eq(old.as_ptr(), parent));
+            let Some(&(_, parent_copy)) = copy else { continue };
+            let at_top = std::ptr::eq(parent, &*source.mount);
+            if at_top && !crate::d_path::is_below(mountpoint, &source.dentry, &guard) {
+                continue;
+            }
+            let copy = self.clone_mount(mount.sb().clone(), mount.root_ref(), mount.flags());
+            // SAFETY: made by this call, and not freed yet.
+            let parent_copy = MountRef::new(unsafe { parent_copy.as_ref() });
+            copies.push((copy, Path { dentry: mountpoint.to_ref(&guard), mount: parent_copy }));
+            known.push((*raw, copy));
+        }
+    }
+
+    /// Moves the mount whose root `source` is to `target`.
+    pub(crate) fn move_mount(&self, source: &Path, target: &Path) -> Result<(), Errno> {
+        let guard = rcu::pin();
+        let mut attached = self.attached.lock();
+        let mount = &*source.mount;
+        if !std::ptr::eq(mount.root(), &*source.dentry) {
+            return Err(Errno::INVAL);
+        }
+        if mount.root().inode().is_dir() != target.dentry.inode().is_dir() {
+            return Err(Errno::INVAL);
+        }
+        let mut above = Some(&*target.mount);
+        while let Some(m) = above {
+            if std::ptr::eq(m, mount) {
+                return Err(Errno::LOOP);
+            }
+            above = m.attached_at(&guard).map(|(parent, _)| parent);
+        }
+        let Some(old) = self.detach(&mut attached, mount, &guard) else {
+            return Err(Errno::INVAL);
+        };
+        let raw = NonNull::from(mount);
+        let result = self.attach(&mut attached, raw, target, &guard);
+        if result.is_err() {
+            self.attach(&mut attached, raw, &old, &guard)?;
+        }
+        drop(attached);
+        drop(old);
+        result
+    }
+
+    /// Ends the mount whose root `target` is. Waits for a grace period.
+    pub(crate) fn umount(&self, target: Path, flags: UmountFlags) -> Result<(), Errno> {
+        let detached = {
+            let guard = rcu::pin();
+            let mut attached = self.attached.lock();
+            let mount = &*target.mount;
+            if !std::ptr::eq(mount.root(), &*target.dentry) {
+                return Err(Errno::INVAL);
+            }
+            if mount.attached_at(&guard).is_none() {
+                let is_root = std::ptr::eq(mount, self.root.load(Ordering::Acquire));
+                return Err(if is_root { Errno::BUSY } else { Errno::INVAL });
+            }
+            let below = mounts_below(&attached, mount, &guard);
+            if !flags.contains(UmountFlags::DETACH) {
+                // The namespace's use and that of `target`.
+                if below.len() > 1 || self.is_used(mount, 2) {
+                    return Err(Errno::BUSY);
+                }
+                if flags.contains(UmountFlags::EXPIRE) && !mount.expire() {
+                    return Err(Errno::AGAIN);
+                }
+            }
+            self.detach_all(&mut attached, &below, &guard)
+        };
+        drop(target);
+        rcu::synchronize();
+        {
+            let guard = rcu::pin();
+            for raw in detached.mounts {
+                // SAFETY: the namespace's own use, which `release` gives up.
+                unsafe { release(raw, &guard) };
+            }
+        }
+        drop(detached.places);
+        // The superblock is freed behind a grace period; the caller may expect it to be gone.
+        rcu::synchronize();
+        Ok(())
+    }
+
+    /// Whether more than `expected` uses of `mount` are counted. Walks that count one meanwhile see
+    /// that `mount_seq` has changed, and give it back.
+    fn is_used(&self, mount: &Mount, expected: i64) -> bool {
+        let _section = self.mount_seq.write();
+        fence(Ordering::SeqCst);
+        mount.users() > expected
+    }
+
+    fn detach_all(
+        &self,
+        attached: &mut Vec<NonNull<Mount>>,
+        mounts: &[NonNull<Mount>],
+        guard: &Guard,
+    ) -> Detached {
+        let mut places = Vec::new();
+        for raw in mounts.iter().rev() {
+            // SAFETY: listed mounts are held by the namespace.
+            let mount = unsafe { raw.as_ref() };
+            places.extend(self.detach(attached, mount, guard));
+            mount.set_detached();
+        }
+        Detached { mounts: mounts.to_vec(), places }
+    }
+}
+
+/// Mounts that were taken out of the tree: their uses by the namespace, and the places they were at.
+struct Detached {
+    mounts: Vec<NonNull<Mount>>,
+    places: Vec<Path>,
+}
+
+/// `top` and the mounts below it, parents first.
+fn mounts_below(attached: &[NonNull<Mount>], top: &Mount, guard: &Guard) -> Vec<NonNull<Mount>> {
+    let mut found = vec![NonNull::from(top)];
+    for raw in attached {
+        // SAFETY: listed mounts are held by the namespace.
+        let parent = unsafe { raw.as_ref() }.attached_at(guard).map(|(parent, _)| parent);
+        if parent.is_some_and(|p| found.contains(&NonNull::from(p))) && !found.contains(raw) {
+            found.push(*raw);
+        }
+    }
+    found
+}
+
+/// Gives up the use that [`Namespace::clone_mount`] counted, and that an unattached mount is owned by.
+///
+/// # Safety
+/// The caller owns that use.
+unsafe fn release(raw: NonNull<Mount>, guard: &Guard) {
+    // SAFETY: the use keeps it until `put`.
+    let mount = unsafe { raw.as_ref() };
+    mount.set_detached();
+    mount.put(guard);
+}
+
+/// Marks a dentry as a mountpoint, unless its name is just being removed.
+fn claim_mountpoint(dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
+    if dentry.is_root() {
+        dentry.set_mounted(true);
+        return Ok(());
+    }
+    loop {
+        let parent = dentry.parent(guard);
+        let _bucket = parent.children().lock(dentry.hash(), guard);
+        if dentry.is_unhashed() {
+            return Err(Errno::NOENT);
+        }
+        if dentry.is_child_of(parent) {
+            dentry.set_mounted(true);
+            return Ok(());
+        }
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let guard = rcu::pin();
+        let mounts = std::mem::take(self.attached.get_mut());
+        let mut places = Vec::new();
+        for raw in mounts.iter().rev() {
+            // SAFETY: listed mounts are held by the namespace.
+            let mount = unsafe { raw.as_ref() };
+            mount.set_detached();
+            places.extend(mount.unattach());
+        }
+        for raw in mounts {
+            let raw = raw.as_ptr() as usize;
+            // SAFETY: the namespace's own use. Puts that still saw the mount attached end within the
+            // grace period, so this one sees their result.
+            guard.defer(move || unsafe {
+                release(NonNull::new_unchecked(raw as *mut Mount), &rcu::pin());
+            });
+        }
+        drop(places);
+    }
+}

@@ -1,0 +1,397 @@
+//! Opening files.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::create;
+use crate::cred::{Credentials, permission};
+use crate::dentry::DentryRef;
+use crate::descriptors::Fd;
+use crate::error::{Named, Result};
+use crate::file::{self, File, FileMode};
+use crate::inode::Inode;
+use crate::mount::{Path, WriteAccess};
+use crate::namei::{Fail, Last, Lookup, Walk};
+use crate::task::{At, Task, bytes};
+use crate::types::{Access, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags};
+
+/// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
+const TMPFILE_BIT: u32 = OFlags::TMPFILE.bits() & !OFlags::DIRECTORY.bits();
+
+/// Every flag that `openat2` knows.
+const KNOWN: u32 = OFlags::ACCMODE.bits()
+    | OFlags::CREATE.bits()
+    | OFlags::EXCL.bits()
+    | OFlags::NOCTTY.bits()
+    | OFlags::TRUNC.bits()
+    | OFlags::APPEND.bits()
+    | OFlags::NONBLOCK.bits()
+    | OFlags::SYNC.bits()
+    | OFlags::DSYNC.bits()
+    | FASYNC
+    | OFlags::DIRECT.bits()
+    | LARGEFILE
+    | OFlags::DIRECTORY.bits()
+    | OFlags::NOFOLLOW.bits()
+    | OFlags::NOATIME.bits()
+    | OFlags::CLOEXEC.bits()
+    | OFlags::PATH.bits()
+    | TMPFILE_BIT;
+
+const FASYNC: u32 = 0o20000;
+const LARGEFILE: u32 = 0o100000;
+
+/// What `O_PATH` leaves of the flags.
+const PATH_FLAGS: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How to open, after the flags were checked.
+#[derive(Clone, Copy)]
+struct Opening {
+    flags: OFlags,
+    mode: u32,
+    want: Access,
+    lookup: Lookup,
+}
+
+impl Opening {
+    /// As `open` and `openat`: flags that mean nothing are ignored.
+    fn lenient(flags: OFlags, mode: Mode) -> std::result::Result<Opening, Errno> {
+        let mut flags = OFlags::from_bits_retain(flags.bits() & KNOWN);
+        if flags.contains(OFlags::PATH) {
+            flags &= PATH_FLAGS;
+        }
+        let makes = flags.contains(OFlags::CREATE) || flags.bits() & TMPFILE_BIT != 0;
+        let mode = if makes { mode & Mode::from_bits_retain(0o7777) } else { Mode::empty() };
+        Opening::strict(&OpenHow { flags, mode, resolve: ResolveFlags::empty() })
+    }
+
+    /// As `openat2`: anything unknown or contradictory is an error.
+    fn strict(how: &OpenHow) -> std::result::Result<Opening, Errno> {
+        let (flags, mode, resolve) = (how.flags, how.mode, how.resolve);
+        let tmpfile = flags.bits() & TMPFILE_BIT != 0;
+        let creates = flags.contains(OFlags::CREATE);
+        if flags.bits() & !KNOWN != 0 || !ResolveFlags::all().contains(resolve) {
+            return Err(Errno::INVAL);
+        }
+        if resolve.contains(ResolveFlags::BENEATH | ResolveFlags::IN_ROOT) {
+            return Err(Errno::INVAL);
+        }
+        if mode.bits() & !0o7777 != 0 || (!creates && !tmpfile && !mode.is_empty()) {
+            return Err(Errno::INVAL);
+        }
+        if creates && flags.contains(OFlags::DIRECTORY) {
+            return Err(Errno::INVAL);
+        }
+        let write_mode = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        if tmpfile && (!flags.contains(OFlags::DIRECTORY) || creates || !write_mode) {
+            return Err(Errno::INVAL);
+        }
+        if flags.contains(OFlags::PATH) && !PATH_FLAGS.contains(flags) {
+            return Err(Errno::INVAL);
+        }
+        // Everything is cached, so that `CACHED` only forbids what Linux forbids with it.
+        let cached = resolve.contains(ResolveFlags::CACHED);
+        if cached && (flags.intersects(OFlags::TRUNC | OFlags::CREATE) || tmpfile) {
+            return Err(Errno::AGAIN);
+        }
+        let mut want = match flags.bits() & OFlags::ACCMODE.bits() {
+            0 => Access::READ,
+            1 => Access::WRITE,
+            _ => Access::READ | Access::WRITE,
+        };
+        if flags.contains(OFlags::TRUNC) {
+            want |= Access::WRITE;
+        }
+        if flags.contains(OFlags::PATH) {
+            want = Access::empty();
+        }
+        let mut lookup = Lookup::resolve(resolve);
+        let exclusive = creates && flags.contains(OFlags::EXCL);
+        lookup.set(Lookup::FOLLOW, !flags.contains(OFlags::NOFOLLOW) && !exclusive);
+        lookup.set(Lookup::DIRECTORY, flags.contains(OFlags::DIRECTORY));
+        Ok(Opening { flags, mode: mode.bits(), want, lookup })
+    }
+
+    fn file_mode(&self, cred: &Credentials) -> FileMode {
+        if self.flags.contains(OFlags::PATH) {
+            return FileMode::PATH;
+        }
+        let mut mode = match self.flags.bits() & OFlags::ACCMODE.bits() {
+            0 => FileMode::READ,
+            1 => FileMode::WRITE,
+            2 => FileMode::READ | FileMode::WRITE,
+            _ => FileMode::empty(),
+        };
+        mode.set(FileMode::FSETID, file::keeps_ids(cred));
+        mode
+    }
+
+    /// The flags that stay with the open file.
+    fn kept(&self) -> OFlags {
+        let once = OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY | OFlags::TRUNC | OFlags::CLOEXEC;
+        self.flags.difference(once)
+    }
+}
+
+impl Task {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// As `open(2)`. Fifos, sockets and devices are nodes only: they open with `O_PATH`, and are
+    /// `ENXIO` otherwise.
+    #[inline]
+    pub fn open(&self, path: impl AsRef<StdPath>, flags: OFlags, mode: Mode) -> Result<File> {
+        self.openat(At::Cwd, path, flags, mode)
+    }
+
+    /// Opens `path`, relative to `at`; see [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As `openat(2)`.
+    #[inline]
+    pub fn openat(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<File> {
+        let path = path.as_ref();
+        Opening::lenient(flags, mode)
+            .and_then(|opening| self.do_open(at, bytes(path), opening))
+            .on("openat", path)
+    }
+
+    /// Opens `path` under the limits of `how`.
+    ///
+    /// # Errors
+    /// As `openat2(2)`.
+    pub fn openat2(&self, at: At<'_>, path: impl AsRef<StdPath>, how: &OpenHow) -> Result<File> {
+        let path = path.as_ref();
+        Opening::strict(how)
+            .and_then(|opening| self.do_open(at, bytes(path), opening))
+            .on("openat2", path)
+    }
+
+    /// Opens anew what a handle stands for, as opening `/proc/self/fd/N` does: an `O_PATH` handle
+    /// becomes one for reading or writing, if the permissions allow it.
+    ///
+    /// # Errors
+    /// As `open(2)` of the file itself; `ELOOP` for a symbolic link.
+    pub fn reopen(&self, file: &File, flags: OFlags) -> Result<File> {
+        self.open_place(file.path().clone(), flags).named("open")
+    }
+
+    /// Opens a place that is known already.
+    pub(crate) fn open_place(&self, path: Path, flags: OFlags) -> std::result::Result<File, Errno> {
+        let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
+        let guard = rcu::pin();
+        if opening.lookup.contains(Lookup::DIRECTORY) && !path.dentry.inode().is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        if opening.flags.bits() & TMPFILE_BIT != 0 {
+            return self.open_tmpfile(path, opening, self.cred(&guard), &guard);
+        }
+        self.finish_open(path, opening, self.cred(&guard), &guard)
+    }
+
+    /// Opens `path` and puts it under the lowest free descriptor.
+    ///
+    /// # Errors
+    /// As [`openat2`](Self::openat2); `EMFILE`.
+    pub fn open_fd(&self, at: At<'_>, path: impl AsRef<StdPath>, how: &OpenHow) -> Result<Fd> {
+        let path = path.as_ref();
+        let file = self.openat2(at, path, how)?;
+        let close_on_exec = how.flags.contains(OFlags::CLOEXEC);
+        self.descriptors().install(file, 0, close_on_exec).on("openat2", path)
+    }
+
+    #[inline]
+    fn do_open(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        opening: Opening,
+    ) -> std::result::Result<File, Errno> {
+        let base = self.base(at);
+        let guard = rcu::pin();
+        let cred = self.cred(&guard);
+        if opening.flags.bits() & TMPFILE_BIT != 0 {
+            let dir = self.walk(&base, path, opening.lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                walk.keep(pos)
+            })?;
+            return self.open_tmpfile(dir, opening, cred, &guard);
+        }
+        if !opening.flags.contains(OFlags::CREATE) {
+            let path = self.walk(&base, path, opening.lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                walk.keep(pos)
+            })?;
+            return self.finish_open(path, opening, cred, &guard);
+        }
+        let found = self
+            .walk(&base, path, opening.lookup, &guard, |walk| self.open_or_create(walk, opening))?;
+        match found {
+            Found::Made(dentry, write) => {
+                let mut opening = opening;
+                opening.flags.remove(OFlags::TRUNC);
+                Ok(open_made(dentry, write, opening, cred))
+            }
+            Found::There(path) => {
+                if opening.flags.contains(OFlags::EXCL) {
+                    return Err(Errno::EXIST);
+                }
+                if path.dentry.inode().is_dir() {
+                    return Err(Errno::ISDIR);
+                }
+                self.finish_open(path, opening, cred, &guard)
+            }
+        }
+    }
+
+    /// The last step of an open with `O_CREAT`: finds the name or makes it.
+    fn open_or_create<'g>(
+        &self,
+        walk: &mut Walk<'g>,
+        opening: Opening,
+    ) -> std::result::Result<Found, Fail> {
+        loop {
+            let (name, slash) = match walk.to_last()? {
+                Last::Name(name, slash) => (name, slash),
+                Last::Root | Last::Dot | Last::DotDot => return Err(Errno::ISDIR.into()),
+            };
+            if slash {
+                return Err(Errno::ISDIR.into());
+            }
+            match walk.child(name)? {
+                Some(child) if child.inode().is_symlink() => {
+                    if opening.lookup.contains(Lookup::FOLLOW) {
+                        walk.follow_last(child, slash)?;
+                        continue;
+                    }
+                    return Ok(Found::There(walk.keep(child)?));
+                }
+                Some(child) => return Ok(Found::There(walk.keep(child)?)),
+                None => return self.create_open(walk, name, opening),
+            }
+        }
+    }
+
+    fn create_open<'g>(
+        &self,
+        walk: &mut Walk<'g>,
+        name: &'g [u8],
+        opening: Opening,
+    ) -> std::result::Result<Found, Fail> {
+        let dir = walk.cur();
+        let guard = walk.guard();
+        if dir.inode().is_dead() {
+            return Err(Errno::NOENT.into());
+        }
+        let write = walk.want_write(dir)?;
+        permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, guard)?;
+        let what = create::What {
+            mode: FileType::RegularFile.as_raw_mode() | opening.mode,
+            rdev: 0,
+            target: None,
+        };
+        match create::make(dir.dentry, name, &what, walk.cred(), self.mask(), guard) {
+            Ok(dentry) => Ok(Found::Made(dentry, write)),
+            // Somebody else has made it meanwhile: it is to be opened now.
+            Err(Errno::EXIST) => Err(Fail::Retry),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Makes a file without a name in `dir`.
+    fn open_tmpfile(
+        &self,
+        dir: Path,
+        opening: Opening,
+        cred: &Credentials,
+        guard: &Guard,
+    ) -> std::result::Result<File, Errno> {
+        let write = WriteAccess::new(dir.mount.clone())?;
+        let inode = dir.dentry.inode();
+        permission(inode, cred, Access::WRITE | Access::EXEC, guard)?;
+        let linkable = !opening.flags.contains(OFlags::EXCL);
+        let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
+        let dentry = create::make_unnamed(&dir.dentry, mode, cred, self.mask(), linkable, guard)?;
+        let mut opening = opening;
+        opening.flags.remove(OFlags::TRUNC);
+        Ok(open_made(dentry, write, opening, cred))
+    }
+
+    /// Opens a place that exists: checks type and permission, and truncates.
+    fn finish_open(
+        &self,
+        path: Path,
+        opening: Opening,
+        cred: &Credentials,
+        guard: &Guard,
+    ) -> std::result::Result<File, Errno> {
+        let mode = opening.file_mode(cred);
+        if mode == FileMode::PATH {
+            return Ok(File::new(path, mode, opening.kept()));
+        }
+        let inode = path.dentry.inode();
+        let truncates = opening.flags.contains(OFlags::TRUNC) && inode.is_file();
+        let truncating = truncates.then(|| WriteAccess::new(path.mount.clone())).transpose()?;
+        may_open(&path, inode, opening, cred, guard)?;
+        if mode.contains(FileMode::WRITE) {
+            path.mount.want_write()?;
+        }
+        let file = File::new(path, mode, opening.kept());
+        if truncating.is_some() {
+            file::truncate_inode(file.inode(), 0, file::keeps_ids(cred), true)?;
+        }
+        Ok(file)
+    }
+}
+
+/// What an open with `O_CREAT` arrived at.
+enum Found {
+    There(Path),
+    Made(DentryRef, WriteAccess),
+}
+
+/// Opens a file that was just made: its maker may do with it what it asked for, whatever the mode.
+fn open_made(dentry: DentryRef, write: WriteAccess, opening: Opening, cred: &Credentials) -> File {
+    let mode = opening.file_mode(cred);
+    let mount = write.into_mount(mode.contains(FileMode::WRITE));
+    File::new(Path { dentry, mount }, mode, opening.kept())
+}
+
+/// The checks of an open by type and permission, in Linux's order.
+fn may_open(
+    path: &Path,
+    inode: &Inode,
+    opening: Opening,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    let writes = opening.want.contains(Access::WRITE);
+    match inode.file_type() {
+        FileType::Symlink => return Err(Errno::LOOP),
+        FileType::Directory if writes => return Err(Errno::ISDIR),
+        FileType::CharacterDevice | FileType::BlockDevice
+            if path.mount.flags().contains(MountFlags::NODEV) =>
+        {
+            return Err(Errno::ACCESS);
+        }
+        _ => {}
+    }
+    let special = !matches!(inode.file_type(), FileType::RegularFile | FileType::Directory);
+    if writes && !special && path.mount.sb().flags().contains(MountFlags::RDONLY) {
+        return Err(Errno::ROFS);
+    }
+    permission(inode, cred, opening.want, guard)?;
+    if opening.flags.contains(OFlags::NOATIME) && !cred.owns(inode) {
+        return Err(Errno::PERM);
+    }
+    if special { Err(Errno::NXIO) } else { Ok(()) }
+}

@@ -1,0 +1,158 @@
+//! Removing names: `unlink` and `rmdir`.
+//!
+//! Removing a file takes the lock of its bucket. Removing a directory takes, besides, every bucket of the
+//! directory itself, in one order of addresses with all other users of several buckets, so that nothing
+//! can be made in it between the look whether it is empty and its end.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::table::{LockReq, RcuTable};
+
+use crate::cred::{Credentials, check_sticky, permission};
+use crate::dentry::{self, Dentry};
+use crate::error::{Named, Result};
+use crate::inode::Inode;
+use crate::namei::{Fail, Last, Lookup, Walk};
+use crate::task::{At, Task, bytes};
+use crate::types::{Access, AtFlags};
+
+/// Checks that `cred` may take `victim` out of `dir`, and that it is a directory exactly if it should
+/// be.
+pub(crate) fn may_delete(
+    dir: &Inode,
+    victim: &Dentry,
+    want_dir: bool,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    permission(dir, cred, Access::WRITE | Access::EXEC, guard)?;
+    check_sticky(dir, victim.inode(), cred)?;
+    match (want_dir, victim.inode().is_dir()) {
+        (true, false) => Err(Errno::NOTDIR),
+        (false, true) => Err(Errno::ISDIR),
+        _ if dir.is_dead() => Err(Errno::NOENT),
+        _ => Ok(()),
+    }
+}
+
+impl Task {
+    /// Removes a name, or with `REMOVEDIR` an empty directory. Files that are open go on working.
+    ///
+    /// # Errors
+    /// As `unlinkat(2)`.
+    pub fn unlink(&self, at: At<'_>, path: impl AsRef<StdPath>, flags: AtFlags) -> Result<()> {
+        let path = path.as_ref();
+        let is_rmdir = flags.contains(AtFlags::REMOVEDIR);
+        let remove = || {
+            if !AtFlags::REMOVEDIR.contains(flags) {
+                return Err(Errno::INVAL);
+            }
+            let base = self.base(at);
+            let guard = rcu::pin();
+            self.walk(&base, bytes(path), Lookup::empty(), &guard, |walk| {
+                if is_rmdir { rmdir(walk) } else { unlink(walk) }
+            })
+        };
+        remove().on(if is_rmdir { "rmdir" } else { "unlinkat" }, path)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As `rmdir(2)`.
+    pub fn rmdir(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<()> {
+        self.unlink(at, path, AtFlags::REMOVEDIR)
+    }
+}
+
+fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
+    let Last::Name(name, slash) = walk.to_last()? else {
+        return Err(Errno::ISDIR.into());
+    };
+    let guard = walk.guard();
+    let pos = walk.cur();
+    let dir = pos.dentry;
+    let write = walk.want_write(pos)?;
+    if slash {
+        let found = walk.child(name)?.ok_or(Errno::NOENT)?;
+        let is_dir = found.inode().is_dir();
+        return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into());
+    }
+    if name.len() > dentry::NAME_MAX {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    let hash = dir.hash_of(name);
+    let mut bucket = dir.children().lock(hash, guard);
+    let victim =
+        bucket.find(hash, |child| child.is_named(hash, name, guard)).ok_or(Errno::NOENT)?;
+    may_delete(dir.inode(), victim, false, walk.cred(), guard)?;
+    if victim.is_mounted() {
+        return Err(Errno::BUSY.into());
+    }
+    bucket.remove(victim);
+    let removed = victim.set_removed(dir, guard);
+    let inode = victim.inode();
+    inode.unlink();
+    inode.touch_ctime();
+    inode.sb().fs().unlinked(inode, name.len());
+    drop(bucket);
+    dir.inode().touch();
+    dentry::finish_removal(removed, guard);
+    drop(write);
+    Ok(())
+}
+
+fn rmdir(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
+    let name = match walk.to_last()? {
+        Last::Name(name, _) => name,
+        Last::DotDot => return Err(Errno::NOTEMPTY.into()),
+        Last::Dot => return Err(Errno::INVAL.into()),
+        Last::Root => return Err(Errno::BUSY.into()),
+    };
+    let guard = walk.guard();
+    let pos = walk.cur();
+    let dir = pos.dentry;
+    let write = walk.want_write(pos)?;
+    if name.len() > dentry::NAME_MAX {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    let hash = dir.hash_of(name);
+    let victim = dir.find(hash, name, guard).map(|(victim, _)| victim);
+    let Some(victim) = victim else {
+        walk.validate(pos)?;
+        return Err(Errno::NOENT.into());
+    };
+    may_delete(dir.inode(), victim, true, walk.cred(), guard)?;
+    let reqs = [LockReq::One(dir.children(), hash), LockReq::All(victim.children())];
+    let mut locks = RcuTable::lock_set(reqs, guard);
+    let still = locks.find(0, hash, |child| child.is_named(hash, name, guard));
+    if !still.is_some_and(|found| std::ptr::eq(found, victim)) {
+        return Err(Fail::Retry);
+    }
+    may_delete(dir.inode(), victim, true, walk.cred(), guard)?;
+    if victim.is_mounted() {
+        return Err(Errno::BUSY.into());
+    }
+    if !locks.is_empty(1) {
+        return Err(Errno::NOTEMPTY.into());
+    }
+    locks.remove(0, victim);
+    let removed = victim.set_removed(dir, guard);
+    bury(victim.inode());
+    victim.inode().sb().fs().unlinked(victim.inode(), name.len());
+    drop(locks);
+    dir.inode().unlink();
+    dir.inode().touch();
+    dentry::finish_removal(removed, guard);
+    drop(write);
+    Ok(())
+}
+
+/// Ends a directory that is empty and locked as a whole: nothing can be made in it any more.
+pub(crate) fn bury(inode: &Inode) {
+    inode.mark_dead();
+    inode.clear_nlink();
+    inode.touch_ctime();
+}

@@ -1,0 +1,409 @@
+//! `rename`.
+//!
+//! # Locks
+//!
+//! A rename takes the bucket locks of the two names, and all buckets of a directory that it replaces, in
+//! the order of addresses. Moving a file takes nothing more: the dentry's own sequence count tells walks.
+//! Moving a directory takes `rename_lock` for writing while it changes name or parent, since it changes
+//! the paths of everything below. Moving one into another directory also excludes all other such moves
+//! (`s_vfs_rename_mutex`), so that two of them can't make a loop between them.
+//!
+//! # What others see
+//!
+//! Both buckets are announced as changing before the first entry moves. A lookup that finds nothing in an
+//! announced bucket looks again until the change is over, and a dentry that is being moved or replaced has
+//! an odd sequence count meanwhile, which lookups wait out. So there is no moment at which a name that
+//! exists before and after can't be found, and no reader sees the new name and later the old one.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::table::{LockReq, LockSet, RcuTable};
+
+use crate::cred::{Credentials, permission};
+use crate::dentry::{self, Dentry, NAME_MAX, Removed};
+use crate::error::{Named, Result};
+use crate::mount::WriteAccess;
+use crate::namei::{Fail, Last, Lookup, Pos, Walk};
+use crate::namespace::Namespace;
+use crate::ranks::Children;
+use crate::remove::{bury, may_delete};
+use crate::task::{At, Base, Task, bytes};
+use crate::types::{Access, RenameFlags};
+
+/// One of the two names.
+#[derive(Clone, Copy)]
+struct Side<'g> {
+    dir: &'g Dentry,
+    name: &'g [u8],
+    hash: u64,
+    slash: bool,
+}
+
+/// A rename, its paths walked.
+struct Rename<'g> {
+    ns: &'g Namespace,
+    cred: &'g Credentials,
+    guard: &'g Guard,
+    flags: RenameFlags,
+    old: Side<'g>,
+    new: Side<'g>,
+}
+
+type Locks<'g, const N: usize> = LockSet<'g, Dentry, Children, N>;
+
+impl Task {
+    /// Gives a file another name, replacing what has that name. `flags`: `NOREPLACE`, `EXCHANGE`.
+    ///
+    /// # Errors
+    /// As `renameat2(2)`; the path named is the new one. `EINVAL` for `WHITEOUT`.
+    pub fn rename(
+        &self,
+        old_at: At<'_>,
+        old: impl AsRef<StdPath>,
+        new_at: At<'_>,
+        new: impl AsRef<StdPath>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (old, new) = (bytes(old.as_ref()), new.as_ref());
+        let rename = || {
+            let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+            if !both.contains(flags) || flags == both {
+                return Err(Errno::INVAL);
+            }
+            let (old_base, new_base) = (self.base(old_at), self.base(new_at));
+            self.rename_from(&old_base, old, &new_base, bytes(new), flags)
+        };
+        rename().on("renameat2", new)
+    }
+
+    fn rename_from(
+        &self,
+        old_base: &Base,
+        old: &[u8],
+        new_base: &Base,
+        new: &[u8],
+        flags: RenameFlags,
+    ) -> std::result::Result<(), Errno> {
+        let guard = rcu::pin();
+        self.walk(old_base, old, Lookup::empty(), &guard, |walk| {
+            let old_last = walk.to_last()?;
+            let old_dir = walk.cur();
+            self.walk(new_base, new, Lookup::empty(), &guard, |walk| {
+                let new_last = walk.to_last()?;
+                let (write, old, new) = sides(walk, old_dir, old_last, new_last, flags)?;
+                let cred = walk.cred();
+                let ns = self.ns();
+                let result = Rename { ns, cred, guard: &guard, flags, old, new }.run();
+                drop(write);
+                match result {
+                    // The walk over the old path is the outer one: it has to start again as well.
+                    Err(Fail::Retry) => Ok(Err(Fail::Retry)),
+                    other => Ok(other),
+                }
+            })?
+        })
+    }
+}
+
+/// Checks what the two paths ended in, and announces the change.
+fn sides<'g>(
+    walk: &Walk<'g>,
+    old_dir: Pos<'g>,
+    old_last: Last<'g>,
+    new_last: Last<'g>,
+    flags: RenameFlags,
+) -> std::result::Result<(WriteAccess, Side<'g>, Side<'g>), Fail> {
+    let new_dir = walk.cur();
+    if !std::ptr::eq(old_dir.mount, new_dir.mount) {
+        return Err(Errno::XDEV.into());
+    }
+    let Last::Name(old_name, old_slash) = old_last else {
+        return Err(Errno::BUSY.into());
+    };
+    let Last::Name(new_name, new_slash) = new_last else {
+        let taken = flags.contains(RenameFlags::NOREPLACE);
+        return Err(if taken { Errno::EXIST } else { Errno::BUSY }.into());
+    };
+    let write = walk.want_write(new_dir)?;
+    if old_name.len() > NAME_MAX || new_name.len() > NAME_MAX {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    let side = |dir: &'g Dentry, name, slash| Side { dir, name, hash: dir.hash_of(name), slash };
+    Ok((
+        write,
+        side(old_dir.dentry, old_name, old_slash),
+        side(new_dir.dentry, new_name, new_slash),
+    ))
+}
+
+impl<'g> Rename<'g> {
+    fn exchanges(&self) -> bool {
+        self.flags.contains(RenameFlags::EXCHANGE)
+    }
+
+    fn same_dir(&self) -> bool {
+        std::ptr::eq(self.old.dir, self.new.dir)
+    }
+
+    /// Looks both names up, decides which locks are needed, takes them, and checks that the names
+    /// still are what they were.
+    fn run(&self) -> std::result::Result<(), Fail> {
+        let guard = self.guard;
+        let find = |side: &Side<'g>| side.dir.find(side.hash, side.name, guard).map(|(d, _)| d);
+        let source = find(&self.old).ok_or(Errno::NOENT)?;
+        let target = find(&self.new);
+        let moves_dir = source.inode().is_dir()
+            || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
+        let _topology = (moves_dir && !self.same_dir()).then(|| self.ns.lock_directory_move());
+        let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.hash);
+        let replaced = target.filter(|t| !self.exchanges() && t.inode().is_dir());
+        match replaced {
+            Some(dir) => {
+                let reqs = [one(&self.old), one(&self.new), LockReq::All(dir.children())];
+                let mut locks = RcuTable::lock_set(reqs, guard);
+                self.locked(&mut locks, source, target)?;
+                if !locks.is_empty(2) && !std::ptr::eq(source.inode(), dir.inode()) {
+                    return Err(Errno::NOTEMPTY.into());
+                }
+                self.apply(locks, source, target)
+            }
+            None => {
+                let mut locks = RcuTable::lock_set([one(&self.old), one(&self.new)], guard);
+                self.locked(&mut locks, source, target)?;
+                self.apply(locks, source, target)
+            }
+        }
+    }
+
+    /// With the locks held: the names are unchanged, and the rename is allowed.
+    fn locked<const N: usize>(
+        &self,
+        locks: &mut Locks<'g, N>,
+        source: &'g Dentry,
+        target: Option<&'g Dentry>,
+    ) -> std::result::Result<(), Fail> {
+        let found = |i: usize, side: &Side<'g>| {
+            locks.find(i, side.hash, |child| child.is_named(side.hash, side.name, self.guard))
+        };
+        let same = |found: Option<&Dentry>, expected: Option<&Dentry>| {
+            found.map(std::ptr::from_ref) == expected.map(std::ptr::from_ref)
+        };
+        if !same(found(0, &self.old), Some(source)) || !same(found(1, &self.new), target) {
+            return Err(Fail::Retry);
+        }
+        self.check(source, target)?;
+        Ok(())
+    }
+
+    /// The rules of `renameat2(2)`, in Linux's order.
+    fn check(&self, source: &Dentry, target: Option<&Dentry>) -> std::result::Result<(), Errno> {
+        let is_dir = source.inode().is_dir();
+        if self.flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
+            return Err(Errno::EXIST);
+        }
+        if self.exchanges() {
+            let target = target.ok_or(Errno::NOENT)?;
+            if !target.inode().is_dir() && self.new.slash {
+                return Err(Errno::NOTDIR);
+            }
+        }
+        if !is_dir && (self.old.slash || (!self.exchanges() && self.new.slash)) {
+            return Err(Errno::NOTDIR);
+        }
+        self.check_loops(source, target)?;
+        if target.is_some_and(|t| std::ptr::eq(t.inode(), source.inode())) {
+            return Ok(());
+        }
+        self.check_rights(source, target)?;
+        let busy = |dentry: &Dentry| dentry.is_mounted();
+        if busy(source) || target.is_some_and(busy) {
+            return Err(Errno::BUSY);
+        }
+        Ok(())
+    }
+
+    /// Neither may a directory move into itself, nor may one that the source is in be replaced.
+    fn check_loops(
+        &self,
+        source: &Dentry,
+        target: Option<&Dentry>,
+    ) -> std::result::Result<(), Errno> {
+        let above = |dentry: &Dentry, dir: &Dentry| {
+            dentry.inode().is_dir() && crate::d_path::is_below(dir, dentry, self.guard)
+        };
+        if above(source, self.new.dir) {
+            return Err(Errno::INVAL);
+        }
+        if target.is_some_and(|t| above(t, self.old.dir)) {
+            return Err(if self.exchanges() { Errno::INVAL } else { Errno::NOTEMPTY });
+        }
+        Ok(())
+    }
+
+    fn check_rights(
+        &self,
+        source: &Dentry,
+        target: Option<&Dentry>,
+    ) -> std::result::Result<(), Errno> {
+        let (old_dir, new_dir) = (self.old.dir.inode(), self.new.dir.inode());
+        let is_dir = source.inode().is_dir();
+        may_delete(old_dir, source, is_dir, self.cred, self.guard)?;
+        match target {
+            None => {
+                if new_dir.is_dead() {
+                    return Err(Errno::NOENT);
+                }
+                permission(new_dir, self.cred, Access::WRITE | Access::EXEC, self.guard)?;
+            }
+            Some(target) => {
+                let want_dir = if self.exchanges() { target.inode().is_dir() } else { is_dir };
+                may_delete(new_dir, target, want_dir, self.cred, self.guard)?;
+            }
+        }
+        if self.same_dir() {
+            return Ok(());
+        }
+        // A directory's `..` changes when it moves.
+        let may_move = |dentry: &Dentry| {
+            if !dentry.inode().is_dir() {
+                return Ok(());
+            }
+            permission(dentry.inode(), self.cred, Access::WRITE, self.guard)
+        };
+        may_move(source)?;
+        target.filter(|_| self.exchanges()).map_or(Ok(()), may_move)
+    }
+
+    /// Does it; everything has been checked.
+    fn apply<const N: usize>(
+        &self,
+        mut locks: Locks<'g, N>,
+        source: &'g Dentry,
+        target: Option<&'g Dentry>,
+    ) -> std::result::Result<(), Fail> {
+        if target.is_some_and(|t| std::ptr::eq(t.inode(), source.inode())) {
+            return Ok(());
+        }
+        self.move_links(source, target)?;
+        let moves_dir = source.inode().is_dir()
+            || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
+        let mut removed = None;
+        {
+            let _names = moves_dir.then(|| self.ns.rename_lock().write());
+            let _changing = locks.announce([0, 1]);
+            match target {
+                Some(target) if self.exchanges() => self.exchange(&mut locks, source, target),
+                other => removed = self.replace(&mut locks, source, other),
+            }
+        }
+        let fs = source.sb().fs();
+        if let Some(target) = target.filter(|_| !self.exchanges()) {
+            let inode = target.inode();
+            if inode.is_dir() {
+                bury(inode);
+            } else {
+                inode.unlink();
+                inode.touch_ctime();
+            }
+            fs.unlinked(inode, self.new.name.len());
+        }
+        drop(locks);
+        source.inode().touch_ctime();
+        if let Some(target) = target.filter(|_| self.exchanges()) {
+            target.inode().touch_ctime();
+        }
+        self.old.dir.inode().touch();
+        if !self.same_dir() {
+            self.new.dir.inode().touch();
+        }
+        if let Some(removed) = removed {
+            dentry::finish_removal(removed, self.guard);
+        }
+        Ok(())
+    }
+
+    /// Adjusts the link counts of the two directories, which the `..` of directories count in.
+    fn move_links(
+        &self,
+        source: &Dentry,
+        target: Option<&Dentry>,
+    ) -> std::result::Result<(), Errno> {
+        let (old_dir, new_dir) = (self.old.dir.inode(), self.new.dir.inode());
+        let source_dir = source.inode().is_dir();
+        let target_dir = target.is_some_and(|t| t.inode().is_dir());
+        if self.exchanges() {
+            if !self.same_dir() && source_dir != target_dir {
+                let (gains, loses) =
+                    if source_dir { (new_dir, old_dir) } else { (old_dir, new_dir) };
+                gains.link()?;
+                loses.unlink();
+            }
+        } else if source_dir {
+            if target_dir {
+                old_dir.unlink();
+            } else if !self.same_dir() {
+                new_dir.link()?;
+                old_dir.unlink();
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves `source` to the new name, in place of `target`.
+    fn replace<const N: usize>(
+        &self,
+        locks: &mut Locks<'g, N>,
+        source: &'g Dentry,
+        target: Option<&'g Dentry>,
+    ) -> Option<Removed<'g>> {
+        let source_section = source.seq().write();
+        let removed = target.map(|target| {
+            locks.remove(1, target);
+            target.set_removed(self.new.dir, self.guard)
+        });
+        locks.remove(0, source);
+        let hash = locks.free_hash(1, self.new.hash);
+        let name = (self.old.name != self.new.name).then_some(self.new.name);
+        source.set_moved(&source_section, self.new.dir, name, hash, self.guard);
+        locks.insert_moved(1, source);
+        removed
+    }
+
+    /// Lets the two dentries change places.
+    fn exchange<const N: usize>(
+        &self,
+        locks: &mut Locks<'g, N>,
+        source: &'g Dentry,
+        target: &'g Dentry,
+    ) {
+        let (old, new) = (&self.old, &self.new);
+        let source_section = source.seq().write();
+        let target_section = target.seq().write();
+        let (source_hash, target_hash) = (target.hash(), source.hash());
+        locks.remove(0, source);
+        locks.remove(1, target);
+        let differ = old.name != new.name;
+        let source_name = differ.then_some(new.name);
+        let target_name = differ.then_some(old.name);
+        source.set_moved(&source_section, new.dir, source_name, source_hash, self.guard);
+        target.set_moved(&target_section, old.dir, target_name, target_hash, self.guard);
+        locks.insert_moved(1, source);
+        locks.insert_moved(0, target);
+    }
+}
+
+/// Inserting a dentry that stays alive by its name's reference.
+trait InsertMoved {
+    fn insert_moved(&mut self, i: usize, dentry: &Dentry);
+}
+
+impl<const N: usize> InsertMoved for Locks<'_, N> {
+    fn insert_moved(&mut self, i: usize, dentry: &Dentry) {
+        // SAFETY: the name's reference, which moves with the dentry, keeps it until it is removed from
+        // the table, and its memory stays for a grace period after that. It was just removed from the
+        // table it was in.
+        unsafe { self.insert(i, std::ptr::NonNull::from(dentry)) };
+    }
+}

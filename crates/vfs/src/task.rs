@@ -1,0 +1,353 @@
+//! Tasks: who calls, from where.
+//!
+//! A task has a root and a working directory, a mask for new files, credentials, and descriptors. Any
+//! number of threads may use one. What path walks read of it (root, working directory, credentials) is
+//! replaced as a whole under RCU, so that walks write nothing to share it.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicU32, Ordering};
+use vfscale_sync::lock::Mutex;
+use vfscale_sync::rcu::{self, Guard, Rcu};
+
+use crate::cred::Credentials;
+use crate::descriptors::{Descriptors, Fd};
+use crate::error::{Named, Result};
+use crate::file::File;
+use crate::mount::Path;
+use crate::namei::{self, Fail, Lookup, Start, Walk};
+use crate::namespace::{Namespace, Vfs};
+use crate::ranks::{TaskFs, TaskLocks};
+use crate::types::{AtFlags, Capabilities, Mode};
+
+/// What a relative path is relative to.
+#[derive(Clone, Copy, Debug)]
+pub enum At<'a> {
+    /// The working directory (`AT_FDCWD`).
+    Cwd,
+    /// A descriptor of the task.
+    Fd(Fd),
+    /// An open file or directory.
+    File(&'a File),
+}
+
+impl From<Fd> for At<'_> {
+    fn from(fd: Fd) -> Self {
+        At::Fd(fd)
+    }
+}
+
+impl<'a> From<&'a File> for At<'a> {
+    fn from(file: &'a File) -> Self {
+        At::File(file)
+    }
+}
+
+/// Root and working directory.
+#[derive(Clone)]
+pub(crate) struct FsStruct {
+    pub(crate) root: Path,
+    pub(crate) cwd: Path,
+}
+
+/// A task; see the [module](self). `Send` and `Sync`.
+///
+/// ```text
+/// let task = vfs.task();
+/// task.mkdir(At::Cwd, "/etc", Mode::from(0o755))?;
+/// ```
+pub struct Task {
+    fs: Rcu<FsStruct>,
+    cred: Rcu<Credentials>,
+    umask: AtomicU32,
+    id: u64,
+    descriptors: Descriptors,
+    /// Places of files that the task may have record locks on.
+    locked: Mutex<Vec<Path>, TaskLocks>,
+    /// Serialises changes of `fs` and `cred`.
+    changing: Mutex<(), TaskFs>,
+    /// Last, since what the fields above hold is in it.
+    vfs: Vfs,
+}
+
+impl Task {
+    pub(crate) fn new(vfs: Vfs, credentials: Credentials) -> Task {
+        let root = vfs.ns().root_path();
+        Task::make(vfs, FsStruct { cwd: root.clone(), root }, credentials, 0o022)
+    }
+
+    fn make(vfs: Vfs, fs: FsStruct, credentials: Credentials, umask: u32) -> Task {
+        Task {
+            fs: Rcu::new(fs),
+            cred: Rcu::new(credentials),
+            umask: AtomicU32::new(umask),
+            id: vfs.ns().next_task(),
+            descriptors: Descriptors::new(),
+            locked: Mutex::new(Vec::new()),
+            changing: Mutex::new(()),
+            vfs,
+        }
+    }
+
+    /// A new task with the same root, working directory, mask and credentials, and the same open files
+    /// under the same descriptors, as `fork(2)`. Record locks are not inherited.
+    pub fn fork(&self) -> Task {
+        let child = self.with_credentials(self.credentials());
+        child.descriptors.copy_from(&self.descriptors);
+        child
+    }
+
+    /// A new task with the same root, working directory and mask, other credentials, and no
+    /// descriptors.
+    pub fn with_credentials(&self, credentials: Credentials) -> Task {
+        let guard = rcu::pin();
+        let fs = self.fs.read(&guard).clone();
+        Task::make(self.vfs.clone(), fs, credentials, self.umask.load(Ordering::Relaxed))
+    }
+
+    /// Identifies the task as the owner of record locks.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What others are told of the owner of a record lock.
+    pub(crate) fn pid(&self) -> i32 {
+        (self.id & 0x7fff_ffff) as i32
+    }
+
+    /// Remembers that the task may have record locks on a file.
+    pub(crate) fn note_locked(&self, file: &File) {
+        let path = file.path().clone();
+        let mut locked = self.locked.lock();
+        if !locked.iter().any(|p| std::ptr::eq(p.dentry.inode(), path.dentry.inode())) {
+            locked.push(path);
+        }
+    }
+
+    /// The tree the task lives in.
+    pub fn vfs(&self) -> &Vfs {
+        &self.vfs
+    }
+
+    pub(crate) fn ns(&self) -> &Namespace {
+        self.vfs.ns()
+    }
+
+    pub(crate) fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
+    }
+
+    /// The rights the task acts with.
+    pub fn credentials(&self) -> Credentials {
+        self.cred.read(&rcu::pin()).clone()
+    }
+
+    /// Changes the rights the task acts with. Calls under way keep those they began with.
+    pub fn set_credentials(&self, credentials: Credentials) {
+        let guard = rcu::pin();
+        self.cred.replace(credentials, &guard);
+    }
+
+    #[inline]
+    pub(crate) fn cred<'g>(&'g self, guard: &'g Guard) -> &'g Credentials {
+        self.cred.read(guard)
+    }
+
+    #[inline]
+    pub(crate) fn fs<'g>(&'g self, guard: &'g Guard) -> &'g FsStruct {
+        self.fs.read(guard)
+    }
+
+    /// Sets the permission bits that new files do not get; returns the ones before.
+    pub fn umask(&self, mask: Mode) -> Mode {
+        Mode::from_bits_truncate(self.umask.swap(mask.bits() & 0o777, Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn mask(&self) -> u32 {
+        self.umask.load(Ordering::Relaxed)
+    }
+
+    /// Runs `body` on a walk over `path`; see [`namei::walk`].
+    #[inline]
+    pub(crate) fn walk<'g, T>(
+        &'g self,
+        base: &'g Base,
+        path: &'g [u8],
+        flags: Lookup,
+        guard: &'g Guard,
+        body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
+    ) -> std::result::Result<T, Errno> {
+        self.walk_as(self.cred(guard), base, path, flags, guard, body)
+    }
+
+    /// As [`walk`](Self::walk), with other rights.
+    #[inline]
+    pub(crate) fn walk_as<'g, T>(
+        &'g self,
+        cred: &'g Credentials,
+        base: &'g Base,
+        path: &'g [u8],
+        flags: Lookup,
+        guard: &'g Guard,
+        body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
+    ) -> std::result::Result<T, Errno> {
+        let fs = self.fs(guard);
+        let absolute = path.first() == Some(&b'/');
+        let base = match base {
+            Base::Invalid if absolute && !flags.contains(Lookup::IN_ROOT) => &fs.cwd,
+            Base::Invalid => return Err(base_error(path, flags)),
+            Base::Cwd => &fs.cwd,
+            Base::File(file) => file.path(),
+        };
+        namei::walk(Start { ns: self.ns(), cred, root: &fs.root, base, flags }, path, guard, body)
+    }
+
+    /// What `at` stands for; an unknown descriptor is an error only for paths that need it.
+    #[inline]
+    pub(crate) fn base(&self, at: At<'_>) -> Base {
+        match at {
+            At::Cwd => Base::Cwd,
+            At::File(file) => Base::File(file.clone()),
+            At::Fd(fd) => match self.descriptors.get(fd) {
+                Ok(file) => Base::File(file),
+                Err(_) => Base::Invalid,
+            },
+        }
+    }
+
+    /// Walks to a place and keeps it.
+    pub(crate) fn resolve(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: Lookup,
+    ) -> std::result::Result<Path, Errno> {
+        let base = self.base(at);
+        let guard = rcu::pin();
+        self.walk(&base, path, flags, &guard, |walk| {
+            let pos = walk.lookup()?;
+            walk.keep(pos)
+        })
+    }
+
+    /// Makes `path` the working directory.
+    ///
+    /// # Errors
+    /// Those of a walk; `ENOTDIR`, `EACCES` if it may not be searched.
+    pub fn chdir(&self, path: impl AsRef<StdPath>) -> Result<()> {
+        let path = path.as_ref();
+        self.change_dir(At::Cwd, bytes(path), Lookup::empty()).on("chdir", path)
+    }
+
+    /// Makes an open directory the working directory.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `EACCES`.
+    pub fn fchdir(&self, dir: &File) -> Result<()> {
+        self.change_dir(At::File(dir), b"", Lookup::EMPTY).named("fchdir")
+    }
+
+    fn change_dir(&self, at: At<'_>, path: &[u8], flags: Lookup) -> std::result::Result<(), Errno> {
+        let cwd = self.resolve_searchable(at, path, flags)?;
+        self.change_fs(|fs| fs.cwd = cwd);
+        Ok(())
+    }
+
+    /// Makes `path` the root of the task. The working directory stays.
+    ///
+    /// # Errors
+    /// Those of a walk; `ENOTDIR`, `EACCES`; `EPERM` without `CAP_SYS_CHROOT`.
+    pub fn chroot(&self, path: impl AsRef<StdPath>) -> Result<()> {
+        let path = path.as_ref();
+        let root = || {
+            let root = self.resolve_searchable(At::Cwd, bytes(path), Lookup::empty())?;
+            let guard = rcu::pin();
+            if !self.cred(&guard).has(Capabilities::SYS_CHROOT) {
+                return Err(Errno::PERM);
+            }
+            Ok(root)
+        };
+        let root = root().on("chroot", path)?;
+        self.change_fs(|fs| fs.root = root);
+        Ok(())
+    }
+
+    fn resolve_searchable(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: Lookup,
+    ) -> std::result::Result<Path, Errno> {
+        let path = self.resolve(at, path, flags | Lookup::FOLLOW | Lookup::DIRECTORY)?;
+        let guard = rcu::pin();
+        let inode = path.dentry.inode();
+        crate::cred::permission(inode, self.cred(&guard), crate::types::Access::EXEC, &guard)?;
+        Ok(path)
+    }
+
+    fn change_fs(&self, change: impl FnOnce(&mut FsStruct)) {
+        let guard = rcu::pin();
+        let _changing = self.changing.lock();
+        let mut fs = self.fs.read(&guard).clone();
+        change(&mut fs);
+        self.fs.replace(fs, &guard);
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.close_all();
+        for path in std::mem::take(self.locked.get_mut()) {
+            crate::lock_calls::release_inode(path.dentry.inode(), self.id);
+        }
+    }
+}
+
+/// What a walk starts from, held for the duration of a call.
+pub(crate) enum Base {
+    Cwd,
+    File(File),
+    /// A descriptor that is not open.
+    Invalid,
+}
+
+/// The error of a bad descriptor comes after those of the path itself.
+#[cold]
+fn base_error(path: &[u8], flags: Lookup) -> Errno {
+    if path.is_empty() && !flags.contains(Lookup::EMPTY) {
+        Errno::NOENT
+    } else if path.len() >= namei::PATH_MAX {
+        Errno::NAMETOOLONG
+    } else {
+        Errno::BADF
+    }
+}
+
+/// The bytes of a path.
+#[inline]
+pub(crate) fn bytes(path: &StdPath) -> &[u8] {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
+}
+
+/// The walk that the `AT_*` flags of a call ask for.
+pub(crate) fn lookup_flags(
+    flags: AtFlags,
+    follow_default: bool,
+    allowed: AtFlags,
+) -> std::result::Result<Lookup, Errno> {
+    let known = allowed | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    if !known.contains(flags) {
+        return Err(Errno::INVAL);
+    }
+    let mut lookup = Lookup::empty();
+    let follow = if follow_default {
+        !flags.contains(AtFlags::SYMLINK_NOFOLLOW)
+    } else {
+        flags.contains(AtFlags::SYMLINK_FOLLOW)
+    };
+    lookup.set(Lookup::FOLLOW, follow);
+    lookup.set(Lookup::EMPTY, flags.contains(AtFlags::EMPTY_PATH));
+    Ok(lookup)
+}

@@ -1,0 +1,337 @@
+//! The calls on extended attributes and access control lists.
+//!
+//! Both live in the inode's extra part, attributes in a locked set, lists under RCU since permission
+//! checks read them. Their memory is charged to the file system under the inode's lock.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::acl::{Acl, Inherited};
+use crate::cred::{Credentials, permission};
+use crate::error::{Named, Result};
+use crate::inode::{Inode, InodeExtra};
+use crate::mount::WriteAccess;
+use crate::task::{At, Task, bytes, lookup_flags};
+use crate::types::{AtFlags, Capabilities, XattrFlags};
+use crate::xattr::{AclNames, Namespace, XattrName, XattrOp, XattrSubject, xattr_permission};
+
+/// What the extra part of an inode is charged for itself.
+const EXTRA_BYTES: u64 = size_of::<InodeExtra>() as u64 + 16;
+
+/// What an inode's extra part has been charged.
+pub(crate) fn extra_bytes(extra: &InodeExtra, guard: &Guard) -> u64 {
+    let acl = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes);
+    let lists = acl(extra.acl_access.read(guard)) + acl(extra.acl_default.read(guard));
+    let base = if extra.is_charged() { EXTRA_BYTES } else { 0 };
+    base + extra.xattrs.lock().bytes() + lists
+}
+
+/// The extra part of an inode, charged when it was made for attributes.
+fn charged_extra<'g>(
+    inode: &'g Inode,
+    guard: &'g Guard,
+) -> std::result::Result<&'g InodeExtra, Errno> {
+    let extra = inode.extra_or_init(guard);
+    if !extra.is_charged() {
+        inode.sb().fs().charge(EXTRA_BYTES)?;
+        extra.set_charged();
+    }
+    Ok(extra)
+}
+
+/// Charges a growth, before it happens.
+fn charge(inode: &Inode, delta: i64) -> std::result::Result<(), Errno> {
+    if delta > 0 { inode.sb().fs().charge(delta as u64) } else { Ok(()) }
+}
+
+/// Gives back a shrinkage, after it happened.
+fn uncharge(inode: &Inode, delta: i64) {
+    if delta < 0 {
+        inode.sb().fs().uncharge(delta.unsigned_abs());
+    }
+}
+
+/// Gives a new file the lists it inherits.
+pub(crate) fn set_inherited_acls(
+    inode: &Inode,
+    inherited: Inherited,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    replace_acl(inode, false, inherited.access, guard)?;
+    replace_acl(inode, true, inherited.default, guard)
+}
+
+fn replace_acl(
+    inode: &Inode,
+    is_default: bool,
+    acl: Option<Acl>,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    if acl.is_none() && inode.extra(guard).is_none() {
+        return Ok(());
+    }
+    let extra = charged_extra(inode, guard)?;
+    let slot = if is_default { &extra.acl_default } else { &extra.acl_access };
+    let bytes = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes) as i64;
+    let delta = bytes(acl.as_ref()) - bytes(slot.read(guard));
+    charge(inode, delta)?;
+    slot.replace(acl, guard);
+    uncharge(inode, delta);
+    Ok(())
+}
+
+impl Task {
+    /// The value of an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `getxattr(2)`.
+    pub fn getxattr(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        name: impl AsRef<OsStr>,
+        flags: AtFlags,
+    ) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let get = || {
+            let name = XattrName::new(name.as_ref().as_bytes())?;
+            self.with_inode(at, path, flags, |inode, cred, guard| get(inode, name, cred, guard))
+        };
+        get().on("getxattr", path)
+    }
+
+    /// Sets an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `setxattr(2)`.
+    pub fn setxattr(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        name: impl AsRef<OsStr>,
+        value: &[u8],
+        how: XattrFlags,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let set = || {
+            if !(XattrFlags::CREATE | XattrFlags::REPLACE).contains(how) {
+                return Err(Errno::INVAL);
+            }
+            let name = XattrName::new(name.as_ref().as_bytes())?;
+            if value.len() > crate::xattr::XATTR_VALUE_BYTES_MAX {
+                return Err(Errno::TOOBIG);
+            }
+            self.with_inode_writable(at, path, flags, |inode, cred, guard| {
+                set(inode, name, value, how, cred, guard)
+            })
+        };
+        set().on("setxattr", path)
+    }
+
+    /// The names of the extended attributes that the task may see. `flags`: `SYMLINK_NOFOLLOW`,
+    /// `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `listxattr(2)`.
+    pub fn listxattr(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        flags: AtFlags,
+    ) -> Result<Vec<OsString>> {
+        let path = path.as_ref();
+        let list =
+            || self.with_inode(at, path, flags, |inode, cred, guard| list(inode, cred, guard));
+        list().on("listxattr", path)
+    }
+
+    /// Removes an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `removexattr(2)`.
+    pub fn removexattr(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        name: impl AsRef<OsStr>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let remove = || {
+            let name = XattrName::new(name.as_ref().as_bytes())?;
+            self.with_inode_writable(at, path, flags, |inode, cred, guard| {
+                remove(inode, name, cred, guard)
+            })
+        };
+        remove().on("removexattr", path)
+    }
+
+    fn with_inode<T>(
+        &self,
+        at: At<'_>,
+        path: &StdPath,
+        flags: AtFlags,
+        body: impl FnOnce(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
+        let place = self.resolve(at, bytes(path), lookup)?;
+        let guard = rcu::pin();
+        body(place.dentry.inode(), self.cred(&guard), &guard)
+    }
+
+    fn with_inode_writable<T>(
+        &self,
+        at: At<'_>,
+        path: &StdPath,
+        flags: AtFlags,
+        body: impl FnOnce(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
+        let place = self.resolve(at, bytes(path), lookup)?;
+        let _write = WriteAccess::new(place.mount.clone())?;
+        let guard = rcu::pin();
+        let inode = place.dentry.inode();
+        let _locked = inode.lock();
+        body(inode, self.cred(&guard), &guard)
+    }
+}
+
+fn allow(
+    inode: &Inode,
+    name: XattrName<'_>,
+    op: XattrOp<'_>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    let subject = XattrSubject { mode: inode.mode(), owner: cred.owns(inode), caps: cred.caps };
+    let also = xattr_permission(name, op, &subject)?;
+    if also.is_empty() { Ok(()) } else { permission(inode, cred, also, guard) }
+}
+
+fn get(
+    inode: &Inode,
+    name: XattrName<'_>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Vec<u8>, Errno> {
+    allow(inode, name, XattrOp::Get, cred, guard)?;
+    let extra = inode.extra(guard);
+    let acl = match name.namespace() {
+        Namespace::AclAccess => extra.and_then(|extra| extra.acl_access.read(guard)),
+        Namespace::AclDefault => extra.and_then(|extra| extra.acl_default.read(guard)),
+        _ => {
+            name.supported()?;
+            let set = extra.ok_or(Errno::NODATA)?.xattrs.lock();
+            return set.get(name).map(<[u8]>::to_vec);
+        }
+    };
+    Ok(acl.ok_or(Errno::NODATA)?.to_xattr())
+}
+
+fn set(
+    inode: &Inode,
+    name: XattrName<'_>,
+    value: &[u8],
+    how: XattrFlags,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    match name.namespace() {
+        Namespace::AclAccess => return set_acl(inode, name, false, value, cred, guard),
+        Namespace::AclDefault => return set_acl(inode, name, true, value, cred, guard),
+        _ => allow(inode, name, XattrOp::Set(value), cred, guard)?,
+    }
+    name.supported()?;
+    let extra = charged_extra(inode, guard)?;
+    let mut set = extra.xattrs.lock();
+    let delta = set.set_cost(name, value, how)?;
+    charge(inode, delta)?;
+    set.set(name, value, how)?;
+    uncharge(inode, delta);
+    inode.touch_ctime();
+    Ok(())
+}
+
+/// Sets an access or default list. An access list that the mode can express becomes part of the mode.
+fn set_acl(
+    inode: &Inode,
+    name: XattrName<'_>,
+    is_default: bool,
+    value: &[u8],
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    let unchecked = crate::acl::UncheckedAcl::from_xattr(value)?;
+    allow(inode, name, XattrOp::Set(value), cred, guard)?;
+    let acl = unchecked.map(crate::acl::UncheckedAcl::validate).transpose()?;
+    apply_acl(inode, is_default, acl, cred, guard)
+}
+
+fn apply_acl(
+    inode: &Inode,
+    is_default: bool,
+    acl: Option<Acl>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    if is_default {
+        if !inode.is_dir() {
+            return if acl.is_some() { Err(Errno::ACCESS) } else { Ok(()) };
+        }
+        replace_acl(inode, true, acl, guard)?;
+        inode.touch_ctime();
+        return Ok(());
+    }
+    let mut mode = inode.mode();
+    let mut kept = None;
+    if let Some(acl) = acl {
+        let equivalent = acl.equiv_mode(mode);
+        mode = equivalent.mode;
+        kept = equivalent.needs_acl.then_some(acl);
+        if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
+            mode &= !0o2000;
+        }
+    }
+    replace_acl(inode, false, kept, guard)?;
+    inode.set_mode(mode);
+    inode.touch_ctime();
+    Ok(())
+}
+
+fn list(
+    inode: &Inode,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Vec<OsString>, Errno> {
+    let Some(extra) = inode.extra(guard) else { return Ok(Vec::new()) };
+    let acls =
+        AclNames { access: !extra.acl_access.is_none(), default: !extra.acl_default.is_none() };
+    let packed = extra.xattrs.lock().list(acls, cred.caps)?;
+    let names = packed.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.map(|name| OsString::from_vec(name.to_vec())).collect())
+}
+
+fn remove(
+    inode: &Inode,
+    name: XattrName<'_>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    allow(inode, name, XattrOp::Remove, cred, guard)?;
+    match name.namespace() {
+        Namespace::AclAccess => return apply_acl(inode, false, None, cred, guard),
+        Namespace::AclDefault => return apply_acl(inode, true, None, cred, guard),
+        _ => {}
+    }
+    name.supported()?;
+    let extra = inode.extra(guard).ok_or(Errno::NODATA)?;
+    let freed = extra.xattrs.lock().remove(name)?;
+    inode.sb().fs().uncharge(freed);
+    inode.touch_ctime();
+    Ok(())
+}
