@@ -129,7 +129,7 @@ pub struct Lockref {
     word: AtomicU64,
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<Lockref>() == 8 && size_of::<SpreadPtr>() == 8);
 
 /// What became of a dropped reference.

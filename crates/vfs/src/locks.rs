@@ -53,11 +53,14 @@ pub use file_locks::{Acquire, FileLocks};
 pub use graph::LockGraph;
 pub use wait::{PendingLock, WaitToken};
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
 mod model_tests;
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
 mod stress_tests;
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
 mod tests;
 
 /// The most records of all owners of one file.
