@@ -193,13 +193,15 @@ fn acl_permission(
     op: XattrOp<'_>,
     subject: &XattrSubject,
 ) -> Result<Access, Errno> {
+    /// A value of the version alone is a list without entries, which removes.
+    const EMPTY_BYTES_MAX: usize = 4;
     if subject.is(S_IFLNK) {
         return Err(Errno::OPNOTSUPP);
     }
     let misplaced = name.bytes == POSIX_ACL_DEFAULT && !subject.is(S_IFDIR);
     match op {
         XattrOp::Get => Ok(Access::empty()),
-        XattrOp::Set(value) if misplaced && !value.is_empty() => Err(Errno::ACCESS),
+        XattrOp::Set(value) if misplaced && value.len() > EMPTY_BYTES_MAX => Err(Errno::ACCESS),
         XattrOp::Set(_) | XattrOp::Remove if misplaced || subject.owner => Ok(Access::empty()),
         XattrOp::Set(_) | XattrOp::Remove => Err(Errno::PERM),
     }

@@ -37,9 +37,10 @@ const NAMES: [&str; 16] = [
     ".",
 ];
 
-/// A list without names, one that makes no sense, capabilities of version 2, and others.
-const VALUES: [&[u8]; 6] = [
+/// Nothing, an empty list, a list without names, one that makes no sense, capabilities of version 2, and others.
+const VALUES: [&[u8]; 7] = [
     b"",
+    b"\x02\0\0\0",
     b"value",
     b"\x02\0\0\0\x01\0\x07\0\0\0\0\0\x04\0\x07\0\0\0\0\0\x20\0\x07\0\0\0\0\0",
     b"\x02\0\0\0\x01\0\x07\0\0\0\0\0",

@@ -146,6 +146,7 @@ fn access_control_lists_belong_to_the_owner() {
     }
     assert_eq!(may(default, SET, &owner(FILE)), Err(Errno::ACCESS));
     assert_eq!(may(default, XattrOp::Set(b""), &stranger(FILE)), Ok(Access::empty()));
+    assert_eq!(may(default, XattrOp::Set(b"\x02\0\0\0"), &stranger(FILE)), Ok(Access::empty()));
     assert_eq!(may(default, XattrOp::Remove, &stranger(FILE)), Ok(Access::empty()));
 }
 
