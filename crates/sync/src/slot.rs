@@ -214,13 +214,13 @@ impl<L: Send + Sync + 'static, N: Send + Sync + 'static> Slot<L, N> {
             // SAFETY: `node` is not published yet, so `inner` lives and is ours. For the moment
             // two slots hold the same word; only ours can be reached.
             unsafe { (*inner).word.store(word, Ordering::Relaxed) };
-            // Acquire: readers will reach the contents through our release, which has to pass on
-            // the one that published them. If the exchange succeeds, the inner slot has become
-            // the only owner.
+            // Our release publishes the node. The one that published the contents still reaches
+            // the readers, because an exchange continues the release sequence of its slot. If it
+            // succeeds, the inner slot has become the only owner.
             match self.word.compare_exchange_weak(
                 word,
                 node_word(node),
-                Ordering::AcqRel,
+                Ordering::Release,
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return,
