@@ -31,6 +31,7 @@
 
 pub mod acl;
 mod attr;
+mod convenience;
 mod create;
 pub mod cred;
 mod d_path;
@@ -61,6 +62,7 @@ pub mod types;
 pub mod xattr;
 mod xattr_calls;
 
+pub use convenience::{OpenOptions, WalkDir, WalkEntry};
 pub use cred::Credentials;
 pub use dentry::NAME_MAX;
 pub use descriptors::{Fd, OPEN_MAX};

@@ -4,6 +4,7 @@
 //! number of threads may use one. What path walks read of it (root, working directory, credentials) is
 //! replaced as a whole under RCU, so that walks write nothing to share it.
 
+use std::fmt;
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
@@ -302,6 +303,12 @@ impl Drop for Task {
         for path in std::mem::take(self.locked.get_mut()) {
             crate::lock_calls::release_inode(path.dentry.inode(), self.id);
         }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

@@ -1,1 +1,78 @@
 //! A POSIX file system in user space whose every layer scales with cores.
+//!
+//! ```
+//! use vfscale::{At, Mode};
+//!
+//! # fn main() -> vfscale::Result<()> {
+//! let vfs = vfscale::memory().size(64 << 20).build()?;
+//! let task = vfs.task();
+//! task.create_dir_all("/etc/init.d", Mode::from_bits_retain(0o755))?;
+//! task.write_file("/etc/hostname", "vfscale\n")?;
+//! task.symlink("hostname", At::Cwd, "/etc/name")?;
+//! assert_eq!(task.read_to_string("/etc/name")?, "vfscale\n");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Vfs`] is a tree of mounted file systems. A [`Task`] is who acts in it: root and working directory,
+//! umask, credentials, descriptors; any number of threads may share one, and make their own. Its methods
+//! are Linux's calls with Linux's errors, without a system call. A [`File`] is an open file, which works
+//! without a task, and is `Read`, `Write` and `Seek`.
+//!
+//! Everything is `Send` and `Sync`. No call blocks on anything but short critical sections, except those
+//! that wait for advisory locks and `umount`, which say so.
+
+pub use vfscale_memfs::{MemFs, MemFsBuilder};
+pub use vfscale_vfs::*;
+
+use std::sync::Arc;
+
+/// A memory file system as the root of a new tree: set it up, then [`build`](MemoryBuilder::build).
+pub fn memory() -> MemoryBuilder {
+    MemoryBuilder { options: MemFs::builder() }
+}
+
+/// Options of [`memory`].
+#[derive(Clone, Debug)]
+pub struct MemoryBuilder {
+    options: MemFsBuilder,
+}
+
+impl MemoryBuilder {
+    /// The most memory it may take, in bytes; `ENOSPC` beyond. Half of the machine's by default.
+    #[must_use]
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.options = self.options.size(bytes);
+        self
+    }
+
+    /// The most inodes it may have. As many as there is memory for by default.
+    #[must_use]
+    pub fn inodes(mut self, inodes_max: u64) -> Self {
+        self.options = self.options.inodes(inodes_max);
+        self
+    }
+
+    /// The permission bits of the root directory; 0755 by default.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.options = self.options.mode(mode.bits());
+        self
+    }
+
+    /// The owner and group of the root directory; 0 and 0 by default.
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        self.options = self.options.owner(uid, gid);
+        self
+    }
+
+    /// Makes the file system and mounts it as the root of a new tree.
+    ///
+    /// # Errors
+    /// `ENOSPC` if the size does not even hold the root directory.
+    pub fn build(self) -> Result<Vfs> {
+        let fs: Arc<dyn FileSystem> = self.options.build();
+        Vfs::new(fs).map_err(|errno| Error::new("mount", errno))
+    }
+}
