@@ -1,7 +1,8 @@
 //! Open files.
 //!
 //! A [`File`] is a counted handle on an open file description: the place it was opened at, status
-//! flags, a position. Clones share it, as after `dup(2)`; dropping the last one closes it. It works
+//! flags, a position. Calls enter an RCU section before they take a lock, since entering one may run
+//! deferred work that takes locks of its own. Clones share it, as after `dup(2)`; dropping the last one closes it. It works
 //! without a task and keeps working after the name is gone or the permissions have changed.
 
 use std::fmt;
@@ -242,6 +243,7 @@ impl File {
         read: impl FnOnce(u64) -> std::result::Result<usize, Errno>,
     ) -> std::result::Result<usize, Errno> {
         self.check_read()?;
+        let _guard = rcu::pin();
         let mut pos = self.0.pos.lock();
         let n = read(*pos)?;
         *pos += n as u64;
@@ -301,6 +303,7 @@ impl File {
         }
         let flags = self.flags();
         let fs = inode.sb().fs();
+        let _guard = rcu::pin();
         let locked = inode.lock();
         let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
         if start >= fs.size_max() {
@@ -370,6 +373,7 @@ impl File {
 
     fn write_at_pos(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
         self.check_write()?;
+        let _guard = rcu::pin();
         let mut pos = self.0.pos.lock();
         let (start, n) = self.write_inner(*pos, bufs)?;
         if n > 0 {
@@ -397,6 +401,7 @@ impl File {
         }
         let inode = self.inode();
         let fs = inode.sb().fs();
+        let _guard = rcu::pin();
         let mut pos = self.0.pos.lock();
         let is_dir = inode.is_dir();
         let target = match to {
@@ -486,6 +491,7 @@ impl File {
         if offset + len > fs.size_max() {
             return Err(Errno::FBIG);
         }
+        let _guard = rcu::pin();
         let _locked = inode.lock();
         fs.fallocate(inode, mode, offset, len)?;
         drop_privileges(inode, self.0.mode.contains(FileMode::FSETID));
@@ -620,6 +626,7 @@ pub(crate) fn truncate_inode(
     if size > fs.size_max() {
         return Err(Errno::FBIG);
     }
+    let _guard = rcu::pin();
     let _locked = inode.lock();
     let changes = size != inode.size();
     if changes {

@@ -147,6 +147,7 @@ impl Iterator for ReadDir<'_> {
         }
         if self.batch.as_slice().is_empty() {
             let mut batch = Vec::new();
+            let _guard = rcu::pin();
             let pos = self.file.lock_pos();
             let result = self.file.collect(*pos, &mut batch);
             drop(pos);

@@ -1,0 +1,432 @@
+//! The driver: inodes, links, space and data on behalf of the VFS.
+//!
+//! # What is charged
+//!
+//! | for | bytes |
+//! | --- | --- |
+//! | an inode | [`INODE_BYTES`] |
+//! | a name | [`NAME_BYTES`], and its length if it does not fit into a dentry |
+//! | a directory | [`DIRECTORY_BYTES`] besides |
+//! | a symbolic link | its length besides |
+//! | a file that has data | [`DATA_BYTES`], then for each page and node as [`pages`](crate::pages) says |
+//! | extended attributes, ACLs | as the VFS says |
+//!
+//! An inode with one name takes [`INODE_BYTES`]` + `[`NAME_BYTES`]; a test holds that against the
+//! memory that it really occupies.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::cpu;
+use vfscale_sync::percpu::Budget;
+use vfscale_sync::rcu::Guard;
+use vfscale_vfs::driver::{FileSystem, NewInode};
+use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
+use vfscale_vfs::super_block::SuperBlock;
+use vfscale_vfs::types::{FallocateFlags, FileType, StatFs};
+
+use crate::machine;
+use crate::pages::{MALLOC_BYTES, PAGE, PAGE_BYTES, PageTree};
+use crate::space::Space;
+
+/// What an inode takes: itself, and its share of the slab.
+pub(crate) const INODE_BYTES: u64 = 208;
+
+/// What a name takes: a dentry, its share of the slab, and its share of the directory's table while
+/// that is at its emptiest.
+pub(crate) const NAME_BYTES: u64 = 256;
+
+/// The longest name that fits into a dentry.
+const NAME_INLINE: usize = 32;
+
+/// What a directory takes besides: its children table.
+const DIRECTORY_BYTES: u64 = 192;
+
+/// What the data of a file takes besides its pages and nodes.
+const DATA_BYTES: u64 = size_of::<PageTree>() as u64 + 24;
+
+/// The size of the blocks that `stat` counts.
+const SECTOR: u64 = 512;
+
+/// The magic number of tmpfs: what programs look for to learn that files are memory.
+const MAGIC: u64 = 0x0102_1994;
+
+const NAME_MAX: u32 = 255;
+
+/// The target of a symbolic link.
+struct Target(Box<[u8]>);
+
+/// Options of a [`MemFs`].
+#[derive(Clone, Debug)]
+pub struct MemFsBuilder {
+    size_bytes: Option<u64>,
+    inodes_max: Option<u64>,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    slots: Option<usize>,
+}
+
+impl MemFsBuilder {
+    /// The most memory it may take, in bytes. Default: half of what the process may use.
+    #[must_use]
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.size_bytes = Some(bytes);
+        self
+    }
+
+    /// The most inodes it may have, with the root. Default: as many as there is memory for.
+    #[must_use]
+    pub fn inodes(mut self, inodes_max: u64) -> Self {
+        self.inodes_max = Some(inodes_max);
+        self
+    }
+
+    /// The permission bits of the root directory. Default: 0755, as on a disk that has just been
+    /// formatted. Other bits are ignored.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode & 0o7777;
+        self
+    }
+
+    /// The owner and group of the root directory. Default: 0 and 0.
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        (self.uid, self.gid) = (uid, gid);
+        self
+    }
+
+    /// The number of slots of its per-CPU accounts, at least one. Default: the number of CPUs. One
+    /// slot is an account that all CPUs share.
+    #[must_use]
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.slots = Some(slots);
+        self
+    }
+
+    /// Makes the file system, ready to be mounted.
+    #[must_use]
+    pub fn build(self) -> Arc<MemFs> {
+        let slots = self.slots.unwrap_or_else(|| cpu::possible() as usize);
+        let size = self.size_bytes.unwrap_or_else(|| machine::memory_bytes() / 2);
+        Arc::new(MemFs {
+            space: Space::new(size, slots),
+            inodes: Budget::new(self.inodes_max.unwrap_or(u64::MAX), slots),
+            is_limited: self.inodes_max.is_some(),
+            root_mode: self.mode,
+            root_uid: self.uid,
+            root_gid: self.gid,
+            is_mounted: AtomicBool::new(false),
+        })
+    }
+}
+
+/// A file system in memory. See the [crate](crate).
+///
+/// `Send` and `Sync`. It serves one superblock at a time; its files are gone with that.
+pub struct MemFs {
+    space: Space,
+    /// One unit for each inode.
+    inodes: Budget,
+    /// Whether `inodes` has a bound.
+    is_limited: bool,
+    root_mode: u32,
+    root_uid: u32,
+    root_gid: u32,
+    is_mounted: AtomicBool,
+}
+
+impl MemFs {
+    /// Options to make one with.
+    #[must_use]
+    pub fn builder() -> MemFsBuilder {
+        MemFsBuilder {
+            size_bytes: None,
+            inodes_max: None,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            slots: None,
+        }
+    }
+
+    /// Bytes taken by all that is stored; exact while nothing changes.
+    pub fn used_bytes(&self) -> u64 {
+        self.space.used()
+    }
+
+    /// The most bytes that may be taken.
+    pub fn size_bytes(&self) -> u64 {
+        self.space.total()
+    }
+
+    /// Takes an inode and `bytes`, or neither.
+    fn take_inode(&self, bytes: u64) -> Result<(), Errno> {
+        if !self.inodes.take(1) {
+            return Err(Errno::NOSPC);
+        }
+        self.space.take(bytes).map_err(|full| {
+            self.inodes.give(1);
+            full.into()
+        })
+    }
+
+    /// The data of a file that is about to get some.
+    fn data_or_init<'i>(&self, inode: &'i Inode) -> Result<&'i PageTree, Errno> {
+        if let Some(data) = inode.private::<PageTree>() {
+            return Ok(data);
+        }
+        // The inode's lock is held, so that nobody does this at the same time.
+        self.space.take(DATA_BYTES)?;
+        let data = inode.private_or_init(PageTree::default);
+        data.ok_or_else(|| {
+            self.space.give(DATA_BYTES);
+            Errno::INVAL
+        })
+    }
+
+    fn zero_range(&self, inode: &Inode, offset: u64, len: u64) -> Result<(), Errno> {
+        let added = self.data_or_init(inode)?.zero_range(offset..offset + len, &self.space)?;
+        add_pages(inode, added);
+        Ok(())
+    }
+
+    fn allocate(&self, inode: &Inode, offset: u64, len: u64) -> Result<(), Errno> {
+        let added = self.data_or_init(inode)?.allocate(offset..offset + len, &self.space)?;
+        add_pages(inode, added);
+        Ok(())
+    }
+
+    fn punch(&self, inode: &Inode, offset: u64, len: u64) {
+        if let Some(data) = inode.private::<PageTree>() {
+            sub_pages(inode, data.punch(offset..offset + len, &self.space));
+        }
+    }
+}
+
+impl fmt::Debug for MemFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemFs")
+            .field("used_bytes", &self.used_bytes())
+            .field("size_bytes", &self.size_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+fn add_pages(inode: &Inode, pages: u64) {
+    if pages > 0 {
+        inode.add_blocks((pages * (PAGE / SECTOR)) as i64);
+    }
+}
+
+fn sub_pages(inode: &Inode, pages: u64) {
+    if pages > 0 {
+        inode.add_blocks(-((pages * (PAGE / SECTOR)) as i64));
+    }
+}
+
+/// What a name of `len` bytes takes.
+fn name_bytes(len: usize) -> u64 {
+    if len <= NAME_INLINE { NAME_BYTES } else { NAME_BYTES + len as u64 + MALLOC_BYTES }
+}
+
+/// What an inode of this kind takes, without names and data.
+fn inode_bytes(is_dir: bool, target_len: usize) -> u64 {
+    let directory = if is_dir { DIRECTORY_BYTES } else { 0 };
+    let target = if target_len > 0 { target_len as u64 + 2 * MALLOC_BYTES } else { 0 };
+    INODE_BYTES + directory + target
+}
+
+impl FileSystem for MemFs {
+    fn name(&self) -> &'static str {
+        "memfs"
+    }
+
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
+        if self.is_mounted.swap(true, Ordering::AcqRel) {
+            return Err(Errno::BUSY);
+        }
+        if let Err(full) = self.take_inode(inode_bytes(true, 0)) {
+            self.is_mounted.store(false, Ordering::Release);
+            return Err(full);
+        }
+        Ok(sb.new_inode(InodeInit {
+            mode: FileType::Directory.as_raw_mode() | self.root_mode,
+            uid: self.root_uid,
+            gid: self.root_gid,
+            nlink: 2,
+            ..InodeInit::default()
+        }))
+    }
+
+    fn statfs(&self) -> StatFs {
+        self.space.reclaim();
+        let free = self.space.total().saturating_sub(self.space.used());
+        let inodes_used = self.inodes.used();
+        let inodes_free = free / (INODE_BYTES + NAME_BYTES);
+        let (files, files_free) = if self.is_limited {
+            let total = self.inodes.total();
+            (total, total.saturating_sub(inodes_used))
+        } else {
+            (inodes_used + inodes_free, inodes_free)
+        };
+        StatFs {
+            magic: MAGIC,
+            block_size: PAGE as u32,
+            blocks: self.space.total() / PAGE,
+            blocks_free: free / PAGE,
+            blocks_available: free / PAGE,
+            files,
+            files_free,
+            name_max: NAME_MAX,
+            ..StatFs::default()
+        }
+    }
+
+    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        let is_dir = FileType::from_raw_mode(new.mode) == FileType::Directory;
+        let has_name = new.name_len > 0;
+        let name = if has_name { name_bytes(new.name_len) } else { 0 };
+        let target_len = new.target.map_or(0, <[u8]>::len);
+        self.take_inode(inode_bytes(is_dir, target_len) + name)?;
+        let inode = sb.new_inode(InodeInit {
+            mode: new.mode,
+            uid: new.uid,
+            gid: new.gid,
+            rdev: new.rdev,
+            nlink: u32::from(has_name) + u32::from(is_dir),
+            private: new.target.map(|target| Box::new(Target(target.into())) as _),
+        });
+        if target_len > 0 {
+            inode.set_size(target_len as u64);
+        }
+        Ok(inode)
+    }
+
+    fn link(&self, _inode: &Inode, name_len: usize) -> Result<(), Errno> {
+        Ok(self.space.take(name_bytes(name_len))?)
+    }
+
+    fn unlinked(&self, _inode: &Inode, name_len: usize) {
+        self.space.give_deferred(name_bytes(name_len));
+    }
+
+    fn evict(&self, inode: &Inode) {
+        let target_len = inode.private::<Target>().map_or(0, |target| target.0.len());
+        let mut bytes = inode_bytes(inode.is_dir(), target_len);
+        if let Some(data) = inode.private::<PageTree>() {
+            sub_pages(inode, data.truncate(0, &self.space));
+            bytes += DATA_BYTES;
+        }
+        self.space.give_deferred(bytes);
+        self.inodes.give(1);
+        if inode.ino() == ROOT_INO {
+            self.is_mounted.store(false, Ordering::Release);
+        }
+    }
+
+    fn charge(&self, bytes: u64) -> Result<(), Errno> {
+        Ok(self.space.take(bytes)?)
+    }
+
+    fn uncharge(&self, bytes: u64) {
+        if bytes > 0 {
+            self.space.give_deferred(bytes);
+        }
+    }
+
+    fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        let left = inode.size().saturating_sub(offset);
+        let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        let buf = &mut buf[..len];
+        match inode.private::<PageTree>() {
+            Some(data) => data.read(offset, buf),
+            None => buf.fill(0),
+        }
+        Ok(len)
+    }
+
+    fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let written = self.data_or_init(inode)?.write(offset, buf, &self.space);
+        if written.bytes == 0 {
+            return Err(Errno::NOSPC);
+        }
+        add_pages(inode, written.pages);
+        // After the data, so that no reader finds a byte that is not there yet.
+        let end = offset + written.bytes as u64;
+        if end > inode.size() {
+            inode.set_size(end);
+        }
+        Ok(written.bytes)
+    }
+
+    fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
+        let before = inode.size();
+        // Before the pages go, so that a reader that begins afterwards does not look for them.
+        inode.set_size(size);
+        // The same size, too, frees what was set aside beyond it.
+        if size <= before
+            && let Some(data) = inode.private::<PageTree>()
+        {
+            sub_pages(inode, data.truncate(size, &self.space));
+        }
+        Ok(())
+    }
+
+    fn fallocate(
+        &self,
+        inode: &Inode,
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        const KEEP_SIZE: FallocateFlags = FallocateFlags::KEEP_SIZE;
+        let keeps_size = mode.contains(KEEP_SIZE);
+        match mode - KEEP_SIZE {
+            FallocateFlags::PUNCH_HOLE if keeps_size => self.punch(inode, offset, len),
+            FallocateFlags::ZERO_RANGE => self.zero_range(inode, offset, len)?,
+            rest if rest.is_empty() => self.allocate(inode, offset, len)?,
+            _ => return Err(Errno::OPNOTSUPP),
+        }
+        if !keeps_size && offset + len > inode.size() {
+            inode.set_size(offset + len);
+        }
+        Ok(())
+    }
+
+    fn seek_data(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
+        let data = inode.private::<PageTree>().ok_or(Errno::NXIO)?;
+        data.seek_data(offset, inode.size()).ok_or(Errno::NXIO)
+    }
+
+    fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
+        let size = inode.size();
+        if offset >= size {
+            return Err(Errno::NXIO);
+        }
+        Ok(inode.private::<PageTree>().map_or(offset, |data| data.seek_hole(offset, size)))
+    }
+
+    fn sync(&self, _inode: &Inode, _data_only: bool) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn get_link<'g>(&self, inode: &'g Inode, _guard: &'g Guard) -> Result<&'g [u8], Errno> {
+        inode.private::<Target>().map(|target| &*target.0).ok_or(Errno::INVAL)
+    }
+}
+
+/// The number of the root inode.
+const ROOT_INO: u64 = 1;
+
+/// A small file should not take more than it costs others.
+const _: () = assert!(INODE_BYTES + NAME_BYTES <= 512 && PAGE_BYTES > PAGE);
+
+#[cfg(test)]
+mod tests;
