@@ -10,15 +10,20 @@
 //!
 //! * loom's constructors are not `const` and its atomics are larger than a machine word. Code that
 //!   asserts a layout or needs a constant does so only outside of `cfg(loom)`.
+//! * Under loom a load is made visible to the exploration (`explored`); see there why.
 //! * Statistics that must not enlarge a model (lock counters) use `std::sync::atomic` directly.
 
 #[cfg(loom)]
+mod explored;
+
+#[cfg(loom)]
+pub use explored::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+};
+#[cfg(loom)]
 pub use loom::{
     hint::spin_loop,
-    sync::atomic::{
-        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
-        Ordering, fence,
-    },
+    sync::atomic::{Ordering, fence},
     thread,
     thread::yield_now,
 };

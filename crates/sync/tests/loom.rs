@@ -11,8 +11,8 @@
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use loom::thread;
+use vfscale_sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use vfscale_sync::brlock::BrLock;
 use vfscale_sync::lock_class;
 use vfscale_sync::lockref::{Lockref, Put, SpreadPtr};
