@@ -39,7 +39,7 @@ pub(crate) const INODE_BYTES: u64 = 208;
 pub(crate) const NAME_BYTES: u64 = 256;
 
 /// The longest name that fits into a dentry.
-const NAME_INLINE: usize = 32;
+const NAME_INLINE: usize = 63;
 
 /// What a directory takes besides: its children table.
 const DIRECTORY_BYTES: u64 = 192;
@@ -126,7 +126,8 @@ impl MemFsBuilder {
 
 /// A file system in memory. See the [crate](crate).
 ///
-/// `Send` and `Sync`. It serves one superblock at a time; its files are gone with that.
+/// `Send` and `Sync`. It can be mounted once; its files are gone when that mount and all binds of it
+/// are, and its space is given back.
 pub struct MemFs {
     space: Space,
     /// One unit for each inode.
@@ -249,10 +250,7 @@ impl FileSystem for MemFs {
         if self.is_mounted.swap(true, Ordering::AcqRel) {
             return Err(Errno::BUSY);
         }
-        if let Err(full) = self.take_inode(inode_bytes(true, 0)) {
-            self.is_mounted.store(false, Ordering::Release);
-            return Err(full);
-        }
+        self.take_inode(inode_bytes(true, 0))?;
         Ok(sb.new_inode(InodeInit {
             mode: FileType::Directory.as_raw_mode() | self.root_mode,
             uid: self.root_uid,
@@ -314,6 +312,16 @@ impl FileSystem for MemFs {
         self.space.give_deferred(name_bytes(name_len));
     }
 
+    fn renamed(&self, _inode: &Inode, old_len: usize, new_len: usize) -> Result<(), Errno> {
+        let (old, new) = (name_bytes(old_len), name_bytes(new_len));
+        if new > old {
+            self.space.take(new - old)?;
+        } else if new < old {
+            self.space.give_deferred(old - new);
+        }
+        Ok(())
+    }
+
     fn evict(&self, inode: &Inode) {
         let target_len = inode.private::<Target>().map_or(0, |target| target.0.len());
         let mut bytes = inode_bytes(inode.is_dir(), target_len);
@@ -323,9 +331,6 @@ impl FileSystem for MemFs {
         }
         self.space.give_deferred(bytes);
         self.inodes.give(1);
-        if inode.ino() == ROOT_INO {
-            self.is_mounted.store(false, Ordering::Release);
-        }
     }
 
     fn charge(&self, bytes: u64) -> Result<(), Errno> {
@@ -421,9 +426,6 @@ impl FileSystem for MemFs {
         inode.private::<Target>().map(|target| &*target.0).ok_or(Errno::INVAL)
     }
 }
-
-/// The number of the root inode.
-const ROOT_INO: u64 = 1;
 
 /// A small file should not take more than it costs others.
 const _: () = assert!(INODE_BYTES + NAME_BYTES <= 512 && PAGE_BYTES > PAGE);

@@ -79,9 +79,17 @@ fn make_inode(
     let sb = dir.sb();
     let inode = sb.fs().create(sb, &new)?;
     if inherited.access.is_some() || inherited.default.is_some() {
-        crate::xattr_calls::set_inherited_acls(&inode, inherited, guard)?;
+        let acls = crate::xattr_calls::set_inherited_acls(&inode, inherited, guard);
+        acls.inspect_err(|_| unname(&inode, name_len))?;
     }
     Ok(inode)
+}
+
+/// The name that the driver made `inode` for does not come about.
+fn unname(inode: &Inode, name_len: usize) {
+    if name_len > 0 {
+        inode.sb().fs().unlinked(inode, name_len);
+    }
 }
 
 /// Makes a file in `dir`, whose mount the caller has announced a change to and in which it may write.
@@ -107,7 +115,7 @@ pub(crate) fn make(
     }
     let inode = make_inode(dir.inode(), what, name.len(), cred, umask, guard)?;
     if inode.is_dir() {
-        dir.inode().link()?;
+        dir.inode().link().inspect_err(|_| unname(&inode, name.len()))?;
     }
     let dentry = insert(&mut bucket, dir, name, hash, inode, guard);
     drop(bucket);

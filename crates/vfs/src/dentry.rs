@@ -484,6 +484,10 @@ pub(crate) fn take_down(root: NonNull<Dentry>, guard: &Guard) {
             stack.push(NonNull::from(child));
             std::ops::ControlFlow::Continue(())
         });
+        if raw != root {
+            let name_len = dentry.name(guard).len();
+            dentry.sb_of_root(root).fs().unlinked(dentry.inode(), name_len);
+        }
         dentry.inode().put(guard);
         // SAFETY: as above; each dentry is on the stack once, since it has one parent.
         unsafe { dentry.sb_of_root(root).dentries().free_rcu(raw, guard) };

@@ -12,7 +12,7 @@
 //!
 //! | call | held |
 //! | --- | --- |
-//! | `create`, `link`, `unlinked` | the bucket lock of the name; no inode lock |
+//! | `create`, `link`, `renamed`, `unlinked` | the bucket lock of the name; no inode lock |
 //! | `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively |
 //! | `read_at`, `seek_data`, `seek_hole`, `get_link` | nothing; they may run beside the ones above |
 //! | `evict` | nothing; nobody else can reach the inode |
@@ -79,6 +79,15 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// A name of `name_len` bytes of `inode` is gone.
     fn unlinked(&self, inode: &Inode, name_len: usize);
+
+    /// A name of `inode` is about to get another length in bytes, because it is being renamed.
+    ///
+    /// # Errors
+    /// `ENOSPC`, but not for a name that gets no longer.
+    fn renamed(&self, inode: &Inode, old_len: usize, new_len: usize) -> Result<(), Errno> {
+        let _ = (inode, old_len, new_len);
+        Ok(())
+    }
 
     /// Nobody uses `inode` any more and it has no name (or the superblock ends): frees its data.
     fn evict(&self, inode: &Inode);

@@ -286,7 +286,20 @@ impl<'g> Rename<'g> {
         if target.is_some_and(|t| std::ptr::eq(t.inode(), source.inode())) {
             return Ok(());
         }
-        self.move_links(source, target)?;
+        // Names that change places need no more room than before.
+        let (old_len, new_len) = (self.old.name.len(), self.new.name.len());
+        let resizes = old_len != new_len && !self.exchanges();
+        let fs = source.sb().fs();
+        if resizes {
+            fs.renamed(source.inode(), old_len, new_len)?;
+        }
+        if let Err(errno) = self.move_links(source, target) {
+            if resizes {
+                // What was taken for the new name, if anything, is given back by the old one.
+                let _ = fs.renamed(source.inode(), new_len, old_len);
+            }
+            return Err(errno.into());
+        }
         let moves_dir = source.inode().is_dir()
             || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
         let mut removed = None;
@@ -298,7 +311,6 @@ impl<'g> Rename<'g> {
                 other => removed = self.replace(&mut locks, source, other),
             }
         }
-        let fs = source.sb().fs();
         if let Some(target) = target.filter(|_| !self.exchanges()) {
             let inode = target.inode();
             if inode.is_dir() {
