@@ -1,3 +1,66 @@
-//! The vfscale command.
+//! The `vfscale` command.
+//!
+//! * `vfscale run` mounts a file system at a temporary directory, runs a command in it, unmounts,
+//!   and ends with the command's exit status;
+//! * `vfscale mount` mounts at a directory, for as long as it runs or in the background.
+//!
+//! Called by the name `mount.vfscale` it is the helper that `mount(8)` looks for.
+//!
+//! | module | does |
+//! | --- | --- |
+//! | `args` | the command line |
+//! | `options` | what follows `-o`, sizes, modes |
+//! | `source` | makes the file system that is asked for |
+//! | `run`, `mount` | the two commands |
+//! | `signals` | waits for signals in a thread, instead of in handlers |
 
-fn main() {}
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+mod args;
+mod error;
+mod mount;
+mod options;
+mod run;
+mod signals;
+mod source;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    start_logging();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let cli = match args::as_mount_helper(&arguments) {
+        Some(arguments) => Cli::parse_from(arguments),
+        None => Cli::parse_from(&arguments),
+    };
+    let outcome = match cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Mount(args) => mount::mount(args),
+    };
+    outcome.unwrap_or_else(|e| {
+        eprintln!("vfscale: {e}");
+        e.exit_code()
+    })
+}
+
+/// Logs to standard error what `RUST_LOG` selects (`debug`, `vfscale_fuse=trace`, ...), warnings by
+/// default.
+fn start_logging() {
+    let selected = std::env::var("RUST_LOG").unwrap_or_default();
+    let (targets, complaint) = match selected.parse::<Targets>() {
+        Ok(targets) if !selected.is_empty() => (targets, None),
+        Ok(_) => (Targets::new().with_default(LevelFilter::WARN), None),
+        Err(e) => (Targets::new().with_default(LevelFilter::WARN), Some(e)),
+    };
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(layer).with(targets).init();
+    if let Some(e) = complaint {
+        tracing::warn!("RUST_LOG={selected} is not understood ({e}); showing warnings");
+    }
+}

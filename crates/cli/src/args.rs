@@ -1,0 +1,178 @@
+//! The command line.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::options::{self, MountOptions, Size};
+
+/// A POSIX file system in user space whose every layer scales with cores.
+#[derive(Debug, Parser)]
+#[command(name = "vfscale", version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Mount a file system at a temporary directory and run a command in it
+    ///
+    /// The command finds itself in the root of the file system; the environment variable
+    /// VFSCALE_MOUNT names the directory. When it ends, the file system is unmounted, the directory
+    /// removed, and vfscale ends with the command's exit status (128 and the number of the signal
+    /// that ended it). Signals that vfscale gets are passed on to the command.
+    ///
+    /// Example: vfscale run --memory=2G -- sh -c 'git clone -q ~/project . && make'
+    Run(RunArgs),
+
+    /// Mount a file system at a directory
+    ///
+    /// Serves until Ctrl-C, SIGTERM or `umount DIR`. What is in a memory file system is gone then.
+    ///
+    /// Example: vfscale mount --memory=64M /mnt/scratch
+    Mount(MountArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MountArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+
+    /// Return as soon as it is mounted, and serve on in the background
+    #[arg(short, long)]
+    pub(crate) background: bool,
+
+    /// The directory to mount at; what is in it is hidden meanwhile
+    pub(crate) dir: PathBuf,
+}
+
+/// Which file system.
+#[derive(Debug, Args)]
+pub(crate) struct SourceArgs {
+    /// A new memory file system, of SIZE at most: bytes, with K, M, G or T, or a share of the
+    /// machine's memory such as 50%. Without SIZE it may take half of the memory
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
+    pub(crate) memory: Option<Option<Size>>,
+
+    /// At most this many files and directories (default: as many as fit)
+    #[arg(long, value_name = "N")]
+    pub(crate) inodes: Option<u64>,
+
+    /// Owner of the root directory (default: you)
+    #[arg(long)]
+    pub(crate) uid: Option<u32>,
+
+    /// Group of the root directory (default: yours)
+    #[arg(long)]
+    pub(crate) gid: Option<u32>,
+
+    /// Permissions of the root directory, in octal (default: 755)
+    #[arg(long, value_parser = options::parse_mode)]
+    pub(crate) mode: Option<u32>,
+}
+
+/// How it is served.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Worker threads (default: one for each CPU, 2 to 16)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+
+    /// Let other users in, as far as permissions go (default: yes for root, no for others)
+    #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub(crate) allow_other: Option<bool>,
+
+    /// Let the kernel gather small writes; errors such as a lack of space may then show late
+    #[arg(long)]
+    pub(crate) writeback: bool,
+
+    /// Options as mount(8) has them, separated by commas: ro, nosuid, nodev, noexec, noatime,
+    /// size=SIZE, nr_inodes=N, mode=MODE, uid=UID, gid=GID, allow_other, fsname=NAME, remount, ...
+    #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
+    pub(crate) options: Vec<MountOptions>,
+}
+
+impl ServeArgs {
+    /// All of the `-o`, the later ones winning.
+    pub(crate) fn merged_options(&self) -> MountOptions {
+        self.options.iter().fold(MountOptions::default(), |merged, o| merged.then(o))
+    }
+}
+
+/// When called as `mount.vfscale` (or `mount.fuse.vfscale`), the arguments of the command that does
+/// what `mount(8)` asks for: `mount.vfscale SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`.
+///
+/// The source is a name and nothing else; it shows in `/proc/mounts`.
+pub(crate) fn as_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let called = Path::new(arguments.first()?).file_name()?;
+    if called != "mount.vfscale" && called != "mount.fuse.vfscale" {
+        return None;
+    }
+    let mut names = Vec::new();
+    let mut given = Vec::new();
+    let mut rest = arguments[1..].iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_bytes() {
+            b"-o" => given.extend(rest.next().cloned()),
+            b"-t" | b"-N" => drop(rest.next()),
+            [b'-', b'o', options @ ..] if !options.is_empty() => {
+                given.push(OsStr::from_bytes(options).to_owned());
+            }
+            [b'-', _, ..] => {}
+            _ => names.push(argument.clone()),
+        }
+    }
+    let mut command: Vec<OsString> =
+        ["vfscale", "mount", "--memory", "--background"].map(OsString::from).into();
+    let mut names = names.into_iter();
+    let (source, dir) = (names.next(), names.next());
+    if let (Some(source), Some(_)) = (&source, &dir) {
+        let mut named = OsString::from("fsname=");
+        named.push(escape_commas(source));
+        command.extend([OsString::from("-o"), named]);
+    }
+    for options in given {
+        command.extend([OsString::from("-o"), options]);
+    }
+    command.extend(dir.or(source));
+    Some(command)
+}
+
+/// A source is a name that may hold commas, which in an option end it.
+fn escape_commas(name: &OsStr) -> OsString {
+    let mut escaped = Vec::new();
+    for &b in name.as_bytes() {
+        if b == b',' || b == b'\\' {
+            escaped.push(b'\\');
+        }
+        escaped.push(b);
+    }
+    OsStr::from_bytes(&escaped).to_owned()
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

@@ -1,0 +1,70 @@
+//! Tests of the command line.
+
+use super::*;
+
+fn helper(arguments: &[&str]) -> Option<Vec<String>> {
+    let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+    let command = as_mount_helper(&arguments)?;
+    Some(command.into_iter().map(|a| a.into_string().unwrap()).collect())
+}
+
+#[test]
+fn the_definition_holds_together() {
+    use clap::CommandFactory;
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn memory_with_and_without_a_size() {
+    let parse = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
+        Command::Run(run) => (run.source.memory, run.command),
+        Command::Mount(_) => panic!("not run"),
+    };
+    let (memory, command) = parse(&["vfscale", "run", "--memory", "--", "sh", "-c", "true"]);
+    assert_eq!(memory, Some(None));
+    assert_eq!(command, ["sh", "-c", "true"]);
+    let (memory, command) = parse(&["vfscale", "run", "--memory=64M", "ls", "-l"]);
+    assert_eq!(memory, Some(Some(Size::Bytes(64 << 20))));
+    assert_eq!(command, ["ls", "-l"]);
+}
+
+#[test]
+fn nonsense_is_refused() {
+    for args in [
+        &["vfscale"][..],
+        &["vfscale", "run", "--memory"],
+        &["vfscale", "mount", "--memory"],
+        &["vfscale", "mount", "--memory=64X", "/mnt"],
+        &["vfscale", "mount", "--memory", "--threads", "0", "/mnt"],
+        &["vfscale", "mount", "--memory", "-o", "fast", "/mnt"],
+        &["vfscale", "mount", "--memory", "--mode", "9", "/mnt"],
+    ] {
+        assert!(Cli::try_parse_from(args).is_err(), "{args:?}");
+    }
+}
+
+#[test]
+fn mount_calls_its_helper() {
+    assert_eq!(helper(&["/usr/bin/vfscale", "mount", "/mnt"]), None);
+    let command = helper(&["/sbin/mount.vfscale", "my,data", "/mnt", "-n", "-o", "rw,dev,suid"]);
+    let expected = [
+        "vfscale",
+        "mount",
+        "--memory",
+        "--background",
+        "-o",
+        "fsname=my\\,data",
+        "-o",
+        "rw,dev,suid",
+        "/mnt",
+    ];
+    assert_eq!(command.unwrap(), expected);
+    let command =
+        helper(&["mount.vfscale", "none", "/mnt", "-oremount,ro", "-t", "vfscale"]).unwrap();
+    assert_eq!(command[4..], ["-o", "fsname=none", "-o", "remount,ro", "/mnt"]);
+    let Command::Mount(args) = Cli::try_parse_from(&command).unwrap().command else {
+        panic!("not mount");
+    };
+    assert!(args.serve.merged_options().remount);
+    assert_eq!(args.dir, Path::new("/mnt"));
+}

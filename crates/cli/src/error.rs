@@ -1,0 +1,81 @@
+//! What goes wrong at the command line, with its exit status.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use vfscale_fuse::MountError;
+
+/// A failure of the command.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The file system could not be made.
+    Source(vfscale::Error),
+    /// The mount failed.
+    Mount(MountError),
+    /// `-o` or another argument makes no sense.
+    Usage(String),
+    /// The temporary directory could not be made.
+    TempDir(PathBuf, io::Error),
+    /// The command to run is not there.
+    CommandNotFound(OsString),
+    /// The command to run is there and can't be run.
+    CommandNotRunnable(OsString, io::Error),
+    /// A mount's options could not be changed.
+    Remount(PathBuf, io::Error),
+    /// A system call that should not fail did.
+    System(&'static str, io::Error),
+}
+
+impl Failure {
+    /// As shells have it: 127 for a command that is not found, 126 for one that can't be run, 2 for
+    /// a misuse, otherwise 1.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::CommandNotFound(_) => 127,
+            Failure::CommandNotRunnable(..) => 126,
+            Failure::Usage(_) => 2,
+            _ => 1,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Source(e) => write!(f, "cannot make the file system: {e}"),
+            Failure::Mount(e) => e.fmt(f),
+            Failure::Usage(what) => f.write_str(what),
+            Failure::TempDir(path, e) => write!(
+                f,
+                "cannot make a temporary directory in {}: {e}; set TMPDIR to a directory that can \
+                 be written",
+                path.display()
+            ),
+            Failure::CommandNotFound(command) => {
+                write!(f, "{}: command not found", command.display())
+            }
+            Failure::CommandNotRunnable(command, e) => {
+                write!(f, "{}: cannot run: {e}", command.display())
+            }
+            Failure::Remount(dir, e) => write!(f, "cannot remount {}: {e}", dir.display()),
+            Failure::System(call, e) => write!(f, "{call}: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<MountError> for Failure {
+    fn from(e: MountError) -> Failure {
+        Failure::Mount(e)
+    }
+}
+
+impl From<vfscale::Error> for Failure {
+    fn from(e: vfscale::Error) -> Failure {
+        Failure::Source(e)
+    }
+}

@@ -1,0 +1,137 @@
+//! `vfscale mount`: serves until it is unmounted.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use vfscale::MountFlags;
+use vfscale_fuse::Mounted;
+
+use crate::args::MountArgs;
+use crate::error::Failure;
+use crate::options::MountOptions;
+use crate::signals::Blocked;
+use crate::source;
+
+/// How long users may take to leave when a signal ends the mount.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Tells a process that it is the one in the background, and is to report through its standard
+/// output.
+const SERVER: &str = "VFSCALE_BACKGROUND_SERVER";
+
+pub(crate) fn mount(args: MountArgs) -> Result<ExitCode, Failure> {
+    let options = args.serve.merged_options();
+    if options.remount {
+        return remount(&args.dir, &options);
+    }
+    let is_server = std::env::var_os(SERVER).is_some();
+    if args.background && !is_server {
+        return start_server();
+    }
+    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
+    let builder = source::builder(&args.source, &args.serve, &options)?;
+    let mounted = builder.mount(&args.dir)?;
+    if is_server {
+        leave_terminal()?;
+    } else {
+        eprintln!("mounted at {}; Ctrl-C or `umount` ends it", mounted.dir().display());
+    }
+    serve(mounted, signals);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves until somebody unmounts, or a signal says to.
+fn serve(mounted: Mounted, signals: Blocked) {
+    let unmounter = mounted.unmounter();
+    let dir = mounted.dir().to_owned();
+    std::thread::spawn(move || {
+        loop {
+            let caught = signals.wait();
+            if caught.signal == libc::SIGUSR1 || caught.signal == libc::SIGUSR2 {
+                continue;
+            }
+            match unmounter.unmount_within(PATIENCE) {
+                Ok(false) => {}
+                Ok(true) => {
+                    eprintln!("vfscale: {} was in use; unmounted under its users", dir.display());
+                    // Whoever holds the mount still, seen by nobody else, loses it with us.
+                    std::thread::sleep(PATIENCE);
+                    std::process::exit(0);
+                }
+                Err(e) => eprintln!("vfscale: cannot unmount {}: {e}", dir.display()),
+            }
+        }
+    });
+    mounted.wait();
+}
+
+/// Starts this program again, as the server, and waits until that says that it is ready.
+fn start_server() -> Result<ExitCode, Failure> {
+    let failed = |e| Failure::System("cannot start the server in the background", e);
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    command.args(server_arguments()).env(SERVER, "1");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line).map_err(failed)?;
+    }
+    if line.trim() == "ready" {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // It has said why on standard error.
+    let status = child.wait().map_err(failed)?;
+    Ok(ExitCode::from(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)))
+}
+
+/// The arguments we were called with, as `vfscale mount` takes them.
+fn server_arguments() -> Vec<std::ffi::OsString> {
+    let own: Vec<_> = std::env::args_os().collect();
+    let mut arguments = crate::args::as_mount_helper(&own).unwrap_or(own);
+    arguments.remove(0);
+    arguments
+}
+
+/// Reports that the mount is there, and lets go of terminal, session and directory.
+fn leave_terminal() -> Result<(), Failure> {
+    let failed = |e: rustix::io::Errno| Failure::System("going to the background", e.into());
+    let _ = rustix::process::setsid();
+    rustix::process::chdir("/").map_err(failed)?;
+    println!("ready");
+    let _ = std::io::stdout().flush();
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(|e| Failure::System("/dev/null", e))?;
+    rustix::stdio::dup2_stdout(&null).map_err(failed)?;
+    rustix::stdio::dup2_stderr(&null).map_err(failed)
+}
+
+/// Changes the flags of a mount that is there.
+fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
+    let failed = |e: rustix::io::Errno| Failure::Remount(dir.to_owned(), e.into());
+    let before = rustix::fs::statvfs(dir).map_err(failed)?.f_flag;
+    let flags = options.apply(flags_of_statvfs(before.bits()));
+    let flags = rustix::mount::MountFlags::from_bits_truncate(flags.bits());
+    rustix::mount::mount_remount(dir, flags, "").map_err(failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `statvfs` gives the flags of a mount with the values that `mount` takes, up to the access times.
+fn flags_of_statvfs(bits: u64) -> MountFlags {
+    let kept = MountFlags::RDONLY
+        | MountFlags::NOSUID
+        | MountFlags::NODEV
+        | MountFlags::NOEXEC
+        | MountFlags::NOATIME
+        | MountFlags::NODIRATIME;
+    MountFlags::from_bits_truncate(bits as u32) & kept
+}
+
+#[cfg(test)]
+#[path = "mount_tests.rs"]
+mod tests;

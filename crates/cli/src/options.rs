@@ -1,0 +1,243 @@
+//! Sizes, modes, and the options that follow `-o`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use vfscale::MountFlags;
+
+/// An amount of memory as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// That many bytes.
+    Bytes(u64),
+    /// That many hundredths of the machine's memory.
+    Percent(u64),
+}
+
+impl Size {
+    /// In bytes, on a machine with `memory` bytes.
+    pub(crate) fn in_bytes(self, memory: u64) -> u64 {
+        match self {
+            Size::Bytes(bytes) => bytes,
+            Size::Percent(percent) => {
+                (u128::from(memory) * u128::from(percent) / 100).try_into().unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    /// In bytes, on this machine.
+    #[allow(clippy::useless_conversion, reason = "the fields are narrower on 32-bit machines")]
+    pub(crate) fn on_this_machine(self) -> u64 {
+        let info = rustix::system::sysinfo();
+        self.in_bytes(u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit)))
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let wrong = || format!("`{text}` is not a size: write it as 64M, 2G or 50%");
+        let text = text.trim();
+        if let Some(percent) = text.strip_suffix('%') {
+            return match percent.parse() {
+                Ok(p @ 1..=100) => Ok(Size::Percent(p)),
+                Ok(p) => Err(format!("{p}% of the memory is out of range: 1% to 100%")),
+                Err(_) => Err(wrong()),
+            };
+        }
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            "t" | "tb" | "tib" => 40,
+            _ => return Err(wrong()),
+        };
+        let number: u64 = digits.parse().map_err(|_| wrong())?;
+        match number.checked_mul(1 << shift) {
+            Some(0) => Err("a size of 0 holds nothing: give at least 4K".into()),
+            Some(bytes) => Ok(Size::Bytes(bytes)),
+            None => Err(format!("`{text}` is more than can be counted")),
+        }
+    }
+}
+
+/// Permissions in octal, with or without a leading zero.
+pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err(format!("`{text}` is not a mode: write it in octal, as 755 or 1777")),
+    }
+}
+
+/// What `-o` asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MountOptions {
+    set: MountFlags,
+    cleared: MountFlags,
+    pub(crate) remount: bool,
+    pub(crate) allow_other: Option<bool>,
+    pub(crate) source: Option<String>,
+    pub(crate) size: Option<Size>,
+    pub(crate) inodes: Option<u64>,
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+}
+
+impl MountOptions {
+    /// The flags, starting from `flags`.
+    pub(crate) fn apply(&self, flags: MountFlags) -> MountFlags {
+        (flags - self.cleared) | self.set
+    }
+
+    /// These, and then `later` ones.
+    pub(crate) fn then(self, later: &MountOptions) -> MountOptions {
+        MountOptions {
+            set: (self.set - later.cleared) | later.set,
+            cleared: (self.cleared - later.set) | later.cleared,
+            remount: self.remount || later.remount,
+            allow_other: later.allow_other.or(self.allow_other),
+            source: later.source.clone().or(self.source),
+            size: later.size.or(self.size),
+            inodes: later.inodes.or(self.inodes),
+            mode: later.mode.or(self.mode),
+            uid: later.uid.or(self.uid),
+            gid: later.gid.or(self.gid),
+        }
+    }
+
+    fn flag(&mut self, flag: MountFlags, on: bool) {
+        self.set.set(flag, on);
+        self.cleared.set(flag, !on);
+    }
+
+    /// Takes in one option without a value; says whether it is one.
+    fn word(&mut self, word: &str) -> bool {
+        /// A word, the flag it speaks of, and whether it sets it.
+        const FLAGS: [(&str, MountFlags, bool); 16] = [
+            ("ro", MountFlags::RDONLY, true),
+            ("rw", MountFlags::RDONLY, false),
+            ("nosuid", MountFlags::NOSUID, true),
+            ("suid", MountFlags::NOSUID, false),
+            ("nodev", MountFlags::NODEV, true),
+            ("dev", MountFlags::NODEV, false),
+            ("noexec", MountFlags::NOEXEC, true),
+            ("exec", MountFlags::NOEXEC, false),
+            ("nosymfollow", MountFlags::NOSYMFOLLOW, true),
+            ("symfollow", MountFlags::NOSYMFOLLOW, false),
+            ("noatime", MountFlags::NOATIME, true),
+            ("atime", MountFlags::NOATIME, false),
+            ("nodiratime", MountFlags::NODIRATIME, true),
+            ("diratime", MountFlags::NODIRATIME, false),
+            ("strictatime", MountFlags::STRICTATIME, true),
+            ("nostrictatime", MountFlags::STRICTATIME, false),
+        ];
+        /// What means nothing here, or is as it is anyway, and stands in tables of file systems.
+        const IGNORED: [&str; 20] = [
+            "defaults",
+            "relatime",
+            "norelatime",
+            "sync",
+            "async",
+            "dirsync",
+            "auto",
+            "noauto",
+            "user",
+            "users",
+            "nouser",
+            "owner",
+            "group",
+            "nofail",
+            "_netdev",
+            "silent",
+            "loud",
+            "default_permissions",
+            "iversion",
+            "lazytime",
+        ];
+        if let Some(&(_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == word) {
+            self.flag(flag, on);
+            return true;
+        }
+        match word {
+            "remount" => self.remount = true,
+            "allow_other" => self.allow_other = Some(true),
+            _ => return IGNORED.contains(&word) || word.starts_with("x-"),
+        }
+        true
+    }
+
+    /// Takes in one option with a value; says whether it is one.
+    fn pair(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let number = || value.parse().map_err(|_| format!("{name}={value}: not a number"));
+        match name {
+            "size" => self.size = Some(value.parse()?),
+            "nr_inodes" | "inodes" => {
+                self.inodes =
+                    Some(value.parse().map_err(|_| format!("{name}={value}: not a number"))?);
+            }
+            "mode" => self.mode = Some(parse_mode(value)?),
+            "uid" => self.uid = Some(number()?),
+            "gid" => self.gid = Some(number()?),
+            "fsname" => self.source = Some(value.to_owned()),
+            "subtype" | "comment" => {}
+            _ => return Ok(name.starts_with("x-")),
+        }
+        Ok(true)
+    }
+}
+
+/// Takes apart what follows one `-o`.
+///
+/// # Errors
+/// A text that names the option which is not understood.
+pub(crate) fn parse(text: &str) -> Result<MountOptions, String> {
+    let mut options = MountOptions::default();
+    for option in split(text) {
+        let known = match option.split_once('=') {
+            Some((name, value)) => options.pair(name, value)?,
+            None => options.word(&option),
+        };
+        if !known {
+            return Err(format!("mount option `{option}` is unknown"));
+        }
+    }
+    Ok(options)
+}
+
+/// Parts between commas; after a backslash a comma is a comma.
+fn split(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        let part = match c {
+            ',' => {
+                parts.push(String::new());
+                continue;
+            }
+            '\\' => chars.next(),
+            c => Some(c),
+        };
+        if let (Some(c), Some(last)) = (part, parts.last_mut()) {
+            last.push(c);
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Bytes(bytes) => write!(f, "{bytes}"),
+            Size::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "options_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+//! `vfscale run`: a command inside a file system of its own.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use vfscale_fuse::Mounted;
+
+use crate::args::RunArgs;
+use crate::error::Failure;
+use crate::signals::Blocked;
+use crate::source;
+
+/// How long processes that the command left behind may take to leave the file system.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
+    let options = args.serve.merged_options();
+    if options.remount {
+        return Err(Failure::Usage("`-o remount` goes with `vfscale mount`".into()));
+    }
+    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
+    let builder = source::builder(&args.source, &args.serve, &options)?;
+    let dir = TempDir::new()?;
+    let mounted = builder.mount(&dir.0)?;
+    tracing::info!("mounted at {}", dir.0.display());
+    let status = run_in(&mounted, &args.command, signals);
+    unmount(mounted);
+    drop(dir);
+    Ok(exit_code(status?))
+}
+
+/// Runs the command and passes signals on to it.
+fn run_in(
+    mounted: &Mounted,
+    command: &[OsString],
+    signals: Blocked,
+) -> Result<ExitStatus, Failure> {
+    let mut child = start(mounted.dir(), command, signals)?;
+    // A handle of the process rather than its number, which may be another's once it has ended.
+    let pid = Pid::from_child(&child);
+    let process = pidfd_open(pid, PidfdFlags::empty())
+        .map_err(|e| Failure::System("pidfd_open", e.into()))?;
+    std::thread::spawn(move || {
+        loop {
+            let caught = signals.wait();
+            // The terminal has sent it to the command as well.
+            if !caught.from_terminal
+                && let Some(signal) = Signal::from_named_raw(caught.signal)
+            {
+                let _ = pidfd_send_signal(&process, signal);
+            }
+        }
+    });
+    child.wait().map_err(|e| Failure::System("wait", e))
+}
+
+fn start(dir: &Path, command: &[OsString], signals: Blocked) -> Result<Child, Failure> {
+    let [program, arguments @ ..] = command else {
+        return Err(Failure::Usage("no command given".into()));
+    };
+    let mut command = Command::new(find(program));
+    command.arg0(program).args(arguments).current_dir(dir);
+    command.env("VFSCALE_MOUNT", dir).env("PWD", dir);
+    // SAFETY: does one system call, which is allowed between `fork` and `exec`.
+    unsafe { command.pre_exec(move || signals.restore()) };
+    command.spawn().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Failure::CommandNotFound(program.clone()),
+        _ => Failure::CommandNotRunnable(program.clone(), e),
+    })
+}
+
+/// A program named by a relative path is meant from where the user is, for the new file system has
+/// none yet.
+fn find(program: &OsStr) -> PathBuf {
+    let path = Path::new(program);
+    if path.components().count() > 1 && path.is_relative() {
+        return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    }
+    path.to_owned()
+}
+
+fn unmount(mounted: Mounted) {
+    let dir = mounted.dir().to_owned();
+    match mounted.unmounter().unmount_within(PATIENCE) {
+        Ok(false) => {}
+        Ok(true) => tracing::warn!(
+            "processes that the command left behind used {}; it was unmounted under them",
+            dir.display()
+        ),
+        Err(e) => eprintln!("vfscale: cannot unmount {}: {e}", dir.display()),
+    }
+}
+
+/// The command's own status, or 128 and the number of the signal that ended it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// An empty directory to mount at, removed when dropped. Only the directory itself is, never
+/// anything in it.
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new() -> Result<TempDir, Failure> {
+        let parent = std::env::temp_dir();
+        let failed = |e| Failure::TempDir(parent.clone(), e);
+        let parent = parent.canonicalize().map_err(failed)?;
+        let pid = std::process::id();
+        let mut n = 0_u32;
+        loop {
+            let dir = parent.join(format!("vfscale-{pid}-{n}"));
+            match std::fs::create_dir(&dir) {
+                Ok(()) => return Ok(TempDir(dir)),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && n < 10_000 => n += 1,
+                Err(e) => return Err(failed(e)),
+            }
+        }
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir(&self.0) {
+            tracing::warn!("cannot remove {}: {e}", self.0.display());
+        }
+    }
+}

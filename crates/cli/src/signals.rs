@@ -1,0 +1,78 @@
+//! Signals, waited for by a thread.
+//!
+//! The signals that end a program are blocked before the first thread starts, so that all threads
+//! have them blocked, and one thread takes them one after the other. No code runs in a handler.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+/// The signals that end `vfscale`, or are passed on to the command it runs.
+const CAUGHT: [i32; 6] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Signals blocked for this thread and all that it starts.
+#[derive(Clone, Copy)]
+pub(crate) struct Blocked {
+    set: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caught {
+    /// Its number.
+    pub(crate) signal: i32,
+    /// A terminal sent it, to all processes in the foreground.
+    pub(crate) from_terminal: bool,
+}
+
+impl Blocked {
+    /// Blocks them. To be called while the process has one thread.
+    pub(crate) fn new() -> io::Result<Blocked> {
+        let mut set = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: `sigemptyset` fills in the whole set, before anything else reads it.
+        let mut set = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            set.assume_init()
+        };
+        for signal in CAUGHT {
+            // SAFETY: the set is initialised, and the number is a signal's.
+            unsafe { libc::sigaddset(&raw mut set, signal) };
+        }
+        // SAFETY: reads an initialised set, and fills in the one given for the former mask.
+        let before = unsafe {
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, before.as_mut_ptr()) {
+                0 => before.assume_init(),
+                error => return Err(io::Error::from_raw_os_error(error)),
+            }
+        };
+        Ok(Blocked { set, before })
+    }
+
+    /// Waits for the next one.
+    pub(crate) fn wait(&self) -> Caught {
+        loop {
+            let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+            // SAFETY: reads an initialised set and fills in `info`.
+            let signal = unsafe { libc::sigwaitinfo(&raw const self.set, info.as_mut_ptr()) };
+            if signal > 0 {
+                // SAFETY: `sigwaitinfo` has filled it in, and zeros would be valid as well.
+                let info = unsafe { info.assume_init() };
+                let from_terminal = info.si_code == libc::SI_KERNEL;
+                return Caught { signal, from_terminal };
+            }
+            // Interrupted by something else, such as a debugger.
+        }
+    }
+
+    /// Gives this thread the mask of before; for a child between `fork` and `exec`, which is why
+    /// it does nothing but one system call.
+    pub(crate) fn restore(&self) -> io::Result<()> {
+        // SAFETY: reads an initialised set; nothing else is written.
+        let error = unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+        if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+    }
+}

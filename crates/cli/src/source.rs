@@ -1,0 +1,60 @@
+//! Makes the file system that the command line asks for, and says how to serve it.
+
+use vfscale::{At, AtFlags, Mode, MountFlags, Vfs};
+use vfscale_fuse::{Builder, Sharing};
+
+use crate::args::{ServeArgs, SourceArgs};
+use crate::error::Failure;
+use crate::options::MountOptions;
+
+/// A builder of the mount, with everything set but the directory.
+pub(crate) fn builder(
+    source: &SourceArgs,
+    serve: &ServeArgs,
+    options: &MountOptions,
+) -> Result<Builder, Failure> {
+    let vfs = file_system(source, options)?;
+    let flags = options.apply(MountFlags::empty());
+    if flags.intersects(MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME) {
+        // Access times are ours to keep; the kernel leaves them to the server.
+        let kept = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME;
+        vfs.task().remount_bind("/", flags & kept)?;
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
+    let mut builder = Builder::new(&vfs)
+        .sharing(Sharing::Exclusive)
+        .volatile(true)
+        .writeback(serve.writeback)
+        .allow_other(allow_other)
+        .flags(flags)
+        .source(options.source.as_deref().unwrap_or("vfscale"));
+    if let Some(threads) = serve.threads {
+        builder = builder.threads(threads.into());
+    }
+    Ok(builder)
+}
+
+/// The file system, its root directory owned by the user.
+fn file_system(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failure> {
+    let Some(memory) = source.memory else {
+        return Err(Failure::Usage(
+            "say which file system: --memory makes a new one in memory (see --help)".into(),
+        ));
+    };
+    let mut builder = vfscale::memory();
+    if let Some(size) = memory.or(options.size) {
+        builder = builder.size(size.on_this_machine());
+    }
+    if let Some(inodes) = source.inodes.or(options.inodes) {
+        builder = builder.inodes(inodes);
+    }
+    let vfs = builder.build()?;
+    let task = vfs.task();
+    let uid = source.uid.or(options.uid).unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    let gid = source.gid.or(options.gid).unwrap_or_else(|| rustix::process::getegid().as_raw());
+    let mode = source.mode.or(options.mode).unwrap_or(0o755);
+    task.chown(At::Cwd, "/", Some(uid), Some(gid), AtFlags::empty())?;
+    task.chmod(At::Cwd, "/", Mode::from_bits_truncate(mode), AtFlags::empty())?;
+    Ok(vfs)
+}

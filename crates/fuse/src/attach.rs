@@ -1,0 +1,225 @@
+//! Attaching a connection to a directory, and detaching it: `mount(2)` where that is permitted,
+//! the setuid helper `fusermount3` where it is not. No library is needed for either.
+
+use std::ffi::{CString, OsStr};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags as Flags, UnmountFlags, mount, unmount};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use vfscale::MountFlags;
+
+use crate::device::{self, Device};
+use crate::error::MountError;
+
+/// The helper that mounts for users without the right, under its present and its former name.
+const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
+/// The type shown in `/proc/mounts` is `fuse.` with this.
+const SUBTYPE: &str = "vfscale";
+
+/// How a connection is attached.
+#[derive(Clone, Debug)]
+pub(crate) struct Attachment {
+    pub(crate) source: String,
+    pub(crate) flags: MountFlags,
+    pub(crate) allow_other: bool,
+}
+
+/// A connection that is attached to a directory.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    dir: PathBuf,
+}
+
+/// Attaches a new connection to `dir`.
+pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached), MountError> {
+    let named = |source| MountError::Target { dir: dir.to_owned(), source };
+    let dir = dir.canonicalize().map_err(named)?;
+    let meta = dir.metadata().map_err(named)?;
+    if !meta.is_dir() {
+        return Err(MountError::NotADirectory { dir });
+    }
+    let device = match device::open(Path::new(device::PATH)) {
+        Ok(file) => match direct(&file, &dir, meta.mode(), how) {
+            Ok(()) => Some(Device::from_fd(OwnedFd::from(file))),
+            Err(Errno::PERM | Errno::ACCESS) => None,
+            Err(errno) => return Err(MountError::Mount { dir, source: errno.into() }),
+        },
+        // The helper may be permitted to open what we are not.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => None,
+        Err(source) => return Err(MountError::Device { source }),
+    };
+    let device = match device {
+        Some(device) => device,
+        None => Device::from_fd(through_helper(&dir, how)?),
+    };
+    Ok((device, Attached { dir }))
+}
+
+/// `mount(2)`.
+fn direct(device: &File, dir: &Path, mode: u32, how: &Attachment) -> Result<(), Errno> {
+    let mut data = format!(
+        "fd={},rootmode={:o},user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        mode & 0o170_000,
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if how.allow_other {
+        data.push_str(",allow_other");
+    }
+    let data = CString::new(data).map_err(|_| Errno::INVAL)?;
+    let flags = Flags::from_bits_truncate(how.flags.bits());
+    mount(how.source.as_str(), dir, format!("fuse.{SUBTYPE}"), flags, data.as_c_str())
+}
+
+/// The options as `fusermount3` takes them.
+fn helper_options(how: &Attachment) -> String {
+    let mut options = String::from("default_permissions");
+    let _ = write!(options, ",subtype={SUBTYPE},fsname={}", escape(&how.source));
+    if how.allow_other {
+        options.push_str(",allow_other");
+    }
+    for (flag, name) in [
+        (MountFlags::RDONLY, ",ro"),
+        (MountFlags::NOSUID, ",nosuid"),
+        (MountFlags::NODEV, ",nodev"),
+        (MountFlags::NOEXEC, ",noexec"),
+        (MountFlags::NOATIME, ",noatime"),
+    ] {
+        if how.flags.contains(flag) {
+            options.push_str(name);
+        }
+    }
+    options
+}
+
+/// A comma would end the option, a backslash escapes.
+fn escape(source: &str) -> String {
+    source.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+/// Has the helper mount, which sends the device through a socket, its standard input.
+fn through_helper(dir: &Path, how: &Attachment) -> Result<OwnedFd, MountError> {
+    let denied = || MountError::Denied { dir: dir.to_owned() };
+    let failed = |e: io::Error| MountError::Mount { dir: dir.to_owned(), source: e };
+    let options = helper_options(how);
+    for helper in HELPERS {
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let mut command = Command::new(helper);
+        command.args([OsStr::new("-o"), OsStr::new(&options), OsStr::new("--"), dir.as_os_str()]);
+        command.env("_FUSE_COMMFD", "0").stdin(Stdio::from(OwnedFd::from(theirs)));
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(failed(e)),
+        };
+        // The command still holds the child's end; without that gone, no end would be seen.
+        drop(command);
+        let received = receive_fd(&ours);
+        drop(ours);
+        let mut message = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            let _ = stderr.read_to_string(&mut message);
+        }
+        let status = child.wait().map_err(failed)?;
+        return match received {
+            Some(fd) if status.success() => Ok(fd),
+            _ if message.trim().is_empty() => Err(denied()),
+            _ => Err(MountError::Helper { message: message.trim().to_owned() }),
+        };
+    }
+    Err(denied())
+}
+
+/// Receives one descriptor; `None` when the other side closes without sending one.
+fn receive_fd(socket: &UnixStream) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut data = [IoSliceMut::new(&mut byte)];
+    loop {
+        match recvmsg(socket, &mut data, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+            Ok(_) => break,
+        }
+    }
+    ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    })
+}
+
+/// How to detach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detach {
+    /// Only if nobody uses it.
+    Idle,
+    /// Whoever uses it gets errors from now on.
+    Force,
+}
+
+impl Attached {
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Detaches, unless somebody else has done so.
+    ///
+    /// # Errors
+    /// `EBUSY` for [`Detach::Idle`] while there are users.
+    pub(crate) fn detach(&self, device: &Device, how: Detach) -> io::Result<()> {
+        if is_ended(device) {
+            return Ok(());
+        }
+        let flags = match how {
+            Detach::Idle => UnmountFlags::NOFOLLOW,
+            Detach::Force => UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
+        };
+        match unmount(&self.dir, flags) {
+            Ok(()) => Ok(()),
+            // Not a mount point any more, or another's.
+            Err(Errno::INVAL | Errno::NOENT) if is_ended(device) => Ok(()),
+            Err(Errno::PERM) => self.detach_by_helper(how),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn detach_by_helper(&self, how: Detach) -> io::Result<()> {
+        for helper in HELPERS {
+            let mut command = Command::new(helper);
+            command.args(["-u", "-q"]);
+            if how == Detach::Force {
+                command.arg("-z");
+            }
+            command.arg("--").arg(&self.dir);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            return match command.status() {
+                Ok(status) if status.success() => Ok(()),
+                Ok(_) => Err(Errno::BUSY.into()),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => Err(e),
+            };
+        }
+        Err(Errno::PERM.into())
+    }
+}
+
+/// Whether the connection has ended, by unmounting or abort.
+pub(crate) fn is_ended(device: &Device) -> bool {
+    let fd = device.as_fd();
+    let mut fds = [PollFd::new(&fd, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents().contains(PollFlags::ERR)
+}

@@ -1,0 +1,84 @@
+//! The device that requests come from and replies go to.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::ioctl;
+
+/// Where the device is.
+pub(crate) const PATH: &str = "/dev/fuse";
+
+/// `FUSE_DEV_IOC_CLONE`: binds a freshly opened device to the connection of another.
+const CLONE: ioctl::Opcode = ioctl::opcode::read::<u32>(229, 0);
+
+/// An open `/dev/fuse`, bound to one connection.
+///
+/// `Send` and `Sync`: each read takes one whole request, each write gives one whole reply. A reply
+/// must go to the device that the request was read from, since each keeps a list of its own of
+/// the requests it has handed out.
+#[derive(Debug)]
+pub(crate) struct Device(File);
+
+impl Device {
+    pub(crate) fn from_fd(fd: OwnedFd) -> Device {
+        Device(File::from(fd))
+    }
+
+    /// Another descriptor for the same connection, with queues of its own, so that workers do not
+    /// meet on one lock in the kernel.
+    pub(crate) fn clone_connection(&self) -> std::io::Result<Device> {
+        use std::os::fd::AsRawFd;
+        let device = open(Path::new(PATH))?;
+        let source = self.0.as_raw_fd().cast_unsigned();
+        // SAFETY: this operation reads one `u32`, the number of a descriptor, through its argument.
+        unsafe { ioctl::ioctl(&device, ioctl::Setter::<CLONE, u32>::new(source))? };
+        Ok(Device(device))
+    }
+
+    /// Waits for a request. `Ok(0)` says that the connection has ended.
+    ///
+    /// # Errors
+    /// Whatever the device says beside the signs of the end and of requests taken back.
+    pub(crate) fn receive(&self, buf: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match (&self.0).read(buf) {
+                Ok(n) => return Ok(n),
+                Err(e) => match Errno::from_io_error(&e) {
+                    // A request was taken back before it was handed out, or a signal came.
+                    Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                    Some(Errno::NODEV | Errno::CONNABORTED) => return Ok(0),
+                    _ => return Err(e),
+                },
+            }
+        }
+    }
+
+    /// Sends one whole message.
+    ///
+    /// # Errors
+    /// `ENOENT` when nobody waits for the reply any more, which is nothing to worry about, except
+    /// that a node in the reply has not become known to the kernel; `ENODEV` after the end.
+    pub(crate) fn send(&self, message: &[u8]) -> std::io::Result<()> {
+        loop {
+            match (&self.0).write(message) {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Opens the device at `path`.
+pub(crate) fn open(path: &Path) -> std::io::Result<File> {
+    File::options().read(true).write(true).open(path)
+}

@@ -1,0 +1,135 @@
+//! What can stop a mount, said with its remedy.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a mount did not come about.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The FUSE device can't be used.
+    Device {
+        /// What opening it said.
+        source: io::Error,
+    },
+    /// The directory to mount at can't be used.
+    Target {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What was to be mounted at is not a directory.
+    NotADirectory {
+        /// What it was.
+        dir: PathBuf,
+    },
+    /// The caller has not the right to mount, and there is no helper that has.
+    Denied {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// `fusermount3` refused.
+    Helper {
+        /// What it wrote.
+        message: String,
+    },
+    /// The kernel refused.
+    Mount {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel's FUSE is too old or did not follow the protocol.
+    Protocol(String),
+    /// The file system that was to be mounted could not be opened.
+    FileSystem(vfscale::Error),
+    /// Threads could not be started.
+    Threads(io::Error),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MountError::Device { source } => device(f, source),
+            MountError::Target { dir, source } => target(f, dir, source),
+            MountError::NotADirectory { dir } => {
+                write!(f, "{} is not a directory: name a directory to mount at", dir.display())
+            }
+            MountError::Denied { dir } => write!(
+                f,
+                "not permitted to mount at {}: run as root, or install fusermount3 (package \
+                 fuse3), which mounts for other users",
+                dir.display()
+            ),
+            MountError::Helper { message } => helper(f, message),
+            MountError::Mount { dir, source } => {
+                write!(f, "cannot mount at {}: {source}", dir.display())
+            }
+            MountError::Protocol(what) => write!(f, "FUSE: {what}"),
+            MountError::FileSystem(e) => write!(f, "cannot open the file system to mount: {e}"),
+            MountError::Threads(e) => write!(f, "cannot start worker threads: {e}"),
+        }
+    }
+}
+
+fn device(f: &mut fmt::Formatter<'_>, source: &io::Error) -> fmt::Result {
+    let path = crate::device::PATH;
+    match source.kind() {
+        io::ErrorKind::NotFound => write!(
+            f,
+            "{path} is missing: load the kernel's FUSE module (modprobe fuse); in a container, \
+             give it the device and the right (docker run --device {path} --cap-add SYS_ADMIN)"
+        ),
+        io::ErrorKind::PermissionDenied => write!(
+            f,
+            "not permitted to open {path}: run as root, or have its mode set to 0666 \
+             (chmod 0666 {path})"
+        ),
+        _ => {
+            write!(f, "cannot open {path}: {source}; load the kernel's FUSE module (modprobe fuse)")
+        }
+    }
+}
+
+fn target(f: &mut fmt::Formatter<'_>, dir: &std::path::Path, source: &io::Error) -> fmt::Result {
+    let dir = dir.display();
+    match source.kind() {
+        io::ErrorKind::NotFound => {
+            write!(f, "directory {dir} does not exist: create it first (mkdir {dir})")
+        }
+        io::ErrorKind::NotConnected => write!(
+            f,
+            "{dir} is the mount of a FUSE server that is gone: unmount it first (umount {dir})"
+        ),
+        _ => write!(f, "cannot use directory {dir}: {source}"),
+    }
+}
+
+fn helper(f: &mut fmt::Formatter<'_>, message: &str) -> fmt::Result {
+    f.write_str(message)?;
+    if message.contains("user_allow_other") {
+        f.write_str(
+            " (either mount without --allow-other, or write the line user_allow_other into \
+             /etc/fuse.conf)",
+        )?;
+    } else if message.contains("fuse device not found") || message.contains("/dev/fuse") {
+        f.write_str(" (load the kernel's FUSE module: modprobe fuse)")?;
+    }
+    Ok(())
+}
+
+impl std::error::Error for MountError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            MountError::Device { source }
+            | MountError::Target { source, .. }
+            | MountError::Mount { source, .. } => Some(source),
+            MountError::Threads(e) => Some(e),
+            MountError::FileSystem(e) => Some(e),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The file system's side of a connection: every FUSE operation, by calls on a [`Vfs`].
+//!
+//! The operations are spread over modules by what they concern: `names`, `attrs`, `data`, `dirs`,
+//! `xattrs`, `locks`. They share the tables of [`nodes`] and [`files`], and act with the
+//! credentials of [`caller`].
+
+use std::time::Duration;
+
+use vfscale::{AtFlags, Errno, File, Mode, OFlags, Stat, Task, Vfs};
+
+use self::caller::{Caller, Callers, Rights};
+use self::files::{Files, Target};
+use self::locks::Waiting;
+use self::nodes::{Handle, Level, Nodes};
+use crate::mount::Sharing;
+use crate::session::{Later, Served, Service};
+use crate::wire::InitFlags;
+use crate::wire::reply::{Entry, Reply, Validity};
+use crate::wire::request::{Offer, Operation, Request};
+
+mod attrs;
+mod caller;
+mod data;
+mod dirs;
+pub(crate) mod files;
+mod locks;
+mod names;
+pub(crate) mod nodes;
+mod xattrs;
+
+/// For how long the kernel may believe what nobody else can change.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How a connection serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config {
+    pub(crate) sharing: Sharing,
+    pub(crate) volatile: bool,
+    pub(crate) writeback: bool,
+}
+
+impl Config {
+    fn validity(&self) -> Validity {
+        match self.sharing {
+            Sharing::Exclusive => Validity { entry: FOREVER, attr: FOREVER },
+            Sharing::Shared { cache } => Validity { entry: cache, attr: cache },
+        }
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.sharing == Sharing::Exclusive
+    }
+}
+
+/// A file system behind a connection.
+pub(crate) struct Server {
+    /// Has all rights, umask 0, and the root as its working directory.
+    base: Task,
+    pub(crate) nodes: Nodes,
+    pub(crate) files: Files,
+    pub(crate) waiting: Waiting,
+    config: Config,
+    valid: Validity,
+}
+
+/// What a worker keeps.
+#[derive(Default)]
+pub(crate) struct Worker {
+    callers: Callers,
+    /// Lookups and a file handle that the reply under way tells the kernel of.
+    granted: Vec<u64>,
+    opened: Option<u64>,
+    listing: dirs::Listing,
+}
+
+/// One request being served.
+struct Turn<'a> {
+    node: u64,
+    caller: Caller,
+    worker: &'a mut Worker,
+    reply: &'a mut Reply,
+}
+
+impl Server {
+    /// Opens the root of `vfs`.
+    pub(crate) fn new(vfs: &Vfs, config: Config) -> vfscale::Result<Server> {
+        let base = vfs.task();
+        base.umask(Mode::empty());
+        let root = base.open("/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let stat = root.stat()?;
+        Ok(Server {
+            base,
+            nodes: Nodes::new(root, &stat),
+            files: Files::new(),
+            waiting: Waiting::default(),
+            config,
+            valid: config.validity(),
+        })
+    }
+
+    /// A handle of a node that can be read or written.
+    fn at_level(&self, node: u64, level: Level) -> Result<File, Errno> {
+        let handle = self.nodes.get(node)?;
+        if handle.level >= level {
+            return Ok(handle.file);
+        }
+        let flags = if level == Level::Write { OFlags::RDWR } else { OFlags::RDONLY };
+        let file = self.base.reopen(&handle.file, flags | OFlags::NONBLOCK)?;
+        self.nodes.improve(node, &Handle { file: file.clone(), level });
+        Ok(file)
+    }
+
+    /// The open file of a handle, or of the node when files are opened without telling us.
+    fn open_file(&self, node: u64, fh: u64, level: Level) -> Result<Target, Errno> {
+        if fh == 0 {
+            self.at_level(node, level).map(Target::Node)
+        } else {
+            self.files.get(fh).map(Target::Handle)
+        }
+    }
+
+    /// Puts a node into the reply, counting a lookup.
+    fn put_entry(&self, turn: &mut Turn<'_>, file: File, level: Level) -> Result<(), Errno> {
+        let stat = file.stat()?;
+        let node = self.grant(turn.worker, file, level, &stat);
+        turn.reply.entry(&self.entry(node, &stat));
+        Ok(())
+    }
+
+    fn grant(&self, worker: &mut Worker, file: File, level: Level, stat: &Stat) -> u64 {
+        let node = self.nodes.grant(Handle { file, level }, stat);
+        worker.granted.push(node);
+        node
+    }
+
+    fn entry<'a>(&self, node: u64, stat: &'a Stat) -> Entry<'a> {
+        Entry {
+            node,
+            generation: u64::from(stat.generation),
+            ino: self.nodes.shown_ino(node, stat),
+            stat,
+            valid: self.valid,
+        }
+    }
+
+    fn act<T>(
+        &self,
+        turn: &mut Turn<'_>,
+        rights: Rights,
+        call: impl Fn(&Task) -> vfscale::Result<T>,
+    ) -> Result<T, Errno> {
+        turn.worker.callers.act(&self.base, turn.caller, rights, call)
+    }
+
+    fn dispatch(
+        &self,
+        turn: &mut Turn<'_>,
+        operation: &Operation<'_>,
+        later: &dyn Fn() -> Later,
+    ) -> Result<Served, Errno> {
+        use Operation as Op;
+        match *operation {
+            Op::Forget { count } => {
+                self.nodes.forget(turn.node, count);
+                return Ok(Served::Silent);
+            }
+            Op::BatchForget(forgets) => {
+                forgets.for_each(|(node, count)| self.nodes.forget(node, count));
+                return Ok(Served::Silent);
+            }
+            Op::Interrupt { unique } => {
+                self.waiting.interrupt(unique);
+                return Ok(Served::Silent);
+            }
+            Op::SetLk { ref lock, wait } => return self.setlk(lock, wait, later),
+            Op::GetLk(ref lock) => self.getlk(turn, lock)?,
+            Op::Lookup { name } => self.lookup(turn, name)?,
+            Op::Symlink { name, target } => self.symlink(turn, name, target)?,
+            Op::MkNod { name, mode, rdev, umask } => self.mknod(turn, name, mode, rdev, umask)?,
+            Op::MkDir { name, mode, umask } => self.mkdir(turn, name, mode, umask)?,
+            Op::Unlink { name } => self.unlink(turn, name, AtFlags::empty())?,
+            Op::RmDir { name } => self.unlink(turn, name, AtFlags::REMOVEDIR)?,
+            Op::Rename { name, to, to_name, flags } => {
+                self.rename(turn, name, to, to_name, flags)?;
+            }
+            Op::Link { node, name } => self.link(turn, node, name)?,
+            Op::Create(create) => self.create(turn, &create)?,
+            Op::TmpFile(create) => self.tmpfile(turn, &create)?,
+            Op::GetAttr { fh } => self.getattr(turn, fh)?,
+            Op::Statx { fh } => self.statx(turn, fh)?,
+            Op::SetAttr(ref set) => self.setattr(turn, set)?,
+            Op::ReadLink => self.readlink(turn)?,
+            Op::Access { mask } => self.access(turn, mask)?,
+            Op::StatFs => self.statfs(turn)?,
+            _ => self.dispatch_open(turn, operation)?,
+        }
+        Ok(Served::Reply)
+    }
+
+    /// Operations on open files and extended attributes.
+    fn dispatch_open(&self, turn: &mut Turn<'_>, operation: &Operation<'_>) -> Result<(), Errno> {
+        use Operation as Op;
+        match *operation {
+            Op::Open { flags, kill_priv } => self.open(turn, flags, kill_priv),
+            Op::Read { fh, offset, size } => self.read(turn, fh, offset, size),
+            Op::Write { fh, offset, flags, data } => self.write(turn, fh, offset, flags, data),
+            Op::Flush { fh, owner } => self.flush(fh, owner),
+            Op::Release { fh } | Op::ReleaseDir { fh } => self.release(fh),
+            Op::FSync { fh, data_only } => self.fsync(turn, fh, data_only),
+            Op::FAllocate { fh, offset, len, mode } => self.fallocate(turn, fh, offset, len, mode),
+            Op::LSeek { fh, offset, whence } => self.lseek(turn, fh, offset, whence),
+            Op::CopyFileRange { from, to, len, wide } => {
+                self.copy_file_range(turn, from, to, len, wide)
+            }
+            Op::OpenDir { flags } => self.opendir(turn, flags),
+            Op::ReadDir(at) => self.readdir(turn, at),
+            Op::ReadDirPlus(at) => self.readdirplus(turn, at),
+            Op::FSyncDir { fh, data_only } => self.fsync(turn, fh, data_only),
+            Op::SetXattr { name, value, flags, kill_sgid } => {
+                self.setxattr(turn, name, value, flags, kill_sgid)
+            }
+            Op::GetXattr { name, size } => self.getxattr(turn, name, size),
+            Op::ListXattr { size } => self.listxattr(turn, size),
+            Op::RemoveXattr { name } => self.removexattr(turn, name),
+            Op::Ioctl => Err(Errno::NOTTY),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+impl Service for Server {
+    type Worker = Worker;
+
+    fn settings(&self, offer: &Offer) -> InitFlags {
+        let mut flags = InitFlags::DONT_MASK
+            | InitFlags::POSIX_ACL
+            | InitFlags::DO_READDIRPLUS
+            | InitFlags::READDIRPLUS_AUTO
+            | InitFlags::ASYNC_DIO
+            | InitFlags::PARALLEL_DIROPS
+            | InitFlags::CACHE_SYMLINKS
+            | InitFlags::HANDLE_KILLPRIV_V2
+            | InitFlags::SETXATTR_EXT
+            | InitFlags::CREATE_SUPP_GROUP;
+        if self.config.is_exclusive() {
+            // What is cached is never wrong, so it is never thrown away.
+            flags |= InitFlags::EXPLICIT_INVAL_DATA
+                | InitFlags::NO_OPEN_SUPPORT
+                | InitFlags::NO_OPENDIR_SUPPORT;
+            if self.config.writeback {
+                flags |= InitFlags::WRITEBACK_CACHE;
+            }
+        } else {
+            flags |= InitFlags::AUTO_INVAL_DATA
+                | InitFlags::ATOMIC_O_TRUNC
+                | InitFlags::POSIX_LOCKS
+                | InitFlags::FLOCK_LOCKS;
+        }
+        flags & offer.flags
+    }
+
+    fn serve(
+        &self,
+        worker: &mut Worker,
+        request: &Request<'_>,
+        reply: &mut Reply,
+        later: &dyn Fn() -> Later,
+    ) -> Result<Served, Errno> {
+        worker.granted.clear();
+        worker.opened = None;
+        let caller = Caller::of(request);
+        let mut turn = Turn { node: request.header.node, caller, worker, reply };
+        let served = self.dispatch(&mut turn, &request.operation, later);
+        if served.is_err() {
+            // The error goes out alone, so what was granted for the reply is taken back.
+            self.undelivered(worker);
+        }
+        served
+    }
+
+    fn undelivered(&self, worker: &mut Worker) {
+        for node in worker.granted.drain(..) {
+            self.nodes.forget(node, 1);
+        }
+        if let Some(fh) = worker.opened.take() {
+            self.files.remove(fh);
+        }
+    }
+
+    fn ended(&self) {
+        self.end_files();
+    }
+}

@@ -1,0 +1,126 @@
+//! Attributes of nodes and of the file system.
+
+use std::os::unix::ffi::OsStrExt;
+
+use vfscale::{Access, At, AtFlags, Errno, File, Mode, SetTime, Stat};
+
+use super::files::Target;
+use super::names::rights_for_mode;
+use super::nodes::Level;
+use super::{Rights, Server, Turn};
+use crate::wire::request::SetAttr;
+
+const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
+
+impl Server {
+    fn stat(&self, turn: &Turn<'_>, fh: Option<u64>) -> Result<Stat, Errno> {
+        let file = match fh {
+            Some(fh) if fh != 0 => Target::Handle(self.files.get(fh)?),
+            _ => Target::Node(self.nodes.get(turn.node)?.file),
+        };
+        Ok(file.stat()?)
+    }
+
+    fn put_attr(&self, turn: &mut Turn<'_>, stat: &Stat) {
+        let ino = self.nodes.shown_ino(turn.node, stat);
+        turn.reply.attr(ino, stat, self.valid.attr);
+    }
+
+    pub(super) fn getattr(&self, turn: &mut Turn<'_>, fh: Option<u64>) -> Result<(), Errno> {
+        let stat = self.stat(turn, fh)?;
+        self.put_attr(turn, &stat);
+        Ok(())
+    }
+
+    pub(super) fn statx(&self, turn: &mut Turn<'_>, fh: Option<u64>) -> Result<(), Errno> {
+        let stat = self.stat(turn, fh)?;
+        let ino = self.nodes.shown_ino(turn.node, &stat);
+        turn.reply.statx(ino, &stat, self.valid.attr);
+        Ok(())
+    }
+
+    /// Changes what is selected: size first, since that may fail for want of space, then owner,
+    /// mode and times, so that a later one has the last word on what an earlier one changes too.
+    pub(super) fn setattr(&self, turn: &mut Turn<'_>, set: &SetAttr) -> Result<(), Errno> {
+        let file = self.nodes.get(turn.node)?.file;
+        if let Some(size) = set.size {
+            self.truncate(turn, set, size)?;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            // Whether a set-group-id bit goes depends on the caller's groups.
+            self.act(turn, Rights::Exact, |task| {
+                task.chown(At::File(&file), "", set.uid, set.gid, ITSELF)
+            })?;
+        }
+        if let Some(mode) = set.mode {
+            self.act(turn, rights_for_mode(mode), |task| {
+                task.chmod(At::File(&file), "", Mode::from_bits_truncate(mode), ITSELF)
+            })?;
+        }
+        if set.times != [SetTime::Omit; 2] {
+            self.act(turn, Rights::Lazy, |task| {
+                task.utimens(At::File(&file), "", set.times, ITSELF)
+            })?;
+        }
+        let stat = file.stat()?;
+        self.put_attr(turn, &stat);
+        Ok(())
+    }
+
+    fn truncate(&self, turn: &mut Turn<'_>, set: &SetAttr, size: u64) -> Result<(), Errno> {
+        let file = match set.fh {
+            // An open file was checked when it was opened.
+            Some(fh) => self.open_file(turn.node, fh, Level::Write)?,
+            None => {
+                let file = self.nodes.get(turn.node)?.file;
+                self.act(turn, Rights::Lazy, |task| {
+                    let flags = AtFlags::EACCESS | ITSELF;
+                    task.access(At::File(&file), "", Access::WRITE, flags)
+                })?;
+                Target::Node(self.at_level(turn.node, Level::Write)?)
+            }
+        };
+        file.truncate(size)?;
+        if set.kill_priv {
+            self.kill_priv(&file)?;
+        }
+        Ok(())
+    }
+
+    /// Takes away the set-id bits that a change of the data takes away. The kernel decides whether,
+    /// for it knows the capabilities of the one who writes, and keeps others out meanwhile.
+    pub(super) fn kill_priv(&self, file: &File) -> Result<(), Errno> {
+        let mode = file.stat()?.mode;
+        let mut kept = mode & 0o7777 & !0o4000;
+        if mode & 0o0010 != 0 {
+            kept &= !0o2000;
+        }
+        if kept != mode & 0o7777 {
+            self.base.chmod(At::File(file), "", Mode::from_bits_truncate(kept), ITSELF)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn readlink(&self, turn: &mut Turn<'_>) -> Result<(), Errno> {
+        let file = self.nodes.get(turn.node)?.file;
+        let target = self.base.readlink(At::File(&file), "")?;
+        turn.reply.put(target.as_os_str().as_bytes());
+        Ok(())
+    }
+
+    /// Not asked for while the kernel checks permissions itself.
+    pub(super) fn access(&self, turn: &mut Turn<'_>, mask: u32) -> Result<(), Errno> {
+        let file = self.nodes.get(turn.node)?.file;
+        let mask = Access::from_bits_truncate(mask as u8);
+        self.act(turn, Rights::Lazy, |task| {
+            task.access(At::File(&file), "", mask, AtFlags::EACCESS | ITSELF)
+        })
+    }
+
+    pub(super) fn statfs(&self, turn: &mut Turn<'_>) -> Result<(), Errno> {
+        let file = self.nodes.get(turn.node)?.file;
+        let statfs = self.base.statfs(At::File(&file), "")?;
+        turn.reply.statfs(&statfs);
+        Ok(())
+    }
+}

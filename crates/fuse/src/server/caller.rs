@@ -1,0 +1,142 @@
+//! Acting for the calling process, with its credentials.
+//!
+//! A request carries the caller's user and group, but neither its other groups nor its
+//! capabilities; those are in `/proc`, and reading them there costs as much as the rest of a
+//! request. So a call is first tried without them, and repeated with them only when it was refused:
+//! more groups and more capabilities never turn a permitted call into a refused one. The few calls
+//! that succeed differently with more rights (they keep or drop a set-group-id bit) ask for the
+//! exact credentials at once.
+//!
+//! User 0 is first taken to have all capabilities. The kernel checks permissions as well, with the
+//! caller's true credentials and before the request is made (the mount has `default_permissions`),
+//! so that a root process that gave its capabilities up is refused there.
+
+use vfscale::{Capabilities, Credentials, Errno, Task};
+
+use crate::wire::request::{Header, Request};
+
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    uid: u32,
+    gid: u32,
+    /// The thread, or 0 if unknown.
+    pid: u32,
+    /// A supplementary group that the kernel named.
+    group: Option<u32>,
+}
+
+/// Whether a call may be tried with fewer rights than the caller has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// First without supplementary groups and capabilities.
+    Lazy,
+    /// With all from the start.
+    Exact,
+}
+
+impl Caller {
+    pub(crate) fn of(request: &Request<'_>) -> Caller {
+        let Header { uid, gid, pid, .. } = request.header;
+        Caller { uid, gid, pid, group: request.group }
+    }
+
+    fn known_credentials(self) -> Credentials {
+        let mut credentials = if self.uid == 0 {
+            Credentials { gid: self.gid, real_gid: self.gid, ..Credentials::root() }
+        } else {
+            Credentials::user(self.uid, self.gid)
+        };
+        credentials.groups.extend(self.group);
+        credentials
+    }
+
+    /// The credentials with what `/proc` says; `None` when it says nothing.
+    fn exact_credentials(self) -> Option<Credentials> {
+        if self.pid == 0 {
+            return None;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let (groups, caps) = parse_status(&status)?;
+        let mut credentials = Credentials::user(self.uid, self.gid);
+        credentials.groups = groups;
+        credentials.groups.extend(self.group);
+        credentials.caps = caps;
+        Some(credentials)
+    }
+}
+
+/// Supplementary groups and effective capabilities from `/proc/PID/status`.
+fn parse_status(status: &str) -> Option<(Vec<u32>, Capabilities)> {
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    let groups = field("Groups")?.split_whitespace().filter_map(|g| g.parse().ok()).collect();
+    let caps = u64::from_str_radix(field("CapEff")?, 16).ok()?;
+    Some((groups, Capabilities::from_bits_truncate(caps)))
+}
+
+/// How many callers a worker remembers.
+const REMEMBERED: usize = 4;
+
+/// Tasks that act for callers seen lately; each worker has its own.
+#[derive(Default)]
+pub(crate) struct Callers {
+    recent: [Option<(Caller, Task)>; REMEMBERED],
+    next: usize,
+}
+
+impl Callers {
+    /// A task with the credentials that the request names.
+    fn known(&mut self, base: &Task, caller: Caller) -> &Task {
+        let key = Caller { pid: 0, ..caller };
+        let found = self.recent.iter().position(|slot| slot.as_ref().is_some_and(|s| s.0 == key));
+        let index = found.unwrap_or_else(|| {
+            self.next = (self.next + 1) % REMEMBERED;
+            self.next
+        });
+        let slot = &mut self.recent[index];
+        if found.is_none() {
+            *slot = None;
+        }
+        let (_, task) =
+            slot.get_or_insert_with(|| (key, base.with_credentials(key.known_credentials())));
+        task
+    }
+
+    /// Has a task with the caller's credentials do something.
+    ///
+    /// # Errors
+    /// Those of `call`.
+    pub(crate) fn act<T>(
+        &mut self,
+        base: &Task,
+        caller: Caller,
+        rights: Rights,
+        call: impl Fn(&Task) -> vfscale::Result<T>,
+    ) -> Result<T, Errno> {
+        if rights == Rights::Exact
+            && caller.uid != 0
+            && let Some(exact) = caller.exact_credentials()
+        {
+            return call(&base.with_credentials(exact)).map_err(Errno::from);
+        }
+        let refused = match call(self.known(base, caller)) {
+            Ok(value) => return Ok(value),
+            Err(e) => Errno::from(e),
+        };
+        if !matches!(refused, Errno::ACCESS | Errno::PERM) || rights == Rights::Exact {
+            return Err(refused);
+        }
+        match caller.exact_credentials() {
+            Some(exact) if exact != caller.known_credentials() => {
+                call(&base.with_credentials(exact)).map_err(Errno::from)
+            }
+            _ => Err(refused),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "caller_tests.rs"]
+mod tests;

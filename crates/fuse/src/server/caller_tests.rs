@@ -1,0 +1,39 @@
+//! Tests of reading credentials.
+
+use super::*;
+
+#[test]
+fn status_of_a_process_is_read() {
+    let status = "Name:\tx\nUid:\t5\t5\t5\t5\nGroups:\t4 24 1000 \nNStgid:\t1\nCapInh:\t0\n\
+                  CapEff:\t000000000000000a\n";
+    let (groups, caps) = parse_status(status).unwrap();
+    assert_eq!(groups, [4, 24, 1000]);
+    assert_eq!(caps, Capabilities::DAC_OVERRIDE | Capabilities::FOWNER);
+}
+
+#[test]
+fn no_groups_are_no_groups() {
+    let (groups, caps) = parse_status("Groups:\t \nCapEff:\t0000000000000000\n").unwrap();
+    assert!(groups.is_empty());
+    assert!(caps.is_empty());
+}
+
+#[test]
+fn a_status_without_the_fields_is_not_believed() {
+    assert!(parse_status("Name:\tx\n").is_none());
+    assert!(parse_status("Groups:\t1\nCapEff:\tzz\n").is_none());
+}
+
+#[test]
+fn own_credentials_are_found() {
+    let caller = Caller { uid: 7, gid: 8, pid: std::process::id(), group: Some(9) };
+    let exact = caller.exact_credentials().unwrap();
+    assert_eq!((exact.uid, exact.gid), (7, 8));
+    assert!(exact.groups.contains(&9));
+}
+
+#[test]
+fn a_caller_that_is_gone_has_only_what_the_request_names() {
+    let caller = Caller { uid: 7, gid: 8, pid: u32::MAX, group: None };
+    assert!(caller.exact_credentials().is_none());
+}

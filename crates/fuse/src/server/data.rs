@@ -1,0 +1,161 @@
+//! Open files and their data.
+
+use vfscale::{Access, At, AtFlags, Errno, FallocateFlags, File, OFlags, Whence};
+
+use super::nodes::Level;
+use super::{Rights, Server, Turn};
+use crate::session::TRANSFER_MAX;
+use crate::wire::request::Place;
+use crate::wire::{OpenReply, WriteFlags};
+
+/// The kernel opens to execute; it asks for the right to that instead of the right to read.
+const OPEN_EXEC: u32 = 0x20;
+
+/// The part of the kernel's open flags that matters here; it has dealt with the rest.
+pub(super) fn open_flags(flags: u32) -> OFlags {
+    let kept = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NOATIME;
+    OFlags::from_bits_retain(flags) & kept
+}
+
+impl Server {
+    /// In exclusive use the kernel is told that opening needs no message: it has the attributes to
+    /// check permissions with, and node numbers are enough to read and write by.
+    pub(super) fn open(
+        &self,
+        turn: &mut Turn<'_>,
+        flags: u32,
+        kill_priv: bool,
+    ) -> Result<(), Errno> {
+        if self.config.is_exclusive() {
+            return Err(Errno::NOSYS);
+        }
+        let named = self.nodes.get(turn.node)?.file;
+        let wanted = open_flags(flags);
+        let file = if flags & OPEN_EXEC != 0 {
+            self.act(turn, Rights::Lazy, |task| {
+                let how = AtFlags::EACCESS | AtFlags::EMPTY_PATH;
+                task.access(At::File(&named), "", Access::EXEC, how)
+            })?;
+            self.base.reopen(&named, wanted)?
+        } else {
+            self.act(turn, Rights::Lazy, |task| task.reopen(&named, wanted))?
+        };
+        if kill_priv && wanted.contains(OFlags::TRUNC) {
+            self.kill_priv(&file)?;
+        }
+        let fh = self.files.insert(file);
+        turn.worker.opened = Some(fh);
+        turn.reply.open(fh, OpenReply::empty());
+        Ok(())
+    }
+
+    pub(super) fn read(
+        &self,
+        turn: &mut Turn<'_>,
+        fh: u64,
+        offset: u64,
+        size: u32,
+    ) -> Result<(), Errno> {
+        let file = self.open_file(turn.node, fh, Level::Read)?;
+        let buf = turn.reply.space((size as usize).min(TRANSFER_MAX));
+        let mut done = 0;
+        // The kernel takes a short reply for the end of the file.
+        while done < buf.len() {
+            match file.pread(&mut buf[done..], offset.saturating_add(done as u64)) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if done == 0 => return Err(e.into()),
+                Err(_) => break,
+            }
+        }
+        turn.reply.shorten(done);
+        Ok(())
+    }
+
+    pub(super) fn write(
+        &self,
+        turn: &mut Turn<'_>,
+        fh: u64,
+        offset: u64,
+        flags: WriteFlags,
+        data: &[u8],
+    ) -> Result<(), Errno> {
+        // What comes from the page cache may carry the handle of any writer, even one that appends.
+        let fh = if flags.contains(WriteFlags::CACHE) { 0 } else { fh };
+        let file = self.open_file(turn.node, fh, Level::Write)?;
+        if flags.contains(WriteFlags::KILL_SUIDGID) {
+            self.kill_priv(&file)?;
+        }
+        let written = file.pwrite(data, offset)?;
+        turn.reply.count(written as u32);
+        Ok(())
+    }
+
+    pub(super) fn fsync(&self, turn: &mut Turn<'_>, fh: u64, data_only: bool) -> Result<(), Errno> {
+        if self.config.volatile {
+            // The kernel remembers this answer and reports success from then on.
+            return Err(Errno::NOSYS);
+        }
+        let file = self.open_file(turn.node, fh, Level::Read)?;
+        Ok(if data_only { file.sync_data() } else { file.sync_all() }?)
+    }
+
+    pub(super) fn fallocate(
+        &self,
+        turn: &mut Turn<'_>,
+        fh: u64,
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) -> Result<(), Errno> {
+        let file = self.open_file(turn.node, fh, Level::Write)?;
+        let mode = FallocateFlags::from_bits_retain(mode);
+        Ok(file.fallocate(mode, offset, len)?)
+    }
+
+    pub(super) fn lseek(
+        &self,
+        turn: &mut Turn<'_>,
+        fh: u64,
+        offset: u64,
+        whence: u32,
+    ) -> Result<(), Errno> {
+        /// `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself.
+        const DATA: u32 = 3;
+        const HOLE: u32 = 4;
+        let whence = match whence {
+            DATA => Whence::Data(offset),
+            HOLE => Whence::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        let file = self.open_file(turn.node, fh, Level::Read)?;
+        turn.reply.u64(file.seek(whence)?);
+        Ok(())
+    }
+
+    pub(super) fn copy_file_range(
+        &self,
+        turn: &mut Turn<'_>,
+        from: Place,
+        to: Place,
+        len: u64,
+        wide: bool,
+    ) -> Result<(), Errno> {
+        let source = self.open_file(from.node, from.fh, Level::Read)?;
+        let target = self.open_file(to.node, to.fh, Level::Write)?;
+        // The older form counts in 32 bits; a shorter copy than asked for is allowed.
+        let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
+        let copied = copy(&source, from.offset, &target, to.offset, len)?;
+        if wide {
+            turn.reply.u64(copied);
+        } else {
+            turn.reply.count(copied as u32);
+        }
+        Ok(())
+    }
+}
+
+fn copy(source: &File, from: u64, target: &File, to: u64, len: u64) -> Result<u64, Errno> {
+    let (mut from, mut to) = (from, to);
+    Ok(source.copy_range(Some(&mut from), target, Some(&mut to), len)?)
+}

@@ -1,0 +1,105 @@
+//! Reading directories.
+//!
+//! Positions are the file system's own: an entry that is there throughout is returned once, whatever
+//! is made and removed meanwhile, and a position stays good for as long as the directory lives.
+//!
+//! With attributes (`READDIRPLUS`) each entry in the reply is a lookup, except `.` and `..` and
+//! names that were gone when they were looked up. The lookups come after the reading, for only
+//! entries that fit, so none is counted that the kernel does not get to see.
+
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use vfscale::{At, Errno, File, Mode, OFlags};
+
+use super::nodes::Level;
+use super::{Rights, Server, Turn};
+use crate::wire::OpenReply;
+use crate::wire::reply::{Dirent, Reply};
+use crate::wire::request::ReadDir;
+
+/// Entries of a reply whose attributes are still to be filled in.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// The names, one after the other.
+    names: Vec<u8>,
+    /// The place in the reply, and where the name ends in `names`.
+    entries: Vec<(usize, usize)>,
+}
+
+impl Server {
+    pub(super) fn opendir(&self, turn: &mut Turn<'_>, flags: u32) -> Result<(), Errno> {
+        if self.config.is_exclusive() {
+            return Err(Errno::NOSYS);
+        }
+        let named = self.nodes.get(turn.node)?.file;
+        let flags = super::data::open_flags(flags) | OFlags::DIRECTORY;
+        let file = self.act(turn, Rights::Lazy, |task| task.reopen(&named, flags))?;
+        let fh = self.files.insert(file);
+        turn.worker.opened = Some(fh);
+        turn.reply.open(fh, OpenReply::empty());
+        Ok(())
+    }
+
+    pub(super) fn readdir(&self, turn: &mut Turn<'_>, at: ReadDir) -> Result<(), Errno> {
+        let dir = self.open_file(turn.node, at.fh, Level::Read)?;
+        list(&dir, at, turn.reply, |reply, size, dirent| reply.dirent(size, dirent))
+    }
+
+    pub(super) fn readdirplus(&self, turn: &mut Turn<'_>, at: ReadDir) -> Result<(), Errno> {
+        let dir = self.open_file(turn.node, at.fh, Level::Read)?;
+        let mut listing = std::mem::take(&mut turn.worker.listing);
+        listing.names.clear();
+        listing.entries.clear();
+        let listed = list(&dir, at, turn.reply, |reply, size, dirent| {
+            let Some(place) = reply.direntplus(size, dirent) else { return false };
+            if dirent.name != "." && dirent.name != ".." {
+                listing.names.extend_from_slice(dirent.name.as_bytes());
+                listing.entries.push((place, listing.names.len()));
+            }
+            true
+        });
+        let mut start = 0;
+        for &(place, end) in &listing.entries {
+            let name = OsStr::from_bytes(&listing.names[start..end]);
+            start = end;
+            // One that can't be looked up stays without attributes; the kernel asks when it needs
+            // them.
+            let _ = self.fill(turn, &dir, name, place);
+        }
+        turn.worker.listing = listing;
+        listed
+    }
+
+    fn fill(
+        &self,
+        turn: &mut Turn<'_>,
+        dir: &File,
+        name: &OsStr,
+        place: usize,
+    ) -> Result<(), Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        let file = self.base.openat(At::File(dir), name, flags, Mode::empty())?;
+        let stat = file.stat()?;
+        let node = self.grant(turn.worker, file, Level::Path, &stat);
+        turn.reply.fill_entry(place, &self.entry(node, &stat));
+        Ok(())
+    }
+}
+
+/// Reads entries until one does not fit.
+fn list(
+    dir: &File,
+    at: ReadDir,
+    reply: &mut Reply,
+    mut put: impl FnMut(&mut Reply, usize, &Dirent<'_>) -> bool,
+) -> Result<(), Errno> {
+    let size = at.size as usize;
+    dir.read_dir_at(at.offset, |entry| {
+        let dirent =
+            Dirent { ino: entry.ino, next: entry.next, kind: entry.file_type, name: entry.name };
+        if put(reply, size, &dirent) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(())
+}

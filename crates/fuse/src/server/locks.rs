@@ -1,0 +1,251 @@
+//! File locks, for a mount that shares them with the library. (In exclusive use the kernel keeps
+//! them itself.)
+//!
+//! A request for a lock that is not to be had at once waits without a thread: the lock's release
+//! calls back and the reply is sent from there. So any number of waiting requests leave all workers
+//! free. `INTERRUPT` (a signal, a killed process) and the end of the connection cancel the wait.
+//!
+//! The kernel names the owner of a record lock by a number that stands for a process or, for locks
+//! of the open file, for that; it does not say which. Both are a task to the lock table. The locks
+//! of a process go when it closes a descriptor (`FLUSH` carries its number); those of an open file
+//! go with its `RELEASE`, when of all owners that locked through the handle only it is left.
+//!
+//! An `INTERRUPT` may be read, by another worker, before the request that it speaks of has been
+//! registered; such numbers are kept for a while. They never come twice.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vfscale::{
+    Acquire, Errno, File, LockKind, LockRange, Owner, PendingLock, RecordLock, WaitToken,
+};
+
+use super::files::Open;
+use super::{Server, Turn};
+use crate::session::{Later, Served};
+use crate::wire::request::Lock;
+
+const F_RDLCK: u32 = 0;
+const F_WRLCK: u32 = 1;
+const F_UNLCK: u32 = 2;
+
+/// Tells owners named by the kernel from tasks of the library, whose numbers count up from 1.
+const OF_KERNEL: u64 = 1 << 63;
+
+/// How many interrupts without a request are kept.
+const EARLY_MAX: usize = 1024;
+
+#[derive(Default)]
+struct State {
+    /// By the number of the request.
+    waiting: HashMap<u64, WaitToken>,
+    early: VecDeque<u64>,
+    ended: bool,
+}
+
+/// Requests that wait for a lock.
+#[derive(Clone, Default)]
+pub(crate) struct Waiting(Arc<Mutex<State>>);
+
+impl Waiting {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.state().waiting.len()
+    }
+
+    /// Enters a request that may come to wait.
+    fn enter(&self, unique: u64) -> WaitToken {
+        let token = WaitToken::new();
+        let mut state = self.state();
+        let early = state.early.iter().position(|&n| n == unique);
+        if let Some(place) = early {
+            state.early.remove(place);
+        }
+        if early.is_some() || state.ended {
+            drop(state);
+            token.cancel();
+        } else {
+            state.waiting.insert(unique, token.clone());
+        }
+        token
+    }
+
+    fn leave(&self, unique: u64) {
+        self.state().waiting.remove(&unique);
+    }
+
+    /// A signal came for the process behind a request.
+    pub(super) fn interrupt(&self, unique: u64) {
+        let mut state = self.state();
+        let token = state.waiting.get(&unique).cloned();
+        if token.is_none() {
+            if state.early.len() == EARLY_MAX {
+                state.early.pop_front();
+            }
+            state.early.push_back(unique);
+        }
+        drop(state);
+        // Calls back, which takes the state's lock.
+        if let Some(token) = token {
+            token.cancel();
+        }
+    }
+
+    /// Gives all of them up.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        let tokens: Vec<_> = state.waiting.values().cloned().collect();
+        drop(state);
+        tokens.iter().for_each(WaitToken::cancel);
+    }
+
+    /// Has the request answered when its lock is granted or its wait cancelled.
+    fn answer_later(&self, pending: PendingLock, token: &WaitToken, later: Later) {
+        let waiting = self.clone();
+        pending.notify(token, move |outcome| {
+            waiting.leave(later.unique());
+            later.answer(outcome);
+        });
+    }
+}
+
+fn owner_of(number: u64) -> Owner {
+    Owner::Task(number | OF_KERNEL)
+}
+
+fn kind_of(lock: &Lock) -> Result<Option<LockKind>, Errno> {
+    match lock.kind {
+        F_RDLCK => Ok(Some(LockKind::Shared)),
+        F_WRLCK => Ok(Some(LockKind::Exclusive)),
+        F_UNLCK => Ok(None),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn record(lock: &Lock, kind: LockKind) -> Result<RecordLock, Errno> {
+    let range = LockRange::new(lock.start, lock.end)?;
+    Ok(RecordLock { owner: owner_of(lock.owner), pid: lock.pid.cast_signed(), kind, range })
+}
+
+impl Server {
+    pub(super) fn getlk(&self, turn: &mut Turn<'_>, lock: &Lock) -> Result<(), Errno> {
+        let open = self.files.get(lock.fh)?;
+        let kind = kind_of(lock)?.ok_or(Errno::INVAL)?;
+        match open.file.test_lock(&record(lock, kind)?)? {
+            Some(other) => {
+                let kind = if other.kind == LockKind::Shared { F_RDLCK } else { F_WRLCK };
+                let (start, end) = (other.range.start(), other.range.end());
+                turn.reply.lock(start, end, kind, other.pid.cast_unsigned());
+            }
+            None => turn.reply.lock(lock.start, lock.end, F_UNLCK, 0),
+        }
+        Ok(())
+    }
+
+    pub(super) fn setlk(
+        &self,
+        lock: &Lock,
+        wait: bool,
+        later: &dyn Fn() -> Later,
+    ) -> Result<Served, Errno> {
+        if self.config.is_exclusive() {
+            return Err(Errno::NOSYS);
+        }
+        let open = self.files.get(lock.fh)?;
+        let Some(kind) = kind_of(lock)? else {
+            release(&open, lock)?;
+            return Ok(Served::Reply);
+        };
+        if !wait {
+            try_lock(&open, lock, kind)?;
+            return Ok(Served::Reply);
+        }
+        let later = later();
+        let unique = later.unique();
+        let token = self.waiting.enter(unique);
+        match request(&open, lock, kind) {
+            Ok(Acquire::Granted) => {
+                self.waiting.leave(unique);
+                Ok(Served::Reply)
+            }
+            Ok(Acquire::Waiting(pending)) => {
+                self.waiting.answer_later(pending, &token, later);
+                Ok(Served::Later)
+            }
+            Err(errno) => {
+                self.waiting.leave(unique);
+                Err(errno)
+            }
+        }
+    }
+
+    /// A process closes a descriptor of an open file.
+    pub(super) fn flush(&self, fh: u64, owner: u64) -> Result<(), Errno> {
+        if self.config.is_exclusive() {
+            // There are no locks here, and nothing is kept back that would have to be written.
+            return Err(Errno::NOSYS);
+        }
+        let open = self.files.get(fh)?;
+        let owner = owner_of(owner);
+        open.drop_owner(owner);
+        end_locks(&open.file, owner);
+        Ok(())
+    }
+
+    /// The last descriptor of an open file is gone.
+    pub(super) fn release(&self, fh: u64) -> Result<(), Errno> {
+        if let Some(open) = self.files.remove(fh) {
+            close(&open);
+        }
+        Ok(())
+    }
+
+    /// Ends what is left of locks and open files when the connection has ended.
+    pub(super) fn end_files(&self) {
+        self.waiting.end();
+        self.files.take_all().iter().for_each(|open| close(open));
+    }
+}
+
+fn close(open: &Open) {
+    for owner in open.take_owners() {
+        end_locks(&open.file, owner);
+    }
+    // Ends with the last handle anyway, which may be in use by a request still.
+    let _ = open.file.flock(None, None);
+}
+
+fn end_locks(file: &File, owner: Owner) {
+    if let Owner::Task(task) = owner {
+        file.release_locks_of(task);
+    }
+}
+
+fn release(open: &Open, lock: &Lock) -> Result<(), Errno> {
+    if lock.flock {
+        return Ok(open.file.flock(None, None)?);
+    }
+    let range = LockRange::new(lock.start, lock.end)?;
+    Ok(open.file.unlock_record(owner_of(lock.owner), range)?)
+}
+
+fn try_lock(open: &Open, lock: &Lock, kind: LockKind) -> Result<(), Errno> {
+    if lock.flock {
+        return Ok(open.file.flock(Some(kind), None)?);
+    }
+    open.note_owner(owner_of(lock.owner));
+    Ok(open.file.try_lock_record(&record(lock, kind)?)?)
+}
+
+fn request(open: &Open, lock: &Lock, kind: LockKind) -> Result<Acquire, Errno> {
+    if lock.flock {
+        return Ok(open.file.request_flock(kind)?);
+    }
+    open.note_owner(owner_of(lock.owner));
+    Ok(open.file.request_lock(&record(lock, kind)?)?)
+}

@@ -1,0 +1,175 @@
+//! Names: looking up, making, removing, moving.
+
+use std::ffi::OsStr;
+
+use vfscale::{At, AtFlags, Errno, File, FileType, Mode, OFlags, RenameFlags, Task};
+
+use super::nodes::Level;
+use super::{Rights, Server, Turn};
+use crate::wire::request::Create;
+use crate::wire::{OpenReply, decode_dev};
+
+/// Names the inode behind `name` itself, whatever it is.
+const NAME_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+
+/// Keeping or dropping a set-group-id bit depends on the caller's groups and capabilities.
+pub(super) fn rights_for_mode(mode: u32) -> Rights {
+    if mode & 0o2000 != 0 { Rights::Exact } else { Rights::Lazy }
+}
+
+fn mode_of(bits: u32) -> Mode {
+    Mode::from_bits_truncate(bits & 0o7777)
+}
+
+impl Server {
+    fn name_only(task: &Task, dir: &File, name: &OsStr) -> vfscale::Result<File> {
+        task.openat(At::File(dir), name, NAME_ONLY, Mode::empty())
+    }
+
+    pub(super) fn lookup(&self, turn: &mut Turn<'_>, name: &OsStr) -> Result<(), Errno> {
+        let dir = self.nodes.get(turn.node)?.file;
+        match self.act(turn, Rights::Lazy, |task| Self::name_only(task, &dir, name)) {
+            Ok(file) => self.put_entry(turn, file, Level::Path),
+            Err(Errno::NOENT) if !self.valid.entry.is_zero() => {
+                turn.reply.no_entry(self.valid.entry);
+                Ok(())
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Replies with a name that was just made.
+    fn put_made(&self, turn: &mut Turn<'_>, dir: &File, name: &OsStr) -> Result<(), Errno> {
+        let file = Self::name_only(&self.base, dir, name)?;
+        self.put_entry(turn, file, Level::Path)
+    }
+
+    pub(super) fn symlink(
+        &self,
+        turn: &mut Turn<'_>,
+        name: &OsStr,
+        target: &OsStr,
+    ) -> Result<(), Errno> {
+        let dir = self.nodes.get(turn.node)?.file;
+        self.act(turn, Rights::Lazy, |task| task.symlink(target, At::File(&dir), name))?;
+        self.put_made(turn, &dir, name)
+    }
+
+    pub(super) fn mknod(
+        &self,
+        turn: &mut Turn<'_>,
+        name: &OsStr,
+        mode: u32,
+        rdev: u32,
+        umask: u32,
+    ) -> Result<(), Errno> {
+        let dir = self.nodes.get(turn.node)?.file;
+        let kind = FileType::from_raw_mode(mode);
+        let rights = rights_for_mode(mode);
+        if kind == FileType::RegularFile {
+            // It will be written next, most likely, so its node gets a handle for that at once.
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW;
+            let file = self.act(turn, rights, |task| {
+                task.umask(mode_of(umask));
+                task.openat(At::File(&dir), name, flags, mode_of(mode))
+            })?;
+            return self.put_entry(turn, file, Level::Write);
+        }
+        self.act(turn, rights, |task| {
+            task.umask(mode_of(umask));
+            task.mknod(At::File(&dir), name, kind, mode_of(mode), decode_dev(rdev))
+        })?;
+        self.put_made(turn, &dir, name)
+    }
+
+    pub(super) fn mkdir(
+        &self,
+        turn: &mut Turn<'_>,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+    ) -> Result<(), Errno> {
+        let dir = self.nodes.get(turn.node)?.file;
+        self.act(turn, rights_for_mode(mode), |task| {
+            task.umask(mode_of(umask));
+            task.mkdir(At::File(&dir), name, mode_of(mode))
+        })?;
+        self.put_made(turn, &dir, name)
+    }
+
+    /// Makes and opens a file. Not asked for in exclusive use, where the kernel makes do with
+    /// `MKNOD`, one message less.
+    pub(super) fn create(&self, turn: &mut Turn<'_>, create: &Create<'_>) -> Result<(), Errno> {
+        if self.config.is_exclusive() {
+            return Err(Errno::NOSYS);
+        }
+        let dir = self.nodes.get(turn.node)?.file;
+        let flags = super::data::open_flags(create.flags) | OFlags::CREATE | OFlags::NOFOLLOW;
+        let excl = OFlags::from_bits_retain(create.flags) & OFlags::EXCL;
+        let file = self.act(turn, rights_for_mode(create.mode), |task| {
+            task.umask(mode_of(create.umask));
+            task.openat(At::File(&dir), create.name, flags | excl, mode_of(create.mode))
+        })?;
+        self.put_opened(turn, file)
+    }
+
+    /// Makes a file without a name (`O_TMPFILE`); the name in the request means nothing.
+    pub(super) fn tmpfile(&self, turn: &mut Turn<'_>, create: &Create<'_>) -> Result<(), Errno> {
+        let dir = self.nodes.get(turn.node)?.file;
+        let excl = OFlags::from_bits_retain(create.flags) & OFlags::EXCL;
+        let flags = OFlags::TMPFILE | OFlags::RDWR | excl;
+        let file = self.act(turn, rights_for_mode(create.mode), |task| {
+            task.umask(mode_of(create.umask));
+            task.openat(At::File(&dir), "", flags, mode_of(create.mode))
+        })?;
+        self.put_opened(turn, file)
+    }
+
+    /// Replies with a new node and an open file of it.
+    fn put_opened(&self, turn: &mut Turn<'_>, file: File) -> Result<(), Errno> {
+        if self.config.is_exclusive() {
+            self.put_entry(turn, file, Level::Write)?;
+            turn.reply.open(0, OpenReply::KEEP_CACHE);
+            return Ok(());
+        }
+        let named = self.base.reopen(&file, OFlags::PATH)?;
+        self.put_entry(turn, named, Level::Path)?;
+        let fh = self.files.insert(file);
+        turn.worker.opened = Some(fh);
+        turn.reply.open(fh, OpenReply::empty());
+        Ok(())
+    }
+
+    pub(super) fn unlink(
+        &self,
+        turn: &mut Turn<'_>,
+        name: &OsStr,
+        flags: AtFlags,
+    ) -> Result<(), Errno> {
+        let dir = self.nodes.get(turn.node)?.file;
+        self.act(turn, Rights::Lazy, |task| task.unlink(At::File(&dir), name, flags))
+    }
+
+    pub(super) fn rename(
+        &self,
+        turn: &mut Turn<'_>,
+        name: &OsStr,
+        to: u64,
+        to_name: &OsStr,
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let (from_dir, to_dir) = (self.nodes.get(turn.node)?.file, self.nodes.get(to)?.file);
+        let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        self.act(turn, Rights::Lazy, |task| {
+            task.rename(At::File(&from_dir), name, At::File(&to_dir), to_name, flags)
+        })
+    }
+
+    pub(super) fn link(&self, turn: &mut Turn<'_>, node: u64, name: &OsStr) -> Result<(), Errno> {
+        let (file, dir) = (self.nodes.get(node)?.file, self.nodes.get(turn.node)?.file);
+        self.act(turn, Rights::Lazy, |task| {
+            task.link(At::File(&file), "", At::File(&dir), name, AtFlags::EMPTY_PATH)
+        })?;
+        self.put_made(turn, &dir, name)
+    }
+}

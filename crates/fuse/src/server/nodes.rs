@@ -1,0 +1,268 @@
+//! The node table: what the kernel knows by number.
+//!
+//! A node stands for an inode and holds an open handle of it, so that the inode lives and can be
+//! acted on whatever becomes of its names. All names of an inode share one node. The kernel counts
+//! how often it was told of a node (each entry in a reply is one lookup) and gives lookups back
+//! with `FORGET`; the count here is the same number, and the node goes when it reaches zero.
+//!
+//! * Invariant: a node is in the table if and only if its count is above zero; the root, number 1,
+//!   always is, and is never counted.
+//! * Locks: one mutex per shard, held for a hash table operation and no longer. The lock over
+//!   foreign numbers comes before a shard's. No handle is dropped under either, since that may free
+//!   a file.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use vfscale::{Errno, File, Stat};
+
+use crate::wire::ROOT;
+
+/// Enough that two workers seldom meet on one.
+const SHARDS: usize = 64;
+
+/// Numbers at and above this stand for inodes of other mounts than the root's.
+const FOREIGN_FIRST: u64 = 1 << 62;
+
+/// What the handle of a node can be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// To name the inode (`O_PATH`).
+    Path,
+    /// To read it as well.
+    Read,
+    /// To write it as well.
+    Write,
+}
+
+/// A node's handle.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    pub(crate) file: File,
+    pub(crate) level: Level,
+}
+
+#[derive(Debug)]
+struct Node {
+    handle: Handle,
+    lookups: u64,
+    /// Mount and inode, for an inode of another mount than the root's.
+    foreign: Option<(u64, u64)>,
+}
+
+type Shard = HashMap<u64, Node, BuildHasherDefault<Spread>>;
+
+/// Spreads numbers that count up; they come from the file system, not from an adversary.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.write_u64(self.0 ^ u64::from(b));
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        let n = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = n ^ (n >> 32);
+    }
+}
+
+/// Numbers of inodes of other mounts.
+#[derive(Debug)]
+struct Foreign {
+    numbers: HashMap<(u64, u64), u64>,
+    next: u64,
+}
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Slot(Mutex<Shard>);
+
+/// All nodes of one connection.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    shards: Box<[Slot]>,
+    root: Handle,
+    /// A handle of the root that can do more, once one was needed.
+    root_improved: OnceLock<Handle>,
+    root_mount: u64,
+    root_ino: u64,
+    foreign: Mutex<Foreign>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these locks leaves a table half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Nodes {
+    /// A table with only the root in it.
+    pub(crate) fn new(root: File, stat: &Stat) -> Nodes {
+        Nodes {
+            shards: (0..SHARDS).map(|_| Slot(Mutex::default())).collect(),
+            root: Handle { file: root, level: Level::Path },
+            root_improved: OnceLock::new(),
+            root_mount: stat.mnt_id,
+            root_ino: stat.ino,
+            foreign: Mutex::new(Foreign { numbers: HashMap::new(), next: FOREIGN_FIRST }),
+        }
+    }
+
+    fn shard(&self, id: u64) -> MutexGuard<'_, Shard> {
+        // The low bits count up with the inode numbers, so neighbours land in different shards.
+        lock(&self.shards[(id % SHARDS as u64) as usize].0)
+    }
+
+    /// The number of an inode on the root's mount; root and 1 change places.
+    fn own_number(&self, stat: &Stat) -> Option<u64> {
+        if stat.mnt_id != self.root_mount || stat.ino == 0 || stat.ino >= FOREIGN_FIRST {
+            None
+        } else if stat.ino == self.root_ino {
+            Some(ROOT)
+        } else if stat.ino == ROOT {
+            Some(self.root_ino)
+        } else {
+            Some(stat.ino)
+        }
+    }
+
+    /// The inode number that the kernel is to show for a node.
+    ///
+    /// Inodes of other mounts may have the numbers of others, but the kernel shows all of them on
+    /// one device, so they show the node's number.
+    pub(crate) fn shown_ino(&self, node: u64, stat: &Stat) -> u64 {
+        if stat.mnt_id == self.root_mount { stat.ino } else { node }
+    }
+
+    /// Counts one lookup of the inode that `file` stands for, making its node if there is none, and
+    /// gives its number.
+    pub(crate) fn grant(&self, handle: Handle, stat: &Stat) -> u64 {
+        if let Some(id) = self.own_number(stat) {
+            if id != ROOT {
+                drop(self.count(id, handle, None));
+            }
+            return id;
+        }
+        let key = (stat.mnt_id, stat.ino);
+        let mut foreign = lock(&self.foreign);
+        let Foreign { numbers, next } = &mut *foreign;
+        let id = *numbers.entry(key).or_insert_with(|| {
+            let id = *next;
+            *next += 1;
+            id
+        });
+        let unused = self.count(id, handle, Some(key));
+        drop(foreign);
+        drop(unused);
+        id
+    }
+
+    /// Gives back a handle that was not needed, to be dropped without locks.
+    #[must_use]
+    fn add(
+        shard: &mut Shard,
+        id: u64,
+        handle: Handle,
+        foreign: Option<(u64, u64)>,
+    ) -> Option<Handle> {
+        match shard.entry(id) {
+            Entry::Occupied(mut node) => {
+                let node = node.get_mut();
+                node.lookups += 1;
+                if handle.level > node.handle.level {
+                    return Some(std::mem::replace(&mut node.handle, handle));
+                }
+                Some(handle)
+            }
+            Entry::Vacant(slot) => {
+                slot.insert(Node { handle, lookups: 1, foreign });
+                None
+            }
+        }
+    }
+
+    fn count(&self, id: u64, handle: Handle, foreign: Option<(u64, u64)>) -> Option<Handle> {
+        let mut shard = self.shard(id);
+        Nodes::add(&mut shard, id, handle, foreign)
+    }
+
+    /// Takes `lookups` off a node's count.
+    pub(crate) fn forget(&self, id: u64, lookups: u64) {
+        if id == ROOT {
+            return;
+        }
+        // Taken first for foreign nodes only, so that number and node come and go together.
+        let mut foreign = (id >= FOREIGN_FIRST).then(|| lock(&self.foreign));
+        let mut shard = self.shard(id);
+        let Some(node) = shard.get_mut(&id) else {
+            tracing::warn!(id, lookups, "the kernel forgets a node that it does not know");
+            return;
+        };
+        if node.lookups < lookups {
+            tracing::warn!(id, lookups, had = node.lookups, "more lookups forgotten than granted");
+        }
+        node.lookups = node.lookups.saturating_sub(lookups);
+        if node.lookups > 0 {
+            return;
+        }
+        let gone = shard.remove(&id);
+        drop(shard);
+        if let (Some(foreign), Some(key)) = (&mut foreign, gone.as_ref().and_then(|n| n.foreign)) {
+            foreign.numbers.remove(&key);
+        }
+        drop(foreign);
+        drop(gone);
+    }
+
+    /// A node's handle.
+    ///
+    /// # Errors
+    /// `ESTALE` for a number that the kernel can't know.
+    pub(crate) fn get(&self, id: u64) -> Result<Handle, Errno> {
+        if id == ROOT {
+            return Ok(self.root_improved.get().unwrap_or(&self.root).clone());
+        }
+        self.shard(id).get(&id).map(|node| node.handle.clone()).ok_or(Errno::STALE)
+    }
+
+    /// Keeps a better handle for a node, if the node is still known.
+    pub(crate) fn improve(&self, id: u64, handle: &Handle) {
+        if id == ROOT {
+            // A directory has only one level beyond `Path`, so the first is as good as any.
+            let _ = self.root_improved.set(handle.clone());
+            return;
+        }
+        let replace = |node: &mut Node| {
+            let old = &mut node.handle;
+            (handle.level > old.level).then(|| std::mem::replace(old, handle.clone()))
+        };
+        let old = self.shard(id).get_mut(&id).and_then(replace);
+        drop(old);
+    }
+
+    /// The number of an inode that the kernel knows.
+    pub(crate) fn find(&self, stat: &Stat) -> Option<u64> {
+        let id = match self.own_number(stat) {
+            Some(ROOT) => return Some(ROOT),
+            Some(id) => id,
+            None => *lock(&self.foreign).numbers.get(&(stat.mnt_id, stat.ino))?,
+        };
+        self.shard(id).contains_key(&id).then_some(id)
+    }
+
+    /// How many nodes there are beside the root, and the sum of their lookups.
+    pub(crate) fn totals(&self) -> (usize, u64) {
+        self.shards.iter().fold((0, 0), |(nodes, lookups), slot| {
+            let shard = lock(&slot.0);
+            (nodes + shard.len(), lookups + shard.values().map(|node| node.lookups).sum::<u64>())
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! Extended attributes, POSIX ACLs among them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use vfscale::{At, AtFlags, Errno, Mode, XattrFlags};
+
+use super::{Rights, Server, Turn};
+
+const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
+
+impl Server {
+    pub(super) fn setxattr(
+        &self,
+        turn: &mut Turn<'_>,
+        name: &OsStr,
+        value: &[u8],
+        flags: u32,
+        kill_sgid: bool,
+    ) -> Result<(), Errno> {
+        let file = self.nodes.get(turn.node)?.file;
+        let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        // Setting an access ACL may drop a set-group-id bit, depending on groups.
+        self.act(turn, Rights::Exact, |task| {
+            task.setxattr(At::File(&file), "", name, value, flags, ITSELF)
+        })?;
+        if kill_sgid {
+            let mode = file.stat()?.permissions();
+            if mode.contains(Mode::SGID) {
+                self.base.chmod(At::File(&file), "", mode - Mode::SGID, ITSELF)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn getxattr(
+        &self,
+        turn: &mut Turn<'_>,
+        name: &OsStr,
+        size: u32,
+    ) -> Result<(), Errno> {
+        let file = self.nodes.get(turn.node)?.file;
+        let value =
+            self.act(turn, Rights::Lazy, |task| task.getxattr(At::File(&file), "", name, ITSELF))?;
+        put_sized(turn, &value, size)
+    }
+
+    pub(super) fn listxattr(&self, turn: &mut Turn<'_>, size: u32) -> Result<(), Errno> {
+        let file = self.nodes.get(turn.node)?.file;
+        let names =
+            self.act(turn, Rights::Lazy, |task| task.listxattr(At::File(&file), "", ITSELF))?;
+        let mut list = Vec::new();
+        for name in names {
+            list.extend_from_slice(name.as_bytes());
+            list.push(0);
+        }
+        put_sized(turn, &list, size)
+    }
+
+    pub(super) fn removexattr(&self, turn: &mut Turn<'_>, name: &OsStr) -> Result<(), Errno> {
+        let file = self.nodes.get(turn.node)?.file;
+        self.act(turn, Rights::Lazy, |task| task.removexattr(At::File(&file), "", name, ITSELF))
+    }
+}
+
+/// Replies with a value if it fits, or with its size if that was asked for.
+fn put_sized(turn: &mut Turn<'_>, value: &[u8], size: u32) -> Result<(), Errno> {
+    if size == 0 {
+        turn.reply.count(u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?);
+        return Ok(());
+    }
+    if value.len() > size as usize {
+        return Err(Errno::RANGE);
+    }
+    turn.reply.put(value);
+    Ok(())
+}

@@ -1,0 +1,261 @@
+//! Connections: the first exchange with the kernel, and the workers that read requests, have them
+//! served and send the replies.
+//!
+//! Each worker has a thread, a device descriptor and a buffer of its own; nothing is shared between
+//! them but the [`Service`]. A worker serves one request at a time and never waits for another
+//! request: what has to wait (a file lock) is answered later from elsewhere, through [`Later`], so
+//! that waiting requests can't use up the workers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use vfscale::Errno;
+
+use crate::device::Device;
+use crate::error::MountError;
+use crate::wire::reply::{Reply, Settings};
+use crate::wire::request::{Dialect, Offer, Operation, Request};
+use crate::wire::{self, InitFlags};
+
+/// Bytes that a message may be longer than the data of a `WRITE` in it.
+const BUFFER_MARGIN: usize = 4096;
+
+/// Bytes of data in one `READ` or `WRITE` at most. The kernel's own limit without a changed sysctl.
+pub(crate) const TRANSFER_MAX: usize = 1 << 20;
+
+/// How an operation ended, when not with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// The reply is built.
+    Reply,
+    /// There is no reply to this kind of request.
+    Silent,
+    /// The answer comes through a [`Later`].
+    Later,
+}
+
+/// What stands behind a connection: the boundary between the transport and the file system.
+///
+/// Calls come from any number of workers at once.
+pub(crate) trait Service: Send + Sync + 'static {
+    /// What one worker keeps from request to request.
+    type Worker: Default + Send;
+
+    /// Chooses among what the kernel offers.
+    fn settings(&self, offer: &Offer) -> InitFlags;
+
+    /// Serves one request. An error number becomes the reply.
+    fn serve(
+        &self,
+        worker: &mut Self::Worker,
+        request: &Request<'_>,
+        reply: &mut Reply,
+        later: &dyn Fn() -> Later,
+    ) -> Result<Served, Errno>;
+
+    /// The reply to the request that `worker` served last did not reach the kernel, which therefore
+    /// knows nothing of the nodes and handles in it.
+    fn undelivered(&self, worker: &mut Self::Worker);
+
+    /// The connection has ended: requests that wait are to be given up.
+    fn ended(&self);
+}
+
+/// The right and duty to answer one request later, from any thread.
+#[derive(Debug)]
+pub(crate) struct Later {
+    device: Arc<Device>,
+    unique: u64,
+}
+
+impl Later {
+    /// The request's number.
+    pub(crate) fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// Answers.
+    pub(crate) fn answer(self, outcome: Result<(), Errno>) {
+        let mut reply = Reply::new();
+        let message = reply.finish_with(self.unique, outcome);
+        if let Err(e) = self.device.send(message) {
+            tracing::debug!(unique = self.unique, "late reply not delivered: {e}");
+        }
+    }
+}
+
+/// Answers the kernel's first message.
+pub(crate) fn handshake<S: Service>(device: &Device, service: &S) -> Result<Dialect, MountError> {
+    let failed = |e: std::io::Error| MountError::Protocol(format!("no answer: {e}"));
+    let mut buf = vec![0; 8192];
+    let mut reply = Reply::new();
+    loop {
+        let n = device.receive(&mut buf).map_err(failed)?;
+        if n == 0 {
+            return Err(MountError::Protocol("unmounted before the first request".into()));
+        }
+        let request = Request::parse(&buf[..n], Dialect::default())
+            .map_err(|_| MountError::Protocol("the first request is malformed".into()))?;
+        let unique = request.header.unique;
+        reply.clear();
+        let Operation::Init(offer) = request.operation else {
+            let _ = device.send(reply.finish_with(unique, Err(Errno::IO)));
+            return Err(MountError::Protocol("the first request is not INIT".into()));
+        };
+        if offer.major > wire::MAJOR {
+            reply.version();
+            device.send(reply.finish_with(unique, Ok(()))).map_err(failed)?;
+            continue;
+        }
+        if offer.major < wire::MAJOR || offer.minor < wire::MINOR_OLDEST {
+            let _ = device.send(reply.finish_with(unique, Err(Errno::PROTO)));
+            return Err(MountError::Protocol(format!(
+                "the kernel speaks version {}.{}, at least {}.{} is needed (Linux 5.4)",
+                offer.major,
+                offer.minor,
+                wire::MAJOR,
+                wire::MINOR_OLDEST
+            )));
+        }
+        let settings = settings(service, &offer);
+        reply.init(&settings);
+        device.send(reply.finish_with(unique, Ok(()))).map_err(failed)?;
+        tracing::debug!(offer = ?offer.flags, taken = ?settings.flags, minor = offer.minor, "connected");
+        return Ok(Dialect { setxattr_ext: settings.flags.contains(InitFlags::SETXATTR_EXT) });
+    }
+}
+
+fn settings<S: Service>(service: &S, offer: &Offer) -> Settings {
+    let mut flags = service.settings(offer)
+        | InitFlags::ASYNC_READ
+        | InitFlags::BIG_WRITES
+        | InitFlags::MAX_PAGES
+        | InitFlags::INIT_EXT;
+    flags &= offer.flags;
+    Settings {
+        minor: offer.minor,
+        readahead_max: offer.readahead_max.max(TRANSFER_MAX as u32),
+        flags,
+        background_max: 64,
+        write_max: TRANSFER_MAX as u32,
+        pages_max: (TRANSFER_MAX / rustix::param::page_size()) as u16,
+    }
+}
+
+/// The running workers of a connection.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    threads: Vec<JoinHandle<()>>,
+    served: Arc<[Served64]>,
+}
+
+/// A worker's count of requests, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Served64(AtomicU64);
+
+impl Workers {
+    /// Starts `count` workers.
+    pub(crate) fn start<S: Service>(
+        device: &Arc<Device>,
+        service: &Arc<S>,
+        dialect: Dialect,
+        count: usize,
+    ) -> Result<Workers, MountError> {
+        let served: Arc<[Served64]> = (0..count).map(|_| Served64::default()).collect();
+        let running = Arc::new(AtomicU64::new(count as u64));
+        let mut threads = Vec::with_capacity(count);
+        for i in 0..count {
+            let device = match i {
+                0 => Arc::clone(device),
+                // Whoever mounts through the helper may not be permitted to open the device.
+                _ => device.clone_connection().map_or_else(|_| Arc::clone(device), Arc::new),
+            };
+            let (service, served) = (Arc::clone(service), Arc::clone(&served));
+            let running = Arc::clone(&running);
+            let thread = std::thread::Builder::new()
+                .name(format!("vfscale-fuse-{i}"))
+                .spawn(move || {
+                    work(&device, &*service, dialect, &served[i].0);
+                    if running.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        service.ended();
+                    }
+                })
+                .map_err(MountError::Threads)?;
+            threads.push(thread);
+        }
+        Ok(Workers { threads, served })
+    }
+
+    /// Requests served so far.
+    pub(crate) fn served(&self) -> u64 {
+        self.served.iter().map(|n| n.0.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether all of them have ended.
+    pub(crate) fn are_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until the connection has ended.
+    pub(crate) fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A panic inside of a request is caught there, so a worker never ends with one.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What one worker does from the beginning to the end of the connection.
+fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served: &AtomicU64) {
+    let mut buf = vec![0; TRANSFER_MAX + BUFFER_MARGIN];
+    let mut reply = Reply::new();
+    let mut worker = S::Worker::default();
+    loop {
+        let n = match device.receive(&mut buf) {
+            Ok(0) => return,
+            Ok(n) => n,
+            Err(e) => {
+                tracing::error!("a FUSE worker stops, for its device failed: {e}");
+                return;
+            }
+        };
+        served.store(served.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        reply.clear();
+        let (unique, outcome) = match Request::parse(&buf[..n], dialect) {
+            Ok(request) if matches!(request.operation, Operation::Destroy) => {
+                let _ = device.send(reply.finish_with(request.header.unique, Ok(())));
+                continue;
+            }
+            Ok(request) => {
+                let unique = request.header.unique;
+                let later = || Later { device: Arc::clone(device), unique };
+                let serve = || service.serve(&mut worker, &request, &mut reply, &later);
+                let outcome = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|_| {
+                    tracing::error!(?request.header, "serving a request panicked");
+                    Err(Errno::IO)
+                });
+                (unique, outcome)
+            }
+            Err(Some(header)) => {
+                tracing::warn!(?header, "malformed request");
+                (header.unique, Err(Errno::INVAL))
+            }
+            Err(None) => {
+                tracing::error!("a message of {n} bytes is not a request");
+                continue;
+            }
+        };
+        let outcome = match outcome {
+            Ok(Served::Silent | Served::Later) => continue,
+            Ok(Served::Reply) => Ok(()),
+            Err(errno) => Err(errno),
+        };
+        if let Err(e) = device.send(reply.finish_with(unique, outcome)) {
+            tracing::debug!(unique, "reply not delivered: {e}");
+            service.undelivered(&mut worker);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Replies: the bytes that answer a request.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use vfscale::{Errno, FileType, Stat, StatFs, Timestamp};
+
+use super::{InitFlags, MAJOR, MINOR, OUT_HEADER, OpenReply, encode_dev};
+
+/// What the kernel may believe for how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Validity {
+    /// That a name leads to a node, or to none.
+    pub(crate) entry: Duration,
+    /// The attributes of a node.
+    pub(crate) attr: Duration,
+}
+
+/// A node as the kernel gets to know it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) node: u64,
+    pub(crate) generation: u64,
+    pub(crate) ino: u64,
+    pub(crate) stat: &'a Stat,
+    pub(crate) valid: Validity,
+}
+
+/// What the server wants, answering the kernel's offer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) minor: u32,
+    pub(crate) readahead_max: u32,
+    pub(crate) flags: InitFlags,
+    /// Requests that nobody waits for, such as readahead, in flight at most.
+    pub(crate) background_max: u16,
+    /// Bytes in one `WRITE` at most.
+    pub(crate) write_max: u32,
+    /// Pages in one request at most.
+    pub(crate) pages_max: u16,
+}
+
+/// The buffer that a worker builds replies in, header first.
+///
+/// It keeps its memory from one reply to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    bytes: Vec<u8>,
+    /// How much of `bytes` counts; the rest is left over from larger replies.
+    len: usize,
+}
+
+impl Reply {
+    pub(crate) fn new() -> Reply {
+        Reply { bytes: vec![0; 4096], len: OUT_HEADER }
+    }
+
+    /// Forgets what was built.
+    pub(crate) fn clear(&mut self) {
+        self.len = OUT_HEADER;
+    }
+
+    /// Bytes after the header.
+    pub(crate) fn payload_len(&self) -> usize {
+        self.len - OUT_HEADER
+    }
+
+    /// Room for `n` more bytes, with any content; [`shorten`](Self::shorten) gives back what was
+    /// not filled.
+    pub(crate) fn space(&mut self, n: usize) -> &mut [u8] {
+        let start = self.len;
+        self.len += n;
+        if self.bytes.len() < self.len {
+            self.bytes.resize(self.len.next_power_of_two(), 0);
+        }
+        &mut self.bytes[start..self.len]
+    }
+
+    /// Cuts the payload to `n` bytes.
+    pub(crate) fn shorten(&mut self, n: usize) {
+        self.len = self.len.min(OUT_HEADER + n);
+    }
+
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.space(bytes.len()).copy_from_slice(bytes);
+    }
+
+    #[expect(clippy::host_endian_bytes, reason = "the device speaks the machine's byte order")]
+    pub(crate) fn u16(&mut self, value: u16) {
+        self.put(&value.to_ne_bytes());
+    }
+
+    #[expect(clippy::host_endian_bytes, reason = "the device speaks the machine's byte order")]
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.put(&value.to_ne_bytes());
+    }
+
+    #[expect(clippy::host_endian_bytes, reason = "the device speaks the machine's byte order")]
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.put(&value.to_ne_bytes());
+    }
+
+    fn zeros(&mut self, n: usize) {
+        self.space(n).fill(0);
+    }
+
+    /// The finished message: `error` is 0 or a positive error number, in which case the payload is
+    /// left out; for a notification it is the negated code.
+    #[expect(clippy::host_endian_bytes, reason = "the device speaks the machine's byte order")]
+    pub(crate) fn finish(&mut self, unique: u64, error: i32) -> &[u8] {
+        let len = if error > 0 { OUT_HEADER } else { self.len };
+        self.bytes[0..4].copy_from_slice(&(len as u32).to_ne_bytes());
+        self.bytes[4..8].copy_from_slice(&(-error).to_ne_bytes());
+        self.bytes[8..16].copy_from_slice(&unique.to_ne_bytes());
+        &self.bytes[..len]
+    }
+
+    /// As [`finish`](Self::finish), for the outcome of an operation.
+    pub(crate) fn finish_with(&mut self, unique: u64, outcome: Result<(), Errno>) -> &[u8] {
+        self.finish(unique, outcome.err().map_or(0, Errno::raw_os_error))
+    }
+
+    pub(crate) fn init(&mut self, settings: &Settings) {
+        self.u32(MAJOR);
+        self.u32(settings.minor.min(MINOR));
+        self.u32(settings.readahead_max);
+        self.u32(settings.flags.bits() as u32);
+        self.u16(settings.background_max);
+        self.u16(settings.background_max / 4 * 3);
+        self.u32(settings.write_max);
+        // Times are kept to the nanosecond.
+        self.u32(1);
+        self.u16(settings.pages_max);
+        self.u16(0);
+        self.u32((settings.flags.bits() >> 32) as u32);
+        self.zeros(28);
+    }
+
+    /// The version only, for a kernel with a newer major version, which then asks again.
+    pub(crate) fn version(&mut self) {
+        self.u32(MAJOR);
+        self.u32(MINOR);
+        self.zeros(56);
+    }
+
+    pub(crate) fn entry(&mut self, entry: &Entry<'_>) {
+        self.u64(entry.node);
+        self.u64(entry.generation);
+        self.u64(entry.valid.entry.as_secs());
+        self.u64(entry.valid.attr.as_secs());
+        self.u32(entry.valid.entry.subsec_nanos());
+        self.u32(entry.valid.attr.subsec_nanos());
+        self.stat(entry.ino, entry.stat);
+    }
+
+    /// No such name, which the kernel may remember for `valid`.
+    pub(crate) fn no_entry(&mut self, valid: Duration) {
+        self.zeros(16);
+        self.u64(valid.as_secs());
+        self.u64(0);
+        self.u32(valid.subsec_nanos());
+        self.zeros(4 + 88);
+    }
+
+    pub(crate) fn attr(&mut self, ino: u64, stat: &Stat, valid: Duration) {
+        self.u64(valid.as_secs());
+        self.u32(valid.subsec_nanos());
+        self.u32(0);
+        self.stat(ino, stat);
+    }
+
+    fn stat(&mut self, ino: u64, stat: &Stat) {
+        self.u64(ino);
+        self.u64(stat.size);
+        self.u64(stat.blocks);
+        for time in [stat.atime, stat.mtime, stat.ctime] {
+            self.u64(time.secs().cast_unsigned());
+        }
+        for time in [stat.atime, stat.mtime, stat.ctime] {
+            self.u32(time.nanos());
+        }
+        self.u32(stat.mode);
+        self.u32(stat.nlink);
+        self.u32(stat.uid);
+        self.u32(stat.gid);
+        self.u32(encode_dev(stat.rdev));
+        self.u32(stat.blksize);
+        self.u32(0);
+    }
+
+    pub(crate) fn statx(&mut self, ino: u64, stat: &Stat, valid: Duration) {
+        /// `STATX_BASIC_STATS | STATX_BTIME`.
+        const MASK: u32 = 0xfff;
+        self.u64(valid.as_secs());
+        self.u32(valid.subsec_nanos());
+        self.zeros(4 + 16);
+        self.u32(MASK);
+        self.u32(stat.blksize);
+        self.u64(0);
+        self.u32(stat.nlink);
+        self.u32(stat.uid);
+        self.u32(stat.gid);
+        self.u16(stat.mode as u16);
+        self.u16(0);
+        self.u64(ino);
+        self.u64(stat.size);
+        self.u64(stat.blocks);
+        self.u64(0);
+        for time in [stat.atime, stat.btime, stat.ctime, stat.mtime] {
+            self.sx_time(time);
+        }
+        self.u32(rustix::fs::major(stat.rdev));
+        self.u32(rustix::fs::minor(stat.rdev));
+        self.zeros(8 + 112);
+    }
+
+    fn sx_time(&mut self, time: Timestamp) {
+        self.u64(time.secs().cast_unsigned());
+        self.u32(time.nanos());
+        self.u32(0);
+    }
+
+    pub(crate) fn open(&mut self, fh: u64, flags: OpenReply) {
+        self.u64(fh);
+        self.u32(flags.bits());
+        self.u32(0);
+    }
+
+    /// A count of bytes, as `WRITE`, `COPY_FILE_RANGE` and the attribute sizes give it.
+    pub(crate) fn count(&mut self, n: u32) {
+        self.u32(n);
+        self.u32(0);
+    }
+
+    pub(crate) fn statfs(&mut self, s: &StatFs) {
+        for n in [s.blocks, s.blocks_free, s.blocks_available, s.files, s.files_free] {
+            self.u64(n);
+        }
+        self.u32(s.block_size);
+        self.u32(s.name_max);
+        self.u32(s.block_size);
+        self.zeros(4 + 24);
+    }
+
+    /// A lock that stands in the way, or `F_UNLCK`.
+    pub(crate) fn lock(&mut self, start: u64, end: u64, kind: u32, pid: u32) {
+        self.u64(start);
+        self.u64(end);
+        self.u32(kind);
+        self.u32(pid);
+    }
+
+    /// Adds a name to a directory listing of at most `size` bytes, unless it does not fit.
+    pub(crate) fn dirent(&mut self, size: usize, d: &Dirent<'_>) -> bool {
+        let needed = (24 + d.name.len()).next_multiple_of(8);
+        if self.payload_len() + needed > size {
+            return false;
+        }
+        self.put_dirent(d);
+        true
+    }
+
+    /// As [`dirent`](Self::dirent), with attributes; the entry is left empty and is filled in by
+    /// [`fill_entry`](Self::fill_entry), so that nothing is looked up that does not fit.
+    ///
+    /// Gives the place of the entry.
+    pub(crate) fn direntplus(&mut self, size: usize, d: &Dirent<'_>) -> Option<usize> {
+        let needed = (152 + d.name.len()).next_multiple_of(8);
+        if self.payload_len() + needed > size {
+            return None;
+        }
+        let place = self.payload_len();
+        self.zeros(128);
+        self.put_dirent(d);
+        Some(place)
+    }
+
+    /// Fills in an entry that [`direntplus`](Self::direntplus) left empty.
+    pub(crate) fn fill_entry(&mut self, place: usize, entry: &Entry<'_>) {
+        let end = self.len;
+        self.len = OUT_HEADER + place;
+        self.entry(entry);
+        self.len = end;
+    }
+
+    fn put_dirent(&mut self, d: &Dirent<'_>) {
+        self.u64(d.ino);
+        self.u64(d.next);
+        self.u32(d.name.len() as u32);
+        self.u32(d.kind.as_raw_mode() >> 12);
+        self.put(d.name.as_bytes());
+        self.zeros(self.payload_len().next_multiple_of(8) - self.payload_len());
+    }
+}
+
+/// One name of a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dirent<'a> {
+    pub(crate) ino: u64,
+    /// The position after it.
+    pub(crate) next: u64,
+    pub(crate) kind: FileType,
+    pub(crate) name: &'a OsStr,
+}
