@@ -1,6 +1,6 @@
 //! Makes the file system that the command line asks for, and says how to serve it.
 
-use vfscale::{At, AtFlags, Mode, MountFlags, Vfs};
+use vfscale::{Mode, MountFlags, Vfs};
 use vfscale_fuse::{Builder, Sharing};
 
 use crate::args::{ServeArgs, SourceArgs};
@@ -49,12 +49,8 @@ fn file_system(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failu
     if let Some(inodes) = source.inodes.or(options.inodes) {
         builder = builder.inodes(inodes);
     }
-    let vfs = builder.build()?;
-    let task = vfs.task();
     let uid = source.uid.or(options.uid).unwrap_or_else(|| rustix::process::geteuid().as_raw());
     let gid = source.gid.or(options.gid).unwrap_or_else(|| rustix::process::getegid().as_raw());
     let mode = source.mode.or(options.mode).unwrap_or(0o755);
-    task.chown(At::Cwd, "/", Some(uid), Some(gid), AtFlags::empty())?;
-    task.chmod(At::Cwd, "/", Mode::from_bits_truncate(mode), AtFlags::empty())?;
-    Ok(vfs)
+    Ok(builder.owner(uid, gid).mode(Mode::from_bits_truncate(mode)).build()?)
 }
