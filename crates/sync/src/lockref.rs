@@ -361,14 +361,15 @@ impl Lockref {
     }
 
     /// Spreads the count over `slots` per-CPU parts (at least one), in effect when the guard is
-    /// dropped. `false` if it is spread or being collected already. Allocates, never blocks
-    /// otherwise.
+    /// dropped. `false` if it is spread or being collected already, or if there are 2^30
+    /// references. Allocates; never blocks otherwise.
     ///
-    /// The spreading keeps the object alive like a reference of its own, until it is collected.
-    /// The caller has checked that the object may get one (it is not dead). While it is spread no put is the last,
-    /// and [`mark_dead`](LockrefGuard::mark_dead) stops lookups only when the guard is dropped.
+    /// The spreading keeps the object alive like a reference of its own, until it is collected. The
+    /// caller has checked that the object may get one (it is not dead). While it is spread no put
+    /// is the last, and [`mark_dead`](LockrefGuard::mark_dead) stops lookups only when the guard is
+    /// dropped.
     pub fn spread(guard: &mut LockrefGuard<'_>, spread: &SpreadPtr, slots: usize) -> bool {
-        if guard.word & (SPREAD | COLLECTING) != 0 {
+        if guard.is_biased() || u64::from(guard.count()) >= COUNT_LIMIT {
             return false;
         }
         spread.install(slots);

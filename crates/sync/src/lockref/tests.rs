@@ -101,7 +101,7 @@ fn the_dead_stay_dead() {
 /// Seed 000, patch 1, first worst case: a count of 2, two puts at once, and nobody acts on 0.
 #[test]
 fn worst_case_one_two_puts_of_two_references_find_the_last() {
-    let rounds = 20_000;
+    let rounds = 3_000;
     let object = Object::new(0);
     let lasts = AtomicU64::new(0);
     let barrier = Meeting::new(2);
@@ -140,7 +140,7 @@ fn worst_case_one_two_puts_of_two_references_find_the_last() {
 /// Seed 000, patch 1, second worst case: a count of 1, a put that kills, a get that comes between.
 #[test]
 fn worst_case_two_a_get_never_joins_the_dead() {
-    let rounds = 20_000;
+    let rounds = 3_000;
     let objects: Vec<Object> = (0..rounds).map(|_| Object::new(1)).collect();
     let barrier = Meeting::new(2);
     std::thread::scope(|scope| {
@@ -286,6 +286,22 @@ fn spreading_and_collecting_under_one_guard() {
     rcu::synchronize();
     assert!(matches!(object.count.finish_collect(&object.spread, &rcu::pin()), Put::Done));
     assert_eq!(object.count.count(), 1);
+}
+
+#[test]
+fn a_collection_takes_effect_before_the_guard_is_dropped() {
+    let object = Object::new(1);
+    assert!(object.spread(2));
+    let rcu = rcu::pin();
+    let mut guard = object.count.lock();
+    assert!(Lockref::begin_collect(&mut guard, &object.spread, &rcu));
+    // What is deferred from here on has to find nobody new on the parts.
+    assert!(!object.count.is_spread());
+    assert_eq!(guard.count(), object.count.count());
+    drop(guard);
+    drop(rcu);
+    rcu::synchronize();
+    assert!(matches!(object.count.finish_collect(&object.spread, &rcu::pin()), Put::Done));
 }
 
 #[test]
