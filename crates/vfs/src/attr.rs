@@ -323,7 +323,7 @@ fn set_owner(
 ) -> std::result::Result<(), Errno> {
     let privileged = cred.has(Capabilities::CHOWN);
     let owner = cred.uid == inode.uid();
-    if uid.is_some_and(|uid| !privileged && !(owner && uid == inode.uid())) {
+    if uid.is_some_and(|uid| !(privileged || owner && uid == inode.uid())) {
         return Err(Errno::PERM);
     }
     let may_give = |gid| owner && (cred.in_group(gid) || gid == inode.gid());

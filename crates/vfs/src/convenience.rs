@@ -84,9 +84,9 @@ impl OpenOptions<'_> {
     pub fn open(self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let writes = self.write || self.append;
-        let invalid = (!self.read && !writes)
-            || ((self.create || self.create_new || self.truncate) && !writes)
-            || (self.truncate && self.append && !self.create_new);
+        let makes = self.create || self.create_new || self.truncate;
+        let useless = if writes { false } else { makes || !self.read };
+        let invalid = useless || (self.truncate && self.append && !self.create_new);
         if invalid {
             return Err(Error::at("open", Errno::INVAL, path));
         }

@@ -174,7 +174,7 @@ struct Place<'g> {
 /// Walks to where a name is to be made, in the order of errors that Linux has: that it exists comes before
 /// a read-only mount, and that before a missing permission.
 fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place<'g>, Fail> {
-    let Last::Name(name, slash) = walk.to_last()? else {
+    let Last::Name(name, slash) = walk.walk_to_last()? else {
         return Err(Errno::EXIST.into());
     };
     let dir = walk.cur();

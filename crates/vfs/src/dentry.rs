@@ -164,11 +164,10 @@ impl Dentry {
         let raw = Dentry::new_child(parent, name.as_bytes(), inode);
         parent.get(guard);
         // SAFETY: just allocated; `alloc` counted the one reference that is taken over.
-        let dentry = unsafe {
+        unsafe {
             raw.as_ref().flags.fetch_or(HOLDS_PARENT, Ordering::Release);
             DentryRef(raw)
-        };
-        dentry
+        }
     }
 
     /// A dentry for an inode that was found by number: that of a directory, which is the only one it

@@ -272,7 +272,7 @@ impl<'g> Walk<'g> {
     pub(crate) fn lookup(&mut self) -> Result<Pos<'g>, Fail> {
         let follow = self.start.flags.contains(Lookup::FOLLOW);
         loop {
-            match self.to_last()? {
+            match self.walk_to_last()? {
                 Last::Root | Last::Dot => break,
                 Last::DotDot => self.up()?,
                 Last::Name(name, slash) => {
@@ -298,7 +298,7 @@ impl<'g> Walk<'g> {
     /// Walks up to the last component, which is returned; `cur` is the directory it is to be looked
     /// up in, and may be searched.
     #[inline]
-    pub(crate) fn to_last(&mut self) -> Result<Last<'g>, Fail> {
+    pub(crate) fn walk_to_last(&mut self) -> Result<Last<'g>, Fail> {
         loop {
             let Some((name, slash, is_last)) = self.next_component() else {
                 return Ok(Last::Root);

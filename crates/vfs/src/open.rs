@@ -40,6 +40,14 @@ const KNOWN: u32 = OFlags::ACCMODE.bits()
     | OFlags::PATH.bits()
     | TMPFILE_BIT;
 
+/// Every limit that `openat2` knows.
+const KNOWN_RESOLVE: ResolveFlags = ResolveFlags::NO_XDEV
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::BENEATH)
+    .union(ResolveFlags::IN_ROOT)
+    .union(ResolveFlags::CACHED);
+
 const FASYNC: u32 = 0o20000;
 const LARGEFILE: u32 = 0o100000;
 
@@ -73,7 +81,7 @@ impl Opening {
         let (flags, mode, resolve) = (how.flags, how.mode, how.resolve);
         let tmpfile = flags.bits() & TMPFILE_BIT != 0;
         let creates = flags.contains(OFlags::CREATE);
-        if flags.bits() & !KNOWN != 0 || !ResolveFlags::all().contains(resolve) {
+        if flags.bits() & !KNOWN != 0 || !KNOWN_RESOLVE.contains(resolve) {
             return Err(Errno::INVAL);
         }
         if resolve.contains(ResolveFlags::BENEATH | ResolveFlags::IN_ROOT) {
@@ -260,7 +268,7 @@ impl Task {
         opening: Opening,
     ) -> std::result::Result<Found, Fail> {
         loop {
-            let (name, slash) = match walk.to_last()? {
+            let (name, slash) = match walk.walk_to_last()? {
                 Last::Name(name, slash) => (name, slash),
                 Last::Root | Last::Dot | Last::DotDot => return Err(Errno::ISDIR.into()),
             };

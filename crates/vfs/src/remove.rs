@@ -68,7 +68,7 @@ impl Task {
 }
 
 fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
-    let Last::Name(name, slash) = walk.to_last()? else {
+    let Last::Name(name, slash) = walk.walk_to_last()? else {
         return Err(Errno::ISDIR.into());
     };
     let guard = walk.guard();
@@ -105,7 +105,7 @@ fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
 }
 
 fn rmdir(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
-    let name = match walk.to_last()? {
+    let name = match walk.walk_to_last()? {
         Last::Name(name, _) => name,
         Last::DotDot => return Err(Errno::NOTEMPTY.into()),
         Last::Dot => return Err(Errno::INVAL.into()),

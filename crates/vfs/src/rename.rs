@@ -88,10 +88,10 @@ impl Task {
     ) -> std::result::Result<(), Errno> {
         let guard = rcu::pin();
         self.walk(old_base, old, Lookup::empty(), &guard, |walk| {
-            let old_last = walk.to_last()?;
+            let old_last = walk.walk_to_last()?;
             let old_dir = walk.cur();
             self.walk(new_base, new, Lookup::empty(), &guard, |walk| {
-                let new_last = walk.to_last()?;
+                let new_last = walk.walk_to_last()?;
                 let (write, old, new) = sides(walk, old_dir, old_last, new_last, flags)?;
                 let cred = walk.cred();
                 let ns = self.ns();

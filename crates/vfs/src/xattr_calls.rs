@@ -145,8 +145,7 @@ impl Task {
         flags: AtFlags,
     ) -> Result<Vec<OsString>> {
         let path = path.as_ref();
-        let list =
-            || self.with_inode(at, path, flags, |inode, cred, guard| list(inode, cred, guard));
+        let list = || self.with_inode(at, path, flags, list);
         list().on("listxattr", path)
     }
 

@@ -1,5 +1,7 @@
 //! Threads that change one small tree at random, and what must hold whatever they do.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
