@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::percpu::Budget;
-use vfscale_sync::rcu::Guard;
+use vfscale_sync::rcu::{self, Guard};
 use vfscale_vfs::driver::{FileSystem, NewInode};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
@@ -36,16 +36,19 @@ pub(crate) const INODE_BYTES: u64 = 208;
 
 /// What a name takes: a dentry, its share of the slab, and its share of the directory's table while
 /// that is at its emptiest.
-pub(crate) const NAME_BYTES: u64 = 256;
+pub(crate) const NAME_BYTES: u64 = 304;
 
 /// The longest name that fits into a dentry.
 const NAME_INLINE: usize = 63;
 
-/// What a directory takes besides: its children table.
-const DIRECTORY_BYTES: u64 = 192;
+/// What a directory takes besides: the head of its children table.
+const DIRECTORY_BYTES: u64 = 64;
 
 /// What the data of a file takes besides its pages and nodes.
 const DATA_BYTES: u64 = size_of::<PageTree>() as u64 + 24;
+
+/// From this number of pages on, a file that goes is worth handing its memory over at once.
+const BIG_PAGES: u64 = 256;
 
 /// The size of the blocks that `stat` counts.
 const SECTOR: u64 = 512;
@@ -261,7 +264,6 @@ impl FileSystem for MemFs {
     }
 
     fn statfs(&self) -> StatFs {
-        self.space.reclaim();
         let free = self.space.total().saturating_sub(self.space.used());
         let inodes_used = self.inodes.used();
         let inodes_free = free / (INODE_BYTES + NAME_BYTES);
@@ -322,15 +324,26 @@ impl FileSystem for MemFs {
         Ok(())
     }
 
+    fn reclaim(&self) -> bool {
+        self.space.reclaim()
+    }
+
     fn evict(&self, inode: &Inode) {
         let target_len = inode.private::<Target>().map_or(0, |target| target.0.len());
         let mut bytes = inode_bytes(inode.is_dir(), target_len);
+        let mut is_big = false;
         if let Some(data) = inode.private::<PageTree>() {
-            sub_pages(inode, data.truncate(0, &self.space));
+            let pages = data.truncate(0, &self.space);
+            sub_pages(inode, pages);
             bytes += DATA_BYTES;
+            is_big = pages >= BIG_PAGES;
         }
         self.space.give_deferred(bytes);
         self.inodes.give(1);
+        if is_big {
+            // Nobody knows when this thread will next free something.
+            rcu::pin().flush();
+        }
     }
 
     fn charge(&self, bytes: u64) -> Result<(), Errno> {

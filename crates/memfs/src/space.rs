@@ -15,12 +15,13 @@
 //!
 //! So both, with a bound: freed memory counts against a second budget, the *limbo*, until its grace
 //! period is over. While the limbo has room, space is given back at once. When it is full, space is
-//! given back after the grace period. Memory in use is therefore never more than the size of the
-//! file system and of its limbo together, whatever readers do.
+//! withheld until the grace period is over. Memory in use is therefore never more than the size of
+//! the file system and of its limbo together, whatever readers do.
 //!
-//! Bytes are moved to the limbo in batches, one for each CPU. A batch that is still being gathered
-//! counts as taken inside, and as free to whoever asks; [`Space::take`] calls the batches in before
-//! it fails.
+//! Bytes are moved to the limbo in batches, one for each CPU. A batch that is still being gathered,
+//! and what is withheld, counts as free to whoever asks: [`Space::take`] calls the batches in before
+//! it fails, and the VFS calls [`Space::reclaim`], which waits for what is withheld, before it
+//! reports `ENOSPC` for data.
 //!
 //! # Invariants
 //!
@@ -36,9 +37,10 @@
 //! line.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicU64, Ordering, thread};
 use vfscale_sync::percpu::{Budget, PerCpu};
 use vfscale_sync::rcu;
 use vfscale_sync::slot::Retired;
@@ -48,6 +50,9 @@ const LIMBO_MIN: u64 = 4 << 20;
 
 /// The share of the total size that may be in limbo besides.
 const LIMBO_SHARE: u64 = 8;
+
+/// How long to wait for readers before space that they hold up counts as taken.
+const RECLAIM_TIME: Duration = Duration::from_millis(50);
 
 /// The size of a batch of freed bytes.
 const BATCH: u64 = 64 << 10;
@@ -65,6 +70,17 @@ impl From<NoSpace> for Errno {
 struct Budgets {
     taken: Budget,
     limbo: Budget,
+    /// Bytes that were ever withheld, and those that have been given back since. They change only
+    /// while the limbo is full.
+    withheld: AtomicU64,
+    given_late: AtomicU64,
+}
+
+impl Budgets {
+    fn give_late(&self, bytes: u64) {
+        self.taken.give(bytes);
+        self.given_late.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 /// A CPU's part, on a line of its own.
@@ -88,6 +104,8 @@ impl Space {
         let budgets = Arc::new(Budgets {
             taken: Budget::new(total, slots),
             limbo: Budget::new(limbo, slots),
+            withheld: AtomicU64::new(0),
+            given_late: AtomicU64::new(0),
         });
         let local = |_| Local { budgets: Arc::clone(&budgets), batch: AtomicU64::new(0) };
         let locals = PerCpu::new(slots, |slot| Arc::new(local(slot)));
@@ -141,17 +159,23 @@ impl Space {
         true
     }
 
-    /// Helps grace periods along if so much is in limbo that space is being held back. The caller
-    /// holds no lock. Never waits.
-    pub(crate) fn reclaim(&self) {
-        const ROUNDS: u32 = 4;
-        let limbo = &self.budgets.limbo;
-        for _ in 0..ROUNDS {
-            if limbo.used() <= limbo.total() / 2 {
-                break;
-            }
-            rcu::pin().flush();
+    /// Waits until what is withheld now has been given back, but for [`RECLAIM_TIME`] at most.
+    /// False if nothing has been.
+    ///
+    /// The caller holds no lock and no RCU guard.
+    pub(crate) fn reclaim(&self) -> bool {
+        let budgets = &self.budgets;
+        let given_late = || budgets.given_late.load(Ordering::Relaxed);
+        let (before, target) = (given_late(), budgets.withheld.load(Ordering::Relaxed));
+        if before >= target {
+            return false;
         }
+        let start = Instant::now();
+        while given_late() < target && start.elapsed() < RECLAIM_TIME {
+            rcu::pin().flush();
+            thread::yield_now();
+        }
+        given_late() > before
     }
 
     /// The size in bytes.
@@ -159,10 +183,13 @@ impl Space {
         self.budgets.taken.total()
     }
 
-    /// Bytes taken; exact while nothing changes.
+    /// Bytes taken by what is stored; exact while nothing changes.
     pub(crate) fn used(&self) -> u64 {
+        let budgets = &self.budgets;
         let batched: u64 = self.locals.iter().map(|l| l.batch.load(Ordering::Relaxed)).sum();
-        self.budgets.taken.used().saturating_sub(batched)
+        let given_late = budgets.given_late.load(Ordering::Relaxed);
+        let withheld = budgets.withheld.load(Ordering::Relaxed).saturating_sub(given_late);
+        budgets.taken.used().saturating_sub(batched + withheld)
     }
 
     /// Bytes of freed memory that wait for a grace period and have been given back already.
@@ -191,7 +218,8 @@ fn release(local: &Arc<Local>) {
         local.budgets.taken.give(bytes);
         guard.defer(move || later.budgets.limbo.give(bytes));
     } else {
-        guard.defer(move || later.budgets.taken.give(bytes));
+        local.budgets.withheld.fetch_add(bytes, Ordering::Relaxed);
+        guard.defer(move || later.budgets.give_late(bytes));
     }
 }
 

@@ -102,6 +102,13 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Gives back what [`charge`](Self::charge) took.
     fn uncharge(&self, bytes: u64);
 
+    /// Waits, but not for long, for space that was freed and may still be read, so that a call that
+    /// failed with `ENOSPC` can be tried again; false if there is no such space. Called with nothing
+    /// held, not even an RCU section.
+    fn reclaim(&self) -> bool {
+        false
+    }
+
     /// Reads from `offset` into `buf`, to the end of the file at most; holes read as zeros.
     ///
     /// # Errors

@@ -283,6 +283,19 @@ impl File {
         self.read_with(|offset| self.read_vectored_at(offset, bufs)).named("readv")
     }
 
+    /// Does what needs space; if there is none but some is about to come back, does it again. The
+    /// caller holds nothing.
+    #[inline]
+    fn with_space<T>(
+        &self,
+        call: impl Fn() -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        match call() {
+            Err(Errno::NOSPC) if self.inode().sb().fs().reclaim() => call(),
+            other => other,
+        }
+    }
+
     fn check_write(&self) -> std::result::Result<&Inode, Errno> {
         if self.0.mode.contains(FileMode::WRITE) { Ok(self.inode()) } else { Err(Errno::BADF) }
     }
@@ -343,7 +356,9 @@ impl File {
     /// # Errors
     /// `EBADF` if not open for writing, `EFBIG`, `ENOSPC`, `EINVAL` for an offset above `i64::MAX`.
     pub fn pwrite(&self, buf: &[u8], offset: u64) -> Result<usize> {
-        self.write_inner(offset, &[IoSlice::new(buf)]).map(|(_, n)| n).named("pwrite")
+        self.with_space(|| self.write_inner(offset, &[IoSlice::new(buf)]))
+            .map(|(_, n)| n)
+            .named("pwrite")
     }
 
     /// Writes several buffers at `offset`; see [`pwrite`](Self::pwrite).
@@ -351,7 +366,7 @@ impl File {
     /// # Errors
     /// As [`pwrite`](Self::pwrite).
     pub fn pwritev(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
-        self.write_inner(offset, bufs).map(|(_, n)| n).named("pwritev")
+        self.with_space(|| self.write_inner(offset, bufs)).map(|(_, n)| n).named("pwritev")
     }
 
     /// Writes at the file's position, or the end, and moves the position behind it.
@@ -359,7 +374,7 @@ impl File {
     /// # Errors
     /// As [`pwrite`](Self::pwrite).
     pub fn write(&self, buf: &[u8]) -> Result<usize> {
-        self.write_at_pos(&[IoSlice::new(buf)]).named("write")
+        self.with_space(|| self.write_at_pos(&[IoSlice::new(buf)])).named("write")
     }
 
     /// Writes several buffers at the file's position, or the end, and moves the position behind
@@ -368,7 +383,7 @@ impl File {
     /// # Errors
     /// As [`pwrite`](Self::pwrite).
     pub fn writev(&self, bufs: &[IoSlice<'_>]) -> Result<usize> {
-        self.write_at_pos(bufs).named("writev")
+        self.with_space(|| self.write_at_pos(bufs)).named("writev")
     }
 
     fn write_at_pos(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
@@ -456,7 +471,7 @@ impl File {
     /// `EINVAL` for an empty range, `EFBIG`, `ENOSPC`, `EOPNOTSUPP` for a mode that is not
     /// offered, `EBADF` if not open for writing, `EISDIR`, `ENODEV` for other types.
     pub fn fallocate(&self, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
-        self.fallocate_inner(mode, offset, len).named("fallocate")
+        self.with_space(|| self.fallocate_inner(mode, offset, len)).named("fallocate")
     }
 
     fn fallocate_inner(
@@ -600,7 +615,8 @@ fn copy_file_range(
         if n == 0 {
             break;
         }
-        match to.write_inner(to_offset + done, &[IoSlice::new(&buf[..n])]) {
+        let write = || to.write_inner(to_offset + done, &[IoSlice::new(&buf[..n])]);
+        match to.with_space(write) {
             Ok((_, written)) => {
                 done += written as u64;
                 if written < n {
@@ -626,18 +642,25 @@ pub(crate) fn truncate_inode(
     if size > fs.size_max() {
         return Err(Errno::FBIG);
     }
-    let _guard = rcu::pin();
-    let _locked = inode.lock();
-    let changes = size != inode.size();
-    if changes {
-        fs.set_size(inode, size)?;
-    }
+    let guard = rcu::pin();
+    let locked = inode.lock();
+    let before = inode.size();
+    // The same size, too: it frees what was set aside beyond it.
+    fs.set_size(inode, size)?;
     drop_privileges(inode, keep_ids);
-    if changes || always {
+    if size != before || always {
         inode.touch();
+    }
+    drop(locked);
+    if before.saturating_sub(size) >= FLUSH_BYTES {
+        // So much memory should not wait until this thread frees something again.
+        guard.flush();
     }
     Ok(())
 }
+
+/// A cut of this many bytes is worth handing freed memory over at once.
+const FLUSH_BYTES: u64 = 1 << 20;
 
 /// Whether `cred` keeps set-id bits when it changes data.
 pub(crate) fn keeps_ids(cred: &Credentials) -> bool {

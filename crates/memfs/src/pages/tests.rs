@@ -536,19 +536,3 @@ fn a_reader_that_sleeps_causes_no_growth_without_bound() {
     assert_eq!((file.space.used(), file.space.limbo_used()), (0, 0));
     assert_eq!(file.write(0, &[1; CHUNK]), CHUNK);
 }
-
-#[test]
-fn reclaiming_empties_a_full_limbo() {
-    let mut file = TestFile::new(8 << 20);
-    while file.space.limbo_used() <= file.space.limbo_total() / 2 {
-        // A guard for the test, as the VFS has one, so that nothing is freed on the way.
-        let _guard = rcu::pin();
-        assert_eq!(file.write(0, &[1; 1 << 20]), 1 << 20);
-        file.truncate(0);
-    }
-    let start = std::time::Instant::now();
-    while file.space.limbo_used() > file.space.limbo_total() / 2 {
-        file.space.reclaim();
-        assert!(start.elapsed() < std::time::Duration::from_secs(20));
-    }
-}

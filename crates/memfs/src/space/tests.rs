@@ -1,3 +1,4 @@
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vfscale_sync::{cpu, rcu};
@@ -41,12 +42,42 @@ fn bytes_beyond_the_limbo_wait_for_the_grace_period() {
     space.give_deferred(LIMBO_MIN);
     assert_eq!((space.used(), space.limbo_used()), (3 * LIMBO_MIN, LIMBO_MIN));
     space.give_deferred(2 * LIMBO_MIN);
-    assert_eq!(space.used(), 3 * LIMBO_MIN, "the limbo is full");
+    assert_eq!(space.used(), LIMBO_MIN, "what is withheld is not stored");
     assert_eq!(space.take(LIMBO_MIN), Ok(()));
-    assert_eq!(space.take(1), Err(NoSpace));
+    assert_eq!(space.take(1), Err(NoSpace), "but it can't be had");
     drop(guard);
     rcu::synchronize();
     assert_eq!((space.used(), space.limbo_used()), (2 * LIMBO_MIN, 0));
+    assert_eq!(space.take(2 * LIMBO_MIN), Ok(()));
+    assert!(!space.reclaim(), "there is nothing to wait for");
+}
+
+#[test]
+fn reclaiming_waits_for_readers_but_not_for_ever() {
+    let space = Space::new(4 * LIMBO_MIN, 2);
+    assert_eq!(space.take(4 * LIMBO_MIN), Ok(()));
+    let (pinned, release) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _reader = rcu::pin();
+            pinned.wait();
+            release.wait();
+        });
+        pinned.wait();
+        space.give_deferred(LIMBO_MIN);
+        space.give_deferred(3 * LIMBO_MIN);
+        assert_eq!(space.take(2 * LIMBO_MIN), Err(NoSpace));
+        let start = Instant::now();
+        assert!(!space.reclaim());
+        assert!((RECLAIM_TIME..RECLAIM_TIME * 100).contains(&start.elapsed()));
+        release.wait();
+    });
+    let start = Instant::now();
+    while !space.reclaim() {
+        // Another test's reader may be in the way for a moment.
+        assert!(start.elapsed() < RECLAIM_TIME * 100);
+    }
+    assert_eq!(space.take(4 * LIMBO_MIN), Ok(()));
 }
 
 /// Many threads take and free; in the end nothing is missing, nothing is there twice.

@@ -1,0 +1,98 @@
+//! What files really cost in memory, against what they are charged. A process of its own, because
+//! it watches the memory of the whole process.
+
+use vfscale_memfs::MemFs;
+use vfscale_vfs::{At, Mode, OFlags, Task, Vfs};
+
+/// Bytes of memory that are resident.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+fn make_files(task: &Task, dir: &str, range: std::ops::Range<u32>) {
+    for n in range {
+        let path = format!("{dir}/a-20-byte-name-{n:05}");
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        drop(task.open(path, flags, Mode::from_bits_retain(0o644)).unwrap());
+    }
+}
+
+/// Does `work`; returns what it added to the resident memory and to what is charged, in bytes for
+/// each of `pieces`.
+fn cost(fs: &MemFs, pieces: u32, work: impl FnOnce()) -> (f64, f64) {
+    let (resident, charged) = (resident_bytes(), fs.used_bytes());
+    work();
+    let each = |bytes: u64| bytes as f64 / f64::from(pieces);
+    // A process may also shrink.
+    (each(resident_bytes().saturating_sub(resident)), each(fs.used_bytes() - charged))
+}
+
+#[test]
+fn files_cost_no_more_than_they_are_charged() {
+    const FIRST: u32 = 5_000;
+    let fs = MemFs::builder().size(1 << 30).build();
+    let task = Vfs::new(fs.clone()).unwrap().task();
+    // Whatever is set up once is not the files' cost.
+    make_files(&task, "", 0..FIRST);
+    let (resident, charged) = (resident_bytes(), fs.used_bytes());
+    for step in 1..20 {
+        // Watched on the way, because the table of the directory is sometimes fuller than at others.
+        make_files(&task, "", FIRST * step..FIRST * (step + 1));
+        let each = |bytes: u64| bytes as f64 / f64::from(FIRST * step);
+        let (cost, charge) = (each(resident_bytes() - resident), each(fs.used_bytes() - charged));
+        println!("{} files: {cost:.0} bytes each, charged {charge:.0}", FIRST * step);
+        assert!(cost <= charge && charge <= 512.0, "{cost} bytes each, charged {charge}");
+    }
+    for files in [0, 1, 3, 8, 20] {
+        const DIRS: u32 = 5_000;
+        let (cost, charge) = cost(&fs, DIRS, || {
+            for n in 0..DIRS {
+                let dir = format!("/dir-{files}-{n}");
+                task.mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755)).unwrap();
+                make_files(&task, &dir, 0..files);
+            }
+        });
+        println!("a directory of {files} files: {cost:.0} bytes, charged {charge:.0}");
+        assert!(cost <= charge, "a directory of {files} files: {cost} bytes, charged {charge}");
+    }
+    for len in [64, 100, 255] {
+        const FILES: u32 = 5_000;
+        let (cost, charge) = cost(&fs, FILES, || {
+            task.mkdir(At::Cwd, format!("/long-{len}"), Mode::from_bits_retain(0o755)).unwrap();
+            for n in 0..FILES {
+                let path = format!("/long-{len}/{n:0len$}");
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+                drop(task.open(path, flags, Mode::from_bits_retain(0o644)).unwrap());
+            }
+        });
+        println!("a file with a name of {len} bytes: {cost:.0}, charged {charge:.0}");
+        assert!(cost <= charge, "a name of {len} bytes: {cost} bytes, charged {charge}");
+    }
+    for len in [1, 60, 1_000, 4_095] {
+        const LINKS: u32 = 2_000;
+        let target = "t".repeat(len);
+        let (cost, charge) = cost(&fs, LINKS, || {
+            for n in 0..LINKS {
+                task.symlink(&target, At::Cwd, format!("/link-{len}-{n}")).unwrap();
+            }
+        });
+        println!("a link of {len} bytes: {cost:.0}, charged {charge:.0}");
+        assert!(cost <= charge, "a link of {len} bytes: {cost} bytes, charged {charge}");
+    }
+    for len in [1, 4_097, 300_000] {
+        const FILES: u32 = 300;
+        let data = vec![1; len];
+        let (cost, charge) = cost(&fs, FILES, || {
+            for n in 0..FILES {
+                let path = format!("/data-{len}-{n}");
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+                let file = task.open(path, flags, Mode::from_bits_retain(0o644)).unwrap();
+                assert_eq!(file.write(&data).unwrap(), len);
+            }
+        });
+        println!("a file of {len} bytes: {cost:.0}, charged {charge:.0}");
+        assert!(cost <= charge, "a file of {len} bytes: {cost} bytes, charged {charge}");
+    }
+}
