@@ -10,15 +10,15 @@
 //!
 //! A `MemFs` has a size, by default half of the memory that the process may use. Everything is
 //! charged against it before it is made: inodes, names, directories, symbolic links, extended
-//! attributes, pages and the nodes above them ([`space`]). When it is used up, calls fail with
+//! attributes, pages and the nodes above them (`space`). When it is used up, calls fail with
 //! `ENOSPC` and leave everything as it was; a write of which a part found room returns that part.
 //!
 //! # Modules
 //!
-//! * [`pages`]: the data of a file, a radix tree of 4 KiB pages that is read without a lock.
-//! * [`space`]: what is taken, and what is free but may still be read.
-//! * [`driver`]: [`MemFs`] itself.
-//! * [`machine`]: how much memory there is.
+//! * `pages`: the data of a file, a radix tree of 4 KiB pages that is read without a lock.
+//! * `space`: what is taken, and what is free but may still be read.
+//! * `driver`: [`MemFs`] itself.
+//! * `machine`: how much memory there is.
 //!
 //! # Locks, and who holds what
 //!

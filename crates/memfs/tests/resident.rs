@@ -1,6 +1,8 @@
 //! What files really cost in memory, against what they are charged. A process of its own, because
 //! it watches the memory of the whole process.
 
+#![allow(clippy::unwrap_used)]
+
 use vfscale_memfs::MemFs;
 use vfscale_vfs::{At, Mode, OFlags, Task, Vfs};
 
@@ -45,21 +47,31 @@ fn files_cost_no_more_than_they_are_charged() {
         println!("{} files: {cost:.0} bytes each, charged {charge:.0}", FIRST * step);
         assert!(cost <= charge && charge <= 512.0, "{cost} bytes each, charged {charge}");
     }
+    directories(&fs, &task);
+    long_names(&fs, &task);
+    symbolic_links(&fs, &task);
+    data(&fs, &task);
+}
+
+fn directories(fs: &MemFs, task: &Task) {
     for files in [0, 1, 3, 8, 20] {
         const DIRS: u32 = 5_000;
-        let (cost, charge) = cost(&fs, DIRS, || {
+        let (cost, charge) = cost(fs, DIRS, || {
             for n in 0..DIRS {
                 let dir = format!("/dir-{files}-{n}");
                 task.mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755)).unwrap();
-                make_files(&task, &dir, 0..files);
+                make_files(task, &dir, 0..files);
             }
         });
         println!("a directory of {files} files: {cost:.0} bytes, charged {charge:.0}");
         assert!(cost <= charge, "a directory of {files} files: {cost} bytes, charged {charge}");
     }
+}
+
+fn long_names(fs: &MemFs, task: &Task) {
     for len in [64, 100, 255] {
         const FILES: u32 = 5_000;
-        let (cost, charge) = cost(&fs, FILES, || {
+        let (cost, charge) = cost(fs, FILES, || {
             task.mkdir(At::Cwd, format!("/long-{len}"), Mode::from_bits_retain(0o755)).unwrap();
             for n in 0..FILES {
                 let path = format!("/long-{len}/{n:0len$}");
@@ -70,10 +82,13 @@ fn files_cost_no_more_than_they_are_charged() {
         println!("a file with a name of {len} bytes: {cost:.0}, charged {charge:.0}");
         assert!(cost <= charge, "a name of {len} bytes: {cost} bytes, charged {charge}");
     }
+}
+
+fn symbolic_links(fs: &MemFs, task: &Task) {
     for len in [1, 60, 1_000, 4_095] {
         const LINKS: u32 = 2_000;
         let target = "t".repeat(len);
-        let (cost, charge) = cost(&fs, LINKS, || {
+        let (cost, charge) = cost(fs, LINKS, || {
             for n in 0..LINKS {
                 task.symlink(&target, At::Cwd, format!("/link-{len}-{n}")).unwrap();
             }
@@ -81,15 +96,18 @@ fn files_cost_no_more_than_they_are_charged() {
         println!("a link of {len} bytes: {cost:.0}, charged {charge:.0}");
         assert!(cost <= charge, "a link of {len} bytes: {cost} bytes, charged {charge}");
     }
+}
+
+fn data(fs: &MemFs, task: &Task) {
     for len in [1, 4_097, 300_000] {
         const FILES: u32 = 300;
-        let data = vec![1; len];
-        let (cost, charge) = cost(&fs, FILES, || {
+        let bytes = vec![1; len];
+        let (cost, charge) = cost(fs, FILES, || {
             for n in 0..FILES {
                 let path = format!("/data-{len}-{n}");
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
                 let file = task.open(path, flags, Mode::from_bits_retain(0o644)).unwrap();
-                assert_eq!(file.write(&data).unwrap(), len);
+                assert_eq!(file.write(&bytes).unwrap(), len);
             }
         });
         println!("a file of {len} bytes: {cost:.0}, charged {charge:.0}");
