@@ -1,0 +1,27 @@
+//! Other libraries that keep a file system in memory, each by the cheapest calls it has.
+
+mod axfs;
+mod rsfs_mem;
+mod vfs_memory;
+
+pub use axfs::Axfs;
+pub use rsfs_mem::Rsfs;
+pub use vfs_memory::VfsMemory;
+
+use crate::subject::Subject;
+
+/// All of them.
+///
+/// # Errors
+/// What making their trees fails with.
+pub fn all() -> Result<Vec<Box<dyn Subject>>, String> {
+    Ok(vec![Box::new(Axfs::new()?), Box::new(Rsfs::new()?), Box::new(VfsMemory::new()?)])
+}
+
+#[inline]
+fn expected<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("library: {error:?}"),
+    }
+}

@@ -1,0 +1,192 @@
+//! What is measured: file systems, and the kinds of work they do.
+//!
+//! Every subject is set up with the same tree, and every kind of work uses the same paths in it,
+//! relative to the directory that holds the tree:
+//!
+//! ```text
+//! file0 file1        a file for each thread
+//! shared             a file for everybody
+//! data               4 KiB
+//! a/b/c/d/e/f        six deep
+//! d0/ d1/            directories that both threads rename between; r0 and r1 are in them
+//! ```
+
+/// How many threads the trees are made for.
+pub const THREADS: usize = 2;
+
+/// Bytes of `data`, and of a read.
+pub const DATA_BYTES: usize = 4096;
+
+/// Runs an operation this many times. The operation panics if it fails.
+pub type Work = Box<dyn FnMut(u32) + Send>;
+
+/// What an operation does. Each leaves the tree as it was; a rename, after every second time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Opens and closes a file of the thread's own; all are in one directory.
+    OpenOwn,
+    /// Opens and closes the one file that everybody opens.
+    OpenShared,
+    /// As `OpenOwn`, by number in a descriptor table of the thread's own.
+    DescriptorOwn,
+    /// As `OpenShared`, by number in a descriptor table of the thread's own.
+    DescriptorShared,
+    /// Creates, closes and removes a file; all in one directory.
+    CreateOne,
+    /// Creates, closes and removes a file in a directory of the thread's own.
+    CreateOwn,
+    /// The attributes of a file six deep, by its path.
+    Stat,
+    /// Reads 4 KiB at the start of a file that is open.
+    Read,
+    /// Moves a file between two directories that everybody uses.
+    RenameShared,
+    /// Moves a file between two directories of the thread's own.
+    RenameOwn,
+    /// Gives a file another name in the one directory that everybody uses.
+    RenameOne,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 11] = [
+        Kind::OpenOwn,
+        Kind::OpenShared,
+        Kind::DescriptorOwn,
+        Kind::DescriptorShared,
+        Kind::CreateOne,
+        Kind::CreateOwn,
+        Kind::Stat,
+        Kind::Read,
+        Kind::RenameShared,
+        Kind::RenameOwn,
+        Kind::RenameOne,
+    ];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::OpenOwn => "open+close, own files",
+            Kind::OpenShared => "open+close, one file",
+            Kind::DescriptorOwn => "open+close by descriptor, own files",
+            Kind::DescriptorShared => "open+close by descriptor, one file",
+            Kind::CreateOne => "create+unlink, one directory",
+            Kind::CreateOwn => "create+unlink, own directories",
+            Kind::Stat => "stat, six deep",
+            Kind::Read => "pread 4 KiB",
+            Kind::RenameShared => "rename, two shared directories",
+            Kind::RenameOwn => "rename, own directories",
+            Kind::RenameOne => "rename, one directory",
+        }
+    }
+
+    /// The kind that stands for this one in a file system without descriptors of its own.
+    pub fn without_descriptors(self) -> Kind {
+        match self {
+            Kind::DescriptorOwn => Kind::OpenOwn,
+            Kind::DescriptorShared => Kind::OpenShared,
+            other => other,
+        }
+    }
+}
+
+/// A file system with the tree in it.
+pub trait Subject {
+    /// The name in tables.
+    fn name(&self) -> &'static str;
+
+    /// Whether it checks permissions and keeps times, as a POSIX file system does.
+    fn is_posix_like(&self) -> bool {
+        true
+    }
+
+    /// The work of one kind for one of the [`THREADS`] threads; `None` if the file system has no
+    /// such call.
+    fn work(&self, kind: Kind, thread: usize) -> Option<Work>;
+}
+
+/// Makes [`Work`] of an operation. The loop is inside, so that the dynamic call costs nothing.
+pub fn repeat(mut operation: impl FnMut() + Send + 'static) -> Work {
+    Box::new(move |times| {
+        for _ in 0..times {
+            operation();
+        }
+    })
+}
+
+/// The directories of the tree, parents first.
+pub const DIRECTORIES: [&str; 9] =
+    ["a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/d/e", "d0", "d1", "e0", "e1"];
+
+/// The empty files of the tree.
+pub const FILES: [&str; 10] = [
+    "file0",
+    "file1",
+    "shared",
+    "a/b/c/d/e/f",
+    "d0/r0",
+    "d1/r1",
+    "d0/own",
+    "d1/own",
+    "d0/one0",
+    "d0/one1",
+];
+
+/// The paths that one thread uses. Of two names to rename between, either may be the one that exists.
+#[derive(Clone, Copy, Debug)]
+pub struct Paths {
+    /// A file of its own, to open.
+    pub file: &'static str,
+    /// A name of its own in the common directory.
+    pub new: &'static str,
+    /// A name in its own directory.
+    pub own_new: &'static str,
+    /// Two names in two shared directories.
+    pub shared_rename: [&'static str; 2],
+    /// Two names in two directories of its own.
+    pub own_rename: [&'static str; 2],
+    /// Two names in one shared directory.
+    pub one_rename: [&'static str; 2],
+}
+
+impl Paths {
+    /// The paths of a thread.
+    pub fn of(thread: usize) -> Paths {
+        if thread == 0 {
+            Paths {
+                file: "file0",
+                new: "new0",
+                own_new: "d0/new",
+                shared_rename: ["d0/r0", "d1/r0"],
+                own_rename: ["d0/own", "e0/own"],
+                one_rename: ["d0/one0", "d0/uno0"],
+            }
+        } else {
+            Paths {
+                file: "file1",
+                new: "new1",
+                own_new: "d1/new",
+                shared_rename: ["d1/r1", "d0/r1"],
+                own_rename: ["d1/own", "e1/own"],
+                one_rename: ["d0/one1", "d0/uno1"],
+            }
+        }
+    }
+
+    /// The two names that a kind of rename goes between.
+    pub fn rename(self, kind: Kind) -> Option<[&'static str; 2]> {
+        match kind {
+            Kind::RenameShared => Some(self.shared_rename),
+            Kind::RenameOwn => Some(self.own_rename),
+            Kind::RenameOne => Some(self.one_rename),
+            _ => None,
+        }
+    }
+}
+
+/// The file six deep.
+pub const DEEP: &str = "a/b/c/d/e/f";
+/// The file with data.
+pub const DATA: &str = "data";
+/// The file that everybody opens.
+pub const SHARED: &str = "shared";
