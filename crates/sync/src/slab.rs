@@ -19,8 +19,10 @@
 //! * Magazines hold addresses, and a chunk marks its free objects in a bitmap: a free object's own
 //!   memory is not touched, whichever CPU moves it.
 //! * Objects freed through RCU wait in the slot on which they were freed, in batches with one
-//!   deferred call for each, and return to the magazines of that same slot. So two CPUs that create
-//!   and remove never hand memory to each other. A batch that doesn't fill up is sent off by a
+//!   deferred call for each, and return to the magazines of that same slot. A batch whose grace period
+//!   ends on another CPU goes home undropped, and is dropped there when memory is needed; only when
+//!   several wait already does the other CPU drop one itself. So two CPUs that create and remove never
+//!   hand memory to each other, nor touch each other's objects. A batch that doesn't fill up is sent off by a
 //!   sweep, which is deferred together with its first object, hence after at most two grace
 //!   periods.
 //! * A chunk that is wholly free is given back to the system (its pages, not its addresses), beyond
@@ -56,6 +58,8 @@ const MAGAZINE: usize = 64;
 const CARVE: usize = 32;
 /// Objects that share one deferred call.
 const BATCH: usize = 32;
+/// Batches that wait in a slot to be dropped on its own CPU; when that is idle, others drop the rest.
+const RETURNED_MAX: usize = 8;
 /// Full magazines that the depot keeps for each slot.
 const DEPOT_PER_SLOT: usize = 2;
 
@@ -104,6 +108,9 @@ struct Cache<T> {
     spare: Magazine,
     /// Objects that are to be dropped after a grace period and have no deferred call yet.
     pending: Vec<NonNull<T>>,
+    /// Batches whose grace period ended on another CPU: dropped here, by whoever needs memory next, so
+    /// that the objects never leave the caches of this CPU.
+    returned: Vec<Vec<NonNull<T>>>,
     /// An empty vector that can become `pending`.
     recycled: Vec<NonNull<T>>,
     /// Whether a sweep is deferred.
@@ -159,11 +166,13 @@ impl<T: Send + 'static> Slab<T> {
     #[must_use]
     pub fn alloc(&self, value: T) -> NonNull<T> {
         let inner = self.inner();
+        let cache = inner.caches.this();
         let memory = {
-            let mut cache = inner.caches.this().lock();
+            let mut cache = cache.lock();
             cache.live += 1;
-            cache.loaded.pop().unwrap_or_else(|| inner.refill(&mut cache))
+            cache.loaded.pop()
         };
+        let memory = memory.unwrap_or_else(|| inner.reload(cache));
         let object = memory.cast::<T>();
         // SAFETY: The memory is of the size and alignment of a `T`, and nobody else has it.
         unsafe { object.write(value) };
@@ -186,7 +195,8 @@ impl<T: Send + 'static> Slab<T> {
     }
 
     /// Drops the object and takes its memory back after a grace period. The destructor runs on
-    /// any thread that uses RCU, without locks of this slab.
+    /// any thread that uses RCU or allocates here, without locks of this slab; it takes no lock that is
+    /// held around an allocation.
     ///
     /// # Safety
     ///
@@ -241,6 +251,7 @@ impl<T: Send + 'static> Slab<T> {
     /// grace period from now.
     pub fn flush(&self, guard: &Guard) {
         for (slot, cache) in self.inner().caches.iter().enumerate() {
+            self.inner().drop_returned(cache);
             let cache = cache.lock();
             if !cache.pending.is_empty() {
                 self.send_batch(slot, cache, guard);
@@ -255,6 +266,7 @@ impl<T: Send + 'static> Slab<T> {
     pub fn trim(&self) {
         let inner = self.inner();
         for cache in inner.caches.iter() {
+            inner.drop_returned(cache);
             let mut cache = cache.lock();
             let mut depot = inner.depot.lock();
             let Cache { loaded, spare, .. } = &mut *cache;
@@ -304,6 +316,10 @@ impl<T: Send + 'static> Slab<T> {
                 self.inner().open.fetch_sub(1, Ordering::AcqRel);
             }
         }
+        // Nothing more is returned to closed slots.
+        for cache in self.inner().caches.iter() {
+            self.inner().drop_returned(cache);
+        }
         // SAFETY: We don't use the inner part after this.
         unsafe { release(self.inner) };
     }
@@ -315,6 +331,7 @@ impl<T> Cache<T> {
             loaded: Magazine::new(),
             spare: Magazine::new(),
             pending: Vec::new(),
+            returned: Vec::new(),
             recycled: Vec::new(),
             sweeping: false,
             deferred: 0,
@@ -337,6 +354,49 @@ impl<T> Cache<T> {
 }
 
 impl<T> Inner<T> {
+    /// An object for a slot whose loaded magazine was empty.
+    #[cold]
+    fn reload(&self, slot: &Mutex<Cache<T>, SlabCache>) -> NonNull<u8> {
+        loop {
+            let returned = {
+                let mut cache = slot.lock();
+                if let Some(object) = cache.loaded.pop() {
+                    return object;
+                }
+                let returned = if cache.spare.is_empty() { cache.returned.pop() } else { None };
+                match returned {
+                    Some(batch) => batch,
+                    None => return self.refill(&mut cache),
+                }
+            };
+            self.drop_batch(slot, returned);
+        }
+    }
+
+    /// Drops objects after their grace period and takes their memory into a slot.
+    fn drop_batch(&self, slot: &Mutex<Cache<T>, SlabCache>, mut objects: Vec<NonNull<T>>) {
+        if std::mem::needs_drop::<T>() {
+            for object in &objects {
+                // SAFETY: Freed by their owner, and the grace period is over.
+                unsafe { object.drop_in_place() };
+            }
+        }
+        let mut cache = slot.lock();
+        cache.live -= objects.len().cast_signed();
+        for object in objects.drain(..) {
+            self.put(&mut cache, object.cast());
+        }
+        cache.recycled = objects;
+    }
+
+    /// Drops what was returned to a slot and not yet dropped.
+    fn drop_returned(&self, slot: &Mutex<Cache<T>, SlabCache>) {
+        let returned = std::mem::take(&mut slot.lock().returned);
+        for batch in returned {
+            self.drop_batch(slot, batch);
+        }
+    }
+
     /// An object for a slot whose loaded magazine is empty.
     #[cold]
     fn refill(&self, cache: &mut Cache<T>) -> NonNull<u8> {
@@ -406,29 +466,23 @@ fn defer_batch<T: Send + 'static>(
     unsafe { guard.defer_unchecked(move || free_batch(inner, slot, objects)) };
 }
 
-/// Drops a batch of objects after their grace period and returns their memory to the slot.
-fn free_batch<T: Send + 'static>(
-    inner: NonNull<Inner<T>>,
-    slot: usize,
-    mut objects: Vec<NonNull<T>>,
-) {
-    if std::mem::needs_drop::<T>() {
-        for object in &objects {
-            // SAFETY: Freed by their owner, and the grace period is over.
-            unsafe { object.drop_in_place() };
-        }
-    }
+/// Ends a batch after its grace period: on the CPU of its slot the objects are dropped, from another
+/// one they are sent home.
+fn free_batch<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize, objects: Vec<NonNull<T>>) {
     let last = {
         // SAFETY: This call has been counted, so the inner part is there.
         let shared = unsafe { inner.as_ref() };
-        let Some(cache) = shared.caches.get(slot) else { return };
-        let mut cache = cache.lock();
-        cache.live -= objects.len().cast_signed();
-        for object in objects.drain(..) {
-            shared.put(&mut cache, object.cast());
+        let Some(home) = shared.caches.get(slot) else { return };
+        let away = shared.caches.this_slot() != slot;
+        let mut cache = home.lock();
+        if away && !cache.closed && cache.returned.len() < RETURNED_MAX {
+            cache.returned.push(objects);
+            cache.finish()
+        } else {
+            drop(cache);
+            shared.drop_batch(home, objects);
+            home.lock().finish()
         }
-        cache.recycled = objects;
-        cache.finish()
     };
     if last {
         // SAFETY: We don't use the inner part after this.

@@ -150,6 +150,8 @@ fn memory_returns_to_the_slot_it_was_freed_on() {
     // Whoever ends the grace period, and on which CPU, makes no difference.
     let _on = cpu::pretend(1);
     settle();
+    assert_eq!(slab.live(), BATCH, "what was freed on the other CPU waits for it");
+    slab.flush(&rcu::pin());
     assert_eq!(slab.live(), 0);
     drop(_on);
     assert_eq!([batch(0), batch(1)], objects);
@@ -271,8 +273,8 @@ fn stress_on_pretended_cpus() {
     });
     slab.flush(&rcu::pin());
     settle();
+    slab.trim();
     assert_eq!(dropped.load(Ordering::Relaxed), 4 * rounds);
     assert_eq!(slab.live(), 0);
-    slab.trim();
     assert_eq!(slab.bytes(), 0);
 }
