@@ -43,7 +43,8 @@
 //!   and then replaces the chain by the word of the new buckets. From then on the old bucket is
 //!   never changed again; everybody who reads its chain goes on in the new ones. A lookup reads the
 //!   chain before the slots: an entry that it finds in a bucket that was not moved then was present
-//!   at that moment or later.
+//!   at that moment or later. What it doesn't find there was absent when the bucket was moved, at
+//!   the latest.
 //! * Bucket 0 is moved first, under its lock, and only while the table's word still names its
 //!   array: that is how one resize at a time is chosen. When all buckets are moved, the table's
 //!   word is replaced, and the old array is freed after a grace period.

@@ -1,11 +1,12 @@
 //! Resizing: moving the buckets of a table to another array while it is in use.
 
-use super::line::{BITS_MAX, Line, Link, Node, Word, free_chain};
+use super::line::{BITS_MAX, Line, Link, Node, Word, free_nodes};
 use super::{Hashed, Hint, RcuTable};
 use crate::atomic::Ordering;
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
 use smallvec::SmallVec;
+use std::ptr::NonNull;
 
 /// How many buckets are looked at to estimate how full the table is.
 const SAMPLE: usize = 32;
@@ -186,7 +187,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         if replaced.is_ok() {
             // SAFETY: The word is no longer to be found, neither in the table nor in a moved
             // bucket, so the array can be freed once those who are in it have left.
-            unsafe { guard.defer_unchecked(move || old.free()) };
+            unsafe { guard.defer_unchecked(move || old.free_moved()) };
         }
     }
 
@@ -227,18 +228,12 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             return Step::Stale;
         }
         copy(&lines, next, guard);
-        let chains: SmallVec<[*mut Node<T>; 4]> = lines
-            .iter()
-            .map(|line| line.set_moved(next))
-            .filter(|chain| !chain.is_null())
-            .collect();
+        let mut cut: Vec<NonNull<Node<T>>> = Vec::new();
+        lines.iter().for_each(|line| line.set_moved(next, &mut cut));
         drop(held);
-        if !chains.is_empty() {
-            // SAFETY: The chains have been cut off from their buckets, and hold no entries of
-            // their own.
-            unsafe {
-                guard.defer_unchecked(move || chains.into_iter().for_each(|c| free_chain(c)))
-            };
+        if !cut.is_empty() {
+            // SAFETY: The nodes have been cut off from their buckets.
+            unsafe { guard.defer_unchecked(move || free_nodes(cut)) };
         }
         Step::Moved(next)
     }

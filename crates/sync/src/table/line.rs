@@ -12,9 +12,9 @@ use std::ptr::{self, NonNull};
 compile_error!("slots of tables hold a tag above 48 bits of address");
 
 /// Slots in the line of a bucket. Model checking wants few, so that two insertions overflow.
-const LINE_SLOTS: usize = if cfg!(loom) { 2 } else { 6 };
+const LINE_SLOTS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 6 };
 /// Slots in a node.
-const NODE_SLOTS: usize = if cfg!(loom) { 1 } else { 7 };
+const NODE_SLOTS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 7 };
 
 /// Buckets and nodes start at multiples of this, which leaves six bits of their addresses.
 const LINE_ALIGN: usize = 64;
@@ -98,12 +98,22 @@ pub(super) enum Seek<T, C: LockClass> {
 #[repr(C, align(64))]
 pub(super) struct Line<T, C: LockClass> {
     pub(super) lock: Mutex<(), C>,
-    /// Counts insertions, and the move, by two; odd while a change of several steps is announced. It
+    /// Counts insertions by two; odd while a change of several steps is announced. It
     /// would have to wrap within one lookup to do harm: two billion insertions into one bucket.
     version: AtomicU32,
     slots: [Slot<T>; LINE_SLOTS],
     /// A [`Link`]: a node has zeros in its low six bits, a word has not.
     chain: AtomicPtr<Node<T>>,
+    #[cfg(any(loom, shuttle))]
+    serial: usize,
+}
+
+/// A number for each bucket that a model makes.
+#[cfg(any(loom, shuttle))]
+fn next_serial() -> usize {
+    use std::sync::atomic::AtomicUsize;
+    static SERIAL: AtomicUsize = AtomicUsize::new(0);
+    SERIAL.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
 struct AssertLayout<T, C: LockClass>(PhantomData<(T, C)>);
@@ -124,7 +134,21 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             version: AtomicU32::new(0),
             slots: std::array::from_fn(|_| Slot::new()),
             chain: AtomicPtr::new(ptr::null_mut()),
+            #[cfg(any(loom, shuttle))]
+            serial: next_serial(),
         }
+    }
+
+    /// Locks of several buckets are taken in ascending order of this: the address.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn order(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// As in a normal build; but addresses differ from run to run, and a model must repeat exactly.
+    #[cfg(any(loom, shuttle))]
+    pub(super) fn order(&self) -> usize {
+        self.serial
     }
 
     #[inline]
@@ -299,28 +323,23 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         false
     }
 
-    /// Declares the bucket moved to `next`, where its entries have been copied, and returns the
-    /// first node of its chain, to be freed after a grace period. The caller holds the lock.
-    pub(super) fn set_moved(&self, next: Word<T, C>) -> *mut Node<T> {
-        let chain = self.chain.load(Ordering::Relaxed);
-        // A lookup that found nothing here must not overlook what is inserted there from now on.
-        self.bump(2);
+    /// Declares the bucket moved to `next`, where its entries have been copied, and adds the nodes
+    /// of its chain to `cut`, to be freed after a grace period. The caller holds the lock.
+    pub(super) fn set_moved(&self, next: Word<T, C>, cut: &mut Vec<NonNull<Node<T>>>) {
+        cut.extend(self.nodes(self.chain.load(Ordering::Relaxed)).map(NonNull::from));
         self.chain.store(next.0.cast(), Ordering::Release);
-        chain
     }
 }
 
-/// Frees the nodes from `first` on.
+/// Frees nodes.
 ///
 /// # Safety
 ///
-/// Nobody can reach them any more.
-pub(super) unsafe fn free_chain<T>(first: *mut Node<T>) {
-    let mut next = first;
-    while !next.is_null() {
-        // SAFETY: Nodes come from boxes, and this one is freed here only.
-        let node = unsafe { Box::from_raw(next) };
-        next = node.next.load(Ordering::Relaxed);
+/// They have been cut off from their bucket, are not freed elsewhere, and nobody is in them.
+pub(super) unsafe fn free_nodes<T>(nodes: impl IntoIterator<Item = NonNull<Node<T>>>) {
+    for node in nodes {
+        // SAFETY: Nodes come from boxes; the rest is the caller's promise.
+        drop(unsafe { Box::from_raw(node.as_ptr()) });
     }
 }
 
@@ -479,17 +498,28 @@ impl<T: 'static, C: LockClass> Word<T, C> {
     pub(super) unsafe fn free(self) {
         for index in 0..self.len() {
             // SAFETY: Within the array, which is ours alone.
-            unsafe {
-                let line = self.at(index);
-                if let Link::Chain(chain) = (*line).link() {
-                    free_chain(chain);
-                }
-                line.drop_in_place();
+            let line = unsafe { &*self.at(index) };
+            if let Link::Chain(chain) = line.link() {
+                let nodes: Vec<NonNull<Node<T>>> = line.nodes(chain).map(NonNull::from).collect();
+                // SAFETY: Ours alone, like the bucket.
+                unsafe { free_nodes(nodes) };
             }
         }
-        if let Some(layout) = Self::layout(self.bits()) {
-            // SAFETY: Allocated with this layout.
-            unsafe { dealloc(self.first().cast(), layout) };
+        // SAFETY: Passed on to the caller.
+        unsafe { self.free_moved() };
+    }
+
+    /// Frees an array without chains: all of its buckets have been moved.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free`](Self::free).
+    pub(super) unsafe fn free_moved(self) {
+        let Some(layout) = Self::layout(self.bits()) else { return };
+        // SAFETY: Ours alone, and allocated with this layout.
+        unsafe {
+            ptr::slice_from_raw_parts_mut(self.first(), self.len()).drop_in_place();
+            dealloc(self.first().cast(), layout);
         }
     }
 }

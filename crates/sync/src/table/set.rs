@@ -70,7 +70,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                     LockReq::All(_) => lines.extend(spot.lines(guard)),
                 }
             }
-            lines.sort_unstable_by_key(|line| ptr::from_ref(*line).addr());
+            lines.sort_unstable_by_key(|line| line.order());
             lines.dedup_by(|a, b| ptr::eq(*a, *b));
             let mut held: Held<'a, C> = SmallVec::new();
             for line in &lines {
