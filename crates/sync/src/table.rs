@@ -66,7 +66,7 @@ mod line;
 mod scan;
 mod set;
 
-pub use set::{Announced, LockReq, LockSet};
+pub use set::{LockReq, LockSet};
 
 use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::lock::{LockClass, MutexGuard};

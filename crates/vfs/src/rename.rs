@@ -305,11 +305,12 @@ impl<'g> Rename<'g> {
         let mut removed = None;
         {
             let _names = moves_dir.then(|| self.ns.rename_lock().write());
-            let _changing = locks.announce([0, 1]);
+            locks.announce([0, 1]);
             match target {
                 Some(target) if self.exchanges() => self.exchange(&mut locks, source, target),
                 other => removed = self.replace(&mut locks, source, other),
             }
+            locks.settle();
         }
         if let Some(target) = target.filter(|_| !self.exchanges()) {
             let inode = target.inode();

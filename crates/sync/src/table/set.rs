@@ -49,6 +49,8 @@ pub struct LockSet<'a, T: Hashed, C: LockClass, const N: usize> {
     /// The hash whose bucket a hint is about.
     hints: [u64; N],
     held: Held<'a, C>,
+    /// The buckets whose versions are odd; they are among those that are held.
+    announced: Option<[&'a Line<T, C>; 2]>,
     guard: &'a Guard,
 }
 
@@ -78,7 +80,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                 held.push(if first { line.lock.lock() } else { line.lock.lock_nested() });
             }
             if still_there(&reqs, &spots, &lines) {
-                return LockSet { reqs, spots, hints: [0; N], held, guard };
+                return LockSet { reqs, spots, hints: [0; N], held, announced: None, guard };
             }
         }
     }
@@ -200,17 +202,27 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
         }
     }
 
-    /// Announces a change of several steps in the buckets of two requests ([`LockReq::One`]): until the
-    /// returned value is dropped, which must be before the set is, lookups that find nothing there look
-    /// again.
-    pub fn announce(&self, requests: [usize; 2]) -> Announced<'a, T, C> {
+    /// Announces a change of several steps in the buckets of two requests ([`LockReq::One`]): until
+    /// [`settle`](Self::settle) or the end of the set, lookups that find nothing there look again.
+    /// What was announced before is settled.
+    pub fn announce(&mut self, requests: [usize; 2]) {
+        self.settle();
         let [first, second] = requests.map(|i| self.spots[i].line);
-        let second = (!ptr::eq(first, second)).then_some(second);
         first.begin_change();
-        if let Some(second) = second {
+        if !ptr::eq(first, second) {
             second.begin_change();
         }
-        Announced { first, second }
+        self.announced = Some([first, second]);
+    }
+
+    /// Ends the change that was announced, if one was.
+    pub fn settle(&mut self) {
+        if let Some([first, second]) = self.announced.take() {
+            first.end_change();
+            if !ptr::eq(first, second) {
+                second.end_change();
+            }
+        }
     }
 
     fn note(&mut self, i: usize, hash: u64, hint: Hint) {
@@ -230,33 +242,12 @@ impl<T: Hashed, C: LockClass, const N: usize> fmt::Debug for LockSet<'_, T, C, N
 impl<T: Hashed, C: LockClass, const N: usize> Drop for LockSet<'_, T, C, N> {
     #[inline]
     fn drop(&mut self) {
+        self.settle();
         self.held.clear();
         for (i, spot) in self.spots.iter().enumerate() {
             if spot.hint != Hint::None {
                 self.reqs[i].table().follow(spot.hint, spot.word, self.hints[i], self.guard);
             }
-        }
-    }
-}
-
-/// A change of several steps under way; see [`LockSet::announce`].
-#[must_use = "the change is over when this is dropped"]
-pub struct Announced<'a, T: Hashed, C: LockClass> {
-    first: &'a Line<T, C>,
-    second: Option<&'a Line<T, C>>,
-}
-
-impl<T: Hashed, C: LockClass> fmt::Debug for Announced<'_, T, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Announced").finish_non_exhaustive()
-    }
-}
-
-impl<T: Hashed, C: LockClass> Drop for Announced<'_, T, C> {
-    fn drop(&mut self) {
-        self.first.end_change();
-        if let Some(second) = self.second {
-            second.end_change();
         }
     }
 }
