@@ -12,6 +12,7 @@ use self::caller::{Caller, Callers, Rights};
 use self::files::{Files, Target};
 use self::locks::Waiting;
 use self::nodes::{Handle, Level, Nodes};
+use self::reclaim::Reclaim;
 use crate::mount::Sharing;
 use crate::session::{Later, Served, Service};
 use crate::wire::InitFlags;
@@ -26,6 +27,7 @@ pub(crate) mod files;
 mod locks;
 mod names;
 pub(crate) mod nodes;
+mod reclaim;
 mod xattrs;
 
 /// For how long the kernel may believe what nobody else can change.
@@ -59,6 +61,7 @@ pub(crate) struct Server {
     pub(crate) nodes: Nodes,
     pub(crate) files: Files,
     pub(crate) waiting: Waiting,
+    reclaim: Reclaim,
     config: Config,
     valid: Validity,
 }
@@ -93,6 +96,7 @@ impl Server {
             nodes: Nodes::new(root, &stat),
             files: Files::new(),
             waiting: Waiting::default(),
+            reclaim: Reclaim::new(),
             config,
             valid: config.validity(),
         })
@@ -152,6 +156,26 @@ impl Server {
         turn.worker.callers.act(&self.base, turn.caller, rights, call)
     }
 
+    fn serve_once(
+        &self,
+        worker: &mut Worker,
+        request: &Request<'_>,
+        reply: &mut Reply,
+        later: &dyn Fn() -> Later,
+    ) -> Result<Served, Errno> {
+        reply.clear();
+        worker.granted.clear();
+        worker.opened = None;
+        let caller = Caller::of(request);
+        let mut turn = Turn { node: request.header.node, caller, worker, reply };
+        let served = self.dispatch(&mut turn, &request.operation, later);
+        if served.is_err() {
+            // The error goes out alone, so what was granted for the reply is taken back.
+            self.undelivered(worker);
+        }
+        served
+    }
+
     fn dispatch(
         &self,
         turn: &mut Turn<'_>,
@@ -161,10 +185,12 @@ impl Server {
         use Operation as Op;
         match *operation {
             Op::Forget { count } => {
+                let _working = self.reclaim.work();
                 self.nodes.forget(turn.node, count);
                 return Ok(Served::Silent);
             }
             Op::BatchForget(forgets) => {
+                let _working = self.reclaim.work();
                 forgets.for_each(|(node, count)| self.nodes.forget(node, count));
                 return Ok(Served::Silent);
             }
@@ -266,16 +292,15 @@ impl Service for Server {
         reply: &mut Reply,
         later: &dyn Fn() -> Later,
     ) -> Result<Served, Errno> {
-        worker.granted.clear();
-        worker.opened = None;
-        let caller = Caller::of(request);
-        let mut turn = Turn { node: request.header.node, caller, worker, reply };
-        let served = self.dispatch(&mut turn, &request.operation, later);
-        if served.is_err() {
-            // The error goes out alone, so what was granted for the reply is taken back.
-            self.undelivered(worker);
+        let served = self.serve_once(worker, request, reply, later);
+        if served != Err(Errno::NOSPC) {
+            return served;
         }
-        served
+        let again = || {
+            let served = self.serve_once(worker, request, reply, later);
+            (served != Err(Errno::NOSPC)).then_some(served)
+        };
+        self.reclaim.retry(again).unwrap_or(served)
     }
 
     fn undelivered(&self, worker: &mut Worker) {

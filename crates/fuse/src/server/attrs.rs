@@ -118,6 +118,7 @@ impl Server {
     }
 
     pub(super) fn statfs(&self, turn: &mut Turn<'_>) -> Result<(), Errno> {
+        self.reclaim.finish();
         let file = self.nodes.get(turn.node)?.file;
         let statfs = self.base.statfs(At::File(&file), "")?;
         turn.reply.statfs(&statfs);

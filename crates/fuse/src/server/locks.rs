@@ -199,6 +199,7 @@ impl Server {
 
     /// The last descriptor of an open file is gone.
     pub(super) fn release(&self, fh: u64) -> Result<(), Errno> {
+        let _working = self.reclaim.work();
         if let Some(open) = self.files.remove(fh) {
             close(&open);
         }

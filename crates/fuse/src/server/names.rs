@@ -120,7 +120,7 @@ impl Server {
         let flags = OFlags::TMPFILE | OFlags::RDWR | excl;
         let file = self.act(turn, rights_for_mode(create.mode), |task| {
             task.umask(mode_of(create.umask));
-            task.openat(At::File(&dir), "", flags, mode_of(create.mode))
+            task.openat(At::File(&dir), ".", flags, mode_of(create.mode))
         })?;
         self.put_opened(turn, file)
     }
@@ -147,7 +147,9 @@ impl Server {
         flags: AtFlags,
     ) -> Result<(), Errno> {
         let dir = self.nodes.get(turn.node)?.file;
-        self.act(turn, Rights::Lazy, |task| task.unlink(At::File(&dir), name, flags))
+        self.act(turn, Rights::Lazy, |task| task.unlink(At::File(&dir), name, flags))?;
+        self.reclaim.removed();
+        Ok(())
     }
 
     pub(super) fn rename(
@@ -162,7 +164,9 @@ impl Server {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         self.act(turn, Rights::Lazy, |task| {
             task.rename(At::File(&from_dir), name, At::File(&to_dir), to_name, flags)
-        })
+        })?;
+        self.reclaim.removed();
+        Ok(())
     }
 
     pub(super) fn link(&self, turn: &mut Turn<'_>, node: u64, name: &OsStr) -> Result<(), Errno> {

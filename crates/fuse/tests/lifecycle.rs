@@ -1,0 +1,240 @@
+//! Mounting and unmounting, and what the kernel is told and forgets.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{BOTH, TestMount, drop_caches, eventually, is_root};
+use vfscale::{At, Mode, OFlags};
+use vfscale_fuse::{Builder, MountError, Sharing};
+
+fn is_mounted(dir: &std::path::Path) -> bool {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == dir.to_str())
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let vfs = vfscale::memory().build().unwrap();
+    let mount = |dir: &std::path::Path| Builder::new(&vfs).mount(dir).map(drop).unwrap_err();
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    let error = mount(&missing);
+    assert!(matches!(error, MountError::Target { .. }), "{error:?}");
+    assert!(error.to_string().contains("missing does not exist"), "{error}");
+    assert!(error.to_string().contains("mkdir"), "{error}");
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = mount(&file);
+    assert!(matches!(error, MountError::NotADirectory { .. }), "{error:?}");
+    assert!(error.to_string().contains("file is not a directory"), "{error}");
+}
+
+#[test]
+fn unmounting_waits_for_users() {
+    let Some(mut m) = TestMount::new(Sharing::Exclusive) else { return };
+    let file = fs::File::create(m.path("f")).unwrap();
+    let (mounted, error) = m.take().unmount().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
+    assert!(mounted.is_mounted());
+    assert!(is_mounted(m.dir()));
+    drop(file);
+    assert!(mounted.unmount().is_ok());
+    assert!(!is_mounted(m.dir()));
+}
+
+#[test]
+fn force_does_not_wait() {
+    let Some(mut m) = TestMount::new(Sharing::Exclusive) else { return };
+    if !is_root() {
+        return;
+    }
+    let mut file = fs::File::create(m.path("f")).unwrap();
+    let mounted = m.take();
+    assert!(mounted.unmounter().unmount_within(Duration::from_millis(50)).unwrap());
+    mounted.wait();
+    assert!(!is_mounted(m.dir()));
+    assert!(std::io::Write::write(&mut file, b"x").is_err());
+}
+
+#[test]
+fn dropping_unmounts() {
+    let Some(mut m) = TestMount::new(Sharing::Exclusive) else { return };
+    assert!(is_mounted(m.dir()));
+    drop(m.take());
+    assert!(!is_mounted(m.dir()));
+}
+
+#[test]
+fn somebody_else_unmounts() {
+    let Some(mut m) = TestMount::new(Sharing::Exclusive) else { return };
+    if !is_root() {
+        return;
+    }
+    fs::write(m.path("f"), "x").unwrap();
+    assert!(Command::new("umount").arg(m.dir()).status().unwrap().success());
+    let mounted = m.take();
+    eventually("the end of the workers", || !mounted.is_mounted());
+    // The directory has a new mount, which dropping the former one must leave alone.
+    let other = Builder::new(&m.vfs).mount(m.dir()).unwrap();
+    drop(mounted);
+    assert!(is_mounted(m.dir()));
+    drop(other);
+}
+
+#[test]
+fn a_file_system_outlives_its_mounts() {
+    let Some(mut m) = TestMount::new(Sharing::Exclusive) else { return };
+    fs::write(m.path("f"), "kept").unwrap();
+    drop(m.take());
+    assert_eq!(m.vfs.task().read_to_string("/f").unwrap(), "kept");
+    let again = Builder::new(&m.vfs).mount(m.dir()).unwrap();
+    assert_eq!(fs::read_to_string(m.path("f")).unwrap(), "kept");
+    drop(again);
+}
+
+/// Nodes and lookups must come to exactly nothing when the kernel forgets everything.
+#[test]
+fn lookups_and_forgets_are_exact() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        if !is_root() {
+            return;
+        }
+        fs::create_dir(m.path("d")).unwrap();
+        std::thread::scope(|scope| {
+            for t in 0..4 {
+                let m = &m;
+                scope.spawn(move || work(m, t));
+            }
+        });
+        assert!(m.mounted().stats().nodes > 0);
+        eventually("a kernel that forgets", || {
+            drop_caches();
+            let stats = m.mounted().stats();
+            (stats.nodes, stats.lookups, stats.open_files) == (0, 0, 0)
+        });
+        // What was forgotten is found again.
+        assert_eq!(fs::read_dir(m.path("d")).unwrap().count(), 4 * 40);
+    }
+}
+
+/// Makes, links, moves, lists and removes beside three others.
+fn work(m: &TestMount, t: u32) {
+    for i in 0..200 {
+        let name = m.path(&format!("d/{t}-{i}"));
+        fs::write(&name, "x").unwrap();
+        let link = m.path(&format!("link-{t}-{}", i % 7));
+        let _ = fs::hard_link(&name, &link);
+        if i % 5 == 0 {
+            for entry in fs::read_dir(m.path("d")).unwrap().flatten() {
+                let _ = entry.metadata();
+            }
+        }
+        if i % 50 == 49 {
+            drop_caches();
+        }
+        let moved = m.path(&format!("moved-{t}"));
+        fs::rename(&name, &moved).unwrap();
+        if i % 5 == 4 {
+            fs::rename(&moved, &name).unwrap();
+        } else {
+            fs::remove_file(&moved).unwrap();
+        }
+        let _ = fs::remove_file(link);
+    }
+}
+
+#[test]
+fn removed_files_leave_no_nodes() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        for i in 0..500 {
+            let path = m.path(&format!("f{i}"));
+            fs::write(&path, "x").unwrap();
+            fs::remove_file(&path).unwrap();
+        }
+        // Without dropping caches: the kernel forgets a file when its last name and user are gone.
+        eventually("the last forget", || m.mounted().stats().nodes == 0);
+        let free = |s: vfscale::StatFs| s.blocks_free;
+        let empty = vfscale::memory().size(256 << 20).build().unwrap();
+        let expected = free(empty.task().statfs(At::Cwd, "/").unwrap());
+        eventually("all memory back", || {
+            free(m.vfs.task().statfs(At::Cwd, "/").unwrap()) == expected
+        });
+    }
+}
+
+#[test]
+fn changes_by_the_library_show_at_once_without_caching() {
+    let Some(m) = TestMount::new(common::SHARED) else { return };
+    let task = m.vfs.task();
+    assert!(fs::metadata(m.path("f")).is_err());
+    task.write_file("/f", "one").unwrap();
+    assert_eq!(fs::read_to_string(m.path("f")).unwrap(), "one");
+    task.write_file("/f", "three").unwrap();
+    assert_eq!(fs::read_to_string(m.path("f")).unwrap(), "three");
+    task.chmod(At::Cwd, "/f", Mode::from_bits_retain(0o600), vfscale::AtFlags::empty()).unwrap();
+    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(m.path("f")).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    task.rename(At::Cwd, "/f", At::Cwd, "/g", vfscale::RenameFlags::empty()).unwrap();
+    assert!(fs::metadata(m.path("f")).is_err());
+    fs::write(m.path("g"), "by the mount").unwrap();
+    assert_eq!(task.read_to_string("/g").unwrap(), "by the mount");
+}
+
+#[test]
+fn caches_are_invalidated_when_told() {
+    let hour = Duration::from_secs(3600);
+    let Some(m) = TestMount::new(Sharing::Shared { cache: hour }) else { return };
+    let task = m.vfs.task();
+    task.write_file("/f", "one").unwrap();
+    assert_eq!(fs::metadata(m.path("f")).unwrap().len(), 3);
+    assert!(fs::metadata(m.path("g")).is_err());
+    task.write_file("/f", "three").unwrap();
+    task.write_file("/g", "").unwrap();
+    assert_eq!(fs::metadata(m.path("f")).unwrap().len(), 3, "cached");
+    assert!(fs::metadata(m.path("g")).is_err(), "cached");
+    let root = task.open("/", OFlags::PATH, Mode::empty()).unwrap();
+    let file = task.open("/f", OFlags::PATH, Mode::empty()).unwrap();
+    m.mounted().invalidate(&file).unwrap();
+    m.mounted().invalidate_name(&root, "g").unwrap();
+    assert_eq!(fs::metadata(m.path("f")).unwrap().len(), 5);
+    assert!(fs::metadata(m.path("g")).is_ok());
+    m.mounted().invalidate_name(&root, "never seen").unwrap();
+}
+
+#[test]
+fn trees_of_several_mounts_are_one_tree() {
+    for sharing in BOTH {
+        let vfs = vfscale::memory().size(64 << 20).build().unwrap();
+        let task = vfs.task();
+        task.mkdir(At::Cwd, "/sub", Mode::from_bits_retain(0o755)).unwrap();
+        let inner = vfscale::MemFs::builder().size(16 << 20).build();
+        task.mount(inner, "/sub", vfscale::MountFlags::empty()).unwrap();
+        let Some(m) = TestMount::of(vfs, sharing, |b| b) else { return };
+        for i in 0..50 {
+            fs::write(m.path(&format!("f{i}")), format!("outer {i}")).unwrap();
+            fs::write(m.path(&format!("sub/f{i}")), format!("inner {i}")).unwrap();
+        }
+        let mut numbers = std::collections::BTreeSet::new();
+        for i in 0..50 {
+            for (dir, text) in [("", "outer"), ("sub/", "inner")] {
+                let path = m.path(&format!("{dir}f{i}"));
+                assert_eq!(fs::read_to_string(&path).unwrap(), format!("{text} {i}"));
+                let ino = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+                assert!(numbers.insert(ino), "two files with one number");
+            }
+        }
+        let moved = fs::rename(m.path("f0"), m.path("sub/x")).unwrap_err();
+        assert_eq!(moved.kind(), std::io::ErrorKind::CrossesDevices);
+        if is_root() {
+            eventually("a kernel that forgets", || {
+                drop_caches();
+                m.mounted().stats().nodes == 0
+            });
+        }
+    }
+}
