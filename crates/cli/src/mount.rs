@@ -116,7 +116,7 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
     let failed = |e: rustix::io::Errno| Failure::Remount(dir.to_owned(), e.into());
     let before = rustix::fs::statvfs(dir).map_err(failed)?.f_flag;
     let flags = options.apply(flags_of_statvfs(before.bits()));
-    let flags = rustix::mount::MountFlags::from_bits_truncate(flags.bits());
+    let flags = rustix::mount::MountFlags::from_bits_truncate(flags.bits().into());
     rustix::mount::mount_remount(dir, flags, "").map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -78,7 +78,7 @@ fn direct(device: &File, dir: &Path, mode: u32, how: &Attachment) -> Result<(), 
         data.push_str(",allow_other");
     }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
-    let flags = Flags::from_bits_truncate(how.flags.bits());
+    let flags = Flags::from_bits_truncate(how.flags.bits().into());
     mount(how.source.as_str(), dir, format!("fuse.{SUBTYPE}"), flags, data.as_c_str())
 }
 

@@ -1,5 +1,7 @@
 //! File data through a mount: sharing it between processes, mapping, running, holes, copies.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::fs::{self, File, OpenOptions};

@@ -1,5 +1,7 @@
 //! Mounting and unmounting, and what the kernel is told and forgets.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! File locks through a mount: between processes, and between processes and the library.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::fs::{File, OpenOptions};

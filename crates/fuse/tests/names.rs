@@ -1,5 +1,7 @@
 //! Names and attributes through a mount, by ordinary system calls.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::fs;

@@ -2,6 +2,8 @@
 //!
 //! Needs root, to become others.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::fs::{self, File, OpenOptions};
