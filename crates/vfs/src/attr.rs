@@ -105,7 +105,7 @@ impl Task {
         let path = path.as_ref();
         let lookup = Lookup::FOLLOW | Lookup::EMPTY;
         self.resolve(at, bytes(path), lookup)
-            .map(|place| place.mount.sb().statfs(place.mount.flags()))
+            .map(|place| place.mount().sb().statfs(place.mount().flags()))
             .on("statfs", path)
     }
 
@@ -220,7 +220,7 @@ impl Task {
                 let pos = walk.lookup()?;
                 let write = walk.want_write(pos)?;
                 let kept = walk.keep(pos)?;
-                change_attributes(kept.dentry.inode(), walk.cred(), change, &guard)?;
+                change_attributes(kept.dentry().inode(), walk.cred(), change, &guard)?;
                 drop(write);
                 Ok(())
             })
@@ -239,13 +239,13 @@ impl Task {
                 return Err(Errno::INVAL);
             }
             let place = self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)?;
-            let inode = place.dentry.inode();
+            let inode = place.dentry().inode();
             match inode.file_type() {
                 FileType::RegularFile => {}
                 FileType::Directory => return Err(Errno::ISDIR),
                 _ => return Err(Errno::INVAL),
             }
-            let _write = WriteAccess::new(place.mount.clone())?;
+            let _write = WriteAccess::new(place.mount_ref())?;
             let guard = rcu::pin();
             let cred = self.cred(&guard);
             permission(inode, cred, Access::WRITE, &guard)?;

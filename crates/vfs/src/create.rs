@@ -301,11 +301,11 @@ impl Task {
             let guard = rcu::pin();
             self.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
                 let Place { dir, name, write } = place_for(walk, false)?;
-                if !std::ptr::eq(dir.mount, &*source.mount) {
+                if !std::ptr::eq(dir.mount, source.mount()) {
                     return Err(Errno::XDEV.into());
                 }
                 may_create(walk, dir)?;
-                link_inode(&source.dentry, dir.dentry, name, &guard)?;
+                link_inode(source.dentry(), dir.dentry, name, &guard)?;
                 drop(write);
                 Ok(())
             })

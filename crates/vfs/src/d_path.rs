@@ -79,8 +79,7 @@ fn name_and_parent<'g>(dentry: &'g Dentry, guard: &'g Guard) -> (&'g [u8], &'g D
 /// the result away.
 fn prepend_path(path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
     let mut out = Prepend { reversed: Vec::with_capacity(128) };
-    let mut mount: &Mount = path.mount.borrow(guard);
-    let mut dentry: &Dentry = path.dentry.borrow(guard);
+    let (mut mount, mut dentry): (&Mount, &Dentry) = path.borrow(guard);
     let top = loop {
         if root.is_same(mount, dentry) {
             break Top::Root;
@@ -136,7 +135,7 @@ impl Task {
         let getcwd = || {
             let guard = rcu::pin();
             let fs = self.fs(&guard);
-            if fs.cwd.dentry.is_unhashed() {
+            if fs.cwd.dentry().is_unhashed() {
                 return Err(Errno::NOENT);
             }
             let (bytes, top) = stable_path(self.ns(), &fs.cwd, &fs.root, &guard);
@@ -158,7 +157,7 @@ impl Task {
         let path_of = || {
             let guard = rcu::pin();
             let fs = self.fs(&guard);
-            let deleted = file.path().dentry.is_unhashed();
+            let deleted = file.path().dentry().is_unhashed();
             let (mut bytes, _) = stable_path(self.ns(), file.path(), &fs.root, &guard);
             if deleted {
                 bytes.extend_from_slice(b" (deleted)");

@@ -59,7 +59,7 @@ impl Drop for OpenFile {
             crate::lock_calls::release_file(self);
         }
         if self.mode.contains(FileMode::WRITE) {
-            self.path.mount.drop_write();
+            self.path.mount().drop_write();
         }
     }
 }
@@ -79,7 +79,7 @@ impl OpenFile {
 
     #[inline]
     pub(crate) fn inode(&self) -> &Inode {
-        self.path.dentry.inode()
+        self.path.dentry().inode()
     }
 
     pub(crate) fn note_locks(&self) {
@@ -174,12 +174,12 @@ impl File {
     /// The attributes of the file.
     pub fn stat(&self) -> Result<Stat> {
         let path = self.path();
-        Ok(crate::attr::fill(&path.mount, &path.dentry))
+        Ok(crate::attr::fill(path.mount(), path.dentry()))
     }
 
     /// The state of the file system it is on.
     pub fn statfs(&self) -> Result<StatFs> {
-        let mount = &self.path().mount;
+        let mount = self.path().mount();
         Ok(mount.sb().statfs(mount.flags()))
     }
 
@@ -217,7 +217,7 @@ impl File {
     #[inline]
     pub(crate) fn accessed(&self, inode: &Inode) {
         if !self.flags().contains(OFlags::NOATIME) {
-            touch_atime(&self.path().mount, inode);
+            touch_atime(self.path().mount(), inode);
         }
     }
 
@@ -670,7 +670,7 @@ pub(crate) fn keeps_ids(cred: &Credentials) -> bool {
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let guard = rcu::pin();
-        let name = String::from_utf8_lossy(self.path().dentry.name(&guard)).into_owned();
+        let name = String::from_utf8_lossy(self.path().dentry().name(&guard)).into_owned();
         f.debug_struct("File")
             .field("name", &name)
             .field("ino", &self.inode().ino())

@@ -39,7 +39,7 @@ impl Task {
             let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
             let place = self.resolve(at, bytes(path), lookup)?;
             let guard = rcu::pin();
-            let inode = place.dentry.inode();
+            let inode = place.dentry().inode();
             inode.sb().hash_inode(inode, &guard);
             let (ino, generation) = (inode.ino(), inode.generation());
             Ok(FileHandle { dev: inode.sb().dev(), ino, generation })
@@ -59,7 +59,7 @@ impl Task {
                 return Err(Errno::PERM);
             }
             let place = mount.path();
-            let sb = place.mount.sb();
+            let sb = place.mount().sb();
             if sb.dev() != handle.dev {
                 return Err(Errno::STALE);
             }
@@ -69,7 +69,7 @@ impl Task {
                 return Err(Errno::STALE);
             }
             let dentry = Dentry::for_inode(inode, sb.root(), &guard).ok_or(Errno::STALE)?;
-            Ok(Path { dentry, mount: place.mount.clone() })
+            Ok(Path::new(place.mount_ref(), dentry))
         };
         let path = find().named("open_by_handle_at")?;
         self.open_place(path, flags).named("open_by_handle_at")

@@ -15,6 +15,7 @@
 //! and then reads the read-only flags; a remount sets the flag and then sums the counts. One of the two
 //! sees the other.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -320,14 +321,64 @@ impl Drop for WriteAccess {
 }
 
 /// A place: a dentry as seen through a mount, both held.
-#[derive(Clone)]
 pub(crate) struct Path {
-    pub(crate) dentry: DentryRef,
-    pub(crate) mount: MountRef,
+    dentry: ManuallyDrop<DentryRef>,
+    mount: ManuallyDrop<MountRef>,
 }
 
 impl Path {
+    #[inline]
+    pub(crate) fn new(mount: MountRef, dentry: DentryRef) -> Path {
+        Path { dentry: ManuallyDrop::new(dentry), mount: ManuallyDrop::new(mount) }
+    }
+
+    #[inline]
+    pub(crate) fn dentry(&self) -> &Dentry {
+        &self.dentry
+    }
+
+    #[inline]
+    pub(crate) fn mount(&self) -> &Mount {
+        &self.mount
+    }
+
+    /// Another reference to the dentry.
+    pub(crate) fn dentry_ref(&self) -> DentryRef {
+        (*self.dentry).clone()
+    }
+
+    /// Another use of the mount.
+    pub(crate) fn mount_ref(&self) -> MountRef {
+        (*self.mount).clone()
+    }
+
+    /// The two, for as long as an RCU section lasts.
+    #[inline]
+    pub(crate) fn borrow<'g>(&self, guard: &'g Guard) -> (&'g Mount, &'g Dentry) {
+        (self.mount.borrow(guard), self.dentry.borrow(guard))
+    }
+
     pub(crate) fn is_same(&self, mount: &Mount, dentry: &Dentry) -> bool {
-        std::ptr::eq(&*self.mount, mount) && std::ptr::eq(&*self.dentry, dentry)
+        std::ptr::eq(self.mount(), mount) && std::ptr::eq(self.dentry(), dentry)
+    }
+}
+
+impl Clone for Path {
+    fn clone(&self) -> Path {
+        let _guard = rcu::pin();
+        Path { dentry: self.dentry.clone(), mount: self.mount.clone() }
+    }
+}
+
+impl Drop for Path {
+    /// Lets go of both inside one RCU section, the dentry first: the mount keeps its memory.
+    #[inline]
+    fn drop(&mut self) {
+        let _guard = rcu::pin();
+        // SAFETY: neither is used afterwards.
+        unsafe {
+            ManuallyDrop::drop(&mut self.dentry);
+            ManuallyDrop::drop(&mut self.mount);
+        }
     }
 }

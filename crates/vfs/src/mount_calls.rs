@@ -115,8 +115,8 @@ impl Task {
         let path = path.as_ref();
         let remount = || {
             let place = self.mount_root(path)?;
-            place.mount.sb().remount(flags & SUPER_FLAGS)?;
-            place.mount.set_flags(flags.difference(SUPER_FLAGS))
+            place.mount().sb().remount(flags & SUPER_FLAGS)?;
+            place.mount().set_flags(flags.difference(SUPER_FLAGS))
         };
         remount().on("mount", path)
     }
@@ -127,12 +127,16 @@ impl Task {
     /// As [`remount`](Self::remount).
     pub fn remount_bind(&self, path: impl AsRef<StdPath>, flags: MountFlags) -> Result<()> {
         let path = path.as_ref();
-        self.mount_root(path).and_then(|place| place.mount.set_flags(flags)).on("mount", path)
+        self.mount_root(path).and_then(|place| place.mount().set_flags(flags)).on("mount", path)
     }
 
     fn mount_root(&self, path: &StdPath) -> std::result::Result<Path, Errno> {
         let place = self.place(path)?;
         self.may_mount()?;
-        if std::ptr::eq(place.mount.root(), &*place.dentry) { Ok(place) } else { Err(Errno::INVAL) }
+        if std::ptr::eq(place.mount().root(), place.dentry()) {
+            Ok(place)
+        } else {
+            Err(Errno::INVAL)
+        }
     }
 }

@@ -91,8 +91,8 @@ pub(crate) struct Pos<'g> {
 
 impl<'g> Pos<'g> {
     pub(crate) fn of(path: &Path, guard: &'g Guard) -> Pos<'g> {
-        let dentry = path.dentry.borrow(guard);
-        Pos { mount: path.mount.borrow(guard), dentry, seq: dentry.seq().begin() }
+        let (mount, dentry) = path.borrow(guard);
+        Pos { mount, dentry, seq: dentry.seq().begin() }
     }
 
     #[inline]
@@ -228,7 +228,7 @@ impl<'g> Walk<'g> {
     fn hold(&mut self) -> Result<(), Fail> {
         if self.by_ref {
             let dentry = self.cur.dentry.try_ref(self.guard).ok_or(Fail::Retry)?;
-            self.held = Some(Path { dentry, mount: self.hold_mount(self.cur.mount)? });
+            self.held = Some(Path::new(self.hold_mount(self.cur.mount)?, dentry));
         }
         Ok(())
     }
@@ -255,7 +255,7 @@ impl<'g> Walk<'g> {
         if pos.is_stale() {
             return Err(Fail::Retry);
         }
-        Ok(Path { dentry, mount })
+        Ok(Path::new(mount, dentry))
     }
 
     /// Checks that what was read at `pos` belonged to it all the time.

@@ -115,7 +115,7 @@ impl Namespace {
     pub(crate) fn root_path(&self) -> Path {
         // SAFETY: set by `Vfs::new`; the namespace holds the mount until it is dropped.
         let mount = unsafe { &*self.root.load(Ordering::Acquire) };
-        Path { dentry: mount.root_ref(), mount: MountRef::new(mount) }
+        Path::new(MountRef::new(mount), mount.root_ref())
     }
 
     fn new_mount(
@@ -171,23 +171,23 @@ impl Namespace {
         guard: &Guard,
     ) -> Result<(), Errno> {
         let mut place = target.clone();
-        while let Some(upper) = self.mounted_on(&place.mount, &place.dentry, guard) {
-            place = Path { dentry: upper.root_ref(), mount: MountRef::new(upper) };
+        while let Some(upper) = self.mounted_on(place.mount(), place.dentry(), guard) {
+            place = Path::new(MountRef::new(upper), upper.root_ref());
         }
         // SAFETY: the caller holds the mount.
         let mount = unsafe { raw.as_ref() };
-        if place.dentry.inode().is_dir() != mount.root().inode().is_dir() {
+        if place.dentry().inode().is_dir() != mount.root().inode().is_dir() {
             return Err(Errno::NOTDIR);
         }
         // SAFETY: listed mounts are held by the namespace.
-        if !attached.iter().any(|m| unsafe { m.as_ref() }.id() == place.mount.id()) {
+        if !attached.iter().any(|m| unsafe { m.as_ref() }.id() == place.mount().id()) {
             return Err(Errno::INVAL);
         }
-        claim_mountpoint(&place.dentry, guard)?;
-        let hash = Mount::place_hash(&*place.mount, &*place.dentry);
+        claim_mountpoint(place.dentry(), guard)?;
+        let hash = Mount::place_hash(place.mount(), place.dentry());
         let mut bucket = self.mounts.lock(hash, guard);
         let section = self.mount_seq.write();
-        mount.attach(&place.mount, place.dentry);
+        mount.attach(place.mount(), place.dentry_ref());
         // SAFETY: it leaves the table when it is detached, and is freed a grace period later.
         unsafe { bucket.insert(raw) };
         drop(section);
@@ -219,7 +219,7 @@ impl Namespace {
         if !still {
             dentry.set_mounted(false);
         }
-        Some(Path { dentry, mount: parent })
+        Some(Path::new(parent, dentry))
     }
 
     /// Mounts a new superblock of `fs` at `target`.
@@ -265,13 +265,13 @@ impl Namespace {
 
     /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
     pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
-        if source.dentry.inode().is_dir() != target.dentry.inode().is_dir() {
+        if source.dentry().inode().is_dir() != target.dentry().inode().is_dir() {
             return Err(Errno::NOTDIR);
         }
         let top = self.clone_mount(
-            source.mount.sb().clone(),
-            source.dentry.clone(),
-            source.mount.flags(),
+            source.mount().sb().clone(),
+            source.dentry_ref(),
+            source.mount().flags(),
         );
         let mut copies = vec![(top, target.clone())];
         if recursive {
@@ -289,21 +289,21 @@ impl Namespace {
     ) {
         let guard = rcu::pin();
         let attached = self.attached.lock();
-        let mut known = vec![(NonNull::from(&*source.mount), top)];
+        let mut known = vec![(NonNull::from(source.mount()), top)];
         for raw in attached.iter() {
             // SAFETY: listed mounts are held by the namespace.
             let mount = unsafe { raw.as_ref() };
             let Some((parent, mountpoint)) = mount.attached_at(&guard) else { continue };
             let copy = known.iter().find(|(old, _)| std::ptr::eq(old.as_ptr(), parent));
             let Some(&(_, parent_copy)) = copy else { continue };
-            let at_top = std::ptr::eq(parent, &*source.mount);
-            if at_top && !crate::d_path::is_below(mountpoint, &source.dentry, &guard) {
+            let at_top = std::ptr::eq(parent, source.mount());
+            if at_top && !crate::d_path::is_below(mountpoint, source.dentry(), &guard) {
                 continue;
             }
             let copy = self.clone_mount(mount.sb().clone(), mount.root_ref(), mount.flags());
             // SAFETY: made by this call, and not freed yet.
             let parent_copy = MountRef::new(unsafe { parent_copy.as_ref() });
-            copies.push((copy, Path { dentry: mountpoint.to_ref(&guard), mount: parent_copy }));
+            copies.push((copy, Path::new(parent_copy, mountpoint.to_ref(&guard))));
             known.push((*raw, copy));
         }
     }
@@ -312,14 +312,14 @@ impl Namespace {
     pub(crate) fn move_mount(&self, source: &Path, target: &Path) -> Result<(), Errno> {
         let guard = rcu::pin();
         let mut attached = self.attached.lock();
-        let mount = &*source.mount;
-        if !std::ptr::eq(mount.root(), &*source.dentry) {
+        let mount = source.mount();
+        if !std::ptr::eq(mount.root(), source.dentry()) {
             return Err(Errno::INVAL);
         }
-        if mount.root().inode().is_dir() != target.dentry.inode().is_dir() {
+        if mount.root().inode().is_dir() != target.dentry().inode().is_dir() {
             return Err(Errno::INVAL);
         }
-        let mut above = Some(&*target.mount);
+        let mut above = Some(target.mount());
         while let Some(m) = above {
             if std::ptr::eq(m, mount) {
                 return Err(Errno::LOOP);
@@ -344,8 +344,8 @@ impl Namespace {
         let detached = {
             let guard = rcu::pin();
             let mut attached = self.attached.lock();
-            let mount = &*target.mount;
-            if !std::ptr::eq(mount.root(), &*target.dentry) {
+            let mount = target.mount();
+            if !std::ptr::eq(mount.root(), target.dentry()) {
                 return Err(Errno::INVAL);
             }
             if mount.attached_at(&guard).is_none() {

@@ -197,7 +197,7 @@ impl Task {
     pub(crate) fn open_place(&self, path: Path, flags: OFlags) -> std::result::Result<File, Errno> {
         let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
         let guard = rcu::pin();
-        if opening.lookup.contains(Lookup::DIRECTORY) && !path.dentry.inode().is_dir() {
+        if opening.lookup.contains(Lookup::DIRECTORY) && !path.dentry().inode().is_dir() {
             return Err(Errno::NOTDIR);
         }
         if opening.flags.bits() & TMPFILE_BIT != 0 {
@@ -253,7 +253,7 @@ impl Task {
                 if opening.flags.contains(OFlags::EXCL) {
                     return Err(Errno::EXIST);
                 }
-                if path.dentry.inode().is_dir() {
+                if path.dentry().inode().is_dir() {
                     return Err(Errno::ISDIR);
                 }
                 self.finish_open(path, opening, cred, &guard)
@@ -323,12 +323,12 @@ impl Task {
         cred: &Credentials,
         guard: &Guard,
     ) -> std::result::Result<File, Errno> {
-        let write = WriteAccess::new(dir.mount.clone())?;
-        let inode = dir.dentry.inode();
+        let write = WriteAccess::new(dir.mount_ref())?;
+        let inode = dir.dentry().inode();
         permission(inode, cred, Access::WRITE | Access::EXEC, guard)?;
         let linkable = !opening.flags.contains(OFlags::EXCL);
         let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
-        let dentry = create::make_unnamed(&dir.dentry, mode, cred, self.mask(), linkable, guard)?;
+        let dentry = create::make_unnamed(dir.dentry(), mode, cred, self.mask(), linkable, guard)?;
         let mut opening = opening;
         opening.flags.remove(OFlags::TRUNC);
         Ok(open_made(dentry, write, opening, cred))
@@ -346,12 +346,12 @@ impl Task {
         if mode == FileMode::PATH {
             return Ok(File::new(path, mode, opening.kept()));
         }
-        let inode = path.dentry.inode();
+        let inode = path.dentry().inode();
         let truncates = opening.flags.contains(OFlags::TRUNC) && inode.is_file();
-        let truncating = truncates.then(|| WriteAccess::new(path.mount.clone())).transpose()?;
+        let truncating = truncates.then(|| WriteAccess::new(path.mount_ref())).transpose()?;
         may_open(&path, inode, opening, cred, guard)?;
         if mode.contains(FileMode::WRITE) {
-            path.mount.want_write()?;
+            path.mount().want_write()?;
         }
         let file = File::new(path, mode, opening.kept());
         if truncating.is_some() {
@@ -371,7 +371,7 @@ enum Found {
 fn open_made(dentry: DentryRef, write: WriteAccess, opening: Opening, cred: &Credentials) -> File {
     let mode = opening.file_mode(cred);
     let mount = write.into_mount(mode.contains(FileMode::WRITE));
-    File::new(Path { dentry, mount }, mode, opening.kept())
+    File::new(Path::new(mount, dentry), mode, opening.kept())
 }
 
 /// The checks of an open by type and permission, in Linux's order.
@@ -387,14 +387,14 @@ fn may_open(
         FileType::Symlink => return Err(Errno::LOOP),
         FileType::Directory if writes => return Err(Errno::ISDIR),
         FileType::CharacterDevice | FileType::BlockDevice
-            if path.mount.flags().contains(MountFlags::NODEV) =>
+            if path.mount().flags().contains(MountFlags::NODEV) =>
         {
             return Err(Errno::ACCESS);
         }
         _ => {}
     }
     let special = !matches!(inode.file_type(), FileType::RegularFile | FileType::Directory);
-    if writes && !special && path.mount.sb().flags().contains(MountFlags::RDONLY) {
+    if writes && !special && path.mount().sb().flags().contains(MountFlags::RDONLY) {
         return Err(Errno::ROFS);
     }
     permission(inode, cred, opening.want, guard)?;

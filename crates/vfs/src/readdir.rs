@@ -83,7 +83,7 @@ impl File {
         if !self.mode().contains(FileMode::READ) {
             return Err(Errno::BADF);
         }
-        let dir = &*self.path().dentry;
+        let dir = self.path().dentry();
         if !dir.inode().is_dir() {
             return Err(Errno::NOTDIR);
         }
@@ -107,7 +107,7 @@ impl File {
 
     /// What `..` stands for: the parent, through the mount that the directory is the root of.
     fn parent_of_dir<'g>(&'g self, guard: &'g Guard) -> &'g Dentry {
-        self.path().dentry.parent(guard)
+        self.path().dentry().parent(guard)
     }
 }
 

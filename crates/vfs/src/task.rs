@@ -121,7 +121,7 @@ impl Task {
     pub(crate) fn note_locked(&self, file: &File) {
         let path = file.path().clone();
         let mut locked = self.locked.lock();
-        if !locked.iter().any(|p| std::ptr::eq(p.dentry.inode(), path.dentry.inode())) {
+        if !locked.iter().any(|p| std::ptr::eq(p.dentry().inode(), path.dentry().inode())) {
             locked.push(path);
         }
     }
@@ -283,7 +283,7 @@ impl Task {
     ) -> std::result::Result<Path, Errno> {
         let path = self.resolve(at, path, flags | Lookup::FOLLOW | Lookup::DIRECTORY)?;
         let guard = rcu::pin();
-        let inode = path.dentry.inode();
+        let inode = path.dentry().inode();
         crate::cred::permission(inode, self.cred(&guard), crate::types::Access::EXEC, &guard)?;
         Ok(path)
     }
@@ -301,7 +301,7 @@ impl Drop for Task {
     fn drop(&mut self) {
         self.close_all();
         for path in std::mem::take(self.locked.get_mut()) {
-            crate::lock_calls::release_inode(path.dentry.inode(), self.id);
+            crate::lock_calls::release_inode(path.dentry().inode(), self.id);
         }
     }
 }

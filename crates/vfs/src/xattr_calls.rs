@@ -180,7 +180,7 @@ impl Task {
         let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
         let place = self.resolve(at, bytes(path), lookup)?;
         let guard = rcu::pin();
-        body(place.dentry.inode(), self.cred(&guard), &guard)
+        body(place.dentry().inode(), self.cred(&guard), &guard)
     }
 
     fn with_inode_writable<T>(
@@ -192,9 +192,9 @@ impl Task {
     ) -> std::result::Result<T, Errno> {
         let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
         let place = self.resolve(at, bytes(path), lookup)?;
-        let _write = WriteAccess::new(place.mount.clone())?;
+        let _write = WriteAccess::new(place.mount_ref())?;
         let guard = rcu::pin();
-        let inode = place.dentry.inode();
+        let inode = place.dentry().inode();
         let _locked = inode.lock();
         body(inode, self.cred(&guard), &guard)
     }
