@@ -76,7 +76,7 @@ fn mutex_orders_its_holders() {
 
 #[test]
 fn rwlock_orders_readers_and_writers() {
-    check(3, || {
+    check(2, || {
         let lock = Arc::new(RwLock::<Cell, Tested>::new(Cell::new()));
         let reader = {
             let lock = Arc::clone(&lock);
@@ -102,6 +102,30 @@ fn rwlock_orders_readers_and_writers() {
         reader.join().unwrap();
         writer.join().unwrap();
         assert!([2, 4].contains(&lock.read().get()));
+    });
+}
+
+/// Readers that were woken too late get the lock handed over, all of them at once.
+#[test]
+fn rwlock_is_handed_to_impatient_readers() {
+    check(1, || {
+        let lock = Arc::new(RwLock::<Cell, Tested>::new(Cell::new()));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let lock = Arc::clone(&lock);
+                thread::spawn(move || {
+                    lock.read().get();
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            let inside = lock.write();
+            inside.add();
+            // Lets both readers find it held, without spending a preemption.
+            thread::yield_now();
+        }
+        readers.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(lock.try_write().is_some(), "a reader left twice, or not at all");
     });
 }
 
@@ -409,6 +433,30 @@ fn lockref_lock_orders_its_holders_and_keeps_the_count() {
         }
         assert!(matches!(object.count.put(&object.spread, &rcu::pin()), Put::Done));
         locker.join().unwrap();
+        assert_eq!(object.count.count(), 1);
+    });
+}
+
+/// One holds it, one sleeps, and a third barges in at the unlock.
+#[test]
+fn lockref_lock_orders_three_holders() {
+    check(2, || {
+        let object = Object::new(1);
+        let lockers: Vec<_> = (0..2)
+            .map(|_| {
+                let object = Arc::clone(&object);
+                thread::spawn(move || {
+                    let _guard = object.count.lock();
+                    object.body.add();
+                })
+            })
+            .collect();
+        {
+            let _guard = object.count.lock();
+            object.body.add();
+        }
+        lockers.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(object.body.get(), 3);
         assert_eq!(object.count.count(), 1);
     });
 }
