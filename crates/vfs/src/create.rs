@@ -304,6 +304,7 @@ impl Task {
                 if !std::ptr::eq(dir.mount, source.mount()) {
                     return Err(Errno::XDEV.into());
                 }
+                may_link(source.dentry().inode(), walk.cred(), &guard)?;
                 may_create(walk, dir)?;
                 link_inode(source.dentry(), dir.dentry, name, &guard)?;
                 drop(write);
@@ -319,6 +320,19 @@ fn check_device(what: &What<'_>, cred: &Credentials) -> std::result::Result<(), 
     let file_type = FileType::from_raw_mode(what.mode);
     let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
     if is_device && !cred.has(Capabilities::MKNOD) { Err(Errno::PERM) } else { Ok(()) }
+}
+
+/// Whose file it is not may only name it anew if that gives nothing away: a regular file without set-id
+/// rights that may be read and written (`fs.protected_hardlinks`, which Linux has on by default).
+fn may_link(inode: &Inode, cred: &Credentials, guard: &Guard) -> std::result::Result<(), Errno> {
+    if cred.owns(inode) {
+        return Ok(());
+    }
+    let mode = inode.mode();
+    let set_id = mode & 0o4000 != 0 || mode & 0o2010 == 0o2010;
+    let plain = inode.is_file() && !set_id;
+    let both = Access::READ | Access::WRITE;
+    if plain && permission(inode, cred, both, guard).is_ok() { Ok(()) } else { Err(Errno::PERM) }
 }
 
 fn link_inode(
