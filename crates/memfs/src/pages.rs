@@ -33,6 +33,7 @@
 
 use std::ops::Range;
 
+use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::page::{PAGE_SIZE, Page};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::slot::{Contents, Entry, Slot};
@@ -55,9 +56,6 @@ pub(crate) const NODE_BYTES: u64 = size_of::<Node>() as u64 + MALLOC_BYTES;
 
 const FANOUT_BITS: u32 = 6;
 const FANOUT: usize = 1 << FANOUT_BITS;
-
-/// One more than the index of the page that holds the last byte a file can have.
-const INDEX_END: u64 = (i64::MAX as u64).div_ceil(PAGE);
 
 type PageSlot = Slot<Page, Node>;
 
@@ -109,6 +107,9 @@ pub(crate) struct Written {
 #[derive(Default)]
 pub(crate) struct PageTree {
     root: PageSlot,
+    /// No page or reservation has this index or a higher one, so that a cut which removes nothing
+    /// need not look for it. Only writers use it.
+    end: AtomicU64,
 }
 
 impl PageTree {
@@ -144,6 +145,13 @@ impl PageTree {
             // Only writers change it, and that is us.
             Run::Root(_) => Some(std::slice::from_ref(&self.root)),
             Run::Hole(_) => None,
+        }
+    }
+
+    /// Notes that there are pages below `end`; before they come, or they might be overlooked.
+    fn raise_end(&self, end: u64) {
+        if end > self.end.load(Ordering::Relaxed) {
+            self.end.store(end, Ordering::Relaxed);
         }
     }
 
@@ -194,6 +202,7 @@ impl PageTree {
     /// Writes `buf` at `offset`. Fewer bytes than that mean that space ran out.
     pub(crate) fn write(&self, offset: u64, buf: &[u8], space: &Space) -> Written {
         let mut all = Written::default();
+        self.raise_end((offset + buf.len() as u64).div_ceil(PAGE));
         while all.bytes < buf.len() {
             let guard = rcu::pin();
             let run = self.write_run(offset + all.bytes as u64, &buf[all.bytes..], space, &guard);
@@ -253,7 +262,11 @@ impl PageTree {
             return 0;
         }
         let guard = rcu::pin();
-        let gone = self.remove(size.div_ceil(PAGE)..INDEX_END, space, &guard);
+        let pages = size.div_ceil(PAGE)..self.end.load(Ordering::Relaxed);
+        let gone = self.remove(pages.clone(), space, &guard);
+        if !pages.is_empty() {
+            self.end.store(pages.start, Ordering::Relaxed);
+        }
         self.zero_within(size, size.next_multiple_of(PAGE), &guard);
         gone
     }
@@ -263,7 +276,8 @@ impl PageTree {
     pub(crate) fn punch(&self, range: Range<u64>, space: &Space) -> u64 {
         let guard = rcu::pin();
         self.zero_edges(&range, &guard);
-        self.remove(whole_pages(&range), space, &guard)
+        let whole = whole_pages(&range);
+        self.remove(whole.start..whole.end.min(self.end.load(Ordering::Relaxed)), space, &guard)
     }
 
     /// The first offset at or after `offset` that has data, in a file of `size` bytes.

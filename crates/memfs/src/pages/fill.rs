@@ -105,6 +105,7 @@ impl PageTree {
         let missing = self.cost(range.clone(), &rcu::pin());
         // No file reaches 2^51 pages, so that this stays below 2^64.
         space.take(missing.nodes * NODE_BYTES + missing.pages * PAGE_BYTES)?;
+        self.raise_end(range.end);
         let mut index = range.start;
         while index < range.end {
             let guard = rcu::pin();

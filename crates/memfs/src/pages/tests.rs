@@ -127,6 +127,15 @@ struct Model {
     pages: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
+/// The pages that a range of bytes, which is not empty, touches, each with the part of it that is in the range.
+fn pieces(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> + use<> {
+    let (start, end) = (range.start, range.end);
+    (start / PAGE..end.div_ceil(PAGE)).map(move |index| {
+        let within = |at: u64| (at.clamp(index * PAGE, (index + 1) * PAGE) - index * PAGE) as usize;
+        (index, within(start)..within(end))
+    })
+}
+
 impl Model {
     fn page_mut(&mut self, index: u64) -> &mut Vec<u8> {
         self.pages.entry(index).or_default().get_or_insert_with(|| vec![0; PAGE as usize])
@@ -140,18 +149,21 @@ impl Model {
     }
 
     fn write(&mut self, offset: u64, buf: &[u8]) {
-        for (at, &byte) in (offset..).zip(buf) {
-            self.page_mut(at / PAGE)[(at % PAGE) as usize] = byte;
+        if buf.is_empty() {
+            return;
         }
-        if !buf.is_empty() {
-            self.size = self.size.max(offset + buf.len() as u64);
+        for (index, within) in pieces(&(offset..offset + buf.len() as u64)) {
+            let from = (index * PAGE + within.start as u64 - offset) as usize;
+            let piece = &buf[from..from + within.len()];
+            self.page_mut(index)[within].copy_from_slice(piece);
         }
+        self.size = self.size.max(offset + buf.len() as u64);
     }
 
     fn zero_existing(&mut self, range: Range<u64>) {
-        for at in range {
-            if let Some(Some(page)) = self.pages.get_mut(&(at / PAGE)) {
-                page[(at % PAGE) as usize] = 0;
+        for (index, within) in pieces(&range) {
+            if let Some(Some(page)) = self.pages.get_mut(&index) {
+                page[within].fill(0);
             }
         }
     }
@@ -215,6 +227,7 @@ impl Model {
         assert_eq!(self.size, file.size(), "the size");
         assert_eq!(self.pages.len() as u64, file.pages, "the number of pages");
         for (&index, page) in &self.pages {
+            assert!(index < file.tree.end.load(Ordering::Relaxed), "page {index} is past the end");
             let offset = index * PAGE;
             if offset < self.size {
                 let len = (self.size - offset).min(PAGE) as usize;
@@ -343,7 +356,7 @@ fn a_file_of_one_page_has_no_node() {
     assert_eq!(file.write(100, b"x"), 1);
     assert!(matches!(file.tree.root.read(&rcu::pin()), Entry::Leaf(_)));
     assert_eq!(file.space.used(), PAGE_BYTES);
-    assert_eq!(size_of::<PageTree>(), 8);
+    assert_eq!(size_of::<PageTree>(), 16);
 }
 
 #[test]
