@@ -28,6 +28,9 @@ use crate::super_block::SuperBlock;
 use crate::task::Task;
 use crate::types::{MountFlags, UmountFlags};
 
+/// Grace periods that the end of a tree takes, with some to spare.
+const GRACE_PERIODS: u32 = 32;
+
 /// A tree of mounted file systems, and the way to it: [`Task`]s.
 ///
 /// Cheap to clone; `Send` and `Sync`. The file systems in it go when the last clone, task and open
@@ -473,5 +476,11 @@ impl Drop for Namespace {
             });
         }
         drop(places);
+        drop(guard);
+        // What was mounted is freed a few grace periods from now. Nobody may ever call again, so push
+        // them on: mounts, then superblocks, then the memory of their files.
+        for _ in 0..GRACE_PERIODS {
+            rcu::pin().flush();
+        }
     }
 }

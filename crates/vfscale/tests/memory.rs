@@ -1,0 +1,31 @@
+//! The end of a tree gives its memory back to the allocator without another call.
+
+#![allow(clippy::unwrap_used)]
+
+use vfscale::{At, Mode};
+
+/// Resident memory of the process in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn a_dropped_tree_frees_its_memory() {
+    let before = resident();
+    let vfs = vfscale::memory().size(1 << 30).build().unwrap();
+    let task = vfs.task();
+    for n in 0..200 {
+        task.mkdir(At::Cwd, format!("/d{n}"), Mode::from_bits_retain(0o755)).unwrap();
+        task.write_file(format!("/d{n}/f"), vec![1; 1 << 20]).unwrap();
+    }
+    let full = resident();
+    assert!(full - before > 190 << 20, "{before} {full}");
+    drop(task);
+    drop(vfs);
+    // It is back with the allocator; ask that for what it keeps.
+    // SAFETY: the call has no requirements.
+    unsafe { libc::malloc_trim(0) };
+    let after = resident();
+    assert!(after < before + (64 << 20), "{before} {full} {after}");
+}
