@@ -72,7 +72,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             16.. => copy_words(from, to, len),
             8.. => copy_ends::<8>(from, to, len),
             4.. => copy_ends::<4>(from, to, len),
-            _ => copy_rep(from, to, len),
+            1.. => copy_few(from, to, len),
+            0 => {}
         }
     }
 }
@@ -160,5 +161,33 @@ unsafe fn copy_ends<const WIDTH: usize>(from: *const u8, to: *mut u8, len: usize
                 options(nostack, preserves_flags)
             );
         }
+    }
+}
+
+/// One to three bytes: the first, the middle and the last one, which may be the same.
+///
+/// # Safety
+///
+/// As for [`copy`]; `len` is from 1 to 3.
+#[inline]
+unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: All three bytes lie within `len` bytes.
+    unsafe {
+        asm!(
+            "movzx {first:e}, byte ptr [{from}]",
+            "movzx {second:e}, byte ptr [{from} + {middle}]",
+            "movzx {third:e}, byte ptr [{from} + {last}]",
+            "mov byte ptr [{to}], {first:l}",
+            "mov byte ptr [{to} + {middle}], {second:l}",
+            "mov byte ptr [{to} + {last}], {third:l}",
+            from = in(reg) from,
+            to = in(reg) to,
+            middle = in(reg) len / 2,
+            last = in(reg) len - 1,
+            first = out(reg) _,
+            second = out(reg) _,
+            third = out(reg) _,
+            options(nostack, preserves_flags)
+        );
     }
 }

@@ -1,0 +1,97 @@
+//! Nothing is left when tables and slabs are gone: their buckets, nodes and slots are the only memory
+//! of this program that is aligned to 64 bytes or more, apart from what RCU keeps for its threads, so
+//! counting that is enough. Chunks of slabs come from the system and are counted by `Slab::bytes`.
+
+#![cfg(not(any(loom, shuttle)))]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vfscale_sync::slab::Slab;
+use vfscale_sync::table::{Hashed, RcuTable};
+use vfscale_sync::{cpu, lock_class, rcu};
+
+lock_class! { Buckets = ("buckets", 1); }
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+fn counted(layout: Layout) -> usize {
+    if layout.align() >= 64 { layout.size() } else { 0 }
+}
+
+// SAFETY: It passes everything on to the system's allocator. (The other methods of the trait end up
+// in these two.)
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(counted(layout), Ordering::Relaxed);
+        // SAFETY: Passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(counted(layout), Ordering::Relaxed);
+        // SAFETY: Passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Entry(u64);
+
+impl Hashed for Entry {
+    fn table_hash(&self) -> u64 {
+        self.0
+    }
+}
+
+fn live_after_a_while() -> usize {
+    (0..8).for_each(|_| rcu::synchronize());
+    LIVE.load(Ordering::Relaxed)
+}
+
+/// Fills the table so that it has chains and grows, and empties a part so that it shrinks.
+fn use_table(table: &RcuTable<Entry, Buckets>, entries: &[Entry]) {
+    for entry in entries {
+        let guard = rcu::pin();
+        // SAFETY: The entries outlive the table.
+        unsafe { table.lock(entry.0, &guard).insert(NonNull::from(entry)) };
+    }
+    for entry in entries.iter().skip(entries.len() / 100) {
+        let guard = rcu::pin();
+        assert!(table.lock(entry.0, &guard).remove(entry));
+    }
+}
+
+#[test]
+fn everything_is_freed() {
+    let before = live_after_a_while();
+    // Random hashes, and some that share a bucket at any size.
+    let scattered = (0..20_000u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let entries: Vec<Entry> = scattered.chain(0..500).map(Entry).collect();
+    for round in 0..3 {
+        let table = RcuTable::new();
+        use_table(&table, &entries);
+        let bytes = table.bytes();
+        assert!(bytes > 0);
+        let live = live_after_a_while() - before;
+        assert_eq!(live, bytes, "round {round}: retired buckets or nodes are left");
+        drop(table);
+        assert_eq!(live_after_a_while(), before, "round {round}: a table left something");
+    }
+    for _ in 0..3 {
+        let slab = Slab::<Box<u64>>::new(4);
+        for i in 0..2000u64 {
+            let _on = cpu::pretend(i as u32 % 5);
+            let object = slab.alloc(Box::new(i));
+            // SAFETY: Nobody else ever saw it.
+            unsafe { slab.free_rcu(object, &rcu::pin()) };
+        }
+        assert!(live_after_a_while() > before);
+        drop(slab);
+        assert_eq!(live_after_a_while(), before, "a slab left something");
+    }
+}
