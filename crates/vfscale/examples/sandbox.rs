@@ -1,0 +1,37 @@
+//! A sandbox: a tree with a bound on memory, and a guest in it who is a plain user, can't leave his
+//! root, and can't follow links out of his directory.
+
+use vfscale::{At, AtFlags, Credentials, Errno, Mode, OFlags, OpenHow, ResolveFlags};
+
+fn main() -> vfscale::Result<()> {
+    let vfs = vfscale::memory().size(8 << 20).build()?;
+    let host = vfs.task();
+    host.create_dir_all("/guests/eve/home", Mode::from_bits_retain(0o755))?;
+    host.chown(At::Cwd, "/guests/eve/home", Some(1000), Some(1000), AtFlags::empty())?;
+    host.write_file("/secret", "only the host may know")?;
+
+    let guest = vfs.task();
+    guest.chroot("/guests/eve")?;
+    guest.chdir("/home")?;
+    guest.set_credentials(Credentials::user(1000, 1000));
+    guest.write_file("notes", "all mine")?;
+    println!("the guest is at {}", guest.getcwd()?.display());
+
+    let outside = guest.read_to_string("/../../secret").map_err(|error| error.errno());
+    assert_eq!(outside, Err(Errno::NOENT));
+    let denied = guest.write_file("/forbidden", "x").map_err(|error| error.to_string());
+    println!("outside of his home: {denied:?}");
+
+    // The host serves a path that the guest names, and follows nothing out of the guest's directory.
+    guest.symlink("/secret", At::Cwd, "trap")?;
+    let home = host.open("/guests/eve/home", OFlags::PATH, Mode::empty())?;
+    let how = OpenHow { resolve: ResolveFlags::BENEATH, ..OpenHow::new(OFlags::RDONLY) };
+    assert!(host.openat2(At::File(&home), "notes", &how).is_ok());
+    let trap = host.openat2(At::File(&home), "trap", &how).map_err(|error| error.to_string());
+    println!("the trap: {:?}", trap.err());
+
+    let full = guest.write_file("flood", vec![0; 16 << 20]).map_err(|error| error.errno());
+    assert_eq!(full, Err(Errno::NOSPC));
+    println!("{:?}", host.statfs(At::Cwd, "/")?);
+    Ok(())
+}

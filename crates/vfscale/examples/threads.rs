@@ -1,0 +1,33 @@
+//! Threads on one tree: a task each, one directory for all, and a file that everybody opens.
+
+use std::time::Instant;
+
+use vfscale::{At, AtFlags, Mode, OFlags};
+
+const FILES: u32 = 100_000;
+
+fn main() -> vfscale::Result<()> {
+    let mode = Mode::from_bits_retain(0o644);
+    let vfs = vfscale::memory().build()?;
+    vfs.task().write_file("/shared", "read by all")?;
+    for threads in [1, 2] {
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            for n in 0..threads {
+                let task = vfs.task();
+                scope.spawn(move || -> vfscale::Result<()> {
+                    for file in 0..FILES {
+                        let name = format!("/{n}.{file}");
+                        task.open(&name, OFlags::CREATE | OFlags::WRONLY, mode)?;
+                        task.open("/shared", OFlags::RDONLY, mode)?;
+                        task.unlink(At::Cwd, &name, AtFlags::empty())?;
+                    }
+                    Ok(())
+                });
+            }
+        });
+        let rate = f64::from(threads * FILES) / begin.elapsed().as_secs_f64();
+        println!("{threads} thread(s): {rate:.0} files made, opened beside and removed a second");
+    }
+    Ok(())
+}
