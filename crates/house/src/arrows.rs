@@ -1,0 +1,77 @@
+//! Which crate may use which.
+//!
+//! The design draws the crates as layers, and arrows only point down. [`ALLOWED`] is that drawing as
+//! data; an arrow that is not in it is a complaint, and so is a crate that the drawing does not know.
+//! Dependencies of tests count too: they may reach a little further, by [`ALLOWED_IN_TESTS`], but
+//! never to a layer above.
+
+use serde_json::Value;
+
+/// The drawing: a crate, and the crates of this workspace that it may use.
+pub const ALLOWED: &[(&str, &[&str])] = &[
+    ("vfscale-sync", &[]),
+    ("vfscale-vfs", &["vfscale-sync"]),
+    ("vfscale-memfs", &["vfscale-vfs", "vfscale-sync"]),
+    ("vfscale", &["vfscale-memfs", "vfscale-vfs"]),
+    ("vfscale-fuse", &["vfscale"]),
+    ("vfscale-cli", &["vfscale", "vfscale-fuse"]),
+    // These stand beside the house and look at it from outside.
+    ("vfscale-difftest", &["vfscale"]),
+    ("vfscale-peers", &["vfscale"]),
+    ("vfscale-house", &[]),
+];
+
+/// What tests and benchmarks may use beyond that: pretended CPUs and model-checked threads.
+pub const ALLOWED_IN_TESTS: &[(&str, &[&str])] =
+    &[("vfscale", &["vfscale-sync"]), ("vfscale-peers", &["vfscale-sync"])];
+
+/// One crate of the workspace uses another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrow {
+    /// The user.
+    pub from: String,
+    /// The used.
+    pub to: String,
+    /// Whether only its tests, examples and benchmarks do.
+    pub tests: bool,
+}
+
+/// The names of the workspace's crates, and the arrows between them, from what
+/// `cargo metadata --no-deps` prints.
+pub fn arrows(metadata: &Value) -> (Vec<String>, Vec<Arrow>) {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let mut crates = Vec::new();
+    let mut arrows = Vec::new();
+    for package in list(&metadata["packages"]) {
+        let from = text(&package["name"]);
+        // A dependency by path is a crate of ours; one from the registry has no path.
+        for used in list(&package["dependencies"]).iter().filter(|d| d["path"].is_string()) {
+            let tests = used["kind"].as_str() == Some("dev");
+            arrows.push(Arrow { from: from.clone(), to: text(&used["name"]), tests });
+        }
+        crates.push(from);
+    }
+    (crates, arrows)
+}
+
+/// What the drawing does not allow.
+pub fn complaints(crates: &[String], arrows: &[Arrow]) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in crates.iter().filter(|name| !ALLOWED.iter().any(|(known, _)| known == name)) {
+        found.push(format!("crate {name}: not in the drawing; decide its layer first"));
+    }
+    for Arrow { from, to, tests } in arrows {
+        let fits = |table: &[(&str, &[&str])]| {
+            table.iter().any(|(user, used)| user == from && used.contains(&to.as_str()))
+        };
+        if !(fits(ALLOWED) || *tests && fits(ALLOWED_IN_TESTS)) {
+            let whose = if *tests { " (in tests)" } else { "" };
+            found.push(format!("{from} -> {to}{whose}: not an arrow of the design"));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

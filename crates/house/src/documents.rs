@@ -1,0 +1,148 @@
+//! Whether the documents name what is really there.
+//!
+//! * Every lock class of the code stands in the table of `docs/LOCKING.md`, with its rank and name,
+//!   and the table has no other ([`lock_classes`], [`table_of_classes`]).
+//! * A code span that looks like a path of the repository is one, and a span `file.rs::name` names
+//!   something that stands in that file; links lead somewhere ([`broken_references`]).
+//! * Every race in `docs/RACES.md` names a test ([`untested_sections`]).
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// A class of locks, as `lock_class!` declares it or as a table tells it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Class {
+    /// The rank.
+    pub rank: u16,
+    /// The type.
+    pub class: String,
+    /// The name in reports.
+    pub name: String,
+}
+
+/// The lock classes that a Rust file declares; none for what can't be parsed, which
+/// [`sources`](crate::sources) tells.
+pub fn lock_classes(text: &str) -> Vec<Class> {
+    let mut found = Vec::new();
+    if let Ok(tokens) = text.parse() {
+        invocations(tokens, &mut found);
+    }
+    found
+}
+
+/// Looks for `lock_class! { ... }` at every depth.
+fn invocations(tokens: TokenStream, found: &mut Vec<Class>) {
+    let trees: Vec<TokenTree> = tokens.into_iter().collect();
+    for window in trees.windows(3) {
+        if let [TokenTree::Ident(name), TokenTree::Punct(bang), TokenTree::Group(body)] = window
+            && name == "lock_class"
+            && bang.as_char() == '!'
+        {
+            declarations(body.stream(), found);
+        }
+    }
+    for tree in trees {
+        if let TokenTree::Group(group) = tree {
+            invocations(group.stream(), found);
+        }
+    }
+}
+
+/// The declarations `Name = ("text", rank)` of one invocation.
+fn declarations(tokens: TokenStream, found: &mut Vec<Class>) {
+    let trees: Vec<TokenTree> = tokens.into_iter().collect();
+    for window in trees.windows(3) {
+        if let [TokenTree::Ident(class), TokenTree::Punct(equals), TokenTree::Group(value)] = window
+            && equals.as_char() == '='
+            && value.delimiter() == Delimiter::Parenthesis
+        {
+            let value = value.stream().to_string();
+            let (name, rank) = value.rsplit_once(',').unwrap_or((&value, ""));
+            found.push(Class {
+                rank: rank.trim().parse().unwrap_or(u16::MAX),
+                class: class.to_string(),
+                name: name.trim().trim_matches('"').to_string(),
+            });
+        }
+    }
+}
+
+/// The classes of a Markdown table whose rows begin with a rank, a class and a name, in the order of
+/// the table.
+pub fn table_of_classes(markdown: &str) -> Vec<Class> {
+    let row = |line: &str| {
+        let mut cells =
+            line.strip_prefix('|')?.split('|').map(|cell| cell.trim().trim_matches('`'));
+        let rank = cells.next()?.parse().ok()?;
+        Some(Class { rank, class: cells.next()?.to_string(), name: cells.next()?.to_string() })
+    };
+    markdown.lines().filter_map(row).collect()
+}
+
+/// Where a reference may lead: the folders of the repository that the documents speak of.
+const FOLDERS: &[&str] = &["crates/", "docs/", "scripts/", ".ci/"];
+
+/// References of a document that lead nowhere. `read` gives the text of a file of the repository, an
+/// empty one for a folder, and nothing for what does not exist.
+pub fn broken_references(markdown: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for span in code_spans(markdown) {
+        let (path, item) = span.split_once("::").unwrap_or((&span, ""));
+        if !FOLDERS.iter().any(|folder| path.starts_with(folder)) || path.contains([' ', '*', '<'])
+        {
+            continue;
+        }
+        match read(path) {
+            None => found.push(format!("`{span}`: no such file")),
+            Some(text) if !has_word(&text, item) => {
+                found.push(format!("`{span}`: the file has no {item}"));
+            }
+            Some(_) => {}
+        }
+    }
+    for target in link_targets(markdown) {
+        if read(target.split('#').next().unwrap_or_default()).is_none() {
+            found.push(format!("({target}): a link to nothing"));
+        }
+    }
+    found
+}
+
+/// The second-level sections of a document without any reference `file.rs::test`.
+pub fn untested_sections(markdown: &str) -> Vec<String> {
+    let names_test = |section: &str| code_spans(section).iter().any(|span| span.contains(".rs::"));
+    let sections = markdown.split("\n## ").skip(1).filter(|section| !names_test(section));
+    sections.map(|section| section.lines().next().unwrap_or_default().to_string()).collect()
+}
+
+/// What stands between backquotes, outside of fenced blocks.
+fn code_spans(markdown: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut spans = Vec::new();
+    for line in markdown.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            spans.extend(line.split('`').skip(1).step_by(2).map(str::to_string));
+        }
+    }
+    spans
+}
+
+/// The targets of links that stay in the repository.
+fn link_targets(markdown: &str) -> Vec<&str> {
+    markdown
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
+        .filter(|link| !link.contains("://") && !link.starts_with('#'))
+        .collect()
+}
+
+/// Whether `word` stands in `text` by itself; the empty word always does.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
+    word.is_empty() || text.split(|c| !is_inside(c)).any(|found| found == word)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+use super::*;
+
+fn class(rank: u16, class: &str, name: &str) -> Class {
+    Class { rank, class: class.to_string(), name: name.to_string() }
+}
+
+fn repository(path: &str) -> Option<String> {
+    match path {
+        "crates/vfs" | "docs" => Some(String::new()),
+        "crates/vfs/src/a.rs" => Some("fn one() {}\nstruct Two;".to_string()),
+        _ => None,
+    }
+}
+
+#[test]
+fn classes_are_read_wherever_they_are_declared() {
+    let text = r#"
+        //! lock_class! { pub Commented = ("commented", 1); }
+        macro_rules! lock_class { ($name:ident = ($text:expr)) => {} }
+        vfscale_sync::lock_class! { /** Doc. */ pub First = ("first", 10); }
+        mod inner {
+            lock_class! { pub(crate) Second = ("second", 20); Third = ("third", 0x1e) }
+        }
+    "#;
+    let read = lock_classes(text);
+    assert_eq!(read[..2], [class(10, "First", "first"), class(20, "Second", "second")]);
+    // A rank that is no plain number would be told as missing from the table.
+    assert_eq!(read[2..], [class(u16::MAX, "Third", "third")]);
+}
+
+#[test]
+fn tables_are_read() {
+    let markdown = "| rank | class |\n| --- | --- |\n| 10 | `First` | `first` | why |\n";
+    assert_eq!(table_of_classes(markdown), [class(10, "First", "first")]);
+}
+
+#[test]
+fn references_are_followed() {
+    let good = "`crates/vfs`, `crates/vfs/src/a.rs::one`, `crates/vfs/src/a.rs::Two`, `cargo test`, \
+                [folder](docs), [part](docs#part), [web](https://example.org), \
+                `crates/*/Cargo.toml`\n```\n`crates/nothing`\n```\n";
+    assert_eq!(broken_references(good, repository), [""; 0]);
+    for bad in ["`crates/vfs/src/b.rs`", "`crates/vfs/src/a.rs::on`", "[x](docs/NOTHING.md)"] {
+        assert_eq!(broken_references(bad, repository).len(), 1, "{bad}");
+    }
+}
+
+#[test]
+fn races_name_their_tests() {
+    let markdown = "# Races\n\n## One\n`crates/vfs/src/a.rs::one`\n\n## Two\nnone\n";
+    assert_eq!(untested_sections(markdown), ["Two"]);
+}

@@ -1,0 +1,206 @@
+//! How code is laid out: lengths, pages, where tests and `unsafe` live.
+//!
+//! Rust files are parsed, so that a brace in a string or a word in a comment deceives nobody.
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+
+/// The most lines of a file.
+pub const FILE_LINES_MAX: usize = 1_000;
+/// The most lines of a function's body; blank lines and lines of nothing but a comment are free.
+pub const FUNCTION_LINES_MAX: usize = 70;
+/// The fewest lines of the page that a crate opens with.
+pub const PAGE_LINES_MIN: usize = 5;
+
+/// Where `unsafe` may stand outside of `crates/sync`, and why.
+pub const UNSAFE_FILES: &[(&str, &str)] = &[
+    ("crates/vfs/src/dentry.rs", "dentry memory"),
+    ("crates/vfs/src/inode.rs", "inode memory"),
+    ("crates/vfs/src/super_block.rs", "dentry and inode memory belong to a superblock"),
+    ("crates/vfs/src/mount.rs", "mount memory"),
+    ("crates/vfs/src/namespace.rs", "mounts in the mount hash"),
+    ("crates/vfs/src/create.rs", "dentries in children tables"),
+    ("crates/vfs/src/rename.rs", "dentries in children tables"),
+    ("crates/vfs/tests/linux_locks.rs", "system calls: fcntl"),
+    ("crates/vfscale/tests/common/memory.rs", "a counting global allocator"),
+    ("crates/fuse/src/device.rs", "system calls: the device"),
+    ("crates/cli/src/run.rs", "system calls: between fork and exec"),
+    ("crates/cli/src/signals.rs", "system calls: signal masks"),
+    ("crates/difftest/src/kernel.rs", "system calls"),
+];
+
+/// A file of the repository.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Its path from the root, with `/`.
+    pub path: &'a str,
+    /// What is in it.
+    pub text: &'a str,
+}
+
+impl Source<'_> {
+    /// A sibling file of tests, a test of a whole crate, a benchmark, or an example.
+    fn is_test(&self) -> bool {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        name == "tests.rs"
+            || name.ends_with("_tests.rs")
+            || ["/tests/", "/benches/", "/examples/"].iter().any(|dir| self.path.contains(dir))
+    }
+
+    fn is_crate_root(&self) -> bool {
+        self.path.ends_with("src/lib.rs") || self.path.ends_with("src/main.rs")
+    }
+
+    fn may_be_unsafe(&self) -> bool {
+        self.path.starts_with("crates/sync/")
+            || UNSAFE_FILES.iter().any(|(path, _)| *path == self.path)
+    }
+
+    /// Whether line number `line`, from 1, is blank or nothing but a comment.
+    fn is_free_line(&self, line: usize) -> bool {
+        let text = self.text.lines().nth(line - 1).unwrap_or_default().trim();
+        text.is_empty() || text.starts_with("//")
+    }
+}
+
+/// A file that has too many lines, of whatever kind it is.
+pub fn length_complaint(source: Source<'_>) -> Option<String> {
+    let lines = source.text.lines().count();
+    (lines > FILE_LINES_MAX)
+        .then(|| format!("{}: {lines} lines, {FILE_LINES_MAX} at most", source.path))
+}
+
+/// What is wrong with a Rust file, its length apart.
+pub fn complaints(source: Source<'_>) -> Vec<String> {
+    let file = match syn::parse_file(source.text) {
+        Ok(file) => file,
+        Err(error) => return vec![format!("{}: not Rust: {error}", source.path)],
+    };
+    let mut inspector = Inspector { source, found: Vec::new() };
+    inspector.page(&file);
+    inspector.visit_file(&file);
+    if let Ok(tokens) = source.text.parse::<TokenStream>() {
+        inspector.unsafe_words(tokens);
+    }
+    inspector.found
+}
+
+/// Whether one of the attributes is `#[name]`, or `#[....name]` such as `#[tokio::test]`.
+fn has_attribute(attributes: &[syn::Attribute], name: &str) -> bool {
+    attributes.iter().any(|a| a.path().segments.last().is_some_and(|s| s.ident == name))
+}
+
+/// Whether `#[cfg(...)]` names `test`.
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    let names_test = |list: &syn::MetaList| has_word(list.tokens.clone(), "test");
+    attributes.iter().any(|a| {
+        a.path().is_ident("cfg") && matches!(&a.meta, syn::Meta::List(list) if names_test(list))
+    })
+}
+
+fn has_word(tokens: TokenStream, word: &str) -> bool {
+    tokens.into_iter().any(|tree| match tree {
+        TokenTree::Group(group) => has_word(group.stream(), word),
+        TokenTree::Ident(ident) => ident == word,
+        _ => false,
+    })
+}
+
+struct Inspector<'a> {
+    source: Source<'a>,
+    found: Vec<String>,
+}
+
+impl Inspector<'_> {
+    fn complain(&mut self, line: usize, what: &str) {
+        self.found.push(format!("{}:{line}: {what}", self.source.path));
+    }
+
+    /// Every file but those of tests says at its top what it is, and a crate says it at length.
+    fn page(&mut self, file: &syn::File) {
+        let is_doc = |a: &&syn::Attribute| {
+            a.path().is_ident("doc") && matches!(a.style, syn::AttrStyle::Inner(_))
+        };
+        let lines = file.attrs.iter().filter(is_doc).count();
+        if self.source.is_crate_root() && lines < PAGE_LINES_MIN {
+            self.complain(1, "a crate opens with a page: purpose, invariants, who holds what");
+        } else if lines == 0 && !self.source.is_test() {
+            self.complain(1, "a module opens with what it is (`//!`)");
+        }
+    }
+
+    fn unsafe_words(&mut self, tokens: TokenStream) {
+        if self.source.may_be_unsafe() {
+            return;
+        }
+        for tree in tokens {
+            match tree {
+                TokenTree::Group(group) => self.unsafe_words(group.stream()),
+                TokenTree::Ident(ident) if ident == "unsafe" => self.complain(
+                    ident.span().start().line,
+                    "`unsafe` outside of the files that may have it (UNSAFE_FILES)",
+                ),
+                _ => {}
+            }
+        }
+    }
+
+    fn body(&mut self, name: &syn::Ident, body: &syn::Block) {
+        let braces = body.brace_token.span;
+        let (from, to) = (braces.open().start().line, braces.close().end().line);
+        let lines = (from + 1..to).filter(|line| !self.source.is_free_line(*line)).count();
+        if lines > FUNCTION_LINES_MAX {
+            self.complain(from, &format!("{name} has {lines} lines, {FUNCTION_LINES_MAX} at most"));
+        }
+    }
+
+    fn lint_levels(&mut self, attributes: &[syn::Attribute]) {
+        for attribute in attributes {
+            let loosens = attribute.path().is_ident("allow") || attribute.path().is_ident("expect");
+            let syn::Meta::List(list) = &attribute.meta else { continue };
+            let of_length = ["too_many_lines", "cognitive_complexity"]
+                .iter()
+                .any(|lint| has_word(list.tokens.clone(), lint));
+            if loosens && of_length {
+                let line = attribute.pound_token.span.start().line;
+                self.complain(line, "split the function instead of allowing its length");
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Inspector<'_> {
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        self.lint_levels(std::slice::from_ref(attribute));
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.body(&item.sig.ident, &item.block);
+        if has_attribute(&item.attrs, "test") && !self.source.is_test() {
+            self.complain(item.sig.ident.span().start().line, "tests live in a sibling file");
+        }
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.body(&item.sig.ident, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(body) = &item.default {
+            self.body(&item.sig.ident, body);
+        }
+        visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if is_for_tests(&item.attrs) && item.content.is_some() && !self.source.is_test() {
+            self.complain(item.ident.span().start().line, "tests live in a sibling file");
+        }
+        visit::visit_item_mod(self, item);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The rules of the house, applied to this repository.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use vfscale_house::sources::Source;
+use vfscale_house::{arrows, documents, root, sources};
+
+/// Every file below a folder of the repository, as a path from the root, and its text; what is not
+/// text is left out.
+fn files(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                found.push((path.strip_prefix(root()).unwrap().display().to_string(), text));
+            }
+        }
+    }
+    found
+}
+
+fn rust_files() -> Vec<(String, String)> {
+    let all = files("crates").into_iter().filter(|(path, _)| path.ends_with(".rs"));
+    let all: Vec<_> = all.collect();
+    assert!(all.len() > 50, "only {} Rust files seen", all.len());
+    all
+}
+
+/// The text of a file, an empty one for a folder.
+fn read(path: &str) -> Option<String> {
+    let path = root().join(path);
+    if path.is_dir() { Some(String::new()) } else { fs::read_to_string(path).ok() }
+}
+
+fn report(complaints: Vec<String>) {
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+#[test]
+fn arrows_point_down() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
+        .arg(root().join("Cargo.toml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata = serde_json::from_slice(&output.stdout).unwrap();
+    let (crates, arrows) = arrows::arrows(&metadata);
+    assert!(crates.iter().any(|name| name == "vfscale-cli"));
+    assert!(arrows.iter().any(|arrow| arrow.to == "vfscale-sync"));
+    report(arrows::complaints(&crates, &arrows));
+}
+
+#[test]
+fn files_are_short() {
+    let text = |(path, _): &(String, String)| !path.ends_with(".lock");
+    let all = ["crates", "docs", "scripts", ".ci"].iter().flat_map(|folder| files(folder));
+    let all: Vec<_> = all.filter(text).collect();
+    let source = |(path, text): &(String, String)| {
+        sources::length_complaint(Source { path: path.as_str(), text: text.as_str() })
+    };
+    report(all.iter().filter_map(source).collect());
+}
+
+#[test]
+fn sources_keep_the_rules() {
+    let check = |(path, text): &(String, String)| sources::complaints(Source { path, text });
+    report(rust_files().iter().flat_map(check).collect());
+}
+
+/// A file that has gone, or needs no `unsafe` any more, leaves the list.
+#[test]
+fn files_that_may_be_unsafe_are() {
+    let stale = |(path, _): &&(&str, &str)| !read(path).is_some_and(|t| t.contains("unsafe"));
+    let stale = sources::UNSAFE_FILES.iter().filter(stale);
+    report(stale.map(|(path, _)| format!("{path}: no `unsafe` there any more")).collect());
+}
+
+#[test]
+fn every_crate_takes_the_lints_of_the_workspace() {
+    let manifests = files("crates").into_iter().filter(|(path, _)| path.ends_with("Cargo.toml"));
+    let lax = manifests.filter(|(_, text)| !text.contains("[lints]\nworkspace = true"));
+    report(lax.map(|(path, _)| format!("{path}: [lints] workspace = true")).collect());
+}
+
+#[test]
+fn locking_md_has_every_lock_class() {
+    let sources = rust_files();
+    let is_code = |path: &str| path.contains("/src/") && !path.ends_with("tests.rs");
+    let code = sources.iter().filter(|(path, _)| is_code(path));
+    let declared: BTreeSet<_> = code.flat_map(|(_, t)| documents::lock_classes(t)).collect();
+    assert!(declared.len() > 10, "only {declared:?} found");
+    let told = documents::table_of_classes(&read("docs/LOCKING.md").unwrap());
+    assert!(told.is_sorted(), "the table goes by rank");
+    let told: BTreeSet<_> = told.into_iter().collect();
+    let missing = declared.difference(&told).map(|class| format!("not in the table: {class:?}"));
+    let stale = told.difference(&declared).map(|class| format!("not in the code: {class:?}"));
+    report(missing.chain(stale).collect());
+}
+
+#[test]
+fn documents_name_what_is_there() {
+    let is_document = |path: &Path| path.extension().is_some_and(|ending| ending == "md");
+    let top = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
+    let top = top.filter(|path| is_document(path));
+    let all = top.chain(fs::read_dir(root().join("docs")).unwrap().map(|e| e.unwrap().path()));
+    let mut found = Vec::new();
+    for path in all.filter(|path| is_document(path)) {
+        let name = path.strip_prefix(root()).unwrap();
+        // Links are relative to the document, code spans to the root.
+        let folder = name.parent().unwrap();
+        let look = |to: &str| read(to).or_else(|| read(&folder.join(to).display().to_string()));
+        let broken = documents::broken_references(&fs::read_to_string(&path).unwrap(), look);
+        found.extend(broken.into_iter().map(|broken| format!("{}: {broken}", name.display())));
+    }
+    report(found);
+}
+
+#[test]
+fn every_race_has_a_test() {
+    let untested = documents::untested_sections(&read("docs/RACES.md").unwrap());
+    report(untested.into_iter().map(|race| format!("docs/RACES.md: {race}: no test")).collect());
+}

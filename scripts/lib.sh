@@ -1,0 +1,54 @@
+# What the scripts share. Sourced, not run.
+
+# The counts of everything that ran, and what did not run.
+passed=0
+failed=0
+skipped=()
+
+# Whether everything has to run: in CI, what a machine has to offer may not be skipped.
+in_ci() { [[ ${CI:-} == true || ${CI:-} == 1 ]]; }
+
+# Says that something did not run, in a way that can't be overlooked. In CI that is a failure, except
+# on a machine that does not let anybody mount.
+skip() { # REASON
+    echo "######## SKIPPED: $1"
+    skipped+=("$1")
+    if in_ci && can_mount; then
+        echo "FAILED: nothing may be skipped in CI"
+        failed=$((failed + 1))
+    fi
+}
+
+# Whether file systems can be mounted here: by root through /dev/fuse.
+can_mount() { [[ $(id -u) == 0 && -c /dev/fuse ]]; }
+
+# Prints the closing line; false when anything failed.
+closing_line() {
+    local line="$passed passed, $failed failed"
+    ((${#skipped[@]} == 0)) || line+=", ${#skipped[@]} skipped"
+    echo "$line"
+    ((failed == 0 && passed > 0))
+}
+
+# Installs Debian packages whose programs are missing. False when that is not possible.
+need() { # PROGRAM=PACKAGE...
+    local missing=() pair
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+    done
+    ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
+}
+
+install_packages() { # PACKAGE...
+    echo "installing: $*"
+    if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+        return 1
+    fi
+    # Once for each run of a script, whoever asks first.
+    if [[ -z ${PACKAGES_UPDATED:-} ]]; then
+        timeout 300 apt-get update -qq || return 1
+        export PACKAGES_UPDATED=1
+    fi
+    DEBIAN_FRONTEND=noninteractive timeout 600 \
+        apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
