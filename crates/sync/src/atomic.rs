@@ -50,6 +50,21 @@ pub use std::{
     thread::yield_now,
 };
 
+/// A full fence, just behind a read-modify-write of this thread on an atomic variable: loads that
+/// follow are not done before that operation is visible to others (the kernel's
+/// `smp_mb__after_atomic`).
+///
+/// On x86 such an operation is a full fence itself, so that only the compiler has to be kept from
+/// reordering.
+#[inline]
+pub fn fence_after_rmw() {
+    if cfg!(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))) {
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
 /// Declares a constructor that is `const` wherever the atomics allow it, which is everywhere but
 /// under loom.
 macro_rules! const_unless_loom {

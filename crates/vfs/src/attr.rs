@@ -25,6 +25,7 @@ const BLOCK_BYTES: u32 = 4096;
 const DIRENT_BYTES: u64 = 20;
 
 /// The attributes of a place.
+#[inline]
 pub(crate) fn fill(mount: &Mount, dentry: &Dentry) -> Stat {
     let inode = dentry.inode();
     inode.times_seen();
@@ -89,12 +90,14 @@ impl Task {
         let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
         let base = self.base(at);
         let guard = rcu::pin();
+        // Written in place: the way through the results of the walk would copy it three times.
+        let mut stat = Stat::default();
         self.walk(&base, path, lookup, &guard, |walk| {
             let pos = walk.lookup()?;
-            let stat = fill(pos.mount, pos.dentry);
-            walk.validate(pos)?;
-            Ok(stat)
-        })
+            stat = fill(pos.mount, pos.dentry);
+            walk.validate(pos)
+        })?;
+        Ok(stat)
     }
 
     /// The state of the file system that `path` is on.

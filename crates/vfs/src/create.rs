@@ -19,6 +19,7 @@ use crate::driver::NewInode;
 use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeRef};
 use crate::mount::WriteAccess;
+use crate::name;
 use crate::namei::{Fail, Last, Lookup, PATH_MAX, Pos, Walk};
 use crate::ranks::Children;
 use crate::task::{At, Task, bytes, lookup_flags};
@@ -105,7 +106,7 @@ pub(crate) fn make(
     umask: u32,
     guard: &Guard,
 ) -> std::result::Result<DentryRef, Errno> {
-    let hash = dir.hash_of(name);
+    let hash = name::hash(name);
     let mut bucket = dir.children().lock(hash, guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
@@ -345,7 +346,7 @@ fn link_inode(
     if inode.is_dir() {
         return Err(Errno::PERM);
     }
-    let hash = dir.hash_of(name);
+    let hash = name::hash(name);
     let mut bucket = dir.children().lock(hash, guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);

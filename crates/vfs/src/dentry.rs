@@ -23,7 +23,6 @@
 //! name never change: a rename puts a new name in place, and the old one is freed after a grace
 //! period. The inode never changes.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -33,6 +32,7 @@ use vfscale_sync::seqcount::{SeqCount, SeqWrite};
 use vfscale_sync::table::{Hashed, RcuTable};
 
 use crate::inode::{Inode, InodeRef};
+use crate::name::{self, TIE_BITS};
 use crate::ranks::Children;
 use crate::super_block::SuperBlock;
 
@@ -51,10 +51,6 @@ const UNHASHED: u32 = 1;
 const HOLDS_PARENT: u32 = 2;
 /// Something is mounted on it.
 const MOUNTED: u32 = 4;
-
-/// The low bits of a hash tell apart names whose hashes are otherwise the same, so that every hash in
-/// a directory is unique and can serve as a position in it.
-const TIE_BITS: u64 = 0xf_ffff;
 
 /// A length byte and that many bytes.
 #[repr(C, align(64))]
@@ -254,7 +250,8 @@ impl Dentry {
     /// Whether its name has this hash and these bytes.
     #[inline]
     pub(crate) fn is_named(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
-        (self.hash.load(Ordering::Relaxed) ^ hash) & !TIE_BITS == 0 && self.name(guard) == name
+        (self.hash.load(Ordering::Relaxed) ^ hash) & !TIE_BITS == 0
+            && name::is_same(self.name(guard), name)
     }
 
     /// Finds a child without a lock, with the value of its `seq` that the match holds for.
@@ -277,12 +274,6 @@ impl Dentry {
     #[inline]
     pub(crate) fn hash(&self) -> u64 {
         self.hash.load(Ordering::Relaxed)
-    }
-
-    /// The hash a name has in this directory.
-    #[inline]
-    pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
-        hash_name(self.sb().hash_key(), name)
     }
 
     /// Takes a reference; the caller has one, or knows that the name or a bucket lock keeps the dentry.
@@ -572,42 +563,6 @@ unsafe fn free_name(name: *mut u8) {
         let len = usize::from(*name) + 1;
         drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(name, len)));
     }
-}
-
-/// A key for [`hash_name`], so that nobody can choose names that collide.
-pub(crate) fn new_hash_key() -> u64 {
-    RandomState::new().hash_one(0u64)
-}
-
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let wide = u128::from(a) * u128::from(b);
-    (wide as u64) ^ ((wide >> 64) as u64)
-}
-
-#[inline]
-fn word(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk::<8>() {
-        Some(chunk) => u64::from_le_bytes(*chunk),
-        None => bytes.iter().rev().fold(0, |w, &b| (w << 8) | u64::from(b)),
-    }
-}
-
-/// Hashes a name: multiply and fold, eight bytes at a time, keyed. The result has 63 bits, is above
-/// the positions of `.` and `..`, and leaves the low bits to tell apart names that collide.
-#[inline]
-pub(crate) fn hash_name(key: u64, name: &[u8]) -> u64 {
-    const K0: u64 = 0x9e37_79b9_7f4a_7c15;
-    const K1: u64 = 0xd6e8_feb8_6659_fd93;
-    let mut hash = key ^ (name.len() as u64).wrapping_mul(K0);
-    let mut rest = name;
-    while rest.len() > 8 {
-        hash = fold(hash ^ word(rest), K1);
-        rest = &rest[8..];
-    }
-    hash = fold(hash ^ word(rest), K1);
-    hash = fold(hash ^ key, K0);
-    ((hash >> 1) & !TIE_BITS).max(TIE_BITS + 1)
 }
 
 // The atomics of model checkers are larger.

@@ -48,6 +48,7 @@ mod lock_calls;
 pub mod locks;
 mod mount;
 mod mount_calls;
+mod name;
 mod namei;
 pub mod namespace;
 mod open;

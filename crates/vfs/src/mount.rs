@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
+use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence, fence_after_rmw};
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::PerCpuCounter;
 use vfscale_sync::rcu::{self, Guard};
@@ -196,7 +196,7 @@ impl Mount {
     #[inline]
     pub(crate) fn want_write(&self) -> Result<(), Errno> {
         self.writers.add(1);
-        fence(Ordering::SeqCst);
+        fence_after_rmw();
         if self.is_readonly() {
             self.writers.add(-1);
             return Err(Errno::ROFS);
@@ -252,6 +252,7 @@ unsafe impl Sync for MountRef {}
 
 impl MountRef {
     /// Counts another use of a mount that the caller knows to stay.
+    #[inline]
     pub(crate) fn new(mount: &Mount) -> MountRef {
         mount.get();
         MountRef(NonNull::from(mount))

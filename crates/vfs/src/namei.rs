@@ -16,13 +16,13 @@
 
 use bitflags::bitflags;
 use rustix::io::Errno;
-use smallvec::SmallVec;
 use vfscale_sync::rcu::Guard;
 
 use crate::cred::{Credentials, permission};
 use crate::dentry::{Dentry, NAME_MAX};
 use crate::inode::Inode;
 use crate::mount::{Mount, MountRef, Path, WriteAccess};
+use crate::name;
 use crate::namespace::Namespace;
 use crate::types::{Access, MountFlags, ResolveFlags};
 
@@ -100,11 +100,6 @@ impl<'g> Pos<'g> {
         self.dentry.inode()
     }
 
-    #[inline]
-    fn is_same(&self, other: &Pos<'_>) -> bool {
-        std::ptr::eq(self.dentry, other.dentry) && std::ptr::eq(self.mount, other.mount)
-    }
-
     /// Whether the dentry has moved or gone since.
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
@@ -137,10 +132,15 @@ pub(crate) struct Start<'g> {
 pub(crate) struct Walk<'g> {
     start: Start<'g>,
     guard: &'g Guard,
-    root: Pos<'g>,
+    /// What `/` is, and what `..` does not leave.
+    root: &'g Path,
     cur: Pos<'g>,
-    /// What is still to walk, innermost symbolic link last.
-    rest: SmallVec<[&'g [u8]; 4]>,
+    /// What [`walk_to_last`](Self::walk_to_last) arrived at.
+    last: Last<'g>,
+    /// What is still to walk of the innermost symbolic link, or of the path itself.
+    text: &'g [u8],
+    /// What is left of the links and the path around it, the innermost last.
+    outer: Vec<&'g [u8]>,
     mount_seq: u32,
     links: u32,
     /// In a reference walk: what keeps `cur`.
@@ -164,18 +164,18 @@ pub(crate) fn walk<'g, T>(
     if path.is_empty() && !start.flags.contains(Lookup::EMPTY) {
         return Err(Errno::NOENT);
     }
-    if path.contains(&0) {
+    if name::has_nul(path) {
         return Err(Errno::INVAL);
     }
     let mut attempts = 0;
     loop {
-        let result = Walk::begin(start, path, guard, attempts >= RCU_ATTEMPTS)
-            .and_then(|mut walk| body(&mut walk));
-        match result {
+        let mut walk = Walk::new(start, path, guard, attempts >= RCU_ATTEMPTS);
+        match walk.begin(path).and_then(|()| body(&mut walk)) {
             Ok(value) => return Ok(value),
             Err(Fail::Errno(errno)) => return Err(errno),
             Err(Fail::Retry) => attempts += 1,
         }
+        drop(walk);
         if attempts > RCU_ATTEMPTS {
             vfscale_sync::atomic::thread::yield_now();
         }
@@ -183,31 +183,39 @@ pub(crate) fn walk<'g, T>(
 }
 
 impl<'g> Walk<'g> {
-    fn begin(
-        start: Start<'g>,
-        path: &'g [u8],
-        guard: &'g Guard,
-        by_ref: bool,
-    ) -> Result<Walk<'g>, Fail> {
+    /// Apart from [`begin`](Self::begin), so that a walk is made where it stays.
+    #[inline]
+    fn new(start: Start<'g>, path: &'g [u8], guard: &'g Guard, by_ref: bool) -> Walk<'g> {
         let mount_seq = start.ns.seq().begin();
-        let base = Pos::of(start.base, guard);
-        let in_root = start.flags.contains(Lookup::IN_ROOT);
-        let root =
-            if start.flags.intersects(Lookup::SCOPED) { base } else { Pos::of(start.root, guard) };
-        let absolute = path.first() == Some(&b'/');
-        if absolute && !in_root && start.flags.contains(Lookup::BENEATH) {
-            return Err(Fail::Errno(Errno::XDEV));
+        let scoped = start.flags.intersects(Lookup::SCOPED);
+        let root = if scoped { start.base } else { start.root };
+        let from = if path.first() == Some(&b'/') { root } else { start.base };
+        Walk {
+            start,
+            guard,
+            root,
+            cur: Pos::of(from, guard),
+            last: Last::Root,
+            text: path,
+            outer: Vec::new(),
+            mount_seq,
+            links: 0,
+            held: None,
+            by_ref,
         }
-        let cur = if absolute { root } else { base };
-        if !path.is_empty() && !cur.inode().is_dir() {
-            return Err(Fail::Errno(Errno::NOTDIR));
+    }
+
+    #[inline]
+    fn begin(&mut self, path: &[u8]) -> Result<(), Fail> {
+        if path.first() == Some(&b'/') {
+            if self.start.flags.contains(Lookup::BENEATH) {
+                return Err(Fail::Errno(Errno::XDEV));
+            }
+            if !self.cur.inode().is_dir() {
+                return Err(Fail::Errno(Errno::NOTDIR));
+            }
         }
-        let mut rest = SmallVec::new();
-        rest.push(path);
-        let mut walk =
-            Walk { start, guard, root, cur, rest, mount_seq, links: 0, held: None, by_ref };
-        walk.hold()?;
-        Ok(walk)
+        self.hold()
     }
 
     pub(crate) fn guard(&self) -> &'g Guard {
@@ -226,10 +234,13 @@ impl<'g> Walk<'g> {
     /// In a reference walk, takes references to where the walk is now.
     #[inline]
     fn hold(&mut self) -> Result<(), Fail> {
-        if self.by_ref {
-            let dentry = self.cur.dentry.try_ref(self.guard).ok_or(Fail::Retry)?;
-            self.held = Some(Path::new(self.hold_mount(self.cur.mount)?, dentry));
-        }
+        if self.by_ref { self.hold_cur() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn hold_cur(&mut self) -> Result<(), Fail> {
+        let dentry = self.cur.dentry.try_ref(self.guard).ok_or(Fail::Retry)?;
+        self.held = Some(Path::new(self.hold_mount(self.cur.mount)?, dentry));
         Ok(())
     }
 
@@ -237,7 +248,7 @@ impl<'g> Walk<'g> {
     #[inline]
     pub(crate) fn hold_mount(&self, mount: &'g Mount) -> Result<MountRef, Fail> {
         let held = MountRef::new(mount);
-        vfscale_sync::atomic::fence(vfscale_sync::atomic::Ordering::SeqCst);
+        vfscale_sync::atomic::fence_after_rmw();
         if self.start.ns.seq().retry(self.mount_seq) { Err(Fail::Retry) } else { Ok(held) }
     }
 
@@ -270,9 +281,15 @@ impl<'g> Walk<'g> {
     /// Walks to the end.
     #[inline]
     pub(crate) fn lookup(&mut self) -> Result<Pos<'g>, Fail> {
+        self.walk_to_end()?;
+        Ok(self.cur)
+    }
+
+    fn walk_to_end(&mut self) -> Result<(), Fail> {
         let follow = self.start.flags.contains(Lookup::FOLLOW);
         loop {
-            match self.walk_to_last()? {
+            self.advance_to_last()?;
+            match self.last {
                 Last::Root | Last::Dot => break,
                 Last::DotDot => self.up()?,
                 Last::Name(name, slash) => {
@@ -292,27 +309,38 @@ impl<'g> Walk<'g> {
         if self.start.flags.contains(Lookup::DIRECTORY) && !self.cur.inode().is_dir() {
             return Err(Fail::Errno(Errno::NOTDIR));
         }
-        Ok(self.cur)
+        Ok(())
     }
 
     /// Walks up to the last component, which is returned; `cur` is the directory it is to be looked
     /// up in, and may be searched.
     #[inline]
     pub(crate) fn walk_to_last(&mut self) -> Result<Last<'g>, Fail> {
+        self.advance_to_last()?;
+        Ok(self.last)
+    }
+
+    fn advance_to_last(&mut self) -> Result<(), Fail> {
         loop {
             let Some((name, slash, is_last)) = self.next_component() else {
-                return Ok(Last::Root);
+                self.last = Last::Root;
+                return Ok(());
             };
             self.may_search()?;
-            let last = match name {
-                b"." => Last::Dot,
-                b".." => Last::DotDot,
-                _ => Last::Name(name, slash),
-            };
+            let dots = name[0] == b'.' && matches!(name, b"." | b"..");
             if is_last {
-                return Ok(last);
+                self.last = match name {
+                    b"." if dots => Last::Dot,
+                    _ if dots => Last::DotDot,
+                    _ => Last::Name(name, slash),
+                };
+                return Ok(());
             }
-            self.step(last)?;
+            if !dots {
+                self.step(name)?;
+            } else if name.len() == 2 {
+                self.up()?;
+            }
         }
     }
 
@@ -320,28 +348,31 @@ impl<'g> Walk<'g> {
     #[inline]
     fn next_component(&mut self) -> Option<(&'g [u8], bool, bool)> {
         loop {
-            let text = self.rest.last_mut()?;
-            let from = text.iter().position(|&b| b != b'/').unwrap_or(text.len());
-            let trimmed = &text[from..];
-            if trimmed.is_empty() {
-                self.rest.pop();
+            let text = name::skip_slashes(self.text);
+            if text.is_empty() {
+                self.text = text;
+                self.text = self.outer.pop()?;
                 continue;
             }
-            let len = trimmed.iter().position(|&b| b == b'/').unwrap_or(trimmed.len());
-            let (name, after) = trimmed.split_at(len);
-            let slash = !after.is_empty();
-            *text = after;
-            if after.iter().all(|&b| b == b'/') {
-                self.rest.pop();
+            let (name, after) = text.split_at(name::component_len(text));
+            self.text = name::skip_slashes(after);
+            let is_last = self.text.is_empty() && self.outer.is_empty();
+            if is_last || !self.text.is_empty() {
+                return Some((name, !after.is_empty(), is_last));
             }
-            // Slashes behind a symbolic link belong to what the link stands for as well.
-            let outer = self.rest.iter().all(|text| text.iter().all(|&b| b == b'/'));
-            let outer_slash = outer && self.rest.iter().any(|text| !text.is_empty());
-            if outer {
-                self.rest.clear();
-            }
-            return Some((name, slash || outer_slash, outer));
+            return Some(self.end_of_link(name, !after.is_empty()));
         }
+    }
+
+    /// The last name of a link: slashes behind the link belong to what it stands for as well.
+    #[cold]
+    fn end_of_link(&mut self, name: &'g [u8], slash: bool) -> (&'g [u8], bool, bool) {
+        let is_last = self.outer.iter().all(|text| name::skip_slashes(text).is_empty());
+        let outer_slash = is_last && self.outer.iter().any(|text| !text.is_empty());
+        if is_last {
+            self.outer.clear();
+        }
+        (name, slash || outer_slash, is_last)
     }
 
     #[inline]
@@ -353,17 +384,11 @@ impl<'g> Walk<'g> {
         Ok(permission(inode, self.start.cred, Access::EXEC, self.guard)?)
     }
 
-    /// Walks over a component that is not the last.
+    /// Walks over a name that is not the last.
     #[inline]
-    fn step(&mut self, component: Last<'g>) -> Result<(), Fail> {
-        match component {
-            Last::Dot | Last::Root => Ok(()),
-            Last::DotDot => self.up(),
-            Last::Name(name, _) => {
-                let child = self.child(name)?.ok_or(Errno::NOENT)?;
-                if child.inode().is_symlink() { self.follow(child) } else { self.go(child) }
-            }
-        }
+    fn step(&mut self, name: &[u8]) -> Result<(), Fail> {
+        let child = self.child(name)?.ok_or(Errno::NOENT)?;
+        if child.inode().is_symlink() { self.follow(child) } else { self.go(child) }
     }
 
     #[inline]
@@ -373,22 +398,22 @@ impl<'g> Walk<'g> {
     }
 
     /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such name.
-    #[inline]
+    ///
+    /// Always inline: the result is too large for registers, and going through memory takes longer than
+    /// the lookup.
+    #[inline(always)]
     pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Pos<'g>>, Fail> {
-        let dir = self.cur.dentry;
-        let hash = dir.hash_of(name);
+        let hash = name::hash(name);
         let found = if self.by_ref {
-            let bucket = dir.children().lock(hash, self.guard);
-            bucket
-                .find(hash, |child| child.is_named(hash, name, self.guard))
-                .map(|child| (child, child.seq().begin()))
+            self.find_locked(hash, name)
         } else {
-            dir.find(hash, name, self.guard)
+            let found = self.cur.dentry.find(hash, name, self.guard);
+            // Whether it is there or not was read from this directory, if it is still where it was.
+            if self.cur.is_stale() {
+                return Err(Fail::Retry);
+            }
+            found
         };
-        // Whether it is there or not was read from this directory, if it is still where it was.
-        if !self.by_ref && self.cur.is_stale() {
-            return Err(Fail::Retry);
-        }
         let Some((dentry, seq)) = found else {
             if name.len() > NAME_MAX {
                 return Err(Fail::Errno(Errno::NAMETOOLONG));
@@ -397,6 +422,14 @@ impl<'g> Walk<'g> {
         };
         let pos = Pos { mount: self.cur.mount, dentry, seq };
         if dentry.is_mounted() { self.cross_down(pos).map(Some) } else { Ok(Some(pos)) }
+    }
+
+    /// A lookup that waits for changes of the bucket.
+    #[cold]
+    fn find_locked(&self, hash: u64, name: &[u8]) -> Option<(&'g Dentry, u32)> {
+        let bucket = self.cur.dentry.children().lock(hash, self.guard);
+        let child = bucket.find(hash, |child| child.is_named(hash, name, self.guard))?;
+        Some((child, child.seq().begin()))
     }
 
     /// Goes down to the root of the uppermost mount at `pos`.
@@ -422,7 +455,7 @@ impl<'g> Walk<'g> {
         let scoped = self.start.flags.intersects(Lookup::SCOPED);
         let mut pos = self.cur;
         loop {
-            if pos.is_same(&self.root) {
+            if self.root.is_same(pos.mount, pos.dentry) {
                 if self.start.flags.contains(Lookup::BENEATH) {
                     return Err(Fail::Errno(Errno::XDEV));
                 }
@@ -459,7 +492,7 @@ impl<'g> Walk<'g> {
     fn is_beneath(&self, pos: Pos<'g>) -> bool {
         let mut pos = (pos.mount, pos.dentry);
         loop {
-            if std::ptr::eq(pos.0, self.root.mount) && std::ptr::eq(pos.1, self.root.dentry) {
+            if self.root.is_same(pos.0, pos.1) {
                 return true;
             }
             if std::ptr::eq(pos.1, pos.0.root()) {
@@ -496,21 +529,23 @@ impl<'g> Walk<'g> {
             if self.start.flags.contains(Lookup::BENEATH) {
                 return Err(Fail::Errno(Errno::XDEV));
             }
-            let leaves = !std::ptr::eq(self.root.mount, self.cur.mount);
+            let leaves = !std::ptr::eq(self.root.mount(), self.cur.mount);
             if leaves && self.start.flags.contains(Lookup::NO_XDEV) {
                 return Err(Fail::Errno(Errno::XDEV));
             }
-            self.root.seq = self.root.dentry.seq().begin();
-            self.go(self.root)?;
+            self.go(Pos::of(self.root, self.guard))?;
         }
-        self.rest.push(target);
+        if !self.text.is_empty() {
+            self.outer.push(self.text);
+        }
+        self.text = target;
         Ok(())
     }
 
     /// Continues in the link as the last component, with the slashes that followed it.
     pub(crate) fn follow_last(&mut self, link: Pos<'g>, slash: bool) -> Result<(), Fail> {
         if slash {
-            self.rest.insert(0, b"/");
+            self.outer.insert(0, b"/");
         }
         self.follow(link)
     }

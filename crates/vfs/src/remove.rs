@@ -14,6 +14,7 @@ use crate::cred::{Credentials, check_sticky, permission};
 use crate::dentry::{self, Dentry};
 use crate::error::{Named, Result};
 use crate::inode::Inode;
+use crate::name;
 use crate::namei::{Fail, Last, Lookup, Walk};
 use crate::task::{At, Task, bytes};
 use crate::types::{Access, AtFlags};
@@ -83,7 +84,7 @@ fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
     if name.len() > dentry::NAME_MAX {
         return Err(Errno::NAMETOOLONG.into());
     }
-    let hash = dir.hash_of(name);
+    let hash = name::hash(name);
     let mut bucket = dir.children().lock(hash, guard);
     let victim =
         bucket.find(hash, |child| child.is_named(hash, name, guard)).ok_or(Errno::NOENT)?;
@@ -118,7 +119,7 @@ fn rmdir(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
     if name.len() > dentry::NAME_MAX {
         return Err(Errno::NAMETOOLONG.into());
     }
-    let hash = dir.hash_of(name);
+    let hash = name::hash(name);
     let victim = dir.find(hash, name, guard).map(|(victim, _)| victim);
     let Some(victim) = victim else {
         walk.validate(pos)?;

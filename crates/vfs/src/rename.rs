@@ -25,6 +25,7 @@ use crate::cred::{Credentials, permission};
 use crate::dentry::{self, Dentry, NAME_MAX, Removed};
 use crate::error::{Named, Result};
 use crate::mount::WriteAccess;
+use crate::name;
 use crate::namei::{Fail, Last, Lookup, Pos, Walk};
 use crate::namespace::Namespace;
 use crate::ranks::Children;
@@ -130,7 +131,7 @@ fn sides<'g>(
     if old_name.len() > NAME_MAX || new_name.len() > NAME_MAX {
         return Err(Errno::NAMETOOLONG.into());
     }
-    let side = |dir: &'g Dentry, name, slash| Side { dir, name, hash: dir.hash_of(name), slash };
+    let side = |dir: &'g Dentry, name, slash| Side { dir, name, hash: name::hash(name), slash };
     Ok((
         write,
         side(old_dir.dentry, old_name, old_slash),

@@ -36,7 +36,6 @@ static NEXT_DEV: StdAtomicU64 = StdAtomicU64::new(0x7600);
 pub struct SuperBlock {
     fs: Arc<dyn FileSystem>,
     dev: u64,
-    hash_key: u64,
     slots: usize,
     dentries: Slab<Dentry>,
     inodes: Slab<Inode>,
@@ -67,7 +66,6 @@ impl SuperBlock {
         let sb = Arc::new(SuperBlock {
             fs,
             dev,
-            hash_key: dentry::new_hash_key(),
             slots,
             dentries: Slab::new(slots),
             inodes: Slab::new(slots),
@@ -99,11 +97,6 @@ impl SuperBlock {
     /// The number of slots its per-CPU structures have.
     pub fn slots(&self) -> usize {
         self.slots
-    }
-
-    #[inline]
-    pub(crate) fn hash_key(&self) -> u64 {
-        self.hash_key
     }
 
     /// Which task waits for which, for the locks of files.

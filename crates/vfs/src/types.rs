@@ -64,7 +64,7 @@ pub enum SetTime {
 }
 
 /// The attributes of a file, as `statx` gives them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// The device number of the superblock.
     pub dev: u64,

@@ -1,0 +1,79 @@
+//! Each function against the plain way to do it, for every length and every place.
+
+use std::collections::HashSet;
+
+use super::{TIE_BITS, component_len, has_nul, hash_with, is_same, skip_slashes, word};
+
+/// Bytes of which none is a slash or zero, some with the high bit.
+fn text(len: usize) -> Vec<u8> {
+    (0..len).map(|i| [0x2e, 0x30, 0x01, 0xff, 0xaf, 0x80, b'a'][i % 7]).collect()
+}
+
+#[test]
+fn words_of_every_length() {
+    for len in 0..=8 {
+        let bytes = text(len);
+        let expected = bytes.iter().rev().fold(0, |w, &b| (w << 8) | u64::from(b));
+        assert_eq!(word(&bytes), expected, "{len}");
+    }
+}
+
+#[test]
+fn the_first_slash_ends_a_component() {
+    for len in 0..40 {
+        let plain = text(len);
+        assert_eq!(component_len(&plain), len);
+        assert!(!has_nul(&plain));
+        for at in 0..len {
+            let mut bytes = plain.clone();
+            bytes[at] = b'/';
+            assert_eq!(component_len(&bytes), at, "{len}");
+            for also in at..len {
+                bytes[also] = b'/';
+                assert_eq!(component_len(&bytes), at, "{len}");
+            }
+            bytes = plain.clone();
+            bytes[at] = 0;
+            assert_eq!(component_len(&bytes), len, "a zero is no slash");
+            assert!(has_nul(&bytes), "{at} of {len}");
+        }
+    }
+}
+
+#[test]
+fn slashes_in_front_are_skipped() {
+    assert_eq!(skip_slashes(b"///a//"), b"a//");
+    assert_eq!(skip_slashes(b"//"), b"");
+    assert_eq!(skip_slashes(b""), b"");
+}
+
+#[test]
+fn names_differ_by_any_byte_or_by_length() {
+    for len in 0..40 {
+        let a = text(len);
+        assert!(is_same(&a, &a.clone()));
+        for at in 0..len {
+            let mut b = a.clone();
+            b[at] ^= 0x40;
+            assert!(!is_same(&a, &b), "{at} of {len}");
+        }
+        assert!(!is_same(&a, &text(len + 1)));
+    }
+}
+
+#[test]
+fn hashes_are_keyed_spread_and_above_the_dots() {
+    let names: Vec<String> = (0..100_000).map(|i| format!("file{i}")).collect();
+    let hashes: HashSet<u64> = names.iter().map(|name| hash_with(1, name.as_bytes())).collect();
+    // 2^43 values: the chance of even one collision is about one in two thousand.
+    assert!(hashes.len() > names.len() - 3);
+    let mut buckets = [0_usize; 64];
+    for hash in &hashes {
+        assert!(*hash > TIE_BITS && *hash < 1 << 63 && hash & TIE_BITS == 0);
+        buckets[(hash >> 57) as usize] += 1;
+    }
+    let mean = names.len() / buckets.len();
+    assert!(buckets.iter().all(|n| n.abs_diff(mean) < mean / 5), "{buckets:?}");
+    assert_ne!(hash_with(1, b"a"), hash_with(2, b"a"));
+    assert_ne!(hash_with(1, b"a"), hash_with(1, b"a\0"));
+}
