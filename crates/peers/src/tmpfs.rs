@@ -30,7 +30,7 @@ impl Tmpfs {
     /// If there is no tmpfs, or it can't be written.
     pub fn new() -> Result<Tmpfs> {
         let base = std::env::var_os("VFSCALE_TMPFS").map_or("/dev/shm".into(), PathBuf::from);
-        if i64::try_from(fs::statfs(&base)?.f_type) != Ok(MAGIC) {
+        if fs::statfs(&base)?.f_type != MAGIC {
             return Err(Error::other(format!("{} is not tmpfs", base.display())));
         }
         let dir = TempDir::new_in(base)?;
