@@ -125,8 +125,25 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     /// Takes no lock, writes nothing, and is linearisable: see the [module](self). It looks again when an
     /// insertion into the same bucket succeeded meanwhile, and waits only when it finds nothing while a
     /// change is announced there ([`LockSet::announce`]).
-    #[inline]
+    #[inline(always)]
     pub fn find<'g>(
+        &self,
+        hash: u64,
+        guard: &'g Guard,
+        mut eq: impl FnMut(&T) -> bool,
+    ) -> Option<&'g T> {
+        // The guard was there before the word was read, so the buckets outlive it.
+        match self.word().line_of(hash, guard)?.seek(hash, &mut eq) {
+            // SAFETY: Entries outlive their removal by a grace period, and the guard holds that up.
+            Seek::Found(entry) => Some(unsafe { entry.as_ref() }),
+            Seek::Absent => None,
+            Seek::Changed | Seek::Moved(_) => self.find_again(hash, guard, eq),
+        }
+    }
+
+    /// A lookup that came across a change of the bucket.
+    #[cold]
+    fn find_again<'g>(
         &self,
         hash: u64,
         guard: &'g Guard,
@@ -135,11 +152,9 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let mut word = self.word();
         let mut wait = Backoff::new();
         loop {
-            // The guard was there before the word was read, so the buckets outlive it.
             let line = word.line_of(hash, guard)?;
             match line.seek(hash, &mut eq) {
-                // SAFETY: Entries outlive their removal by a grace period, and the guard holds
-                // that up.
+                // SAFETY: As in `find`.
                 Seek::Found(entry) => return Some(unsafe { entry.as_ref() }),
                 Seek::Absent => return None,
                 Seek::Changed => wait.wait(),

@@ -148,6 +148,15 @@ pub(crate) struct Walk<'g> {
     by_ref: bool,
 }
 
+/// What a lookup found, in parts: a `Result` of an `Option` of a [`Pos`] has its tags inside the
+/// place of a pointer, which compilers then copy in pieces, and that takes longer than the lookup.
+struct Child<'g> {
+    fail: Option<Fail>,
+    dentry: Option<&'g Dentry>,
+    mount: &'g Mount,
+    seq: u32,
+}
+
 /// Runs `body` on a walk over `path`, again and again until nothing changes under it.
 ///
 /// `body` may run several times; it must leave nothing behind when it fails with [`Fail::Retry`].
@@ -293,7 +302,7 @@ impl<'g> Walk<'g> {
                 Last::Root | Last::Dot => break,
                 Last::DotDot => self.up()?,
                 Last::Name(name, slash) => {
-                    let child = self.child(name)?.ok_or(Errno::NOENT)?;
+                    let child = self.existing_child(name)?;
                     if child.inode().is_symlink() && (follow || slash) {
                         self.follow_last(child, slash)?;
                         continue;
@@ -387,7 +396,7 @@ impl<'g> Walk<'g> {
     /// Walks over a name that is not the last.
     #[inline]
     fn step(&mut self, name: &[u8]) -> Result<(), Fail> {
-        let child = self.child(name)?.ok_or(Errno::NOENT)?;
+        let child = self.existing_child(name)?;
         if child.inode().is_symlink() { self.follow(child) } else { self.go(child) }
     }
 
@@ -398,30 +407,54 @@ impl<'g> Walk<'g> {
     }
 
     /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such name.
-    ///
-    /// Always inline: the result is too large for registers, and going through memory takes longer than
-    /// the lookup.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Pos<'g>>, Fail> {
+        let Child { fail, dentry, mount, seq } = self.look_up(name);
+        match (fail, dentry) {
+            (Some(fail), _) => Err(fail),
+            (None, Some(dentry)) => Ok(Some(Pos { mount, dentry, seq })),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// As [`child`](Self::child); `ENOENT` if there is no such name.
+    #[inline(always)]
+    fn existing_child(&self, name: &[u8]) -> Result<Pos<'g>, Fail> {
+        let Child { fail, dentry, mount, seq } = self.look_up(name);
+        match (fail, dentry) {
+            (Some(fail), _) => Err(fail),
+            (None, Some(dentry)) => Ok(Pos { mount, dentry, seq }),
+            (None, None) => Err(Fail::Errno(Errno::NOENT)),
+        }
+    }
+
+    #[inline(always)]
+    fn look_up(&self, name: &[u8]) -> Child<'g> {
         let hash = name::hash(name);
+        let mount = self.cur.mount;
         let found = if self.by_ref {
             self.find_locked(hash, name)
         } else {
             let found = self.cur.dentry.find(hash, name, self.guard);
             // Whether it is there or not was read from this directory, if it is still where it was.
             if self.cur.is_stale() {
-                return Err(Fail::Retry);
+                return Child { fail: Some(Fail::Retry), dentry: None, mount, seq: 0 };
             }
             found
         };
         let Some((dentry, seq)) = found else {
-            if name.len() > NAME_MAX {
-                return Err(Fail::Errno(Errno::NAMETOOLONG));
-            }
-            return Ok(None);
+            let fail = (name.len() > NAME_MAX).then_some(Fail::Errno(Errno::NAMETOOLONG));
+            return Child { fail, dentry: None, mount, seq: 0 };
         };
-        let pos = Pos { mount: self.cur.mount, dentry, seq };
-        if dentry.is_mounted() { self.cross_down(pos).map(Some) } else { Ok(Some(pos)) }
+        if dentry.is_mounted() {
+            return match self.cross_down(Pos { mount, dentry, seq }) {
+                Ok(Pos { mount, dentry, seq }) => {
+                    Child { fail: None, dentry: Some(dentry), mount, seq }
+                }
+                Err(fail) => Child { fail: Some(fail), dentry: None, mount, seq: 0 },
+            };
+        }
+        Child { fail: None, dentry: Some(dentry), mount, seq }
     }
 
     /// A lookup that waits for changes of the bucket.

@@ -169,7 +169,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
     }
 
     /// A lookup without the lock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn seek(&self, hash: u64, eq: &mut impl FnMut(&T) -> bool) -> Seek<T, C> {
         // The order of these loads matters, and every one acquires, so that it is kept: version,
         // chain, slots, version again. The module's invariants say why.
@@ -178,28 +178,46 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             Link::Chain(chain) => chain,
             Link::Moved(word) => return Seek::Moved(word),
         };
+        let values: [*mut T; LINE_SLOTS] =
+            std::array::from_fn(|i| self.slots[i].0.load(Ordering::Acquire));
+        // All tags are compared before the first branch, which hardly ever goes astray then: most
+        // lookups find one candidate, and that is it.
         let tag = tag_of(hash);
-        for slot in &self.slots {
-            if let Some(entry) = slot.tagged(tag) {
-                // SAFETY: The caller's guard is older than the loads above, and an entry outlives
-                // its removal by a grace period.
-                if eq(unsafe { entry.as_ref() }) {
-                    return Seek::Found(entry);
-                }
-            }
+        let mut candidates = 0_u32;
+        for (i, value) in values.iter().enumerate() {
+            candidates |= u32::from(value.addr() >> ADDRESS_BITS == tag) << i;
         }
-        if !chain.is_null() {
-            let mut nodes = self.nodes(chain);
-            let mut tagged = nodes.by_ref().flat_map(|node| &node.slots);
-            // SAFETY: As above.
-            let found =
-                tagged.find_map(|slot| slot.tagged(tag).filter(|e| eq(unsafe { e.as_ref() })));
-            if let Some(entry) = found {
+        while candidates != 0 {
+            let value = values.get(candidates.trailing_zeros() as usize);
+            candidates &= candidates - 1;
+            // SAFETY: The caller's guard is older than the loads above, and an entry outlives its
+            // removal by a grace period.
+            if let Some(entry) = value.and_then(|value| Slot::entry_of(*value))
+                && eq(unsafe { entry.as_ref() })
+            {
                 return Seek::Found(entry);
             }
         }
+        if !chain.is_null()
+            && let Some(entry) = self.seek_chain(chain, tag, eq)
+        {
+            return Seek::Found(entry);
+        }
         let settled = version & 1 == 0 && self.version.load(Ordering::Acquire) == version;
         if settled { Seek::Absent } else { Seek::Changed }
+    }
+
+    /// The part of [`seek`](Self::seek) for the few buckets that have more entries than slots.
+    #[inline(never)]
+    fn seek_chain(
+        &self,
+        chain: *mut Node<T>,
+        tag: usize,
+        eq: &mut impl FnMut(&T) -> bool,
+    ) -> Option<NonNull<T>> {
+        let mut slots = self.nodes(chain).flat_map(|node| &node.slots);
+        // SAFETY: As in `seek`.
+        slots.find_map(|slot| slot.tagged(tag).filter(|e| eq(unsafe { e.as_ref() })))
     }
 
     /// All slots. For a moved bucket (which a walker found in use and which was moved since) those
