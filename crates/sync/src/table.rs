@@ -45,8 +45,8 @@
 //!   chain before the slots: an entry that it finds in a bucket that was not moved then was present
 //!   at that moment or later. What it doesn't find there was absent when the bucket was moved, at
 //!   the latest.
-//! * Bucket 0 is moved first, under its lock, and only while the table's word still names its
-//!   array: that is how one resize at a time is chosen. When all buckets are moved, the table's
+//! * A resize starts from the array that the table's word names, with bucket 0, under its lock: that
+//!   is how one resize at a time is chosen. When all buckets are moved, and not before, the table's
 //!   word is replaced, and the old array is freed after a grace period.
 //!
 //! # Locks

@@ -155,10 +155,10 @@ impl Shared {
     }
 }
 
-/// An entry is found whole or not at all, in the line and in nodes.
+/// An entry is found whole or not at all: in a new table, in a slot, and in a new node.
 #[test]
 fn find_against_insert() {
-    for before in [0, 2] {
+    for before in [0, 1, 2] {
         check(4, move || {
             let shared = Shared::new(&[LOW, LOW, LOW], before);
             let other = Arc::clone(&shared);
@@ -352,6 +352,35 @@ fn sets_against_each_other() {
         assert!(set.is_empty(0));
         drop(set);
         thread.join().unwrap();
+    });
+}
+
+/// What is inserted under a set is not lost when the table is resized before all locks are had.
+#[test]
+fn sets_against_growth() {
+    check(2, || {
+        let shared = Shared::new(&[HIGH, HIGH], 1);
+        let other = Arc::clone(&shared);
+        let grower = thread::spawn(move || other.table.reserve(4, &rcu::pin()));
+        for all in [false, true] {
+            let guard = rcu::pin();
+            let entry = &*shared.entries[1];
+            let one = LockReq::One(&shared.table, entry.hash);
+            let req = if all { LockReq::All(&shared.table) } else { one };
+            let mut set = RcuTable::lock_set([req], &guard);
+            if all {
+                assert!(set.remove(0, entry), "what was inserted is not there");
+                assert!(!set.is_empty(0));
+            } else {
+                entry.body.set();
+                // SAFETY: The entries outlive the table.
+                unsafe { set.insert(0, NonNull::from(entry)) };
+            }
+        }
+        assert!(!shared.finds(1) && shared.finds(0));
+        grower.join().unwrap();
+        assert!(!shared.finds(1) && shared.finds(0));
+        assert_eq!(shared.table.len(), 1);
     });
 }
 

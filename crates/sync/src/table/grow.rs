@@ -37,8 +37,6 @@ enum Step<T, C: LockClass> {
     Moved(Word<T, C>),
     /// A lock was not to be had.
     Busy,
-    /// The table has another array by now.
-    Stale,
 }
 
 impl<T: Hashed, C: LockClass> RcuTable<T, C> {
@@ -121,11 +119,10 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             // Slower is better than dead: the table works at any size.
             return false;
         };
-        let step = self.move_group(old, fresh, 0, patience, guard);
-        let Step::Moved(next) = step else {
+        let Step::Moved(next) = self.move_group(old, fresh, 0, patience, guard) else {
             // SAFETY: Nobody has seen the array.
             unsafe { fresh.free() };
-            return matches!(step, Step::Stale);
+            return false;
         };
         if next != fresh {
             // SAFETY: As above.
@@ -222,11 +219,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         if let Some(Link::Moved(to)) = lines.first().map(|line| line.link()) {
             return Step::Moved(to);
         }
-        // A resize begins with group 0, and only when the one before it is finished. For the other
-        // groups this always holds: the word can't change before they are moved.
-        if self.word() != old {
-            return Step::Stale;
-        }
+        // Callers have seen the table name `old`, and it does so until all of its buckets are moved.
+        debug_assert!(self.word() == old, "a resize of an array that isn't the table's");
         copy(&lines, next, guard);
         let mut cut: Vec<NonNull<Node<T>>> = Vec::new();
         lines.iter().for_each(|line| line.set_moved(next, &mut cut));
