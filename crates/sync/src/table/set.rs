@@ -79,25 +79,17 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                 let first = held.is_empty();
                 held.push(if first { line.lock.lock() } else { line.lock.lock_nested() });
             }
-            if still_there(&reqs, &spots, &lines) {
+            if still_there(&lines) {
                 return LockSet { reqs, spots, hints: [0; N], held, announced: None, guard };
             }
         }
     }
 }
 
-/// Whether none of the locked buckets has been moved, and the tables to be locked as a whole still
-/// have the buckets that were locked. If so, none can be moved until they are released.
-fn still_there<T: Hashed, C: LockClass>(
-    reqs: &[LockReq<'_, T, C>],
-    spots: &[Spot<'_, T, C>],
-    lines: &[&Line<T, C>],
-) -> bool {
-    let whole = reqs.iter().zip(spots).all(|(req, spot)| match req {
-        LockReq::One(..) => true,
-        LockReq::All(table) => table.word() == spot.word,
-    });
-    whole && lines.iter().all(|line| matches!(line.link(), Link::Chain(_)))
+/// Whether none of the locked buckets has been moved; if so, none can be until they are released. A
+/// table that was settled when its buckets were looked up then still has these, and no others.
+fn still_there<T: Hashed, C: LockClass>(lines: &[&Line<T, C>]) -> bool {
+    lines.iter().all(|line| matches!(line.link(), Link::Chain(_)))
 }
 
 impl<'a, T: Hashed, C: LockClass> LockReq<'a, T, C> {
