@@ -80,7 +80,7 @@ fn against_libraries(
     report.table("vfscale against libraries, two threads: times faster", "vfscale", "library");
     for kind in kinds() {
         for peer in peers {
-            let target = Target::AtLeast(5.0);
+            let target = if peer.is_posix_like() { Target::AtLeast(5.0) } else { Target::None };
             report.row(&format!("{} two: {}", peer.name(), kind.name()), target, || {
                 let works = |subject: &dyn Subject| -> Option<Vec<_>> {
                     (0..THREADS).map(|thread| subject.work(kind, thread)).collect()

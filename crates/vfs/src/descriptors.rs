@@ -1,11 +1,10 @@
 //! Descriptor tables.
 //!
 //! Slots live in segments that double in size and never move, so that looking a descriptor up takes
-//! only the slot's own lock. The lowest free number is found in a set of free ones behind one lock, as
+//! only the slot's own lock. The lowest free number is found in a bitmap behind one lock, as
 //! POSIX's rule that `open` returns the lowest makes every two opens of one task depend on each other
 //! anyhow; threads that open files on their own use handles or tasks of their own.
 
-use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
@@ -32,11 +31,12 @@ struct Slot {
 
 type Segment = Box<[Mutex<Slot, DescriptorSlot>]>;
 
-/// Which numbers are in use: all below `end` but those in `free`.
+/// Which numbers are in use: a bit for each, and none behind the last word.
 #[derive(Default)]
 struct Numbers {
-    end: usize,
-    free: BTreeSet<usize>,
+    used: Vec<u64>,
+    /// No word before this one has a free number.
+    first_free: usize,
 }
 
 pub(crate) struct Descriptors {
@@ -78,10 +78,7 @@ impl Descriptors {
     /// Puts a file under the lowest free number that is at least `min`.
     pub(crate) fn install(&self, file: File, min: usize, close_on_exec: bool) -> Result<Fd, Errno> {
         let mut numbers = self.numbers.lock();
-        let number = match numbers.free.range(min..).next() {
-            Some(&number) => number,
-            None => numbers.end.max(min),
-        };
+        let number = numbers.lowest_free(min);
         if number >= OPEN_MAX {
             return Err(Errno::MFILE);
         }
@@ -109,7 +106,7 @@ impl Descriptors {
         let slot = self.slot(fd).ok_or(Errno::BADF)?;
         let mut numbers = self.numbers.lock();
         let file = std::mem::take(&mut *slot.lock()).file.ok_or(Errno::BADF)?;
-        numbers.free.insert(fd.0 as usize);
+        numbers.release(fd.0 as usize);
         Ok(file)
     }
 
@@ -130,7 +127,8 @@ impl Descriptors {
     /// Every open descriptor in order.
     pub(crate) fn list(&self) -> Vec<Fd> {
         let numbers = self.numbers.lock();
-        (0..numbers.end).filter(|n| !numbers.free.contains(n)).map(|n| Fd(n as i32)).collect()
+        let all = 0..numbers.used.len() * WORD;
+        all.filter(|n| numbers.is_used(*n)).map(|n| Fd(n as i32)).collect()
     }
 
     /// Takes over the files of another table under the same numbers.
@@ -149,13 +147,48 @@ impl Descriptors {
     }
 }
 
+/// Numbers in a word of the bitmap.
+const WORD: usize = u64::BITS as usize;
+
 impl Numbers {
-    fn claim(&mut self, number: usize) {
-        if number < self.end {
-            self.free.remove(&number);
-        } else {
-            self.free.extend(self.end..number);
-            self.end = number + 1;
+    fn is_used(&self, number: usize) -> bool {
+        self.used.get(number / WORD).is_some_and(|word| word & 1 << (number % WORD) != 0)
+    }
+
+    /// The lowest number that is free and at least `min`.
+    fn lowest_free(&mut self, min: usize) -> usize {
+        let start = (min / WORD).max(self.first_free);
+        // In the word of `min`, the numbers below it count as taken.
+        let below = if start == min / WORD { (1 << (min % WORD)) - 1 } else { 0 };
+        let mut words = self.used.iter().enumerate().skip(start);
+        let found = words.find_map(|(i, word)| {
+            let taken = if i == start { word | below } else { *word };
+            (taken != u64::MAX).then(|| (i, i * WORD + taken.trailing_ones() as usize))
+        });
+        let (word, number) = found.unwrap_or_else(|| {
+            let end = self.used.len().max(start);
+            (end, (end * WORD).max(min))
+        });
+        if min <= self.first_free * WORD {
+            self.first_free = word;
         }
+        number
+    }
+
+    fn claim(&mut self, number: usize) {
+        let word = number / WORD;
+        if word >= self.used.len() {
+            self.used.resize(word + 1, 0);
+        }
+        self.used[word] |= 1 << (number % WORD);
+    }
+
+    fn release(&mut self, number: usize) {
+        let word = number / WORD;
+        self.used[word] &= !(1 << (number % WORD));
+        self.first_free = self.first_free.min(word);
     }
 }
+
+#[cfg(test)]
+mod tests;

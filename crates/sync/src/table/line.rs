@@ -190,11 +190,10 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         while candidates != 0 {
             let value = values.get(candidates.trailing_zeros() as usize);
             candidates &= candidates - 1;
+            let Some(entry) = value.and_then(|value| Slot::entry_of(*value)) else { continue };
             // SAFETY: The caller's guard is older than the loads above, and an entry outlives its
             // removal by a grace period.
-            if let Some(entry) = value.and_then(|value| Slot::entry_of(*value))
-                && eq(unsafe { entry.as_ref() })
-            {
+            if eq(unsafe { entry.as_ref() }) {
                 return Seek::Found(entry);
             }
         }
