@@ -52,7 +52,7 @@ const LIMBO_MIN: u64 = 4 << 20;
 const LIMBO_SHARE: u64 = 8;
 
 /// How long to wait for readers before space that they hold up counts as taken.
-const RECLAIM_TIME: Duration = Duration::from_millis(50);
+const RECLAIM_TIME: Duration = Duration::from_millis(500);
 
 /// The size of a batch of freed bytes.
 const BATCH: u64 = 64 << 10;
