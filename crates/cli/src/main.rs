@@ -58,7 +58,8 @@ fn start_logging() {
         Ok(_) => (Targets::new().with_default(LevelFilter::WARN), None),
         Err(e) => (Targets::new().with_default(LevelFilter::WARN), Some(e)),
     };
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
     tracing_subscriber::registry().with(layer).with(targets).init();
     if let Some(e) = complaint {
         tracing::warn!("RUST_LOG={selected} is not understood ({e}); showing warnings");

@@ -350,6 +350,38 @@ fn it_is_the_helper_of_mount() {
     assert!(Command::new("umount").arg(&mnt).status().unwrap().success());
 }
 
+/// Users without the right to mount do so through `fusermount3`.
+#[test]
+fn other_users_mount_through_the_helper() {
+    let all = fs::metadata("/dev/fuse").is_ok_and(|meta| meta.mode() & 0o006 == 0o006);
+    let tools = ["fusermount3", "setpriv"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok());
+    if !rustix::process::geteuid().is_root() || !all || !tools {
+        eprintln!(
+            "\n######## SKIPPED: needs root, fusermount3, setpriv, and a /dev/fuse open to all\n"
+        );
+        return;
+    }
+    // The program may be where others can't go.
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program = dir.path().join("vfscale");
+    fs::copy(env!("CARGO_BIN_EXE_vfscale"), &program).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    command.args(["run", "--memory=16M", "sh", "-c"]);
+    command.arg("id -u; stat -c %u .; echo text >f; cat f; grep \" $PWD \" /proc/mounts; exit 9");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = Kid(command.spawn().unwrap()).output();
+    assert_eq!(output.status.code(), Some(9), "{}", text(&output.stderr));
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert_eq!(lines[..3], ["65534", "65534", "text"]);
+    let mounted_at = Path::new(lines[3].split(' ').nth(1).unwrap());
+    assert!(!mounted_at.exists());
+    assert_eq!(mount_line(mounted_at), None);
+}
+
 #[test]
 fn what_is_wrong_is_named() {
     let refused = |args: &[&str], code: i32, names: &[&str]| {

@@ -115,6 +115,8 @@ fn helper(f: &mut fmt::Formatter<'_>, message: &str) -> fmt::Result {
             " (either mount without --allow-other, or write the line user_allow_other into \
              /etc/fuse.conf)",
         )?;
+    } else if message.contains("Permission denied") && message.contains("/dev/fuse") {
+        f.write_str(" (run as root, or have it opened to all: chmod 0666 /dev/fuse)")?;
     } else if message.contains("fuse device not found") || message.contains("/dev/fuse") {
         f.write_str(" (load the kernel's FUSE module: modprobe fuse)")?;
     }

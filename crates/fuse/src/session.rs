@@ -231,6 +231,7 @@ fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served:
             }
             Ok(request) => {
                 let unique = request.header.unique;
+                tracing::trace!(?request.header, "request");
                 let later = || Later { device: Arc::clone(device), unique };
                 let serve = || service.serve(&mut worker, &request, &mut reply, &later);
                 let outcome = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|_| {
@@ -248,6 +249,7 @@ fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served:
                 continue;
             }
         };
+        tracing::trace!(unique, ?outcome, "served");
         let outcome = match outcome {
             Ok(Served::Silent | Served::Later) => continue,
             Ok(Served::Reply) => Ok(()),
