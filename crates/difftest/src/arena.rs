@@ -1,0 +1,30 @@
+//! Which two sides meet.
+
+use crate::campaign::Arena;
+use crate::oracle::{Borrowed, Nursery};
+use crate::subject::Subject;
+
+/// tmpfs against tmpfs, which must never differ: shows that the test itself is sound, and that what
+/// it compares does not depend on chance.
+#[derive(Default)]
+pub struct TmpfsTwice(Nursery);
+
+impl Arena for TmpfsTwice {
+    type Oracle = Borrowed;
+    type Subject = Borrowed;
+    fn fresh(&self) -> Result<(Borrowed, Borrowed), String> {
+        Ok((self.0.get()?, self.0.get()?))
+    }
+}
+
+/// tmpfs against vfscale.
+#[derive(Default)]
+pub struct TmpfsAndVfscale(Nursery);
+
+impl Arena for TmpfsAndVfscale {
+    type Oracle = Borrowed;
+    type Subject = Subject;
+    fn fresh(&self) -> Result<(Borrowed, Subject), String> {
+        Ok((self.0.get()?, Subject::new()?))
+    }
+}

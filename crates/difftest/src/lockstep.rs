@@ -1,0 +1,245 @@
+//! Two worlds side by side: every call on both, every result compared.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use crate::calls::Calls;
+use crate::known::known;
+use crate::op::{Op, Step};
+use crate::outcome::{Outcome, Value};
+use crate::tree::{self, Moved, Watched};
+use crate::world::{INSPECTOR, World};
+
+/// How many calls lie between two comparisons of the whole tree.
+const SNAPSHOT_EVERY: usize = 60;
+
+/// A sequence's first difference.
+#[derive(Clone)]
+pub struct Difference {
+    /// The number of the step it showed at.
+    pub at: usize,
+    /// What it is grouped by: the call and the kinds of the two results.
+    pub signature: String,
+    /// What was expected and what was got, in words.
+    pub text: String,
+    /// What came before, with the results both sides agreed on.
+    pub log: Vec<(Step, Outcome)>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (step, outcome) in &self.log {
+            let mut line = format!("    {step} = {outcome:?}");
+            if line.len() > 400 {
+                let end = (0..=400).rev().find(|&i| line.is_char_boundary(i)).unwrap_or(0);
+                line.truncate(end);
+                line.push_str("...");
+            }
+            writeln!(f, "{line}")?;
+        }
+        write!(f, "  {}", self.text.replace('\n', "\n  "))
+    }
+}
+
+/// How much a sequence exercised.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Calls made on both sides.
+    pub calls: u64,
+    /// Those of them that succeeded.
+    pub succeeded: u64,
+    /// Trees compared.
+    pub snapshots: u64,
+}
+
+/// What a sequence without differences leaves: how much it was, and every result.
+pub type Played = (Tally, Vec<(Step, Outcome)>);
+
+/// Plays `steps` on both sides, up to the first difference.
+///
+/// # Errors
+/// The difference.
+pub fn play<L: World, R: World>(
+    oracle: &mut L,
+    subject: &mut R,
+    steps: &Arc<Vec<Step>>,
+) -> Result<Played, Box<Difference>> {
+    let mut game = Game { oracle, subject, steps, log: Vec::new(), inodes: Inodes::default() };
+    let mut tally = Tally::default();
+    let mut next_snapshot = SNAPSHOT_EVERY;
+    let mut at = 0;
+    while at < steps.len() {
+        let end = game.batch_end(at);
+        game.advance(at, end)?;
+        at = end;
+        if at >= next_snapshot || at == steps.len() {
+            game.compare_trees(at)?;
+            tally.snapshots += 1;
+            next_snapshot = at + SNAPSHOT_EVERY;
+        }
+    }
+    tally.calls = steps.len() as u64;
+    tally.succeeded = game.log.iter().filter(|(_, o)| matches!(o, Outcome::Ok(_))).count() as u64;
+    Ok((tally, game.log))
+}
+
+/// Which inode of one side is which of the other.
+#[derive(Default)]
+struct Inodes {
+    right_of: HashMap<(u64, u64), (u64, u64)>,
+    left_of: HashMap<(u64, u64), (u64, u64)>,
+}
+
+impl Inodes {
+    /// Whether two inodes may be the same file: no one of them was paired with another before.
+    fn pair(&mut self, left: (u64, u64), right: (u64, u64)) -> bool {
+        let same = *self.right_of.entry(left).or_insert(right) == right;
+        *self.left_of.entry(right).or_insert(left) == left && same
+    }
+}
+
+struct Game<'a, L, R> {
+    oracle: &'a mut L,
+    subject: &'a mut R,
+    steps: &'a Arc<Vec<Step>>,
+    log: Vec<(Step, Outcome)>,
+    inodes: Inodes,
+}
+
+impl<L: World, R: World> Game<'_, L, R> {
+    /// The end of the run of plain calls by one task that begins at `at`.
+    fn batch_end(&self, at: usize) -> usize {
+        let alone = |step: &Step| step.probe.is_some() || matches!(step.op, Op::Fork { .. });
+        if alone(&self.steps[at]) {
+            return at + 1;
+        }
+        let task = self.steps[at].task;
+        let same = |step: &&Step| step.task == task && !alone(step);
+        at + self.steps[at..].iter().take_while(same).count()
+    }
+
+    fn advance(&mut self, at: usize, end: usize) -> Result<(), Box<Difference>> {
+        let step = self.steps[at].clone();
+        if let Op::Fork { into } = step.op {
+            if into != step.task {
+                self.oracle.fork(step.task, into);
+                self.subject.fork(step.task, into);
+            }
+            self.log.push((step, Outcome::Ok(Value::Unit)));
+            return Ok(());
+        }
+        // A watched file is kept by a descriptor, which would keep its mount busy.
+        let probe =
+            step.probe.filter(|_| !matches!(step.op, Op::Umount { .. } | Op::Remount { .. }));
+        let Some(probe) = probe else { return self.calls(at, end) };
+        let watch = move |task: &mut dyn Calls| tree::watch(task, probe);
+        let left = self.oracle.run(INSPECTOR, watch);
+        let right = self.subject.run(INSPECTOR, watch);
+        tree::wait_for_tick(&[&left, &right]);
+        self.calls(at, end)?;
+        self.compare_times(at, left, right)
+    }
+
+    /// Makes the calls of one task, first all on the oracle, then all on the subject.
+    fn calls(&mut self, at: usize, end: usize) -> Result<(), Box<Difference>> {
+        let task = self.steps[at].task;
+        let steps = Arc::clone(self.steps);
+        let expected = self.oracle.run(task, move |task| {
+            steps[at..end].iter().map(|step| task.call(&step.op)).collect::<Vec<_>>()
+        });
+        let asked: Vec<bool> = expected.iter().map(|e| *e != Outcome::Skip).collect();
+        let steps = Arc::clone(self.steps);
+        let got = self.subject.run(task, move |task| {
+            let calls = steps[at..end].iter().zip(asked);
+            let call = |(step, asked): (&Step, bool)| {
+                if asked { task.call(&step.op) } else { Outcome::Skip }
+            };
+            calls.map(call).collect::<Vec<_>>()
+        });
+        for (offset, (expected, got)) in expected.into_iter().zip(got).enumerate() {
+            self.compare(at + offset, expected, &got)?;
+        }
+        Ok(())
+    }
+
+    fn compare(
+        &mut self,
+        at: usize,
+        expected: Outcome,
+        got: &Outcome,
+    ) -> Result<(), Box<Difference>> {
+        let step = &self.steps[at];
+        let paired = match (expected.stat(), got.stat()) {
+            (Some(a), Some(b)) => self.inodes.pair((a.dev.0, a.ino.0), (b.dev.0, b.ino.0)),
+            _ => true,
+        };
+        if expected == *got && paired || known(step, &expected, got).is_some() {
+            self.log.push((step.clone(), expected));
+            return Ok(());
+        }
+        let name = step.op.name();
+        let detail = if paired { detail(&expected, got) } else { " inode".to_owned() };
+        let signature = format!("{name}: {} / {}{detail}", expected.class(), got.class());
+        let text = format!(
+            "{step}\n  expected {expected:?}\n  got      {got:?}{}",
+            if paired { "" } else { "\n  (another inode than before)" }
+        );
+        Err(self.difference(at, signature, text))
+    }
+
+    fn compare_trees(&mut self, at: usize) -> Result<(), Box<Difference>> {
+        let left = self.oracle.run(INSPECTOR, tree::snapshot);
+        let right = self.subject.run(INSPECTOR, tree::snapshot);
+        let Some((kinds, text)) = tree::compare(&left, &right) else { return Ok(()) };
+        let signature = format!("tree: {kinds}");
+        Err(self.difference(at, signature, format!("the tree differs\n{text}")))
+    }
+
+    fn compare_times(
+        &mut self,
+        at: usize,
+        left: Vec<Watched>,
+        right: Vec<Watched>,
+    ) -> Result<(), Box<Difference>> {
+        let expected = self.oracle.run(INSPECTOR, move |task| tree::moved(task, left));
+        let got = self.subject.run(INSPECTOR, move |task| tree::moved(task, right));
+        if expected == got {
+            return Ok(());
+        }
+        let name = self.steps[at].op.name();
+        let mut text = String::from("times moved (access, data change, inode change)");
+        let mut kinds = String::new();
+        for (a, b) in expected.iter().zip(&got).filter(|(a, b)| a != b) {
+            let _ = write!(text, "\n  expected {a:?}\n  got      {b:?}");
+            if let (Ok(a), Ok(b)) = (&a.times, &b.times) {
+                kinds = ["atime", "mtime", "ctime"]
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| a[*i] != b[*i])
+                    .map(|(i, name)| format!("{}{name}", if a[i] { "-" } else { "+" }))
+                    .collect::<Vec<_>>()
+                    .join(" ");
+            }
+        }
+        if expected.len() != got.len() {
+            let paths =
+                |all: &[Moved]| all.iter().map(|m| format!("{}", m.path)).collect::<Vec<_>>();
+            let _ = write!(text, "\n  expected {:?}\n  got {:?}", paths(&expected), paths(&got));
+        }
+        let signature = format!("times by {name}: {kinds}");
+        Err(self.difference(at + 1, signature, text))
+    }
+
+    fn difference(&mut self, at: usize, signature: String, text: String) -> Box<Difference> {
+        Box::new(Difference { at, signature, text, log: std::mem::take(&mut self.log) })
+    }
+}
+
+/// What differs within two successes.
+fn detail(expected: &Outcome, got: &Outcome) -> String {
+    match (expected.stat(), got.stat()) {
+        (Some(a), Some(b)) => format!(" {}", a.differing(b)),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,87 @@
+//! The long run of the differential test.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use vfscale_difftest::arena::{TmpfsAndVfscale, TmpfsTwice};
+use vfscale_difftest::campaign::{self, Arena, Event, Plan, Summary};
+use vfscale_difftest::generate::Shape;
+
+/// Plays random call sequences on vfscale and on the kernel's tmpfs and prints what differs.
+#[derive(Parser)]
+struct Args {
+    /// How many calls to make.
+    #[arg(long, default_value_t = 1_000_000)]
+    calls: u64,
+    /// What all sequences follow from; a fresh one if it is not given.
+    #[arg(long, env = "VFSCALE_SEED")]
+    seed: Option<u64>,
+    /// The number of the first sequence.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// The most calls in one sequence.
+    #[arg(long, default_value_t = Shape::default().steps_max)]
+    length: usize,
+    /// Stops after this many kinds of differences.
+    #[arg(long, default_value_t = 1000)]
+    kinds: usize,
+    /// Plays tmpfs against tmpfs: shows that the test itself is sound.
+    #[arg(long)]
+    itself: bool,
+    /// Prints how often each call gave each result.
+    #[arg(long)]
+    coverage: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let seed = args.seed.unwrap_or_else(vfscale_difftest::fresh_seed);
+    let shape = Shape { steps_max: args.length };
+    let kinds_max = args.kinds;
+    let plan = Plan { first: args.first, shape, kinds_max, ..Plan::new(seed, args.calls) };
+    println!("seed {seed}");
+    let outcome = if args.itself {
+        play(&TmpfsTwice::default(), &plan)
+    } else {
+        play(&TmpfsAndVfscale::default(), &plan)
+    };
+    match outcome {
+        Ok(summary) => {
+            finish(&summary, args.coverage);
+            if summary.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(why) => {
+            eprintln!("SKIPPED: the differential test can't run here: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn play<A: Arena>(arena: &A, plan: &Plan) -> Result<Summary, String> {
+    let start = Instant::now();
+    let mut told = Instant::now();
+    campaign::run(arena, plan, |event| match event {
+        Event::New(signature, found) => {
+            println!("\n== {signature}  (sequence {})\n{}\n", found.sequence, found.difference);
+        }
+        Event::Progress(summary) if told.elapsed() > Duration::from_secs(10) => {
+            told = Instant::now();
+            let rate = summary.calls as f64 / start.elapsed().as_secs_f64();
+            println!("{summary}, {rate:.0} calls/s");
+        }
+        Event::Progress(_) => {}
+    })
+}
+
+fn finish(summary: &Summary, coverage: bool) {
+    println!("{summary}");
+    for (signature, found) in &summary.found {
+        println!("{:6} x {signature} (sequence {})", found.count, found.sequence);
+    }
+    if coverage {
+        for ((name, class), count) in &summary.coverage {
+            println!("{name:16} {class:14} {count}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The kernel's side: a tmpfs that is the root of a mount namespace of its own, and a thread for
+//! each task.
+//!
+//! Nothing outside can be reached from in there, not even by `..` out of a changed root: the
+//! namespace holds the tmpfs and what a sequence mounts on it, and nothing else. All of it goes
+//! when the threads have ended.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc;
+use std::thread;
+
+use crate::calls::Calls;
+use crate::kernel::{KernelTask, PROC_FD, RESERVED_FD, TMPFS_OPTIONS};
+use crate::op::CWD;
+use crate::sys;
+use crate::world::{INSPECTOR, TASKS, World};
+
+type Job = Box<dyn FnOnce(&mut KernelTask) + Send>;
+
+/// A thread that is a task.
+struct Worker {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<thread::JoinHandle<()>>,
+    tid: i32,
+}
+
+impl Worker {
+    /// Starts a thread and waits until `setup` has run on it.
+    fn start(
+        setup: impl FnOnce() -> Result<KernelTask, String> + Send + 'static,
+    ) -> Result<Worker, String> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (ready, is_ready) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("oracle".into())
+            .spawn(move || {
+                let mut task = match setup() {
+                    Ok(task) => task,
+                    Err(why) => {
+                        let _ = ready.send(Err(why));
+                        return;
+                    }
+                };
+                let _ = ready.send(Ok(sys::gettid()));
+                for job in queue {
+                    job(&mut task);
+                }
+                // The descriptors go now, in this thread, so that their locks do too.
+                let _ = sys::close_range(0, u32::MAX);
+            })
+            .map_err(|e| format!("no thread: {e}"))?;
+        let tid = is_ready.recv().map_err(|_| "the oracle's thread died".to_owned())??;
+        Ok(Worker { jobs: Some(jobs), thread: Some(thread), tid })
+    }
+
+    fn run<R: Send + 'static>(&self, f: impl FnOnce(&mut KernelTask) -> R + Send + 'static) -> R {
+        let (reply, answer) = mpsc::channel();
+        if let Some(jobs) = &self.jobs {
+            let job: Job = Box::new(move |task| {
+                let _ = reply.send(f(task));
+            });
+            let _ = jobs.send(job);
+        }
+        answer.recv().expect("a thread of the oracle died")
+    }
+
+    /// A thread with copies of what `self` has, as `fork` would leave it.
+    fn fork(&self) -> Result<Worker, String> {
+        self.run(|task| {
+            let task = task.clone();
+            Worker::start(move || {
+                sys::unshare(libc::CLONE_FS | libc::CLONE_FILES)
+                    .map_err(|e| format!("unshare: errno {e}"))?;
+                Ok(task)
+            })
+        })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        // A joined thread still holds its directories for a moment; a mount would look busy.
+        while self.tid != 0 && sys::thread_exists(self.tid) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// The kernel as a [`World`].
+pub struct Oracle {
+    workers: Vec<Worker>,
+}
+
+impl Oracle {
+    /// A new namespace with an empty tmpfs.
+    ///
+    /// # Errors
+    /// Says what is not permitted, when this process may not have one.
+    pub fn new() -> Result<Oracle, String> {
+        let inspector = Worker::start(|| {
+            enter_namespace()
+                .map_err(|(what, errno)| format!("{what}: {}", crate::outcome::errno_name(errno)))
+        })?;
+        let mut workers = Vec::new();
+        for _ in 0..TASKS {
+            workers.push(inspector.fork()?);
+        }
+        workers.push(inspector);
+        Ok(Oracle { workers })
+    }
+}
+
+/// Leaves the calling thread alone in a namespace that consists of an empty tmpfs.
+fn enter_namespace() -> Result<KernelTask, (&'static str, i32)> {
+    let on = |what| move |errno| (what, errno);
+    let flags = libc::CLONE_NEWNS | libc::CLONE_FS | libc::CLONE_FILES;
+    sys::unshare(flags).map_err(on("unshare (needs root)"))?;
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    sys::mount(c"none", c"/", None, private, None).map_err(on("making mounts private"))?;
+    // Procfs stays reachable through this descriptor after the root has changed.
+    let proc = sys::openat(CWD, c"/proc", libc::O_PATH as u32, 0).map_err(on("open /proc"))?;
+    sys::dup3(proc as i32, PROC_FD, 0).map_err(on("dup3"))?;
+    sys::close_range(0, RESERVED_FD as u32 - 1).map_err(on("close_range"))?;
+    let dir = CString::new(std::env::temp_dir().as_os_str().as_bytes()).unwrap_or_default();
+    sys::mount(c"tmpfs", &dir, Some(c"tmpfs"), 0, Some(TMPFS_OPTIONS))
+        .map_err(on("mount tmpfs"))?;
+    sys::chdir(&dir).map_err(on("chdir"))?;
+    sys::pivot_root(c".", c".").map_err(on("pivot_root"))?;
+    sys::umount2(c".", libc::MNT_DETACH as u32).map_err(on("umount the old root"))?;
+    sys::chdir(c"/").map_err(on("chdir /"))?;
+    sys::umask(0).map_err(on("umask"))?;
+    sys::setgroups(&[]).map_err(on("setgroups"))?;
+    sys::setresgid(0, 0, 0).map_err(on("setresgid"))?;
+    let mut task = KernelTask::new();
+    task.root_mount = sys::statx(CWD, c"/", 0).map_err(on("statx"))?.stx_mnt_id;
+    Ok(task)
+}
+
+impl World for Oracle {
+    fn run<R: Send + 'static>(
+        &mut self,
+        task: usize,
+        f: impl FnOnce(&mut dyn Calls) -> R + Send + 'static,
+    ) -> R {
+        self.workers[task].run(move |task| f(task))
+    }
+
+    fn fork(&mut self, from: usize, into: usize) {
+        let worker = self.workers[from].fork().expect("a thread could not take its copies");
+        self.workers[into] = worker;
+    }
+}
+
+const _: () = assert!(INSPECTOR == TASKS);
+
+impl Oracle {
+    /// Makes it as new, if nothing is in the way: tasks, mounts and files of the last sequence go.
+    /// A namespace takes the kernel longer to make and end than a sequence takes to play.
+    fn recycle(mut self) -> Option<Oracle> {
+        let inspector = self.workers.pop()?;
+        self.workers.clear();
+        let clean = inspector.run(|task| clean_namespace(task).is_ok());
+        if !clean {
+            return None;
+        }
+        for _ in 0..TASKS {
+            self.workers.push(inspector.fork().ok()?);
+        }
+        self.workers.push(inspector);
+        Some(self)
+    }
+}
+
+/// Takes away all that is mounted and all files, and gives the root its first attributes.
+fn clean_namespace(task: &mut KernelTask) -> sys::Result<()> {
+    sys::close_range(0, RESERVED_FD as u32 - 1)?;
+    let points = mount_points()?;
+    // What is mounted on the root itself can't be named.
+    if points.iter().filter(|point| point.as_slice() == b"/").count() != 1 {
+        return Err(libc::EBUSY);
+    }
+    for point in points.iter().rev().filter(|point| point.as_slice() != b"/") {
+        let point = CString::new(point.as_slice()).map_err(|_| libc::EINVAL)?;
+        sys::umount2(&point, (libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) as u32)?;
+    }
+    if mount_points()?.len() != 1 {
+        return Err(libc::EBUSY);
+    }
+    sys::mount(c"none", c"/", None, libc::MS_REMOUNT | libc::MS_RELATIME, None)?;
+    remove_all(CWD, c".", 0)?;
+    for name in sys::listxattrat(CWD, c"/", 0)?.split(|&b| b == 0).filter(|n| !n.is_empty()) {
+        let name = CString::new(name).map_err(|_| libc::EINVAL)?;
+        sys::removexattrat(CWD, c"/", &name, 0)?;
+    }
+    sys::fchownat(CWD, c"/", 0, 0, 0)?;
+    sys::fchmodat2(CWD, c"/", 0o755, 0)?;
+    let now = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
+    sys::utimensat(CWD, c"/", &[now, now], 0)?;
+    task.forget_handles();
+    Ok(())
+}
+
+/// Where things are mounted in the namespace, in the order of mounting, as far as the calling
+/// thread's root shows it.
+fn mount_points() -> sys::Result<Vec<Vec<u8>>> {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u32;
+    let fd = sys::openat(PROC_FD, c"thread-self/mountinfo", flags, 0)? as i32;
+    let mut text = Vec::new();
+    let mut buf = vec![0; 65536];
+    loop {
+        match sys::read(fd, &mut buf)? {
+            0 => break,
+            n => text.extend_from_slice(&buf[..n as usize]),
+        }
+    }
+    sys::close(fd)?;
+    let lines = text.split(|&b| b == b'\n').filter(|line| !line.is_empty());
+    // Id, parent, device, root, then the mount point. No name of the pools needs an escape.
+    let point = |line: &[u8]| line.split(|&b| b == b' ').nth(4).map(<[u8]>::to_vec);
+    lines.map(|line| point(line).ok_or(libc::EINVAL)).collect()
+}
+
+/// Removes all that is in a directory.
+fn remove_all(at: i32, dir: &std::ffi::CStr, depth: usize) -> sys::Result<()> {
+    if depth > 200 {
+        return Err(libc::ELOOP);
+    }
+    let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW) as u32;
+    let fd = sys::openat(at, dir, flags, 0)? as i32;
+    for (name, kind) in crate::kernel::entries(fd)? {
+        let name = CString::new(name.0).map_err(|_| libc::EINVAL)?;
+        if matches!(name.as_bytes(), b"." | b"..") {
+            continue;
+        }
+        if kind == libc::DT_DIR {
+            remove_all(fd, &name, depth + 1)?;
+            sys::unlinkat(fd, &name, libc::AT_REMOVEDIR as u32)?;
+        } else {
+            sys::unlinkat(fd, &name, 0)?;
+        }
+    }
+    sys::close(fd)?;
+    Ok(())
+}
+
+/// Makes oracles ahead of their use and cleans them behind it.
+pub struct Nursery {
+    ready: mpsc::Receiver<Oracle>,
+    done: mpsc::Sender<Oracle>,
+}
+
+impl Nursery {
+    /// Starts a thread, which ends with the nursery and what it gave. All threads of the oracles, and
+    /// the calling one, stay on one CPU: the two sides take turns, and a turn passes faster on one CPU
+    /// than to another.
+    pub fn new() -> Nursery {
+        let _ = sys::pin_to_this_cpu();
+        let (again, ready) = mpsc::channel();
+        let (done, used) = mpsc::channel::<Oracle>();
+        thread::spawn(move || {
+            for oracle in used {
+                if let Some(oracle) = oracle.recycle()
+                    && again.send(oracle).is_err()
+                {
+                    break;
+                }
+            }
+        });
+        Nursery { ready, done }
+    }
+
+    /// A fresh oracle.
+    ///
+    /// # Errors
+    /// As [`Oracle::new`].
+    pub fn get(&self) -> Result<Borrowed, String> {
+        let oracle = match self.ready.try_recv() {
+            Ok(oracle) => oracle,
+            Err(_) => Oracle::new()?,
+        };
+        Ok(Borrowed { oracle: Some(oracle), done: self.done.clone() })
+    }
+}
+
+impl Default for Nursery {
+    fn default() -> Nursery {
+        Nursery::new()
+    }
+}
+
+/// An oracle of a [`Nursery`].
+pub struct Borrowed {
+    oracle: Option<Oracle>,
+    done: mpsc::Sender<Oracle>,
+}
+
+impl Borrowed {
+    fn oracle(&mut self) -> &mut Oracle {
+        self.oracle.as_mut().expect("held until dropped")
+    }
+}
+
+impl World for Borrowed {
+    fn run<R: Send + 'static>(
+        &mut self,
+        task: usize,
+        f: impl FnOnce(&mut dyn Calls) -> R + Send + 'static,
+    ) -> R {
+        self.oracle().run(task, f)
+    }
+
+    fn fork(&mut self, from: usize, into: usize) {
+        self.oracle().fork(from, into);
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if let Some(oracle) = self.oracle.take() {
+            // Should that thread be gone, the oracle ends here.
+            let _ = self.done.send(oracle);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! From a sequence that differs to the shortest and simplest that differs in the same way.
+
+use std::sync::Arc;
+
+use proptest::strategy::ValueTree;
+
+use crate::generate::Candidate;
+use crate::lockstep::Difference;
+use crate::op::Step;
+
+/// How often one step is tried to be made simpler.
+const SIMPLER_MAX: u32 = 120;
+
+/// Shrinks `candidate`, which differed by `difference`. `play` plays a sequence and gives its
+/// difference; it is called `plays_max` times at most.
+///
+/// # Errors
+/// Those of `play`.
+pub fn shrink(
+    candidate: Candidate,
+    difference: Box<Difference>,
+    plays_max: u32,
+    play: impl FnMut(&Arc<Vec<Step>>) -> Result<Option<Box<Difference>>, String>,
+) -> Result<(Vec<Step>, Box<Difference>), String> {
+    let signature = difference.signature.clone();
+    let mut steps: Vec<_> = candidate.steps.into_iter().zip(candidate.trees).collect();
+    // What came after the difference has no part in it.
+    steps.truncate(difference.at + 1);
+    let mut hunt = Hunt { signature, left: plays_max, play, best: difference };
+    let mut kept = hunt.fewer(steps)?;
+    hunt.simpler(&mut kept)?;
+    let kept = hunt.fewer(kept)?;
+    Ok((kept.into_iter().map(|(step, _)| step).collect(), hunt.best))
+}
+
+type Part = (Step, Option<Box<dyn ValueTree<Value = Step>>>);
+
+struct Hunt<P> {
+    signature: String,
+    left: u32,
+    play: P,
+    best: Box<Difference>,
+}
+
+impl<P: FnMut(&Arc<Vec<Step>>) -> Result<Option<Box<Difference>>, String>> Hunt<P> {
+    /// Whether these steps differ in the same way.
+    fn same(&mut self, steps: Vec<Step>) -> Result<bool, String> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        self.left -= 1;
+        match (self.play)(&Arc::new(steps))? {
+            Some(found) if found.signature == self.signature => {
+                self.best = found;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Leaves out what is not needed: halves first, then ever smaller runs, then single steps until
+    /// none can go. From the end, since what makes things is needed by what uses them.
+    fn fewer(&mut self, mut steps: Vec<Part>) -> Result<Vec<Part>, String> {
+        let mut run = steps.len().div_ceil(2).max(1);
+        loop {
+            let mut any = false;
+            let mut end = steps.len();
+            while end > 0 {
+                let start = end.saturating_sub(run);
+                let rest = steps[..start].iter().chain(&steps[end..]);
+                if self.same(rest.map(|(step, _)| step.clone()).collect())? {
+                    steps.drain(start..end);
+                    any = true;
+                }
+                end = start;
+            }
+            match (run, any) {
+                (1, false) => return Ok(steps),
+                (1, true) => {}
+                _ => run = (run / 2).max(1),
+            }
+        }
+    }
+
+    /// Makes single steps simpler, as proptest proposes.
+    fn simpler(&mut self, steps: &mut [Part]) -> Result<(), String> {
+        for at in (0..steps.len()).rev() {
+            let Some(mut tree) = steps[at].1.take() else { continue };
+            let mut more = tree.simplify();
+            let mut tries = SIMPLER_MAX;
+            while more && tries > 0 {
+                tries -= 1;
+                let proposed = tree.current();
+                let mut all: Vec<_> = steps.iter().map(|(step, _)| step.clone()).collect();
+                all[at] = proposed.clone();
+                more = if proposed != steps[at].0 && self.same(all)? {
+                    steps[at].0 = proposed;
+                    tree.simplify()
+                } else {
+                    tree.complicate()
+                };
+            }
+        }
+        Ok(())
+    }
+}

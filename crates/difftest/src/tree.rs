@@ -1,0 +1,330 @@
+//! What a whole tree looks like, and which times of its files a call moves.
+//!
+//! Both are written against [`Calls`], so both sides are asked by the same calls in the same order,
+//! and what the asking itself changes (a symbolic link's access time) changes alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::calls::{Calls, fstat, open_path};
+use crate::op::{CWD, Op, PathArg, Probe, Seek, Time};
+use crate::outcome::{Outcome, StatView, Value};
+use crate::sys;
+
+/// The size of the pieces in which contents are compared.
+const PIECE: u64 = 4096;
+
+/// Trees deeper or larger than this are cut off, alike on both sides.
+const DEPTH_MAX: usize = 24;
+const FILES_MAX: usize = 600;
+
+/// One file of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Node {
+    pub stat: Outcome,
+    /// A number for the inode: that of its first name in the order of the snapshot.
+    pub same_as: usize,
+    /// A number for the device, counted in the order of the snapshot.
+    pub device: usize,
+    /// The target of a symbolic link, the entries of a directory, or how many pieces of data.
+    pub content: Outcome,
+    /// Non-zero pieces of a regular file: number of the piece, and a sum of its bytes.
+    pub pieces: BTreeMap<u64, u64>,
+    /// Extended attributes with their values.
+    pub xattrs: BTreeMap<PathArg, Outcome>,
+}
+
+/// Every file of a tree by its path.
+pub type Snapshot = BTreeMap<PathArg, Node>;
+
+/// Takes a snapshot, as root with the namespace's root.
+pub fn snapshot(task: &mut dyn Calls) -> Snapshot {
+    let mut walk = Walk::default();
+    walk.visit(task, b"/".to_vec(), 0);
+    walk.nodes
+}
+
+/// The differences of two snapshots: their kinds, and the first few in words.
+pub fn compare(left: &Snapshot, right: &Snapshot) -> Option<(String, String)> {
+    let mut lines = Vec::new();
+    let mut kinds = BTreeSet::new();
+    let paths: BTreeSet<_> = left.keys().chain(right.keys()).collect();
+    for path in paths {
+        match (left.get(path), right.get(path)) {
+            (Some(a), Some(b)) if a == b => {}
+            (Some(a), Some(b)) => lines.push(difference(path, a, b, &mut kinds)),
+            (here, _) => {
+                let side = if here.is_some() { "oracle" } else { "subject" };
+                kinds.insert(format!("only in the {side}"));
+                lines.push(format!("{path}: only in the {side}"));
+            }
+        }
+    }
+    lines.truncate(6);
+    let kinds: Vec<_> = kinds.into_iter().collect();
+    if lines.is_empty() { None } else { Some((kinds.join(", "), lines.join("\n"))) }
+}
+
+fn difference(path: &PathArg, a: &Node, b: &Node, kinds: &mut BTreeSet<String>) -> String {
+    let mut parts = Vec::new();
+    let mut part = |name: &str, equal: bool, a: String, b: String| {
+        if !equal {
+            kinds.insert(name.to_owned());
+            parts.push(format!("  {name}\n    expected {a}\n    got      {b}"));
+        }
+    };
+    let text = |o: &Outcome| format!("{o:?}");
+    let attributes = match (a.stat.stat(), b.stat.stat()) {
+        (Some(x), Some(y)) => {
+            let dir = if x.mode & libc::S_IFMT == libc::S_IFDIR { " of a directory" } else { "" };
+            format!("{}{dir}", x.differing(y))
+        }
+        _ => "attributes".to_owned(),
+    };
+    part(&attributes, a.stat == b.stat, text(&a.stat), text(&b.stat));
+    part("content", a.content == b.content, text(&a.content), text(&b.content));
+    let (x, y) = (format!("{:?}", a.pieces), format!("{:?}", b.pieces));
+    part("data", a.pieces == b.pieces, x, y);
+    let (x, y) = (format!("{:?}", a.xattrs), format!("{:?}", b.xattrs));
+    part("xattrs", a.xattrs == b.xattrs, x, y);
+    part("inode", a.same_as == b.same_as, a.same_as.to_string(), b.same_as.to_string());
+    part("device", a.device == b.device, a.device.to_string(), b.device.to_string());
+    format!("{path}:\n{}", parts.join("\n"))
+}
+
+#[derive(Default)]
+struct Walk {
+    nodes: Snapshot,
+    inodes: BTreeMap<(u64, u64), usize>,
+    devices: BTreeMap<u64, usize>,
+}
+
+impl Walk {
+    fn visit(&mut self, task: &mut dyn Calls, path: Vec<u8>, depth: usize) {
+        if depth > DEPTH_MAX || self.nodes.len() >= FILES_MAX {
+            return;
+        }
+        let stat = lstat(task, &path);
+        let (mode, size) = stat.stat().map_or((0, 0), |s| (s.mode, s.size));
+        let number = self.nodes.len();
+        let mut node = Node {
+            same_as: number,
+            device: 0,
+            content: Outcome::Skip,
+            pieces: BTreeMap::new(),
+            xattrs: xattrs(task, &path),
+            stat,
+        };
+        if let Some(stat) = node.stat.stat() {
+            node.same_as = *self.inodes.entry((stat.dev.0, stat.ino.0)).or_insert(number);
+            let devices = self.devices.len();
+            node.device = *self.devices.entry(stat.dev.0).or_insert(devices);
+        }
+        let mut children = Vec::new();
+        match mode & libc::S_IFMT {
+            libc::S_IFLNK => {
+                node.content = task.call(&Op::Readlink { at: CWD, path: PathArg(path.clone()) })
+            }
+            libc::S_IFREG if node.same_as == number => {
+                (node.content, node.pieces) = data(task, &path, size);
+            }
+            libc::S_IFDIR => {
+                node.content = list(task, &path);
+                if let Outcome::Ok(Value::Entries(entries)) = &node.content {
+                    children = entries.iter().map(|(name, _)| name.0.clone()).collect();
+                }
+            }
+            _ => {}
+        }
+        self.nodes.insert(PathArg(path.clone()), node);
+        for name in children.into_iter().filter(|name| name != b"." && name != b"..") {
+            let mut child = path.clone();
+            if child != b"/" {
+                child.push(b'/');
+            }
+            child.extend_from_slice(&name);
+            self.visit(task, child, depth + 1);
+        }
+    }
+}
+
+fn lstat(task: &mut dyn Calls, path: &[u8]) -> Outcome {
+    let flags = libc::AT_SYMLINK_NOFOLLOW as u32;
+    task.call(&Op::Stat { at: CWD, path: PathArg(path.to_vec()), flags })
+}
+
+fn open(task: &mut dyn Calls, path: &[u8]) -> Result<i32, Outcome> {
+    let flags = (libc::O_RDONLY | libc::O_NOATIME | libc::O_NONBLOCK | libc::O_NOFOLLOW) as u32;
+    let outcome = task.call(&Op::Open { at: CWD, path: PathArg(path.to_vec()), flags, mode: 0 });
+    outcome.number().map(|fd| fd as i32).ok_or(outcome)
+}
+
+fn list(task: &mut dyn Calls, path: &[u8]) -> Outcome {
+    let fd = match open(task, path) {
+        Ok(fd) => fd,
+        Err(outcome) => return outcome,
+    };
+    let entries = task.call(&Op::ReadDir { fd });
+    task.call(&Op::Close { fd });
+    entries
+}
+
+/// The pieces that are not all zero. Which parts of a hole are stored is a file system's own
+/// business; that they read as zeros is not.
+fn data(task: &mut dyn Calls, path: &[u8], size: u64) -> (Outcome, BTreeMap<u64, u64>) {
+    let mut pieces = BTreeMap::new();
+    let fd = match open(task, path) {
+        Ok(fd) => fd,
+        Err(outcome) => return (outcome, pieces),
+    };
+    let mut at = 0;
+    let mut end = Outcome::Ok(Value::Unit);
+    while at < size {
+        let data = task.call(&Op::Lseek { fd, whence: Seek::Data, off: at as i64 });
+        let Some(start) = data.number() else {
+            end = data;
+            break;
+        };
+        let hole = task.call(&Op::Lseek { fd, whence: Seek::Hole, off: start });
+        let Some(stop) = hole.number() else {
+            end = hole;
+            break;
+        };
+        let mut piece = start as u64 / PIECE;
+        while piece * PIECE < stop as u64 {
+            let read = task.call(&Op::Pread { fd, len: PIECE as u32, off: piece * PIECE });
+            if let Outcome::Ok(Value::Bytes(bytes)) = read
+                && bytes.iter().any(|&b| b != 0)
+            {
+                pieces.insert(piece, sum(&bytes));
+            }
+            piece += 1;
+        }
+        at = stop as u64;
+    }
+    task.call(&Op::Close { fd });
+    if end == Outcome::Err(libc::ENXIO) {
+        end = Outcome::Ok(Value::Unit);
+    }
+    (end, pieces)
+}
+
+/// FNV-1a, by bytes, without the zeros at the end (a last piece may be cut off after data or hole).
+fn sum(bytes: &[u8]) -> u64 {
+    let len = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
+    bytes[..len].iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn xattrs(task: &mut dyn Calls, path: &[u8]) -> BTreeMap<PathArg, Outcome> {
+    let flags = libc::AT_SYMLINK_NOFOLLOW as u32;
+    let path = PathArg(path.to_vec());
+    let mut all = BTreeMap::new();
+    match task.call(&Op::Listxattr { at: CWD, path: path.clone(), flags }) {
+        Outcome::Ok(Value::Names(names)) => {
+            for name in names {
+                let op = Op::Getxattr { at: CWD, path: path.clone(), name: name.clone(), flags };
+                all.insert(name, task.call(&op));
+            }
+        }
+        other => {
+            all.insert(PathArg::default(), other);
+        }
+    }
+    all
+}
+
+/// A file that is being watched.
+pub struct Watched {
+    path: PathArg,
+    fd: i32,
+    before: StatView,
+}
+
+/// Which times of a file moved: access, data change, inode change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Where the file was when the watch began.
+    pub path: PathArg,
+    /// Access, data change, inode change; an error if the file can't be asked any more.
+    pub times: Result<[bool; 3], Outcome>,
+}
+
+/// Sets the times of every file to known ones and keeps a handle of each.
+pub fn watch(task: &mut dyn Calls, probe: Probe) -> Vec<Watched> {
+    let mut paths = Vec::new();
+    collect(task, b"/".to_vec(), 0, &mut paths);
+    let (atime, mtime) = match probe {
+        Probe::Past => (Time::At(1_000_000, 1), Time::At(2_000_000, 2)),
+        Probe::Future => (Time::At(5_000_000_000, 3), Time::At(2_000_000, 4)),
+    };
+    let mut watched = Vec::new();
+    for path in paths {
+        let path = PathArg(path);
+        let Some(fd) = open_path(task, &path.0) else { continue };
+        let flags = libc::AT_EMPTY_PATH as u32;
+        task.call(&Op::Utimens { at: fd, path: PathArg::default(), atime, mtime, flags });
+        match fstat(task, fd) {
+            Outcome::Ok(Value::Stat(before)) => {
+                watched.push(Watched { path, fd, before: *before });
+            }
+            _ => {
+                task.call(&Op::Close { fd });
+            }
+        }
+    }
+    watched
+}
+
+/// Waits until the clock has passed the change times of all that is watched. A file system that
+/// takes its times from clock ticks could not show a change before that.
+pub fn wait_for_tick(watched: &[&[Watched]]) {
+    let all = watched.iter().copied().flatten();
+    let last = all.map(|w| w.before.ctime_exact.0).max().unwrap_or_default();
+    while sys::clock_coarse().is_ok_and(|now| now <= last) {
+        std::thread::sleep(Duration::from_micros(300));
+    }
+}
+
+/// Which times have moved since the watch began; ends it.
+pub fn moved(task: &mut dyn Calls, watched: Vec<Watched>) -> Vec<Moved> {
+    let mut all = Vec::new();
+    for Watched { path, fd, before } in watched {
+        let after = fstat(task, fd);
+        let times = match after.stat() {
+            Some(after) => Ok([
+                before.atime != after.atime,
+                before.mtime != after.mtime,
+                before.ctime_exact.0 != after.ctime_exact.0,
+            ]),
+            None => Err(after.clone()),
+        };
+        task.call(&Op::Close { fd });
+        all.push(Moved { path, times });
+    }
+    all
+}
+
+fn collect(task: &mut dyn Calls, path: Vec<u8>, depth: usize, paths: &mut Vec<Vec<u8>>) {
+    if depth > DEPTH_MAX || paths.len() >= FILES_MAX {
+        return;
+    }
+    let stat = lstat(task, &path);
+    let is_dir = stat.stat().is_some_and(|s| s.mode & libc::S_IFMT == libc::S_IFDIR);
+    if is_dir && let Outcome::Ok(Value::Entries(entries)) = list(task, &path) {
+        for (name, _) in entries {
+            if name.0 == b"." || name.0 == b".." {
+                continue;
+            }
+            let mut child = path.clone();
+            if child != b"/" {
+                child.push(b'/');
+            }
+            child.extend_from_slice(&name.0);
+            collect(task, child, depth + 1, paths);
+        }
+    }
+    paths.push(path);
+}

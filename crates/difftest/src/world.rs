@@ -1,0 +1,23 @@
+//! A side of the comparison: a fresh file system and some tasks on it.
+
+use crate::calls::Calls;
+
+/// The number of tasks that a sequence's calls are spread over.
+pub const TASKS: usize = 3;
+
+/// The task that looks at the tree and takes no part in the sequence: root, its own descriptors.
+pub const INSPECTOR: usize = TASKS;
+
+/// A file system with `TASKS` tasks and an inspector, all root, at `/`, with an empty umask and
+/// no open descriptors.
+pub trait World {
+    /// Runs `f` as task number `task`, and waits for it.
+    fn run<R: Send + 'static>(
+        &mut self,
+        task: usize,
+        f: impl FnOnce(&mut dyn Calls) -> R + Send + 'static,
+    ) -> R;
+
+    /// Ends task `into`, and puts a `fork` of task `from` in its place.
+    fn fork(&mut self, from: usize, into: usize);
+}
