@@ -56,7 +56,8 @@ pub(crate) fn fill(mount: &Mount, dentry: &Dentry) -> Stat {
 /// A directory's size tells how many entries it has. They are counted when somebody asks, so that
 /// making and removing them counts nothing.
 fn dir_size(dentry: &Dentry) -> u64 {
-    if dentry.inode().is_dead() { 0 } else { dentry.children().len() as u64 * DIRENT_BYTES }
+    // `.` and `..` count too.
+    if dentry.inode().is_dead() { 0 } else { (dentry.children().len() as u64 + 2) * DIRENT_BYTES }
 }
 
 /// A change of attributes.
@@ -87,7 +88,8 @@ impl Task {
         path: &[u8],
         flags: AtFlags,
     ) -> std::result::Result<Stat, Errno> {
-        let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
+        let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
         let guard = rcu::pin();
         // Written in place: the way through the results of the walk would copy it three times.
@@ -106,7 +108,8 @@ impl Task {
     /// As `statfs(2)`.
     pub fn statfs(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<StatFs> {
         let path = path.as_ref();
-        let lookup = Lookup::FOLLOW | Lookup::EMPTY;
+        let mut lookup = Lookup::FOLLOW;
+        lookup.set(Lookup::EMPTY, !matches!(at, At::Cwd));
         self.resolve(at, bytes(path), lookup)
             .map(|place| place.mount().sb().statfs(place.mount().flags()))
             .on("statfs", path)
@@ -136,9 +139,6 @@ impl Task {
         flags: AtFlags,
     ) -> std::result::Result<(), Errno> {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EACCESS;
-        if flags.contains(AtFlags::NO_AUTOMOUNT) {
-            return Err(Errno::INVAL);
-        }
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
         let guard = rcu::pin();
@@ -252,7 +252,7 @@ impl Task {
             let guard = rcu::pin();
             let cred = self.cred(&guard);
             permission(inode, cred, Access::WRITE, &guard)?;
-            file::truncate_inode(inode, size, file::keeps_ids(cred), false)
+            file::truncate_inode(inode, size, file::kept_ids(cred, inode), false)
         };
         truncate().on("truncate", path)
     }
@@ -341,6 +341,10 @@ fn set_owner(
             && (cred.in_group(inode.gid()) || cred.has(Capabilities::FSETID));
         if mode & 0o2010 == 0o2010 || !keeps_sgid {
             gone |= mode & 0o2000;
+        }
+        // That changes the mode, which is the owner's right.
+        if mode & gone != 0 && !cred.owns(inode) {
+            return Err(Errno::PERM);
         }
         inode.set_mode(mode & !gone);
     } else if gid.is_some_and(|gid| !cred.in_group(gid)) && !cred.has(Capabilities::FSETID) {

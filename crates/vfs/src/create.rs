@@ -316,11 +316,17 @@ impl Task {
     }
 }
 
-/// Making device nodes is a privilege.
+/// Making device nodes is a privilege, but for the character device 0, which stands for nothing (a
+/// whiteout of overlay file systems).
 fn check_device(what: &What<'_>, cred: &Credentials) -> std::result::Result<(), Errno> {
     let file_type = FileType::from_raw_mode(what.mode);
     let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
-    if is_device && !cred.has(Capabilities::MKNOD) { Err(Errno::PERM) } else { Ok(()) }
+    let is_whiteout = file_type == FileType::CharacterDevice && what.rdev == 0;
+    if is_device && !is_whiteout && !cred.has(Capabilities::MKNOD) {
+        Err(Errno::PERM)
+    } else {
+        Ok(())
+    }
 }
 
 /// Whose file it is not may only name it anew if that gives nothing away: a regular file without set-id

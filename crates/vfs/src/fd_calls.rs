@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use crate::descriptors::Fd;
 use crate::error::{Named, Result};
-use crate::file::File;
+use crate::file::{File, check_offset};
 use crate::task::Task;
 use crate::types::{FallocateFlags, OFlags, Stat, Whence};
 
@@ -160,7 +160,8 @@ impl Task {
     /// # Errors
     /// `EBADF`; those of [`File::pread`].
     pub fn pread(&self, fd: Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.descriptors().get(fd).named("pread")?.pread(buf, offset)
+        let file = check_offset(offset).and_then(|()| self.descriptors().get(fd));
+        file.named("pread")?.pread(buf, offset)
     }
 
     /// Writes at an offset; see [`File::pwrite`].
@@ -168,7 +169,8 @@ impl Task {
     /// # Errors
     /// `EBADF`; those of [`File::pwrite`].
     pub fn pwrite(&self, fd: Fd, buf: &[u8], offset: u64) -> Result<usize> {
-        self.descriptors().get(fd).named("pwrite")?.pwrite(buf, offset)
+        let file = check_offset(offset).and_then(|()| self.descriptors().get(fd));
+        file.named("pwrite")?.pwrite(buf, offset)
     }
 
     /// Moves a descriptor's position; see [`File::seek`].
@@ -192,7 +194,8 @@ impl Task {
     /// # Errors
     /// `EBADF`; those of [`File::truncate`].
     pub fn ftruncate(&self, fd: Fd, size: u64) -> Result<()> {
-        self.descriptors().get(fd).named("ftruncate")?.truncate(size)
+        let file = check_offset(size).and_then(|()| self.descriptors().get(fd));
+        file.named("ftruncate")?.truncate(size)
     }
 
     /// Allocates, punches or zeroes a range; see [`File::fallocate`].

@@ -34,6 +34,9 @@ bitflags! {
         const PATH = 4;
         /// The opener may keep set-id bits when it writes.
         const FSETID = 8;
+        /// The opener is in the file's group, and may keep a set-group-id bit that stands for mandatory
+        /// locks.
+        const GROUP = 16;
     }
 }
 
@@ -98,16 +101,16 @@ pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
     inode.accessed(flags.contains(MountFlags::STRICTATIME));
 }
 
-/// Takes the set-id bits away that a change of the data by an unprivileged user takes away; the
-/// caller holds the inode's lock.
-pub(crate) fn drop_privileges(inode: &Inode, keep: bool) {
+/// Takes the set-id bits away that a change of the data by an unprivileged user takes away, as far as
+/// [`kept_ids`] says; the caller holds the inode's lock.
+pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) {
     let mode = inode.mode();
-    if mode & 0o6000 == 0 || keep || !inode.is_file() {
+    if mode & 0o6000 == 0 || keep.contains(FileMode::FSETID) || !inode.is_file() {
         return;
     }
     let mut gone = mode & 0o4000;
-    if mode & 0o2010 == 0o2010 {
-        gone |= 0o2000;
+    if mode & 0o0010 != 0 || !keep.contains(FileMode::GROUP) {
+        gone |= mode & 0o2000;
     }
     if gone != 0 {
         inode.set_mode(mode & !gone);
@@ -189,27 +192,21 @@ impl File {
     }
 
     #[inline]
-    fn check_read(&self) -> std::result::Result<&Inode, Errno> {
+    fn check_read(&self, offset: u64, len: usize) -> std::result::Result<&Inode, Errno> {
         if !self.0.mode.contains(FileMode::READ) {
             return Err(Errno::BADF);
         }
+        check_range(offset, len)?;
         let inode = self.inode();
         if inode.is_dir() { Err(Errno::ISDIR) } else { Ok(inode) }
     }
 
     #[inline]
     fn read_inner(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<usize, Errno> {
-        let inode = self.check_read()?;
-        if offset > i64::MAX as u64 {
-            return Err(Errno::INVAL);
-        }
-        if buf.is_empty() || offset >= inode.size() {
-            if !buf.is_empty() {
-                self.accessed(inode);
-            }
-            return Ok(0);
-        }
-        let n = inode.sb().fs().read_at(inode, offset, buf)?;
+        check_offset(offset)?;
+        let inode = self.check_read(offset, buf.len())?;
+        let end = buf.is_empty() || offset >= inode.size();
+        let n = if end { 0 } else { inode.sb().fs().read_at(inode, offset, buf)? };
         self.accessed(inode);
         Ok(n)
     }
@@ -242,7 +239,6 @@ impl File {
         &self,
         read: impl FnOnce(u64) -> std::result::Result<usize, Errno>,
     ) -> std::result::Result<usize, Errno> {
-        self.check_read()?;
         let _guard = rcu::pin();
         let mut pos = self.0.pos.lock();
         let n = read(*pos)?;
@@ -255,7 +251,12 @@ impl File {
         offset: u64,
         bufs: &mut [IoSliceMut<'_>],
     ) -> std::result::Result<usize, Errno> {
-        self.check_read()?;
+        check_offset(offset)?;
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        if len == 0 && self.0.mode.contains(FileMode::READ) {
+            return Ok(0);
+        }
+        self.check_read(offset, len)?;
         let mut done = 0;
         for buf in bufs {
             let n = self.read_inner(offset + done as u64, buf)?;
@@ -307,13 +308,13 @@ impl File {
         offset: u64,
         bufs: &[IoSlice<'_>],
     ) -> std::result::Result<(u64, usize), Errno> {
+        check_offset(offset)?;
         let inode = self.check_write()?;
-        if offset > i64::MAX as u64 {
-            return Err(Errno::INVAL);
-        }
-        if bufs.iter().all(|buf| buf.is_empty()) {
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        if len == 0 {
             return Ok((offset, 0));
         }
+        check_range(offset, len)?;
         let flags = self.flags();
         let fs = inode.sb().fs();
         let _guard = rcu::pin();
@@ -322,7 +323,7 @@ impl File {
         if start >= fs.size_max() {
             return Err(Errno::FBIG);
         }
-        drop_privileges(inode, self.0.mode.contains(FileMode::FSETID));
+        drop_privileges(inode, self.0.mode);
         inode.touch();
         let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
         let mut done = 0;
@@ -450,17 +451,18 @@ impl File {
     /// size above `i64::MAX`, `EFBIG`, `ENOSPC`.
     pub fn truncate(&self, size: u64) -> Result<()> {
         let truncate = || {
+            check_offset(size)?;
             if self.is_path() {
                 return Err(Errno::BADF);
             }
             let inode = self.inode();
-            if size > i64::MAX as u64 || !inode.is_file() {
+            if !inode.is_file() {
                 return Err(Errno::INVAL);
             }
             if !self.0.mode.contains(FileMode::WRITE) {
                 return Err(Errno::INVAL);
             }
-            truncate_inode(inode, size, self.0.mode.contains(FileMode::FSETID), true)
+            truncate_inode(inode, size, self.0.mode, true)
         };
         truncate().named("ftruncate")
     }
@@ -487,14 +489,7 @@ impl File {
         if len == 0 || len > limit || offset > limit {
             return Err(Errno::INVAL);
         }
-        let punches = mode.contains(FallocateFlags::PUNCH_HOLE);
-        let offered =
-            FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE;
-        if !offered.contains(mode)
-            || (punches && mode != FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
-        {
-            return Err(Errno::OPNOTSUPP);
-        }
+        check_fallocate_mode(mode)?;
         let inode = self.check_write()?;
         if inode.is_dir() {
             return Err(Errno::ISDIR);
@@ -509,7 +504,7 @@ impl File {
         let _guard = rcu::pin();
         let _locked = inode.lock();
         fs.fallocate(inode, mode, offset, len)?;
-        drop_privileges(inode, self.0.mode.contains(FileMode::FSETID));
+        drop_privileges(inode, self.0.mode);
         inode.touch();
         Ok(())
     }
@@ -538,7 +533,7 @@ impl File {
         inode.sb().fs().sync(inode, data_only)
     }
 
-    /// Copies up to `len` bytes to another file of the same type of file system
+    /// Copies up to `len` bytes to another file of the same file system
     /// (`copy_file_range`). An offset that is given is used and moved instead of the file's position.
     /// Returns how many bytes; 0 at the end of this file.
     ///
@@ -567,6 +562,35 @@ impl File {
     }
 }
 
+/// What `fallocate` refuses whatever the file: unknown modes, two at once, and those that may not or
+/// must come with `KEEP_SIZE`.
+fn check_fallocate_mode(mode: FallocateFlags) -> std::result::Result<(), Errno> {
+    const WRITE_ZEROES: u32 = 128;
+    let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
+    let what = mode.difference(FallocateFlags::KEEP_SIZE);
+    let alone =
+        [FallocateFlags::empty(), FallocateFlags::ZERO_RANGE, FallocateFlags::UNSHARE_RANGE];
+    let shifting = [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE];
+    let known = match what {
+        FallocateFlags::PUNCH_HOLE => keeps_size,
+        _ if alone.contains(&what) => true,
+        _ => (shifting.contains(&what) || what.bits() == WRITE_ZEROES) && !keeps_size,
+    };
+    if known { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+}
+
+/// Offsets are signed in Linux: the upper half is invalid, which comes before anything else.
+#[inline]
+pub(crate) fn check_offset(offset: u64) -> std::result::Result<(), Errno> {
+    if offset > i64::MAX as u64 { Err(Errno::INVAL) } else { Ok(()) }
+}
+
+/// What is read or written must not reach past the last offset there is, asked for or not.
+#[inline]
+fn check_range(offset: u64, len: usize) -> std::result::Result<(), Errno> {
+    if len as u64 > i64::MAX as u64 - offset { Err(Errno::INVAL) } else { Ok(()) }
+}
+
 /// Bytes that one step of a copy moves.
 const COPY_STEP: usize = 128 * 1024;
 
@@ -587,24 +611,26 @@ fn copy_file_range(
     if !source.is_file() || !target.is_file() {
         return Err(Errno::INVAL);
     }
-    from.check_read()?;
+    from.check_read(0, 0)?;
     to.check_write()?;
     if to.flags().contains(OFlags::APPEND) {
         return Err(Errno::BADF);
     }
-    if source.sb().fs().name() != target.sb().fs().name() {
+    if !std::ptr::eq(source.sb(), target.sb()) {
         return Err(Errno::XDEV);
     }
-    let limit = i64::MAX as u64;
-    if from_offset > limit || to_offset > limit {
-        return Err(Errno::INVAL);
-    }
-    if len > limit - from_offset || len > limit - to_offset {
+    if from_offset.checked_add(len).is_none() || to_offset.checked_add(len).is_none() {
         return Err(Errno::OVERFLOW);
     }
-    let len = len.min(source.size().saturating_sub(from_offset));
+    let size_max = source.sb().fs().size_max();
+    if (size_max..=i64::MAX as u64).contains(&to_offset) {
+        return Err(Errno::FBIG);
+    }
+    check_offset(from_offset)?;
+    check_offset(to_offset)?;
+    let len = len.min(source.size().saturating_sub(from_offset)).min(size_max - to_offset);
     let disjoint = from_offset + len <= to_offset || to_offset + len <= from_offset;
-    if len > 0 && std::ptr::eq(source, target) && !disjoint {
+    if std::ptr::eq(source, target) && !disjoint {
         return Err(Errno::INVAL);
     }
     let mut buf = vec![0; COPY_STEP.min(usize::try_from(len).unwrap_or(COPY_STEP))];
@@ -630,12 +656,12 @@ fn copy_file_range(
     Ok(done)
 }
 
-/// Cuts or extends a regular file. `keep_ids` keeps set-id bits; `always` sets the times even when
+/// Cuts or extends a regular file. `keep_ids` tells of the rights to keep set-id bits; `always` sets the times even when
 /// the size stays.
 pub(crate) fn truncate_inode(
     inode: &Inode,
     size: u64,
-    keep_ids: bool,
+    keep_ids: FileMode,
     always: bool,
 ) -> std::result::Result<(), Errno> {
     let fs = inode.sb().fs();
@@ -662,9 +688,12 @@ pub(crate) fn truncate_inode(
 /// A cut of this many bytes is worth handing freed memory over at once.
 const FLUSH_BYTES: u64 = 1 << 20;
 
-/// Whether `cred` keeps set-id bits when it changes data.
-pub(crate) fn keeps_ids(cred: &Credentials) -> bool {
-    cred.has(Capabilities::FSETID)
+/// The rights of `cred` to keep the set-id bits of `inode` when it changes the data.
+pub(crate) fn kept_ids(cred: &Credentials, inode: &Inode) -> FileMode {
+    let mut kept = FileMode::empty();
+    kept.set(FileMode::FSETID, cred.has(Capabilities::FSETID));
+    kept.set(FileMode::GROUP, cred.in_group(inode.gid()));
+    kept
 }
 
 impl fmt::Debug for File {

@@ -54,6 +54,9 @@ impl Task {
     /// system; otherwise as `open(2)`.
     pub fn open_by_handle(&self, mount: &File, handle: &FileHandle, flags: OFlags) -> Result<File> {
         let find = || {
+            if mount.is_path() {
+                return Err(Errno::BADF);
+            }
             let guard = rcu::pin();
             if !self.cred(&guard).has(Capabilities::DAC_READ_SEARCH) {
                 return Err(Errno::PERM);
@@ -64,8 +67,8 @@ impl Task {
                 return Err(Errno::STALE);
             }
             let inode = sb.find_inode(handle.ino, &guard).ok_or(Errno::STALE)?;
-            let same = inode.generation() == handle.generation;
-            if !same || inode.nlink() == 0 {
+            // A file without names is there for as long as somebody has it open.
+            if inode.generation() != handle.generation {
                 return Err(Errno::STALE);
             }
             let dentry = Dentry::for_inode(inode, sb.root(), &guard).ok_or(Errno::STALE)?;

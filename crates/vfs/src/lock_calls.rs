@@ -173,6 +173,9 @@ impl File {
     pub fn flock(&self, kind: Option<LockKind>, wait: Option<&WaitToken>) -> Result<()> {
         let flock = || {
             self.check_lockable(None)?;
+            if kind.is_some() && !self.mode().intersects(FileMode::READ | FileMode::WRITE) {
+                return Err(Errno::BADF);
+            }
             match (kind, wait) {
                 (None, _) => {
                     let guard = rcu::pin();

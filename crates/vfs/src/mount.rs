@@ -58,6 +58,31 @@ unsafe impl Sync for Mount {}
 /// Flags that belong to the superblock; the others are the mount's.
 pub(crate) const SUPER_FLAGS: MountFlags = MountFlags::RDONLY;
 
+/// The options of a mount as they are kept, from those that were asked for. Of the rules for access
+/// times one holds, `RELATIME` unless another is asked for; a remount that asks for none keeps
+/// those of `before`.
+pub(crate) fn normal_flags(asked: MountFlags, before: Option<MountFlags>) -> MountFlags {
+    const RULES: MountFlags = MountFlags::NOATIME
+        .union(MountFlags::NODIRATIME)
+        .union(MountFlags::RELATIME)
+        .union(MountFlags::STRICTATIME);
+    let others = asked.difference(RULES);
+    let rules = asked & RULES;
+    if rules.is_empty()
+        && let Some(before) = before
+    {
+        return others | before & RULES;
+    }
+    let rule = if rules.contains(MountFlags::STRICTATIME) {
+        MountFlags::STRICTATIME
+    } else if rules.contains(MountFlags::NOATIME) {
+        MountFlags::NOATIME
+    } else {
+        MountFlags::RELATIME
+    };
+    others | rules & MountFlags::NODIRATIME | rule
+}
+
 impl Mount {
     /// Makes a mount that is attached nowhere yet, with one user: the caller.
     pub(crate) fn alloc(

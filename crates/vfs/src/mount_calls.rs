@@ -8,7 +8,7 @@ use vfscale_sync::rcu;
 
 use crate::driver::FileSystem;
 use crate::error::{Named, Result};
-use crate::mount::{Path, SUPER_FLAGS};
+use crate::mount::{Path, SUPER_FLAGS, normal_flags};
 use crate::namei::Lookup;
 use crate::task::{At, Task, bytes};
 use crate::types::{Capabilities, MountFlags, UmountFlags};
@@ -93,14 +93,17 @@ impl Task {
     pub fn umount(&self, path: impl AsRef<StdPath>, flags: UmountFlags) -> Result<()> {
         let path = path.as_ref();
         let umount = || {
+            if !UmountFlags::all().contains(flags) {
+                return Err(Errno::INVAL);
+            }
+            let mut lookup = Lookup::empty();
+            lookup.set(Lookup::FOLLOW, !flags.contains(UmountFlags::NOFOLLOW));
+            let place = self.resolve(At::Cwd, bytes(path), lookup)?;
+            self.may_mount()?;
             let others = UmountFlags::FORCE | UmountFlags::DETACH;
             if flags.contains(UmountFlags::EXPIRE) && flags.intersects(others) {
                 return Err(Errno::INVAL);
             }
-            self.may_mount()?;
-            let mut lookup = Lookup::empty();
-            lookup.set(Lookup::FOLLOW, !flags.contains(UmountFlags::NOFOLLOW));
-            let place = self.resolve(At::Cwd, bytes(path), lookup)?;
             self.ns().umount(place, flags)
         };
         umount().on("umount2", path)
@@ -115,8 +118,9 @@ impl Task {
         let path = path.as_ref();
         let remount = || {
             let place = self.mount_root(path)?;
+            let flags = normal_flags(flags, Some(place.mount().flags()));
             place.mount().sb().remount(flags & SUPER_FLAGS)?;
-            place.mount().set_flags(flags.difference(SUPER_FLAGS))
+            place.mount().set_flags(flags)
         };
         remount().on("mount", path)
     }
@@ -127,7 +131,9 @@ impl Task {
     /// As [`remount`](Self::remount).
     pub fn remount_bind(&self, path: impl AsRef<StdPath>, flags: MountFlags) -> Result<()> {
         let path = path.as_ref();
-        self.mount_root(path).and_then(|place| place.mount().set_flags(flags)).on("mount", path)
+        let remount =
+            |place: Path| place.mount().set_flags(normal_flags(flags, Some(place.mount().flags())));
+        self.mount_root(path).and_then(remount).on("mount", path)
     }
 
     fn mount_root(&self, path: &StdPath) -> std::result::Result<Path, Errno> {

@@ -492,13 +492,13 @@ impl<'g> Walk<'g> {
                 if self.start.flags.contains(Lookup::BENEATH) {
                     return Err(Fail::Errno(Errno::XDEV));
                 }
-                return self.go(pos);
+                return self.up_in_root(pos);
             }
             if !std::ptr::eq(pos.dentry, pos.mount.root()) {
                 break;
             }
             let Some((mount, dentry)) = pos.mount.attached_at(self.guard) else {
-                return self.go(pos);
+                return self.up_in_root(pos);
             };
             if self.start.flags.contains(Lookup::NO_XDEV) {
                 return Err(Fail::Errno(Errno::XDEV));
@@ -519,6 +519,12 @@ impl<'g> Walk<'g> {
         }
         let above = if parent.is_mounted() { self.cross_down(above)? } else { above };
         self.go(above)
+    }
+
+    /// Walks over `..` where there is nothing above: stays, but for what is mounted on the place.
+    fn up_in_root(&mut self, pos: Pos<'g>) -> Result<(), Fail> {
+        let pos = if pos.dentry.is_mounted() { self.cross_down(pos)? } else { pos };
+        self.go(pos)
     }
 
     /// Whether a scoped walk is still below its start.

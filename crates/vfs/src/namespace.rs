@@ -22,7 +22,7 @@ use crate::cred::Credentials;
 use crate::dentry::Dentry;
 use crate::driver::FileSystem;
 use crate::locks::LockGraph;
-use crate::mount::{Mount, MountRef, Path, SUPER_FLAGS};
+use crate::mount::{Mount, MountRef, Path, SUPER_FLAGS, normal_flags};
 use crate::ranks::{DirectoryMove, MountHash, NamespaceSem, RenameLock};
 use crate::super_block::SuperBlock;
 use crate::task::Task;
@@ -131,7 +131,7 @@ impl Namespace {
             sb.remount(flags & SUPER_FLAGS)?;
         }
         let root = sb.root_ref();
-        Ok(self.clone_mount(sb, root, flags.difference(SUPER_FLAGS)))
+        Ok(self.clone_mount(sb, root, normal_flags(flags, None)))
     }
 
     /// A mount with one use counted: the namespace's (or the caller's, until it is attached).
@@ -344,28 +344,22 @@ impl Namespace {
 
     /// Ends the mount whose root `target` is. Waits for a grace period.
     pub(crate) fn umount(&self, target: Path, flags: UmountFlags) -> Result<(), Errno> {
+<<<<<<< HEAD
         let detached = {
             let guard = rcu::pin();
             let mut attached = self.attached.lock();
             let mount = target.mount();
             if !std::ptr::eq(mount.root(), target.dentry()) {
                 return Err(Errno::INVAL);
+=======
+        let detached = match self.detach_for_umount(&target, flags) {
+            Err(Errno::BUSY) => {
+                // A task that has left it gives its use up after a grace period.
+                rcu::synchronize();
+                self.detach_for_umount(&target, flags)?
+>>>>>>> 495205d (vfs: errors in Linux's order, relatime by default, and what else the comparison with tmpfs showed)
             }
-            if mount.attached_at(&guard).is_none() {
-                let is_root = std::ptr::eq(mount, self.root.load(Ordering::Acquire));
-                return Err(if is_root { Errno::BUSY } else { Errno::INVAL });
-            }
-            let below = mounts_below(&attached, mount, &guard);
-            if !flags.contains(UmountFlags::DETACH) {
-                // The namespace's use and that of `target`.
-                if below.len() > 1 || self.is_used(mount, 2) {
-                    return Err(Errno::BUSY);
-                }
-                if flags.contains(UmountFlags::EXPIRE) && !mount.expire() {
-                    return Err(Errno::AGAIN);
-                }
-            }
-            self.detach_all(&mut attached, &below, &guard)
+            other => other?,
         };
         drop(target);
         rcu::synchronize();
@@ -380,6 +374,31 @@ impl Namespace {
         // The superblock is freed behind a grace period; the caller may expect it to be gone.
         rcu::synchronize();
         Ok(())
+    }
+
+    /// Takes the mount whose root `target` is, and with `DETACH` those below it, off the tree.
+    fn detach_for_umount(&self, target: &Path, flags: UmountFlags) -> Result<Detached, Errno> {
+        let guard = rcu::pin();
+        let mut attached = self.attached.lock();
+        let mount = &*target.mount;
+        if !std::ptr::eq(mount.root(), &*target.dentry) {
+            return Err(Errno::INVAL);
+        }
+        if mount.attached_at(&guard).is_none() {
+            let is_root = std::ptr::eq(mount, self.root.load(Ordering::Acquire));
+            return Err(if is_root { Errno::BUSY } else { Errno::INVAL });
+        }
+        let below = mounts_below(&attached, mount, &guard);
+        if !flags.contains(UmountFlags::DETACH) {
+            // The namespace's use and that of `target`.
+            if below.len() > 1 || self.is_used(mount, 2) {
+                return Err(Errno::BUSY);
+            }
+            if flags.contains(UmountFlags::EXPIRE) && !mount.expire() {
+                return Err(Errno::AGAIN);
+            }
+        }
+        Ok(self.detach_all(&mut attached, &below, &guard))
     }
 
     /// Whether more than `expected` uses of `mount` are counted. Walks that count one meanwhile see

@@ -123,18 +123,17 @@ impl Opening {
         Ok(Opening { flags, mode: mode.bits(), want, lookup })
     }
 
-    fn file_mode(&self, cred: &Credentials) -> FileMode {
+    fn file_mode(&self, cred: &Credentials, inode: &Inode) -> FileMode {
         if self.flags.contains(OFlags::PATH) {
             return FileMode::PATH;
         }
-        let mut mode = match self.flags.bits() & OFlags::ACCMODE.bits() {
+        let mode = match self.flags.bits() & OFlags::ACCMODE.bits() {
             0 => FileMode::READ,
             1 => FileMode::WRITE,
             2 => FileMode::READ | FileMode::WRITE,
             _ => FileMode::empty(),
         };
-        mode.set(FileMode::FSETID, file::keeps_ids(cred));
-        mode
+        mode | file::kept_ids(cred, inode)
     }
 
     /// The flags that stay with the open file.
@@ -270,7 +269,12 @@ impl Task {
         loop {
             let (name, slash) = match walk.walk_to_last()? {
                 Last::Name(name, slash) => (name, slash),
-                Last::Root | Last::Dot | Last::DotDot => return Err(Errno::ISDIR.into()),
+                last => {
+                    if last == Last::DotDot {
+                        walk.up()?;
+                    }
+                    return Ok(Found::There(walk.keep(walk.cur())?));
+                }
             };
             if slash {
                 return Err(Errno::ISDIR.into());
@@ -342,7 +346,7 @@ impl Task {
         cred: &Credentials,
         guard: &Guard,
     ) -> std::result::Result<File, Errno> {
-        let mode = opening.file_mode(cred);
+        let mode = opening.file_mode(cred, path.dentry.inode());
         if mode == FileMode::PATH {
             return Ok(File::new(path, mode, opening.kept()));
         }
@@ -355,7 +359,7 @@ impl Task {
         }
         let file = File::new(path, mode, opening.kept());
         if truncating.is_some() {
-            file::truncate_inode(file.inode(), 0, file::keeps_ids(cred), true)?;
+            file::truncate_inode(file.inode(), 0, mode, true)?;
         }
         Ok(file)
     }
@@ -369,7 +373,7 @@ enum Found {
 
 /// Opens a file that was just made: its maker may do with it what it asked for, whatever the mode.
 fn open_made(dentry: DentryRef, write: WriteAccess, opening: Opening, cred: &Credentials) -> File {
-    let mode = opening.file_mode(cred);
+    let mode = opening.file_mode(cred, dentry.inode());
     let mount = write.into_mount(mode.contains(FileMode::WRITE));
     File::new(Path::new(mount, dentry), mode, opening.kept())
 }
@@ -400,6 +404,9 @@ fn may_open(
     permission(inode, cred, opening.want, guard)?;
     if opening.flags.contains(OFlags::NOATIME) && !cred.owns(inode) {
         return Err(Errno::PERM);
+    }
+    if inode.is_dir() && opening.flags.contains(OFlags::DIRECT) {
+        return Err(Errno::INVAL);
     }
     if special { Err(Errno::NXIO) } else { Ok(()) }
 }

@@ -80,7 +80,7 @@ impl File {
 
     /// Fills `batch` with entries from `pos` on; leaves it empty at the end.
     fn collect(&self, pos: u64, batch: &mut Vec<DirEntryBuf>) -> std::result::Result<(), Errno> {
-        if !self.mode().contains(FileMode::READ) {
+        if self.mode().contains(FileMode::PATH) {
             return Err(Errno::BADF);
         }
         let dir = self.path().dentry();

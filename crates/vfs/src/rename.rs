@@ -128,7 +128,7 @@ fn sides<'g>(
         return Err(if taken { Errno::EXIST } else { Errno::BUSY }.into());
     };
     let write = walk.want_write(new_dir)?;
-    if old_name.len() > NAME_MAX || new_name.len() > NAME_MAX {
+    if old_name.len() > NAME_MAX {
         return Err(Errno::NAMETOOLONG.into());
     }
     let side = |dir: &'g Dentry, name, slash| Side { dir, name, hash: name::hash(name), slash };
@@ -154,6 +154,9 @@ impl<'g> Rename<'g> {
         let guard = self.guard;
         let find = |side: &Side<'g>| side.dir.find(side.hash, side.name, guard).map(|(d, _)| d);
         let source = find(&self.old).ok_or(Errno::NOENT)?;
+        if self.new.name.len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
         let target = find(&self.new);
         let moves_dir = source.inode().is_dir()
             || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));

@@ -290,10 +290,14 @@ impl Task {
 
     fn change_fs(&self, change: impl FnOnce(&mut FsStruct)) {
         let guard = rcu::pin();
-        let _changing = self.changing.lock();
+        let changing = self.changing.lock();
         let mut fs = self.fs.read(&guard).clone();
         change(&mut fs);
         self.fs.replace(fs, &guard);
+        drop(changing);
+        // The places that were left keep their mounts busy until the grace period ends, which is not to
+        // wait until this thread frees more.
+        guard.flush();
     }
 }
 
@@ -344,7 +348,7 @@ pub(crate) fn lookup_flags(
     follow_default: bool,
     allowed: AtFlags,
 ) -> std::result::Result<Lookup, Errno> {
-    let known = allowed | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    let known = allowed | AtFlags::EMPTY_PATH;
     if !known.contains(flags) {
         return Err(Errno::INVAL);
     }

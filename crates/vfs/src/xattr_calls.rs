@@ -14,8 +14,9 @@ use crate::acl::{Acl, Inherited};
 use crate::cred::{Credentials, permission};
 use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeExtra};
-use crate::mount::WriteAccess;
-use crate::task::{At, Task, bytes, lookup_flags};
+use crate::mount::{Path, WriteAccess};
+use crate::namei::Lookup;
+use crate::task::{At, Base, Task, bytes, lookup_flags};
 use crate::types::{AtFlags, Capabilities, XattrFlags};
 use crate::xattr::{AclNames, Namespace, XattrName, XattrOp, XattrSubject, xattr_permission};
 
@@ -98,6 +99,7 @@ impl Task {
     ) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let get = || {
+            xattr_lookup(flags)?;
             let name = XattrName::new(name.as_ref().as_bytes())?;
             self.with_inode(at, path, flags, |inode, cred, guard| get(inode, name, cred, guard))
         };
@@ -119,6 +121,7 @@ impl Task {
     ) -> Result<()> {
         let path = path.as_ref();
         let set = || {
+            xattr_lookup(flags)?;
             if !(XattrFlags::CREATE | XattrFlags::REPLACE).contains(how) {
                 return Err(Errno::INVAL);
             }
@@ -162,12 +165,31 @@ impl Task {
     ) -> Result<()> {
         let path = path.as_ref();
         let remove = || {
+            xattr_lookup(flags)?;
             let name = XattrName::new(name.as_ref().as_bytes())?;
             self.with_inode_writable(at, path, flags, |inode, cred, guard| {
                 remove(inode, name, cred, guard)
             })
         };
         remove().on("removexattr", path)
+    }
+
+    /// What a call is about. Without a path and with a handle that is an open file, not an `O_PATH`
+    /// handle, which is only a place.
+    fn xattr_place(
+        &self,
+        at: At<'_>,
+        path: &StdPath,
+        flags: AtFlags,
+    ) -> std::result::Result<Path, Errno> {
+        let lookup = xattr_lookup(flags)?;
+        if bytes(path).is_empty() && lookup.contains(Lookup::EMPTY) && !matches!(at, At::Cwd) {
+            return match self.base(at) {
+                Base::File(file) if !file.is_path() => Ok(file.path().clone()),
+                _ => Err(Errno::BADF),
+            };
+        }
+        self.resolve(at, bytes(path), lookup)
     }
 
     fn with_inode<T>(
@@ -177,8 +199,7 @@ impl Task {
         flags: AtFlags,
         body: impl FnOnce(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
     ) -> std::result::Result<T, Errno> {
-        let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
-        let place = self.resolve(at, bytes(path), lookup)?;
+        let place = self.xattr_place(at, path, flags)?;
         let guard = rcu::pin();
         body(place.dentry().inode(), self.cred(&guard), &guard)
     }
@@ -190,14 +211,17 @@ impl Task {
         flags: AtFlags,
         body: impl FnOnce(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
     ) -> std::result::Result<T, Errno> {
-        let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
-        let place = self.resolve(at, bytes(path), lookup)?;
+        let place = self.xattr_place(at, path, flags)?;
         let _write = WriteAccess::new(place.mount_ref())?;
         let guard = rcu::pin();
         let inode = place.dentry().inode();
         let _locked = inode.lock();
         body(inode, self.cred(&guard), &guard)
     }
+}
+
+fn xattr_lookup(flags: AtFlags) -> std::result::Result<Lookup, Errno> {
+    lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn allow(
