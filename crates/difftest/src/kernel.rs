@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, CString};
+use std::sync::OnceLock;
 
 use crate::calls::Calls;
 use crate::op::{CWD, LockKind, LockRange, Op, PathArg, Seek, Time};
@@ -23,7 +24,6 @@ pub(crate) const PROC_FD: i32 = RESERVED_FD;
 /// `O_LARGEFILE`, which the kernel sets by itself where longs have 64 bits.
 const O_LARGEFILE: i64 = 0o100_000;
 
-const DAC_READ_SEARCH: u64 = 1 << 2;
 const FOWNER: u64 = 1 << 3;
 
 /// The size of the pieces that tmpfs keeps data in.
@@ -40,8 +40,8 @@ pub(crate) const TMPFS_OPTIONS: &std::ffi::CStr = c"mode=755,size=2g,nr_inodes=1
 #[derive(Clone)]
 pub(crate) struct KernelTask {
     user: usize,
-    /// By whom descriptors were opened.
-    openers: HashMap<i32, usize>,
+    /// By whom descriptors were opened, and whether he was in the file's group then.
+    openers: HashMap<i32, (usize, bool)>,
     handles: [Option<Handle>; 4],
     /// The mount at the root of the namespace: never unmounted, as nothing would be left.
     pub(crate) root_mount: u64,
@@ -64,9 +64,7 @@ fn c(path: &PathArg) -> CString {
 impl Calls for KernelTask {
     fn call(&mut self, op: &Op) -> Outcome {
         let result = match changed_by(op) {
-            Some(fd) if self.openers.get(&fd).is_some_and(|opener| *opener != self.user) => {
-                self.as_opener(fd, op)
-            }
+            Some(fd) if self.openers.contains_key(&fd) && has_set_id(fd) => self.as_opener(fd, op),
             _ => self.files(op),
         };
         match result {
@@ -79,12 +77,7 @@ impl Calls for KernelTask {
 
 impl KernelTask {
     pub(crate) fn new() -> KernelTask {
-        KernelTask {
-            user: 0,
-            openers: HashMap::new(),
-            handles: [const { None }; 4],
-            root_mount: 0,
-        }
+        KernelTask { user: 0, openers: HashMap::new(), handles: [const { None }; 4], root_mount: 0 }
     }
 
     pub(crate) fn forget_handles(&mut self) {
@@ -102,7 +95,10 @@ impl KernelTask {
     /// The descriptor of a file that was just opened.
     fn opened(&mut self, result: Result<i64>) -> Result<Value> {
         let fd = no_fifo(result)?;
-        self.openers.insert(fd as i32, self.user);
+        let stat = sys::statx(fd as i32, c"", libc::AT_EMPTY_PATH as u32)?;
+        let user = &USERS[self.user];
+        let in_group = user.gid == stat.stx_gid || user.groups.contains(&stat.stx_gid);
+        self.openers.insert(fd as i32, (self.user, in_group));
         Ok(Value::Number(fd))
     }
 
@@ -117,44 +113,55 @@ impl KernelTask {
 
     /// Makes a call that writes as whoever opened the file.
     fn as_opener(&mut self, fd: i32, op: &Op) -> Result<Value> {
-        set_user(self.openers[&fd])?;
+        const NOBODY: u32 = 65_000;
+        let (opener, in_group) = self.openers[&fd];
+        set_user(opener)?;
+        let stat = sys::statx(fd, c"", libc::AT_EMPTY_PATH as u32)?;
+        let group = if in_group { stat.stx_gid } else { NOBODY };
+        sys::set_groups_of_thread(group)?;
         let result = self.files(op);
         set_user(self.user)?;
         result
     }
 
-    /// `linkat` of an open file by its descriptor. Linux asks for a privilege or the opener's very
-    /// credentials, as it would not do for the file's name in procfs. vfscale has no procfs, and lets
-    /// anybody link what he has open.
-    fn link_open(&mut self, fd: i32, to_at: i32, to: &CStr) -> Result<Value> {
-        let empty = libc::AT_EMPTY_PATH as u32;
-        match sys::linkat(fd, c"", to_at, to, empty) {
-            Err(libc::ENOENT) => {
-                let follow = libc::AT_SYMLINK_FOLLOW as u32;
-                unit(sys::linkat(PROC_FD, &proc_link(fd), to_at, to, follow))
+    /// Links somebody else's file only where the kernel has the rule for it that vfscale always has: the
+    /// sysctl `protected_hardlinks`, which some machines have switched off.
+    fn link(&self, op: &Op) -> Result<Value> {
+        let Op::Link { at, path, to_at, to, flags } = op else { return Err(libc::ENOSYS) };
+        let (at, path, to_at, to, mut flags) = (*at, c(path), *to_at, c(to), *flags);
+        // See `link_open`: the rule holds for the flag, whether the path is empty or not.
+        if !path.is_empty() {
+            flags &= !(libc::AT_EMPTY_PATH as u32);
+        }
+        if !sysctl("protected_hardlinks") && !self.has(FOWNER) {
+            let nofollow = if flags & libc::AT_SYMLINK_FOLLOW as u32 == 0 {
+                libc::AT_SYMLINK_NOFOLLOW as u32
+            } else {
+                0
+            };
+            let look = flags & libc::AT_EMPTY_PATH as u32 | nofollow;
+            let own = |stat: libc::statx| stat.stx_uid == USERS[self.user].uid;
+            if !sys::statx(at, &path, look).is_ok_and(own) {
+                return Err(libc::ENOSYS);
             }
-            other => unit(other),
         }
-    }
-
-    /// `linkat` without what the sysctl `protected_hardlinks` forbids, if it is on: vfscale has no
-    /// sysctl, and is as the kernel is by itself. The refusal comes after every other check but those
-    /// that the second try makes again.
-    fn link(&mut self, link: impl Fn() -> Result<i64>) -> Result<Value> {
-        let first = link();
-        if first != Err(libc::EPERM) || self.has(FOWNER) {
-            return unit(first);
+        if path.is_empty() && at >= 0 && flags == libc::AT_EMPTY_PATH as u32 {
+            return link_open(at, to_at, &to);
         }
-        unit(with_caps(|caps| caps | FOWNER | DAC_READ_SEARCH, link))
+        unit(sys::linkat(at, &path, to_at, &to, flags))
     }
 
     fn files(&mut self, op: &Op) -> Result<Value> {
         match op {
             Op::Open { at, path, flags, mode } => {
-                self.opened(sys::openat(*at, &c(path), *flags, *mode))
+                let open = |flags| sys::openat(*at, &c(path), flags as u32, *mode);
+                self.opened(open_sticky((*flags).into(), open))
             }
             Op::Openat2 { at, path, flags, mode, resolve } => {
-                self.opened(sys::openat2(*at, &c(path), *flags, *mode, *resolve))
+                let creates = |flags: u64| flags & libc::O_CREAT as u64 != 0;
+                let mode = |flags: u64| if creates(*flags) && !creates(flags) { 0 } else { *mode };
+                let open = |flags| sys::openat2(*at, &c(path), flags, mode(flags), *resolve);
+                self.opened(open_sticky(*flags, open))
             }
             Op::Reopen { fd, flags } => {
                 sys::fcntl(*fd, libc::F_GETFD, 0)?;
@@ -179,7 +186,7 @@ impl KernelTask {
             Op::PathOf { fd } => {
                 sys::fcntl(*fd, libc::F_GETFD, 0)?;
                 let path = sys::readlinkat(PROC_FD, &proc_link(*fd))?;
-                Ok(Value::Path(PathArg(path)))
+                Ok(Value::Path(PathArg(path).without_numbers()))
             }
             Op::Umask { mode } => number(sys::umask(*mode)),
             Op::SetUser { user } => {
@@ -246,14 +253,7 @@ impl KernelTask {
             Op::Mkdir { at, path, mode } => unit(sys::mkdirat(*at, &c(path), *mode)),
             Op::Mknod { at, path, mode, rdev } => unit(sys::mknodat(*at, &c(path), *mode, *rdev)),
             Op::Unlink { at, path, flags } => unit(sys::unlinkat(*at, &c(path), *flags)),
-            Op::Link { at, path, to_at, to, flags }
-                if path.0.is_empty() && *at >= 0 && *flags == libc::AT_EMPTY_PATH as u32 =>
-            {
-                self.link_open(*at, *to_at, &c(to))
-            }
-            Op::Link { at, path, to_at, to, flags } => {
-                self.link(|| sys::linkat(*at, &c(path), *to_at, &c(to), *flags))
-            }
+            Op::Link { .. } => self.link(op),
             Op::Symlink { target, at, path } => unit(sys::symlinkat(&c(target), *at, &c(path))),
             Op::Readlink { at, path } => {
                 sys::readlinkat(*at, &c(path)).map(|target| Value::Path(PathArg(target)))
@@ -314,7 +314,7 @@ impl KernelTask {
                 unit(sys::mount(&c(source), &c(target), None, libc::MS_MOVE, None))
             }
             Op::Umount { path, flags } => {
-                if self.is_some_root(path)? {
+                if self.is_some_root(path, *flags)? {
                     return Err(libc::ENOSYS);
                 }
                 unit(sys::umount2(&c(path), *flags))
@@ -341,12 +341,20 @@ impl KernelTask {
     /// Whether `path` is the root of the task's or of the namespace's root mount. Unmounting these
     /// means something else: the first remounts the file system read-only, the second leaves a
     /// namespace without files.
-    fn is_some_root(&self, path: &PathArg) -> Result<bool> {
-        let Ok(stat) = sys::statx(CWD, &c(path), 0) else { return Ok(false) };
+    fn is_some_root(&self, path: &PathArg, flags: u32) -> Result<bool> {
+        let follow = flags & libc::UMOUNT_NOFOLLOW as u32 == 0;
+        let look = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW as u32 };
+        let Ok(stat) = sys::statx(CWD, &c(path), look) else { return Ok(false) };
         let own_root = sys::statx(CWD, c"/", 0)?;
         let is_root = stat.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0;
         Ok(is_root && [self.root_mount, own_root.stx_mnt_id].contains(&stat.stx_mnt_id))
     }
+}
+
+/// Whether a descriptor is of a file with set-id bits.
+fn has_set_id(fd: i32) -> bool {
+    sys::statx(fd, c"", libc::AT_EMPTY_PATH as u32)
+        .is_ok_and(|stat| u32::from(stat.stx_mode) & 0o6000 != 0)
 }
 
 /// The descriptor by which a call changes a file's data. Whether that takes set-id bits away is decided
@@ -364,13 +372,40 @@ fn changed_by(op: &Op) -> Option<i32> {
     }
 }
 
-/// Makes a call with other privileges.
-fn with_caps<T>(change: impl Fn(u64) -> u64, call: impl FnOnce() -> Result<T>) -> Result<T> {
-    let (_, effective) = sys::capget()?;
-    sys::set_effective(change(effective))?;
-    let result = call();
-    sys::set_effective(effective)?;
-    result
+/// `linkat` of an open file by its descriptor. Linux asks for a privilege or the opener's very
+/// credentials, as it would not do for the file's name in procfs. vfscale has no procfs, and lets
+/// anybody link what he has open.
+fn link_open(fd: i32, to_at: i32, to: &CStr) -> Result<Value> {
+    match sys::linkat(fd, c"", to_at, to, libc::AT_EMPTY_PATH as u32) {
+        Err(libc::ENOENT) => {
+            let follow = libc::AT_SYMLINK_FOLLOW as u32;
+            unit(sys::linkat(PROC_FD, &proc_link(fd), to_at, to, follow))
+        }
+        other => unit(other),
+    }
+}
+
+/// Opens without what the sysctls `protected_regular` and `protected_fifos` forbid, if they are on:
+/// opening with `O_CREAT` what somebody else has put into a sticky directory. vfscale has no sysctls.
+fn open_sticky(flags: u64, open: impl Fn(u64) -> Result<i64>) -> Result<i64> {
+    let first = open(flags);
+    let create = libc::O_CREAT as u64;
+    let maybe = first == Err(libc::EACCES) && flags & create != 0;
+    if maybe && (sysctl("protected_regular") || sysctl("protected_fifos")) {
+        return open(flags & !create).or(first);
+    }
+    first
+}
+
+/// Whether a sysctl of file systems is on, as it was when it was first asked for.
+pub(crate) fn sysctl(name: &'static str) -> bool {
+    static ON: OnceLock<Vec<&'static str>> = OnceLock::new();
+    let all = ["protected_hardlinks", "protected_symlinks", "protected_regular", "protected_fifos"];
+    let is_on = |name: &&'static str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/fs/{name}"));
+        text.is_ok_and(|text| text.trim() != "0")
+    };
+    ON.get_or_init(|| all.into_iter().filter(is_on).collect()).contains(&name)
 }
 
 /// A fifo is a node only in vfscale, and gives `ENXIO` when it is opened other than with `O_PATH`. So

@@ -1,7 +1,7 @@
 //! Differences that are meant. Each has its reason; everything else that differs is a defect.
 
-use crate::op::{Op, Step};
-use crate::outcome::Outcome;
+use crate::op::{Op, Seek, Step};
+use crate::outcome::{Outcome, Value};
 
 /// A difference that is meant.
 pub struct Known {
@@ -9,9 +9,12 @@ pub struct Known {
     pub reason: &'static str,
     /// Whether a difference is this one: the call, what the oracle gave, what the subject gave.
     pub is: fn(&Step, &Outcome, &Outcome) -> bool,
+    /// Whether it is one only after something was allocated by `fallocate`.
+    pub after_fallocate: bool,
 }
 
-/// All of them. A sequence goes on after one: both sides failed, and neither has changed.
+/// All of them. A sequence goes on after one: neither side has changed, or but for a file position, which
+/// both then set to 0.
 pub static KNOWN: &[Known] = &[
     Known {
         reason: "mount(2) copies its source as a string before it takes it for a path",
@@ -22,9 +25,10 @@ pub static KNOWN: &[Known] = &[
             }
             _ => false,
         },
+        after_fallocate: false,
     },
     Known {
-        reason: "a fifo can't be opened at all; Linux looks at the access mode first",
+        reason: "a fifo can't be opened at all; Linux looks at the flags first",
         is: |step, expected, got| {
             let flags = match &step.op {
                 Op::Open { flags, .. }
@@ -34,8 +38,25 @@ pub static KNOWN: &[Known] = &[
                 _ => return false,
             };
             let errors = (failed(expected), failed(got));
-            flags & 3 == 3 && errors == (Some(libc::EINVAL), Some(libc::ENXIO))
+            (flags & 3 == 3 || flags & libc::O_DIRECT as u64 != 0)
+                && errors == (Some(libc::EINVAL), Some(libc::ENXIO))
         },
+        after_fallocate: false,
+    },
+    Known {
+        reason: "what is allocated but not written is a hole in vfscale, and in tmpfs a hole at first",
+        is: |step, _, _| matches!(&step.op, Op::Lseek { whence: Seek::Data | Seek::Hole, .. }),
+        after_fallocate: true,
+    },
+    Known {
+        reason: "a file that was opened by handle has no name in vfscale; tmpfs looks for one",
+        is: |step, expected, got| match (&step.op, expected, got) {
+            (Op::PathOf { .. }, Outcome::Ok(_), Outcome::Ok(Value::Path(path))) => {
+                path.0 == b"/#N (deleted)"
+            }
+            _ => false,
+        },
+        after_fallocate: false,
     },
 ];
 
@@ -46,7 +67,13 @@ fn failed(outcome: &Outcome) -> Option<i32> {
     }
 }
 
-/// The entry that explains a difference.
-pub fn known(step: &Step, expected: &Outcome, got: &Outcome) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| (known.is)(step, expected, got))
+/// The entry that explains a difference. `allocated`: `fallocate` has allocated something before.
+pub fn known(
+    step: &Step,
+    expected: &Outcome,
+    got: &Outcome,
+    allocated: bool,
+) -> Option<&'static Known> {
+    let mut all = KNOWN.iter().filter(|known| allocated || !known.after_fallocate);
+    all.find(|known| (known.is)(step, expected, got))
 }

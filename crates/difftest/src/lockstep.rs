@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::calls::Calls;
 use crate::known::known;
-use crate::op::{Op, Step};
+use crate::op::{Op, Seek, Step};
 use crate::outcome::{Outcome, Value};
 use crate::tree::{self, Moved, Watched};
 use crate::world::{INSPECTOR, World};
@@ -65,7 +65,14 @@ pub fn play<L: World, R: World>(
     subject: &mut R,
     steps: &Arc<Vec<Step>>,
 ) -> Result<Played, Box<Difference>> {
-    let mut game = Game { oracle, subject, steps, log: Vec::new(), inodes: Inodes::default() };
+    let mut game = Game {
+        oracle,
+        subject,
+        steps,
+        log: Vec::new(),
+        inodes: Inodes::default(),
+        allocated: false,
+    };
     let mut tally = Tally::default();
     let mut next_snapshot = SNAPSHOT_EVERY;
     let mut at = 0;
@@ -105,12 +112,18 @@ struct Game<'a, L, R> {
     steps: &'a Arc<Vec<Step>>,
     log: Vec<(Step, Outcome)>,
     inodes: Inodes,
+    /// Something was allocated by `fallocate`.
+    allocated: bool,
 }
 
 impl<L: World, R: World> Game<'_, L, R> {
     /// The end of the run of plain calls by one task that begins at `at`.
     fn batch_end(&self, at: usize) -> usize {
-        let alone = |step: &Step| step.probe.is_some() || matches!(step.op, Op::Fork { .. });
+        // A fork is no call of one task, and a seek may have to be followed up.
+        let special = |op: &Op| {
+            matches!(op, Op::Fork { .. } | Op::Lseek { whence: Seek::Data | Seek::Hole, .. })
+        };
+        let alone = |step: &Step| step.probe.is_some() || special(&step.op);
         if alone(&self.steps[at]) {
             return at + 1;
         }
@@ -174,8 +187,14 @@ impl<L: World, R: World> Game<'_, L, R> {
             (Some(a), Some(b)) => self.inodes.pair((a.dev.0, a.ino.0), (b.dev.0, b.ino.0)),
             _ => true,
         };
-        if expected == *got && paired || known(step, &expected, got).is_some() {
+        if expected == *got && paired {
+            self.allocated |= allocates(step, got);
             self.log.push((step.clone(), expected));
+            return Ok(());
+        }
+        if known(step, &expected, got, self.allocated).is_some() {
+            self.log.push((step.clone(), expected));
+            self.rewind(at);
             return Ok(());
         }
         let name = step.op.name();
@@ -186,6 +205,16 @@ impl<L: World, R: World> Game<'_, L, R> {
             if paired { "" } else { "\n  (another inode than before)" }
         );
         Err(self.difference(at, signature, text))
+    }
+
+    /// After a tolerated difference in where a file is: puts it to the start on both sides.
+    fn rewind(&mut self, at: usize) {
+        let Step { task, op: Op::Lseek { fd, .. }, .. } = self.steps[at] else { return };
+        let to_start = move |task: &mut dyn Calls| {
+            task.call(&Op::Lseek { fd, whence: Seek::Set, off: 0 });
+        };
+        self.oracle.run(task, to_start);
+        self.subject.run(task, to_start);
     }
 
     fn compare_trees(&mut self, at: usize) -> Result<(), Box<Difference>> {
@@ -234,6 +263,10 @@ impl<L: World, R: World> Game<'_, L, R> {
     fn difference(&mut self, at: usize, signature: String, text: String) -> Box<Difference> {
         Box::new(Difference { at, signature, text, log: std::mem::take(&mut self.log) })
     }
+}
+
+fn allocates(step: &Step, outcome: &Outcome) -> bool {
+    matches!((&step.op, outcome), (Op::Fallocate { .. }, Outcome::Ok(_)))
 }
 
 /// What differs within two successes.

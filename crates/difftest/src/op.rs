@@ -16,6 +16,15 @@ impl From<&str> for PathArg {
     }
 }
 
+impl PathArg {
+    /// The same, but for the numbers of files without a name (`#123`), which mean nothing to others.
+    pub fn without_numbers(self) -> PathArg {
+        let Some(mark) = self.0.iter().position(|&b| b == b'#') else { return self };
+        let digits = self.0[mark + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
+        PathArg([&self.0[..=mark], &b"N"[..], &self.0[mark + 1 + digits..]].concat())
+    }
+}
+
 /// Bytes to write: `len` bytes that follow from `seed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Data {

@@ -102,6 +102,8 @@ impl Oracle {
     /// # Errors
     /// Says what is not permitted, when this process may not have one.
     pub fn new() -> Result<Oracle, String> {
+        // Asked while procfs is there.
+        crate::kernel::sysctl("protected_hardlinks");
         let inspector = Worker::start(|| {
             enter_namespace()
                 .map_err(|(what, errno)| format!("{what}: {}", crate::outcome::errno_name(errno)))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::strategy::ValueTree;
 
-use crate::generate::Candidate;
+use crate::generate::{Candidate, tame};
 use crate::lockstep::Difference;
 use crate::op::Step;
 
@@ -90,7 +90,7 @@ impl<P: FnMut(&Arc<Vec<Step>>) -> Result<Option<Box<Difference>>, String>> Hunt<
             let mut tries = SIMPLER_MAX;
             while more && tries > 0 {
                 tries -= 1;
-                let proposed = tree.current();
+                let proposed = tame(tree.current());
                 let mut all: Vec<_> = steps.iter().map(|(step, _)| step.clone()).collect();
                 all[at] = proposed.clone();
                 more = if proposed != steps[at].0 && self.same(all)? {

@@ -176,7 +176,10 @@ impl LibraryTask {
             Op::Fchdir { fd } => unit(task.fchdir(&self.file(*fd)?)),
             Op::Chroot { path: p } => unit(task.chroot(path(p))),
             Op::Getcwd => task.getcwd().map(from_path),
-            Op::PathOf { fd } => task.path_of(&self.file(*fd)?).map(from_path),
+            Op::PathOf { fd } => {
+                let path = task.path_of(&self.file(*fd)?)?.into_os_string().into_vec();
+                Ok(Value::Path(PathArg(path).without_numbers()))
+            }
             Op::Umask { mode } => Ok(Value::Number(task.umask(mode_bits(*mode)).bits().into())),
             Op::SetUser { user } => {
                 task.set_credentials(credentials(*user));

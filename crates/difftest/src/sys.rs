@@ -365,6 +365,16 @@ pub(crate) fn setgroups(groups: &[u32]) -> Result<i64> {
     syscall!(libc::SYS_setgroups, groups.len(), groups.as_ptr())
 }
 
+/// Makes `group` the only group of this thread, whatever its user: that is a right of root's saved id.
+pub(crate) fn set_groups_of_thread(group: u32) -> Result<()> {
+    let (_, effective) = capget()?;
+    set_effective(u64::MAX)?;
+    setgroups(&[])?;
+    setresgid(group, group, 0)?;
+    set_effective(effective)?;
+    Ok(())
+}
+
 /// Permitted and effective privileges of this thread.
 pub(crate) fn capget() -> Result<(u64, u64)> {
     let mut header = [0x2008_0522u32, 0];
