@@ -159,7 +159,8 @@ impl KernelTask {
             }
             Op::Openat2 { at, path, flags, mode, resolve } => {
                 let creates = |flags: u64| flags & libc::O_CREAT as u64 != 0;
-                let mode = |flags: u64| if creates(*flags) && !creates(flags) { 0 } else { *mode };
+                let asked = *flags;
+                let mode = |flags: u64| if creates(asked) && !creates(flags) { 0 } else { *mode };
                 let open = |flags| sys::openat2(*at, &c(path), flags, mode(flags), *resolve);
                 self.opened(open_sticky(*flags, open))
             }

@@ -57,7 +57,7 @@ pub(crate) fn fill(mount: &Mount, dentry: &Dentry) -> Stat {
 /// making and removing them counts nothing.
 fn dir_size(dentry: &Dentry) -> u64 {
     // `.` and `..` count too.
-    if dentry.inode().is_dead() { 0 } else { (dentry.children().len() as u64 + 2) * DIRENT_BYTES }
+    (dentry.children().len() as u64 + 2) * DIRENT_BYTES
 }
 
 /// A change of attributes.
@@ -265,15 +265,17 @@ fn may_access(walk: &Walk<'_>, pos: Pos<'_>, want: Access) -> std::result::Resul
     if want.contains(Access::EXEC) && inode.is_file() && flags.contains(MountFlags::NOEXEC) {
         return Err(Errno::ACCESS);
     }
-    permission(inode, walk.cred(), want, walk.guard())?;
     let special = !matches!(
         inode.file_type(),
         FileType::RegularFile | FileType::Directory | FileType::Symlink
     );
-    if want.contains(Access::WRITE) && !special && flags.contains(MountFlags::RDONLY) {
+    let writes = want.contains(Access::WRITE) && !special;
+    // That the file system is read-only comes before the permission, that the mount is comes after.
+    if writes && inode.sb().flags().contains(MountFlags::RDONLY) {
         return Err(Errno::ROFS);
     }
-    Ok(())
+    permission(inode, walk.cred(), want, walk.guard())?;
+    if writes && flags.contains(MountFlags::RDONLY) { Err(Errno::ROFS) } else { Ok(()) }
 }
 
 fn change_attributes(
@@ -347,8 +349,6 @@ fn set_owner(
             return Err(Errno::PERM);
         }
         inode.set_mode(mode & !gone);
-    } else if gid.is_some_and(|gid| !cred.in_group(gid)) && !cred.has(Capabilities::FSETID) {
-        inode.set_mode(mode & !0o2000);
     }
     inode.set_owner(uid.unwrap_or(inode.uid()), gid.unwrap_or(inode.gid()));
     inode.touch_ctime();

@@ -75,6 +75,6 @@ impl Task {
             Ok(Path::new(place.mount_ref(), dentry))
         };
         let path = find().named("open_by_handle_at")?;
-        self.open_place(path, flags).named("open_by_handle_at")
+        self.open_place(path, flags, true).named("open_by_handle_at")
     }
 }

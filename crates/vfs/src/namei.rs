@@ -143,6 +143,8 @@ pub(crate) struct Walk<'g> {
     outer: Vec<&'g [u8]>,
     mount_seq: u32,
     links: u32,
+    /// Whether Linux would know the root by now, which it looks up when it first needs it.
+    root_known: bool,
     /// In a reference walk: what keeps `cur`.
     held: Option<Path>,
     by_ref: bool,
@@ -209,6 +211,7 @@ impl<'g> Walk<'g> {
             outer: Vec::new(),
             mount_seq,
             links: 0,
+            root_known: scoped || path.first() == Some(&b'/'),
             held: None,
             by_ref,
         }
@@ -486,6 +489,7 @@ impl<'g> Walk<'g> {
     /// Walks over `..`.
     pub(crate) fn up(&mut self) -> Result<(), Fail> {
         let scoped = self.start.flags.intersects(Lookup::SCOPED);
+        self.root_known = true;
         let mut pos = self.cur;
         loop {
             if self.root.is_same(pos.mount, pos.dentry) {
@@ -568,10 +572,13 @@ impl<'g> Walk<'g> {
             if self.start.flags.contains(Lookup::BENEATH) {
                 return Err(Fail::Errno(Errno::XDEV));
             }
-            let leaves = !std::ptr::eq(self.root.mount(), self.cur.mount);
+            // Linux compares the mounts before it looks the root up, so a link to `/` leaves the mount
+            // unless the root was needed before.
+            let leaves = !self.root_known || !std::ptr::eq(self.root.mount(), self.cur.mount);
             if leaves && self.start.flags.contains(Lookup::NO_XDEV) {
                 return Err(Fail::Errno(Errno::XDEV));
             }
+            self.root_known = true;
             self.go(Pos::of(self.root, self.guard))?;
         }
         if !self.text.is_empty() {

@@ -344,20 +344,11 @@ impl Namespace {
 
     /// Ends the mount whose root `target` is. Waits for a grace period.
     pub(crate) fn umount(&self, target: Path, flags: UmountFlags) -> Result<(), Errno> {
-<<<<<<< HEAD
-        let detached = {
-            let guard = rcu::pin();
-            let mut attached = self.attached.lock();
-            let mount = target.mount();
-            if !std::ptr::eq(mount.root(), target.dentry()) {
-                return Err(Errno::INVAL);
-=======
         let detached = match self.detach_for_umount(&target, flags) {
             Err(Errno::BUSY) => {
                 // A task that has left it gives its use up after a grace period.
                 rcu::synchronize();
                 self.detach_for_umount(&target, flags)?
->>>>>>> 495205d (vfs: errors in Linux's order, relatime by default, and what else the comparison with tmpfs showed)
             }
             other => other?,
         };
@@ -380,8 +371,8 @@ impl Namespace {
     fn detach_for_umount(&self, target: &Path, flags: UmountFlags) -> Result<Detached, Errno> {
         let guard = rcu::pin();
         let mut attached = self.attached.lock();
-        let mount = &*target.mount;
-        if !std::ptr::eq(mount.root(), &*target.dentry) {
+        let mount = target.mount();
+        if !std::ptr::eq(mount.root(), target.dentry()) {
             return Err(Errno::INVAL);
         }
         if mount.attached_at(&guard).is_none() {

@@ -189,13 +189,23 @@ impl Task {
     /// # Errors
     /// As `open(2)` of the file itself; `ELOOP` for a symbolic link.
     pub fn reopen(&self, file: &File, flags: OFlags) -> Result<File> {
-        self.open_place(file.path().clone(), flags).named("open")
+        self.open_place(file.path().clone(), flags, false).named("open")
     }
 
-    /// Opens a place that is known already.
-    pub(crate) fn open_place(&self, path: Path, flags: OFlags) -> std::result::Result<File, Errno> {
+    /// Opens a place that is known already. By handle, that a symbolic link can't be opened comes before
+    /// that it is no directory.
+    pub(crate) fn open_place(
+        &self,
+        path: Path,
+        flags: OFlags,
+        by_handle: bool,
+    ) -> std::result::Result<File, Errno> {
         let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
         let guard = rcu::pin();
+        let is_link = path.dentry().inode().is_symlink();
+        if by_handle && is_link && !opening.flags.contains(OFlags::PATH) {
+            return Err(Errno::LOOP);
+        }
         if opening.lookup.contains(Lookup::DIRECTORY) && !path.dentry().inode().is_dir() {
             return Err(Errno::NOTDIR);
         }
@@ -285,9 +295,13 @@ impl Task {
                         walk.follow_last(child, slash)?;
                         continue;
                     }
+                    check_sticky_create(walk.cur().inode(), child.inode(), opening, walk.cred())?;
                     return Ok(Found::There(walk.keep(child)?));
                 }
-                Some(child) => return Ok(Found::There(walk.keep(child)?)),
+                Some(child) => {
+                    check_sticky_create(walk.cur().inode(), child.inode(), opening, walk.cred())?;
+                    return Ok(Found::There(walk.keep(child)?));
+                }
                 None => return self.create_open(walk, name, opening),
             }
         }
@@ -346,7 +360,7 @@ impl Task {
         cred: &Credentials,
         guard: &Guard,
     ) -> std::result::Result<File, Errno> {
-        let mode = opening.file_mode(cred, path.dentry.inode());
+        let mode = opening.file_mode(cred, path.dentry().inode());
         if mode == FileMode::PATH {
             return Ok(File::new(path, mode, opening.kept()));
         }
@@ -376,6 +390,22 @@ fn open_made(dentry: DentryRef, write: WriteAccess, opening: Opening, cred: &Cre
     let mode = opening.file_mode(cred, dentry.inode());
     let mount = write.into_mount(mode.contains(FileMode::WRITE));
     File::new(Path::new(mount, dentry), mode, opening.kept())
+}
+
+/// In a sticky directory that everybody may write, opening with `O_CREAT` does not find what somebody
+/// else has put there: links, sockets and devices. (Linux extends this to files and fifos on request.)
+fn check_sticky_create(
+    dir: &Inode,
+    found: &Inode,
+    opening: Opening,
+    cred: &Credentials,
+) -> std::result::Result<(), Errno> {
+    let open_to_all = dir.mode() & 0o1002 == 0o1002;
+    let plain =
+        matches!(found.file_type(), FileType::RegularFile | FileType::Fifo | FileType::Directory);
+    let trusted = found.uid() == dir.uid() || found.uid() == cred.uid;
+    let refused = open_to_all && !plain && !trusted && !opening.flags.contains(OFlags::EXCL);
+    if refused { Err(Errno::ACCESS) } else { Ok(()) }
 }
 
 /// The checks of an open by type and permission, in Linux's order.

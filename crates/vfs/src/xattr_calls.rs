@@ -316,9 +316,9 @@ fn apply_acl(
         let equivalent = acl.equiv_mode(mode);
         mode = equivalent.mode;
         kept = equivalent.needs_acl.then_some(acl);
-        if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
-            mode &= !0o2000;
-        }
+    }
+    if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
+        mode &= !0o2000;
     }
     replace_acl(inode, false, kept, guard)?;
     inode.set_mode(mode);
