@@ -1,5 +1,7 @@
 //! The rules of the house, applied to this repository.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
