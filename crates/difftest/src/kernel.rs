@@ -555,14 +555,16 @@ pub(crate) fn entries(fd: i32) -> Result<Vec<(PathArg, u8)>> {
 
 fn view(stat: &libc::statx) -> StatView {
     let time = |t: &libc::statx_timestamp| TimeClass::new(t.tv_sec, t.tv_nsec);
-    let is_link = u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFLNK;
+    let kind = u32::from(stat.stx_mode) & libc::S_IFMT;
+    let (is_link, is_dir) = (kind == libc::S_IFLNK, kind == libc::S_IFDIR);
     StatView {
         mode: stat.stx_mode.into(),
         nlink: stat.stx_nlink,
         uid: stat.stx_uid,
         gid: stat.stx_gid,
         rdev: libc::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
-        size: stat.stx_size,
+        // vfscale does not count the entries of a directory for its size.
+        size: if is_dir { 4096 } else { stat.stx_size },
         // vfscale keeps what a link holds beside the inode, tmpfs a long one in a page.
         blocks: if is_link { 0 } else { stat.stx_blocks },
         blksize: stat.stx_blksize,

@@ -1,4 +1,9 @@
 //! The long run of the differential test.
+//!
+//! Plays random call sequences on vfscale and on the kernel's tmpfs, goes on after a difference, and
+//! prints each kind of difference once, shrunk to the calls it takes. It holds no state of its own but
+//! the summary; a seed and a number of calls say everything about a run. Needs root, for tmpfs and for
+//! acting as other users; says so and exits with status 2 elsewhere.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

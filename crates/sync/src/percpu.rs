@@ -141,7 +141,7 @@ const CLOSED: u64 = u64::MAX;
 /// # Why it is exact
 ///
 /// When the pool has too little, the gatherer (who holds the lock of the pool) closes one slot
-/// after the other by swapping [`CLOSED`] in, and moves what it finds to the pool. From the moment
+/// after the other by swapping `CLOSED` in, and moves what it finds to the pool. From the moment
 /// the last slot is closed until the first is opened again, the pool is all there is: units in a
 /// closed slot can neither be taken nor be given back, since both wait for the lock. The decision
 /// is made at that moment.

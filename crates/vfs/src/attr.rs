@@ -21,8 +21,10 @@ use crate::types::{
 /// Preferred unit of I/O.
 const BLOCK_BYTES: u32 = 4096;
 
-/// Size that a directory entry counts for, as in the kernel's tmpfs.
-const DIRENT_BYTES: u64 = 20;
+/// The size of a directory, whatever is in it. Nobody counts entries: one count would be written by
+/// everybody who makes or removes a name, and adding up counts would make `stat`, which a mount does after
+/// every change, as slow as the directory is large.
+const DIRECTORY_BYTES: u64 = 4096;
 
 /// The attributes of a place.
 #[inline]
@@ -31,7 +33,7 @@ pub(crate) fn fill(mount: &Mount, dentry: &Dentry) -> Stat {
     inode.times_seen();
     let mode = inode.mode();
     let is_dir = inode.is_dir();
-    let size = if is_dir { dir_size(dentry) } else { inode.size() };
+    let size = if is_dir { DIRECTORY_BYTES } else { inode.size() };
     Stat {
         dev: inode.sb().dev(),
         ino: inode.ino(),
@@ -51,13 +53,6 @@ pub(crate) fn fill(mount: &Mount, dentry: &Dentry) -> Stat {
         mnt_id: mount.id(),
         mount_root: std::ptr::eq(dentry, mount.root()),
     }
-}
-
-/// A directory's size tells how many entries it has. They are counted when somebody asks, so that
-/// making and removing them counts nothing.
-fn dir_size(dentry: &Dentry) -> u64 {
-    // `.` and `..` count too.
-    (dentry.children().len() as u64 + 2) * DIRENT_BYTES
 }
 
 /// A change of attributes.

@@ -17,7 +17,7 @@
 //! | `read_at`, `seek_data`, `seek_hole`, `get_link` | nothing; they may run beside the ones above |
 //! | `evict` | nothing; nobody else can reach the inode |
 //!
-//! Calls that get a [`Guard`](vfscale_sync::rcu::Guard) run inside an RCU section and must not
+//! Calls that get a [`Guard`] run inside an RCU section and must not
 //! block for long.
 
 use rustix::io::Errno;

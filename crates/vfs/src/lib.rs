@@ -13,7 +13,7 @@
 //! | `dentry` | names and the tree they form; children tables, counts, hot dentries |
 //! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
 //! | `mount`, [`namespace`] | the mount tree, per-CPU counts of uses and writers |
-//! | [`file`], `descriptors` | open files and the numbers they go by |
+//! | [`mod@file`], `descriptors` | open files and the numbers they go by |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
 //! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
 //!

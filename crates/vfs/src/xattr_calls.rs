@@ -174,8 +174,8 @@ impl Task {
         remove().on("removexattr", path)
     }
 
-    /// What a call is about. Without a path and with a handle that is an open file, not an `O_PATH`
-    /// handle, which is only a place.
+    /// What a call is about. A descriptor without a path must be of an open file, as in Linux, not of a
+    /// mere place; a handle may be either, since there is no `/proc/self/fd` here to go through.
     fn xattr_place(
         &self,
         at: At<'_>,
@@ -183,7 +183,7 @@ impl Task {
         flags: AtFlags,
     ) -> std::result::Result<Path, Errno> {
         let lookup = xattr_lookup(flags)?;
-        if bytes(path).is_empty() && lookup.contains(Lookup::EMPTY) && !matches!(at, At::Cwd) {
+        if bytes(path).is_empty() && lookup.contains(Lookup::EMPTY) && matches!(at, At::Fd(_)) {
             return match self.base(at) {
                 Base::File(file) if !file.is_path() => Ok(file.path().clone()),
                 _ => Err(Errno::BADF),
