@@ -1,0 +1,267 @@
+//! Schedules of calls on one tree, chosen at random:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_tree`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use shuttle::scheduler::RandomScheduler;
+use shuttle::thread;
+use vfscale::{At, AtFlags, Errno, Mode, OFlags, RenameFlags, Task, UmountFlags, Vfs};
+use vfscale_sync::{cpu, rcu};
+
+const SCHEDULES: usize = 5_000;
+const MODE: Mode = Mode::from_bits_retain(0o755);
+
+/// Runs a model under many schedules. All of its threads are on one CPU, as far as they know, so that
+/// a schedule is all that a run depends on.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
+    println!("VFSCALE_SEED={seed}");
+    // Deferred work of one model must not run in another: they share the collector.
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    let scheduler = RandomScheduler::new_from_seed(seed, SCHEDULES);
+    shuttle::Runner::new(scheduler, config).run(move || {
+        let _cpu = cpu::pretend(0);
+        model();
+        // What was deferred belongs to this run, and must be done in it.
+        rcu::synchronize();
+    });
+}
+
+fn memory() -> Vfs {
+    vfscale::memory().size(4 << 20).build().unwrap()
+}
+
+fn ino(task: &Task, path: &str) -> Result<u64, Errno> {
+    task.stat(At::Cwd, path, AtFlags::empty()).map(|stat| stat.ino).map_err(|e| e.errno())
+}
+
+fn make(task: &Task, path: &str) -> u64 {
+    task.open(path, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, MODE).unwrap();
+    ino(task, path).unwrap()
+}
+
+fn errno<T>(result: vfscale::Result<T>) -> Option<Errno> {
+    result.err().map(|e| e.errno())
+}
+
+fn rename(task: &Task, from: &str, to: &str, flags: RenameFlags) -> Option<Errno> {
+    errno(task.rename(At::Cwd, from, At::Cwd, to, flags))
+}
+
+/// Every inode and block that was taken since is given back.
+fn assert_empty(task: &Task, before: (u64, u64)) {
+    rcu::synchronize();
+    assert_eq!(free(task), before);
+}
+
+fn free(task: &Task) -> (u64, u64) {
+    let stat = task.statfs(At::Cwd, "/").unwrap();
+    (stat.files_free, stat.blocks_free)
+}
+
+/// While a file is renamed over another, the name stands for the old one, then for the new one,
+/// and never for nothing.
+#[test]
+fn a_replaced_name_is_never_missing() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        let old = make(&task, "/name");
+        let new = make(&task, "/new");
+        let looks = {
+            let task = task.clone();
+            thread::spawn(move || [0; 3].map(|_| ino(&task, "/name").unwrap()))
+        };
+        assert_eq!(rename(&task, "/new", "/name", RenameFlags::empty()), None);
+        let seen = looks.join().unwrap();
+        assert!(seen.iter().all(|&ino| ino == old || ino == new), "{seen:?}");
+        assert!(seen.is_sorted_by_key(|&ino| ino == new), "{seen:?}: {old} came back");
+        assert_eq!(ino(&task, "/new"), Err(Errno::NOENT));
+    });
+}
+
+/// Two names that change places are there all the time.
+#[test]
+fn exchanged_names_are_never_missing() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        let (a, b) = (make(&task, "/a"), make(&task, "/b"));
+        let looks = ["/a", "/b"].map(|name| {
+            let task = task.clone();
+            thread::spawn(move || [0; 2].map(|_| ino(&task, name).unwrap()))
+        });
+        assert_eq!(rename(&task, "/a", "/b", RenameFlags::EXCHANGE), None);
+        let [in_a, in_b] = looks.map(|thread| thread.join().unwrap());
+        assert!(in_a.is_sorted_by_key(|&ino| ino == b) && in_b.is_sorted_by_key(|&ino| ino == a));
+        assert_eq!((ino(&task, "/a"), ino(&task, "/b")), (Ok(b), Ok(a)));
+    });
+}
+
+/// Three threads make, remove and rename one name: what is left, and what it takes, is what their results
+/// say.
+#[test]
+fn create_unlink_and_rename_of_one_name() {
+    check(|| {
+        let vfs = memory();
+        let task = Arc::new(vfs.task());
+        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        let before = free(&task);
+        let run = |call: fn(&Task) -> Option<Errno>| {
+            let task = task.clone();
+            thread::spawn(move || call(&task))
+        };
+        let creates = run(|task| {
+            errno(task.open("/d/x", OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, MODE))
+        });
+        let unlinks = run(|task| errno(task.unlink(At::Cwd, "/d/x", AtFlags::empty())));
+        let renames = run(|task| rename(task, "/d/x", "/d/y", RenameFlags::empty()));
+        assert_eq!(creates.join().unwrap(), None);
+        let unlinked = unlinks.join().unwrap();
+        let renamed = renames.join().unwrap();
+        let there = (ino(&task, "/d/x").is_ok(), ino(&task, "/d/y").is_ok());
+        match (unlinked, renamed) {
+            (None, Some(Errno::NOENT)) => assert_eq!(there, (false, false)),
+            (Some(Errno::NOENT), None) => assert_eq!(there, (false, true)),
+            (Some(Errno::NOENT), Some(Errno::NOENT)) => assert_eq!(there, (true, false)),
+            other => panic!("one file, and {other:?}"),
+        }
+        for name in ["/d/x", "/d/y"] {
+            let _ = task.unlink(At::Cwd, name, AtFlags::empty());
+        }
+        assert_empty(&task, before);
+    });
+}
+
+/// Two threads open one name with `O_CREAT`: they get the same file, and only one with `O_EXCL` does.
+#[test]
+fn one_name_is_made_once() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        let run = |flags: OFlags| {
+            let task = task.clone();
+            thread::spawn(move || {
+                let file = task.open("/x", OFlags::CREATE | OFlags::RDWR | flags, MODE);
+                file.and_then(|file| file.stat()).map(|stat| stat.ino).map_err(|e| e.errno())
+            })
+        };
+        let plain = run(OFlags::empty());
+        let exclusive = run(OFlags::EXCL);
+        let (plain, exclusive) = (plain.join().unwrap(), exclusive.join().unwrap());
+        let there = ino(&task, "/x").unwrap();
+        assert_eq!(plain, Ok(there));
+        assert!(exclusive == Ok(there) || exclusive == Err(Errno::EXIST), "{exclusive:?}");
+    });
+}
+
+/// A directory is removed while something is made in it: one of the two fails.
+#[test]
+fn rmdir_against_create() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        let before = free(&task);
+        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        let creates = {
+            let task = task.clone();
+            thread::spawn(move || errno(task.open("/d/x", OFlags::CREATE | OFlags::RDWR, MODE)))
+        };
+        let removed = errno(task.rmdir(At::Cwd, "/d"));
+        match (removed, creates.join().unwrap()) {
+            (None, Some(Errno::NOENT)) => assert_eq!(ino(&task, "/d"), Err(Errno::NOENT)),
+            (Some(Errno::NOTEMPTY), None) => {
+                task.unlink(At::Cwd, "/d/x", AtFlags::empty()).unwrap();
+                task.rmdir(At::Cwd, "/d").unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_empty(&task, before);
+    });
+}
+
+/// A mount is ended while a path is walked through it: the walk ends in it or below it, and the mount
+/// is busy exactly if somebody got in.
+#[test]
+fn umount_against_lookup() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        task.mkdir(At::Cwd, "/m", MODE).unwrap();
+        let outside = make(&task, "/m/x");
+        let fs = vfscale::MemFs::builder().size(1 << 20).build();
+        task.mount(fs, "/m", vfscale::MountFlags::empty()).unwrap();
+        let dev = |file: &vfscale::File| file.stat().unwrap().dev;
+        let below = dev(&task.open("/", OFlags::RDONLY, MODE).unwrap());
+        make(&task, "/m/x");
+        let walks = {
+            let task = task.clone();
+            thread::spawn(move || task.open("/m/x", OFlags::RDONLY, MODE).unwrap())
+        };
+        let ended = errno(task.umount("/m", UmountFlags::empty()));
+        let file = walks.join().unwrap();
+        match ended {
+            None => {
+                assert_eq!(ino(&task, "/m/x"), Ok(outside));
+                assert_eq!(dev(&file), below, "a file of a mount that has gone");
+            }
+            Some(Errno::BUSY) => {
+                assert_ne!(dev(&file), below, "nobody was in the way");
+                drop(file);
+                task.umount("/m", UmountFlags::empty()).unwrap();
+            }
+            Some(other) => panic!("{other:?}"),
+        }
+    });
+}
+
+/// The last close and the removal of the name: whoever is last frees the file, once.
+#[test]
+fn last_close_against_unlink() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        let before = free(&task);
+        let file = task.open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        file.write_all(&[1; 5000]).unwrap();
+        let closes = thread::spawn(move || {
+            assert!(file.stat().unwrap().nlink <= 1);
+            drop(file);
+        });
+        task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap();
+        closes.join().unwrap();
+        assert_empty(&task, before);
+    });
+}
+
+/// Paths are told as they were at one moment, while two directories on the way move.
+#[test]
+fn paths_against_moves_of_directories() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        for dir in ["/a", "/a/b", "/a/b/c", "/z"] {
+            task.mkdir(At::Cwd, dir, MODE).unwrap();
+        }
+        make(&task, "/a/b/c/f");
+        task.chdir("/a/b/c").unwrap();
+        let file = task.open("f", OFlags::RDONLY, MODE).unwrap();
+        let moves = {
+            let task = task.clone();
+            thread::spawn(move || {
+                assert_eq!(rename(&task, "/a/b", "/z/y", RenameFlags::empty()), None);
+                assert_eq!(rename(&task, "/z", "/a/x", RenameFlags::empty()), None);
+            })
+        };
+        let places = ["/a/b/c", "/z/y/c", "/a/x/y/c"];
+        let told = [task.getcwd().unwrap(), task.path_of(&file).unwrap(), task.getcwd().unwrap()];
+        moves.join().unwrap();
+        let told = [told[0].as_path(), told[1].parent().unwrap(), told[2].as_path()];
+        let place = told.map(|path| places.iter().position(|place| path == Path::new(place)));
+        assert!(place.iter().all(Option::is_some), "{told:?}");
+        assert!(place.is_sorted(), "{told:?}: back in time");
+    });
+}
