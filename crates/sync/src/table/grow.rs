@@ -3,8 +3,9 @@
 use super::line::{BITS_MAX, Line, Link, Node, Word, free_nodes};
 use super::{Hashed, Hint, RcuTable};
 use crate::atomic::Ordering;
-use crate::lock::{LockClass, MutexGuard};
+use crate::lock::{LockClass, Mutex, MutexGuard};
 use crate::rcu::Guard;
+use crate::wait::Spin;
 use smallvec::SmallVec;
 use std::ptr::NonNull;
 
@@ -208,7 +209,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let mut held: SmallVec<[MutexGuard<'_, (), C>; 4]> = SmallVec::new();
         for line in &lines {
             let lock = match (patience, held.is_empty()) {
-                (Patience::Try, _) => line.lock.try_lock(),
+                (Patience::Try, _) => try_briefly(&line.lock),
                 (Patience::Wait, true) => Some(line.lock.lock()),
                 // Ascending addresses.
                 (Patience::Wait, false) => Some(line.lock.lock_nested()),
@@ -230,6 +231,18 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             unsafe { guard.defer_unchecked(move || free_nodes(cut)) };
         }
         Step::Moved(next)
+    }
+}
+
+/// Tries a lock for about a microsecond, without blocking: long enough for its holder to leave, which
+/// a single look at a lock that others fight for would hardly ever meet.
+fn try_briefly<C: LockClass>(lock: &Mutex<(), C>) -> Option<MutexGuard<'_, (), C>> {
+    let mut spin = Spin::new();
+    loop {
+        let held = lock.try_lock();
+        if held.is_some() || !spin.spin() {
+            return held;
+        }
     }
 }
 

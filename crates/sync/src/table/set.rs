@@ -64,7 +64,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         guard: &'a Guard,
     ) -> LockSet<'a, T, C, N> {
         loop {
-            let spots = reqs.map(|req| req.locate(guard));
+            let mut spots = reqs.map(|req| req.locate(guard));
             let mut lines: Lines<'a, T, C> = SmallVec::new();
             for (req, spot) in reqs.iter().zip(&spots) {
                 match req {
@@ -75,13 +75,36 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             lines.sort_unstable_by_key(|line| line.order());
             lines.dedup_by(|a, b| ptr::eq(*a, *b));
             let mut held: Held<'a, C> = SmallVec::new();
+            let mut hints = [0; N];
             for line in &lines {
-                let first = held.is_empty();
-                held.push(if first { line.lock.lock() } else { line.lock.lock_nested() });
+                let lock = line.lock.try_lock().unwrap_or_else(|| {
+                    note_contention(line, &reqs, &mut spots, &mut hints);
+                    if held.is_empty() { line.lock.lock() } else { line.lock.lock_nested() }
+                });
+                held.push(lock);
             }
             if still_there(&lines) {
-                return LockSet { reqs, spots, hints: [0; N], held, announced: None, guard };
+                return LockSet { reqs, spots, hints, held, announced: None, guard };
             }
+        }
+    }
+}
+
+/// Remembers that the lock of a bucket was held by somebody else, for the requests that need it alone:
+/// whoever wants all buckets gains nothing by more of them.
+#[cold]
+fn note_contention<'a, T: Hashed, C: LockClass, const N: usize>(
+    line: &Line<T, C>,
+    reqs: &[LockReq<'a, T, C>; N],
+    spots: &mut [Spot<'a, T, C>; N],
+    hints: &mut [u64; N],
+) {
+    for ((req, spot), hint) in reqs.iter().zip(spots).zip(hints) {
+        if let LockReq::One(_, hash) = req
+            && ptr::eq(spot.line, line)
+        {
+            spot.hint = Hint::Contended;
+            *hint = *hash;
         }
     }
 }
