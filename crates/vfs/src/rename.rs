@@ -154,6 +154,10 @@ impl<'g> Rename<'g> {
         let guard = self.guard;
         let find = |side: &Side<'g>| side.dir.find(side.hash, side.name, guard).map(|(d, _)| d);
         let source = find(&self.old).ok_or(Errno::NOENT)?;
+        // Nothing is looked up in a directory that is gone, so this comes before all other rules.
+        if self.new.dir.inode().is_dead() {
+            return Err(Errno::NOENT.into());
+        }
         if self.new.name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
