@@ -243,10 +243,15 @@ impl Task {
                 FileType::Directory => return Err(Errno::ISDIR),
                 _ => return Err(Errno::INVAL),
             }
-            let _write = WriteAccess::new(place.mount_ref())?;
             let guard = rcu::pin();
             let cred = self.cred(&guard);
+            // That the file system is read-only comes before the permission, that the mount is comes
+            // after.
+            if inode.sb().flags().contains(MountFlags::RDONLY) {
+                return Err(Errno::ROFS);
+            }
             permission(inode, cred, Access::WRITE, &guard)?;
+            let _write = WriteAccess::new(place.mount_ref())?;
             file::truncate_inode(inode, size, file::kept_ids(cred, inode), false)
         };
         truncate().on("truncate", path)

@@ -183,6 +183,10 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
         Err(Fail::Retry) => return Err(Fail::Retry),
         other => other,
     };
+    // Nothing is looked up in a directory that is gone, so this comes before all other rules.
+    if dir.inode().is_dead() {
+        return Err(Errno::NOENT.into());
+    }
     if walk.child(name)?.is_some() {
         return Err(Errno::EXIST.into());
     }
@@ -193,9 +197,6 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
 }
 
 fn may_create<'g>(walk: &Walk<'g>, dir: Pos<'g>) -> std::result::Result<(), Fail> {
-    if dir.inode().is_dead() {
-        return Err(Errno::NOENT.into());
-    }
     Ok(permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, walk.guard())?)
 }
 

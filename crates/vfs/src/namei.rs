@@ -446,7 +446,7 @@ impl<'g> Walk<'g> {
             found
         };
         let Some((dentry, seq)) = found else {
-            let fail = (name.len() > NAME_MAX).then_some(Fail::Errno(Errno::NAMETOOLONG));
+            let fail = check_length(self.cur.inode(), name).err().map(Fail::Errno);
             return Child { fail, dentry: None, mount, seq: 0 };
         };
         if dentry.is_mounted() {
@@ -595,4 +595,14 @@ impl<'g> Walk<'g> {
         }
         self.follow(link)
     }
+}
+
+/// A name that is too long for any file is another mistake than one that is not there, except in a
+/// directory that is gone, in which nothing is looked up.
+#[inline]
+pub(crate) fn check_length(dir: &Inode, name: &[u8]) -> Result<(), Errno> {
+    if name.len() <= NAME_MAX {
+        return Ok(());
+    }
+    Err(if dir.is_dead() { Errno::NOENT } else { Errno::NAMETOOLONG })
 }

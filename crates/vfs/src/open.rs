@@ -139,7 +139,10 @@ impl Opening {
     /// The flags that stay with the open file.
     fn kept(&self) -> OFlags {
         let once = OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY | OFlags::TRUNC | OFlags::CLOEXEC;
-        self.flags.difference(once)
+        // Every file may be large, so that the flag says nothing.
+        let flags = self.flags.difference(once | OFlags::from_bits_retain(LARGEFILE));
+        // Half of what `SYNC` consists of is `DSYNC`; the other half alone means both.
+        if flags.intersects(OFlags::SYNC) { flags | OFlags::DSYNC } else { flags }
     }
 }
 

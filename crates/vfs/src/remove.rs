@@ -15,7 +15,7 @@ use crate::dentry::{self, Dentry};
 use crate::error::{Named, Result};
 use crate::inode::Inode;
 use crate::name;
-use crate::namei::{Fail, Last, Lookup, Walk};
+use crate::namei::{Fail, Last, Lookup, Walk, check_length};
 use crate::task::{At, Task, bytes};
 use crate::types::{Access, AtFlags};
 
@@ -81,9 +81,7 @@ fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
         let is_dir = found.inode().is_dir();
         return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into());
     }
-    if name.len() > dentry::NAME_MAX {
-        return Err(Errno::NAMETOOLONG.into());
-    }
+    check_length(pos.inode(), name)?;
     let hash = name::hash(name);
     let mut bucket = dir.children().lock(hash, guard);
     let victim =
@@ -116,9 +114,7 @@ fn rmdir(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
     let pos = walk.cur();
     let dir = pos.dentry;
     let write = walk.want_write(pos)?;
-    if name.len() > dentry::NAME_MAX {
-        return Err(Errno::NAMETOOLONG.into());
-    }
+    check_length(pos.inode(), name)?;
     let hash = name::hash(name);
     let victim = dir.find(hash, name, guard).map(|(victim, _)| victim);
     let Some(victim) = victim else {

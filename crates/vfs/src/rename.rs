@@ -22,11 +22,11 @@ use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::table::{LockReq, LockSet, RcuTable};
 
 use crate::cred::{Credentials, permission};
-use crate::dentry::{self, Dentry, NAME_MAX, Removed};
+use crate::dentry::{self, Dentry, Removed};
 use crate::error::{Named, Result};
 use crate::mount::WriteAccess;
 use crate::name;
-use crate::namei::{Fail, Last, Lookup, Pos, Walk};
+use crate::namei::{Fail, Last, Lookup, Pos, Walk, check_length};
 use crate::namespace::Namespace;
 use crate::ranks::Children;
 use crate::remove::{bury, may_delete};
@@ -128,9 +128,7 @@ fn sides<'g>(
         return Err(if taken { Errno::EXIST } else { Errno::BUSY }.into());
     };
     let write = walk.want_write(new_dir)?;
-    if old_name.len() > NAME_MAX {
-        return Err(Errno::NAMETOOLONG.into());
-    }
+    check_length(old_dir.inode(), old_name)?;
     let side = |dir: &'g Dentry, name, slash| Side { dir, name, hash: name::hash(name), slash };
     Ok((
         write,
@@ -158,9 +156,7 @@ impl<'g> Rename<'g> {
         if self.new.dir.inode().is_dead() {
             return Err(Errno::NOENT.into());
         }
-        if self.new.name.len() > NAME_MAX {
-            return Err(Errno::NAMETOOLONG.into());
-        }
+        check_length(self.new.dir.inode(), self.new.name)?;
         let target = find(&self.new);
         let moves_dir = source.inode().is_dir()
             || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));

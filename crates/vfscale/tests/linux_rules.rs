@@ -1,0 +1,82 @@
+//! Rules of Linux that nobody would guess: which mistake of several is reported, and what flags turn
+//! into. The comparison with tmpfs showed them.
+
+#![allow(clippy::unwrap_used)]
+
+use vfscale::{
+    At, AtFlags, Credentials, Errno, File, Mode, MountFlags, OFlags, OpenHow, RenameFlags, Task,
+};
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+const LARGEFILE: OFlags = OFlags::from_bits_retain(0o100_000);
+/// The half of `SYNC` that is not `DSYNC`.
+const HALF_SYNC: OFlags = OFlags::SYNC.difference(OFlags::DSYNC);
+
+fn task() -> Task {
+    vfscale::memory().size(1 << 30).build().unwrap().task()
+}
+
+fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
+    result.unwrap_err().errno()
+}
+
+fn make(task: &Task, path: &str) -> File {
+    task.open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
+}
+
+/// Nothing is looked up in a directory that is gone, so that everything is missing from it, whatever
+/// else is wrong.
+#[test]
+fn a_directory_that_is_gone_comes_before_other_mistakes() {
+    let task = task();
+    let dir = |path: &str| task.mkdir(At::Cwd, path, MODE).unwrap();
+    ["/a", "/b", "/b/gone", "/b/gone/sub"].into_iter().for_each(dir);
+    make(&task, "/f");
+    task.bind("/b/gone", "/a", false).unwrap();
+    task.rmdir(At::Cwd, "/b/gone/sub").unwrap();
+    task.rmdir(At::Cwd, "/b/gone").unwrap();
+    // On another mount.
+    assert_eq!(errno(task.link(At::Cwd, "/f", At::Cwd, "/a/f", AtFlags::empty())), Errno::NOENT);
+    // With a name that is too long.
+    let long = format!("/a/{}", "n".repeat(256));
+    assert_eq!(errno(task.metadata(&long)), Errno::NOENT);
+    assert_eq!(errno(task.chdir(format!("{long}/f"))), Errno::NOENT);
+    assert_eq!(errno(task.mkdir(At::Cwd, &long, MODE)), Errno::NOENT);
+    assert_eq!(errno(task.unlink(At::Cwd, &long, AtFlags::empty())), Errno::NOENT);
+    assert_eq!(errno(task.rmdir(At::Cwd, &long)), Errno::NOENT);
+    let rename = task.rename(At::Cwd, &long, At::Cwd, "/a/x", RenameFlags::empty());
+    assert_eq!(errno(rename), Errno::NOENT);
+    // On a mount that is read-only.
+    task.remount_bind("/a", MountFlags::RDONLY).unwrap();
+    assert_eq!(errno(task.mkdir(At::Cwd, "/a/d", MODE)), Errno::NOENT);
+    // One that is there tells the two apart.
+    assert_eq!(errno(task.metadata(format!("/b/{}", "n".repeat(256)))), Errno::NAMETOOLONG);
+}
+
+/// A missing permission is reported before a mount that is read-only, and after a file system that is.
+#[test]
+fn truncation_of_a_file_on_a_read_only_mount() {
+    let task = task();
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.bind("/d", "/d", false).unwrap();
+    make(&task, "/d/f");
+    let user = task.with_credentials(Credentials::user(1000, 1000));
+    task.remount_bind("/d", MountFlags::RDONLY).unwrap();
+    assert_eq!(errno(user.truncate("/d/f", 5)), Errno::ACCESS);
+    assert_eq!(errno(task.truncate("/d/f", 5)), Errno::ROFS);
+    task.remount_bind("/d", MountFlags::empty()).unwrap();
+    task.truncate("/d/f", 5).unwrap();
+    task.remount("/d", MountFlags::RDONLY).unwrap();
+    assert_eq!(errno(user.truncate("/d/f", 5)), Errno::ROFS);
+}
+
+/// `SYNC` has two bits, and the one that `DSYNC` is without means both. `LARGEFILE` means nothing.
+#[test]
+fn flags_that_stay_with_a_file() {
+    let task = task();
+    make(&task, "/f");
+    let flags = |flags| task.openat2(At::Cwd, "/f", &OpenHow::new(flags)).unwrap().flags();
+    assert_eq!(flags(OFlags::RDWR | HALF_SYNC), OFlags::RDWR | OFlags::SYNC);
+    assert_eq!(flags(OFlags::RDWR | OFlags::DSYNC), OFlags::RDWR | OFlags::DSYNC);
+    assert_eq!(flags(OFlags::NONBLOCK | LARGEFILE), OFlags::NONBLOCK);
+}
