@@ -68,7 +68,7 @@ impl<C: LockClass> BrLock<C> {
     #[inline]
     pub fn try_read(&self) -> Option<BrReadGuard<'_, C>> {
         let slot = self.slot();
-        if !slot.try_read() {
+        if !slot.try_read(C::stat) {
             return None;
         }
         held::note(C::RANK, C::NAME);

@@ -39,7 +39,10 @@ pub(crate) mod stat;
 
 pub use mutex::{Mutex, MutexGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use stat::{LockStat, LockStatRow, lockstat, lockstat_reset};
+pub use stat::{
+    LockStat, LockStatRow, LockStatTable, LockTimes, lockstat, lockstat_record, lockstat_recording,
+    lockstat_reset,
+};
 
 /// What all locks of one purpose share. Implemented by [`lock_class!`](crate::lock_class).
 pub trait LockClass: 'static {

@@ -18,6 +18,8 @@
 //! | 2 | dead: no new reference by lookups |
 //! | 3 | spread: references go to the parts |
 //! | 4 | collecting: no longer spread, not yet summed |
+//! | 5 | lockstat wants to know of the release of the lock |
+//! | 6 | locked changes only: the count changes under the lock, always |
 //! | 8..14 | heat |
 //! | 16..32 | CPU of the last change |
 //! | 32..64 | count |
@@ -80,7 +82,7 @@ use crossbeam_utils::CachePadded;
 use crate::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering, const_unless_loom};
 use crate::cpu;
 use crate::lock::held;
-use crate::lock::stat::Waiting;
+use crate::lock::stat::{self, Waiting};
 use crate::lock::{LockStat, LockStatRow};
 use crate::park;
 use crate::rcu::Guard;
@@ -91,6 +93,8 @@ const PARKED: u64 = 1 << 1;
 const DEAD: u64 = 1 << 2;
 const SPREAD: u64 = 1 << 3;
 const COLLECTING: u64 = 1 << 4;
+const TRACED: u64 = 1 << 5;
+const LOCKED_ONLY: u64 = 1 << 6;
 
 const HEAT_SHIFT: u32 = 8;
 const HEAT_MAX: u64 = 63;
@@ -119,7 +123,7 @@ const TRIES: u32 = 8;
 const TRIES: u32 = 2;
 
 /// All lockrefs are one class in lockstat.
-static STAT: LockStat = LockStat::new("lockref", LockStatRow::NO_RANK);
+pub(crate) static STAT: LockStat = LockStat::new("lockref", LockStatRow::NO_RANK);
 
 /// Count and lock in one word of eight bytes. `Send` and `Sync`.
 ///
@@ -151,6 +155,14 @@ impl Lockref {
         pub fn new(count: u32) -> Self {
             Self { word: AtomicU64::new((count as u64) << COUNT_SHIFT) }
         }
+    }
+
+    /// As [`new`](Self::new), or with `true`, a count that is changed under the lock only, as `d_count`
+    /// was before the patch. Such a count never reports contention, and is not to be spread.
+    #[must_use]
+    pub fn with_locked_changes(count: u32, locked_only: bool) -> Self {
+        let flag = if locked_only { LOCKED_ONLY } else { 0 };
+        Self { word: AtomicU64::new(u64::from(count) << COUNT_SHIFT | flag) }
     }
 
     /// Takes one more reference; the caller has one already. May wait for the lock's holder.
@@ -189,7 +201,7 @@ impl Lockref {
                 }
                 return allowed;
             }
-            if word & LOCKED != 0 {
+            if word & (LOCKED | LOCKED_ONLY) != 0 {
                 break;
             }
             if !allow(word) {
@@ -229,7 +241,7 @@ impl Lockref {
                 spread.part(cpu, guard).fetch_sub(1, Ordering::Release);
                 return Put::Done;
             }
-            if word & LOCKED != 0 || word < 2 * ONE {
+            if word & (LOCKED | LOCKED_ONLY) != 0 || word < 2 * ONE {
                 break;
             }
             let (next, hot) = cooled(touched(word - ONE, cpu));
@@ -260,8 +272,8 @@ impl Lockref {
     /// microsecond, then sleeps. References wait meanwhile, unless they are spread.
     #[inline]
     pub fn lock(&self) -> LockrefGuard<'_> {
-        match self.try_lock() {
-            Some(guard) => guard,
+        match self.claim(stat::free_word()) {
+            Some(word) => LockrefGuard::new(self, word),
             None => self.lock_slow(),
         }
     }
@@ -270,8 +282,23 @@ impl Lockref {
     #[inline]
     #[must_use]
     pub fn try_lock(&self) -> Option<LockrefGuard<'_>> {
+        match self.claim(stat::free_word()) {
+            Some(word) => Some(LockrefGuard::new(self, word)),
+            None => self.try_lock_slow(),
+        }
+    }
+
+    #[cold]
+    fn try_lock_slow(&self) -> Option<LockrefGuard<'_>> {
+        self.claim(0).map(|word| self.recorded(word))
+    }
+
+    /// Sets `LOCKED`, unless it is set in the word or in `refused`. Returns the word.
+    #[inline]
+    fn claim(&self, refused: u32) -> Option<u64> {
+        let refused = u64::from(refused);
         let mut word = self.word.load(Ordering::Relaxed);
-        while word & LOCKED == 0 {
+        while (word | refused) & LOCKED == 0 {
             let locked = word | LOCKED;
             match self.word.compare_exchange_weak(
                 word,
@@ -279,21 +306,38 @@ impl Lockref {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some(LockrefGuard::new(self, locked)),
+                Ok(_) => return Some(locked),
                 Err(now) => word = now,
             }
         }
         None
     }
 
+    /// The guard of a lock that this thread has just taken, of which lockstat is told.
+    fn recorded(&self, word: u64) -> LockrefGuard<'_> {
+        let traced = if STAT.acquired(self.key()) { TRACED } else { 0 };
+        if traced != 0 {
+            self.word.fetch_or(traced, Ordering::Relaxed);
+        }
+        LockrefGuard::new(self, word | traced)
+    }
+
     #[cold]
     fn lock_slow(&self) -> LockrefGuard<'_> {
-        let mut waiting = Waiting::start(&STAT);
+        let word = match self.claim(0) {
+            Some(word) => word,
+            None => self.wait(Waiting::start(&STAT, self.key())),
+        };
+        self.recorded(word)
+    }
+
+    /// Waits for a held lock until this thread has it. Returns the word.
+    fn wait(&self, mut waiting: Waiting) -> u64 {
         let mut spin = Spin::new();
         let mut lost = 0_u32;
         loop {
-            if let Some(guard) = self.try_lock() {
-                return guard;
+            if let Some(word) = self.claim(0) {
+                return word;
             }
             if spin.spin() || !self.mark_parked() {
                 continue;
@@ -304,7 +348,7 @@ impl Lockref {
             match park::park(self.key(), park::token(0, lost), still_held) {
                 Some(park::HANDOFF) => {
                     // Ours since before we woke; only PARKED may have changed since.
-                    return LockrefGuard::new(self, self.word.load(Ordering::Acquire));
+                    return self.word.load(Ordering::Acquire);
                 }
                 Some(_) => lost += 1,
                 None => {}
@@ -450,7 +494,7 @@ fn touched(word: u64, cpu: u32) -> u64 {
 /// Whether contention is to be reported; then the word starts cold again.
 #[inline]
 fn cooled(word: u64) -> (u64, bool) {
-    let hot = word & HEAT_MASK >= HEAT_REPORTED << HEAT_SHIFT;
+    let hot = word & HEAT_MASK >= HEAT_REPORTED << HEAT_SHIFT && word & LOCKED_ONLY == 0;
     (if hot { word & !HEAT_MASK } else { word }, hot)
 }
 
@@ -536,6 +580,17 @@ impl<'a> LockrefGuard<'a> {
 
     #[cold]
     fn unlock_slow(&self, free: u64) {
+        if self.base & TRACED != 0 {
+            stat::released(self.lockref.key());
+        }
+        if self.base & PARKED == 0 {
+            let word = &self.lockref.word;
+            let alone =
+                word.compare_exchange(self.base, free, Ordering::Release, Ordering::Relaxed);
+            if alone.is_ok() {
+                return;
+            }
+        }
         park::unpark_one(self.lockref.key(), |woken| {
             // Under the queue's lock, and the lock is still ours: PARKED is set, so nobody
             // changes the word, and whoever is on the way to sleep validates after this.
@@ -555,8 +610,8 @@ impl Drop for LockrefGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         held::release_unranked();
-        let free = self.word & !(LOCKED | PARKED);
-        if self.base & PARKED == 0 {
+        let free = self.word & !(LOCKED | PARKED | TRACED);
+        if self.base & (PARKED | TRACED) == 0 {
             let word = &self.lockref.word;
             let alone =
                 word.compare_exchange(self.base, free, Ordering::Release, Ordering::Relaxed);

@@ -65,7 +65,7 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
     /// Takes the lock if it is free. Never blocks.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, C>> {
-        if !self.raw.try_lock() {
+        if !self.raw.try_lock(C::stat) {
             return None;
         }
         held::note(C::RANK, C::NAME);

@@ -1,15 +1,18 @@
 //! The word of a mutex, without data, class or order checking.
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
-use crate::lock::stat::{LockStat, Waiting};
+use crate::lock::stat::{self, LockStat, Waiting};
 use crate::park;
 use crate::wait::Spin;
 
 const LOCKED: u32 = 1;
 /// Somebody sleeps, or is about to. Set only while locked.
 const PARKED: u32 = 2;
+/// lockstat wants to know of the release. Set only while locked.
+const TRACED: u32 = 4;
 
-/// Four bytes: free, locked, or locked with sleepers.
+/// Four bytes: free, locked, or locked with sleepers. See [`stat`] for what a fast path expects of a
+/// free lock.
 pub(crate) struct RawMutex {
     word: AtomicU32,
 }
@@ -24,7 +27,27 @@ impl RawMutex {
 
     /// Takes the lock if it is free.
     #[inline]
-    pub(crate) fn try_lock(&self) -> bool {
+    pub(crate) fn try_lock(&self, stat: fn() -> &'static LockStat) -> bool {
+        self.take_free() || self.try_lock_slow(stat)
+    }
+
+    #[inline]
+    fn take_free(&self) -> bool {
+        let free = stat::free_word();
+        self.word.compare_exchange(free, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn try_lock_slow(&self, stat: fn() -> &'static LockStat) -> bool {
+        let claimed = self.claim();
+        if claimed {
+            self.record(stat());
+        }
+        claimed
+    }
+
+    /// Sets `LOCKED` if it is not.
+    fn claim(&self) -> bool {
         // Sleepers may remain from before (PARKED without LOCKED): they are kept.
         let mut word = self.word.load(Ordering::Relaxed);
         while word & LOCKED == 0 {
@@ -41,24 +64,34 @@ impl RawMutex {
         false
     }
 
+    /// Tells lockstat that the lock was taken, by this thread.
+    fn record(&self, stat: &'static LockStat) {
+        if stat.acquired(self.key()) {
+            self.word.fetch_or(TRACED, Ordering::Relaxed);
+        }
+    }
+
     /// Takes the lock, waiting for as long as it is held.
     #[inline]
     pub(crate) fn lock(&self, stat: fn() -> &'static LockStat) {
-        let free = self.word.compare_exchange_weak(0, LOCKED, Ordering::Acquire, Ordering::Relaxed);
-        if free.is_err() {
+        if !self.take_free() {
             self.lock_slow(stat());
         }
     }
 
     #[cold]
     fn lock_slow(&self, stat: &'static LockStat) {
-        if self.try_lock() {
-            return;
+        if !self.claim() {
+            self.wait(Waiting::start(stat, self.key()));
         }
-        let mut waiting = Waiting::start(stat);
+        self.record(stat);
+    }
+
+    /// Waits for a held lock until this thread has it.
+    fn wait(&self, mut waiting: Waiting) {
         let mut spin = Spin::new();
         let mut lost = 0_u32;
-        while !self.try_lock() {
+        while !self.claim() {
             if spin.spin() {
                 continue;
             }
@@ -67,7 +100,8 @@ impl RawMutex {
                 continue;
             }
             waiting.park();
-            let still_held = || self.word.load(Ordering::Relaxed) == LOCKED | PARKED;
+            let still_held =
+                || self.word.load(Ordering::Relaxed) & (LOCKED | PARKED) == LOCKED | PARKED;
             match park::park(self.key(), park::token(0, lost), still_held) {
                 Some(park::HANDOFF) => return,
                 Some(_) => lost += 1,
@@ -97,6 +131,14 @@ impl RawMutex {
 
     #[cold]
     fn unlock_slow(&self) {
+        if self.word.load(Ordering::Relaxed) & TRACED != 0 {
+            stat::released(self.key());
+            let traced = LOCKED | TRACED;
+            let alone = self.word.compare_exchange(traced, 0, Ordering::Release, Ordering::Relaxed);
+            if alone.is_ok() {
+                return;
+            }
+        }
         park::unpark_one(self.key(), |woken| {
             // Under the queue's lock, and the mutex is still ours: nobody else changes the word,
             // for PARKED is already set. Whoever is on the way to sleep validates after this.

@@ -10,7 +10,7 @@
 //! them. The woken always try again until they have the lock, so the chain never breaks.
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
-use crate::lock::stat::{LockStat, Waiting};
+use crate::lock::stat::{self, LockStat, Waiting};
 use crate::park;
 use crate::wait::Spin;
 
@@ -20,15 +20,20 @@ const WRITER: u32 = 1;
 const PARKED: u32 = 2;
 /// The writer sleeps until the last reader leaves.
 const DRAINING: u32 = 4;
+/// lockstat wants to know of releases: somebody inside is recorded, or was.
+const TRACED: u32 = 8;
 /// One reader inside.
-const READER: u32 = 8;
+const READER: u32 = 16;
 const READERS: u32 = !(READER - 1);
+/// More readers than there may be. The words of lockstat that no lock has are above it.
+const WORD_LIMIT: u32 = 1 << 30;
 
 /// The two kinds of sleepers.
 const KIND_READER: park::Token = 0;
 const KIND_WRITER: park::Token = 1;
 
-/// Four bytes: up to 2^29 readers, or a writer.
+/// Four bytes: up to 2^26 readers, or a writer. See [`stat`] for what a fast path expects of a free
+/// lock.
 pub(crate) struct RawRwLock {
     word: AtomicU32,
 }
@@ -43,10 +48,25 @@ impl RawRwLock {
 
     /// Enters as a reader if no writer is there or waits for readers to leave.
     #[inline]
-    pub(crate) fn try_read(&self) -> bool {
+    pub(crate) fn try_read(&self, stat: fn() -> &'static LockStat) -> bool {
+        self.join(stat::free_word()) || self.try_read_slow(stat)
+    }
+
+    #[cold]
+    fn try_read_slow(&self, stat: fn() -> &'static LockStat) -> bool {
+        let joined = self.join(0);
+        if joined {
+            self.record(stat());
+        }
+        joined
+    }
+
+    /// Counts a reader, unless there is a writer in the word or in `refused`.
+    #[inline]
+    fn join(&self, refused: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
-        while word & WRITER == 0 {
-            if word & READERS == READERS {
+        while (word | refused) & WRITER == 0 {
+            if word >= WORD_LIMIT {
                 too_many_readers();
             }
             match self.word.compare_exchange_weak(
@@ -62,20 +82,33 @@ impl RawRwLock {
         false
     }
 
+    /// Tells lockstat that this thread has just entered.
+    fn record(&self, stat: &'static LockStat) {
+        if stat.acquired(self.key()) {
+            self.word.fetch_or(TRACED, Ordering::Relaxed);
+        }
+    }
+
     /// Enters as a reader, waiting for a writer.
     #[inline]
     pub(crate) fn read(&self, stat: fn() -> &'static LockStat) {
-        if !self.try_read() {
+        if !self.join(stat::free_word()) {
             self.read_slow(stat());
         }
     }
 
     #[cold]
     fn read_slow(&self, stat: &'static LockStat) {
-        let mut waiting = Waiting::start(stat);
+        if !self.join(0) {
+            self.wait_to_read(Waiting::start(stat, self.key()));
+        }
+        self.record(stat);
+    }
+
+    fn wait_to_read(&self, mut waiting: Waiting) {
         let mut spin = Spin::new();
         let mut lost = 0;
-        while !self.try_read() {
+        while !self.join(0) {
             if !spin.spin() {
                 if self.sleep(KIND_READER, &mut lost, &mut waiting) {
                     return;
@@ -87,30 +120,53 @@ impl RawRwLock {
 
     /// Enters as the writer if nobody is inside.
     #[inline]
-    pub(crate) fn try_write(&self) -> bool {
+    pub(crate) fn try_write(&self, stat: fn() -> &'static LockStat) -> bool {
+        self.take_free() || self.try_write_slow(stat)
+    }
+
+    #[inline]
+    fn take_free(&self) -> bool {
+        let free = stat::free_word();
+        self.word.compare_exchange(free, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn try_write_slow(&self, stat: fn() -> &'static LockStat) -> bool {
+        let taken = self.take_empty();
+        if taken {
+            self.record(stat());
+        }
+        taken
+    }
+
+    /// Sets `WRITER` if nobody is inside.
+    fn take_empty(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        word & !PARKED == 0
+        let writer = word & PARKED | WRITER;
+        word & !(PARKED | TRACED) == 0
             && self
                 .word
-                .compare_exchange(word, word | WRITER, Ordering::Acquire, Ordering::Relaxed)
+                .compare_exchange(word, writer, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
     }
 
     /// Enters as the writer, waiting for everybody inside.
     #[inline]
     pub(crate) fn write(&self, stat: fn() -> &'static LockStat) {
-        let free = self.word.compare_exchange_weak(0, WRITER, Ordering::Acquire, Ordering::Relaxed);
-        if free.is_err() {
+        if !self.take_free() {
             self.write_slow(stat());
         }
     }
 
     #[cold]
     fn write_slow(&self, stat: &'static LockStat) {
-        if self.try_write() {
-            return;
+        if !self.take_empty() {
+            self.wait_to_write(Waiting::start(stat, self.key()));
         }
-        let mut waiting = Waiting::start(stat);
+        self.record(stat);
+    }
+
+    fn wait_to_write(&self, mut waiting: Waiting) {
         let mut spin = Spin::new();
         let mut lost = 0;
         while !self.claim() {
@@ -204,13 +260,22 @@ impl RawRwLock {
     #[inline]
     pub(crate) fn unlock_read(&self) {
         let word = self.word.fetch_sub(READER, Ordering::Release);
-        if word & READERS == READER && word & (PARKED | DRAINING) != 0 {
+        if word & (PARKED | DRAINING | TRACED) != 0 {
             self.unlock_read_slow(word);
         }
     }
 
     #[cold]
     fn unlock_read_slow(&self, word: u32) {
+        if word & TRACED != 0 {
+            stat::released(self.key());
+        }
+        if word & READERS != READER {
+            return;
+        }
+        if word & TRACED != 0 {
+            self.forget_traced();
+        }
         if word & DRAINING != 0 {
             // Clearing the bit makes a writer that is not asleep yet look again.
             park::unpark_one(self.drain_key(), |_| {
@@ -220,6 +285,15 @@ impl RawRwLock {
         } else if word & WRITER == 0 {
             self.wake_left_over();
         }
+    }
+
+    /// Clears `TRACED` if nobody is inside: whoever is recorded is counted as inside when he sets it.
+    fn forget_traced(&self) {
+        let empty = |word: u32| {
+            (word & (READERS | WRITER) == 0 && word & TRACED != 0).then_some(word & !TRACED)
+        };
+        // A failure says that somebody has come, who will clear it.
+        let _ = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, empty);
     }
 
     /// Wakes the next sleepers of a lock that others may be taking right now.
@@ -243,6 +317,14 @@ impl RawRwLock {
 
     #[cold]
     fn unlock_write_slow(&self) {
+        if self.word.load(Ordering::Relaxed) & TRACED != 0 {
+            stat::released(self.key());
+            let traced = WRITER | TRACED;
+            let alone = self.word.compare_exchange(traced, 0, Ordering::Release, Ordering::Relaxed);
+            if alone.is_ok() {
+                return;
+            }
+        }
         park::unpark_while(self.key(), one_writer_or_readers(), |woken| {
             // Under the queue's lock, and the lock is still ours: with WRITER and PARKED set
             // nobody else changes the word, so a store is enough. A late reader may still clear
@@ -291,7 +373,7 @@ fn one_writer_or_readers() -> impl FnMut(park::Token) -> bool {
     }
 }
 
-/// 2^29 guards were leaked: going on would make the count wrap and the lock meaningless.
+/// 2^26 guards were leaked: going on would make the count wrap and the lock meaningless.
 #[cold]
 fn too_many_readers() -> ! {
     std::process::abort()

@@ -67,7 +67,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// Enters as a reader if that needs no waiting. Never blocks.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, C>> {
-        if !self.raw.try_read() {
+        if !self.raw.try_read(C::stat) {
             return None;
         }
         held::note(C::RANK, C::NAME);
@@ -98,7 +98,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// Enters as the writer if nobody is inside. Never blocks.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, C>> {
-        if !self.raw.try_write() {
+        if !self.raw.try_write(C::stat) {
             return None;
         }
         held::note(C::RANK, C::NAME);

@@ -1,13 +1,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{lockstat, lockstat_reset};
 use crate::{Mutex, RwLock};
 
 crate::lock_class! {
     Low = ("low", 10);
     High = ("high", 20);
-    Stated = ("stated", 30);
 }
 
 #[test]
@@ -180,23 +178,4 @@ fn nested_equal_ranks_are_fine() {
     let (a, b) = (Mutex::<(), Low>::new(()), RwLock::<(), Low>::new(()));
     let _a = a.lock();
     let _b = b.write_nested();
-}
-
-#[test]
-fn lockstat_counts_waiters() {
-    let lock = Mutex::<(), Stated>::new(());
-    assert!(lockstat().iter().all(|row| row.name != "stated"));
-    let held = lock.lock();
-    std::thread::scope(|scope| {
-        scope.spawn(|| drop(lock.lock()));
-        std::thread::sleep(Duration::from_millis(30));
-        drop(held);
-    });
-    let find = || lockstat().into_iter().find(|row| row.name == "stated").unwrap();
-    let row = find();
-    assert_eq!((row.rank, row.contended), (30, 1));
-    assert!(row.parked >= 1);
-    assert!(row.wait_max >= Duration::from_millis(5) && row.wait_total >= row.wait_max);
-    lockstat_reset();
-    assert_eq!(find().contended, 0);
 }

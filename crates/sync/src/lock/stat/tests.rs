@@ -1,0 +1,284 @@
+use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::*;
+use crate::lockref::{Lockref, Put, SpreadPtr};
+use crate::{Mutex, RwLock, cpu, lockref, rcu};
+
+crate::lock_class! {
+    Waited = ("waited", 30);
+    Taken = ("taken", 31);
+    Shared = ("shared", 32);
+    Tried = ("tried", 33);
+    Quiet = ("quiet", 34);
+    Nested = ("nested", 35);
+    Switched = ("switched", 36);
+    Printed = ("printed", 37);
+    Stressed = ("stressed", 38);
+    StressedToo = ("stressed too", 39);
+}
+
+/// Recording is on while it lives; one test at a time, for it is on for the whole process.
+struct Recording(#[expect(dead_code, reason = "held")] StdMutexGuard<'static, ()>);
+
+static ONE: StdMutex<()> = StdMutex::new(());
+
+fn alone() -> StdMutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn record() -> Recording {
+    let recording = Recording(alone());
+    lockstat_record(true);
+    recording
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        lockstat_record(false);
+    }
+}
+
+fn row(name: &str) -> Option<LockStatRow> {
+    lockstat().into_iter().find(|row| row.name == name)
+}
+
+#[test]
+fn waiters_are_counted_always() {
+    let _alone = alone();
+    let lock = Mutex::<(), Waited>::new(());
+    assert!(row("waited").is_none());
+    let held = lock.lock();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(lock.lock()));
+        std::thread::sleep(Duration::from_millis(30));
+        drop(held);
+    });
+    let row = row("waited").unwrap();
+    assert_eq!((row.rank, row.contentions, row.wait.count), (30, 1, 1));
+    assert!(row.parked >= 1);
+    assert!(row.wait.max >= Duration::from_millis(5) && row.wait.total >= row.wait.max);
+    assert!(row.wait.min <= row.wait.max && row.wait.avg() <= row.wait.max);
+    assert_eq!((row.acquisitions, row.hold.count), (0, 0), "recording is off");
+}
+
+#[test]
+fn nothing_else_is_counted_while_recording_is_off() {
+    let _alone = alone();
+    assert!(!lockstat_recording());
+    let lock = Mutex::<(), Quiet>::new(());
+    for _ in 0..10 {
+        drop(lock.lock());
+        drop(lock.try_lock());
+    }
+    assert!(row("quiet").is_none());
+}
+
+#[test]
+fn acquisitions_bounces_and_hold_times_are_recorded() {
+    let lock = Mutex::<u32, Taken>::new(0);
+    let recording = record();
+    for cpu in [0, 1, 1, 0] {
+        let _there = cpu::pretend(cpu);
+        let mut held = lock.lock();
+        std::thread::sleep(Duration::from_millis(2));
+        *held += 1;
+    }
+    drop(recording);
+    assert_eq!(*lock.lock(), 4);
+    let row = row("taken").unwrap();
+    assert_eq!((row.acquisitions, row.acq_bounces, row.contentions), (4, 2, 0));
+    assert_eq!(row.hold.count, 4);
+    assert!(row.hold.min >= Duration::from_millis(2) && row.hold.avg() >= row.hold.min);
+    assert!(row.hold.max <= row.hold.total && row.hold.min <= row.hold.max);
+}
+
+#[test]
+fn contentions_bounce_when_the_holder_is_elsewhere() {
+    let lock = Mutex::<(), Switched>::new(());
+    let _recording = record();
+    for (holder, waiter, bounces) in [(0, 1, 1), (1, 1, 1)] {
+        let _there = cpu::pretend(holder);
+        let held = lock.lock();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let _there = cpu::pretend(waiter);
+                drop(lock.lock());
+            });
+            while row("switched").is_none_or(|row| row.acquisitions == 0) || !has_sleeper(&lock) {
+                std::thread::yield_now();
+            }
+            drop(held);
+            waiting.join().unwrap();
+        });
+        assert_eq!(row("switched").unwrap().con_bounces, bounces);
+    }
+    assert_eq!(row("switched").unwrap().contentions, 2);
+}
+
+/// Whether somebody sleeps, or is about to.
+fn has_sleeper(lock: &Mutex<(), Switched>) -> bool {
+    // SAFETY: the lock is one word, which threads change atomically.
+    let word = unsafe { AtomicU32::from_ptr(std::ptr::from_ref(lock).cast_mut().cast()) };
+    word.load(Ordering::Relaxed) & 2 != 0
+}
+
+#[test]
+fn readers_and_writers_are_recorded() {
+    let lock = RwLock::<u32, Shared>::new(0);
+    let recording = record();
+    let (first, second) = (lock.read(), lock.try_read().unwrap());
+    assert!(lock.try_write().is_none());
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(*lock.read(), 0));
+    });
+    drop(first);
+    drop(second);
+    *lock.write() += 1;
+    *lock.try_write().unwrap() += 1;
+    drop(recording);
+    // As good as new afterwards.
+    *lock.try_write().unwrap() += 1;
+    assert_eq!(*lock.read(), 3);
+    let row = row("shared").unwrap();
+    // The second guard of one thread takes the first one's entry: its hold time is that of both.
+    assert_eq!((row.acquisitions, row.hold.count), (5, 4));
+}
+
+#[test]
+fn locks_tried_are_recorded() {
+    let lock = Mutex::<(), Tried>::new(());
+    let _recording = record();
+    let held = lock.try_lock().unwrap();
+    assert!(lock.try_lock().is_none());
+    drop(held);
+    drop(lock.try_lock().unwrap());
+    let row = row("tried").unwrap();
+    assert_eq!((row.acquisitions, row.contentions, row.hold.count), (2, 0, 2));
+}
+
+#[test]
+fn more_locks_than_are_timed_are_counted_all_the_same() {
+    let locks: Vec<Mutex<(), Nested>> = (0..HOLDS_MAX + 8).map(|_| Mutex::new(())).collect();
+    let recording = record();
+    let held: Vec<_> = locks.iter().map(Mutex::lock_nested).collect();
+    drop(recording);
+    drop(held);
+    let row = row("nested").unwrap();
+    assert_eq!((row.acquisitions, row.hold.count), (HOLDS_MAX as u64 + 8, HOLDS_MAX as u64));
+    assert!(locks.iter().all(|lock| lock.try_lock().is_some()));
+}
+
+/// Acquisitions of locks in lockrefs by this thread alone can't be told from those of tests that run
+/// beside; that there are some, can.
+#[test]
+fn a_lockref_is_locked_only_at_the_edges_unless_told_otherwise() {
+    let spread = SpreadPtr::new();
+    let guard = rcu::pin();
+    let recording = record();
+    let taken = |lockref: &Lockref| {
+        let key = std::ptr::from_ref(lockref).addr();
+        let (entry, mine) = lockref::STAT.last_taken(key, cpu::current());
+        entry.load(Ordering::Relaxed) >> 16 == mine >> 16
+    };
+    let free = Lockref::new(2);
+    free.get(&spread, &guard);
+    assert!(matches!(free.put(&spread, &guard), Put::Done));
+    assert!(!taken(&free), "the count is above the edge");
+    let locked = Lockref::with_locked_changes(2, true);
+    locked.get(&spread, &guard);
+    assert!(taken(&locked));
+    assert!(matches!(locked.put(&spread, &guard), Put::Done));
+    assert_eq!((free.count(), locked.count()), (2, 2));
+    drop(recording);
+}
+
+#[test]
+fn the_table_has_the_columns_of_the_kernel() {
+    let lock = Mutex::<(), Printed>::new(());
+    let recording = record();
+    lockstat_reset();
+    drop(lock.lock());
+    let table = LockStatTable::now();
+    drop(recording);
+    let text = table.to_string();
+    let mut lines = text.lines();
+    let head: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+    let expected = "class name con-bounces contentions waittime-min waittime-max waittime-total \
+                    waittime-avg acq-bounces acquisitions holdtime-min holdtime-max holdtime-total \
+                    holdtime-avg";
+    assert_eq!(head.join(" "), expected);
+    let line = lines.find(|line| line.trim_start().starts_with("printed ")).unwrap();
+    let cells: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(cells[1..9], ["0", "0", "0.00", "0.00", "0.00", "0.00", "0", "1"]);
+    assert_eq!(cells.len(), 13);
+    assert!(cells[9].parse::<f64>().is_ok_and(|us| us < 1e6) && cells[9] == cells[12]);
+    assert!(text.lines().all(|line| line.chars().count() == text.lines().next().unwrap().len()));
+}
+
+/// Counts that are not atomic: what protects each is a lock.
+#[derive(Default)]
+struct Guarded([std::cell::UnsafeCell<u32>; 3]);
+
+// SAFETY: each count is used by the holder of its lock only.
+unsafe impl Sync for Guarded {}
+
+impl Guarded {
+    /// # Safety
+    /// The caller holds the lock of count `i`.
+    unsafe fn add(&self, i: usize) {
+        // SAFETY: nobody else is there, says the caller.
+        unsafe { *self.0[i].get() += 1 };
+    }
+}
+
+/// Locks are taken and given back on either path while recording goes on and off under them.
+#[test]
+fn switching_breaks_no_lock() {
+    const ROUNDS: u32 = 20_000;
+    let _alone = alone();
+    let (mutex, rwlock) = (Mutex::<(), Stressed>::new(()), RwLock::<(), StressedToo>::new(()));
+    let lockref = Lockref::new(1);
+    let counts = Guarded::default();
+    let running = AtomicU32::new(3);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    let held = mutex.lock();
+                    // SAFETY: the mutex is held.
+                    unsafe { counts.add(0) };
+                    drop(held);
+                    if round % 4 == 0 {
+                        let _held = rwlock.write();
+                        // SAFETY: the lock is held by a writer.
+                        unsafe { counts.add(1) };
+                    } else {
+                        let _reader = rwlock.read();
+                    }
+                    let _held = lockref.lock();
+                    // SAFETY: the lock is held.
+                    unsafe { counts.add(2) };
+                }
+                running.fetch_sub(1, Ordering::Release);
+            });
+        }
+        let mut on = false;
+        while running.load(Ordering::Acquire) > 0 {
+            on = !on;
+            lockstat_record(on);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    lockstat_record(false);
+    let counts = counts.0.map(std::cell::UnsafeCell::into_inner);
+    assert_eq!(counts, [3 * ROUNDS, 3 * ROUNDS / 4, 3 * ROUNDS]);
+    assert_eq!(lockref.count(), 1);
+    assert!(row("stressed").unwrap().acquisitions > 0);
+    // Nothing is left in their words that would make them slow.
+    drop(rwlock.write());
+    for word in [std::ptr::from_ref(&mutex).cast::<u32>(), std::ptr::from_ref(&rwlock).cast()] {
+        // SAFETY: the lock is one word, and no thread is left that changes it.
+        assert_eq!(unsafe { word.read() }, 0);
+    }
+}
