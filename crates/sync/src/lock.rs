@@ -35,6 +35,7 @@ mod mutex;
 pub(crate) mod raw_mutex;
 pub(crate) mod raw_rwlock;
 mod rwlock;
+pub(crate) mod slot_lock;
 pub(crate) mod stat;
 
 pub use mutex::{Mutex, MutexGuard};

@@ -255,6 +255,35 @@ impl Lockref {
         self.put_locked(cpu)
     }
 
+    /// Drops a reference if that takes nothing but one exchange: `false`, and nothing done, for the
+    /// last reference, a spread count, a held lock or a hot word. Needs no RCU guard, for it reads
+    /// nothing but the word, and that only while the reference is there.
+    #[inline]
+    #[must_use = "when `false` the reference is still to be put"]
+    pub fn put_simple(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (LOCKED | SPREAD) != 0 || word < 2 * ONE {
+            return false;
+        }
+        let (next, hot) = cooled(touched(word - ONE, cpu::current()));
+        let put = || self.word.compare_exchange(word, next, Ordering::Release, Ordering::Relaxed);
+        !hot && put().is_ok()
+    }
+
+    /// Marks the object dead if the caller's reference is the only one and nobody has the lock: as
+    /// [`lock`](Self::lock) and [`mark_dead`](LockrefGuard::mark_dead), in one exchange. `false`, and
+    /// nothing done, otherwise. Never blocks.
+    #[inline]
+    #[must_use = "when `false` nothing was done"]
+    pub fn mark_dead_if_last(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (LOCKED | PARKED | DEAD | SPREAD | COLLECTING) != 0 || count_of(word) != 1 {
+            return false;
+        }
+        let dead = word | DEAD;
+        self.word.compare_exchange(word, dead, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     fn put_locked(&self, cpu: u32) -> Put<'_> {
         let mut guard = self.lock();
         debug_assert!(guard.count() > 0, "a reference was put twice");

@@ -38,7 +38,8 @@
 mod chunk;
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
-use crate::lock::{Mutex, MutexGuard};
+use crate::lock::Mutex;
+use crate::lock::slot_lock::{SlotGuard, SlotLock};
 use crate::percpu::PerCpu;
 use crate::rcu::Guard;
 use chunk::{Chunks, Shape};
@@ -86,7 +87,7 @@ unsafe impl<T: Send + 'static> Send for Slab<T> {}
 unsafe impl<T: Send + 'static> Sync for Slab<T> {}
 
 struct Inner<T> {
-    caches: PerCpu<Mutex<Cache<T>, SlabCache>>,
+    caches: PerCpu<SlotLock<Cache<T>, SlabCache>>,
     depot: Mutex<Depot, SlabDepot>,
     shape: Shape,
     /// Handles; the last one closes the slots.
@@ -119,8 +120,10 @@ struct Cache<T> {
     deferred: usize,
     /// The last handle is gone.
     closed: bool,
-    /// Allocations minus frees on this slot; only the sum over all slots means anything.
+    /// Allocations minus drops on this slot; only the sum over all slots means anything.
     live: isize,
+    /// The same, but what is freed through RCU counts as gone at once.
+    in_use: isize,
 }
 
 struct Depot {
@@ -136,7 +139,7 @@ impl<T: Send + 'static> Slab<T> {
     #[must_use]
     pub fn new(slots: usize) -> Self {
         let shape = const { Shape::of::<T>() };
-        let caches = PerCpu::new(slots, |_| Mutex::new(Cache::new()));
+        let caches = PerCpu::new(slots, |_| SlotLock::new(Cache::new()));
         let slots = caches.len();
         let depot = Depot {
             full: Vec::new(),
@@ -170,6 +173,7 @@ impl<T: Send + 'static> Slab<T> {
         let memory = {
             let mut cache = cache.lock();
             cache.live += 1;
+            cache.in_use += 1;
             cache.loaded.pop()
         };
         let memory = memory.unwrap_or_else(|| inner.reload(cache));
@@ -191,6 +195,7 @@ impl<T: Send + 'static> Slab<T> {
         let inner = self.inner();
         let mut cache = inner.caches.this().lock();
         cache.live -= 1;
+        cache.in_use -= 1;
         inner.put(&mut cache, object.cast());
     }
 
@@ -208,6 +213,7 @@ impl<T: Send + 'static> Slab<T> {
         let slot = inner.caches.this_slot();
         let Some(cache) = inner.caches.get(slot) else { return };
         let mut cache = cache.lock();
+        cache.in_use -= 1;
         cache.pending.push(object);
         if cache.pending.len() >= BATCH {
             self.send_batch(slot, cache, guard);
@@ -221,7 +227,7 @@ impl<T: Send + 'static> Slab<T> {
     fn send_batch(
         &self,
         slot: usize,
-        mut cache: MutexGuard<'_, Cache<T>, SlabCache>,
+        mut cache: SlotGuard<'_, Cache<T>, SlabCache>,
         guard: &Guard,
     ) {
         let objects = cache.take_pending();
@@ -236,7 +242,7 @@ impl<T: Send + 'static> Slab<T> {
     fn send_sweep(
         &self,
         slot: usize,
-        mut cache: MutexGuard<'_, Cache<T>, SlabCache>,
+        mut cache: SlotGuard<'_, Cache<T>, SlabCache>,
         guard: &Guard,
     ) {
         cache.sweeping = true;
@@ -298,6 +304,14 @@ impl<T: Send + 'static> Slab<T> {
         live.try_into().unwrap_or(0)
     }
 
+    /// The number of objects that were allocated and not freed yet, at once or through RCU. Exact when
+    /// nothing is allocated or freed meanwhile. Takes the locks of all slots, one after the other.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        let in_use: isize = self.inner().caches.iter().map(|cache| cache.lock().in_use).sum();
+        in_use.try_into().unwrap_or(0)
+    }
+
     /// Marks all slots as closed. Whoever finishes the last deferred call, or this, frees the inner
     /// part.
     #[cold]
@@ -337,6 +351,7 @@ impl<T> Cache<T> {
             deferred: 0,
             closed: false,
             live: 0,
+            in_use: 0,
         }
     }
 
@@ -356,7 +371,7 @@ impl<T> Cache<T> {
 impl<T> Inner<T> {
     /// An object for a slot whose loaded magazine was empty.
     #[cold]
-    fn reload(&self, slot: &Mutex<Cache<T>, SlabCache>) -> NonNull<u8> {
+    fn reload(&self, slot: &SlotLock<Cache<T>, SlabCache>) -> NonNull<u8> {
         loop {
             let returned = {
                 let mut cache = slot.lock();
@@ -374,7 +389,7 @@ impl<T> Inner<T> {
     }
 
     /// Drops objects after their grace period and takes their memory into a slot.
-    fn drop_batch(&self, slot: &Mutex<Cache<T>, SlabCache>, mut objects: Vec<NonNull<T>>) {
+    fn drop_batch(&self, slot: &SlotLock<Cache<T>, SlabCache>, mut objects: Vec<NonNull<T>>) {
         if std::mem::needs_drop::<T>() {
             for object in &objects {
                 // SAFETY: Freed by their owner, and the grace period is over.
@@ -390,7 +405,7 @@ impl<T> Inner<T> {
     }
 
     /// Drops what was returned to a slot and not yet dropped.
-    fn drop_returned(&self, slot: &Mutex<Cache<T>, SlabCache>) {
+    fn drop_returned(&self, slot: &SlotLock<Cache<T>, SlabCache>) {
         let returned = std::mem::take(&mut slot.lock().returned);
         for batch in returned {
             self.drop_batch(slot, batch);

@@ -16,9 +16,11 @@ use vfscale_sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use vfscale_sync::brlock::BrLock;
 use vfscale_sync::lock_class;
 use vfscale_sync::lockref::{Lockref, Put, SpreadPtr};
+use vfscale_sync::percpu_ref::PerCpuRef;
 use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::seqlock::SeqLock;
 use vfscale_sync::seqrwlock::SeqRwLock;
+use vfscale_sync::shared::Shared;
 use vfscale_sync::{Mutex, RwLock, cpu, rcu};
 
 lock_class! { Tested = ("tested", 1); }
@@ -571,5 +573,96 @@ fn lockref_spreading_twice_under_a_reader() {
         }
         user.join().unwrap();
         assert_eq!(object.count.count(), 2);
+    });
+}
+
+/// An unlink that ends the only reference in one exchange, against a lookup and a plain put.
+#[test]
+fn lockref_marking_the_last_dead_under_gets_and_puts() {
+    check(3, || {
+        let object = Object::new(1);
+        let user = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                let guard = rcu::pin();
+                if object.count.get_not_dead(&object.spread, &guard) {
+                    object.body.get();
+                    if !object.count.put_simple() {
+                        object.tear_down(object.count.put(&object.spread, &guard));
+                    }
+                }
+            })
+        };
+        if object.count.mark_dead_if_last() {
+            object.body.add();
+            object.torn_down.fetch_add(1, Ordering::Relaxed);
+        } else {
+            let guard = rcu::pin();
+            if !object.count.put_simple() {
+                object.tear_down(object.count.put(&object.spread, &guard));
+            }
+        }
+        user.join().unwrap();
+        assert_eq!(object.torn_down.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// The object of a closed count ends once, after all uses, whoever is last.
+#[test]
+fn percpu_ref_closing_under_gets_and_puts() {
+    check(3, || {
+        let object = Arc::new((PerCpuRef::<Tested>::new(2), Cell::new(), AtomicUsize::new(0)));
+        let put = |object: &(PerCpuRef<Tested>, Cell, AtomicUsize)| {
+            if object.0.put() {
+                object.1.add();
+                object.2.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        object.0.get();
+        let user = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                let _here = cpu::pretend(1);
+                object.0.get();
+                put(&object);
+                object.1.get();
+                put(&object);
+            })
+        };
+        object.0.close();
+        object.1.get();
+        put(&object);
+        user.join().unwrap();
+        assert_eq!(object.2.load(Ordering::Relaxed), 1);
+        assert_eq!(object.0.users(), 0);
+    });
+}
+
+/// A value that writes when it is dropped: unordered with any use it would be a race.
+struct Counted(Arc<Cell>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.add();
+    }
+}
+
+#[test]
+fn shared_drops_its_value_after_all_uses() {
+    check(3, || {
+        let cell = Arc::new(Cell::new());
+        let shared = Shared::new(Counted(Arc::clone(&cell)));
+        let users: Vec<_> = (0..2)
+            .map(|_| {
+                let mine = shared.clone();
+                thread::spawn(move || {
+                    mine.0.get();
+                })
+            })
+            .collect();
+        shared.0.get();
+        drop(shared);
+        users.into_iter().for_each(|user| user.join().unwrap());
+        assert_eq!(cell.get(), 1);
     });
 }

@@ -251,7 +251,7 @@ impl Task {
                 return Err(Errno::ROFS);
             }
             permission(inode, cred, Access::WRITE, &guard)?;
-            let _write = WriteAccess::new(place.mount_ref())?;
+            let _write = WriteAccess::new(place.mount())?;
             file::truncate_inode(inode, size, file::kept_ids(cred, inode), false)
         };
         truncate().on("truncate", path)

@@ -118,9 +118,10 @@ pub(crate) fn make(
     if inode.is_dir() {
         dir.inode().link().inspect_err(|_| unname(&inode, name.len()))?;
     }
-    let dentry = insert(&mut bucket, dir, name, hash, inode, guard);
+    let dentry = insert(&mut bucket, dir, name, hash, inode);
     drop(bucket);
-    dir.inode().touch();
+    // The file was born now.
+    dir.inode().touch_at(dentry.inode().btime());
     Ok(dentry)
 }
 
@@ -131,17 +132,12 @@ fn insert(
     name: &[u8],
     hash: u64,
     inode: InodeRef,
-    guard: &Guard,
 ) -> DentryRef {
-    let raw = Dentry::new_child(dir, name, inode);
-    // SAFETY: just made; nobody else has it.
-    let dentry = unsafe { raw.as_ref() };
-    let kept = dentry.to_ref(guard);
-    dentry.set_linked(bucket.free_hash(hash));
+    let dentry = Dentry::new_child(dir, name, bucket.free_hash(hash), inode);
     // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its memory
     // stays for a grace period after that.
-    unsafe { bucket.insert(raw) };
-    kept
+    unsafe { bucket.insert(dentry.as_raw()) };
+    dentry
 }
 
 /// Makes a file without a name.
@@ -169,7 +165,7 @@ pub(crate) fn make_unnamed(
 struct Place<'g> {
     dir: Pos<'g>,
     name: &'g [u8],
-    write: WriteAccess,
+    write: WriteAccess<'g>,
 }
 
 /// Walks to where a name is to be made, in the order of errors that Linux has: that it exists comes before
@@ -369,7 +365,7 @@ fn link_inode(
     inode.get();
     // SAFETY: the reference was just counted.
     let inode_ref = unsafe { InodeRef::from_raw(NonNull::from(inode)) };
-    drop_outside(insert(&mut bucket, dir, name, hash, inode_ref, guard), bucket);
+    drop_outside(insert(&mut bucket, dir, name, hash, inode_ref), bucket);
     inode.touch_ctime();
     dir.inode().touch();
     Ok(())

@@ -92,6 +92,14 @@ unsafe impl Send for Dentry {}
 // SAFETY: as above.
 unsafe impl Sync for Dentry {}
 
+/// What a new dentry begins with.
+#[derive(Clone, Copy)]
+struct Begin {
+    flags: u32,
+    hash: u64,
+    references: u32,
+}
+
 /// What to do, with no lock held, after a name was removed.
 #[must_use]
 pub(crate) enum Removed<'g> {
@@ -107,6 +115,7 @@ impl Dentry {
         parent: *mut Dentry,
         name: &[u8],
         inode: InodeRef,
+        begin: Begin,
     ) -> NonNull<Dentry> {
         let mut inline = InlineName([0; INLINE_MAX + 1]);
         let heap = (name.len() > INLINE_MAX).then(|| heap_name(name));
@@ -116,15 +125,15 @@ impl Dentry {
         }
         let raw = sb.dentries().alloc(Dentry {
             seq: SeqCount::new(),
-            flags: AtomicU32::new(UNHASHED),
-            hash: AtomicU64::new(0),
+            flags: AtomicU32::new(begin.flags),
+            hash: AtomicU64::new(begin.hash),
             parent: AtomicPtr::new(parent),
             inode: inode.into_raw(),
             name: AtomicPtr::new(heap.unwrap_or(std::ptr::null_mut())),
             children: RcuTable::new(),
             spread: SpreadPtr::new(),
             inline,
-            lockref: Written(Lockref::new(1)),
+            lockref: Written(Lockref::new(begin.references)),
         });
         // SAFETY: just allocated, and nobody else has it yet.
         let dentry = unsafe { raw.as_ref() };
@@ -139,31 +148,29 @@ impl Dentry {
 
     /// Makes the root of a superblock, which owns the one reference it begins with.
     pub(crate) fn new_root(sb: &SuperBlock, inode: InodeRef) -> NonNull<Dentry> {
-        let raw = Dentry::alloc(sb, std::ptr::null_mut(), b"", inode);
+        let begin = Begin { flags: 0, hash: 0, references: 1 };
+        let raw = Dentry::alloc(sb, std::ptr::null_mut(), b"", inode, begin);
         // SAFETY: just allocated.
         let root = unsafe { raw.as_ref() };
         root.parent.store(raw.as_ptr(), Ordering::Release);
-        root.flags.store(0, Ordering::Release);
         raw
     }
 
-    /// Makes a dentry below `parent` that is not linked yet. The reference it begins with becomes that
-    /// of the name when it is inserted.
-    pub(crate) fn new_child(parent: &Dentry, name: &[u8], inode: InodeRef) -> NonNull<Dentry> {
+    /// Makes a dentry below `parent`, which the caller, who holds the bucket lock, inserts under
+    /// `hash` next. It begins with two references: that of the name, and the one returned.
+    pub(crate) fn new_child(parent: &Dentry, name: &[u8], hash: u64, inode: InodeRef) -> DentryRef {
         let parent_raw = std::ptr::from_ref(parent).cast_mut();
-        Dentry::alloc(parent.sb(), parent_raw, name, inode)
+        let begin = Begin { flags: 0, hash, references: 2 };
+        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode, begin))
     }
 
     /// A dentry for a file without a name (`O_TMPFILE`), owned by the reference returned.
     pub(crate) fn new_unnamed(parent: &Dentry, inode: InodeRef, guard: &Guard) -> DentryRef {
         let name = format!("#{}", inode.ino());
-        let raw = Dentry::new_child(parent, name.as_bytes(), inode);
+        let parent_raw = std::ptr::from_ref(parent).cast_mut();
         parent.get(guard);
-        // SAFETY: just allocated; `alloc` counted the one reference that is taken over.
-        unsafe {
-            raw.as_ref().flags.fetch_or(HOLDS_PARENT, Ordering::Release);
-            DentryRef(raw)
-        }
+        let begin = Begin { flags: UNHASHED | HOLDS_PARENT, hash: 0, references: 1 };
+        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name.as_bytes(), inode, begin))
     }
 
     /// A dentry for an inode that was found by number: that of a directory, which is the only one it
@@ -356,16 +363,16 @@ impl Dentry {
         true
     }
 
-    /// Says which hash it is linked under; the caller holds the bucket lock and inserts it next.
-    pub(crate) fn set_linked(&self, hash: u64) {
-        self.hash.store(hash, Ordering::Relaxed);
-        let _section = self.seq.write();
-        self.flags.fetch_and(!UNHASHED, Ordering::Release);
-    }
-
     /// Marks the name as removed; the caller holds its bucket lock and has taken it out of `parent`'s
     /// table. The caller passes the result to [`finish_removal`] when all locks are released.
     pub(crate) fn set_removed<'g>(&'g self, parent: &Dentry, guard: &'g Guard) -> Removed<'g> {
+        if self.lockref.mark_dead_if_last() {
+            // Nobody has a reference, so nobody mounts on it: the flags are ours.
+            let _section = self.seq.write();
+            let flags = self.flags.load(Ordering::Relaxed);
+            self.flags.store(flags | UNHASHED, Ordering::Release);
+            return Removed::Last(self);
+        }
         {
             let _section = self.seq.write();
             self.flags.fetch_or(UNHASHED, Ordering::Release);
@@ -510,6 +517,10 @@ impl DentryRef {
         DentryRef(raw)
     }
 
+    pub(crate) fn as_raw(&self) -> NonNull<Dentry> {
+        self.0
+    }
+
     /// Gives the reference up without counting it down.
     pub(crate) fn into_raw(self) -> NonNull<Dentry> {
         let raw = self.0;
@@ -543,7 +554,9 @@ impl Clone for DentryRef {
 impl Drop for DentryRef {
     #[inline]
     fn drop(&mut self) {
-        self.put(&rcu::pin());
+        if !self.lockref.put_simple() {
+            self.put(&rcu::pin());
+        }
     }
 }
 

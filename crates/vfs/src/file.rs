@@ -7,13 +7,13 @@
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::Arc;
 
 use bitflags::bitflags;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::rcu;
+use vfscale_sync::shared::Shared;
 
 use crate::cred::Credentials;
 use crate::error::{Named, Result};
@@ -46,7 +46,7 @@ const SETTABLE: OFlags =
 
 /// A handle on an open file. `Send` and `Sync`; one pointer in size.
 #[derive(Clone)]
-pub struct File(pub(crate) Arc<OpenFile>);
+pub struct File(pub(crate) Shared<OpenFile>);
 
 pub(crate) struct OpenFile {
     path: Path,
@@ -69,7 +69,7 @@ impl Drop for OpenFile {
 
 impl OpenFile {
     /// Opens a place. With [`FileMode::WRITE`], the caller has announced the change to the mount
-    /// ([`Mount::want_write`]), and closing takes it back.
+    /// ([`WriteAccess`](crate::mount::WriteAccess)), and closing takes it back.
     pub(crate) fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
         OpenFile {
             path,
@@ -120,7 +120,7 @@ pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) {
 
 impl File {
     pub(crate) fn new(path: Path, mode: FileMode, flags: OFlags) -> File {
-        File(Arc::new(OpenFile::new(path, mode, flags)))
+        File(Shared::new(OpenFile::new(path, mode, flags)))
     }
 
     #[inline]
@@ -135,7 +135,7 @@ impl File {
 
     /// Identifies the open file description, for as long as it is open.
     pub fn id(&self) -> u64 {
-        Arc::as_ptr(&self.0) as usize as u64
+        self.0.as_ptr() as usize as u64
     }
 
     pub(crate) fn mode(&self) -> FileMode {

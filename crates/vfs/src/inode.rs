@@ -370,7 +370,10 @@ impl Inode {
 
     /// Gives a reference back; with the last one, evicts.
     pub(crate) fn put(&self, guard: &Guard) {
-        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+        // Only a reference makes another, but for lookups in the inode hash: whoever has the only one
+        // of an inode that was never there need not count it down.
+        let alone = self.count.load(Ordering::Acquire) == 1 && !self.is_hashed();
+        if alone || self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.sb().evict(self, guard);
         }
     }
@@ -398,7 +401,12 @@ impl Inode {
     /// Data and inode change now.
     #[inline]
     pub fn touch(&self) {
-        let now = time::now();
+        self.touch_at(time::now());
+    }
+
+    /// As [`touch`](Self::touch), when the clock has just been read.
+    #[inline]
+    pub(crate) fn touch_at(&self, now: Timestamp) {
         self.stamp(&self.mtime, MTIME_SEEN, now);
         self.stamp(&self.ctime, CTIME_SEEN, now);
     }
@@ -406,7 +414,13 @@ impl Inode {
     /// The inode changes now.
     #[inline]
     pub fn touch_ctime(&self) {
-        self.stamp(&self.ctime, CTIME_SEEN, time::now());
+        self.touch_ctime_at(time::now());
+    }
+
+    /// As [`touch_ctime`](Self::touch_ctime), when the clock has just been read.
+    #[inline]
+    pub(crate) fn touch_ctime_at(&self, now: Timestamp) {
+        self.stamp(&self.ctime, CTIME_SEEN, now);
     }
 
     /// Writes a change time, but only when it differs: the coarse clock stands still for some

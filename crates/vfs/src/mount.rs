@@ -2,27 +2,25 @@
 //!
 //! # Counting
 //!
-//! Open files, working directories and changes under way each count one user of their mount. While the
-//! mount is attached, the count is per CPU and nobody asks whether it is zero (seed 004, "mnt
-//! count"). Once it is detached, each put takes a lock and looks at the sum; the last one frees the
-//! mount. Puts read the `detached` flag inside an RCU section, and whoever detaches waits for a grace
-//! period before the first look at the sum, so that no put which still saw the mount attached is
-//! missed.
+//! Open files and working directories each count one user of their mount. While the mount is attached,
+//! the count is per CPU and nobody asks whether it is zero (seed 004, "mnt count"). Detaching closes
+//! the count: it becomes one exact number under a lock, and the last user frees the mount
+//! ([`PerCpuRef`]).
 //!
 //! # Writers
 //!
 //! A second per-CPU count holds the opens for writing and the changes under way. A change raises it
 //! and then reads the read-only flags; a remount sets the flag and then sums the counts. One of the two
-//! sees the other.
+//! sees the other. A change under way is made inside an RCU section or by a user, either of which keeps
+//! the mount and its superblock.
 
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence, fence_after_rmw};
-use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::PerCpuCounter;
+use vfscale_sync::percpu_ref::PerCpuRef;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::table::Hashed;
 
@@ -41,13 +39,10 @@ pub(crate) struct Mount {
     parent: AtomicPtr<Mount>,
     mountpoint: AtomicPtr<Dentry>,
     flags: AtomicU32,
-    detached: AtomicBool,
     /// Marked by `umount(EXPIRE)`, cleared by use.
     expired: AtomicBool,
-    users: PerCpuCounter,
+    users: PerCpuRef<MountCount>,
     writers: PerCpuCounter,
-    /// True once the mount is being freed.
-    dead: Mutex<bool, MountCount>,
 }
 
 // SAFETY: pointers are atomic and what they point to is kept as the fields say.
@@ -98,11 +93,9 @@ impl Mount {
             parent: AtomicPtr::new(std::ptr::null_mut()),
             mountpoint: AtomicPtr::new(std::ptr::null_mut()),
             flags: AtomicU32::new(flags.bits()),
-            detached: AtomicBool::new(false),
             expired: AtomicBool::new(false),
-            users: PerCpuCounter::new(slots),
+            users: PerCpuRef::new(slots),
             writers: PerCpuCounter::new(slots),
-            dead: Mutex::new(false),
             sb,
         });
         let raw = NonNull::from(Box::leak(mount));
@@ -159,16 +152,16 @@ impl Mount {
         NonNull::new(mountpoint).map(|raw| unsafe { DentryRef::from_raw(raw) })
     }
 
-    /// From now on every put looks at the sum. A grace period later the caller drops the reference
-    /// that `alloc` counted.
+    /// From now on the count is exact, and the last put frees the mount. The caller then drops the
+    /// use that `alloc` counted.
     pub(crate) fn set_detached(&self) {
-        self.detached.store(true, Ordering::SeqCst);
+        self.users.close();
     }
 
     /// Users, exact only while nobody takes or gives references.
     pub(crate) fn users(&self) -> i64 {
         fence(Ordering::SeqCst);
-        self.users.sum()
+        self.users.users()
     }
 
     /// Marks it as expired; returns whether it was.
@@ -179,36 +172,29 @@ impl Mount {
     /// Counts a user. The caller has one, or checks afterwards that the mount is still attached.
     #[inline]
     pub(crate) fn get(&self) {
-        self.users.add(1);
+        self.users.get();
         if self.expired.load(Ordering::Relaxed) {
             self.expired.store(false, Ordering::Relaxed);
         }
     }
 
+    /// Gives a use back; the last one of a detached mount frees it after a grace period. The caller
+    /// is in no RCU section and holds no lock, or is in a section.
     #[inline]
-    pub(crate) fn put(&self, guard: &Guard) {
-        if self.detached.load(Ordering::SeqCst) {
-            self.put_detached(guard);
-        } else {
-            self.users.add(-1);
+    pub(crate) fn put(&self) {
+        if self.users.put() {
+            self.free();
         }
     }
 
     #[cold]
-    fn put_detached(&self, guard: &Guard) {
-        let mut dead = self.dead.lock();
-        self.users.add(-1);
-        if *dead || self.users.sum() != 0 {
-            return;
-        }
-        *dead = true;
-        drop(dead);
+    fn free(&self) {
         let raw = NonNull::from(self);
         self.sb.remove_mount(raw);
         let raw = raw.as_ptr() as usize;
         // SAFETY: no user is left and none can come, since it is attached nowhere; walks that still see
         // it end within the grace period.
-        guard.defer(move || drop(unsafe { Box::from_raw(raw as *mut Mount) }));
+        rcu::pin().defer(move || drop(unsafe { Box::from_raw(raw as *mut Mount) }));
     }
 
     /// Whether changes are refused at the moment.
@@ -219,7 +205,7 @@ impl Mount {
 
     /// Announces a change, or refuses with `EROFS`.
     #[inline]
-    pub(crate) fn want_write(&self) -> Result<(), Errno> {
+    fn want_write(&self) -> Result<(), Errno> {
         self.writers.add(1);
         fence_after_rmw();
         if self.is_readonly() {
@@ -309,53 +295,45 @@ impl Clone for MountRef {
 impl Drop for MountRef {
     #[inline]
     fn drop(&mut self) {
-        self.put(&rcu::pin());
+        self.put();
     }
 }
 
 /// A change under way on a mount, which keeps a remount from making it read-only.
-pub(crate) struct WriteAccess(Option<MountRef>);
+pub(crate) struct WriteAccess<'a>(&'a Mount);
 
-impl WriteAccess {
-    /// Turns it into a use of the mount; with `keep`, the announced change goes on, and whoever has
-    /// the mount ends it with [`Mount::drop_write`].
-    pub(crate) fn into_mount(mut self, keep: bool) -> MountRef {
-        match self.0.take() {
-            Some(mount) => {
-                if !keep {
-                    mount.drop_write();
-                }
-                mount
-            }
-            None => unreachable!("only `into_mount` and `drop` take the mount"),
-        }
+impl<'a> WriteAccess<'a> {
+    /// Announces a change, or refuses with `EROFS`.
+    #[inline]
+    pub(crate) fn new(mount: &'a Mount) -> Result<WriteAccess<'a>, Errno> {
+        mount.want_write()?;
+        Ok(WriteAccess(mount))
     }
 
-    /// Announces a change, or refuses with `EROFS`.
-    pub(crate) fn new(mount: MountRef) -> Result<WriteAccess, Errno> {
-        mount.want_write()?;
-        Ok(WriteAccess(Some(mount)))
+    /// Leaves the change announced; whoever has the mount ends it with [`Mount::drop_write`].
+    pub(crate) fn keep(self) {
+        std::mem::forget(self);
     }
 }
 
-impl Drop for WriteAccess {
+impl Drop for WriteAccess<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(mount) = &self.0 {
-            mount.drop_write();
-        }
+        self.0.drop_write();
     }
 }
 
 /// A place: a dentry as seen through a mount, both held.
 pub(crate) struct Path {
-    dentry: ManuallyDrop<DentryRef>,
-    mount: ManuallyDrop<MountRef>,
+    /// Dropped before the mount, which keeps its memory.
+    dentry: DentryRef,
+    mount: MountRef,
 }
 
 impl Path {
     #[inline]
     pub(crate) fn new(mount: MountRef, dentry: DentryRef) -> Path {
-        Path { dentry: ManuallyDrop::new(dentry), mount: ManuallyDrop::new(mount) }
+        Path { dentry, mount }
     }
 
     #[inline]
@@ -370,12 +348,12 @@ impl Path {
 
     /// Another reference to the dentry.
     pub(crate) fn dentry_ref(&self) -> DentryRef {
-        (*self.dentry).clone()
+        self.dentry.clone()
     }
 
     /// Another use of the mount.
     pub(crate) fn mount_ref(&self) -> MountRef {
-        (*self.mount).clone()
+        self.mount.clone()
     }
 
     /// The two, for as long as an RCU section lasts.
@@ -393,18 +371,5 @@ impl Clone for Path {
     fn clone(&self) -> Path {
         let _guard = rcu::pin();
         Path { dentry: self.dentry.clone(), mount: self.mount.clone() }
-    }
-}
-
-impl Drop for Path {
-    /// Lets go of both inside one RCU section, the dentry first: the mount keeps its memory.
-    #[inline]
-    fn drop(&mut self) {
-        let _guard = rcu::pin();
-        // SAFETY: neither is used afterwards.
-        unsafe {
-            ManuallyDrop::drop(&mut self.dentry);
-            ManuallyDrop::drop(&mut self.mount);
-        }
     }
 }

@@ -264,10 +264,15 @@ impl<'g> Walk<'g> {
         if self.start.ns.seq().retry(self.mount_seq) { Err(Fail::Retry) } else { Ok(held) }
     }
 
-    /// Announces a change at `pos`, which also keeps its mount and superblock.
+    /// Announces a change at `pos`, for as long as the RCU section lasts at most. Between finding the
+    /// mount and this no mount has come or gone, or the walk has to start again.
     #[inline]
-    pub(crate) fn want_write(&self, pos: Pos<'g>) -> Result<WriteAccess, Fail> {
-        Ok(WriteAccess::new(self.hold_mount(pos.mount)?)?)
+    pub(crate) fn want_write(&self, pos: Pos<'g>) -> Result<WriteAccess<'g>, Fail> {
+        let write = WriteAccess::new(pos.mount);
+        if self.start.ns.seq().retry(self.mount_seq) {
+            return Err(Fail::Retry);
+        }
+        Ok(write?)
     }
 
     /// Keeps a place beyond the RCU section.

@@ -142,10 +142,7 @@ impl Namespace {
         flags: MountFlags,
     ) -> NonNull<Mount> {
         let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
-        let raw = Mount::alloc(id, sb, root, flags);
-        // SAFETY: just allocated.
-        unsafe { raw.as_ref() }.get();
-        raw
+        Mount::alloc(id, sb, root, flags)
     }
 
     /// What is mounted on `dentry`, seen through `mount`.
@@ -259,7 +256,7 @@ impl Namespace {
         if result.is_err() {
             for (raw, _) in &new {
                 // SAFETY: its own use is still counted, and `release` gives it up.
-                unsafe { release(*raw, &guard) };
+                unsafe { release(*raw) };
             }
         }
         drop((undone, new));
@@ -353,15 +350,11 @@ impl Namespace {
             other => other?,
         };
         drop(target);
-        rcu::synchronize();
-        {
-            let guard = rcu::pin();
-            for raw in detached.mounts {
-                // SAFETY: the namespace's own use, which `release` gives up.
-                unsafe { release(raw, &guard) };
-            }
-        }
         drop(detached.places);
+        for raw in detached.mounts {
+            // SAFETY: the namespace's own use, which `release` gives up.
+            unsafe { release(raw) };
+        }
         // The superblock is freed behind a grace period; the caller may expect it to be gone.
         rcu::synchronize();
         Ok(())
@@ -440,11 +433,11 @@ fn mounts_below(attached: &[NonNull<Mount>], top: &Mount, guard: &Guard) -> Vec<
 ///
 /// # Safety
 /// The caller owns that use.
-unsafe fn release(raw: NonNull<Mount>, guard: &Guard) {
+unsafe fn release(raw: NonNull<Mount>) {
     // SAFETY: the use keeps it until `put`.
     let mount = unsafe { raw.as_ref() };
     mount.set_detached();
-    mount.put(guard);
+    mount.put();
 }
 
 /// Marks a dentry as a mountpoint, unless its name is just being removed.
@@ -477,15 +470,12 @@ impl Drop for Namespace {
             mount.set_detached();
             places.extend(mount.unattach());
         }
-        for raw in mounts {
-            let raw = raw.as_ptr() as usize;
-            // SAFETY: the namespace's own use. Puts that still saw the mount attached end within the
-            // grace period, so this one sees their result.
-            guard.defer(move || unsafe {
-                release(NonNull::new_unchecked(raw as *mut Mount), &rcu::pin());
-            });
-        }
+        // They keep dentries of superblocks that the mounts keep.
         drop(places);
+        for raw in mounts {
+            // SAFETY: the namespace's own use.
+            unsafe { release(raw) };
+        }
         drop(guard);
         // What was mounted is freed a few grace periods from now. Nobody may ever call again, so push
         // them on: mounts, then superblocks, then the memory of their files.

@@ -12,7 +12,7 @@ use crate::descriptors::Fd;
 use crate::error::{Named, Result};
 use crate::file::{self, File, FileMode};
 use crate::inode::Inode;
-use crate::mount::{Path, WriteAccess};
+use crate::mount::{MountRef, Path, WriteAccess};
 use crate::namei::{Fail, Last, Lookup, Walk};
 use crate::task::{At, Task, bytes};
 use crate::types::{Access, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags};
@@ -256,10 +256,10 @@ impl Task {
         let found = self
             .walk(&base, path, opening.lookup, &guard, |walk| self.open_or_create(walk, opening))?;
         match found {
-            Found::Made(dentry, write) => {
+            Found::Made(mount, dentry, write) => {
                 let mut opening = opening;
                 opening.flags.remove(OFlags::TRUNC);
-                Ok(open_made(dentry, write, opening, cred))
+                Ok(open_made(mount, dentry, write, opening, cred))
             }
             Found::There(path) => {
                 if opening.flags.contains(OFlags::EXCL) {
@@ -278,7 +278,7 @@ impl Task {
         &self,
         walk: &mut Walk<'g>,
         opening: Opening,
-    ) -> std::result::Result<Found, Fail> {
+    ) -> std::result::Result<Found<'g>, Fail> {
         loop {
             let (name, slash) = match walk.walk_to_last()? {
                 Last::Name(name, slash) => (name, slash),
@@ -315,13 +315,14 @@ impl Task {
         walk: &mut Walk<'g>,
         name: &'g [u8],
         opening: Opening,
-    ) -> std::result::Result<Found, Fail> {
+    ) -> std::result::Result<Found<'g>, Fail> {
         let dir = walk.cur();
         let guard = walk.guard();
         if dir.inode().is_dead() {
             return Err(Errno::NOENT.into());
         }
-        let write = walk.want_write(dir)?;
+        let mount = walk.hold_mount(dir.mount)?;
+        let write = WriteAccess::new(dir.mount)?;
         permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, guard)?;
         let what = create::What {
             mode: FileType::RegularFile.as_raw_mode() | opening.mode,
@@ -329,7 +330,7 @@ impl Task {
             target: None,
         };
         match create::make(dir.dentry, name, &what, walk.cred(), self.mask(), guard) {
-            Ok(dentry) => Ok(Found::Made(dentry, write)),
+            Ok(dentry) => Ok(Found::Made(mount, dentry, write)),
             // Somebody else has made it meanwhile: it is to be opened now.
             Err(Errno::EXIST) => Err(Fail::Retry),
             Err(errno) => Err(errno.into()),
@@ -344,7 +345,7 @@ impl Task {
         cred: &Credentials,
         guard: &Guard,
     ) -> std::result::Result<File, Errno> {
-        let write = WriteAccess::new(dir.mount_ref())?;
+        let write = WriteAccess::new(dir.mount())?;
         let inode = dir.dentry().inode();
         permission(inode, cred, Access::WRITE | Access::EXEC, guard)?;
         let linkable = !opening.flags.contains(OFlags::EXCL);
@@ -352,7 +353,7 @@ impl Task {
         let dentry = create::make_unnamed(dir.dentry(), mode, cred, self.mask(), linkable, guard)?;
         let mut opening = opening;
         opening.flags.remove(OFlags::TRUNC);
-        Ok(open_made(dentry, write, opening, cred))
+        Ok(open_made(dir.mount_ref(), dentry, write, opening, cred))
     }
 
     /// Opens a place that exists: checks type and permission, and truncates.
@@ -369,10 +370,12 @@ impl Task {
         }
         let inode = path.dentry().inode();
         let truncates = opening.flags.contains(OFlags::TRUNC) && inode.is_file();
-        let truncating = truncates.then(|| WriteAccess::new(path.mount_ref())).transpose()?;
+        // Kept by the path, and after that by the open file, or as long as the RCU section.
+        let mount = path.borrow(guard).0;
+        let truncating = truncates.then(|| WriteAccess::new(mount)).transpose()?;
         may_open(&path, inode, opening, cred, guard)?;
         if mode.contains(FileMode::WRITE) {
-            path.mount().want_write()?;
+            WriteAccess::new(mount)?.keep();
         }
         let file = File::new(path, mode, opening.kept());
         if truncating.is_some() {
@@ -383,15 +386,23 @@ impl Task {
 }
 
 /// What an open with `O_CREAT` arrived at.
-enum Found {
+enum Found<'g> {
     There(Path),
-    Made(DentryRef, WriteAccess),
+    Made(MountRef, DentryRef, WriteAccess<'g>),
 }
 
 /// Opens a file that was just made: its maker may do with it what it asked for, whatever the mode.
-fn open_made(dentry: DentryRef, write: WriteAccess, opening: Opening, cred: &Credentials) -> File {
+fn open_made(
+    mount: MountRef,
+    dentry: DentryRef,
+    write: WriteAccess<'_>,
+    opening: Opening,
+    cred: &Credentials,
+) -> File {
     let mode = opening.file_mode(cred, dentry.inode());
-    let mount = write.into_mount(mode.contains(FileMode::WRITE));
+    if mode.contains(FileMode::WRITE) {
+        write.keep();
+    }
     File::new(Path::new(mount, dentry), mode, opening.kept())
 }
 

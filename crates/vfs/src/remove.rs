@@ -17,6 +17,7 @@ use crate::inode::Inode;
 use crate::name;
 use crate::namei::{Fail, Last, Lookup, Walk, check_length};
 use crate::task::{At, Task, bytes};
+use crate::time;
 use crate::types::{Access, AtFlags};
 
 /// Checks that `cred` may take `victim` out of `dir`, and that it is a directory exactly if it should
@@ -93,11 +94,12 @@ fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
     bucket.remove(victim);
     let removed = victim.set_removed(dir, guard);
     let inode = victim.inode();
+    let now = time::now();
     inode.unlink();
-    inode.touch_ctime();
+    inode.touch_ctime_at(now);
     inode.sb().fs().unlinked(inode, name.len());
     drop(bucket);
-    dir.inode().touch();
+    dir.inode().touch_at(now);
     dentry::finish_removal(removed, guard);
     drop(write);
     Ok(())

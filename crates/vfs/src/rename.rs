@@ -115,7 +115,7 @@ fn sides<'g>(
     old_last: Last<'g>,
     new_last: Last<'g>,
     flags: RenameFlags,
-) -> std::result::Result<(WriteAccess, Side<'g>, Side<'g>), Fail> {
+) -> std::result::Result<(WriteAccess<'g>, Side<'g>, Side<'g>), Fail> {
     let new_dir = walk.cur();
     if !std::ptr::eq(old_dir.mount, new_dir.mount) {
         return Err(Errno::XDEV.into());

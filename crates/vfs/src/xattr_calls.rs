@@ -212,7 +212,7 @@ impl Task {
         body: impl FnOnce(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
     ) -> std::result::Result<T, Errno> {
         let place = self.xattr_place(at, path, flags)?;
-        let _write = WriteAccess::new(place.mount_ref())?;
+        let _write = WriteAccess::new(place.mount())?;
         let guard = rcu::pin();
         let inode = place.dentry().inode();
         let _locked = inode.lock();
