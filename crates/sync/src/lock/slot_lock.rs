@@ -10,18 +10,23 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use crate::atomic::{AtomicBool, Ordering};
+use crate::atomic::{AtomicU32, Ordering};
 use crate::lock::LockClass;
 use crate::lock::held;
-use crate::lock::stat::Waiting;
+use crate::lock::stat::{self, Waiting};
 use crate::wait::Backoff;
 
-/// A value that one thread at a time may use, in the slot of a CPU.
+const LOCKED: u32 = 1;
+/// lockstat wants to know of the release. Set only while locked.
+const RECORDED: u32 = 2;
+
+/// A value that one thread at a time may use, in the slot of a CPU. See [`stat`] for what a fast path
+/// expects of a free lock.
 ///
 /// `Send` and `Sync` if `T` is `Send`. Not poisoned by panics.
 pub(crate) struct SlotLock<T, C: LockClass> {
     class: PhantomData<fn() -> C>,
-    locked: AtomicBool,
+    word: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -33,7 +38,7 @@ unsafe impl<T: Send, C: LockClass> Sync for SlotLock<T, C> {}
 impl<T, C: LockClass> SlotLock<T, C> {
     /// Unlocked.
     pub(crate) fn new(value: T) -> Self {
-        Self { class: PhantomData, locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self { class: PhantomData, word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock. While another thread holds it: spins, then yields, then sleeps up to a
@@ -45,22 +50,35 @@ impl<T, C: LockClass> SlotLock<T, C> {
     #[inline]
     pub(crate) fn lock(&self) -> SlotGuard<'_, T, C> {
         held::acquire(C::RANK, C::NAME, false);
-        if self.locked.swap(true, Ordering::Acquire) {
+        if !self.take(stat::free_word()) {
             self.lock_slow();
         }
         SlotGuard { lock: self, not_send: PhantomData }
     }
 
+    #[inline]
+    fn take(&self, free: u32) -> bool {
+        self.word.compare_exchange(free, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     #[cold]
     fn lock_slow(&self) {
-        let _waiting = Waiting::start(C::stat());
-        let mut backoff = Backoff::new();
-        loop {
-            backoff.wait();
-            if !self.locked.load(Ordering::Relaxed) && !self.locked.swap(true, Ordering::Acquire) {
-                return;
+        let key = std::ptr::from_ref(self).addr();
+        if !self.take(0) {
+            let _waiting = Waiting::start(C::stat(), key);
+            let mut backoff = Backoff::new();
+            while self.word.load(Ordering::Relaxed) != 0 || !self.take(0) {
+                backoff.wait();
             }
         }
+        if C::stat().acquired(key) {
+            self.word.store(LOCKED | RECORDED, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn record_release(&self) {
+        stat::released(std::ptr::from_ref(self).addr());
     }
 }
 
@@ -92,7 +110,10 @@ impl<T, C: LockClass> DerefMut for SlotGuard<'_, T, C> {
 impl<T, C: LockClass> Drop for SlotGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.locked.store(false, Ordering::Release);
+        if self.lock.word.load(Ordering::Relaxed) != LOCKED {
+            self.lock.record_release();
+        }
+        self.lock.word.store(0, Ordering::Release);
         held::release(C::RANK, C::NAME);
     }
 }
