@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
+use vfscale::{Scaling, ScalingError};
 
 use crate::options::{self, MountOptions, Size};
 
@@ -80,6 +81,11 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "N")]
     pub(crate) inodes: Option<u64>,
 
+    /// As the kernel was before a patch: lockref, seqrwlock, brlock, mount-count, dcache-hash,
+    /// inode-hash or ino-alloc. May be given several times
+    #[arg(long, value_name = "PATCH", value_parser = parse_patch)]
+    pub(crate) before: Vec<String>,
+
     /// Owner of the root directory (default: you)
     #[arg(long)]
     pub(crate) uid: Option<u32>,
@@ -113,6 +119,18 @@ pub(crate) struct ServeArgs {
     /// size=SIZE, nr_inodes=N, mode=MODE, uid=UID, gid=GID, allow_other, fsname=NAME, remount, ...
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
+}
+
+/// The name of a patch that can be taken back.
+fn parse_patch(name: &str) -> Result<String, ScalingError> {
+    Scaling::before(name).map(|_| name.to_owned())
+}
+
+impl SourceArgs {
+    /// How far the structures are spread, without the patches that were named.
+    pub(crate) fn scaling(&self) -> Result<Scaling, ScalingError> {
+        self.before.iter().try_fold(Scaling::default(), |scaling, name| scaling.and_before(name))
+    }
 }
 
 impl ServeArgs {

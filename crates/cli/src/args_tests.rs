@@ -29,6 +29,35 @@ fn memory_with_and_without_a_size() {
 }
 
 #[test]
+fn patches_are_taken_back() {
+    let scaling = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
+        Command::Run(run) => run.source.scaling(),
+        Command::Mount(mount) => mount.source.scaling(),
+    };
+    assert_eq!(scaling(&["vfscale", "run", "--memory", "true"]), Ok(Scaling::default()));
+    let before = ["vfscale", "mount", "--memory", "--before", "lockref", "--before=brlock", "/mnt"];
+    assert_eq!(scaling(&before), Scaling::before_lockref().and_before("brlock"));
+    let all: Vec<String> =
+        vfscale::PATCHES.iter().map(|patch| format!("--before={}", patch.name())).collect();
+    let mut args = vec!["vfscale", "run", "--memory"];
+    args.extend(all.iter().map(String::as_str));
+    args.push("true");
+    assert_eq!(scaling(&args), Ok(Scaling::kernel_2_6()));
+}
+
+/// The help text names every patch, since nothing else at the command line does.
+#[test]
+fn the_help_names_every_patch() {
+    use clap::CommandFactory;
+    let mut cli = Cli::command();
+    let run = cli.find_subcommand_mut("run").unwrap().render_long_help().to_string();
+    let words: Vec<&str> = run.split([' ', ',', '\n', '.', ':']).collect();
+    for patch in vfscale::PATCHES {
+        assert!(words.contains(&patch.name()), "{}", patch.name());
+    }
+}
+
+#[test]
 fn nonsense_is_refused() {
     for args in [
         &["vfscale"][..],
@@ -38,6 +67,8 @@ fn nonsense_is_refused() {
         &["vfscale", "mount", "--memory", "--threads", "0", "/mnt"],
         &["vfscale", "mount", "--memory", "-o", "fast", "/mnt"],
         &["vfscale", "mount", "--memory", "--mode", "9", "/mnt"],
+        &["vfscale", "mount", "--memory", "--before", "magic", "/mnt"],
+        &["vfscale", "mount", "--memory", "--before", "orphan", "/mnt"],
     ] {
         assert!(Cli::try_parse_from(args).is_err(), "{args:?}");
     }

@@ -42,7 +42,8 @@ fn file_system(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failu
             "say which file system: --memory makes a new one in memory (see --help)".into(),
         ));
     };
-    let mut builder = vfscale::memory();
+    let scaling = source.scaling().map_err(|e| Failure::Usage(e.to_string()))?;
+    let mut builder = vfscale::memory().scaling(scaling);
     if let Some(size) = memory.or(options.size) {
         builder = builder.size(size.on_this_machine());
     }

@@ -262,7 +262,7 @@ impl Lockref {
     #[must_use = "when `false` the reference is still to be put"]
     pub fn put_simple(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        if word & (LOCKED | SPREAD) != 0 || word < 2 * ONE {
+        if word & (LOCKED | LOCKED_ONLY | SPREAD) != 0 || word < 2 * ONE {
             return false;
         }
         let (next, hot) = cooled(touched(word - ONE, cpu::current()));
@@ -277,7 +277,8 @@ impl Lockref {
     #[must_use = "when `false` nothing was done"]
     pub fn mark_dead_if_last(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        if word & (LOCKED | PARKED | DEAD | SPREAD | COLLECTING) != 0 || count_of(word) != 1 {
+        let others = LOCKED | LOCKED_ONLY | PARKED | DEAD | SPREAD | COLLECTING;
+        if word & others != 0 || count_of(word) != 1 {
             return false;
         }
         let dead = word | DEAD;

@@ -119,6 +119,12 @@ impl PerCpuCounter {
         self.parts.this().fetch_add(delta, Ordering::Release);
     }
 
+    /// What each part has, in the order of their numbers. For tests and reports: parts may be negative,
+    /// and only their sum means something.
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = i64> {
+        self.parts.iter().map(|part| part.load(Ordering::Acquire))
+    }
+
     /// The sum of all parts. Exact when no update is under way; otherwise it contains some of the
     /// updates that run meanwhile and lacks others, and can even be negative although no single
     /// moment had a negative sum.

@@ -108,6 +108,16 @@ impl<C: LockClass> PerCpuRef<C> {
         }
     }
 
+    /// What each part has, in the order of their numbers; 0 for a closed one. For tests and reports: parts
+    /// may be negative, and only their sum means something.
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = i64> {
+        let open = |part: &AtomicI64| match part.load(Ordering::Acquire) {
+            CLOSED => 0,
+            count => count,
+        };
+        self.parts.iter().map(open)
+    }
+
     /// The number of users. Exact when none comes or goes meanwhile. Takes the lock.
     #[must_use]
     pub fn users(&self) -> i64 {

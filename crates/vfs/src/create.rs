@@ -107,6 +107,7 @@ pub(crate) fn make(
     guard: &Guard,
 ) -> std::result::Result<DentryRef, Errno> {
     let hash = name::hash(name);
+    let _dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(hash, guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
@@ -350,6 +351,7 @@ fn link_inode(
         return Err(Errno::PERM);
     }
     let hash = name::hash(name);
+    let _dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(hash, guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);

@@ -107,7 +107,10 @@ fn prepend_path(path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
 
 /// Runs [`prepend_path`] so that what it saw was true at one moment.
 fn stable_path(ns: &Namespace, path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
-    for _ in 0..ATTEMPTS {
+    let _tree = ns.lock_mounts();
+    // Before the patch nobody retried: the writer's side was the only one to be sure on.
+    let attempts = if ns.rename_lock().has_exclusive_readers() { 0 } else { ATTEMPTS };
+    for _ in 0..attempts {
         let mounts = ns.seq().begin();
         let names = ns.rename_lock().begin();
         let result = prepend_path(path, root, guard);

@@ -133,7 +133,10 @@ impl Dentry {
             children: RcuTable::new(),
             spread: SpreadPtr::new(),
             inline,
-            lockref: Written(Lockref::new(begin.references)),
+            lockref: Written(Lockref::with_locked_changes(
+                begin.references,
+                !sb.scaling().lockref(),
+            )),
         });
         // SAFETY: just allocated, and nobody else has it yet.
         let dentry = unsafe { raw.as_ref() };

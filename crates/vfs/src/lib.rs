@@ -15,6 +15,7 @@
 //! | `mount`, [`namespace`] | the mount tree, per-CPU counts of uses and writers |
 //! | [`mod@file`], `descriptors` | open files and the numbers they go by |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
+//! | [`scaling`] | how many slots everything has, and what it was like before |
 //! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
 //!
 //! # Lock order
@@ -50,12 +51,15 @@ mod mount;
 mod mount_calls;
 mod name;
 mod namei;
+#[cfg(test)]
+mod names_only_tests;
 pub mod namespace;
 mod open;
 pub mod ranks;
 mod readdir;
 mod remove;
 mod rename;
+pub mod scaling;
 pub mod super_block;
 pub mod task;
 mod time;
@@ -75,5 +79,6 @@ pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, Wa
 pub use namei::{PATH_MAX, SYMLINKS_MAX};
 pub use namespace::Vfs;
 pub use readdir::{DirEntry, DirEntryBuf, ReadDir};
+pub use scaling::{PATCHES, Patch, Scaling, ScalingError};
 pub use task::{At, Task};
 pub use types::*;

@@ -86,7 +86,7 @@ impl Mount {
         root: DentryRef,
         flags: MountFlags,
     ) -> NonNull<Mount> {
-        let slots = sb.slots();
+        let slots = sb.scaling().mount_count_slots();
         let mount = Box::new(Mount {
             id,
             root,
@@ -373,3 +373,7 @@ impl Clone for Path {
         Path { dentry: self.dentry.clone(), mount: self.mount.clone() }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "mount_tests.rs"]
+mod tests;

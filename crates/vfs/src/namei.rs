@@ -468,6 +468,7 @@ impl<'g> Walk<'g> {
     /// A lookup that waits for changes of the bucket.
     #[cold]
     fn find_locked(&self, hash: u64, name: &[u8]) -> Option<(&'g Dentry, u32)> {
+        let _dcache = self.cur.dentry.sb().lock_dcache();
         let bucket = self.cur.dentry.children().lock(hash, self.guard);
         let child = bucket.find(hash, |child| child.is_named(hash, name, self.guard))?;
         Some((child, child.seq().begin()))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
-use vfscale_sync::cpu;
+use vfscale_sync::brlock::{BrLock, BrReadGuard, BrWriteGuard};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqcount::SeqCount;
@@ -23,7 +23,8 @@ use crate::dentry::Dentry;
 use crate::driver::FileSystem;
 use crate::locks::LockGraph;
 use crate::mount::{Mount, MountRef, Path, SUPER_FLAGS, normal_flags};
-use crate::ranks::{DirectoryMove, MountHash, NamespaceSem, RenameLock};
+use crate::ranks::{DirectoryMove, MountHash, NamespaceSem, RenameLock, VfsmountLock};
+use crate::scaling::Scaling;
 use crate::super_block::SuperBlock;
 use crate::task::Task;
 use crate::types::{MountFlags, UmountFlags};
@@ -47,7 +48,9 @@ pub(crate) struct Namespace {
     rename_lock: SeqRwLock<RenameLock>,
     lock_graph: Arc<LockGraph>,
     directory_move: Mutex<(), DirectoryMove>,
-    slots: usize,
+    /// What walks take to cross a mount, if they are to take anything.
+    vfsmount_lock: Option<BrLock<VfsmountLock>>,
+    scaling: Scaling,
     next_mount: AtomicU64,
     next_task: AtomicU64,
 }
@@ -63,16 +66,26 @@ impl Vfs {
     /// # Errors
     /// What the driver says.
     pub fn new(root: Arc<dyn FileSystem>) -> Result<Vfs, Errno> {
-        let slots = cpu::possible() as usize;
+        Vfs::with_scaling(root, Scaling::default())
+    }
+
+    /// As [`new`](Self::new), with structures that are spread as `scaling` says, also those of the
+    /// file systems that will be mounted in the tree.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn with_scaling(root: Arc<dyn FileSystem>, scaling: Scaling) -> Result<Vfs, Errno> {
+        let vfsmount_slots = scaling.vfsmount_lock_slots();
         let namespace = Namespace {
             root: AtomicPtr::new(std::ptr::null_mut()),
             mounts: RcuTable::new(),
             mount_seq: SeqCount::new(),
             attached: Mutex::new(Vec::new()),
-            rename_lock: SeqRwLock::new(),
+            rename_lock: SeqRwLock::with_exclusive_readers(!scaling.seqrwlock()),
             lock_graph: Arc::new(LockGraph::new()),
             directory_move: Mutex::new(()),
-            slots,
+            vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
+            scaling,
             next_mount: AtomicU64::new(1),
             next_task: AtomicU64::new(1),
         };
@@ -92,6 +105,11 @@ impl Vfs {
         Task::new(self.clone(), credentials)
     }
 
+    /// How its structures are spread.
+    pub fn scaling(&self) -> &Scaling {
+        &self.0.scaling
+    }
+
     pub(crate) fn ns(&self) -> &Namespace {
         &self.0
     }
@@ -104,6 +122,17 @@ impl Namespace {
 
     pub(crate) fn rename_lock(&self) -> &SeqRwLock<RenameLock> {
         &self.rename_lock
+    }
+
+    /// Keeps the mount tree as it is, if `vfsmount_lock` is used at all.
+    #[inline]
+    pub(crate) fn lock_mounts(&self) -> Option<BrReadGuard<'_, VfsmountLock>> {
+        self.vfsmount_lock.as_ref().map(BrLock::read)
+    }
+
+    /// Keeps walks from crossing mounts, if `vfsmount_lock` is used at all.
+    fn lock_crossings(&self) -> Option<BrWriteGuard<'_, VfsmountLock>> {
+        self.vfsmount_lock.as_ref().map(BrLock::write)
     }
 
     pub(crate) fn lock_directory_move(&self) -> MutexGuard<'_, (), DirectoryMove> {
@@ -126,7 +155,7 @@ impl Namespace {
         fs: Arc<dyn FileSystem>,
         flags: MountFlags,
     ) -> Result<NonNull<Mount>, Errno> {
-        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.slots)?;
+        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.scaling)?;
         if flags.intersects(SUPER_FLAGS) {
             sb.remount(flags & SUPER_FLAGS)?;
         }
@@ -154,6 +183,7 @@ impl Namespace {
         guard: &'g Guard,
     ) -> Option<&'g Mount> {
         let hash = Mount::place_hash(mount, dentry);
+        let _tree = self.lock_mounts();
         let found = self.mounts.find(hash, guard, |m| {
             m.attached_at(guard)
                 .is_some_and(|(p, d)| std::ptr::eq(p, mount) && std::ptr::eq(d, dentry))
@@ -185,12 +215,15 @@ impl Namespace {
         }
         claim_mountpoint(place.dentry(), guard)?;
         let hash = Mount::place_hash(place.mount(), place.dentry());
+        let crossings = self.lock_crossings();
         let mut bucket = self.mounts.lock(hash, guard);
         let section = self.mount_seq.write();
         mount.attach(place.mount(), place.dentry_ref());
         // SAFETY: it leaves the table when it is detached, and is freed a grace period later.
         unsafe { bucket.insert(raw) };
         drop(section);
+        drop(bucket);
+        drop(crossings);
         attached.push(raw);
         Ok(())
     }
@@ -206,6 +239,7 @@ impl Namespace {
         let parent = MountRef::new(parent);
         let hash = Mount::place_hash(&*parent, mountpoint);
         {
+            let _crossings = self.lock_crossings();
             let mut bucket = self.mounts.lock(hash, guard);
             let _section = self.mount_seq.write();
             bucket.remove(mount);
@@ -388,6 +422,7 @@ impl Namespace {
     /// Whether more than `expected` uses of `mount` are counted. Walks that count one meanwhile see
     /// that `mount_seq` has changed, and give it back.
     fn is_used(&self, mount: &Mount, expected: i64) -> bool {
+        let _crossings = self.lock_crossings();
         let _section = self.mount_seq.write();
         fence(Ordering::SeqCst);
         mount.users() > expected
@@ -448,6 +483,7 @@ fn claim_mountpoint(dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
     }
     loop {
         let parent = dentry.parent(guard);
+        let _dcache = parent.sb().lock_dcache();
         let _bucket = parent.children().lock(dentry.hash(), guard);
         if dentry.is_unhashed() {
             return Err(Errno::NOENT);

@@ -32,8 +32,16 @@ lock_class! {
     pub FilePosition = ("f_pos_lock", 40);
 }
 lock_class! {
+    /// All children tables of a superblock, where they had one lock before (`dcache_lock`).
+    pub DcacheLock = ("dcache_lock", 48);
+}
+lock_class! {
     /// A bucket of a directory's children table.
     pub Children = ("d_children", 50);
+}
+lock_class! {
+    /// Crossings of mounts against changes of the mount tree, where these take a lock.
+    pub VfsmountLock = ("vfsmount_lock", 55);
 }
 lock_class! {
     /// Moving a directory: the writer's side of `rename_lock`.
@@ -58,6 +66,10 @@ lock_class! {
 lock_class! {
     /// The mounts of a superblock.
     pub SuperMounts = ("s_mounts", 66);
+}
+lock_class! {
+    /// The inode hash of a superblock, where it had one lock before (`inode_lock`).
+    pub InodeLock = ("inode_lock", 88);
 }
 lock_class! {
     /// A bucket of a superblock's inode hash.

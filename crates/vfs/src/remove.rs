@@ -84,6 +84,7 @@ fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
     }
     check_length(pos.inode(), name)?;
     let hash = name::hash(name);
+    let _dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(hash, guard);
     let victim =
         bucket.find(hash, |child| child.is_named(hash, name, guard)).ok_or(Errno::NOENT)?;
@@ -125,6 +126,7 @@ fn rmdir(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
     };
     may_delete(dir.inode(), victim, true, walk.cred(), guard)?;
     let reqs = [LockReq::One(dir.children(), hash), LockReq::All(victim.children())];
+    let _dcache = dir.sb().lock_dcache();
     let mut locks = RcuTable::lock_set(reqs, guard);
     let still = locks.find(0, hash, |child| child.is_named(hash, name, guard));
     if !still.is_some_and(|found| std::ptr::eq(found, victim)) {

@@ -161,6 +161,7 @@ impl<'g> Rename<'g> {
         let moves_dir = source.inode().is_dir()
             || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
         let _topology = (moves_dir && !self.same_dir()).then(|| self.ns.lock_directory_move());
+        let _dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.hash);
         let replaced = target.filter(|t| !self.exchanges() && t.inode().is_dir());
         match replaced {

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
-use vfscale_sync::lock::Mutex;
+use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu::IdAlloc;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::slab::Slab;
@@ -23,7 +23,8 @@ use crate::driver::FileSystem;
 use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::locks::LockGraph;
 use crate::mount::Mount;
-use crate::ranks::{HotList, InodeHash, SuperMounts};
+use crate::ranks::{DcacheLock, HotList, InodeHash, InodeLock, SuperMounts};
+use crate::scaling::Scaling;
 use crate::types::{MountFlags, StatFs};
 
 /// The first inode number that a driver's files get; the root has 1.
@@ -36,7 +37,11 @@ static NEXT_DEV: StdAtomicU64 = StdAtomicU64::new(0x7600);
 pub struct SuperBlock {
     fs: Arc<dyn FileSystem>,
     dev: u64,
-    slots: usize,
+    scaling: Scaling,
+    /// Taken for every change of a name, and for every use of the inode hash: only where there was no
+    /// lock for each bucket yet.
+    dcache_lock: Option<Mutex<(), DcacheLock>>,
+    inode_lock: Option<Mutex<(), InodeLock>>,
     dentries: Slab<Dentry>,
     inodes: Slab<Inode>,
     root: AtomicPtr<Dentry>,
@@ -60,19 +65,22 @@ impl SuperBlock {
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         lock_graph: Arc<LockGraph>,
-        slots: usize,
+        scaling: Scaling,
     ) -> Result<Arc<SuperBlock>, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let slots = scaling.slots();
         let sb = Arc::new(SuperBlock {
             fs,
             dev,
-            slots,
+            scaling,
+            dcache_lock: (!scaling.dcache_hash()).then(|| Mutex::new(())),
+            inode_lock: (!scaling.inode_hash()).then(|| Mutex::new(())),
             dentries: Slab::new(slots),
             inodes: Slab::new(slots),
             root: AtomicPtr::new(std::ptr::null_mut()),
             lock_graph,
             flags: AtomicU32::new(0),
-            ids: IdAlloc::new(INO_FIRST, slots),
+            ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
             inode_hash: RcuTable::new(),
             mounts: Mutex::new(Vec::new()),
             hot: Mutex::new(VecDeque::new()),
@@ -94,9 +102,25 @@ impl SuperBlock {
         self.dev
     }
 
-    /// The number of slots its per-CPU structures have.
+    /// How its structures are spread.
+    pub fn scaling(&self) -> &Scaling {
+        &self.scaling
+    }
+
+    /// The number of slots that those of its structures have which no patch is about.
     pub fn slots(&self) -> usize {
-        self.slots
+        self.scaling.slots()
+    }
+
+    /// What changes of names take besides the locks of their buckets, before there were those.
+    #[inline]
+    pub(crate) fn lock_dcache(&self) -> Option<MutexGuard<'_, (), DcacheLock>> {
+        self.dcache_lock.as_ref().map(Mutex::lock)
+    }
+
+    /// What uses of the inode hash take besides the locks of its buckets, before there were those.
+    fn lock_inodes(&self) -> Option<MutexGuard<'_, (), InodeLock>> {
+        self.inode_lock.as_ref().map(Mutex::lock)
     }
 
     /// Which task waits for which, for the locks of files.
@@ -195,6 +219,7 @@ impl SuperBlock {
     /// have a handle).
     pub(crate) fn hash_inode(&self, inode: &Inode, guard: &Guard) {
         if inode.claim_hashed() {
+            let _inodes = self.lock_inodes();
             let mut bucket = self.inode_hash.lock(Self::ino_hash(inode.ino()), guard);
             // SAFETY: `evict` removes it before the inode's memory is given back, which waits for a
             // grace period.
@@ -204,6 +229,7 @@ impl SuperBlock {
 
     /// Finds an inode by number, with a reference taken.
     pub(crate) fn find_inode(&self, ino: u64, guard: &Guard) -> Option<InodeRef> {
+        let _inodes = self.lock_inodes();
         let inode = self.inode_hash.find(Self::ino_hash(ino), guard, |i| i.ino() == ino)?;
         if !inode.get_not_zero() {
             return None;
@@ -215,6 +241,7 @@ impl SuperBlock {
     /// The last reference is gone: frees the inode's data now, its memory after a grace period.
     pub(crate) fn evict(&self, inode: &Inode, guard: &Guard) {
         if inode.is_hashed() {
+            let _inodes = self.lock_inodes();
             self.inode_hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
         }
         if let Some(extra) = inode.extra(guard) {

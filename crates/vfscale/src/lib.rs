@@ -29,13 +29,14 @@ use std::sync::Arc;
 
 /// A memory file system as the root of a new tree: set it up, then [`build`](MemoryBuilder::build).
 pub fn memory() -> MemoryBuilder {
-    MemoryBuilder { options: MemFs::builder() }
+    MemoryBuilder { options: MemFs::builder(), scaling: Scaling::default() }
 }
 
 /// Options of [`memory`].
 #[derive(Clone, Debug)]
 pub struct MemoryBuilder {
     options: MemFsBuilder,
+    scaling: Scaling,
 }
 
 impl MemoryBuilder {
@@ -67,12 +68,31 @@ impl MemoryBuilder {
         self
     }
 
+    /// How far its structures are spread; as far as the machine has CPUs by default. With
+    /// [`Scaling::before`] it is as the kernel was before one of the patches.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use vfscale::Scaling;
+    ///
+    /// let vfs = vfscale::memory().size(1 << 20).scaling(Scaling::before("lockref")?).build()?;
+    /// assert!(!vfs.scaling().lockref());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn scaling(mut self, scaling: Scaling) -> Self {
+        self.scaling = scaling;
+        self.options = self.options.slots(scaling.slots());
+        self
+    }
+
     /// Makes the file system and mounts it as the root of a new tree.
     ///
     /// # Errors
     /// `ENOSPC` if the size does not even hold the root directory.
     pub fn build(self) -> Result<Vfs> {
         let fs: Arc<dyn FileSystem> = self.options.build();
-        Vfs::new(fs).map_err(|errno| Error::new("mount", errno))
+        Vfs::with_scaling(fs, self.scaling).map_err(|errno| Error::new("mount", errno))
     }
 }

@@ -1,0 +1,87 @@
+//! A driver for tests: names and inodes, no data and no limits.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::Guard;
+
+use crate::driver::{FileSystem, NewInode};
+use crate::inode::{Inode, InodeInit, InodeRef};
+use crate::namespace::Vfs;
+use crate::scaling::Scaling;
+use crate::super_block::SuperBlock;
+use crate::types::{FallocateFlags, StatFs};
+
+pub(crate) struct NamesOnly;
+
+/// A tree with such a file system as its root.
+pub(crate) fn names_only(scaling: Scaling) -> Vfs {
+    Vfs::with_scaling(Arc::new(NamesOnly), scaling).unwrap()
+}
+
+impl FileSystem for NamesOnly {
+    fn name(&self) -> &'static str {
+        "names"
+    }
+
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
+        Ok(sb.new_inode(InodeInit { mode: 0o040755, nlink: 2, ..InodeInit::default() }))
+    }
+
+    fn statfs(&self) -> StatFs {
+        StatFs::default()
+    }
+
+    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        let is_dir = new.mode & 0o170000 == 0o040000;
+        let nlink = u32::from(new.name_len > 0) + u32::from(is_dir);
+        Ok(sb.new_inode(InodeInit { mode: new.mode, nlink, ..InodeInit::default() }))
+    }
+
+    fn link(&self, _: &Inode, _: usize) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn unlinked(&self, _: &Inode, _: usize) {}
+
+    fn evict(&self, _: &Inode) {}
+
+    fn charge(&self, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn uncharge(&self, _: u64) {}
+
+    fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
+        Ok(0)
+    }
+
+    fn write_at(&self, _: &Inode, _: u64, _: &[u8]) -> Result<usize, Errno> {
+        Err(Errno::NOSPC)
+    }
+
+    fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
+        inode.set_size(size);
+        Ok(())
+    }
+
+    fn fallocate(&self, _: &Inode, _: FallocateFlags, _: u64, _: u64) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn seek_data(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
+        Err(Errno::NXIO)
+    }
+
+    fn seek_hole(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
+        Err(Errno::NXIO)
+    }
+
+    fn sync(&self, _: &Inode, _: bool) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn get_link<'g>(&self, _: &'g Inode, _: &'g Guard) -> Result<&'g [u8], Errno> {
+        Err(Errno::INVAL)
+    }
+}

@@ -1,0 +1,331 @@
+//! How far each structure is spread, and what the kernel did before it was.
+//!
+//! # Purpose
+//!
+//! Every scaled structure takes its number of slots when it is made, and the few patches that are no
+//! matter of slots are a boolean. A [`Scaling`] holds all of them. Its default follows the machine;
+//! [`Scaling::before`] and a constructor for each patch take one patch back, so that one binary
+//! compares before and after. Settings combine: [`Scaling::and_before`].
+//!
+//! # Invariants
+//!
+//! * A setting is chosen when a tree of mounts is made, and never changes: calls don't ask for it where
+//!   the structure itself can be made differently (a number of slots, a bit in a word).
+//! * [`PATCHES`] lists the settings there are, each with a structure behind it that obeys. A name of
+//!   the design whose structure does not exist yet is refused, and never ignored.
+//! * What is taken back is the patch and nothing else: results of calls are the same either way.
+//!
+//! `docs/SCALING.md` has a paragraph on each, with the test that proves it.
+
+use std::fmt;
+
+use vfscale_sync::cpu;
+
+/// How far each structure is spread. `Default` follows the machine.
+///
+/// ```
+/// use vfscale_vfs::Scaling;
+///
+/// let scaling = Scaling::before("lockref")?.and_before("mount-count")?;
+/// assert_eq!(scaling, Scaling::before_mount_count().and_before("lockref")?);
+/// assert_eq!((scaling.lockref(), scaling.mount_count_slots()), (false, 1));
+/// assert!(Scaling::before("magic").unwrap_err().to_string().contains("lockref"));
+/// # Ok::<(), vfscale_vfs::ScalingError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scaling {
+    slots: usize,
+    lockref: bool,
+    seqrwlock: bool,
+    vfsmount_lock: usize,
+    mount_count: usize,
+    dcache_hash: bool,
+    inode_hash: bool,
+    ino_alloc: usize,
+}
+
+/// A patch of the seeds that [`Scaling`] can take back.
+pub struct Patch {
+    name: &'static str,
+    seed: &'static str,
+    summary: &'static str,
+    take_back: fn(&mut Scaling),
+}
+
+/// The patches that can be taken back, in the order of the documentation.
+pub const PATCHES: &[Patch] = &[
+    Patch {
+        name: "lockref",
+        seed: "000",
+        summary: "a dentry's count changes only under its lock (d_lock), never by cmpxchg",
+        take_back: |scaling| scaling.lockref = false,
+    },
+    Patch {
+        name: "seqrwlock",
+        seed: "000",
+        summary: "d_path and getcwd take the writer's side of rename_lock, one at a time",
+        take_back: |scaling| scaling.seqrwlock = false,
+    },
+    Patch {
+        name: "brlock",
+        seed: "004",
+        summary: "every crossing of a mount takes one vfsmount_lock",
+        take_back: |scaling| scaling.vfsmount_lock = 1,
+    },
+    Patch {
+        name: "mount-count",
+        seed: "004",
+        summary: "one counter of users and one of writers for each mount",
+        take_back: |scaling| scaling.mount_count = 1,
+    },
+    Patch {
+        name: "dcache-hash",
+        seed: "004",
+        summary: "names are made, removed and renamed under one dcache_lock",
+        take_back: |scaling| scaling.dcache_hash = false,
+    },
+    Patch {
+        name: "inode-hash",
+        seed: "004",
+        summary: "finding, entering and removing an inode by number takes one inode_lock",
+        take_back: |scaling| scaling.inode_hash = false,
+    },
+    Patch {
+        name: "ino-alloc",
+        seed: "004",
+        summary: "all CPUs take inode numbers from one counter",
+        take_back: |scaling| scaling.ino_alloc = 1,
+    },
+];
+
+/// Names that are reserved for structures that do not exist yet.
+const RESERVED: &[&str] = &[
+    "files-lock",
+    "lru",
+    "inode-list",
+    "pseudo",
+    "read-mostly",
+    "active-trans",
+    "cil-counters",
+    "cil-lists",
+    "busy-extents",
+    "orphan",
+];
+
+impl Patch {
+    /// The name that [`Scaling::before`] takes.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The number of the document that describes the patch.
+    #[must_use]
+    pub fn seed(&self) -> &'static str {
+        self.seed
+    }
+
+    /// What the file system does without the patch, in a line.
+    #[must_use]
+    pub fn summary(&self) -> &'static str {
+        self.summary
+    }
+}
+
+impl fmt::Debug for Patch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Patch")
+            .field("name", &self.name)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `name (seed 000): what it does`.
+impl fmt::Display for Patch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (seed {}): {}", self.name, self.seed, self.summary)
+    }
+}
+
+/// Why a patch can't be taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScalingError {
+    /// No patch has this name.
+    Unknown(String),
+    /// The structure that the patch is about does not exist yet.
+    NotThere(&'static str),
+}
+
+impl fmt::Display for ScalingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScalingError::Unknown(name) => write!(f, "`{name}` is not the name of a patch")?,
+            ScalingError::NotThere(name) => {
+                write!(f, "`{name}`: the structure that this patch is about is not there yet")?;
+            }
+        }
+        let names: Vec<&str> = PATCHES.iter().map(Patch::name).collect();
+        write!(f, "; those that can be taken back are {}", names.join(", "))
+    }
+}
+
+impl std::error::Error for ScalingError {}
+
+impl Default for Scaling {
+    fn default() -> Scaling {
+        Scaling::with_slots(cpu::possible() as usize)
+    }
+}
+
+impl Scaling {
+    /// Everything scaled, for `slots` CPUs (at least one) instead of those of the machine.
+    #[must_use]
+    pub fn with_slots(slots: usize) -> Scaling {
+        let slots = slots.max(1);
+        Scaling {
+            slots,
+            lockref: true,
+            seqrwlock: true,
+            vfsmount_lock: 0,
+            mount_count: slots,
+            dcache_hash: true,
+            inode_hash: true,
+            ino_alloc: slots,
+        }
+    }
+
+    /// The machine's default without the patch `name`.
+    ///
+    /// # Errors
+    /// If there is no such patch, or not yet; the error lists those there are.
+    pub fn before(name: &str) -> Result<Scaling, ScalingError> {
+        Scaling::default().and_before(name)
+    }
+
+    /// This without the patch `name` as well.
+    ///
+    /// # Errors
+    /// As [`before`](Self::before).
+    pub fn and_before(mut self, name: &str) -> Result<Scaling, ScalingError> {
+        if let Some(patch) = PATCHES.iter().find(|patch| patch.name == name) {
+            (patch.take_back)(&mut self);
+            return Ok(self);
+        }
+        Err(match RESERVED.iter().find(|reserved| **reserved == name) {
+            Some(reserved) => ScalingError::NotThere(reserved),
+            None => ScalingError::Unknown(name.to_owned()),
+        })
+    }
+
+    /// Without any of the patches: as the kernel was at the time of 2.6.
+    #[must_use]
+    pub fn kernel_2_6() -> Scaling {
+        let mut scaling = Scaling::default();
+        for patch in PATCHES {
+            (patch.take_back)(&mut scaling);
+        }
+        scaling
+    }
+
+    /// Before seed 000, patch 1: a dentry's count changes under its lock only.
+    #[must_use]
+    pub fn before_lockref() -> Scaling {
+        Scaling { lockref: false, ..Scaling::default() }
+    }
+
+    /// Before seed 000, patches 2 and 3: readers of `rename_lock` that block take the writer's side.
+    #[must_use]
+    pub fn before_seqrwlock() -> Scaling {
+        Scaling { seqrwlock: false, ..Scaling::default() }
+    }
+
+    /// Before seed 004's brlock: one `vfsmount_lock` for every crossing of a mount.
+    #[must_use]
+    pub fn before_brlock() -> Scaling {
+        Scaling { vfsmount_lock: 1, ..Scaling::default() }
+    }
+
+    /// Before seed 004's counts per CPU: one counter of a mount's users, one of its writers.
+    #[must_use]
+    pub fn before_mount_count() -> Scaling {
+        Scaling { mount_count: 1, ..Scaling::default() }
+    }
+
+    /// Before seed 004's locks per bucket: names change under one `dcache_lock`.
+    #[must_use]
+    pub fn before_dcache_hash() -> Scaling {
+        Scaling { dcache_hash: false, ..Scaling::default() }
+    }
+
+    /// Before seed 004's lookup of inodes without a lock: one `inode_lock` for their hash.
+    #[must_use]
+    pub fn before_inode_hash() -> Scaling {
+        Scaling { inode_hash: false, ..Scaling::default() }
+    }
+
+    /// Before seed 004's inode numbers per CPU: one counter.
+    #[must_use]
+    pub fn before_ino_alloc() -> Scaling {
+        Scaling { ino_alloc: 1, ..Scaling::default() }
+    }
+
+    /// Lets crossings of mounts take a `vfsmount_lock` with `slots` slots, of which a reader takes that
+    /// of its CPU: the brlock of seed 004. With 0, the default, they take no lock at all, since
+    /// RCU and the mount tree's sequence count do the same without writing anything.
+    #[must_use]
+    pub fn with_vfsmount_lock(self, slots: usize) -> Scaling {
+        Scaling { vfsmount_lock: slots, ..self }
+    }
+
+    /// The slots of what no patch is about: caches of memory and accounts of space.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Whether a dentry's count changes by compare-and-exchange, and spreads when it is hot.
+    #[must_use]
+    pub fn lockref(&self) -> bool {
+        self.lockref
+    }
+
+    /// Whether readers of `rename_lock` retry, and share when they block.
+    #[must_use]
+    pub fn seqrwlock(&self) -> bool {
+        self.seqrwlock
+    }
+
+    /// The slots of the `vfsmount_lock`; 0 when there is none.
+    #[must_use]
+    pub fn vfsmount_lock_slots(&self) -> usize {
+        self.vfsmount_lock
+    }
+
+    /// The slots of a mount's counts of users and writers.
+    #[must_use]
+    pub fn mount_count_slots(&self) -> usize {
+        self.mount_count
+    }
+
+    /// Whether a lock for each bucket suffices to change names.
+    #[must_use]
+    pub fn dcache_hash(&self) -> bool {
+        self.dcache_hash
+    }
+
+    /// Whether a lock for each bucket suffices to change the hash of inodes, and none to look in it.
+    #[must_use]
+    pub fn inode_hash(&self) -> bool {
+        self.inode_hash
+    }
+
+    /// The slots of the counter of inode numbers.
+    #[must_use]
+    pub fn ino_alloc_slots(&self) -> usize {
+        self.ino_alloc
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+use super::*;
+
+#[test]
+fn the_default_takes_nothing_back() {
+    let machine = Scaling::default();
+    assert_eq!(machine, Scaling::with_slots(cpu::possible() as usize));
+    for patch in PATCHES {
+        let before = Scaling::before(patch.name()).unwrap();
+        assert_ne!(before, machine, "{} does nothing", patch.name());
+        assert_eq!(before.and_before(patch.name()), Ok(before), "{} twice", patch.name());
+    }
+    assert_eq!(Scaling::with_slots(0).slots(), 1);
+}
+
+#[test]
+fn every_patch_has_a_constructor() {
+    let constructors = [
+        ("lockref", Scaling::before_lockref()),
+        ("seqrwlock", Scaling::before_seqrwlock()),
+        ("brlock", Scaling::before_brlock()),
+        ("mount-count", Scaling::before_mount_count()),
+        ("dcache-hash", Scaling::before_dcache_hash()),
+        ("inode-hash", Scaling::before_inode_hash()),
+        ("ino-alloc", Scaling::before_ino_alloc()),
+    ];
+    assert_eq!(constructors.map(|(name, _)| name).as_slice(), names());
+    for (name, scaling) in constructors {
+        assert_eq!(Scaling::before(name), Ok(scaling), "{name}");
+    }
+}
+
+fn names() -> Vec<&'static str> {
+    PATCHES.iter().map(Patch::name).collect()
+}
+
+#[test]
+fn settings_combine_in_any_order() {
+    let there = names().iter().try_fold(Scaling::default(), |s, name| s.and_before(name));
+    let back = names().iter().rev().try_fold(Scaling::default(), |s, name| s.and_before(name));
+    assert_eq!(there, Ok(Scaling::kernel_2_6()));
+    assert_eq!(there, back);
+}
+
+#[test]
+fn names_are_told_apart() {
+    let error = Scaling::before("lockrefs").unwrap_err();
+    assert_eq!(error, ScalingError::Unknown("lockrefs".into()));
+    let text = error.to_string();
+    assert!(names().iter().all(|name| text.contains(name)), "{text}");
+    for name in RESERVED {
+        let error = Scaling::before(name).unwrap_err();
+        assert_eq!(error, ScalingError::NotThere(name));
+        assert!(!names().contains(name) && error.to_string().contains("not there yet"));
+    }
+}
+
+#[test]
+fn each_patch_has_a_line() {
+    for patch in PATCHES {
+        let line = patch.to_string();
+        assert!(line.starts_with(patch.name()) && line.contains(patch.summary()));
+        assert!(["000", "001", "002", "003", "004"].contains(&patch.seed()));
+        assert!(line.len() <= 100 && !line.contains('\n'), "{line}");
+    }
+}

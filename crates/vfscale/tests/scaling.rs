@@ -1,0 +1,235 @@
+//! That each setting of [`Scaling`] takes back its patch: the one lock, or the one counter, that the
+//! patch did away with is used again, and by default it isn't.
+
+#![cfg(not(any(loom, shuttle)))]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vfscale::{At, AtFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, Task, UmountFlags, Vfs};
+use vfscale_sync::cpu;
+use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+const CALLS: u64 = 100;
+
+fn memory(scaling: Scaling) -> Vfs {
+    vfscale::memory().size(64 << 20).scaling(scaling).build().unwrap()
+}
+
+/// lockstat belongs to the process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What happens to the locks of a class while `calls` runs.
+fn recorded(class: &str, calls: impl FnOnce()) -> LockStatRow {
+    lockstat_reset();
+    lockstat_record(true);
+    calls();
+    lockstat_record(false);
+    let mut rows = lockstat();
+    rows.retain(|row| row.name == class);
+    rows.pop().unwrap_or_else(|| LockStatRow {
+        name: "",
+        rank: 0,
+        con_bounces: 0,
+        contentions: 0,
+        parked: 0,
+        wait: Default::default(),
+        acq_bounces: 0,
+        acquisitions: 0,
+        hold: Default::default(),
+    })
+}
+
+/// Runs `call` on two CPUs in turn.
+fn in_turn(mut call: impl FnMut(u32)) {
+    for n in 0..CALLS {
+        let cpu = (n % 2) as u32;
+        let _there = cpu::pretend(cpu);
+        call(cpu);
+    }
+}
+
+/// A tree with a directory for each of two CPUs, and a file in it.
+fn tree(scaling: Scaling) -> Task {
+    let task = memory(scaling).task();
+    for cpu in 0..2 {
+        task.mkdir(At::Cwd, format!("/{cpu}"), MODE).unwrap();
+        task.write_file(format!("/{cpu}/file"), "x").unwrap();
+    }
+    task
+}
+
+#[test]
+fn lockref_before_takes_d_lock_for_every_reference() {
+    let _alone = alone();
+    let taken = |scaling| {
+        let task = tree(scaling);
+        recorded("lockref", || {
+            in_turn(|cpu| drop(task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap()));
+        })
+    };
+    assert_eq!(taken(Scaling::default()).acquisitions, 0);
+    // One to open, one to close.
+    assert!(taken(Scaling::before_lockref()).acquisitions >= 2 * CALLS);
+}
+
+/// One file that everybody opens: its lock goes from CPU to CPU, and its count is never spread.
+#[test]
+fn lockref_before_bounces_for_a_file_that_everybody_opens() {
+    let _alone = alone();
+    let bounces = |scaling| {
+        let task = tree(scaling);
+        recorded("lockref", || {
+            in_turn(|_| drop(task.open("/0/file", OFlags::RDONLY, MODE).unwrap()));
+        })
+        .acq_bounces
+    };
+    let default = bounces(Scaling::with_slots(2));
+    assert!(default <= 4, "{default} bounces, where promotion takes one lock");
+    assert!(bounces(Scaling::with_slots(2).and_before("lockref").unwrap()) >= CALLS / 2);
+}
+
+#[test]
+fn seqrwlock_before_takes_the_writers_side_for_a_path() {
+    let _alone = alone();
+    let paths = |scaling| {
+        let task = tree(scaling);
+        task.chdir("/0").unwrap();
+        let file = task.open("/1/file", OFlags::RDONLY, MODE).unwrap();
+        recorded("rename_lock", || {
+            in_turn(|_| {
+                assert_eq!(task.getcwd().unwrap().to_str(), Some("/0"));
+                assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/1/file"));
+            });
+        })
+    };
+    assert_eq!(paths(Scaling::default()).acquisitions, 0);
+    let before = paths(Scaling::before_seqrwlock());
+    assert_eq!(before.acquisitions, 2 * CALLS);
+    assert!(before.acq_bounces >= CALLS - 1, "{before:?}");
+}
+
+#[test]
+fn brlock_before_takes_one_lock_to_cross_a_mount() {
+    let _alone = alone();
+    let crossings = |scaling| {
+        let task = tree(scaling);
+        task.mount(
+            vfscale::MemFs::builder().size(1 << 20).build(),
+            "/0",
+            vfscale::MountFlags::empty(),
+        )
+        .unwrap();
+        task.write_file("/0/below", "x").unwrap();
+        let row = recorded("vfsmount_lock", || {
+            in_turn(|_| {
+                assert_eq!(task.stat(At::Cwd, "/0/below", AtFlags::empty()).unwrap().size, 1)
+            });
+        });
+        task.umount("/0", UmountFlags::empty()).unwrap();
+        assert!(task.stat(At::Cwd, "/0/below", AtFlags::empty()).is_err());
+        row
+    };
+    assert_eq!(crossings(Scaling::default()).acquisitions, 0);
+    let brlock = crossings(Scaling::default().with_vfsmount_lock(2));
+    assert_eq!(brlock.acq_bounces, 0, "each CPU has a lock of its own");
+    assert!(brlock.acquisitions >= CALLS);
+    let before = crossings(Scaling::before_brlock());
+    assert!(before.acquisitions >= CALLS && before.acq_bounces >= CALLS - 1, "{before:?}");
+}
+
+#[test]
+fn dcache_hash_before_takes_one_lock_for_names_in_different_directories() {
+    let _alone = alone();
+    let changes = |scaling, class| {
+        let task = tree(scaling);
+        recorded(class, || {
+            in_turn(|cpu| {
+                let [new, moved] = ["new", "moved"].map(|name| format!("/{cpu}/{name}"));
+                drop(task.open(&new, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
+                task.rename(At::Cwd, &new, At::Cwd, &moved, RenameFlags::empty()).unwrap();
+                task.unlink(At::Cwd, &moved, AtFlags::empty()).unwrap();
+            });
+        })
+    };
+    assert_eq!(changes(Scaling::default(), "dcache_lock").acquisitions, 0);
+    assert_eq!(changes(Scaling::default(), "d_children").acq_bounces, 0);
+    let before = changes(Scaling::before_dcache_hash(), "dcache_lock");
+    assert!(before.acquisitions >= 3 * CALLS, "{before:?}");
+    assert!(before.acq_bounces >= CALLS - 1, "{before:?}");
+}
+
+#[test]
+fn inode_hash_before_takes_one_lock_for_a_lookup() {
+    let _alone = alone();
+    let lookups = |scaling| {
+        let task = tree(scaling);
+        let mount = task.open("/", OFlags::RDONLY, MODE).unwrap();
+        let handles = [0, 1].map(|cpu| {
+            task.name_to_handle(At::Cwd, format!("/{cpu}/file"), AtFlags::empty()).unwrap()
+        });
+        recorded("inode_lock", || {
+            in_turn(|cpu| {
+                let handle = &handles[cpu as usize];
+                drop(task.open_by_handle(&mount, handle, OFlags::RDONLY).unwrap());
+            });
+        })
+    };
+    assert_eq!(lookups(Scaling::default()).acquisitions, 0);
+    let before = lookups(Scaling::before_inode_hash());
+    assert!(before.acquisitions >= CALLS && before.acq_bounces >= CALLS - 1, "{before:?}");
+}
+
+/// The numbers of files made on two CPUs in turn tell whether these share a counter.
+#[test]
+fn ino_alloc_before_has_one_counter() {
+    let numbers = |scaling| {
+        let task = tree(scaling);
+        let mut numbers = Vec::new();
+        in_turn(|cpu| {
+            let name = format!("/{cpu}/{}", numbers.len());
+            let file = task.open(name, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+            numbers.push(file.stat().unwrap().ino);
+        });
+        numbers
+    };
+    let before = numbers(Scaling::with_slots(2).and_before("ino-alloc").unwrap());
+    assert!(before.windows(2).all(|pair| pair[1] == pair[0] + 1), "{before:?}");
+    let default = numbers(Scaling::with_slots(2));
+    let far = |pair: &[u64]| pair[0].abs_diff(pair[1]) > CALLS;
+    assert!(default.windows(2).all(far), "{default:?}");
+    let unique: std::collections::BTreeSet<_> = default.iter().collect();
+    assert_eq!(unique.len(), default.len());
+}
+
+/// What is observed does not depend on the setting: a mixture of calls ends in the same tree.
+#[test]
+fn results_are_the_same_before_and_after() {
+    let seen = |scaling: Scaling| {
+        let task = tree(scaling);
+        assert_eq!(*task_scaling(&task), scaling);
+        task.link(At::Cwd, "/0/file", At::Cwd, "/1/link", AtFlags::empty()).unwrap();
+        task.mkdir(At::Cwd, "/0/dir", MODE).unwrap();
+        task.rename(At::Cwd, "/0/dir", At::Cwd, "/1/dir", RenameFlags::empty()).unwrap();
+        task.rename(At::Cwd, "/1/link", At::Cwd, "/0/file", RenameFlags::EXCHANGE).unwrap();
+        task.rmdir(At::Cwd, "/1/dir").unwrap();
+        let stat = |path| {
+            let stat = task.stat(At::Cwd, path, AtFlags::empty()).unwrap();
+            (stat.nlink, stat.size, stat.mode)
+        };
+        ["/", "/0", "/1", "/0/file", "/1/link"].map(stat)
+    };
+    let default = seen(Scaling::default());
+    for patch in PATCHES {
+        assert_eq!(seen(Scaling::before(patch.name()).unwrap()), default, "{}", patch.name());
+    }
+    assert_eq!(seen(Scaling::kernel_2_6()), default);
+}
+
+fn task_scaling(task: &Task) -> &Scaling {
+    task.vfs().scaling()
+}
