@@ -1,4 +1,4 @@
-//! A counted owner without weak references.
+//! A counted owner without weak references, and a slot that holds one.
 //!
 //! # Purpose
 //!
@@ -16,7 +16,8 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::atomic::{AtomicUsize, Ordering};
+use crate::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::wait::Backoff;
 
 /// More handles than this are a leak in a loop: going on would free the value under its users.
 const HANDLES_MAX: usize = isize::MAX as usize;
@@ -97,6 +98,148 @@ impl<T> Drop for Shared<T> {
         if count.load(Ordering::Acquire) == 1 || count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.free();
         }
+    }
+}
+
+impl<T> Shared<T> {
+    /// Gives the handle up without counting it down.
+    fn into_raw(self) -> *mut Counted<T> {
+        let raw = self.counted.as_ptr();
+        std::mem::forget(self);
+        raw
+    }
+}
+
+/// Somebody makes another handle from the one in the slot.
+const LOCKED: usize = 1;
+/// The mark.
+const MARKED: usize = 2;
+const FLAGS: usize = LOCKED | MARKED;
+
+/// A place for one [`Shared`], with a mark beside it: an entry of a descriptor table. One word.
+///
+/// Making another handle locks the word for the few nanoseconds that it takes; who meets that
+/// spins, then yields, then sleeps up to a millisecond at a time. Everything else is one exchange or
+/// less. `Send` and `Sync` if `T` is both.
+pub struct SharedSlot<T> {
+    /// Null without flags, or a handle's pointer with flags.
+    word: AtomicPtr<Counted<T>>,
+    owns: PhantomData<Shared<T>>,
+}
+
+// SAFETY: it holds a `Shared<T>`, which any thread may clone, take and drop.
+unsafe impl<T: Send + Sync> Send for SharedSlot<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for SharedSlot<T> {}
+
+impl<T> SharedSlot<T> {
+    /// An empty slot.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { word: AtomicPtr::new(std::ptr::null_mut()), owns: PhantomData }
+    }
+
+    fn pack(value: Shared<T>, mark: bool) -> *mut Counted<T> {
+        value.into_raw().map_addr(|addr| addr | if mark { MARKED } else { 0 })
+    }
+
+    /// # Safety
+    /// The word is not null and has been taken out of the slot, or the result is forgotten.
+    unsafe fn unpack(word: *mut Counted<T>) -> Shared<T> {
+        let raw = word.map_addr(|addr| addr & !FLAGS);
+        // SAFETY: not null, says the caller; `pack` made it of a handle.
+        Shared { counted: unsafe { NonNull::new_unchecked(raw) }, owns: PhantomData }
+    }
+
+    /// Changes the word of a full slot from what it is while unlocked to `to(word)`. `None` if the
+    /// slot is empty, else what the word was. What is stored is released, what is read acquired.
+    #[inline]
+    fn update(&self, to: impl Fn(*mut Counted<T>) -> *mut Counted<T>) -> Option<*mut Counted<T>> {
+        let mut backoff = Backoff::new();
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word.is_null() {
+                return None;
+            }
+            if word.addr() & LOCKED != 0 {
+                backoff.wait();
+                word = self.word.load(Ordering::Relaxed);
+                continue;
+            }
+            let new = to(word);
+            match self.word.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(word),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Another handle on what is in the slot.
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> Option<Shared<T>> {
+        let word = self.update(|word| word.map_addr(|addr| addr | LOCKED))?;
+        // SAFETY: the slot's handle stays in it while the word is locked, and is not dropped here.
+        let inside = std::mem::ManuallyDrop::new(unsafe { Self::unpack(word) });
+        let handle = Shared::clone(&inside);
+        self.word.store(word, Ordering::Release);
+        Some(handle)
+    }
+
+    /// Fills a slot that is empty, and that the caller has for itself.
+    ///
+    /// # Panics
+    /// In debug builds, if it is not empty.
+    #[inline]
+    pub fn fill(&self, value: Shared<T>, mark: bool) {
+        debug_assert!(self.word.load(Ordering::Relaxed).is_null(), "the slot is in use");
+        self.word.store(Self::pack(value, mark), Ordering::Release);
+    }
+
+    /// Replaces what is in the slot, and returns it.
+    ///
+    /// # Errors
+    /// `value` itself, if the slot is empty.
+    pub fn replace(&self, value: Shared<T>, mark: bool) -> Result<Shared<T>, Shared<T>> {
+        let new = Self::pack(value, mark);
+        // SAFETY: the old word was taken out just now; or the new one has never been put in.
+        unsafe {
+            self.update(|_| new).map(|old| Self::unpack(old)).ok_or_else(|| Self::unpack(new))
+        }
+    }
+
+    /// Empties the slot.
+    #[inline]
+    #[must_use]
+    pub fn take(&self) -> Option<Shared<T>> {
+        let word = self.update(|_| std::ptr::null_mut())?;
+        // SAFETY: taken out just now.
+        Some(unsafe { Self::unpack(word) })
+    }
+
+    /// The mark; `None` if the slot is empty.
+    #[must_use]
+    pub fn mark(&self) -> Option<bool> {
+        let word = self.word.load(Ordering::Relaxed);
+        (!word.is_null()).then_some(word.addr() & MARKED != 0)
+    }
+
+    /// Changes the mark. `false`, and nothing done, if the slot is empty.
+    pub fn set_mark(&self, mark: bool) -> bool {
+        let flag = if mark { MARKED } else { 0 };
+        self.update(|word| word.map_addr(|addr| addr & !MARKED | flag)).is_some()
+    }
+}
+
+impl<T> Default for SharedSlot<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for SharedSlot<T> {
+    fn drop(&mut self) {
+        drop(self.take());
     }
 }
 

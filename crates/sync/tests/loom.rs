@@ -20,7 +20,7 @@ use vfscale_sync::percpu_ref::PerCpuRef;
 use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::seqlock::SeqLock;
 use vfscale_sync::seqrwlock::SeqRwLock;
-use vfscale_sync::shared::Shared;
+use vfscale_sync::shared::{Shared, SharedSlot};
 use vfscale_sync::{Mutex, RwLock, cpu, rcu};
 
 lock_class! { Tested = ("tested", 1); }
@@ -664,5 +664,36 @@ fn shared_drops_its_value_after_all_uses() {
         drop(shared);
         users.into_iter().for_each(|user| user.join().unwrap());
         assert_eq!(cell.get(), 1);
+    });
+}
+
+/// A descriptor that is read, replaced and closed at once.
+#[test]
+fn shared_slot_under_gets_replaces_and_takes() {
+    check(2, || {
+        let cells = [Arc::new(Cell::new()), Arc::new(Cell::new())];
+        let slot = Arc::new(SharedSlot::new());
+        slot.fill(Shared::new(Counted(Arc::clone(&cells[0]))), false);
+        let reader = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || {
+                if let Some(value) = slot.get() {
+                    value.0.get();
+                }
+            })
+        };
+        let closer = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || drop(slot.take()))
+        };
+        let second = Shared::new(Counted(Arc::clone(&cells[1])));
+        let replaced = slot.replace(second, true);
+        let was_closed = replaced.is_err();
+        drop(replaced);
+        reader.join().unwrap();
+        closer.join().unwrap();
+        assert_eq!(cells[0].get(), 1);
+        assert_eq!(cells[1].get(), 1);
+        assert!(was_closed || slot.mark().is_none());
     });
 }

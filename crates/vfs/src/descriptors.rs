@@ -1,17 +1,26 @@
 //! Descriptor tables.
 //!
-//! Slots live in segments that double in size and never move, so that looking a descriptor up takes
-//! only the slot's own lock. The lowest free number is found in a bitmap behind one lock, as
-//! POSIX's rule that `open` returns the lowest makes every two opens of one task depend on each other
-//! anyhow; threads that open files on their own use handles or tasks of their own.
+//! Slots live in segments that double in size and never move. A slot is one word
+//! ([`SharedSlot`]), so that looking a descriptor up takes no lock of the table.
+//!
+//! POSIX's rule that `open` returns the lowest free number makes every two opens of one task depend on
+//! each other; threads that open files on their own use handles or tasks of their own. The first 64
+//! numbers are one atomic word, in which the lowest is found and claimed by one exchange. The others are
+//! a bitmap behind a lock. An open that finds the word full, under that lock, may take the lowest of
+//! the others: those don't change meanwhile, so at the moment of that look it was the lowest of all.
+//!
+//! A number is claimed before its slot is filled, and its slot emptied before it is released; so whoever
+//! has claimed a number has the empty slot for itself.
 
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicU64, Ordering, thread};
 use vfscale_sync::lock::Mutex;
+use vfscale_sync::shared::SharedSlot;
 
-use crate::file::File;
-use crate::ranks::{DescriptorSlot, DescriptorTable};
+use crate::file::{File, OpenFile};
+use crate::ranks::DescriptorTable;
 
 /// A descriptor of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,13 +32,10 @@ pub const OPEN_MAX: usize = 1 << 20;
 const SEGMENT_MIN: usize = 64;
 const SEGMENTS: usize = 15;
 
-#[derive(Default)]
-struct Slot {
-    file: Option<File>,
-    close_on_exec: bool,
-}
+/// The open file of a descriptor; marked if it is to be closed on `exec`.
+type Slot = SharedSlot<OpenFile>;
 
-type Segment = Box<[Mutex<Slot, DescriptorSlot>]>;
+type Segment = Box<[Slot]>;
 
 /// Which numbers are in use: a bit for each, and none behind the last word.
 #[derive(Default)]
@@ -41,12 +47,19 @@ struct Numbers {
 
 pub(crate) struct Descriptors {
     segments: [OnceLock<Segment>; SEGMENTS],
-    numbers: Mutex<Numbers, DescriptorTable>,
+    /// Which of the first [`WORD`] numbers are in use.
+    low: AtomicU64,
+    /// The others, counted from there.
+    high: Mutex<Numbers, DescriptorTable>,
 }
 
 impl Descriptors {
     pub(crate) fn new() -> Descriptors {
-        Descriptors { segments: Default::default(), numbers: Mutex::new(Numbers::default()) }
+        Descriptors {
+            segments: Default::default(),
+            low: AtomicU64::new(0),
+            high: Mutex::new(Numbers::default()),
+        }
     }
 
     /// Segment and index of a number: segment `s` begins at `SEGMENT_MIN * (2^s - 1)`.
@@ -56,38 +69,92 @@ impl Descriptors {
         (segment, number - SEGMENT_MIN * ((1 << segment) - 1))
     }
 
-    fn slot(&self, fd: Fd) -> Option<&Mutex<Slot, DescriptorSlot>> {
+    fn slot(&self, fd: Fd) -> Option<&Slot> {
         let number = usize::try_from(fd.0).ok().filter(|n| *n < OPEN_MAX)?;
         let (segment, index) = Descriptors::place(number);
         self.segments[segment].get()?.get(index)
     }
 
-    fn slot_or_make(&self, number: usize) -> &Mutex<Slot, DescriptorSlot> {
+    fn slot_or_make(&self, number: usize) -> &Slot {
         let (segment, index) = Descriptors::place(number);
-        let slots = self.segments[segment].get_or_init(|| {
-            (0..SEGMENT_MIN << segment).map(|_| Mutex::new(Slot::default())).collect()
-        });
+        let slots = self.segments[segment]
+            .get_or_init(|| (0..SEGMENT_MIN << segment).map(|_| Slot::new()).collect());
         &slots[index]
     }
 
     /// The open file of a descriptor.
     pub(crate) fn get(&self, fd: Fd) -> Result<File, Errno> {
-        self.slot(fd).and_then(|slot| slot.lock().file.clone()).ok_or(Errno::BADF)
+        self.slot(fd).and_then(SharedSlot::get).map(File).ok_or(Errno::BADF)
     }
 
     /// Puts a file under the lowest free number that is at least `min`.
     pub(crate) fn install(&self, file: File, min: usize, close_on_exec: bool) -> Result<Fd, Errno> {
-        let mut numbers = self.numbers.lock();
-        let number = numbers.lowest_free(min);
-        if number >= OPEN_MAX {
-            return Err(Errno::MFILE);
-        }
-        numbers.claim(number);
-        *self.slot_or_make(number).lock() = Slot { file: Some(file), close_on_exec };
+        let low = if min < WORD { self.claim_low(min) } else { None };
+        let number = match low {
+            Some(number) => number,
+            None => self.claim_high(min)?,
+        };
+        self.slot_or_make(number).fill(file.0, close_on_exec);
         Ok(Fd(number as i32))
     }
 
-    /// Puts a file under this number; returns what was there.
+    /// Claims the lowest free number of the first word that is at least `min`.
+    #[inline]
+    fn claim_low(&self, min: usize) -> Option<usize> {
+        let below = (1 << min) - 1;
+        let mut used = self.low.load(Ordering::Relaxed);
+        while used | below != u64::MAX {
+            let number = (used | below).trailing_ones() as usize;
+            let new = used | 1 << number;
+            // Acquire: the slot has been emptied.
+            match self.low.compare_exchange_weak(used, new, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(number),
+                Err(now) => used = now,
+            }
+        }
+        None
+    }
+
+    /// Claims the lowest free number that is at least `min`, when the first word was full.
+    #[cold]
+    fn claim_high(&self, min: usize) -> Result<usize, Errno> {
+        let mut high = self.high.lock();
+        if min < WORD
+            && let Some(number) = self.claim_low(min)
+        {
+            return Ok(number);
+        }
+        let number = WORD + high.lowest_free(min.saturating_sub(WORD));
+        if number >= OPEN_MAX {
+            return Err(Errno::MFILE);
+        }
+        high.claim(number - WORD);
+        Ok(number)
+    }
+
+    /// Claims this number. `false` if it is in use.
+    fn claim(&self, number: usize) -> bool {
+        if number < WORD {
+            let bit = 1 << number;
+            return self.low.fetch_or(bit, Ordering::Acquire) & bit == 0;
+        }
+        let mut high = self.high.lock();
+        let is_free = !high.is_used(number - WORD);
+        high.claim(number - WORD);
+        is_free
+    }
+
+    fn release(&self, number: usize) {
+        if number < WORD {
+            // Release: the slot is empty.
+            self.low.fetch_and(!(1 << number), Ordering::Release);
+        } else {
+            self.high.lock().release(number - WORD);
+        }
+    }
+
+    /// Puts a file under this number; returns what was there. While another thread is between claiming
+    /// the number and filling its slot, or emptying and releasing it, this yields.
     pub(crate) fn install_at(
         &self,
         fd: Fd,
@@ -95,51 +162,51 @@ impl Descriptors {
         close_on_exec: bool,
     ) -> Result<Option<File>, Errno> {
         let number = usize::try_from(fd.0).ok().filter(|n| *n < OPEN_MAX).ok_or(Errno::BADF)?;
-        let mut numbers = self.numbers.lock();
-        numbers.claim(number);
-        let new = Slot { file: Some(file), close_on_exec };
-        Ok(std::mem::replace(&mut *self.slot_or_make(number).lock(), new).file)
+        let slot = self.slot_or_make(number);
+        let mut file = file.0;
+        loop {
+            if self.claim(number) {
+                slot.fill(file, close_on_exec);
+                return Ok(None);
+            }
+            match slot.replace(file, close_on_exec) {
+                Ok(before) => return Ok(Some(File(before))),
+                Err(back) => file = back,
+            }
+            thread::yield_now();
+        }
     }
 
     /// Takes a descriptor away.
     pub(crate) fn remove(&self, fd: Fd) -> Result<File, Errno> {
-        let slot = self.slot(fd).ok_or(Errno::BADF)?;
-        let mut numbers = self.numbers.lock();
-        let file = std::mem::take(&mut *slot.lock()).file.ok_or(Errno::BADF)?;
-        numbers.release(fd.0 as usize);
-        Ok(file)
+        let file = self.slot(fd).and_then(SharedSlot::take).ok_or(Errno::BADF)?;
+        self.release(fd.0 as usize);
+        Ok(File(file))
     }
 
     pub(crate) fn close_on_exec(&self, fd: Fd) -> Result<bool, Errno> {
-        let slot = self.slot(fd).ok_or(Errno::BADF)?.lock();
-        if slot.file.is_some() { Ok(slot.close_on_exec) } else { Err(Errno::BADF) }
+        self.slot(fd).and_then(SharedSlot::mark).ok_or(Errno::BADF)
     }
 
     pub(crate) fn set_close_on_exec(&self, fd: Fd, on: bool) -> Result<(), Errno> {
-        let mut slot = self.slot(fd).ok_or(Errno::BADF)?.lock();
-        if slot.file.is_none() {
-            return Err(Errno::BADF);
-        }
-        slot.close_on_exec = on;
-        Ok(())
+        let done = self.slot(fd).is_some_and(|slot| slot.set_mark(on));
+        if done { Ok(()) } else { Err(Errno::BADF) }
     }
 
     /// Every open descriptor in order.
     pub(crate) fn list(&self) -> Vec<Fd> {
-        let numbers = self.numbers.lock();
-        let all = 0..numbers.used.len() * WORD;
-        all.filter(|n| numbers.is_used(*n)).map(|n| Fd(n as i32)).collect()
+        let high = self.high.lock();
+        let end = WORD + high.used.len() * WORD;
+        let is_open = |number: &usize| {
+            self.slot(Fd(*number as i32)).is_some_and(|slot| slot.mark().is_some())
+        };
+        (0..end).filter(is_open).map(|n| Fd(n as i32)).collect()
     }
 
     /// Takes over the files of another table under the same numbers.
     pub(crate) fn copy_from(&self, other: &Descriptors) {
         for fd in other.list() {
-            let Some(slot) = other.slot(fd) else { continue };
-            let (file, close_on_exec) = {
-                let slot = slot.lock();
-                (slot.file.clone(), slot.close_on_exec)
-            };
-            if let Some(file) = file {
+            if let (Ok(file), Ok(close_on_exec)) = (other.get(fd), other.close_on_exec(fd)) {
                 // The number is in range, since the other table has it.
                 let _ = self.install_at(fd, file, close_on_exec);
             }

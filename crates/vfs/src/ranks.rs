@@ -16,12 +16,8 @@ lock_class! {
     pub TaskFs = ("fs_struct", 30);
 }
 lock_class! {
-    /// A task's descriptor table.
+    /// The descriptors of a task from number 64 on.
     pub DescriptorTable = ("file_lock", 32);
-}
-lock_class! {
-    /// One slot of a descriptor table.
-    pub DescriptorSlot = ("fd", 34);
 }
 lock_class! {
     /// The list of files that a task has record locks on.

@@ -1,4 +1,4 @@
-use super::Shared;
+use super::{Shared, SharedSlot};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,4 +36,45 @@ fn owners_on_many_threads_drop_it_once() {
         });
         assert_eq!(drops.load(Ordering::Relaxed), round);
     }
+}
+
+#[test]
+fn a_slot_gives_handles_and_keeps_its_mark() {
+    let slot = SharedSlot::new();
+    assert!(slot.get().is_none() && slot.take().is_none() && slot.mark().is_none());
+    assert!(!slot.set_mark(true));
+    assert_eq!(*slot.replace(Shared::new(7), true).err().unwrap(), 7);
+    slot.fill(Shared::new(1), true);
+    assert_eq!((*slot.get().unwrap(), slot.mark()), (1, Some(true)));
+    assert!(slot.set_mark(false));
+    assert_eq!((*slot.get().unwrap(), slot.mark()), (1, Some(false)));
+    assert_eq!(*slot.replace(Shared::new(2), true).ok().unwrap(), 1);
+    assert_eq!((*slot.take().unwrap(), slot.mark()), (2, None));
+}
+
+#[test]
+fn a_slot_under_threads_drops_everything_once() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let made = AtomicUsize::new(1);
+    let slot = SharedSlot::new();
+    slot.fill(Shared::new(Dropped(Arc::clone(&drops))), false);
+    std::thread::scope(|scope| {
+        for turn in 0..4 {
+            let (slot, drops, made) = (&slot, &drops, &made);
+            scope.spawn(move || {
+                for i in 0..2000 {
+                    match (turn + i) % 4 {
+                        0 => {
+                            made.fetch_add(1, Ordering::Relaxed);
+                            drop(slot.replace(Shared::new(Dropped(Arc::clone(drops))), false));
+                        }
+                        1 => drop(slot.set_mark(i % 8 == 1)),
+                        _ => drop(slot.get()),
+                    }
+                }
+            });
+        }
+    });
+    drop(slot);
+    assert_eq!(drops.load(Ordering::Relaxed), made.load(Ordering::Relaxed));
 }
