@@ -22,7 +22,6 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/create.rs", "dentries in children tables"),
     ("crates/vfs/src/rename.rs", "dentries in children tables"),
     ("crates/vfs/tests/linux_locks.rs", "system calls: fcntl"),
-    ("crates/vfscale/tests/memory.rs", "the allocator's trim"),
     ("crates/difftest/src/sys.rs", "system calls"),
     ("crates/fuse/src/device.rs", "system calls: the device"),
     ("crates/cli/src/run.rs", "system calls: between fork and exec"),

@@ -34,7 +34,7 @@
 use std::ops::Range;
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::page::{PAGE_SIZE, Page};
+use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::slot::{Contents, Entry, Slot};
 
@@ -48,8 +48,9 @@ pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
 /// What the allocator adds to a piece of memory.
 pub(crate) const MALLOC_BYTES: u64 = 16;
 
-/// What a page or a reservation takes from the budget.
-pub(crate) const PAGE_BYTES: u64 = PAGE + MALLOC_BYTES;
+/// What a page or a reservation takes from the budget: itself, and its share of the header of the
+/// pool's region (a page for 511 others).
+pub(crate) const PAGE_BYTES: u64 = PAGE + 16;
 
 /// What a node takes from the budget.
 pub(crate) const NODE_BYTES: u64 = size_of::<Node>() as u64 + MALLOC_BYTES;
@@ -57,7 +58,7 @@ pub(crate) const NODE_BYTES: u64 = size_of::<Node>() as u64 + MALLOC_BYTES;
 const FANOUT_BITS: u32 = 6;
 const FANOUT: usize = 1 << FANOUT_BITS;
 
-type PageSlot = Slot<Page, Node>;
+type PageSlot = Slot<PageBox, Node>;
 
 /// An inner node.
 struct Node {
@@ -89,7 +90,7 @@ enum Run<'g> {
     /// The slots from this index to the end of its node: at least one.
     Slots(&'g [PageSlot]),
     /// What the root slot had when it was looked at; the index is 0.
-    Root(Entry<'g, Page, Node>),
+    Root(Entry<'g, PageBox, Node>),
     /// Nothing, for this many pages.
     Hole(u64),
 }
@@ -374,7 +375,7 @@ fn whole_pages(range: &Range<u64>) -> Range<u64> {
 }
 
 #[inline]
-fn read_entry(entry: Entry<'_, Page, Node>, within: usize, buf: &mut [u8]) {
+fn read_entry(entry: Entry<'_, PageBox, Node>, within: usize, buf: &mut [u8]) {
     match entry {
         Entry::Leaf(page) => page.read(within, buf),
         _ => buf.fill(0),
@@ -382,15 +383,13 @@ fn read_entry(entry: Entry<'_, Page, Node>, within: usize, buf: &mut [u8]) {
 }
 
 #[inline]
-fn is_data(entry: Entry<'_, Page, Node>) -> bool {
+fn is_data(entry: Entry<'_, PageBox, Node>) -> bool {
     matches!(entry, Entry::Leaf(_))
 }
 
 /// Puts a new page with `bytes` at `within` into a slot that has none.
 fn fill(slot: &PageSlot, within: usize, bytes: &[u8], guard: &Guard) {
-    let page = Page::zeroed();
-    page.write(within, bytes);
-    drop(slot.replace(Contents::Leaf(page), guard));
+    drop(slot.replace(Contents::Leaf(Page::with(within, bytes)), guard));
 }
 
 /// Empties a slot whose contents took `bytes`.

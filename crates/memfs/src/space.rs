@@ -16,7 +16,8 @@
 //! So both, with a bound: freed memory counts against a second budget, the *limbo*, until its grace
 //! period is over. While the limbo has room, space is given back at once. When it is full, space is
 //! withheld until the grace period is over. Memory in use is therefore never more than the size of
-//! the file system and of its limbo together, whatever readers do.
+//! the file system and of its limbo together, whatever readers do; besides, the process keeps a few
+//! megabytes of free pages (see [`vfscale_sync::page::idle_bytes`]).
 //!
 //! Bytes are moved to the limbo in batches, one for each CPU. A batch that is still being gathered,
 //! and what is withheld, counts as free to whoever asks: [`Space::take`] calls the batches in before
@@ -43,7 +44,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU64, Ordering, thread};
 use vfscale_sync::percpu::{Budget, PerCpu};
 use vfscale_sync::rcu;
-use vfscale_sync::slot::Retired;
+use vfscale_sync::slot::{Leaf, Retired};
 
 /// The smallest limbo: enough for a burst of small files.
 const LIMBO_MIN: u64 = 4 << 20;
@@ -148,7 +149,7 @@ impl Space {
         make: impl FnOnce() -> Retired<'g, L, N>,
     ) -> bool
     where
-        L: Send + Sync + 'static,
+        L: Leaf,
         N: Send + Sync + 'static,
     {
         if !self.budgets.limbo.take(bytes) {

@@ -4,13 +4,15 @@
 #![allow(clippy::unwrap_used)]
 
 use vfscale_memfs::MemFs;
+use vfscale_sync::page;
 use vfscale_vfs::{At, Mode, OFlags, Task, Vfs};
 
-/// Bytes of memory that are resident.
+/// Bytes of memory that are resident, without pages that wait to be used.
 fn resident_bytes() -> u64 {
+    let idle = page::idle_bytes() as u64;
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
-    pages * 4096
+    pages * 4096 - idle
 }
 
 fn make_files(task: &Task, dir: &str, range: std::ops::Range<u32>) {

@@ -36,41 +36,82 @@ const TAG_NODE: usize = 1;
 /// The whole word of a reserved slot. It has a tag of its own, so it is no tagged pointer.
 const RESERVED: usize = 2;
 
-/// A word that holds nothing, a reservation, a `Box<L>` or a `Box<N>`.
+/// A word that holds nothing, a reservation, a leaf `L` (a box, or another owning pointer) or a
+/// `Box<N>`.
 ///
-/// `Send` and `Sync`, since `L` and `N` are both.
-pub struct Slot<L, N> {
+/// `Send` and `Sync` if `L`, what it points at, and `N` are both.
+pub struct Slot<L: Pointer, N> {
     word: AtomicPtr<()>,
-    owns: PhantomData<(Box<L>, Box<N>)>,
+    owns: PhantomData<(L, Box<N>)>,
 }
 
-// SAFETY: a slot is a box of an `L` or an `N`, and both may be sent.
-unsafe impl<L: Send + Sync, N: Send + Sync> Send for Slot<L, N> {}
-// SAFETY: shared access gives out `&L` and `&N`, and takes contents out to be dropped on another
-// thread: both need `Send + Sync`.
-unsafe impl<L: Send + Sync, N: Send + Sync> Sync for Slot<L, N> {}
+// SAFETY: a slot is an `L` or a box of an `N`, and both may be sent.
+unsafe impl<L: Leaf, N: Send + Sync> Send for Slot<L, N> {}
+// SAFETY: shared access gives out references to what `L` points at and to `N`, and takes contents
+// out to be dropped on another thread: all of them need `Send + Sync`.
+unsafe impl<L: Leaf, N: Send + Sync> Sync for Slot<L, N> {}
+
+/// An owning pointer that a [`Slot`] can hold.
+///
+/// # Safety
+///
+/// What `into_raw` returns is not null, and points at a valid `Target` until it is given to
+/// `from_raw`, even though nobody has the pointer meanwhile.
+pub unsafe trait Pointer {
+    /// What it points at.
+    type Target;
+
+    /// Gives the ownership up.
+    fn into_raw(self) -> *mut Self::Target;
+
+    /// Takes the ownership back.
+    ///
+    /// # Safety
+    ///
+    /// The pointer came from [`into_raw`](Self::into_raw), and this is done once.
+    unsafe fn from_raw(raw: *mut Self::Target) -> Self;
+}
+
+// SAFETY: a box owns its contents, wherever its pointer is.
+unsafe impl<T> Pointer for Box<T> {
+    type Target = T;
+
+    fn into_raw(self) -> *mut T {
+        Box::into_raw(self)
+    }
+
+    unsafe fn from_raw(raw: *mut T) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Box::from_raw(raw) }
+    }
+}
+
+/// A [`Pointer`] that several threads may use and free: implemented for all that qualify.
+pub trait Leaf: Pointer<Target: Send + Sync> + Send + Sync + 'static {}
+
+impl<L: Pointer<Target: Send + Sync> + Send + Sync + 'static> Leaf for L {}
 
 /// What a reader finds in a [`Slot`].
-pub enum Entry<'g, L, N> {
+pub enum Entry<'g, L: Pointer, N> {
     /// Nothing.
     Empty,
     /// A mark that stands for a leaf yet to be made.
     Reserved,
     /// A leaf.
-    Leaf(&'g L),
+    Leaf(&'g L::Target),
     /// A node: whatever the tree puts its lower slots in.
     Node(&'g N),
 }
 
-impl<L, N> Clone for Entry<'_, L, N> {
+impl<L: Pointer, N> Clone for Entry<'_, L, N> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<L, N> Copy for Entry<'_, L, N> {}
+impl<L: Pointer, N> Copy for Entry<'_, L, N> {}
 
-impl<L, N> fmt::Debug for Entry<'_, L, N> {
+impl<L: Pointer, N> fmt::Debug for Entry<'_, L, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Entry::Empty => "Empty",
@@ -82,25 +123,25 @@ impl<L, N> fmt::Debug for Entry<'_, L, N> {
 }
 
 /// What a writer puts into a [`Slot`].
-pub enum Contents<L, N> {
+pub enum Contents<L: Pointer, N> {
     /// Nothing.
     Empty,
     /// A mark that stands for a leaf yet to be made.
     Reserved,
     /// A leaf.
-    Leaf(Box<L>),
+    Leaf(L),
     /// A node.
     Node(Box<N>),
 }
 
-impl<L, N> Contents<L, N> {
+impl<L: Pointer, N> Contents<L, N> {
     fn into_word(self) -> *mut () {
         // Tags need two free bits in every pointer.
-        const { assert!(align_of::<L>() > TAG_MASK && align_of::<N>() > TAG_MASK) };
+        const { assert!(align_of::<L::Target>() > TAG_MASK && align_of::<N>() > TAG_MASK) };
         match self {
             Contents::Empty => ptr::null_mut(),
             Contents::Reserved => ptr::without_provenance_mut(RESERVED),
-            Contents::Leaf(leaf) => Box::into_raw(leaf).cast(),
+            Contents::Leaf(leaf) => leaf.into_raw().cast(),
             Contents::Node(node) => node_word(Box::into_raw(node)),
         }
     }
@@ -115,9 +156,9 @@ impl<L, N> Contents<L, N> {
             return Contents::Empty;
         }
         match word.addr() & TAG_MASK {
-            // SAFETY: the tag says that the word is a box of a leaf; it is ours alone.
-            TAG_LEAF => Contents::Leaf(unsafe { Box::from_raw(word.cast()) }),
-            // SAFETY: as above, of a node.
+            // SAFETY: the tag says that the word is a leaf's pointer; it is ours alone.
+            TAG_LEAF => Contents::Leaf(unsafe { L::from_raw(word.cast()) }),
+            // SAFETY: the tag says that it is a box of a node.
             TAG_NODE => Contents::Node(unsafe { Box::from_raw(untagged(word).cast()) }),
             _ => Contents::Reserved,
         }
@@ -140,20 +181,20 @@ fn untagged(word: *mut ()) -> *mut () {
 /// The word came from [`Contents::into_word`], and what it points at lives for `'g`, unchanged but
 /// for interior mutation.
 #[inline]
-unsafe fn entry_of<'g, L, N>(word: *mut ()) -> Entry<'g, L, N> {
+unsafe fn entry_of<'g, L: Pointer, N>(word: *mut ()) -> Entry<'g, L, N> {
     if word.is_null() {
         return Entry::Empty;
     }
     match word.addr() & TAG_MASK {
         // SAFETY: the tag says that it points at a leaf, and the caller that it lives.
-        TAG_LEAF => Entry::Leaf(unsafe { &*word.cast::<L>() }),
+        TAG_LEAF => Entry::Leaf(unsafe { &*word.cast::<L::Target>() }),
         // SAFETY: as above, at a node.
         TAG_NODE => Entry::Node(unsafe { &*untagged(word).cast::<N>() }),
         _ => Entry::Reserved,
     }
 }
 
-impl<L: Send + Sync + 'static, N: Send + Sync + 'static> Slot<L, N> {
+impl<L: Leaf, N: Send + Sync + 'static> Slot<L, N> {
     const_unless_loom! {
         /// An empty slot.
         #[must_use]
@@ -230,13 +271,13 @@ impl<L: Send + Sync + 'static, N: Send + Sync + 'static> Slot<L, N> {
     }
 }
 
-impl<L: Send + Sync + 'static, N: Send + Sync + 'static> Default for Slot<L, N> {
+impl<L: Leaf, N: Send + Sync + 'static> Default for Slot<L, N> {
     fn default() -> Self {
         Self::empty()
     }
 }
 
-impl<L, N> Drop for Slot<L, N> {
+impl<L: Pointer, N> Drop for Slot<L, N> {
     fn drop(&mut self) {
         let word = self.word.load(Ordering::Relaxed);
         // SAFETY: nobody else has a reference to `self`, which owns what the word points at.
@@ -244,7 +285,7 @@ impl<L, N> Drop for Slot<L, N> {
     }
 }
 
-impl<L, N> fmt::Debug for Slot<L, N> {
+impl<L: Pointer, N> fmt::Debug for Slot<L, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("word", &self.word.load(Ordering::Relaxed)).finish()
     }
@@ -252,19 +293,19 @@ impl<L, N> fmt::Debug for Slot<L, N> {
 
 /// What was taken out of a [`Slot`]: readers may still look at it. It is freed after a grace
 /// period, which begins when this is dropped. Not `Send`.
-pub struct Retired<'g, L: Send + Sync + 'static, N: Send + Sync + 'static> {
+pub struct Retired<'g, L: Leaf, N: Send + Sync + 'static> {
     word: *mut (),
     guard: &'g Guard,
-    owns: PhantomData<(Box<L>, Box<N>)>,
+    owns: PhantomData<(L, Box<N>)>,
 }
 
 /// A word on its way to the thread that frees it.
-struct Doomed<L, N>(*mut (), PhantomData<(Box<L>, Box<N>)>);
+struct Doomed<L, N>(*mut (), PhantomData<(L, Box<N>)>);
 
-// SAFETY: it stands for a box of an `L` or an `N`.
+// SAFETY: it stands for an `L` or a box of an `N`.
 unsafe impl<L: Send, N: Send> Send for Doomed<L, N> {}
 
-impl<L, N> Doomed<L, N> {
+impl<L: Pointer, N> Doomed<L, N> {
     /// Frees it.
     ///
     /// # Safety
@@ -276,7 +317,7 @@ impl<L, N> Doomed<L, N> {
     }
 }
 
-impl<L: Send + Sync + 'static, N: Send + Sync + 'static> Retired<'_, L, N> {
+impl<L: Leaf, N: Send + Sync + 'static> Retired<'_, L, N> {
     /// What it is.
     pub fn entry(&self) -> Entry<'_, L, N> {
         // SAFETY: it is freed only after the guard.
@@ -299,7 +340,7 @@ impl<L: Send + Sync + 'static, N: Send + Sync + 'static> Retired<'_, L, N> {
     }
 }
 
-impl<L: Send + Sync + 'static, N: Send + Sync + 'static> Drop for Retired<'_, L, N> {
+impl<L: Leaf, N: Send + Sync + 'static> Drop for Retired<'_, L, N> {
     fn drop(&mut self) {
         if matches!(self.entry(), Entry::Leaf(_) | Entry::Node(_)) {
             let doomed = Doomed::<L, N>(self.word, PhantomData);

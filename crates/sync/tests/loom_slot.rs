@@ -39,16 +39,16 @@ impl Leaf {
 }
 
 struct Node {
-    slot: Slot<Leaf, Node>,
+    slot: Slot<Box<Leaf>, Node>,
 }
 
-fn nest(root: &Slot<Leaf, Node>) {
+fn nest(root: &Slot<Box<Leaf>, Node>) {
     let node = Box::new(Node { slot: Slot::empty() });
     root.nest(node, |node| &mut node.slot, &rcu::pin());
 }
 
 /// The leaf's value, if there is a leaf, and the number of nodes above it.
-fn look(root: &Slot<Leaf, Node>) -> (Option<u32>, u32) {
+fn look(root: &Slot<Box<Leaf>, Node>) -> (Option<u32>, u32) {
     let guard = rcu::pin();
     let (mut slot, mut depth) = (root, 0);
     loop {

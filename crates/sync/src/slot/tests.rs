@@ -25,7 +25,7 @@ impl Drop for Leaf {
 }
 
 struct Node {
-    slots: [Slot<Leaf, Node>; 2],
+    slots: [Slot<Box<Leaf>, Node>; 2],
 }
 
 impl Node {
@@ -34,7 +34,7 @@ impl Node {
     }
 }
 
-type Root = Slot<Leaf, Node>;
+type Root = Slot<Box<Leaf>, Node>;
 
 fn live() -> Arc<AtomicUsize> {
     Arc::new(AtomicUsize::new(0))

@@ -1,0 +1,191 @@
+//! A region: 2 MiB of address space, of which the first page says which others are free.
+
+use std::ptr::{self, NonNull};
+
+use crate::page::PAGE_SIZE;
+
+/// Pages in a region, with the header.
+pub(super) const PAGES: usize = REGION / PAGE_SIZE;
+const REGION: usize = 2 << 20;
+const WORDS: usize = PAGES / 64;
+
+/// A set of pages of a region.
+#[derive(Clone, Default)]
+pub(super) struct Bitmap([u64; WORDS]);
+
+impl Bitmap {
+    pub(super) fn has(&self, index: usize) -> bool {
+        self.0[index / 64] & (1 << (index % 64)) != 0
+    }
+
+    pub(super) fn set(&mut self, index: usize) {
+        self.0[index / 64] |= 1 << (index % 64);
+    }
+
+    pub(super) fn clear(&mut self, index: usize) {
+        self.0[index / 64] &= !(1 << (index % 64));
+    }
+
+    pub(super) fn first(&self) -> Option<usize> {
+        let word = self.0.iter().position(|word| *word != 0)?;
+        Some(word * 64 + self.0[word].trailing_zeros() as usize)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    pub(super) fn add(&mut self, other: &Bitmap) {
+        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word |= other);
+    }
+
+    pub(super) fn remove(&mut self, other: &Bitmap) {
+        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word &= !other);
+    }
+
+    /// The runs of consecutive pages: where each starts, and how long it is.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (usize, usize)> + use<'_> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let start = (next..PAGES).find(|&index| self.has(index))?;
+            let end = (start..PAGES).find(|&index| !self.has(index)).unwrap_or(PAGES);
+            next = end;
+            Some((start, end - start))
+        })
+    }
+}
+
+/// What the first page of a region holds. Used under the lock of the depot.
+#[derive(Default)]
+pub(super) struct Header {
+    /// Pages that nobody has and that are in no magazine.
+    pub(super) free: Bitmap,
+    /// Those of them that don't read as zeros, and therefore have memory.
+    pub(super) dirty: Bitmap,
+    /// The number of those that are not free.
+    pub(super) in_use: usize,
+    /// All pages have memory, if the system has given a huge page.
+    pub(super) is_huge: bool,
+    /// Its places in the lists of the depot.
+    pub(super) open_at: Option<usize>,
+    pub(super) dirty_at: Option<usize>,
+    pub(super) whole_at: Option<usize>,
+}
+
+const _: () = assert!(size_of::<Header>() <= PAGE_SIZE);
+
+/// The address of a region that is mapped.
+#[derive(Clone, Copy)]
+pub(super) struct Region(NonNull<Header>);
+
+// SAFETY: it is an address; what is there is used under the lock of the depot.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// Maps a new one, all of its pages void but for the header's, with which the whole becomes resident
+    /// if the system gives a huge page. `None` if there is no memory.
+    pub(super) fn map(is_huge: bool) -> Option<Region> {
+        let start = aligned()?;
+        let advice = if is_huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        // SAFETY: the range is mapped and ours. It is an offer, which may be refused.
+        unsafe { libc::madvise(start.as_ptr().cast(), REGION, advice) };
+        let header = start.cast::<Header>();
+        let mut free = Bitmap([u64::MAX; WORDS]);
+        free.clear(0);
+        // SAFETY: the region begins with a page for the header, aligned, and ours alone.
+        unsafe { header.write(Header { free, is_huge, ..Header::default() }) };
+        Some(Region(header))
+    }
+
+    /// The region that `page` is in, and its index there.
+    pub(super) fn of(page: NonNull<u8>) -> (Region, usize) {
+        let offset = page.addr().get() % REGION;
+        // SAFETY: pages lie in regions, which start at multiples of their size.
+        let start = unsafe { page.sub(offset) };
+        (Region(start.cast()), offset / PAGE_SIZE)
+    }
+
+    /// The header; the caller holds the lock of the depot.
+    pub(super) fn header(&mut self) -> &mut Header {
+        // SAFETY: the region is mapped as long as it is in a list or has a page in use, and the lock
+        // makes the header ours. Each caller lets go of it before it takes another.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// The address of a page.
+    pub(super) fn page(self, index: usize) -> NonNull<u8> {
+        debug_assert!((1..PAGES).contains(&index));
+        // SAFETY: the page lies within the region.
+        unsafe { self.0.cast::<u8>().add(index * PAGE_SIZE) }
+    }
+
+    /// Gives the memory of `pages` back to the system. The caller has taken them out of the header,
+    /// so that nobody else knows them. `was_huge`: the system may have given a huge page.
+    pub(super) fn discard(self, pages: &Bitmap, was_huge: bool) {
+        if was_huge {
+            // SAFETY: the range is mapped and ours; no memory changes by this. It keeps the kernel
+            // from making one huge page of what is left.
+            unsafe { libc::madvise(self.0.as_ptr().cast(), REGION, libc::MADV_NOHUGEPAGE) };
+        }
+        for (start, len) in pages.runs() {
+            let range = self.page(start).as_ptr();
+            // SAFETY: nobody needs what is in these pages.
+            let refused =
+                unsafe { libc::madvise(range.cast(), len * PAGE_SIZE, libc::MADV_DONTNEED) } != 0;
+            if refused {
+                // Memory that is locked, for one. It stays resident, but has to be zeros.
+                // SAFETY: as above, and the pages are mapped for writing.
+                unsafe { range.write_bytes(0, len * PAGE_SIZE) };
+            }
+        }
+    }
+
+    /// Unmaps a region that is in no list and has no page in use.
+    pub(super) fn unmap(self) {
+        // SAFETY: says the caller. It can't fail for a mapping as it was made, and could only leak
+        // address space.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), REGION) };
+    }
+}
+
+/// Maps a region, which starts at a multiple of its size.
+fn aligned() -> Option<NonNull<u8>> {
+    // Recent kernels align a mapping of this size by themselves.
+    let start = map(REGION)?;
+    if start.addr().get().is_multiple_of(REGION) {
+        return Some(start);
+    }
+    // SAFETY: nobody knows it yet.
+    unsafe { libc::munmap(start.as_ptr().cast(), REGION) };
+    // Twice as much, so that an aligned region lies within; the rest goes back at once.
+    let start = map(2 * REGION)?;
+    let before = start.align_offset(REGION);
+    // SAFETY: both ends and the region lie within the mapping, which is ours alone. An end of no length
+    // is refused, which does no harm.
+    unsafe {
+        libc::munmap(start.as_ptr().cast(), before);
+        let start = start.add(before);
+        libc::munmap(start.add(REGION).as_ptr().cast(), REGION - before);
+        Some(start)
+    }
+}
+
+/// Address space without memory as yet.
+fn map(len: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a new mapping at a place of the kernel's choice disturbs nobody.
+    let mapping = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if mapping == libc::MAP_FAILED { None } else { NonNull::new(mapping.cast()) }
+}

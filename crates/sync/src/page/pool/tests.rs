@@ -1,0 +1,148 @@
+use super::region::{Bitmap, PAGES};
+use super::*;
+use crate::page::{Page, PageBox};
+use crate::{cpu, page};
+
+/// Tests of the whole pool, one at a time.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn is_zero(page: &Page) -> bool {
+    let mut bytes = [1; PAGE_SIZE];
+    page.read(0, &mut bytes);
+    bytes == [0; PAGE_SIZE]
+}
+
+#[test]
+fn bitmaps_are_sets_with_runs() {
+    let mut pages = Bitmap::default();
+    for index in [3, 4, 5, 63, 64, 200, PAGES - 1] {
+        pages.set(index);
+    }
+    assert_eq!(pages.first(), Some(3));
+    assert_eq!(pages.count(), 7);
+    let runs: Vec<_> = pages.runs().collect();
+    assert_eq!(runs, [(3, 3), (63, 2), (200, 1), (PAGES - 1, 1)]);
+    let mut others = pages.clone();
+    others.clear(3);
+    pages.remove(&others);
+    assert_eq!(pages.runs().collect::<Vec<_>>(), [(3, 1)]);
+    pages.clear(3);
+    assert!(pages.is_empty() && pages.first().is_none());
+    pages.add(&others);
+    assert!(pages.has(4) && !pages.has(3));
+}
+
+#[test]
+fn pages_are_zero_aligned_and_their_own_however_often_they_are_used() {
+    let _alone = alone();
+    for round in 0..4u8 {
+        let pages: Vec<PageBox> = (0..3 * PAGES).map(|_| Page::zeroed()).collect();
+        let mut addresses: Vec<usize> =
+            pages.iter().map(|page| std::ptr::from_ref::<Page>(page).addr()).collect();
+        addresses.sort_unstable();
+        assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] >= PAGE_SIZE));
+        assert!(addresses.iter().all(|address| address % PAGE_SIZE == 0));
+        for page in &pages {
+            assert!(is_zero(page));
+            page.write(0, &[round + 1; PAGE_SIZE]);
+        }
+        drop(pages);
+        if round == 2 {
+            page::trim();
+        }
+    }
+}
+
+/// Magazines of several slots, regions that become dirty and whole, and pages that go back and come
+/// again: what is counted is what is there.
+#[test]
+fn pages_pass_through_magazines_and_regions() {
+    let _alone = alone();
+    page::trim();
+    assert_eq!(page::idle_bytes(), 0);
+    let make = |cpu, count| {
+        let _cpu = cpu::pretend(cpu);
+        (0..count).map(|_| Page::zeroed()).collect::<Vec<PageBox>>()
+    };
+    let count = 2 * FULL_MAX * MAGAZINE + 2 * DIRTY_MAX;
+    let (first, second) = (make(0, count), make(1, 3 * MAGAZINE + 1));
+    for page in first.iter().chain(&second) {
+        page.write(0, &[0xff; PAGE_SIZE]);
+    }
+    drop(first);
+    let least = FULL_MAX * MAGAZINE + WHOLE_MAX - PAGES;
+    // A region may have been mapped whose pages are all fresh still.
+    let most = (FULL_MAX + 4) * MAGAZINE + DIRTY_MAX + PAGES;
+    let idle = page::idle_bytes() / PAGE_SIZE;
+    assert!((least..=most).contains(&idle), "{idle} pages are idle");
+    // Those that are idle are dirty, and come first.
+    let again = make(1, idle);
+    assert!(again.iter().all(|page| is_zero(page)));
+    assert!(page::idle_bytes() / PAGE_SIZE <= PAGES + MAGAZINE);
+    drop((again, second));
+    page::trim();
+    assert_eq!(page::idle_bytes(), 0);
+}
+
+#[test]
+fn a_page_made_with_bytes_is_zero_around_them() {
+    let _alone = alone();
+    for _ in 0..2 {
+        for (offset, len) in [(0, 0), (0, PAGE_SIZE), (0, 1), (1, 100), (4000, 96), (PAGE_SIZE, 0)]
+        {
+            let page = Page::with(offset, &vec![7; len]);
+            let mut bytes = [1; PAGE_SIZE];
+            page.read(0, &mut bytes);
+            let is_right =
+                |(at, byte)| byte == if (offset..offset + len).contains(&at) { 7 } else { 0 };
+            assert!(bytes.into_iter().enumerate().all(is_right), "{len} bytes at {offset}");
+            page.write(0, &[0xff; PAGE_SIZE]);
+        }
+    }
+}
+
+/// Pages are made on one CPU and freed on another, while all that is idle is given back again and
+/// again: nobody ever gets a page that another one has.
+#[test]
+fn no_page_has_two_owners() {
+    let _alone = alone();
+    let (send, receive) = std::sync::mpsc::sync_channel::<(u64, PageBox)>(500);
+    let receive = std::sync::Mutex::new(receive);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let send = send.clone();
+            scope.spawn(move || {
+                let _cpu = cpu::pretend(thread as u32);
+                for number in 0..20_000 {
+                    let page = Page::zeroed();
+                    assert!(number % 64 != 0 || is_zero(&page));
+                    let tag = thread << 32 | number;
+                    page.write(8, &tag.to_le_bytes());
+                    send.send((tag, page)).unwrap();
+                }
+            });
+        }
+        drop(send);
+        for thread in 2..4u32 {
+            let receive = &receive;
+            scope.spawn(move || {
+                let _cpu = cpu::pretend(thread);
+                for round in 0.. {
+                    let next = receive.lock().unwrap().recv();
+                    let Ok((tag, page)) = next else { break };
+                    let mut bytes = [0; 8];
+                    page.read(8, &mut bytes);
+                    assert_eq!(u64::from_le_bytes(bytes), tag);
+                    drop(page);
+                    if round % 500 == 0 {
+                        page::trim();
+                    }
+                }
+            });
+        }
+    });
+}
