@@ -17,6 +17,7 @@ use crate::time;
 use crate::types::{
     Access, AtFlags, Capabilities, FileType, Mode, MountFlags, SetTime, Stat, StatFs, Timestamp,
 };
+use crate::xattr_calls::drop_capabilities;
 
 /// Preferred unit of I/O.
 const BLOCK_BYTES: u32 = 4096;
@@ -287,7 +288,7 @@ fn change_attributes(
     let _locked = inode.lock();
     match change {
         Change::Mode(mode) => set_mode(inode, cred, mode, guard),
-        Change::Owner(uid, gid) => set_owner(inode, cred, uid, gid),
+        Change::Owner(uid, gid) => set_owner(inode, cred, uid, gid, guard),
         Change::Times(times) => set_times(inode, cred, times, guard),
     }
     .map_err(Fail::Errno)
@@ -325,6 +326,7 @@ fn set_owner(
     cred: &Credentials,
     uid: Option<u32>,
     gid: Option<u32>,
+    guard: &Guard,
 ) -> std::result::Result<(), Errno> {
     let privileged = cred.has(Capabilities::CHOWN);
     let owner = cred.uid == inode.uid();
@@ -349,6 +351,7 @@ fn set_owner(
             return Err(Errno::PERM);
         }
         inode.set_mode(mode & !gone);
+        drop_capabilities(inode, guard);
     }
     inode.set_owner(uid.unwrap_or(inode.uid()), gid.unwrap_or(inode.gid()));
     inode.touch_ctime();

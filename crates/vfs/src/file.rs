@@ -12,7 +12,7 @@ use bitflags::bitflags;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
-use vfscale_sync::rcu;
+use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::shared::Shared;
 
 use crate::cred::Credentials;
@@ -23,6 +23,7 @@ use crate::ranks::FilePosition;
 use crate::types::{
     Capabilities, FallocateFlags, FileType, MountFlags, OFlags, Stat, StatFs, Whence,
 };
+use crate::xattr_calls::drop_capabilities;
 
 bitflags! {
     /// What may be done with an open file (`f_mode`).
@@ -101,9 +102,10 @@ pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
     inode.accessed(flags.contains(MountFlags::STRICTATIME));
 }
 
-/// Takes the set-id bits away that a change of the data by an unprivileged user takes away, as far as
-/// [`kept_ids`] says; the caller holds the inode's lock.
-pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) {
+/// Takes away what a change of the data takes away: file capabilities always, set-id bits when the user is
+/// unprivileged, as far as [`kept_ids`] says. The caller holds the inode's lock.
+pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode, guard: &Guard) {
+    drop_capabilities(inode, guard);
     let mode = inode.mode();
     if mode & 0o6000 == 0 || keep.contains(FileMode::FSETID) || !inode.is_file() {
         return;
@@ -317,13 +319,13 @@ impl File {
         check_range(offset, len)?;
         let flags = self.flags();
         let fs = inode.sb().fs();
-        let _guard = rcu::pin();
+        let guard = rcu::pin();
         let locked = inode.lock();
         let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
         if start >= fs.size_max() {
             return Err(Errno::FBIG);
         }
-        drop_privileges(inode, self.0.mode);
+        drop_privileges(inode, self.0.mode, &guard);
         inode.touch();
         let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
         let mut done = 0;
@@ -501,10 +503,10 @@ impl File {
         if offset + len > fs.size_max() {
             return Err(Errno::FBIG);
         }
-        let _guard = rcu::pin();
+        let guard = rcu::pin();
         let _locked = inode.lock();
         fs.fallocate(inode, mode, offset, len)?;
-        drop_privileges(inode, self.0.mode);
+        drop_privileges(inode, self.0.mode, &guard);
         inode.touch();
         Ok(())
     }
@@ -673,7 +675,7 @@ pub(crate) fn truncate_inode(
     let before = inode.size();
     // The same size, too: it frees what was set aside beyond it.
     fs.set_size(inode, size)?;
-    drop_privileges(inode, keep_ids);
+    drop_privileges(inode, keep_ids, &guard);
     if size != before || always {
         inode.touch();
     }

@@ -70,6 +70,9 @@ pub struct XattrName<'a> {
 }
 
 impl<'a> XattrName<'a> {
+    /// The capabilities that a program gives to whoever executes it.
+    pub(crate) const CAPABILITY: XattrName<'static> = XattrName { bytes: CAPABILITY };
+
     /// Takes a name of 1 to 255 bytes.
     ///
     /// # Errors

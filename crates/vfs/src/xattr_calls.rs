@@ -85,6 +85,18 @@ fn replace_acl(
     Ok(())
 }
 
+/// Takes file capabilities away, which speak of what the file was before a change of its data or owner.
+/// The caller holds the inode's lock.
+#[inline]
+pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
+    let Some(extra) = inode.extra(guard) else { return };
+    let freed = extra.xattrs.lock().remove(XattrName::CAPABILITY);
+    if let Ok(freed) = freed {
+        inode.sb().fs().uncharge(freed);
+        inode.touch_ctime();
+    }
+}
+
 impl Task {
     /// The value of an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
     ///

@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use vfscale::{
-    At, AtFlags, Credentials, Errno, File, Mode, MountFlags, OFlags, OpenHow, RenameFlags, Task,
+    At, AtFlags, Credentials, Errno, FallocateFlags, File, Mode, MountFlags, OFlags, OpenHow,
+    RenameFlags, Task, UmountFlags, XattrFlags,
 };
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -79,4 +80,40 @@ fn flags_that_stay_with_a_file() {
     assert_eq!(flags(OFlags::RDWR | HALF_SYNC), OFlags::RDWR | OFlags::SYNC);
     assert_eq!(flags(OFlags::RDWR | OFlags::DSYNC), OFlags::RDWR | OFlags::DSYNC);
     assert_eq!(flags(OFlags::NONBLOCK | LARGEFILE), OFlags::NONBLOCK);
+}
+
+/// File capabilities speak of what is in a file and of whose it is; a change of that ends them, by whomever.
+#[test]
+fn file_capabilities_end_with_a_change() {
+    const NAME: &str = "security.capability";
+    let value = [&[1, 0, 0, 2, 0, 0x20][..], &[0; 14]].concat();
+    let task = task();
+    let before = task.statfs(At::Cwd, "/").unwrap();
+    let left = |change: &dyn Fn() -> vfscale::Result<()>| {
+        task.write_file("/f", "content").unwrap();
+        let (how, flags) = (XattrFlags::empty(), AtFlags::empty());
+        task.setxattr(At::Cwd, "/f", NAME, &value, how, flags).unwrap();
+        change().unwrap();
+        !task.listxattr(At::Cwd, "/f", flags).unwrap().is_empty()
+    };
+    let open = |flags| task.open("/f", flags, Mode::empty());
+    assert!(!left(&|| open(OFlags::WRONLY)?.write_all(b"x")));
+    assert!(!left(&|| open(OFlags::WRONLY)?.fallocate(FallocateFlags::empty(), 0, 100)));
+    assert!(!left(&|| open(OFlags::WRONLY | OFlags::TRUNC).map(drop)));
+    assert!(!left(&|| task.truncate("/f", 3)));
+    assert!(!left(&|| task.chown(At::Cwd, "/f", Some(5), None, AtFlags::empty())));
+    assert!(!left(&|| task.chown(At::Cwd, "/f", None, None, AtFlags::empty())));
+    assert!(left(&|| open(OFlags::WRONLY).map(drop)));
+    assert!(left(&|| task.chmod(At::Cwd, "/f", Mode::RWXU, AtFlags::empty())));
+    assert!(left(&|| task.link(At::Cwd, "/f", At::Cwd, "/g", AtFlags::empty())));
+    for name in ["/f", "/g"] {
+        task.unlink(At::Cwd, name, AtFlags::empty()).unwrap();
+    }
+    // The end of a mount waits for what is freed.
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.mount(vfscale::MemFs::builder().build(), "/d", MountFlags::empty()).unwrap();
+    task.umount("/d", UmountFlags::empty()).unwrap();
+    task.unlink(At::Cwd, "/d", AtFlags::REMOVEDIR).unwrap();
+    let after = task.statfs(At::Cwd, "/").unwrap();
+    assert_eq!(after.blocks_free, before.blocks_free);
 }
