@@ -28,3 +28,8 @@ impl Arena for TmpfsAndVfscale {
         Ok((self.0.get()?, Subject::new()?))
     }
 }
+
+/// Why the kernel's side can't be had on this machine, if it can't.
+pub fn reason_to_skip() -> Option<String> {
+    crate::oracle::Oracle::new().err()
+}

@@ -62,6 +62,8 @@ pub struct Summary {
     pub succeeded: u64,
     /// Whole trees compared.
     pub snapshots: u64,
+    /// Sequences after which all space was free again, as it must be where that can be told.
+    pub emptied: u64,
     /// Differences by kind.
     pub found: BTreeMap<String, Found>,
     /// How often each call gave each kind of result.
@@ -165,6 +167,7 @@ impl Summary {
         self.calls += tally.calls;
         self.succeeded += tally.succeeded;
         self.snapshots += tally.snapshots;
+        self.emptied += tally.emptied;
         self.cover(log);
     }
 
@@ -179,11 +182,13 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} calls in {} sequences, {} succeeded, {} trees compared, {} kinds of differences",
+            "{} calls in {} sequences, {} succeeded, {} trees compared, {} left empty, \
+             {} kinds of differences",
             self.calls,
             self.sequences,
             self.succeeded,
             self.snapshots,
+            self.emptied,
             self.found.len()
         )
     }

@@ -465,6 +465,14 @@ fn task_calls() -> BoxedStrategy<Op> {
                 .prop_map(|(fd, to, flags)| Op::Dup3 { fd, to, flags })
                 .boxed(),
         ),
+        (
+            1,
+            (fd(), dup_to(), any::<bool>())
+                .prop_map(|(fd, min, cloexec)| Op::DupFrom { fd, min, cloexec })
+                .boxed(),
+        ),
+        (1, fd().prop_map(|fd| Op::GetCloexec { fd }).boxed()),
+        (1, (fd(), any::<bool>()).prop_map(|(fd, on)| Op::SetCloexec { fd, on }).boxed()),
         (2, fd().prop_map(|fd| Op::GetFlags { fd }).boxed()),
         (2, setfl.boxed()),
     ])

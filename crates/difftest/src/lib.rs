@@ -30,6 +30,7 @@
 pub mod arena;
 pub mod calls;
 pub mod campaign;
+mod clean;
 pub mod generate;
 mod kernel;
 pub mod known;

@@ -9,7 +9,7 @@ use crate::known::known;
 use crate::op::{Op, Seek, Step};
 use crate::outcome::{Outcome, Value};
 use crate::tree::{self, Moved, Watched};
-use crate::world::{INSPECTOR, World};
+use crate::world::{Finished, INSPECTOR, World};
 
 /// How many calls lie between two comparisons of the whole tree.
 const SNAPSHOT_EVERY: usize = 60;
@@ -51,6 +51,8 @@ pub struct Tally {
     pub succeeded: u64,
     /// Trees compared.
     pub snapshots: u64,
+    /// Whether the subject was seen to give back all it had used: 0 or 1.
+    pub emptied: u64,
 }
 
 /// What a sequence without differences leaves: how much it was, and every result.
@@ -85,6 +87,10 @@ pub fn play<L: World, R: World>(
             tally.snapshots += 1;
             next_snapshot = at + SNAPSHOT_EVERY;
         }
+    }
+    match game.subject.finish() {
+        Ok(finished) => tally.emptied = u64::from(finished == Finished::Empty),
+        Err(kept) => return Err(game.difference(at, "space is not given back".to_owned(), kept)),
     }
     tally.calls = steps.len() as u64;
     tally.succeeded = game.log.iter().filter(|(_, o)| matches!(o, Outcome::Ok(_))).count() as u64;
@@ -149,6 +155,11 @@ impl<L: World, R: World> Game<'_, L, R> {
         let watch = move |task: &mut dyn Calls| tree::watch(task, probe);
         let left = self.oracle.run(INSPECTOR, watch);
         let right = self.subject.run(INSPECTOR, watch);
+        let same_path = |(a, b): (&Watched, &Watched)| a.path == b.path;
+        if left.len() != right.len() || !left.iter().zip(&right).all(same_path) {
+            // No times can be compared; the trees differ before the call.
+            self.compare_trees(at)?;
+        }
         tree::wait_for_tick(&[&left, &right]);
         self.calls(at, end)?;
         self.compare_times(at, left, right)

@@ -37,7 +37,7 @@ pub struct Data {
 impl Data {
     /// The bytes themselves.
     pub fn bytes(self) -> Vec<u8> {
-        (0..self.len).map(|i| self.seed.wrapping_add((i % 256) as u8 * 31)).collect()
+        (0..self.len).map(|i| self.seed.wrapping_add((i as u8).wrapping_mul(31))).collect()
     }
 }
 
@@ -93,6 +93,9 @@ pub enum Op {
     Dup { fd: i32 },
     Dup2 { fd: i32, to: i32 },
     Dup3 { fd: i32, to: i32, flags: u32 },
+    DupFrom { fd: i32, min: i32, cloexec: bool },
+    GetCloexec { fd: i32 },
+    SetCloexec { fd: i32, on: bool },
     GetFlags { fd: i32 },
     SetFlags { fd: i32, flags: u32 },
     Read { fd: i32, len: u32 },
@@ -157,6 +160,9 @@ impl Op {
             Op::Dup { .. } => "dup",
             Op::Dup2 { .. } => "dup2",
             Op::Dup3 { .. } => "dup3",
+            Op::DupFrom { .. } => "dupfd",
+            Op::GetCloexec { .. } => "getfd",
+            Op::SetCloexec { .. } => "setfd",
             Op::GetFlags { .. } => "getfl",
             Op::SetFlags { .. } => "setfl",
             Op::Read { .. } => "read",
@@ -215,6 +221,74 @@ impl Op {
             Op::SaveHandle { .. } => "name_to_handle",
             Op::OpenHandle { .. } => "open_by_handle",
             _ => "call",
+        }
+    }
+}
+
+impl Op {
+    /// Whether the call gives a descriptor of its own choice: the lowest that is free.
+    pub(crate) fn gives_lowest(&self) -> bool {
+        matches!(
+            self,
+            Op::Open { .. }
+                | Op::Openat2 { .. }
+                | Op::Reopen { .. }
+                | Op::Dup { .. }
+                | Op::DupFrom { .. }
+                | Op::OpenHandle { .. }
+        )
+    }
+
+    /// The descriptors that the call names.
+    pub(crate) fn descriptors_mut(&mut self) -> Vec<&mut i32> {
+        match self {
+            Op::Dup2 { fd, to } | Op::Dup3 { fd, to, .. } => vec![fd, to],
+            Op::CopyRange { from, to, .. } => vec![from, to],
+            Op::Link { at, to_at, .. } | Op::Rename { at, to_at, .. } => vec![at, to_at],
+            Op::Open { at: fd, .. }
+            | Op::Openat2 { at: fd, .. }
+            | Op::Stat { at: fd, .. }
+            | Op::Access { at: fd, .. }
+            | Op::Mkdir { at: fd, .. }
+            | Op::Mknod { at: fd, .. }
+            | Op::Unlink { at: fd, .. }
+            | Op::Symlink { at: fd, .. }
+            | Op::Readlink { at: fd, .. }
+            | Op::Chmod { at: fd, .. }
+            | Op::Chown { at: fd, .. }
+            | Op::Utimens { at: fd, .. }
+            | Op::Getxattr { at: fd, .. }
+            | Op::Setxattr { at: fd, .. }
+            | Op::Listxattr { at: fd, .. }
+            | Op::Removexattr { at: fd, .. }
+            | Op::Statfs { at: fd, .. }
+            | Op::SaveHandle { at: fd, .. }
+            | Op::OpenHandle { mount: fd, .. }
+            | Op::Reopen { fd, .. }
+            | Op::Close { fd }
+            | Op::Dup { fd }
+            | Op::DupFrom { fd, .. }
+            | Op::GetCloexec { fd }
+            | Op::SetCloexec { fd, .. }
+            | Op::GetFlags { fd }
+            | Op::SetFlags { fd, .. }
+            | Op::Read { fd, .. }
+            | Op::Write { fd, .. }
+            | Op::Pread { fd, .. }
+            | Op::Pwrite { fd, .. }
+            | Op::Readv { fd, .. }
+            | Op::Writev { fd, .. }
+            | Op::Lseek { fd, .. }
+            | Op::Ftruncate { fd, .. }
+            | Op::Fallocate { fd, .. }
+            | Op::Fsync { fd, .. }
+            | Op::ReadDir { fd }
+            | Op::Fchdir { fd }
+            | Op::PathOf { fd }
+            | Op::Flock { fd, .. }
+            | Op::Lock { fd, .. }
+            | Op::GetLock { fd, .. } => vec![fd],
+            _ => Vec::new(),
         }
     }
 }

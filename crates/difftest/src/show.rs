@@ -202,9 +202,12 @@ impl fmt::Display for Op {
             Op::Close { fd }
             | Op::Dup { fd }
             | Op::GetFlags { fd }
+            | Op::GetCloexec { fd }
             | Op::ReadDir { fd }
             | Op::Fchdir { fd }
             | Op::PathOf { fd } => write!(f, "{fd}"),
+            Op::DupFrom { fd, min, cloexec } => write!(f, "{fd}, {min}, cloexec={cloexec}"),
+            Op::SetCloexec { fd, on } => write!(f, "{fd}, {on}"),
             Op::Umask { mode } => write!(f, "{mode:#o}"),
             Op::SetUser { user } => write!(f, "{}", crate::users::USERS[*user].name),
             Op::Fork { into } => write!(f, "as t{into}"),
@@ -333,3 +336,6 @@ impl fmt::Display for Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

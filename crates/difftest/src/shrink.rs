@@ -29,7 +29,13 @@ pub fn shrink(
     let mut hunt = Hunt { signature, left: plays_max, play, best: difference };
     let mut kept = hunt.fewer(steps)?;
     hunt.simpler(&mut kept)?;
-    let kept = hunt.fewer(kept)?;
+    // Each may make the other possible.
+    let mut before = usize::MAX;
+    while kept.len() < before {
+        before = kept.len();
+        kept = hunt.lower(kept)?;
+        kept = hunt.fewer(kept)?;
+    }
     Ok((kept.into_iter().map(|(step, _)| step).collect(), hunt.best))
 }
 
@@ -80,6 +86,26 @@ impl<P: FnMut(&Arc<Vec<Step>>) -> Result<Option<Box<Difference>>, String>> Hunt<
                 _ => run = (run / 2).max(1),
             }
         }
+    }
+
+    /// Leaves out calls that are there only to take a descriptor: those above it come down by one.
+    fn lower(&mut self, mut steps: Vec<Part>) -> Result<Vec<Part>, String> {
+        for at in (0..steps.len()).rev() {
+            let Some((Step { task, op, .. }, outcome)) = self.best.log.get(at) else { continue };
+            let (true, Some(gone)) = (op.gives_lowest(), outcome.number()) else { continue };
+            let task = *task;
+            let mut fewer: Vec<Step> = steps.iter().map(|(step, _)| step.clone()).collect();
+            fewer.remove(at);
+            for step in fewer[at..].iter_mut().filter(|step| step.task == task) {
+                for fd in step.op.descriptors_mut() {
+                    *fd -= i32::from(i64::from(*fd) > gone);
+                }
+            }
+            if self.same(fewer.clone())? {
+                steps = fewer.into_iter().map(|step| (step, None)).collect();
+            }
+        }
+        Ok(steps)
     }
 
     /// Makes single steps simpler, as proptest proposes.

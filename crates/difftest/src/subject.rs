@@ -19,11 +19,13 @@ use crate::calls::Calls;
 use crate::op::{CWD, LockKind, Op, PathArg, Seek, Time};
 use crate::outcome::{Outcome, StatView, TimeClass, Unequal, Value};
 use crate::users::{Caps, USERS};
-use crate::world::{TASKS, World};
+use crate::world::{Finished, INSPECTOR, TASKS, World};
 
 /// The library as a [`World`]: all its tasks are used from the calling thread, in turn.
 pub struct Subject {
     tasks: Vec<LibraryTask>,
+    /// The space as it was before the first call.
+    fresh: StatFs,
 }
 
 /// A task, and the handles it has saved.
@@ -52,7 +54,9 @@ impl Subject {
             task.umask(Mode::empty());
             LibraryTask { task, handles: [None; 4] }
         };
-        Ok(Subject { tasks: (0..=TASKS).map(new_task).collect() })
+        let tasks: Vec<_> = (0..=TASKS).map(new_task).collect();
+        let fresh = tasks[INSPECTOR].task.statfs(At::Cwd, "/").map_err(|e| e.to_string())?;
+        Ok(Subject { tasks, fresh })
     }
 }
 
@@ -69,6 +73,17 @@ impl World for Subject {
         let parent = &self.tasks[from];
         self.tasks[into] = LibraryTask { task: parent.task.fork(), handles: parent.handles };
     }
+
+    fn finish(&mut self) -> Result<Finished, String> {
+        let inspector = self.tasks.swap_remove(INSPECTOR);
+        self.tasks.clear();
+        match crate::clean::space_kept(&inspector.task, &self.fresh, memory) {
+            Ok(None) => Ok(Finished::Empty),
+            Ok(Some(kept)) => Err(kept),
+            // What a sequence left can't be removed by names.
+            Err(_) => Ok(Finished::Unknown),
+        }
+    }
 }
 
 type Done = Result<Value, Error>;
@@ -80,6 +95,13 @@ fn fail<T>(errno: Errno) -> Result<T, Error> {
 
 fn fd_value(fd: Result<Fd, Error>) -> Done {
     fd.map(|fd| Value::Number(fd.0.into()))
+}
+
+/// A new descriptor for a file that was opened with `flags`, as the opening call gives it in Linux.
+fn installed(task: &Task, file: File, flags: OFlags) -> Done {
+    let fd = task.install(file)?;
+    task.set_close_on_exec(fd, flags.contains(OFlags::CLOEXEC))?;
+    fd_value(Ok(fd))
 }
 
 fn unit(result: Result<(), Error>) -> Done {
@@ -145,8 +167,9 @@ impl LibraryTask {
         let task = &self.task;
         match op {
             Op::Open { at: dir, path: p, flags, mode } => {
-                let file = task.openat(at(*dir), path(p), open_flags(*flags), mode_bits(*mode))?;
-                fd_value(task.install(file))
+                let flags = open_flags(*flags);
+                let file = task.openat(at(*dir), path(p), flags, mode_bits(*mode))?;
+                installed(task, file, flags)
             }
             Op::Openat2 { at: dir, path: p, flags, mode, resolve } => {
                 // The library's flags have 32 bits; the kernel's have 64, the upper ones invalid.
@@ -160,13 +183,18 @@ impl LibraryTask {
                 fd_value(task.open_fd(at(*dir), path(p), &how))
             }
             Op::Reopen { fd, flags } => {
-                let file = task.reopen(&self.file(*fd)?, open_flags(*flags))?;
-                fd_value(task.install(file))
+                let flags = open_flags(*flags);
+                installed(task, task.reopen(&self.file(*fd)?, flags)?, flags)
             }
             Op::Close { fd } => unit(task.close(Fd(*fd))),
             Op::Dup { fd } => fd_value(task.dup(Fd(*fd))),
             Op::Dup2 { fd, to } => fd_value(task.dup2(Fd(*fd), Fd(*to))),
             Op::Dup3 { fd, to, flags } => fd_value(task.dup3(Fd(*fd), Fd(*to), open_flags(*flags))),
+            Op::DupFrom { fd, min, cloexec } => {
+                fd_value(task.dup_from(Fd(*fd), Fd(*min), *cloexec))
+            }
+            Op::GetCloexec { fd } => Ok(Value::Number(task.close_on_exec(Fd(*fd))?.into())),
+            Op::SetCloexec { fd, on } => unit(task.set_close_on_exec(Fd(*fd), *on)),
             Op::GetFlags { fd } => Ok(Value::Number(self.file(*fd)?.flags().bits().into())),
             Op::SetFlags { fd, flags } => {
                 let file = self.file(*fd)?;
@@ -390,8 +418,8 @@ impl LibraryTask {
             Op::OpenHandle { mount, slot, flags } => {
                 let Some(handle) = self.handles[*slot] else { return fail(Errno::NOSYS) };
                 let mount = self.file(*mount)?;
-                let file = task.open_by_handle(&mount, &handle, open_flags(*flags))?;
-                fd_value(task.install(file))
+                let flags = open_flags(*flags);
+                installed(task, task.open_by_handle(&mount, &handle, flags)?, flags)
             }
             _ => fail(Errno::NOSYS),
         }

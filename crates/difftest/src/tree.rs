@@ -238,7 +238,7 @@ fn xattrs(task: &mut dyn Calls, path: &[u8]) -> BTreeMap<PathArg, Outcome> {
 
 /// A file that is being watched.
 pub struct Watched {
-    path: PathArg,
+    pub(crate) path: PathArg,
     fd: i32,
     before: StatView,
 }

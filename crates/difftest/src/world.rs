@@ -20,4 +20,21 @@ pub trait World {
 
     /// Ends task `into`, and puts a `fork` of task `from` in its place.
     fn fork(&mut self, from: usize, into: usize);
+
+    /// Ends all tasks and removes everything; nothing else is called after that.
+    ///
+    /// # Errors
+    /// Says what is not given back by then.
+    fn finish(&mut self) -> Result<Finished, String> {
+        Ok(Finished::Unknown)
+    }
+}
+
+/// What the end of a world showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// All that was ever used is free again.
+    Empty,
+    /// It can't be told.
+    Unknown,
 }

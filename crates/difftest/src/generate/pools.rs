@@ -339,6 +339,7 @@ pub fn xattr_name() -> BoxedStrategy<PathArg> {
         PathArg::from("user.b"),
         PathArg::from("trusted.a"),
         PathArg::from("security.a"),
+        PathArg::from("security.capability"),
     ]);
     prop_oneof![14 => usual, 4 => acl_name(), 2 => odd].boxed()
 }
@@ -349,6 +350,9 @@ pub fn acl_name() -> BoxedStrategy<PathArg> {
     select(names.map(PathArg::from).to_vec()).boxed()
 }
 
+/// File capabilities as the attribute has them: version 2, effective, `CAP_NET_RAW`.
+const FILE_CAPS: &[u8] = &[1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
 /// Values of attributes, seldom too large.
 pub fn xattr_value() -> BoxedStrategy<Vec<u8>> {
     prop_oneof![
@@ -357,6 +361,7 @@ pub fn xattr_value() -> BoxedStrategy<Vec<u8>> {
         2 => (0usize..400).prop_map(|n| vec![b'v'; n]),
         1 => select(vec![vec![1; 65_536], vec![1; 65_537]]),
         2 => acl(),
+        1 => Just(FILE_CAPS.to_vec()),
     ]
     .boxed()
 }

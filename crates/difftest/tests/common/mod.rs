@@ -1,0 +1,36 @@
+//! What the tests of the comparison share.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use vfscale_difftest::arena::reason_to_skip;
+use vfscale_difftest::campaign::{self, Arena, Plan, Summary};
+
+/// The number in an environment variable, if it is set.
+pub fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+/// Whether the machine permits the kernel's side; says so loudly if not.
+pub fn permitted() -> bool {
+    match reason_to_skip() {
+        None => true,
+        Some(why) => {
+            println!("######## SKIPPED: the comparison with tmpfs can't run here: {why}");
+            false
+        }
+    }
+}
+
+/// Plays a plan; panics with the shrunken sequence if anything differs.
+pub fn play<A: Arena>(arena: &A, plan: &Plan) -> Summary {
+    println!("seed: VFSCALE_SEED={}", plan.seed);
+    let summary = campaign::run(arena, plan, |_| {}).expect("worlds");
+    for (signature, found) in &summary.found {
+        eprintln!("{signature}:\n{}", found.difference);
+        eprintln!("again: difftest --seed {} --first {} --calls 1", plan.seed, found.sequence);
+    }
+    assert!(summary.found.is_empty(), "the two sides differ, see above");
+    println!("{summary}");
+    summary
+}

@@ -1,0 +1,290 @@
+//! Faults planted into vfscale's side, each of which the comparison with tmpfs has to find and to
+//! shrink to a few calls.
+//!
+//! A fault sits between the sequences and the library: it changes calls on their way in or results on
+//! their way out. The seed is always the same, for how far a sequence can be shrunk depends on it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::permitted;
+use vfscale_difftest::calls::Calls;
+use vfscale_difftest::campaign::{self, Arena, Found, Plan};
+use vfscale_difftest::lockstep;
+use vfscale_difftest::op::{Op, PathArg};
+use vfscale_difftest::oracle::{Borrowed, Nursery};
+use vfscale_difftest::outcome::{Outcome, Value};
+use vfscale_difftest::subject::Subject;
+use vfscale_difftest::world::{Finished, World};
+
+const SEED: u64 = 3;
+
+/// The most calls that a shrunken sequence may have.
+const CALLS_MAX: usize = 10;
+
+/// What a faulty library does with a call.
+type Fault = fn(&mut dyn Calls, &Op) -> Outcome;
+
+/// The faults by name.
+const PLANTED: &[(&str, Fault)] = &[
+    ("a wrong error number", wrong_error),
+    ("a success called a failure", refused),
+    ("a wrong size", wrong_size),
+    ("a wrong link count", wrong_links),
+    ("a missing entry", missing_entry),
+    ("a lost write", lost_write),
+    ("a wrong byte", wrong_byte),
+    ("a truncation that is lost", lost_truncation),
+    ("a kept access time", kept_time),
+    ("a lost group", lost_group),
+    ("a lost attribute", lost_attribute),
+    ("a rename that links", linking_rename),
+    ("a lock that holds nobody off", no_lock),
+    ("a descriptor out of order", high_dup),
+    ("an umask that is not applied", no_umask),
+];
+
+fn wrong_error(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    match (op, calls.call(op)) {
+        (Op::Mkdir { .. }, Outcome::Err(libc::EEXIST)) => Outcome::Err(libc::ENOENT),
+        (_, outcome) => outcome,
+    }
+}
+
+/// It makes the link and says that it did not.
+fn refused(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    match (op, calls.call(op)) {
+        (Op::Symlink { .. }, Outcome::Ok(_)) => Outcome::Err(libc::EPERM),
+        (_, outcome) => outcome,
+    }
+}
+
+fn wrong_size(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    let mut outcome = calls.call(op);
+    if let Outcome::Ok(Value::Stat(stat)) = &mut outcome
+        && stat.mode & libc::S_IFMT == libc::S_IFREG
+    {
+        stat.size = stat.size.next_multiple_of(512);
+    }
+    outcome
+}
+
+/// It does not count the first of the names that a file gets besides its own.
+fn wrong_links(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    let mut outcome = calls.call(op);
+    if let Outcome::Ok(Value::Stat(stat)) = &mut outcome
+        && stat.mode & libc::S_IFMT != libc::S_IFDIR
+        && stat.nlink > 1
+    {
+        stat.nlink -= 1;
+    }
+    outcome
+}
+
+/// It shows one entry too few in a directory of three.
+fn missing_entry(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    let mut outcome = calls.call(op);
+    if let Outcome::Ok(Value::Entries(entries)) = &mut outcome
+        && entries.len() == 5
+    {
+        entries.pop_last();
+    }
+    outcome
+}
+
+/// It does nothing, and says that all is written.
+fn lost_write(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    let Op::Pwrite { fd, data, off } = op else { return calls.call(op) };
+    let nothing =
+        Op::Pwrite { fd: *fd, data: vfscale_difftest::op::Data { len: 0, ..*data }, off: *off };
+    match calls.call(&nothing) {
+        Outcome::Ok(_) => Outcome::Ok(Value::Number(data.len.into())),
+        refused => refused,
+    }
+}
+
+fn wrong_byte(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    match op {
+        Op::Write { fd, data } if data.len > 100 => {
+            let mut data = *data;
+            data.seed ^= 1;
+            calls.call(&Op::Write { fd: *fd, data })
+        }
+        _ => calls.call(op),
+    }
+}
+
+fn lost_truncation(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    match op {
+        Op::Open { at, path, flags, mode } if flags & libc::O_TRUNC as u32 != 0 => {
+            let flags = flags & !(libc::O_TRUNC as u32);
+            calls.call(&Op::Open { at: *at, path: path.clone(), flags, mode: *mode })
+        }
+        _ => calls.call(op),
+    }
+}
+
+fn kept_time(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    let Op::Read { fd, .. } = op else { return calls.call(op) };
+    let Some(flags) = calls.call(&Op::GetFlags { fd: *fd }).number() else { return calls.call(op) };
+    let flags = flags as u32;
+    calls.call(&Op::SetFlags { fd: *fd, flags: flags | libc::O_NOATIME as u32 });
+    let outcome = calls.call(op);
+    calls.call(&Op::SetFlags { fd: *fd, flags });
+    outcome
+}
+
+fn lost_group(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    let mut op = op.clone();
+    if let Op::Chown { gid, .. } = &mut op {
+        *gid = None;
+    }
+    calls.call(&op)
+}
+
+/// It sets the attribute and takes it away again.
+fn lost_attribute(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    let outcome = calls.call(op);
+    if let (Op::Setxattr { at, path, name, flags, .. }, Outcome::Ok(_)) = (op, &outcome) {
+        let (path, name) = (path.clone(), name.clone());
+        calls.call(&Op::Removexattr { at: *at, path, name, flags: *flags });
+    }
+    outcome
+}
+
+/// It leaves the old name, where that can be done.
+fn linking_rename(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    if let Op::Rename { at, path, to_at, to, flags: 0 } = op {
+        let (path, to): (PathArg, PathArg) = (path.clone(), to.clone());
+        let link = Op::Link { at: *at, path, to_at: *to_at, to, flags: 0 };
+        if let linked @ Outcome::Ok(_) = calls.call(&link) {
+            return linked;
+        }
+    }
+    calls.call(op)
+}
+
+fn no_lock(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    match (op, calls.call(op)) {
+        (Op::GetLock { .. }, Outcome::Ok(_)) => Outcome::Ok(Value::Conflict(None)),
+        (_, outcome) => outcome,
+    }
+}
+
+fn high_dup(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    match op {
+        Op::Dup { fd } => calls.call(&Op::DupFrom { fd: *fd, min: 9, cloexec: false }),
+        _ => calls.call(op),
+    }
+}
+
+fn no_umask(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    match op {
+        // It remembers and gives back the mask, as far as anybody asks twice, but never all of it.
+        Op::Umask { mode } => calls.call(&Op::Umask { mode: mode & 0o700 }),
+        _ => calls.call(op),
+    }
+}
+
+/// vfscale with a fault.
+struct Faulty {
+    subject: Subject,
+    fault: Fault,
+}
+
+struct FaultyCalls<'a> {
+    calls: &'a mut dyn Calls,
+    fault: Fault,
+}
+
+impl Calls for FaultyCalls<'_> {
+    fn call(&mut self, op: &Op) -> Outcome {
+        (self.fault)(self.calls, op)
+    }
+}
+
+impl World for Faulty {
+    fn run<R: Send + 'static>(
+        &mut self,
+        task: usize,
+        f: impl FnOnce(&mut dyn Calls) -> R + Send + 'static,
+    ) -> R {
+        let fault = self.fault;
+        self.subject.run(task, move |calls| f(&mut FaultyCalls { calls, fault }))
+    }
+
+    fn fork(&mut self, from: usize, into: usize) {
+        self.subject.fork(from, into);
+    }
+
+    fn finish(&mut self) -> Result<Finished, String> {
+        self.subject.finish()
+    }
+}
+
+struct FaultyArena<'a> {
+    nursery: &'a Nursery,
+    fault: Fault,
+}
+
+impl Arena for FaultyArena<'_> {
+    type Oracle = Borrowed;
+    type Subject = Faulty;
+    fn fresh(&self) -> Result<(Borrowed, Faulty), String> {
+        Ok((self.nursery.get()?, Faulty { subject: Subject::new()?, fault: self.fault }))
+    }
+}
+
+/// Plays until the first difference; its kind and its sequence.
+fn hunt(arena: &FaultyArena<'_>, name: &str, plan: &Plan) -> (String, Found) {
+    let summary = campaign::run(arena, plan, |_| {}).unwrap();
+    let calls = summary.calls;
+    let found = summary.found.into_iter().next();
+    found.unwrap_or_else(|| panic!("{name}: not found by {calls} calls of seed {}", plan.seed))
+}
+
+/// Plays the few calls that are left of a sequence; the kind of difference that they show.
+fn shown(oracle: &mut impl World, subject: &mut impl World, found: &Found) -> Option<String> {
+    let steps = Arc::new(found.steps.clone());
+    lockstep::play(oracle, subject, &steps).err().map(|difference| difference.signature)
+}
+
+/// Each fault is found, in the same place by the same seed; and the few calls that are left of the
+/// sequence show it again, and show nothing where there is no fault.
+#[test]
+fn planted_faults_are_found_and_shrunk() {
+    if !permitted() {
+        return;
+    }
+    println!("seed: {SEED}");
+    let nursery = Nursery::new();
+    for (name, fault) in PLANTED {
+        let arena = FaultyArena { nursery: &nursery, fault: *fault };
+        let plan = Plan::new(SEED, 100_000);
+        let (signature, found) = hunt(&arena, name, &plan);
+        println!("{name}, in sequence {}: {signature}\n{}", found.sequence, found.difference);
+        assert!(found.steps.len() <= CALLS_MAX, "{name}: {} calls", found.steps.len());
+
+        let again = Plan { first: found.sequence, calls: 1, shrink_max: 0, ..plan };
+        assert_eq!(hunt(&arena, name, &again).0, signature, "{name}: another time");
+
+        let (mut oracle, mut faulty) = arena.fresh().unwrap();
+        let (mut other, mut sound) = (nursery.get().unwrap(), Subject::new().unwrap());
+        assert_eq!(shown(&mut oracle, &mut faulty, &found), Some(signature), "{name}: shrunk");
+        assert_eq!(shown(&mut other, &mut sound, &found), None, "{name}: not by the fault");
+    }
+}
+
+/// Without a fault, the wrapper itself changes nothing.
+#[test]
+fn without_a_fault_nothing_is_found() {
+    if !permitted() {
+        return;
+    }
+    let nursery = Nursery::new();
+    let arena = FaultyArena { nursery: &nursery, fault: |calls, op| calls.call(op) };
+    common::play(&arena, &Plan::new(SEED, 5_000));
+}

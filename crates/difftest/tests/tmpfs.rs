@@ -1,0 +1,87 @@
+//! vfscale against tmpfs, and what shows that this comparison sees enough.
+//!
+//! `VFSCALE_CALLS` sets the number of calls (200,000 by default, fewer in a debug build, where every
+//! lock is checked for its order), `VFSCALE_SEED` the seed, which is fresh and printed otherwise.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{permitted, play, variable};
+use vfscale_difftest::arena::{TmpfsAndVfscale, TmpfsTwice};
+use vfscale_difftest::campaign::Plan;
+
+#[test]
+fn vfscale_does_what_tmpfs_does() {
+    if !permitted() {
+        return;
+    }
+    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_difftest::fresh_seed);
+    let usual = if cfg!(debug_assertions) { 30_000 } else { 200_000 };
+    let calls = variable("VFSCALE_CALLS").unwrap_or(usual);
+    let summary = play(&TmpfsAndVfscale::default(), &Plan::new(seed, calls));
+    assert!(summary.calls >= calls);
+    assert!(summary.succeeded * 5 > summary.calls * 2, "most calls fail: they show little");
+    assert!(summary.emptied * 2 > summary.sequences, "what is given back can seldom be told");
+}
+
+/// A thing compared with itself: what differs there would be a fault of the test.
+#[test]
+fn tmpfs_does_what_tmpfs_does() {
+    if !permitted() {
+        return;
+    }
+    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_difftest::fresh_seed);
+    play(&TmpfsTwice::default(), &Plan::new(seed, 20_000));
+}
+
+#[test]
+fn a_seed_gives_the_same_calls_and_results() {
+    if !permitted() {
+        return;
+    }
+    let once = |seed| play(&TmpfsAndVfscale::default(), &Plan::new(seed, 4_000)).coverage;
+    let first = once(17);
+    assert_eq!(first, once(17));
+    assert_ne!(first, once(18));
+}
+
+/// Results that random calls must have met before their agreement says much.
+const REACHED: &[(&str, &str)] = &[
+    ("openat", "ok EACCES EEXIST EISDIR ELOOP ENOENT ENOTDIR ENXIO ENAMETOOLONG EINVAL EBADF"),
+    ("openat2", "ok EXDEV ELOOP EINVAL"),
+    ("renameat2", "ok EBUSY EEXIST EINVAL ENOTDIR ENOTEMPTY EXDEV"),
+    ("unlinkat", "ok EACCES EBUSY EISDIR ENOTDIR ENOTEMPTY"),
+    ("linkat", "ok EEXIST EPERM EXDEV"),
+    ("setxattr", "ok EACCES EPERM EINVAL ENODATA E2BIG ERANGE EOPNOTSUPP"),
+    ("getxattr", "ok ENODATA"),
+    ("fchmodat", "ok EPERM EROFS EOPNOTSUPP"),
+    ("fchownat", "ok EPERM"),
+    ("utimensat", "ok EPERM EACCES"),
+    ("lseek", "ok ENXIO EINVAL"),
+    ("fallocate", "ok EOPNOTSUPP EINVAL"),
+    ("copy_file_range", "ok EINVAL EISDIR"),
+    ("mount", "ok EPERM"),
+    ("umount", "ok EINVAL EBUSY"),
+    ("setlk", "ok EINVAL"),
+    ("flock", "ok"),
+    ("getdents", "ok ENOTDIR"),
+    ("dupfd", "ok EBADF EINVAL"),
+    ("getfd", "ok EBADF"),
+    ("setfd", "ok EBADF"),
+    ("open_by_handle", "ok"),
+    ("chroot", "ok EPERM"),
+];
+
+#[test]
+fn sequences_reach_deep_enough() {
+    if !permitted() {
+        return;
+    }
+    let summary = play(&TmpfsAndVfscale::default(), &Plan::new(1, 40_000));
+    let wanted = REACHED
+        .iter()
+        .flat_map(|(call, classes)| classes.split(' ').map(move |class| (*call, class.to_owned())));
+    let missing: Vec<_> = wanted.filter(|key| !summary.coverage.contains_key(key)).collect();
+    assert!(missing.is_empty(), "not reached: {missing:?}");
+}
