@@ -19,7 +19,7 @@ use crate::driver::NewInode;
 use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeRef};
 use crate::mount::WriteAccess;
-use crate::name;
+use crate::name::Name;
 use crate::namei::{Fail, Last, Lookup, PATH_MAX, Pos, Walk};
 use crate::ranks::Children;
 use crate::task::{At, Task, bytes, lookup_flags};
@@ -100,26 +100,25 @@ fn unname(inode: &Inode, name_len: usize) {
 /// `EEXIST`, `ENOENT` if the directory has been removed, and the driver's.
 pub(crate) fn make(
     dir: &Dentry,
-    name: &[u8],
+    name: &Name<'_>,
     what: &What<'_>,
     cred: &Credentials,
     umask: u32,
     guard: &Guard,
 ) -> std::result::Result<DentryRef, Errno> {
-    let hash = name::hash(name);
     let _dcache = dir.sb().lock_dcache();
-    let mut bucket = dir.children().lock(hash, guard);
+    let mut bucket = dir.children().lock(name.hash(), guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
     }
-    if bucket.find(hash, |child| child.is_named(hash, name, guard)).is_some() {
+    if bucket.find(name.hash(), |child| child.is_named(name, guard)).is_some() {
         return Err(Errno::EXIST);
     }
     let inode = make_inode(dir.inode(), what, name.len(), cred, umask, guard)?;
     if inode.is_dir() {
         dir.inode().link().inspect_err(|_| unname(&inode, name.len()))?;
     }
-    let dentry = insert(&mut bucket, dir, name, hash, inode);
+    let dentry = insert(&mut bucket, dir, name, inode);
     drop(bucket);
     // The file was born now.
     dir.inode().touch_at(dentry.inode().btime());
@@ -130,11 +129,10 @@ pub(crate) fn make(
 fn insert(
     bucket: &mut Bucket<'_, Dentry, Children>,
     dir: &Dentry,
-    name: &[u8],
-    hash: u64,
+    name: &Name<'_>,
     inode: InodeRef,
 ) -> DentryRef {
-    let dentry = Dentry::new_child(dir, name, bucket.free_hash(hash), inode);
+    let dentry = Dentry::new_child(dir, name.bytes(), bucket.free_hash(name.hash()), inode);
     // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its memory
     // stays for a grace period after that.
     unsafe { bucket.insert(dentry.as_raw()) };
@@ -165,14 +163,13 @@ pub(crate) fn make_unnamed(
 /// Where a name is to be made.
 struct Place<'g> {
     dir: Pos<'g>,
-    name: &'g [u8],
     write: WriteAccess<'g>,
 }
 
 /// Walks to where a name is to be made, in the order of errors that Linux has: that it exists comes before
 /// a read-only mount, and that before a missing permission.
 fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place<'g>, Fail> {
-    let Last::Name(name, slash) = walk.walk_to_last()? else {
+    let Last::Name(slash) = walk.walk_to_last()? else {
         return Err(Errno::EXIST.into());
     };
     let dir = walk.cur();
@@ -184,13 +181,13 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
     if dir.inode().is_dead() {
         return Err(Errno::NOENT.into());
     }
-    if walk.child(name)?.is_some() {
+    if walk.child(walk.name())?.is_some() {
         return Err(Errno::EXIST.into());
     }
     if slash && !is_dir {
         return Err(Errno::NOENT.into());
     }
-    Ok(Place { dir, name, write: write? })
+    Ok(Place { dir, write: write? })
 }
 
 fn may_create<'g>(walk: &Walk<'g>, dir: Pos<'g>) -> std::result::Result<(), Fail> {
@@ -203,10 +200,10 @@ impl Task {
         let base = self.base(at);
         let guard = rcu::pin();
         self.walk(&base, path, Lookup::empty(), &guard, |walk| {
-            let Place { dir, name, write } = place_for(walk, is_dir)?;
+            let Place { dir, write } = place_for(walk, is_dir)?;
             may_create(walk, dir)?;
             check_device(what, walk.cred())?;
-            make(dir.dentry, name, what, walk.cred(), self.mask(), &guard)?;
+            make(dir.dentry, walk.name(), what, walk.cred(), self.mask(), &guard)?;
             drop(write);
             Ok(())
         })
@@ -299,13 +296,13 @@ impl Task {
             let base = self.base(new_at);
             let guard = rcu::pin();
             self.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
-                let Place { dir, name, write } = place_for(walk, false)?;
+                let Place { dir, write } = place_for(walk, false)?;
                 if !std::ptr::eq(dir.mount, source.mount()) {
                     return Err(Errno::XDEV.into());
                 }
                 may_link(source.dentry().inode(), walk.cred(), &guard)?;
                 may_create(walk, dir)?;
-                link_inode(source.dentry(), dir.dentry, name, &guard)?;
+                link_inode(source.dentry(), dir.dentry, walk.name(), &guard)?;
                 drop(write);
                 Ok(())
             })
@@ -343,20 +340,19 @@ fn may_link(inode: &Inode, cred: &Credentials, guard: &Guard) -> std::result::Re
 fn link_inode(
     source: &Dentry,
     dir: &Dentry,
-    name: &[u8],
+    name: &Name<'_>,
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
     let inode = source.inode();
     if inode.is_dir() {
         return Err(Errno::PERM);
     }
-    let hash = name::hash(name);
     let _dcache = dir.sb().lock_dcache();
-    let mut bucket = dir.children().lock(hash, guard);
+    let mut bucket = dir.children().lock(name.hash(), guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
     }
-    if bucket.find(hash, |child| child.is_named(hash, name, guard)).is_some() {
+    if bucket.find(name.hash(), |child| child.is_named(name, guard)).is_some() {
         return Err(Errno::EXIST);
     }
     inode.sb().fs().link(inode, name.len())?;
@@ -367,7 +363,7 @@ fn link_inode(
     inode.get();
     // SAFETY: the reference was just counted.
     let inode_ref = unsafe { InodeRef::from_raw(NonNull::from(inode)) };
-    drop_outside(insert(&mut bucket, dir, name, hash, inode_ref), bucket);
+    drop_outside(insert(&mut bucket, dir, name, inode_ref), bucket);
     inode.touch_ctime();
     dir.inode().touch();
     Ok(())

@@ -32,7 +32,7 @@ use vfscale_sync::seqcount::{SeqCount, SeqWrite};
 use vfscale_sync::table::{Hashed, RcuTable};
 
 use crate::inode::{Inode, InodeRef};
-use crate::name::{self, TIE_BITS};
+use crate::name::{self, Name};
 use crate::ranks::Children;
 use crate::super_block::SuperBlock;
 
@@ -257,25 +257,27 @@ impl Dentry {
         }
     }
 
-    /// Whether its name has this hash and these bytes.
-    #[inline]
-    pub(crate) fn is_named(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
-        (self.hash.load(Ordering::Relaxed) ^ hash) & !TIE_BITS == 0
-            && name::is_same(self.name(guard), name)
+    /// Whether this is its name.
+    #[inline(always)]
+    pub(crate) fn is_named(&self, name: &Name<'_>, guard: &Guard) -> bool {
+        let stored = self.name.load(Ordering::Acquire);
+        // SAFETY: a stored name has eight bytes at least, which are never written again and freed after
+        // a grace period.
+        let head = unsafe { stored.cast::<[u8; 8]>().read() };
+        name.is_stored(u64::from_le_bytes(head), || self.name(guard))
     }
 
     /// Finds a child without a lock, with the value of its `seq` that the match holds for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find<'g>(
         &'g self,
-        hash: u64,
-        name: &[u8],
+        name: &Name<'_>,
         guard: &'g Guard,
     ) -> Option<(&'g Dentry, u32)> {
         let mut seq = 0;
-        let found = self.children.find(hash, guard, |child| {
+        let found = self.children.find(name.hash(), guard, |child| {
             seq = child.seq.begin();
-            child.is_child_of(self) && child.is_named(hash, name, guard)
+            child.is_child_of(self) && child.is_named(name, guard)
         })?;
         Some((found, seq))
     }
@@ -563,20 +565,22 @@ impl Drop for DentryRef {
     }
 }
 
+/// A stored name in memory of its own: a length byte and that many bytes, and zeros up to eight.
 fn heap_name(name: &[u8]) -> *mut u8 {
     debug_assert!(name.len() <= NAME_MAX);
-    let mut bytes = Vec::with_capacity(name.len() + 1);
+    let mut bytes = Vec::with_capacity(name::stored_len(name.len()));
     bytes.push(name.len() as u8);
     bytes.extend_from_slice(name);
+    bytes.resize(name::stored_len(name.len()), 0);
     Box::into_raw(bytes.into_boxed_slice()).cast()
 }
 
 /// # Safety
 /// `name` came from [`heap_name`], and nobody uses it any more.
 unsafe fn free_name(name: *mut u8) {
-    // SAFETY: `heap_name` made a boxed slice of the length byte and that many bytes.
+    // SAFETY: `heap_name` made a boxed slice of this length.
     unsafe {
-        let len = usize::from(*name) + 1;
+        let len = name::stored_len(usize::from(*name));
         drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(name, len)));
     }
 }

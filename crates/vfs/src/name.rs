@@ -53,24 +53,6 @@ pub(crate) fn has_nul(mut bytes: &[u8]) -> bool {
     !bytes.is_empty() && zero_bytes(word(bytes) | u64::MAX << (8 * bytes.len())) != 0
 }
 
-/// The number of bytes before the first slash, or all.
-#[inline]
-pub(crate) fn component_len(text: &[u8]) -> usize {
-    const SLASHES: u64 = ONES * b'/' as u64;
-    let mut rest = text;
-    while let Some((chunk, behind)) = rest.split_first_chunk() {
-        let found = zero_bytes(u64::from_le_bytes(*chunk) ^ SLASHES);
-        if found != 0 {
-            return text.len() - rest.len() + found.trailing_zeros() as usize / 8;
-        }
-        rest = behind;
-    }
-    // Behind the end are zeros, which are no slashes.
-    let found = zero_bytes(word(rest) ^ SLASHES);
-    let len = if found == 0 { rest.len() } else { found.trailing_zeros() as usize / 8 };
-    text.len() - rest.len() + len
-}
-
 /// What is left without the slashes in front.
 #[inline]
 pub(crate) fn skip_slashes(mut text: &[u8]) -> &[u8] {
@@ -97,32 +79,153 @@ pub(crate) fn is_same(mut a: &[u8], mut b: &[u8]) -> bool {
     word(a) == word(b)
 }
 
+/// Bytes of a name that fit into its head.
+const HEAD_BYTES: usize = 7;
+
+/// The room that a name needs in memory to be compared with others: its length, its bytes, and
+/// zeros up to a word at least.
+pub(crate) const fn stored_len(len: usize) -> usize {
+    if len < HEAD_BYTES { HEAD_BYTES + 1 } else { len + 1 }
+}
+
+/// A name to look up, with its hash and what comparing it begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name<'a> {
+    bytes: &'a [u8],
+    /// The length in the lowest byte, then the first seven bytes, as a name is stored. Names of seven
+    /// bytes or less are equal if their heads are.
+    head: u64,
+    hash: u64,
+}
+
+impl<'a> Name<'a> {
+    /// No name.
+    pub(crate) const EMPTY: Name<'static> = Name { bytes: b"", head: 0, hash: 0 };
+
+    #[cfg(test)]
+    pub(crate) fn new(bytes: &'a [u8]) -> Name<'a> {
+        let mut name = Name::EMPTY;
+        name.set(bytes, head_word(bytes));
+        name
+    }
+
+    /// Field by field: a name that is made on the stack and then copied takes longer than the hash.
+    #[inline(always)]
+    fn set(&mut self, bytes: &'a [u8], first: u64) {
+        let head = first << 8 | bytes.len() as u64 & 0xff;
+        self.bytes = bytes;
+        self.head = head;
+        self.hash = hash_with(*KEY, head, bytes);
+    }
+
+    /// Becomes the first component of a path that doesn't begin with a slash. Returns what is left,
+    /// which is empty or begins with one.
+    #[inline(always)]
+    pub(crate) fn split_off(&mut self, text: &'a [u8]) -> &'a [u8] {
+        const SLASHES: u64 = ONES * b'/' as u64;
+        // Behind the end of a short text are zeros, which are no slashes.
+        let first = word(text);
+        let found = zero_bytes(first ^ SLASHES);
+        let len = if found != 0 {
+            found.trailing_zeros() as usize / 8
+        } else if text.len() <= HEAD_BYTES {
+            text.len()
+        } else {
+            return self.split_off_long(text);
+        };
+        let (bytes, after) = text.split_at(len);
+        self.set(bytes, first & !(u64::MAX << (8 * len)));
+        after
+    }
+
+    /// A name of eight bytes or more.
+    #[inline(never)]
+    fn split_off_long(&mut self, text: &'a [u8]) -> &'a [u8] {
+        let (bytes, after) = text.split_at(component_len(text));
+        self.set(bytes, head_word(bytes));
+        after
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The hash: 63 bits, above the positions of `.` and `..`, with its lowest [`TIE_BITS`] clear
+    /// but for that.
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Whether it is `.` or `..`.
+    #[inline]
+    pub(crate) fn is_dots(&self) -> bool {
+        const DOT: u64 = 1 | (b'.' as u64) << 8;
+        const DOTS: u64 = 2 | (b'.' as u64) << 8 | (b'.' as u64) << 16;
+        (self.head == DOT || self.head == DOTS) && self.bytes.len() <= HEAD_BYTES
+    }
+
+    /// Whether a stored name is the same, of which `head` are the first eight bytes as a
+    /// little-endian number, and `rest` gives all but the length byte.
+    #[inline(always)]
+    pub(crate) fn is_stored<'s>(&self, head: u64, rest: impl FnOnce() -> &'s [u8]) -> bool {
+        self.head == head && (self.bytes.len() <= HEAD_BYTES || is_same(self.bytes, rest()))
+    }
+}
+
+/// The bytes of a name that its head has.
+fn head_word(bytes: &[u8]) -> u64 {
+    word(&bytes[..bytes.len().min(HEAD_BYTES)])
+}
+
+/// The number of bytes before the first slash, or all.
+fn component_len(text: &[u8]) -> usize {
+    const SLASHES: u64 = ONES * b'/' as u64;
+    let mut rest = text;
+    while let Some((chunk, behind)) = rest.split_first_chunk() {
+        let found = zero_bytes(u64::from_le_bytes(*chunk) ^ SLASHES);
+        if found != 0 {
+            return text.len() - rest.len() + found.trailing_zeros() as usize / 8;
+        }
+        rest = behind;
+    }
+    let found = zero_bytes(word(rest) ^ SLASHES);
+    let len = if found == 0 { rest.len() } else { found.trailing_zeros() as usize / 8 };
+    text.len() - rest.len() + len
+}
+
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let wide = u128::from(a) * u128::from(b);
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-/// Hashes a name: multiply and fold, eight bytes at a time, keyed. The result has 63 bits, is above
-/// the positions of `.` and `..`, and has its lowest [`TIE_BITS`] clear but for that.
-#[inline]
-pub(crate) fn hash(name: &[u8]) -> u64 {
-    hash_with(*KEY, name)
+/// Hashes a name: multiply and fold, eight bytes at a time behind the head, keyed.
+#[inline(always)]
+fn hash_with(key: u64, head: u64, bytes: &[u8]) -> u64 {
+    const K0: u64 = 0x9e37_79b9_7f4a_7c15;
+    const K1: u64 = 0xd6e8_feb8_6659_fd93;
+    let mut hash = fold(head ^ key, K1);
+    if bytes.len() > HEAD_BYTES {
+        hash = hash_rest(hash ^ bytes.len() as u64, &bytes[HEAD_BYTES..], K1);
+    }
+    hash = fold(hash ^ key, K0);
+    ((hash >> 1) & !TIE_BITS).max(TIE_BITS + 1)
 }
 
 #[inline]
-fn hash_with(key: u64, name: &[u8]) -> u64 {
-    const K0: u64 = 0x9e37_79b9_7f4a_7c15;
-    const K1: u64 = 0xd6e8_feb8_6659_fd93;
-    let mut hash = key ^ (name.len() as u64).wrapping_mul(K0);
-    let mut rest = name;
+fn hash_rest(mut hash: u64, mut rest: &[u8], factor: u64) -> u64 {
     while rest.len() > 8 {
-        hash = fold(hash ^ word(rest), K1);
+        hash = fold(hash ^ word(rest), factor);
         rest = &rest[8..];
     }
-    hash = fold(hash ^ word(rest), K1);
-    hash = fold(hash ^ key, K0);
-    ((hash >> 1) & !TIE_BITS).max(TIE_BITS + 1)
+    fold(hash ^ word(rest), factor)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::cred::{Credentials, permission};
 use crate::dentry::{Dentry, NAME_MAX};
 use crate::inode::Inode;
 use crate::mount::{Mount, MountRef, Path, WriteAccess};
-use crate::name;
+use crate::name::{self, Name};
 use crate::namespace::Namespace;
 use crate::types::{Access, MountFlags, ResolveFlags};
 
@@ -109,9 +109,9 @@ impl<'g> Pos<'g> {
 
 /// The last component of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Last<'g> {
+pub(crate) enum Last {
     /// A name, and whether slashes follow it.
-    Name(&'g [u8], bool),
+    Name(bool),
     Dot,
     DotDot,
     /// There is none: the path was `/` or ended at the start.
@@ -136,7 +136,10 @@ pub(crate) struct Walk<'g> {
     root: &'g Path,
     cur: Pos<'g>,
     /// What [`walk_to_last`](Self::walk_to_last) arrived at.
-    last: Last<'g>,
+    last: Last,
+    /// The last component, if it is a name. It is borrowed rather than returned, for to copy what was
+    /// stored just before takes longer than to read parts of it.
+    name: Name<'g>,
     /// What is still to walk of the innermost symbolic link, or of the path itself.
     text: &'g [u8],
     /// What is left of the links and the path around it, the innermost last.
@@ -207,7 +210,8 @@ impl<'g> Walk<'g> {
             root,
             cur: Pos::of(from, guard),
             last: Last::Root,
-            text: path,
+            name: Name::EMPTY,
+            text: name::skip_slashes(path),
             outer: Vec::new(),
             mount_seq,
             links: 0,
@@ -236,6 +240,12 @@ impl<'g> Walk<'g> {
 
     pub(crate) fn cred(&self) -> &'g Credentials {
         self.start.cred
+    }
+
+    /// The last component, when [`walk_to_last`](Self::walk_to_last) has found a name.
+    #[inline]
+    pub(crate) fn name(&self) -> &Name<'g> {
+        &self.name
     }
 
     /// Where the walk is.
@@ -309,8 +319,8 @@ impl<'g> Walk<'g> {
             match self.last {
                 Last::Root | Last::Dot => break,
                 Last::DotDot => self.up()?,
-                Last::Name(name, slash) => {
-                    let child = self.existing_child(name)?;
+                Last::Name(slash) => {
+                    let child = self.existing_child(&self.name)?;
                     if child.inode().is_symlink() && (follow || slash) {
                         self.follow_last(child, slash)?;
                         continue;
@@ -332,64 +342,64 @@ impl<'g> Walk<'g> {
     /// Walks up to the last component, which is returned; `cur` is the directory it is to be looked
     /// up in, and may be searched.
     #[inline]
-    pub(crate) fn walk_to_last(&mut self) -> Result<Last<'g>, Fail> {
+    pub(crate) fn walk_to_last(&mut self) -> Result<Last, Fail> {
         self.advance_to_last()?;
         Ok(self.last)
     }
 
     fn advance_to_last(&mut self) -> Result<(), Fail> {
         loop {
-            let Some((name, slash, is_last)) = self.next_component() else {
+            if self.text.is_empty() && !self.next_text() {
                 self.last = Last::Root;
                 return Ok(());
-            };
+            }
+            let after = self.name.split_off(self.text);
+            self.text = name::skip_slashes(after);
+            let mut slash = !after.is_empty();
+            let mut is_last = self.text.is_empty();
+            if is_last && !self.outer.is_empty() {
+                (slash, is_last) = self.end_of_link(slash);
+            }
             self.may_search()?;
-            let dots = name[0] == b'.' && matches!(name, b"." | b"..");
+            let dots = self.name.is_dots();
             if is_last {
-                self.last = match name {
-                    b"." if dots => Last::Dot,
-                    _ if dots => Last::DotDot,
-                    _ => Last::Name(name, slash),
+                self.last = match self.name.len() {
+                    1 if dots => Last::Dot,
+                    2 if dots => Last::DotDot,
+                    _ => Last::Name(slash),
                 };
                 return Ok(());
             }
             if !dots {
-                self.step(name)?;
-            } else if name.len() == 2 {
+                self.step()?;
+            } else if self.name.len() == 2 {
                 self.up()?;
             }
         }
     }
 
-    /// Takes the next name off the path: the name, whether slashes follow, and whether it is the last.
-    #[inline]
-    fn next_component(&mut self) -> Option<(&'g [u8], bool, bool)> {
-        loop {
-            let text = name::skip_slashes(self.text);
-            if text.is_empty() {
-                self.text = text;
-                self.text = self.outer.pop()?;
-                continue;
+    /// Goes on with what is left around the link that ended. `false` if there is nothing.
+    #[cold]
+    fn next_text(&mut self) -> bool {
+        while self.text.is_empty() {
+            match self.outer.pop() {
+                Some(text) => self.text = name::skip_slashes(text),
+                None => return false,
             }
-            let (name, after) = text.split_at(name::component_len(text));
-            self.text = name::skip_slashes(after);
-            let is_last = self.text.is_empty() && self.outer.is_empty();
-            if is_last || !self.text.is_empty() {
-                return Some((name, !after.is_empty(), is_last));
-            }
-            return Some(self.end_of_link(name, !after.is_empty()));
         }
+        true
     }
 
     /// The last name of a link: slashes behind the link belong to what it stands for as well.
+    /// Whether slashes follow, and whether it is the last name of the path.
     #[cold]
-    fn end_of_link(&mut self, name: &'g [u8], slash: bool) -> (&'g [u8], bool, bool) {
+    fn end_of_link(&mut self, slash: bool) -> (bool, bool) {
         let is_last = self.outer.iter().all(|text| name::skip_slashes(text).is_empty());
         let outer_slash = is_last && self.outer.iter().any(|text| !text.is_empty());
         if is_last {
             self.outer.clear();
         }
-        (name, slash || outer_slash, is_last)
+        (slash || outer_slash, is_last)
     }
 
     #[inline]
@@ -403,8 +413,8 @@ impl<'g> Walk<'g> {
 
     /// Walks over a name that is not the last.
     #[inline]
-    fn step(&mut self, name: &[u8]) -> Result<(), Fail> {
-        let child = self.existing_child(name)?;
+    fn step(&mut self) -> Result<(), Fail> {
+        let child = self.existing_child(&self.name)?;
         if child.inode().is_symlink() { self.follow(child) } else { self.go(child) }
     }
 
@@ -416,7 +426,7 @@ impl<'g> Walk<'g> {
 
     /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such name.
     #[inline]
-    pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Pos<'g>>, Fail> {
+    pub(crate) fn child(&self, name: &Name<'_>) -> Result<Option<Pos<'g>>, Fail> {
         let Child { fail, dentry, mount, seq } = self.look_up(name);
         match (fail, dentry) {
             (Some(fail), _) => Err(fail),
@@ -427,7 +437,7 @@ impl<'g> Walk<'g> {
 
     /// As [`child`](Self::child); `ENOENT` if there is no such name.
     #[inline(always)]
-    fn existing_child(&self, name: &[u8]) -> Result<Pos<'g>, Fail> {
+    fn existing_child(&self, name: &Name<'_>) -> Result<Pos<'g>, Fail> {
         let Child { fail, dentry, mount, seq } = self.look_up(name);
         match (fail, dentry) {
             (Some(fail), _) => Err(fail),
@@ -437,13 +447,12 @@ impl<'g> Walk<'g> {
     }
 
     #[inline(always)]
-    fn look_up(&self, name: &[u8]) -> Child<'g> {
-        let hash = name::hash(name);
+    fn look_up(&self, name: &Name<'_>) -> Child<'g> {
         let mount = self.cur.mount;
         let found = if self.by_ref {
-            self.find_locked(hash, name)
+            self.find_locked(name)
         } else {
-            let found = self.cur.dentry.find(hash, name, self.guard);
+            let found = self.cur.dentry.find(name, self.guard);
             // Whether it is there or not was read from this directory, if it is still where it was.
             if self.cur.is_stale() {
                 return Child { fail: Some(Fail::Retry), dentry: None, mount, seq: 0 };
@@ -451,7 +460,7 @@ impl<'g> Walk<'g> {
             found
         };
         let Some((dentry, seq)) = found else {
-            let fail = check_length(self.cur.inode(), name).err().map(Fail::Errno);
+            let fail = check_length(self.cur.inode(), name.len()).err().map(Fail::Errno);
             return Child { fail, dentry: None, mount, seq: 0 };
         };
         if dentry.is_mounted() {
@@ -467,10 +476,10 @@ impl<'g> Walk<'g> {
 
     /// A lookup that waits for changes of the bucket.
     #[cold]
-    fn find_locked(&self, hash: u64, name: &[u8]) -> Option<(&'g Dentry, u32)> {
+    fn find_locked(&self, name: &Name<'_>) -> Option<(&'g Dentry, u32)> {
         let _dcache = self.cur.dentry.sb().lock_dcache();
-        let bucket = self.cur.dentry.children().lock(hash, self.guard);
-        let child = bucket.find(hash, |child| child.is_named(hash, name, self.guard))?;
+        let bucket = self.cur.dentry.children().lock(name.hash(), self.guard);
+        let child = bucket.find(name.hash(), |child| child.is_named(name, self.guard))?;
         Some((child, child.seq().begin()))
     }
 
@@ -590,7 +599,7 @@ impl<'g> Walk<'g> {
         if !self.text.is_empty() {
             self.outer.push(self.text);
         }
-        self.text = target;
+        self.text = name::skip_slashes(target);
         Ok(())
     }
 
@@ -606,8 +615,8 @@ impl<'g> Walk<'g> {
 /// A name that is too long for any file is another mistake than one that is not there, except in a
 /// directory that is gone, in which nothing is looked up.
 #[inline]
-pub(crate) fn check_length(dir: &Inode, name: &[u8]) -> Result<(), Errno> {
-    if name.len() <= NAME_MAX {
+pub(crate) fn check_length(dir: &Inode, name_len: usize) -> Result<(), Errno> {
+    if name_len <= NAME_MAX {
         return Ok(());
     }
     Err(if dir.is_dead() { Errno::NOENT } else { Errno::NAMETOOLONG })

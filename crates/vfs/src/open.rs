@@ -280,8 +280,8 @@ impl Task {
         opening: Opening,
     ) -> std::result::Result<Found<'g>, Fail> {
         loop {
-            let (name, slash) = match walk.walk_to_last()? {
-                Last::Name(name, slash) => (name, slash),
+            let slash = match walk.walk_to_last()? {
+                Last::Name(slash) => slash,
                 last => {
                     if last == Last::DotDot {
                         walk.up()?;
@@ -292,7 +292,7 @@ impl Task {
             if slash {
                 return Err(Errno::ISDIR.into());
             }
-            match walk.child(name)? {
+            match walk.child(walk.name())? {
                 Some(child) if child.inode().is_symlink() => {
                     if opening.lookup.contains(Lookup::FOLLOW) {
                         walk.follow_last(child, slash)?;
@@ -305,15 +305,14 @@ impl Task {
                     check_sticky_create(walk.cur().inode(), child.inode(), opening, walk.cred())?;
                     return Ok(Found::There(walk.keep(child)?));
                 }
-                None => return self.create_open(walk, name, opening),
+                None => return self.create_open(walk, opening),
             }
         }
     }
 
     fn create_open<'g>(
         &self,
-        walk: &mut Walk<'g>,
-        name: &'g [u8],
+        walk: &Walk<'g>,
         opening: Opening,
     ) -> std::result::Result<Found<'g>, Fail> {
         let dir = walk.cur();
@@ -329,7 +328,7 @@ impl Task {
             rdev: 0,
             target: None,
         };
-        match create::make(dir.dentry, name, &what, walk.cred(), self.mask(), guard) {
+        match create::make(dir.dentry, walk.name(), &what, walk.cred(), self.mask(), guard) {
             Ok(dentry) => Ok(Found::Made(mount, dentry, write)),
             // Somebody else has made it meanwhile: it is to be opened now.
             Err(Errno::EXIST) => Err(Fail::Retry),

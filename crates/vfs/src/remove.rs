@@ -14,7 +14,6 @@ use crate::cred::{Credentials, check_sticky, permission};
 use crate::dentry::{self, Dentry};
 use crate::error::{Named, Result};
 use crate::inode::Inode;
-use crate::name;
 use crate::namei::{Fail, Last, Lookup, Walk, check_length};
 use crate::task::{At, Task, bytes};
 use crate::time;
@@ -70,9 +69,10 @@ impl Task {
 }
 
 fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
-    let Last::Name(name, slash) = walk.walk_to_last()? else {
+    let Last::Name(slash) = walk.walk_to_last()? else {
         return Err(Errno::ISDIR.into());
     };
+    let name = walk.name();
     let guard = walk.guard();
     let pos = walk.cur();
     let dir = pos.dentry;
@@ -82,12 +82,11 @@ fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
         let is_dir = found.inode().is_dir();
         return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into());
     }
-    check_length(pos.inode(), name)?;
-    let hash = name::hash(name);
+    check_length(pos.inode(), name.len())?;
     let _dcache = dir.sb().lock_dcache();
-    let mut bucket = dir.children().lock(hash, guard);
+    let mut bucket = dir.children().lock(name.hash(), guard);
     let victim =
-        bucket.find(hash, |child| child.is_named(hash, name, guard)).ok_or(Errno::NOENT)?;
+        bucket.find(name.hash(), |child| child.is_named(name, guard)).ok_or(Errno::NOENT)?;
     may_delete(dir.inode(), victim, false, walk.cred(), guard)?;
     if victim.is_mounted() {
         return Err(Errno::BUSY.into());
@@ -107,28 +106,28 @@ fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
 }
 
 fn rmdir(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
-    let name = match walk.walk_to_last()? {
-        Last::Name(name, _) => name,
+    match walk.walk_to_last()? {
+        Last::Name(_) => {}
         Last::DotDot => return Err(Errno::NOTEMPTY.into()),
         Last::Dot => return Err(Errno::INVAL.into()),
         Last::Root => return Err(Errno::BUSY.into()),
-    };
+    }
+    let name = walk.name();
     let guard = walk.guard();
     let pos = walk.cur();
     let dir = pos.dentry;
     let write = walk.want_write(pos)?;
-    check_length(pos.inode(), name)?;
-    let hash = name::hash(name);
-    let victim = dir.find(hash, name, guard).map(|(victim, _)| victim);
+    check_length(pos.inode(), name.len())?;
+    let victim = dir.find(name, guard).map(|(victim, _)| victim);
     let Some(victim) = victim else {
         walk.validate(pos)?;
         return Err(Errno::NOENT.into());
     };
     may_delete(dir.inode(), victim, true, walk.cred(), guard)?;
-    let reqs = [LockReq::One(dir.children(), hash), LockReq::All(victim.children())];
+    let reqs = [LockReq::One(dir.children(), name.hash()), LockReq::All(victim.children())];
     let _dcache = dir.sb().lock_dcache();
     let mut locks = RcuTable::lock_set(reqs, guard);
-    let still = locks.find(0, hash, |child| child.is_named(hash, name, guard));
+    let still = locks.find(0, name.hash(), |child| child.is_named(name, guard));
     if !still.is_some_and(|found| std::ptr::eq(found, victim)) {
         return Err(Fail::Retry);
     }

@@ -25,7 +25,7 @@ use crate::cred::{Credentials, permission};
 use crate::dentry::{self, Dentry, Removed};
 use crate::error::{Named, Result};
 use crate::mount::WriteAccess;
-use crate::name;
+use crate::name::Name;
 use crate::namei::{Fail, Last, Lookup, Pos, Walk, check_length};
 use crate::namespace::Namespace;
 use crate::ranks::Children;
@@ -37,8 +37,7 @@ use crate::types::{Access, RenameFlags};
 #[derive(Clone, Copy)]
 struct Side<'g> {
     dir: &'g Dentry,
-    name: &'g [u8],
-    hash: u64,
+    name: Name<'g>,
     slash: bool,
 }
 
@@ -90,10 +89,11 @@ impl Task {
         let guard = rcu::pin();
         self.walk(old_base, old, Lookup::empty(), &guard, |walk| {
             let old_last = walk.walk_to_last()?;
-            let old_dir = walk.cur();
+            let (old_dir, old_name) = (walk.cur(), walk.name());
             self.walk(new_base, new, Lookup::empty(), &guard, |walk| {
                 let new_last = walk.walk_to_last()?;
-                let (write, old, new) = sides(walk, old_dir, old_last, new_last, flags)?;
+                let (write, old, new) =
+                    sides(walk, (old_dir, old_name, old_last), new_last, flags)?;
                 let cred = walk.cred();
                 let ns = self.ns();
                 let result = Rename { ns, cred, guard: &guard, flags, old, new }.run();
@@ -111,29 +111,28 @@ impl Task {
 /// Checks what the two paths ended in, and announces the change.
 fn sides<'g>(
     walk: &Walk<'g>,
-    old_dir: Pos<'g>,
-    old_last: Last<'g>,
-    new_last: Last<'g>,
+    (old_dir, old_name, old_last): (Pos<'g>, &Name<'g>, Last),
+    new_last: Last,
     flags: RenameFlags,
 ) -> std::result::Result<(WriteAccess<'g>, Side<'g>, Side<'g>), Fail> {
     let new_dir = walk.cur();
     if !std::ptr::eq(old_dir.mount, new_dir.mount) {
         return Err(Errno::XDEV.into());
     }
-    let Last::Name(old_name, old_slash) = old_last else {
+    let Last::Name(old_slash) = old_last else {
         return Err(Errno::BUSY.into());
     };
-    let Last::Name(new_name, new_slash) = new_last else {
+    let Last::Name(new_slash) = new_last else {
         let taken = flags.contains(RenameFlags::NOREPLACE);
         return Err(if taken { Errno::EXIST } else { Errno::BUSY }.into());
     };
     let write = walk.want_write(new_dir)?;
-    check_length(old_dir.inode(), old_name)?;
-    let side = |dir: &'g Dentry, name, slash| Side { dir, name, hash: name::hash(name), slash };
+    check_length(old_dir.inode(), old_name.len())?;
+    let side = |dir: &'g Dentry, name, slash| Side { dir, name, slash };
     Ok((
         write,
-        side(old_dir.dentry, old_name, old_slash),
-        side(new_dir.dentry, new_name, new_slash),
+        side(old_dir.dentry, *old_name, old_slash),
+        side(new_dir.dentry, *walk.name(), new_slash),
     ))
 }
 
@@ -150,19 +149,19 @@ impl<'g> Rename<'g> {
     /// still are what they were.
     fn run(&self) -> std::result::Result<(), Fail> {
         let guard = self.guard;
-        let find = |side: &Side<'g>| side.dir.find(side.hash, side.name, guard).map(|(d, _)| d);
+        let find = |side: &Side<'g>| side.dir.find(&side.name, guard).map(|(d, _)| d);
         let source = find(&self.old).ok_or(Errno::NOENT)?;
         // Nothing is looked up in a directory that is gone, so this comes before all other rules.
         if self.new.dir.inode().is_dead() {
             return Err(Errno::NOENT.into());
         }
-        check_length(self.new.dir.inode(), self.new.name)?;
+        check_length(self.new.dir.inode(), self.new.name.len())?;
         let target = find(&self.new);
         let moves_dir = source.inode().is_dir()
             || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
         let _topology = (moves_dir && !self.same_dir()).then(|| self.ns.lock_directory_move());
         let _dcache = self.new.dir.sb().lock_dcache();
-        let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.hash);
+        let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
         let replaced = target.filter(|t| !self.exchanges() && t.inode().is_dir());
         match replaced {
             Some(dir) => {
@@ -190,7 +189,7 @@ impl<'g> Rename<'g> {
         target: Option<&'g Dentry>,
     ) -> std::result::Result<(), Fail> {
         let found = |i: usize, side: &Side<'g>| {
-            locks.find(i, side.hash, |child| child.is_named(side.hash, side.name, self.guard))
+            locks.find(i, side.name.hash(), |child| child.is_named(&side.name, self.guard))
         };
         let same = |found: Option<&Dentry>, expected: Option<&Dentry>| {
             found.map(std::ptr::from_ref) == expected.map(std::ptr::from_ref)
@@ -382,8 +381,8 @@ impl<'g> Rename<'g> {
             target.set_removed(self.new.dir, self.guard)
         });
         locks.remove(0, source);
-        let hash = locks.free_hash(1, self.new.hash);
-        let name = (self.old.name != self.new.name).then_some(self.new.name);
+        let hash = locks.free_hash(1, self.new.name.hash());
+        let name = (self.old.name != self.new.name).then_some(self.new.name.bytes());
         source.set_moved(&source_section, self.new.dir, name, hash, self.guard);
         locks.insert_moved(1, source);
         removed
@@ -403,8 +402,8 @@ impl<'g> Rename<'g> {
         locks.remove(0, source);
         locks.remove(1, target);
         let differ = old.name != new.name;
-        let source_name = differ.then_some(new.name);
-        let target_name = differ.then_some(old.name);
+        let source_name = differ.then_some(new.name.bytes());
+        let target_name = differ.then_some(old.name.bytes());
         source.set_moved(&source_section, new.dir, source_name, source_hash, self.guard);
         target.set_moved(&target_section, old.dir, target_name, target_hash, self.guard);
         locks.insert_moved(1, source);

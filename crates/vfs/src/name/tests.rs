@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{TIE_BITS, component_len, has_nul, hash_with, is_same, skip_slashes, word};
+use super::{Name, TIE_BITS, component_len, has_nul, hash_with, is_same, skip_slashes, word};
 
 /// Bytes of which none is a slash or zero, some with the high bit.
 fn text(len: usize) -> Vec<u8> {
@@ -61,10 +61,68 @@ fn names_differ_by_any_byte_or_by_length() {
     }
 }
 
+/// As a dentry keeps it.
+fn stored(bytes: &[u8]) -> Vec<u8> {
+    let mut stored = vec![bytes.len() as u8];
+    stored.extend_from_slice(bytes);
+    stored.resize(super::stored_len(bytes.len()), 0);
+    stored
+}
+
+fn is_stored(name: &Name<'_>, stored: &[u8]) -> bool {
+    let head = u64::from_le_bytes(*stored.first_chunk().unwrap());
+    name.is_stored(head, || &stored[1..=usize::from(stored[0])])
+}
+
+#[test]
+fn a_component_is_split_off_with_its_hash() {
+    for len in 1..40 {
+        for behind in 0..12 {
+            let bytes = text(len);
+            let mut path = bytes.clone();
+            path.extend((0..behind).map(|i| if i % 2 == 0 { b'/' } else { b'x' }));
+            let mut name = Name::EMPTY;
+            let after = name.split_off(&path);
+            assert_eq!((name.bytes(), after), (&path[..len], &path[len..]));
+            assert_eq!(name, Name::new(&bytes));
+        }
+    }
+}
+
+#[test]
+fn stored_names_are_recognised() {
+    for len in 1..40 {
+        let name = text(len);
+        for other in 1..40 {
+            let kept = stored(&text(other));
+            assert_eq!(is_stored(&Name::new(&name), &kept), len == other);
+        }
+        for at in 0..len {
+            let mut other = name.clone();
+            other[at] ^= 0x40;
+            assert!(!is_stored(&Name::new(&name), &stored(&other)), "{at} of {len}");
+        }
+    }
+    // The length of a longer name than there can be ends in the same byte.
+    assert!(!is_stored(&Name::new(&vec![b'a'; 256 + 3]), &stored(b"aaa")));
+}
+
+#[test]
+fn dots_are_told_from_other_names() {
+    assert!(Name::new(b".").is_dots() && Name::new(b"..").is_dots());
+    for other in [&b"..."[..], b"a", b".a", b"a.", b"..a", b"..\0", &[b'.'; 257], &[b'.'; 258]] {
+        assert!(!Name::new(other).is_dots(), "{other:?}");
+    }
+}
+
+fn keyed(key: u64, bytes: &[u8]) -> u64 {
+    hash_with(key, Name::new(bytes).head, bytes)
+}
+
 #[test]
 fn hashes_are_keyed_spread_and_above_the_dots() {
     let names: Vec<String> = (0..100_000).map(|i| format!("file{i}")).collect();
-    let hashes: HashSet<u64> = names.iter().map(|name| hash_with(1, name.as_bytes())).collect();
+    let hashes: HashSet<u64> = names.iter().map(|name| keyed(1, name.as_bytes())).collect();
     // 2^43 values: the chance of even one collision is about one in two thousand.
     assert!(hashes.len() > names.len() - 3);
     let mut buckets = [0_usize; 64];
@@ -74,6 +132,6 @@ fn hashes_are_keyed_spread_and_above_the_dots() {
     }
     let mean = names.len() / buckets.len();
     assert!(buckets.iter().all(|n| n.abs_diff(mean) < mean / 5), "{buckets:?}");
-    assert_ne!(hash_with(1, b"a"), hash_with(2, b"a"));
-    assert_ne!(hash_with(1, b"a"), hash_with(1, b"a\0"));
+    assert_ne!(keyed(1, b"a"), keyed(2, b"a"));
+    assert_ne!(keyed(1, b"a"), keyed(1, b"a\0"));
 }
