@@ -111,8 +111,7 @@ impl Task {
     ) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let get = || {
-            xattr_lookup(flags)?;
-            let name = XattrName::new(name.as_ref().as_bytes())?;
+            let name = checked(flags, name.as_ref())?;
             self.with_inode(at, path, flags, |inode, cred, guard| get(inode, name, cred, guard))
         };
         get().on("getxattr", path)
@@ -133,11 +132,10 @@ impl Task {
     ) -> Result<()> {
         let path = path.as_ref();
         let set = || {
-            xattr_lookup(flags)?;
             if !(XattrFlags::CREATE | XattrFlags::REPLACE).contains(how) {
                 return Err(Errno::INVAL);
             }
-            let name = XattrName::new(name.as_ref().as_bytes())?;
+            let name = checked(flags, name.as_ref())?;
             if value.len() > crate::xattr::XATTR_VALUE_BYTES_MAX {
                 return Err(Errno::TOOBIG);
             }
@@ -177,8 +175,7 @@ impl Task {
     ) -> Result<()> {
         let path = path.as_ref();
         let remove = || {
-            xattr_lookup(flags)?;
-            let name = XattrName::new(name.as_ref().as_bytes())?;
+            let name = checked(flags, name.as_ref())?;
             self.with_inode_writable(at, path, flags, |inode, cred, guard| {
                 remove(inode, name, cred, guard)
             })
@@ -230,6 +227,12 @@ impl Task {
         let _locked = inode.lock();
         body(inode, self.cred(&guard), &guard)
     }
+}
+
+/// The name, once the flags are known to be right, whose mistakes come first.
+fn checked(flags: AtFlags, name: &OsStr) -> std::result::Result<XattrName<'_>, Errno> {
+    xattr_lookup(flags)?;
+    XattrName::new(name.as_bytes())
 }
 
 fn xattr_lookup(flags: AtFlags) -> std::result::Result<Lookup, Errno> {
