@@ -30,6 +30,7 @@
 //! Sources: the parking protocol follows parking_lot (Amanieu d'Antras) and WebKit's WTF::Lock;
 //! ranks and lockstat follow the kernel's lockdep and lock_stat.
 
+mod contend;
 pub(crate) mod held;
 mod mutex;
 pub(crate) mod raw_mutex;

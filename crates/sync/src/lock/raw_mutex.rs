@@ -1,13 +1,11 @@
 //! The word of a mutex, without data, class or order checking.
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
+use crate::lock::contend::{PARKED, contend};
 use crate::lock::stat::{self, LockStat, Waiting};
 use crate::park;
-use crate::wait::Spin;
 
 const LOCKED: u32 = 1;
-/// Somebody sleeps, or is about to. Set only while locked.
-const PARKED: u32 = 2;
 /// lockstat wants to know of the release. Set only while locked.
 const TRACED: u32 = 4;
 
@@ -82,42 +80,11 @@ impl RawMutex {
     #[cold]
     fn lock_slow(&self, stat: &'static LockStat) {
         if !self.claim() {
-            self.wait(Waiting::start(stat, self.key()));
+            let mut waiting = Waiting::start(stat, self.key());
+            let queue = (self.key(), 0);
+            contend(&self.word, LOCKED, queue, &mut waiting, || self.claim());
         }
         self.record(stat);
-    }
-
-    /// Waits for a held lock until this thread has it.
-    fn wait(&self, mut waiting: Waiting) {
-        let mut spin = Spin::new();
-        let mut lost = 0_u32;
-        while !self.claim() {
-            if spin.spin() {
-                continue;
-            }
-            let word = self.word.load(Ordering::Relaxed);
-            if word & LOCKED == 0 || !self.mark_parked(word) {
-                continue;
-            }
-            waiting.park();
-            let still_held =
-                || self.word.load(Ordering::Relaxed) & (LOCKED | PARKED) == LOCKED | PARKED;
-            match park::park(self.key(), park::token(0, lost), still_held) {
-                Some(park::HANDOFF) => return,
-                Some(_) => lost += 1,
-                None => {}
-            }
-            spin = Spin::new();
-        }
-    }
-
-    /// Announces a sleeper on a held lock. `false` if the word changed.
-    fn mark_parked(&self, word: u32) -> bool {
-        word & PARKED != 0
-            || self
-                .word
-                .compare_exchange_weak(word, word | PARKED, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
     }
 
     /// Gives the lock back. The word is not touched after another thread can have it.

@@ -10,14 +10,13 @@
 //! them. The woken always try again until they have the lock, so the chain never breaks.
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
+use crate::lock::contend::{Got, PARKED, contend};
 use crate::lock::stat::{self, LockStat, Waiting};
 use crate::park;
 use crate::wait::Spin;
 
 /// A writer holds the lock, or waits for the readers inside to leave.
 const WRITER: u32 = 1;
-/// Threads sleep on the lock's address.
-const PARKED: u32 = 2;
 /// The writer sleeps until the last reader leaves.
 const DRAINING: u32 = 4;
 /// lockstat wants to know of releases: somebody inside is recorded, or was.
@@ -100,22 +99,11 @@ impl RawRwLock {
     #[cold]
     fn read_slow(&self, stat: &'static LockStat) {
         if !self.join(0) {
-            self.wait_to_read(Waiting::start(stat, self.key()));
+            let mut waiting = Waiting::start(stat, self.key());
+            let queue = (self.key(), KIND_READER);
+            contend(&self.word, WRITER, queue, &mut waiting, || self.join(0));
         }
         self.record(stat);
-    }
-
-    fn wait_to_read(&self, mut waiting: Waiting) {
-        let mut spin = Spin::new();
-        let mut lost = 0;
-        while !self.join(0) {
-            if !spin.spin() {
-                if self.sleep(KIND_READER, &mut lost, &mut waiting) {
-                    return;
-                }
-                spin = Spin::new();
-            }
-        }
     }
 
     /// Enters as the writer if nobody is inside.
@@ -167,18 +155,11 @@ impl RawRwLock {
     }
 
     fn wait_to_write(&self, mut waiting: Waiting) {
-        let mut spin = Spin::new();
-        let mut lost = 0;
-        while !self.claim() {
-            if !spin.spin() {
-                if self.sleep(KIND_WRITER, &mut lost, &mut waiting) {
-                    // Passed on by a writer: no reader is inside.
-                    return;
-                }
-                spin = Spin::new();
-            }
+        let queue = (self.key(), KIND_WRITER);
+        // What a writer passes on has no reader inside.
+        if contend(&self.word, WRITER, queue, &mut waiting, || self.claim()) == Got::Claimed {
+            self.drain(&mut waiting);
         }
-        self.drain(&mut waiting);
     }
 
     /// Sets `WRITER`, whoever reads.
@@ -231,29 +212,6 @@ impl RawRwLock {
                 word & DRAINING != 0 && word & READERS != 0
             });
         }
-    }
-
-    /// Sleeps on the lock's address while a writer is there. `true` if the lock was passed on.
-    fn sleep(&self, kind: park::Token, lost: &mut u32, waiting: &mut Waiting) -> bool {
-        let word = self.word.load(Ordering::Relaxed);
-        if word & WRITER == 0 {
-            return false;
-        }
-        if word & PARKED == 0 {
-            let parked = word | PARKED;
-            let marked =
-                self.word.compare_exchange_weak(word, parked, Ordering::Relaxed, Ordering::Relaxed);
-            if marked.is_err() {
-                return false;
-            }
-        }
-        waiting.park();
-        let still_there =
-            || self.word.load(Ordering::Relaxed) & (WRITER | PARKED) == WRITER | PARKED;
-        let token = park::token(kind, *lost);
-        let woken = park::park(self.key(), token, still_there);
-        *lost += u32::from(woken.is_some());
-        woken == Some(park::HANDOFF)
     }
 
     /// Leaves as a reader.
