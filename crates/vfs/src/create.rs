@@ -195,7 +195,56 @@ fn may_create<'g>(walk: &Walk<'g>, dir: Pos<'g>) -> std::result::Result<(), Fail
 }
 
 impl Task {
+    /// Does what makes or changes the name at `path`; if there is no space for it but some is about to
+    /// come back, does it again. The caller holds nothing, and a failed call leaves nothing behind.
+    #[inline]
+    pub(crate) fn with_space_at<T>(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        call: impl Fn() -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        match call() {
+            Err(Errno::NOSPC) if self.reclaim_at(at, path, lookup) => call(),
+            other => other,
+        }
+    }
+
+    /// Waits for space that is about to come back to the file system in which `path` is to be made;
+    /// false if there is none.
+    #[cold]
+    pub(crate) fn reclaim_at(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> bool {
+        let place = || {
+            let base = self.base(at);
+            let guard = rcu::pin();
+            self.walk(&base, path, lookup, &guard, |walk| {
+                while let Last::Name(slash) = walk.walk_to_last()? {
+                    match walk.child(walk.name())? {
+                        Some(child)
+                            if lookup.contains(Lookup::FOLLOW) && child.inode().is_symlink() =>
+                        {
+                            walk.follow_last(child, slash)?;
+                        }
+                        _ => break,
+                    }
+                }
+                walk.keep(walk.cur())
+            })
+        };
+        place().is_ok_and(|place| place.dentry().inode().sb().fs().reclaim())
+    }
+
     fn make_at(&self, at: At<'_>, path: &[u8], what: &What<'_>) -> std::result::Result<(), Errno> {
+        self.with_space_at(at, path, Lookup::empty(), || self.try_make_at(at, path, what))
+    }
+
+    fn try_make_at(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        what: &What<'_>,
+    ) -> std::result::Result<(), Errno> {
         let is_dir = what.mode & 0o170000 == 0o040000;
         let base = self.base(at);
         let guard = rcu::pin();
@@ -307,7 +356,7 @@ impl Task {
                 Ok(())
             })
         };
-        link().on("linkat", new)
+        self.with_space_at(new_at, bytes(new), Lookup::empty(), link).on("linkat", new)
     }
 }
 

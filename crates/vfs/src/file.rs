@@ -286,17 +286,13 @@ impl File {
         self.read_with(|offset| self.read_vectored_at(offset, bufs)).named("readv")
     }
 
-    /// Does what needs space; if there is none but some is about to come back, does it again. The
-    /// caller holds nothing.
+    /// See [`SuperBlock::with_space`](crate::super_block::SuperBlock::with_space).
     #[inline]
     fn with_space<T>(
         &self,
         call: impl Fn() -> std::result::Result<T, Errno>,
     ) -> std::result::Result<T, Errno> {
-        match call() {
-            Err(Errno::NOSPC) if self.inode().sb().fs().reclaim() => call(),
-            other => other,
-        }
+        self.inode().sb().with_space(call)
     }
 
     fn check_write(&self) -> std::result::Result<&Inode, Errno> {

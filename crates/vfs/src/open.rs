@@ -171,7 +171,7 @@ impl Task {
     ) -> Result<File> {
         let path = path.as_ref();
         Opening::lenient(flags, mode)
-            .and_then(|opening| self.do_open(at, bytes(path), opening))
+            .and_then(|opening| self.open_with_space(at, bytes(path), opening))
             .on("openat", path)
     }
 
@@ -182,7 +182,7 @@ impl Task {
     pub fn openat2(&self, at: At<'_>, path: impl AsRef<StdPath>, how: &OpenHow) -> Result<File> {
         let path = path.as_ref();
         Opening::strict(how)
-            .and_then(|opening| self.do_open(at, bytes(path), opening))
+            .and_then(|opening| self.open_with_space(at, bytes(path), opening))
             .on("openat2", path)
     }
 
@@ -227,6 +227,32 @@ impl Task {
         let file = self.openat2(at, path, how)?;
         let close_on_exec = how.flags.contains(OFlags::CLOEXEC);
         self.descriptors().install(file, 0, close_on_exec).on("openat2", path)
+    }
+
+    /// Opens; if there is no space for a new file but some is about to come back, tries again.
+    #[inline]
+    fn open_with_space(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        opening: Opening,
+    ) -> std::result::Result<File, Errno> {
+        match self.do_open(at, path, opening) {
+            Err(Errno::NOSPC) if self.reclaim_for(at, path, opening) => {
+                self.do_open(at, path, opening)
+            }
+            other => other,
+        }
+    }
+
+    #[cold]
+    fn reclaim_for(&self, at: At<'_>, path: &[u8], opening: Opening) -> bool {
+        if opening.flags.bits() & TMPFILE_BIT == 0 {
+            return self.reclaim_at(at, path, opening.lookup);
+        }
+        // A file without a name is made in the directory that the path leads to.
+        let dir = self.resolve(at, path, opening.lookup);
+        dir.is_ok_and(|dir| dir.dentry().inode().sb().fs().reclaim())
     }
 
     #[inline]

@@ -75,7 +75,7 @@ impl Task {
             let (old_base, new_base) = (self.base(old_at), self.base(new_at));
             self.rename_from(&old_base, old, &new_base, bytes(new), flags)
         };
-        rename().on("renameat2", new)
+        self.with_space_at(new_at, bytes(new), Lookup::empty(), rename).on("renameat2", new)
     }
 
     fn rename_from(

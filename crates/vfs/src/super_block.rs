@@ -97,6 +97,16 @@ impl SuperBlock {
         &*self.fs
     }
 
+    /// Does what needs space; if there is none but some is about to come back, does it again. The
+    /// caller holds nothing, and a failed call leaves nothing behind.
+    #[inline]
+    pub(crate) fn with_space<T>(&self, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        match call() {
+            Err(Errno::NOSPC) if self.fs.reclaim() => call(),
+            other => other,
+        }
+    }
+
     /// The device number that `stat` shows for its files.
     pub fn dev(&self) -> u64 {
         self.dev

@@ -218,14 +218,16 @@ impl Task {
         at: At<'_>,
         path: &StdPath,
         flags: AtFlags,
-        body: impl FnOnce(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
+        body: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
     ) -> std::result::Result<T, Errno> {
         let place = self.xattr_place(at, path, flags)?;
         let _write = WriteAccess::new(place.mount())?;
-        let guard = rcu::pin();
         let inode = place.dentry().inode();
-        let _locked = inode.lock();
-        body(inode, self.cred(&guard), &guard)
+        inode.sb().with_space(|| {
+            let guard = rcu::pin();
+            let _locked = inode.lock();
+            body(inode, self.cred(&guard), &guard)
+        })
     }
 }
 

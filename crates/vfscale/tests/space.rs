@@ -1,0 +1,154 @@
+//! Space that was freed can be used again, although readers hold its memory for a while: whoever makes
+//! something waits for them before he is told that there is no space.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use vfscale::{At, AtFlags, Errno, Mode, OFlags, RenameFlags, Task, XattrFlags};
+use vfscale_sync::rcu;
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+const SIZE: u64 = 12 << 20;
+const ROUNDS: u32 = 4;
+
+/// Runs `body` on a file system of [`SIZE`] bytes while a reader holds memory back, 20 milliseconds at a
+/// time.
+fn beside_a_reader(body: impl FnOnce(&Task)) {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _guard = rcu::pin();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let _stop = Stop(&stop);
+        body(&vfscale::memory().size(SIZE).build().unwrap().task());
+    });
+}
+
+/// Makes things until there is no space left, removes them, and makes as many again, and again.
+fn fill_again_and_again(
+    task: &Task,
+    make: impl Fn(u32) -> vfscale::Result<()>,
+    remove: impl Fn(u32) -> vfscale::Result<()>,
+) {
+    let used = || {
+        let statfs = task.statfs(At::Cwd, "/").unwrap();
+        (statfs.blocks - statfs.blocks_free) * u64::from(statfs.block_size)
+    };
+    let before = used();
+    let mut count = 0;
+    let error = loop {
+        match make(count) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.errno(), Errno::NOSPC);
+    assert!(used() > SIZE * 9 / 10 && count > 50, "{count} fill {} bytes", used());
+    for round in 0..ROUNDS {
+        (0..count).for_each(|n| remove(n).unwrap());
+        assert!(used() <= before + 4096);
+        for n in 0..count {
+            make(n).unwrap_or_else(|error| panic!("round {round}, {n} of {count}: {error}"));
+        }
+    }
+}
+
+fn unlink(task: &Task, path: String) -> vfscale::Result<()> {
+    task.unlink(At::Cwd, path, AtFlags::empty())
+}
+
+#[test]
+fn files_and_directories() {
+    beside_a_reader(|task| {
+        fill_again_and_again(
+            task,
+            |n| task.open(format!("/f{n}"), OFlags::CREATE | OFlags::EXCL, MODE).map(drop),
+            |n| unlink(task, format!("/f{n}")),
+        );
+    });
+    beside_a_reader(|task| {
+        fill_again_and_again(
+            task,
+            |n| task.mkdir(At::Cwd, format!("/d{n}"), MODE),
+            |n| task.rmdir(At::Cwd, format!("/d{n}")),
+        );
+    });
+}
+
+#[test]
+fn symbolic_links_and_other_names() {
+    let target = "t".repeat(2000);
+    beside_a_reader(|task| {
+        fill_again_and_again(
+            task,
+            |n| task.symlink(&target, At::Cwd, format!("/s{n}")),
+            |n| unlink(task, format!("/s{n}")),
+        );
+    });
+    beside_a_reader(|task| {
+        drop(task.open("/f", OFlags::CREATE, MODE).unwrap());
+        fill_again_and_again(
+            task,
+            |n| task.link(At::Cwd, "/f", At::Cwd, format!("/l{n}"), AtFlags::empty()),
+            |n| unlink(task, format!("/l{n}")),
+        );
+    });
+}
+
+/// Names that become long, and short again.
+#[test]
+fn longer_names() {
+    const FILES: u32 = 16_300;
+    beside_a_reader(|task| {
+        for n in 0..FILES {
+            drop(task.open(format!("/{n}"), OFlags::CREATE, MODE).unwrap());
+        }
+        let long = |n| format!("/{n:0250}");
+        let rename = |from: String, to: String| {
+            task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty())
+        };
+        let grow = |n| if n < FILES { rename(format!("/{n}"), long(n)) } else { panic!("no end") };
+        fill_again_and_again(task, grow, |n| rename(long(n), format!("/{n}")));
+    });
+}
+
+#[test]
+fn extended_attributes() {
+    let value = vec![7; 30_000];
+    beside_a_reader(|task| {
+        for n in 0..1000 {
+            drop(task.open(format!("/{n}"), OFlags::CREATE, MODE).unwrap());
+        }
+        let set = |n| {
+            let path = format!("/{n}");
+            let how = XattrFlags::empty();
+            task.setxattr(At::Cwd, path, "user.a", &value, how, AtFlags::empty())
+        };
+        let remove = |n| task.removexattr(At::Cwd, format!("/{n}"), "user.a", AtFlags::empty());
+        // What an inode keeps for attributes stays with it, and is no part of what comes back.
+        (0..1000).for_each(|n| {
+            task.setxattr(
+                At::Cwd,
+                format!("/{n}"),
+                "user.a",
+                &[],
+                XattrFlags::empty(),
+                AtFlags::empty(),
+            )
+            .and_then(|()| remove(n))
+            .unwrap();
+        });
+        fill_again_and_again(task, set, remove);
+    });
+}
