@@ -69,6 +69,7 @@ pub(crate) mod opcode {
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
+    pub(crate) const SYNCFS: u32 = 50;
     pub(crate) const TMPFILE: u32 = 51;
     pub(crate) const STATX: u32 = 52;
     pub(crate) const COPY_FILE_RANGE_64: u32 = 53;

@@ -159,6 +159,15 @@ pub trait FileSystem: Send + Sync + 'static {
     /// `EIO`.
     fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno>;
 
+    /// Makes all that was changed so far durable, as far as the driver can. A driver that keeps nothing
+    /// back has nothing to do. May block; called with nothing held.
+    ///
+    /// # Errors
+    /// `EIO`.
+    fn sync_fs(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// What a symbolic link holds.
     ///
     /// # Errors

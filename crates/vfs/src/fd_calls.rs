@@ -205,4 +205,26 @@ impl Task {
     pub fn fallocate(&self, fd: Fd, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         self.descriptors().get(fd).named("fallocate")?.fallocate(mode, offset, len)
     }
+
+    /// Makes everything durable that was changed on an open file's file system; see [`File::sync_fs`].
+    ///
+    /// # Errors
+    /// `EBADF`; those of [`File::sync_fs`].
+    pub fn syncfs(&self, fd: Fd) -> Result<()> {
+        self.descriptors().get(fd).named("syncfs")?.sync_fs()
+    }
+
+    /// Makes everything durable that was changed on any file system that is mounted somewhere in the
+    /// tree (`sync`), as far as they can. As in Linux, nothing is said of those that fail;
+    /// [`syncfs`](Self::syncfs) tells. May block.
+    pub fn sync(&self) {
+        for sb in self.ns().super_blocks() {
+            let _ = sb.sync();
+        }
+    }
 }
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+#[path = "fd_calls_tests.rs"]
+mod tests;

@@ -523,6 +523,21 @@ impl File {
         self.sync_inner(true).named("fdatasync")
     }
 
+    /// Makes everything durable that was changed on the file system that this file is on (`syncfs`), as
+    /// far as it can. May block.
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle, `EIO`.
+    pub fn sync_fs(&self) -> Result<()> {
+        let sync = || {
+            if self.is_path() {
+                return Err(Errno::BADF);
+            }
+            self.inode().sb().sync()
+        };
+        sync().named("syncfs")
+    }
+
     fn sync_inner(&self, data_only: bool) -> std::result::Result<(), Errno> {
         if self.is_path() {
             return Err(Errno::BADF);

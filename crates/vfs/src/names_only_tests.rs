@@ -1,6 +1,7 @@
 //! A driver for tests: names and inodes, no data and no limits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
@@ -12,11 +13,15 @@ use crate::scaling::Scaling;
 use crate::super_block::SuperBlock;
 use crate::types::{FallocateFlags, StatFs};
 
-pub(crate) struct NamesOnly;
+#[derive(Default)]
+pub(crate) struct NamesOnly {
+    /// How often the whole file system was synced.
+    pub(crate) syncs: AtomicU32,
+}
 
 /// A tree with such a file system as its root.
 pub(crate) fn names_only(scaling: Scaling) -> Vfs {
-    Vfs::with_scaling(Arc::new(NamesOnly), scaling).unwrap()
+    Vfs::with_scaling(Arc::new(NamesOnly::default()), scaling).unwrap()
 }
 
 impl FileSystem for NamesOnly {
@@ -78,6 +83,11 @@ impl FileSystem for NamesOnly {
     }
 
     fn sync(&self, _: &Inode, _: bool) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn sync_fs(&self) -> Result<(), Errno> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

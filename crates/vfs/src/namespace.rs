@@ -297,6 +297,21 @@ impl Namespace {
         result
     }
 
+    /// The superblocks that are mounted, each once.
+    pub(crate) fn super_blocks(&self) -> Vec<Arc<SuperBlock>> {
+        let _guard = rcu::pin();
+        let attached = self.attached.lock();
+        let mut all: Vec<Arc<SuperBlock>> = Vec::new();
+        for mount in attached.iter() {
+            // SAFETY: listed mounts are held by the namespace.
+            let sb = unsafe { mount.as_ref() }.sb();
+            if !all.iter().any(|known| Arc::ptr_eq(known, sb)) {
+                all.push(Arc::clone(sb));
+            }
+        }
+        all
+    }
+
     /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
     pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
         if source.dentry().inode().is_dir() != target.dentry().inode().is_dir() {

@@ -107,6 +107,12 @@ impl SuperBlock {
         }
     }
 
+    /// Makes what was changed durable; on a file system that is read-only that is nothing. The caller
+    /// holds nothing.
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        if self.flags().contains(MountFlags::RDONLY) { Ok(()) } else { self.fs.sync_fs() }
+    }
+
     /// The device number that `stat` shows for its files.
     pub fn dev(&self) -> u64 {
         self.dev

@@ -243,6 +243,7 @@ pub(crate) enum Operation<'a> {
         data_only: bool,
     },
     StatFs,
+    SyncFs,
     SetXattr {
         name: &'a OsStr,
         value: &'a [u8],
@@ -366,6 +367,10 @@ fn operation<'a>(
         opcode::SETATTR => Op::SetAttr(set_attr(&mut f)?),
         opcode::READLINK => Op::ReadLink,
         opcode::STATFS => Op::StatFs,
+        opcode::SYNCFS => {
+            f.u64()?;
+            Op::SyncFs
+        }
         opcode::DESTROY => Op::Destroy,
         opcode::IOCTL => Op::Ioctl,
         opcode::INTERRUPT => Op::Interrupt { unique: f.u64()? },

@@ -48,6 +48,13 @@ fn header_and_name_are_read() {
 }
 
 #[test]
+fn syncfs_has_a_body_that_says_nothing() {
+    let m = message(opcode::SYNCFS, &words(&[0, 0]), b"");
+    assert!(matches!(Request::parse(&m, DIALECT).unwrap().operation, Operation::SyncFs));
+    assert!(Request::parse(&message(opcode::SYNCFS, &words(&[0]), b""), DIALECT).is_err());
+}
+
+#[test]
 fn group_of_the_directory_is_read_from_the_extension() {
     let mut body = words(&[0o644, 0o22]);
     body.extend(b"d\0");
