@@ -312,8 +312,16 @@ impl Namespace {
         all
     }
 
+    /// Whether a mount is part of the tree, as it is until it is detached.
+    fn has(&self, mount: &Mount) -> bool {
+        self.attached.lock().contains(&NonNull::from(mount))
+    }
+
     /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
     pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
+        if !self.has(source.mount()) {
+            return Err(Errno::INVAL);
+        }
         if source.dentry().inode().is_dir() != target.dentry().inode().is_dir() {
             return Err(Errno::NOTDIR);
         }

@@ -117,3 +117,20 @@ fn file_capabilities_end_with_a_change() {
     let after = task.statfs(At::Cwd, "/").unwrap();
     assert_eq!(after.blocks_free, before.blocks_free);
 }
+
+/// Who is still inside of a mount that was taken off the tree can't bring it back by a bind.
+#[test]
+fn a_detached_mount_is_not_bound() {
+    let task = task();
+    for dir in ["/a", "/a/b", "/m", "/t"] {
+        task.mkdir(At::Cwd, dir, MODE).unwrap();
+    }
+    task.bind("/a", "/m", false).unwrap();
+    let inside = task.fork();
+    inside.chroot("/m").unwrap();
+    inside.bind("/b", "t", false).unwrap();
+    inside.umount("t", UmountFlags::empty()).unwrap();
+    task.umount("/m", UmountFlags::DETACH).unwrap();
+    assert_eq!(errno(inside.bind("/b", "t", false)), Errno::INVAL);
+    assert_eq!(errno(inside.bind("t", "/b", false)), Errno::INVAL);
+}
