@@ -81,8 +81,8 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "N")]
     pub(crate) inodes: Option<u64>,
 
-    /// As the kernel was before a patch: lockref, seqrwlock, brlock, mount-count, dcache-hash,
-    /// inode-hash or ino-alloc. May be given several times
+    /// As the kernel was before a patch: lockref, seqrwlock, brlock, mount-count, files-lock,
+    /// dcache-hash, inode-hash or ino-alloc. May be given several times
     #[arg(long, value_name = "PATCH", value_parser = parse_patch)]
     pub(crate) before: Vec<String>,
 

@@ -119,6 +119,20 @@ impl PerCpuCounter {
         self.parts.this().fetch_add(delta, Ordering::Release);
     }
 
+    /// Adds `delta` and then asks `keep`; takes it back, from the part that it went to, if the answer is
+    /// no. So somebody who sums up meanwhile never sees it taken back without seeing it added first, if the
+    /// part is read once.
+    #[inline]
+    pub fn add_if(&self, delta: i64, keep: impl FnOnce() -> bool) -> bool {
+        let part = self.parts.this();
+        part.fetch_add(delta, Ordering::Release);
+        let kept = keep();
+        if !kept {
+            part.fetch_sub(delta, Ordering::Release);
+        }
+        kept
+    }
+
     /// What each part has, in the order of their numbers. For tests and reports: parts may be negative,
     /// and only their sum means something.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = i64> {

@@ -17,10 +17,10 @@ use std::sync::OnceLock;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU64, Ordering, thread};
 use vfscale_sync::lock::Mutex;
-use vfscale_sync::shared::SharedSlot;
+use vfscale_sync::shared::{Listed, SharedSlot};
 
 use crate::file::{File, OpenFile};
-use crate::ranks::DescriptorTable;
+use crate::ranks::{DescriptorTable, FilesLock};
 
 /// A descriptor of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +33,7 @@ const SEGMENT_MIN: usize = 64;
 const SEGMENTS: usize = 15;
 
 /// The open file of a descriptor; marked if it is to be closed on `exec`.
-type Slot = SharedSlot<OpenFile>;
+type Slot = SharedSlot<OpenFile, Listed<FilesLock>>;
 
 type Segment = Box<[Slot]>;
 

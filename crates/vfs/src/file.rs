@@ -10,16 +10,17 @@ use std::io::{IoSlice, IoSliceMut};
 
 use bitflags::bitflags;
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use vfscale_sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::rcu::{self, Guard};
-use vfscale_sync::shared::Shared;
+use vfscale_sync::shared::{Listable, Listed, Shared};
 
 use crate::cred::Credentials;
 use crate::error::{Named, Result};
 use crate::inode::Inode;
 use crate::mount::{Mount, Path};
-use crate::ranks::FilePosition;
+use crate::ranks::{FilePosition, FilesLock};
+use crate::super_block::SuperBlock;
 use crate::types::{
     Capabilities, FallocateFlags, FileType, MountFlags, OFlags, Stat, StatFs, Whence,
 };
@@ -47,36 +48,43 @@ const SETTABLE: OFlags =
 
 /// A handle on an open file. `Send` and `Sync`; one pointer in size.
 #[derive(Clone)]
-pub struct File(pub(crate) Shared<OpenFile>);
+pub struct File(pub(crate) SharedFile);
+
+/// An open file on the lists of its superblock.
+pub(crate) type SharedFile = Shared<OpenFile, Listed<FilesLock>>;
+
+/// The file has, or had, advisory locks that end with it.
+const HAS_LOCKS: u8 = 1;
+/// The file counts as a change under way on its mount.
+const COUNTED: u8 = 2;
 
 pub(crate) struct OpenFile {
     path: Path,
     mode: FileMode,
     flags: AtomicU32,
-    has_locks: AtomicBool,
+    state: AtomicU8,
     pos: Mutex<u64, FilePosition>,
 }
 
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        if self.has_locks.load(Ordering::Acquire) {
-            crate::lock_calls::release_file(self);
-        }
-        if self.mode.contains(FileMode::WRITE) {
-            self.path.mount().drop_write();
+impl Listable for OpenFile {
+    #[inline]
+    fn ended(&self) {
+        let state = self.state.load(Ordering::Acquire);
+        if state != 0 {
+            self.end_state(state);
         }
     }
 }
 
 impl OpenFile {
-    /// Opens a place. With [`FileMode::WRITE`], the caller has announced the change to the mount
-    /// ([`WriteAccess`](crate::mount::WriteAccess)), and closing takes it back.
-    pub(crate) fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
+    /// Opens a place. With [`FileMode::WRITE`], the caller has announced a change to the mount
+    /// ([`WriteAccess`](crate::mount::WriteAccess)), which ends after the file is on its list.
+    fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
         OpenFile {
             path,
             mode,
             flags: AtomicU32::new(flags.bits()),
-            has_locks: AtomicBool::new(false),
+            state: AtomicU8::new(0),
             pos: Mutex::new(0),
         }
     }
@@ -86,8 +94,40 @@ impl OpenFile {
         self.path.dentry().inode()
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn flags(&self) -> OFlags {
+        OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn is_for_writing(&self) -> bool {
+        self.mode.contains(FileMode::WRITE)
+    }
+
+    /// Whether it was opened for writing through `mount`.
+    pub(crate) fn writes_to(&self, mount: &Mount) -> bool {
+        self.is_for_writing() && std::ptr::eq(self.path.mount(), mount)
+    }
+
     pub(crate) fn note_locks(&self) {
-        self.has_locks.store(true, Ordering::Release);
+        self.state.fetch_or(HAS_LOCKS, Ordering::Release);
+    }
+
+    /// The file counts as a change of its mount, and closing takes that back.
+    pub(crate) fn note_counted(&self) {
+        self.state.fetch_or(COUNTED, Ordering::Release);
+    }
+
+    #[cold]
+    fn end_state(&self, state: u8) {
+        if state & HAS_LOCKS != 0 {
+            crate::lock_calls::release_file(self);
+        }
+        if state & COUNTED != 0 {
+            self.path.mount().drop_write();
+        }
     }
 }
 
@@ -121,8 +161,9 @@ pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode, guard: &Guard) {
 }
 
 impl File {
+    #[inline]
     pub(crate) fn new(path: Path, mode: FileMode, flags: OFlags) -> File {
-        File(Shared::new(OpenFile::new(path, mode, flags)))
+        File(SuperBlock::open_file(OpenFile::new(path, mode, flags)))
     }
 
     #[inline]
@@ -151,7 +192,7 @@ impl File {
 
     /// The flags it was opened with or got since (`F_GETFL`): access mode and status flags.
     pub fn flags(&self) -> OFlags {
-        OFlags::from_bits_retain(self.0.flags.load(Ordering::Relaxed))
+        self.0.flags()
     }
 
     /// Changes the status flags (`F_SETFL`): `APPEND`, `NONBLOCK`, `NOATIME`, `DIRECT`; others are

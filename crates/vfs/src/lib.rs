@@ -13,7 +13,7 @@
 //! | `dentry` | names and the tree they form; children tables, counts, hot dentries |
 //! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
 //! | `mount`, [`namespace`] | the mount tree, per-CPU counts of uses and writers |
-//! | [`mod@file`], `descriptors` | open files and the numbers they go by |
+//! | [`mod@file`], [`file_list`], `descriptors` | open files, the lists they are on, the numbers they go by |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
 //! | [`scaling`] | how many slots everything has, and what it was like before |
 //! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
@@ -42,6 +42,7 @@ pub mod driver;
 mod error;
 mod fd_calls;
 pub mod file;
+pub mod file_list;
 mod handle;
 pub mod inode;
 mod link_calls;
@@ -74,6 +75,7 @@ pub use descriptors::{Fd, OPEN_MAX};
 pub use driver::FileSystem;
 pub use error::{Errno, Error, Result};
 pub use file::File;
+pub use file_list::{FileList, OpenFileInfo};
 pub use handle::FileHandle;
 pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, WaitToken};
 pub use namei::{PATH_MAX, SYMLINKS_MAX};

@@ -9,11 +9,15 @@
 //!
 //! # Writers
 //!
-//! A second per-CPU count holds the opens for writing and the changes under way. A change raises it
-//! and then reads the read-only flags; a remount sets the flag and then sums the counts. One of the two
-//! sees the other. A change under way is made inside an RCU section or by a user, either of which keeps
+//! A second per-CPU count holds the changes under way, opening a file for writing among them. A change
+//! raises it and then reads the read-only flags; a remount sets the flag and then sums the counts. One of
+//! the two sees the other. A file that is open for writing is on the superblock's lists
+//! ([`file_list`](crate::file_list)) before the opening stops being a change, and off the list when it is
+//! closed; so a remount walks the lists after the sum. A file that leaves the lists for a private one
+//! becomes a change before that, and so the sum is asked for once more after the walk. A change under way is made inside an RCU section or by a user, either of which keeps
 //! the mount and its superblock.
 
+use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -206,13 +210,17 @@ impl Mount {
     /// Announces a change, or refuses with `EROFS`.
     #[inline]
     fn want_write(&self) -> Result<(), Errno> {
+        let is_writable = || {
+            fence_after_rmw();
+            !self.is_readonly()
+        };
+        if self.writers.add_if(1, is_writable) { Ok(()) } else { Err(Errno::ROFS) }
+    }
+
+    /// Counts an open file that is not on the superblock's list any more as a change under way, until
+    /// [`drop_write`](Self::drop_write).
+    pub(crate) fn count_unlisted(&self) {
         self.writers.add(1);
-        fence_after_rmw();
-        if self.is_readonly() {
-            self.writers.add(-1);
-            return Err(Errno::ROFS);
-        }
-        Ok(())
     }
 
     #[inline]
@@ -220,8 +228,22 @@ impl Mount {
         self.writers.add(-1);
     }
 
-    pub(crate) fn has_writers(&self) -> bool {
+    pub(crate) fn has_changes(&self) -> bool {
         self.writers.sum() > 0
+    }
+
+    /// Whether changes are under way or files are open for writing. To be asked after changes have been
+    /// forbidden, with a full fence in between.
+    fn is_written(&self) -> bool {
+        let is_open = || {
+            let mut found = false;
+            self.sb.files().each(|file| {
+                found = file.writes_to(self);
+                if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            found
+        };
+        self.has_changes() || is_open() || self.has_changes()
     }
 
     /// Changes this mount's own flags; to read-only only while nothing is open for writing on it.
@@ -229,7 +251,7 @@ impl Mount {
         let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let was_writable = before & MountFlags::RDONLY.bits() == 0;
-        if flags.contains(MountFlags::RDONLY) && was_writable && self.has_writers() {
+        if flags.contains(MountFlags::RDONLY) && was_writable && self.is_written() {
             self.flags.store(before, Ordering::SeqCst);
             return Err(Errno::BUSY);
         }
@@ -308,11 +330,6 @@ impl<'a> WriteAccess<'a> {
     pub(crate) fn new(mount: &'a Mount) -> Result<WriteAccess<'a>, Errno> {
         mount.want_write()?;
         Ok(WriteAccess(mount))
-    }
-
-    /// Leaves the change announced; whoever has the mount ends it with [`Mount::drop_write`].
-    pub(crate) fn keep(self) {
-        std::mem::forget(self);
     }
 }
 

@@ -1,16 +1,19 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use rustix::io::Errno;
 use vfscale_sync::cpu;
 
+use super::WriteAccess;
 use crate::file::File;
 use crate::names_only_tests::names_only;
 use crate::scaling::Scaling;
-use crate::types::{Mode, OFlags};
+use crate::types::{Mode, MountFlags, OFlags};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: usize = 4;
 
-/// The counts of users and writers of the mount of files that are open on `CPUS` CPUs, one on each.
+/// The counts of users and writers of a mount with an open file and a change under way on each of `CPUS`
+/// CPUs.
 fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
     let task = names_only(scaling).task();
     let root = task.vfs().ns().root_path();
@@ -25,7 +28,16 @@ fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
     let users: Vec<i64> = mount.users.parts().collect();
     assert_eq!((users.len(), files.len()), (before.len(), CPUS));
     let added: Vec<i64> = users.iter().zip(before).map(|(now, before)| now - before).collect();
-    (added, mount.writers.parts().collect())
+    let changes: Vec<WriteAccess<'_>> = (0..CPUS)
+        .map(|cpu| {
+            let _there = cpu::pretend(cpu as u32);
+            WriteAccess::new(mount).unwrap()
+        })
+        .collect();
+    let writers = mount.writers.parts().collect();
+    drop(changes);
+    assert!(!mount.has_changes());
+    (added, writers)
 }
 
 #[test]
@@ -35,4 +47,28 @@ fn mount_count_before_has_one_counter() {
     let before = Scaling::with_slots(CPUS).and_before("mount-count").unwrap();
     let (users, writers) = counts(before);
     assert_eq!((users.as_slice(), writers.as_slice()), (&[CPUS as i64][..], &[CPUS as i64][..]));
+}
+
+/// A change that is refused is taken back from the part that it was added to, wherever the thread is by
+/// then: otherwise a sum could see it taken back and not added, and miss a writer for it.
+#[test]
+fn a_refused_change_leaves_every_part_as_it_was() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().ns().root_path();
+    let mount = root.mount();
+    task.remount("/", MountFlags::RDONLY).unwrap();
+    for cpu in 0..CPUS {
+        let _there = cpu::pretend(cpu as u32);
+        assert_eq!(WriteAccess::new(mount).err(), Some(Errno::ROFS));
+        assert!(mount.writers.parts().all(|part| part == 0));
+    }
+    // The thread is moved while it asks whether it may.
+    let _there = cpu::pretend(1);
+    let mut moved = None;
+    let kept = mount.writers.add_if(1, || {
+        moved = Some(cpu::pretend(2));
+        false
+    });
+    drop(moved);
+    assert!(!kept && mount.writers.parts().all(|part| part == 0));
 }

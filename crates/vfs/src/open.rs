@@ -399,10 +399,11 @@ impl Task {
         let mount = path.borrow(guard).0;
         let truncating = truncates.then(|| WriteAccess::new(mount)).transpose()?;
         may_open(&path, inode, opening, cred, guard)?;
-        if mode.contains(FileMode::WRITE) {
-            WriteAccess::new(mount)?.keep();
-        }
+        let writes = mode.contains(FileMode::WRITE);
+        let opening_for_write = writes.then(|| WriteAccess::new(mount)).transpose()?;
         let file = File::new(path, mode, opening.kept());
+        // On the list of open files now, which says so from here on.
+        drop(opening_for_write);
         if truncating.is_some() {
             file::truncate_inode(file.inode(), 0, mode, true)?;
         }
@@ -425,10 +426,10 @@ fn open_made(
     cred: &Credentials,
 ) -> File {
     let mode = opening.file_mode(cred, dentry.inode());
-    if mode.contains(FileMode::WRITE) {
-        write.keep();
-    }
-    File::new(Path::new(mount, dentry), mode, opening.kept())
+    let file = File::new(Path::new(mount, dentry), mode, opening.kept());
+    // On the list of open files now, which says from here on that it is open for writing.
+    drop(write);
+    file
 }
 
 /// In a sticky directory that everybody may write, opening with `O_CREAT` does not find what somebody

@@ -72,6 +72,10 @@ lock_class! {
     pub InodeHash = ("inode_hash", 90);
 }
 lock_class! {
+    /// One slot of a superblock's lists of open files.
+    pub FilesLock = ("files_lock", 110);
+}
+lock_class! {
     /// The list of dentries whose count is spread over CPUs.
     pub HotList = ("hot_list", 92);
 }

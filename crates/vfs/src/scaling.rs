@@ -39,6 +39,7 @@ pub struct Scaling {
     seqrwlock: bool,
     vfsmount_lock: usize,
     mount_count: usize,
+    files_lock: usize,
     dcache_hash: bool,
     inode_hash: bool,
     ino_alloc: usize,
@@ -79,6 +80,12 @@ pub const PATCHES: &[Patch] = &[
         take_back: |scaling| scaling.mount_count = 1,
     },
     Patch {
+        name: "files-lock",
+        seed: "004",
+        summary: "one list of open files, with one files_lock, for the file system",
+        take_back: |scaling| scaling.files_lock = 1,
+    },
+    Patch {
         name: "dcache-hash",
         seed: "004",
         summary: "names are made, removed and renamed under one dcache_lock",
@@ -100,7 +107,6 @@ pub const PATCHES: &[Patch] = &[
 
 /// Names that are reserved for structures that do not exist yet.
 const RESERVED: &[&str] = &[
-    "files-lock",
     "lru",
     "inode-list",
     "pseudo",
@@ -189,6 +195,7 @@ impl Scaling {
             seqrwlock: true,
             vfsmount_lock: 0,
             mount_count: slots,
+            files_lock: slots,
             dcache_hash: true,
             inode_hash: true,
             ino_alloc: slots,
@@ -252,6 +259,12 @@ impl Scaling {
         Scaling { mount_count: 1, ..Scaling::default() }
     }
 
+    /// Before seed 004's lists per CPU: one list of open files, one `files_lock`.
+    #[must_use]
+    pub fn before_files_lock() -> Scaling {
+        Scaling { files_lock: 1, ..Scaling::default() }
+    }
+
     /// Before seed 004's locks per bucket: names change under one `dcache_lock`.
     #[must_use]
     pub fn before_dcache_hash() -> Scaling {
@@ -306,6 +319,12 @@ impl Scaling {
     #[must_use]
     pub fn mount_count_slots(&self) -> usize {
         self.mount_count
+    }
+
+    /// The slots of a superblock's lists of open files.
+    #[must_use]
+    pub fn files_lock_slots(&self) -> usize {
+        self.files_lock
     }
 
     /// Whether a lock for each bucket suffices to change names.

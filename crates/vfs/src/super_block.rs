@@ -6,6 +6,7 @@
 //! children before parents.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
@@ -15,15 +16,17 @@ use vfscale_sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu::IdAlloc;
 use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::shared::SharedList;
 use vfscale_sync::slab::Slab;
 use vfscale_sync::table::RcuTable;
 
 use crate::dentry::{self, Dentry, DentryRef};
 use crate::driver::FileSystem;
+use crate::file::{OpenFile, SharedFile};
 use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::locks::LockGraph;
 use crate::mount::Mount;
-use crate::ranks::{DcacheLock, HotList, InodeHash, InodeLock, SuperMounts};
+use crate::ranks::{DcacheLock, FilesLock, HotList, InodeHash, InodeLock, SuperMounts};
 use crate::scaling::Scaling;
 use crate::types::{MountFlags, StatFs};
 
@@ -49,6 +52,8 @@ pub struct SuperBlock {
     flags: AtomicU32,
     ids: IdAlloc,
     inode_hash: RcuTable<Inode, InodeHash>,
+    /// Every open file of it, but those that have moved to a private list.
+    files: SharedList<OpenFile, FilesLock>,
     /// Every mount of it, attached or not.
     mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
     /// Dentries whose count is spread over CPUs, the oldest first.
@@ -82,6 +87,7 @@ impl SuperBlock {
             flags: AtomicU32::new(0),
             ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
             inode_hash: RcuTable::new(),
+            files: SharedList::new(scaling.files_lock_slots()),
             mounts: Mutex::new(Vec::new()),
             hot: Mutex::new(VecDeque::new()),
         });
@@ -175,6 +181,29 @@ impl SuperBlock {
         MountFlags::from_bits_retain(self.flags.load(Ordering::SeqCst))
     }
 
+    /// The lists of its open files.
+    pub(crate) fn files(&self) -> &SharedList<OpenFile, FilesLock> {
+        &self.files
+    }
+
+    /// Opens a file: it is on the list of its superblock from now on.
+    #[inline]
+    pub(crate) fn open_file(file: OpenFile) -> SharedFile {
+        let sb: *const SuperBlock = &raw const **file.path().mount().sb();
+        // SAFETY: the file keeps a mount, which keeps the superblock, until it is dropped.
+        unsafe { (*sb).files.insert(file) }
+    }
+
+    /// Whether a file is open for writing on any of its mounts.
+    fn has_open_writers(&self) -> bool {
+        let mut found = false;
+        self.files.each(|file| {
+            found = file.is_for_writing();
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
+    }
+
     /// Changes the superblock's flags; to read-only only while nothing is open for writing on any of
     /// its mounts.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
@@ -183,7 +212,9 @@ impl SuperBlock {
         fence(Ordering::SeqCst);
         let was_writable = before & MountFlags::RDONLY.bits() == 0;
         // SAFETY: a mount leaves the list, under its lock, before it is freed.
-        let busy = || mounts.iter().any(|mount| unsafe { mount.as_ref() }.has_writers());
+        let changes = || mounts.iter().any(|mount| unsafe { mount.as_ref() }.has_changes());
+        // See the page of `mount` for why in this order.
+        let busy = || changes() || self.has_open_writers() || changes();
         if flags.contains(MountFlags::RDONLY) && was_writable && busy() {
             self.flags.store(before, Ordering::SeqCst);
             return Err(Errno::BUSY);

@@ -142,6 +142,23 @@ fn brlock_before_takes_one_lock_to_cross_a_mount() {
     assert!(before.acquisitions >= CALLS && before.acq_bounces >= CALLS - 1, "{before:?}");
 }
 
+/// Files are opened on one CPU and closed there: each takes its own lock, or all take one.
+#[test]
+fn files_lock_before_takes_one_lock_to_open_and_close() {
+    let _alone = alone();
+    let opens = |scaling| {
+        let task = tree(scaling);
+        let open = |cpu| drop(task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap());
+        // The first open on each CPU gets its memory, which takes the lock twice.
+        in_turn(open);
+        recorded("files_lock", || in_turn(open))
+    };
+    let default = opens(Scaling::with_slots(2));
+    assert_eq!((default.acquisitions, default.acq_bounces), (2 * CALLS, 0));
+    let before = opens(Scaling::with_slots(2).and_before("files-lock").unwrap());
+    assert_eq!((before.acquisitions, before.acq_bounces), (2 * CALLS, CALLS - 1));
+}
+
 #[test]
 fn dcache_hash_before_takes_one_lock_for_names_in_different_directories() {
     let _alone = alone();

@@ -11,7 +11,10 @@ use std::sync::Arc;
 
 use shuttle::scheduler::RandomScheduler;
 use shuttle::thread;
-use vfscale::{At, AtFlags, Errno, Mode, OFlags, RenameFlags, Task, UmountFlags, Vfs};
+use vfscale::{
+    At, AtFlags, Errno, FileList, Mode, MountFlags, OFlags, OpenFileInfo, RenameFlags, Task,
+    UmountFlags, Vfs,
+};
 use vfscale_sync::{cpu, rcu};
 
 const SCHEDULES: usize = 5_000;
@@ -86,6 +89,35 @@ fn a_replaced_name_is_never_missing() {
         assert!(seen.iter().all(|&ino| ino == old || ino == new), "{seen:?}");
         assert!(seen.is_sorted_by_key(|&ino| ino == new), "{seen:?}: {old} came back");
         assert_eq!(ino(&task, "/new"), Err(Errno::NOENT));
+    });
+}
+
+/// Once a remount to read-only has succeeded nobody has a file open for writing, on whatever CPU it was
+/// opened and whoever owns it.
+#[test]
+fn remount_against_opens_for_writing() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        make(&task, "/file");
+        let terminal = FileList::new();
+        let opens = [false, true].map(|private| {
+            let (task, terminal) = (task.clone(), terminal.clone());
+            thread::spawn(move || {
+                let here = cpu::pretend(u32::from(private));
+                let Ok(file) = task.open("/file", OFlags::WRONLY, MODE) else { return };
+                assert!(!private || terminal.adopt(&file));
+                drop(here);
+                drop(file);
+            })
+        });
+        if errno(task.remount("/", MountFlags::RDONLY)).is_none() {
+            let for_writing = |file: &OpenFileInfo| file.flags.contains(OFlags::WRONLY);
+            assert!(!task.open_files("/").unwrap().iter().any(for_writing));
+            assert!(!terminal.files().iter().any(for_writing));
+        }
+        opens.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(errno(task.remount("/", MountFlags::RDONLY)), None);
+        assert_eq!(task.open_files("/").unwrap(), []);
     });
 }
 

@@ -19,6 +19,7 @@ fn every_patch_has_a_constructor() {
         ("seqrwlock", Scaling::before_seqrwlock()),
         ("brlock", Scaling::before_brlock()),
         ("mount-count", Scaling::before_mount_count()),
+        ("files-lock", Scaling::before_files_lock()),
         ("dcache-hash", Scaling::before_dcache_hash()),
         ("inode-hash", Scaling::before_inode_hash()),
         ("ino-alloc", Scaling::before_ino_alloc()),

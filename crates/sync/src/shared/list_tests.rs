@@ -1,0 +1,193 @@
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::*;
+use crate::cpu;
+
+crate::lock_class! {
+    Lists = ("lists", 7);
+}
+
+/// Keeps the list it is on, and tells when it ends.
+struct Value {
+    number: usize,
+    ended: AtomicBool,
+    log: Arc<Log>,
+    _list: Arc<SharedList<Value, Lists>>,
+}
+
+#[derive(Default)]
+struct Log {
+    ended: AtomicUsize,
+    dropped: AtomicUsize,
+}
+
+impl Listable for Value {
+    fn ended(&self) {
+        assert!(!self.ended.swap(true, Ordering::Relaxed), "ended twice");
+        self.log.ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        assert!(*self.ended.get_mut(), "dropped before its end");
+        self.log.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+type List = Arc<SharedList<Value, Lists>>;
+
+fn insert(list: &List, log: &Arc<Log>, number: usize) -> Shared<Value, Listed<Lists>> {
+    let (ended, log) = (AtomicBool::new(false), Arc::clone(log));
+    let value = Value { number, ended, log, _list: Arc::clone(list) };
+    // SAFETY: the value keeps the list.
+    unsafe { list.insert(value) }
+}
+
+fn numbers(list: &List) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    list.each(|value| {
+        numbers.push(value.number);
+        ControlFlow::Continue(())
+    });
+    numbers.sort_unstable();
+    numbers
+}
+
+fn kept(list: &List) -> Vec<u32> {
+    list.slots.iter().map(|home| home.lock().kept_len).collect()
+}
+
+#[test]
+fn a_value_is_listed_from_its_beginning_to_its_end() {
+    let (list, log) = (List::new(SharedList::new(2)), Arc::new(Log::default()));
+    let first = insert(&list, &log, 1);
+    let second = insert(&list, &log, 2);
+    let again = first.clone();
+    assert_eq!((first.number, first.as_ptr()), (1, again.as_ptr()));
+    drop(first);
+    assert_eq!(numbers(&list), [1, 2]);
+    drop(again);
+    assert_eq!((numbers(&list), list.len()), (vec![2], 1));
+    assert_eq!(log.dropped.load(Ordering::Relaxed), 1);
+    drop(second);
+    assert!(list.is_empty());
+    assert_eq!((log.ended.load(Ordering::Relaxed), log.dropped.load(Ordering::Relaxed)), (2, 2));
+}
+
+#[test]
+fn a_value_ended_on_another_cpu_leaves_the_list_it_is_on() {
+    let (list, log) = (List::new(SharedList::new(4)), Arc::new(Log::default()));
+    let values: Vec<_> = (0..8)
+        .map(|n| {
+            let _there = cpu::pretend(n % 4);
+            insert(&list, &log, n as usize)
+        })
+        .collect();
+    assert_eq!(numbers(&list), [0, 1, 2, 3, 4, 5, 6, 7]);
+    let _elsewhere = cpu::pretend(2);
+    for (n, value) in values.into_iter().enumerate() {
+        drop(value);
+        assert_eq!(numbers(&list), (n + 1..8).collect::<Vec<_>>());
+    }
+    // The memory went back to the slots it came from.
+    assert_eq!(kept(&list), [2, 2, 2, 2]);
+}
+
+#[test]
+fn neighbours_are_joined_wherever_a_value_leaves() {
+    let (list, log) = (List::new(SharedList::new(1)), Arc::new(Log::default()));
+    for gone in 0..3 {
+        let mut values: Vec<_> = (0..3).map(|n| insert(&list, &log, n)).collect();
+        drop(values.remove(gone));
+        let left: Vec<usize> = (0..3).filter(|n| *n != gone).collect();
+        assert_eq!(numbers(&list), left);
+        drop(values.pop());
+        assert_eq!(numbers(&list), left[..1]);
+    }
+    assert!(list.is_empty());
+}
+
+#[test]
+fn memory_is_used_again_and_not_hoarded() {
+    let (list, log) = (List::new(SharedList::new(1)), Arc::new(Log::default()));
+    let first = insert(&list, &log, 0);
+    let address = first.as_ptr();
+    drop(first);
+    let second = insert(&list, &log, 1);
+    assert_eq!(second.as_ptr(), address);
+    let many: Vec<_> = (0..200).map(|n| insert(&list, &log, n)).collect();
+    drop((many, second));
+    assert_eq!(kept(&list), [KEPT_MAX]);
+    assert_eq!(log.dropped.load(Ordering::Relaxed), 202);
+}
+
+#[test]
+fn a_value_moves_to_another_list_once_and_keeps_it() {
+    let log = Arc::new(Log::default());
+    let [from, to, other] = [2, 1, 1].map(|slots| List::new(SharedList::new(slots)));
+    let value = insert(&from, &log, 5);
+    let beside = insert(&from, &log, 6);
+    assert!(value.move_to(&to));
+    assert_eq!((numbers(&from), numbers(&to)), (vec![6], vec![5]));
+    assert!(!value.move_to(&other) && !value.clone().move_to(&from));
+    assert_eq!((numbers(&from), numbers(&to), numbers(&other)), (vec![6], vec![5], vec![]));
+    // The value is the only one to keep the list it is on.
+    let gone = Arc::downgrade(&to);
+    drop(to);
+    assert!(gone.upgrade().is_some());
+    drop(value);
+    assert!(gone.upgrade().is_none());
+    drop(beside);
+    assert!(from.is_empty());
+}
+
+#[test]
+fn a_walk_stops_when_it_is_told_to() {
+    let (list, log) = (List::new(SharedList::new(1)), Arc::new(Log::default()));
+    let _values: Vec<_> = (0..10).map(|n| insert(&list, &log, n)).collect();
+    let mut seen = 0;
+    list.each(|_| {
+        seen += 1;
+        if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!((seen, list.len()), (3, 10));
+}
+
+#[test]
+fn stress_walks_see_live_values_only() {
+    const ROUNDS: usize = 20_000;
+    let (list, log) = (List::new(SharedList::new(3)), Arc::new(Log::default()));
+    let other = List::new(SharedList::new(1));
+    let running = AtomicUsize::new(3);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (list, other, log, running) = (&list, &other, &log, &running);
+            scope.spawn(move || {
+                let mut held = Vec::new();
+                for round in 0..ROUNDS {
+                    let _there = cpu::pretend(((round + thread) % 3) as u32);
+                    held.push(insert(list, log, round));
+                    if round % 7 == 0 {
+                        assert!(held[0].move_to(other) || round > 0);
+                    }
+                    if held.len() > 5 {
+                        held.swap_remove(round % 5);
+                    }
+                }
+                drop(held);
+                running.fetch_sub(1, Ordering::Release);
+            });
+        }
+        while running.load(Ordering::Acquire) > 0 {
+            for list in [&list, &other] {
+                list.each(|value| {
+                    assert!(value.number < ROUNDS);
+                    ControlFlow::Continue(())
+                });
+            }
+        }
+    });
+    assert!(list.is_empty() && other.is_empty());
+    assert_eq!(log.dropped.load(Ordering::Relaxed), 3 * ROUNDS);
+}
