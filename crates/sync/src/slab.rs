@@ -168,6 +168,14 @@ impl<T: Send + 'static> Slab<T> {
     #[inline]
     #[must_use]
     pub fn alloc(&self, value: T) -> NonNull<T> {
+        self.alloc_with(|| value)
+    }
+
+    /// As [`alloc`](Self::alloc), with a value that is made where it stays: large ones are not copied.
+    /// `make` must not panic, or the memory is lost.
+    #[inline]
+    #[must_use]
+    pub fn alloc_with(&self, make: impl FnOnce() -> T) -> NonNull<T> {
         let inner = self.inner();
         let cache = inner.caches.this();
         let memory = {
@@ -179,7 +187,7 @@ impl<T: Send + 'static> Slab<T> {
         let memory = memory.unwrap_or_else(|| inner.reload(cache));
         let object = memory.cast::<T>();
         // SAFETY: The memory is of the size and alignment of a `T`, and nobody else has it.
-        unsafe { object.write(value) };
+        unsafe { object.write(make()) };
         object
     }
 

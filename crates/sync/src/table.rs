@@ -288,7 +288,11 @@ impl<T: Hashed, C: LockClass> Drop for RcuTable<T, C> {
 
 /// What a change of a bucket suggests for the size of the table, to be looked into once the lock
 /// is released.
+///
+/// As wide as a word: a [`Spot`] with padding is copied in parts that overlap, and a load of what two
+/// stores have just written waits for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
 enum Hint {
     None,
     /// The lock was held by somebody else: more buckets would spread the load.

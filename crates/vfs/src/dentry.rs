@@ -117,32 +117,32 @@ impl Dentry {
         inode: InodeRef,
         begin: Begin,
     ) -> NonNull<Dentry> {
-        let mut inline = InlineName([0; INLINE_MAX + 1]);
-        let heap = (name.len() > INLINE_MAX).then(|| heap_name(name));
-        if heap.is_none() {
-            inline.0[0] = name.len() as u8;
-            inline.0[1..=name.len()].copy_from_slice(name);
-        }
-        let raw = sb.dentries().alloc(Dentry {
+        let is_inline = name.len() <= INLINE_MAX;
+        let mut raw = sb.dentries().alloc_with(|| Dentry {
             seq: SeqCount::new(),
             flags: AtomicU32::new(begin.flags),
             hash: AtomicU64::new(begin.hash),
             parent: AtomicPtr::new(parent),
             inode: inode.into_raw(),
-            name: AtomicPtr::new(heap.unwrap_or(std::ptr::null_mut())),
+            name: AtomicPtr::new(std::ptr::null_mut()),
             children: RcuTable::new(),
             spread: SpreadPtr::new(),
-            inline,
+            inline: InlineName([0; INLINE_MAX + 1]),
             lockref: Written(Lockref::with_locked_changes(
                 begin.references,
                 !sb.scaling().lockref(),
             )),
         });
-        // SAFETY: just allocated, and nobody else has it yet.
-        let dentry = unsafe { raw.as_ref() };
-        if heap.is_none() {
-            dentry.name.store(dentry.inline.0.as_ptr().cast_mut(), Ordering::Relaxed);
+        if is_inline {
+            // SAFETY: just allocated, and nobody else has it yet.
+            let stored = &mut unsafe { raw.as_mut() }.inline.0;
+            stored[0] = name.len() as u8;
+            stored[1..=name.len()].copy_from_slice(name);
         }
+        // SAFETY: as above.
+        let dentry = unsafe { raw.as_ref() };
+        let stored = if is_inline { dentry.inline.0.as_ptr().cast_mut() } else { heap_name(name) };
+        dentry.name.store(stored, Ordering::Relaxed);
         if dentry.inode().is_dir() {
             dentry.inode().dir_dentry().store(raw.as_ptr(), Ordering::Release);
         }

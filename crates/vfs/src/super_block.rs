@@ -167,7 +167,7 @@ impl SuperBlock {
     pub fn new_inode(&self, init: InodeInit) -> InodeRef {
         let first = self.root.load(Ordering::Relaxed).is_null();
         let ino = if first { 1 } else { self.ids.next() };
-        let raw = self.inodes.alloc(Inode::new(self, ino, init));
+        let raw = self.inodes.alloc_with(|| Inode::new(self, ino, init));
         // SAFETY: `Inode::new` counts one reference, ours.
         unsafe { InodeRef::from_raw(raw) }
     }

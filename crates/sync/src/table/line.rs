@@ -1,7 +1,7 @@
 //! Buckets, their overflow nodes, and the tagged words that lead to them.
 
 use super::FREE_BITS;
-use crate::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use crate::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::lock::{LockClass, Mutex};
 use crate::rcu::Guard;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -283,11 +283,10 @@ impl<T: 'static, C: LockClass> Line<T, C> {
     }
 
     /// Begins a change of several steps: lookups that find nothing look again until it ends. The
-    /// caller holds the lock, and no change is announced.
+    /// caller holds the lock, no change is announced, and a sequentially consistent fence follows
+    /// before whatever the change does to entries.
     pub(super) fn begin_change(&self) {
         self.bump(1);
-        // The odd version comes before whatever the change does to entries.
-        fence(Ordering::SeqCst);
     }
 
     /// Ends a change of several steps; the caller holds the lock still.

@@ -2,6 +2,7 @@
 
 use super::line::{Line, Link};
 use super::{Hashed, Hint, RcuTable, Spot};
+use crate::atomic::{Ordering, fence};
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
 use smallvec::SmallVec;
@@ -227,6 +228,8 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
         if !ptr::eq(first, second) {
             second.begin_change();
         }
+        // The odd versions come before whatever the change does to entries.
+        fence(Ordering::SeqCst);
         self.announced = Some([first, second]);
     }
 
