@@ -117,8 +117,7 @@ impl MemFsBuilder {
         let size = self.size_bytes.unwrap_or_else(|| machine::memory_bytes() / 2);
         Arc::new(MemFs {
             space: Space::new(size, slots),
-            inodes: Budget::new(self.inodes_max.unwrap_or(u64::MAX), slots),
-            is_limited: self.inodes_max.is_some(),
+            inodes: self.inodes_max.map(|inodes_max| Budget::new(inodes_max, slots)),
             root_mode: self.mode,
             root_uid: self.uid,
             root_gid: self.gid,
@@ -133,10 +132,8 @@ impl MemFsBuilder {
 /// are, and its space is given back.
 pub struct MemFs {
     space: Space,
-    /// One unit for each inode.
-    inodes: Budget,
-    /// Whether `inodes` has a bound.
-    is_limited: bool,
+    /// One unit for each inode, if their number has a bound.
+    inodes: Option<Budget>,
     root_mode: u32,
     root_uid: u32,
     root_gid: u32,
@@ -169,13 +166,19 @@ impl MemFs {
 
     /// Takes an inode and `bytes`, or neither.
     fn take_inode(&self, bytes: u64) -> Result<(), Errno> {
-        if !self.inodes.take(1) {
+        if self.inodes.as_ref().is_some_and(|inodes| !inodes.take(1)) {
             return Err(Errno::NOSPC);
         }
         self.space.take(bytes).map_err(|full| {
-            self.inodes.give(1);
+            self.give_inode();
             full.into()
         })
+    }
+
+    fn give_inode(&self) {
+        if let Some(inodes) = &self.inodes {
+            inodes.give(1);
+        }
     }
 
     /// The data of a file that is about to get some.
@@ -263,15 +266,12 @@ impl FileSystem for MemFs {
         }))
     }
 
-    fn statfs(&self) -> StatFs {
+    fn statfs(&self, sb: &SuperBlock) -> StatFs {
         let free = self.space.total().saturating_sub(self.space.used());
-        let inodes_used = self.inodes.used();
         let inodes_free = free / (INODE_BYTES + NAME_BYTES);
-        let (files, files_free) = if self.is_limited {
-            let total = self.inodes.total();
-            (total, total.saturating_sub(inodes_used))
-        } else {
-            (inodes_used + inodes_free, inodes_free)
+        let (files, files_free) = match &self.inodes {
+            Some(inodes) => (inodes.total(), inodes.available()),
+            None => (sb.inodes_in_use() as u64 + inodes_free, inodes_free),
         };
         StatFs {
             magic: MAGIC,
@@ -339,7 +339,7 @@ impl FileSystem for MemFs {
             is_big = pages >= BIG_PAGES;
         }
         self.space.give_deferred(bytes);
-        self.inodes.give(1);
+        self.give_inode();
         if is_big {
             // Nobody knows when this thread will next free something.
             rcu::pin().flush();

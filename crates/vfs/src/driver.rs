@@ -58,7 +58,7 @@ pub trait FileSystem: Send + Sync + 'static {
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno>;
 
     /// Free and used space. `fsid` and `flags` are filled in by the VFS.
-    fn statfs(&self) -> StatFs;
+    fn statfs(&self, sb: &SuperBlock) -> StatFs;
 
     /// The largest size of a file in bytes; writes past it get `EFBIG`.
     fn size_max(&self) -> u64 {

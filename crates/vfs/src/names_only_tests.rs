@@ -33,7 +33,7 @@ impl FileSystem for NamesOnly {
         Ok(sb.new_inode(InodeInit { mode: 0o040755, nlink: 2, ..InodeInit::default() }))
     }
 
-    fn statfs(&self) -> StatFs {
+    fn statfs(&self, _sb: &SuperBlock) -> StatFs {
         StatFs::default()
     }
 
