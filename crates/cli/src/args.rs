@@ -44,6 +44,11 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
 
+    /// Record what happens to locks, and print it to standard error at the end: a table with the
+    /// columns of the kernel's lock_stat, times in microseconds
+    #[arg(long)]
+    pub(crate) lockstat: bool,
+
     /// The command and its arguments
     #[arg(
         required = true,

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use vfscale::lockstat;
 use vfscale_fuse::Mounted;
 
 use crate::args::RunArgs;
@@ -28,8 +29,13 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let dir = TempDir::new()?;
     let mounted = builder.mount(&dir.0)?;
     tracing::info!("mounted at {}", dir.0.display());
+    lockstat::record(args.lockstat);
     let status = run_in(&mounted, &args.command, signals);
     unmount(mounted);
+    if args.lockstat {
+        lockstat::record(false);
+        eprint!("{}", lockstat::Table::now());
+    }
     drop(dir);
     Ok(exit_code(status?))
 }

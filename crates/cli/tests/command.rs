@@ -140,6 +140,30 @@ fn a_command_runs_in_a_file_system_of_its_own() {
     assert_eq!(mount_line(Path::new(lines[1])), None);
 }
 
+/// A patch that is taken back shows in the table of locks, and by default its lock does not exist.
+#[test]
+fn patches_are_taken_back_and_locks_are_recorded() {
+    let refused = run(&["--memory", "--before", "magic", "true"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("dcache-hash"), "{}", text(&refused.stderr));
+    if !can_mount() {
+        return;
+    }
+    let touch = ["sh", "-c", "echo a >a; echo b >b; rm a"];
+    let default = run(&[&["--memory", "--lockstat"][..], &touch].concat());
+    let table = text(&default.stderr);
+    assert!(default.status.success() && table.contains("acquisitions"), "{table}");
+    assert!(table.contains("d_children") && !table.contains("dcache_lock"), "{table}");
+    let before = ["--memory", "--lockstat", "--before", "dcache-hash", "--before=files-lock"];
+    let before = run(&[&before[..], &touch].concat());
+    let table = text(&before.stderr);
+    let row = table.lines().find(|line| line.trim_start().starts_with("dcache_lock ")).unwrap();
+    let acquisitions: u64 = row.split_whitespace().nth(8).unwrap().parse().unwrap();
+    assert!(acquisitions >= 3, "{table}");
+    let quiet = run(&[&["--memory"][..], &touch].concat());
+    assert_eq!(text(&quiet.stderr), "");
+}
+
 #[test]
 fn the_exit_status_is_the_commands() {
     if !can_mount() {

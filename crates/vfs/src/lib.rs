@@ -15,7 +15,7 @@
 //! | `mount`, [`namespace`] | the mount tree, per-CPU counts of uses and writers |
 //! | [`mod@file`], [`file_list`], `descriptors` | open files, the lists they are on, the numbers they go by |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
-//! | [`scaling`] | how many slots everything has, and what it was like before |
+//! | [`scaling`], [`lockstat`] | how many slots everything has, what it was like before, and what locks cost |
 //! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
 //!
 //! # Lock order
@@ -48,6 +48,7 @@ pub mod inode;
 mod link_calls;
 mod lock_calls;
 pub mod locks;
+pub mod lockstat;
 mod mount;
 mod mount_calls;
 mod name;

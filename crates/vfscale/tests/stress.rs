@@ -5,7 +5,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use vfscale::{At, AtFlags, Errno, Fd, Mode, OFlags, OpenHow, RenameFlags, Task, UmountFlags, Vfs};
+use vfscale::{
+    At, AtFlags, Errno, Fd, Mode, OFlags, OpenHow, RenameFlags, Scaling, Task, UmountFlags, Vfs,
+};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -63,10 +65,26 @@ fn step(task: &Task, random: &mut Random) -> Result<(), Errno> {
 
 #[test]
 fn random_changes_leave_a_sound_tree() {
+    random_changes(&memory(), 40_000);
+}
+
+/// The order of locks, which debug builds check, holds without the patches as well; and with a slot for
+/// each of many CPUs.
+#[test]
+fn random_changes_leave_a_sound_tree_however_it_is_spread() {
+    let many = Scaling::with_slots(80).with_vfsmount_lock(80);
+    for scaling in [Scaling::kernel_2_6(), many] {
+        random_changes(
+            &vfscale::memory().size(256 << 20).scaling(scaling).build().unwrap(),
+            40_000,
+        );
+    }
+}
+
+/// Threads make `steps` random changes each; then the tree is checked, and taken down.
+fn random_changes(vfs: &Vfs, steps: u64) {
     const THREADS: u64 = 6;
-    const STEPS: u64 = 40_000;
     let seed = seed();
-    let vfs = memory();
     let task = vfs.task();
     let before = task.statfs(At::Cwd, "/").unwrap();
     let known = [
@@ -82,9 +100,9 @@ fn random_changes_leave_a_sound_tree() {
         for n in 0..THREADS {
             let task = vfs.task();
             scope.spawn(move || {
-                let _cpu = vfscale_sync::cpu::pretend(n as u32);
+                let _cpu = vfscale_sync::cpu::pretend(n as u32 * 13);
                 let mut random = Random(seed ^ n << 32);
-                for _ in 0..STEPS {
+                for _ in 0..steps {
                     if let Err(errno) = step(&task, &mut random) {
                         assert!(known.contains(&errno), "unexpected {errno}");
                     }
@@ -115,6 +133,7 @@ fn random_changes_leave_a_sound_tree() {
     vfscale_sync::rcu::synchronize();
     let after = task.statfs(At::Cwd, "/").unwrap();
     assert_eq!(before.blocks_free, after.blocks_free, "something was not given back");
+    assert_eq!(task.open_files("/").unwrap(), [], "a file was left open");
 }
 
 /// A name that exists before and after every rename is never missing, and is never seen to go back.

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Lockref, Put, SpreadPtr};
+use super::{LOCKED, Lockref, PARKED, Put, SpreadPtr};
 use crate::{cpu, rcu};
 
 /// A counted object, as a dentry would hold it.
@@ -404,4 +404,88 @@ fn stress_gets_and_puts_across_spreading() {
     let expected = held.load(Ordering::Relaxed) + 1;
     assert_eq!(object.count.references(&object.spread, &rcu::pin()), expected);
     assert!(collected.load(Ordering::Relaxed) > 10, "hardly ever collected");
+}
+
+/// A reference asked for while the lock is held is not fought for by exchanges: after the spin the thread
+/// sleeps, and the holder's release wakes it.
+#[test]
+fn gets_and_puts_behind_a_holder_sleep() {
+    for locked_only in [false, true] {
+        for puts in [false, true] {
+            let count = Lockref::with_locked_changes(3, locked_only);
+            let spread = SpreadPtr::new();
+            let held = count.lock();
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    let guard = rcu::pin();
+                    if puts {
+                        assert!(matches!(count.put(&spread, &guard), Put::Done));
+                    } else {
+                        count.get(&spread, &guard);
+                    }
+                });
+                while count.word.load(Ordering::Relaxed) & PARKED == 0 {
+                    assert!(!waiting.is_finished(), "it did not wait");
+                    std::thread::yield_now();
+                }
+                assert_eq!(held.count(), 3);
+                drop(held);
+                waiting.join().unwrap();
+            });
+            assert_eq!(count.count(), if puts { 2 } else { 4 });
+            assert_eq!(count.word.load(Ordering::Relaxed) & (LOCKED | PARKED), 0);
+        }
+    }
+}
+
+/// A count that changes under the lock only means the same; the short cuts refuse it.
+#[test]
+fn a_count_with_locked_changes_is_a_count() {
+    let (count, spread) = (Lockref::with_locked_changes(1, true), SpreadPtr::new());
+    let guard = rcu::pin();
+    // However it bounces, it is never reported as contended, since it can't be spread.
+    for round in 0..1_000 {
+        let _there = cpu::pretend(round % 2);
+        assert!(count.get_not_zero(&spread, &guard) && !count.put_simple());
+        assert!(matches!(count.put(&spread, &guard), Put::Done));
+    }
+    assert!(!count.is_spread() && !count.mark_dead_if_last());
+    let Put::Last(mut last) = count.put(&spread, &guard) else { panic!("it was the last") };
+    last.mark_dead();
+    last.dec();
+    drop(last);
+    assert!(!count.get_not_zero(&spread, &guard) && !count.get_not_dead(&spread, &guard));
+    assert_eq!((count.count(), count.is_dead()), (0, true));
+}
+
+#[test]
+fn stress_locked_changes_find_the_last_once() {
+    const ROUNDS: u32 = 20_000;
+    let (count, spread) = (Lockref::with_locked_changes(1, true), SpreadPtr::new());
+    let lasts = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let guard = rcu::pin();
+                for _ in 0..ROUNDS {
+                    count.get(&spread, &guard);
+                    assert!(matches!(count.put(&spread, &guard), Put::Done));
+                }
+            });
+        }
+    });
+    std::thread::scope(|scope| {
+        let guard = rcu::pin();
+        count.get(&spread, &guard);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let guard = rcu::pin();
+                if let Put::Last(mut last) = count.put(&spread, &guard) {
+                    last.mark_dead();
+                    lasts.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!((lasts.into_inner(), count.count()), (1, 1));
 }
