@@ -23,7 +23,7 @@
 //!
 //! # Blocking
 //!
-//! Access to a page never waits. Making and freeing one may take the leaf locks of the [pool](pool).
+//! Access to a page never waits. Making and freeing one may take the leaf locks of its pool.
 
 use crate::slot::Pointer;
 use std::fmt;
