@@ -8,20 +8,24 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use shuttle::scheduler::RandomScheduler;
 use shuttle::thread;
 use vfscale::{
-    At, AtFlags, Errno, FileList, Mode, MountFlags, OFlags, OpenFileInfo, RenameFlags, Task,
-    UmountFlags, Vfs,
+    At, AtFlags, Errno, FileList, Mode, MountFlags, OFlags, OpenFileInfo, RenameFlags, Scaling,
+    Task, UmountFlags, Vfs,
 };
 use vfscale_sync::{cpu, rcu};
 
 const SCHEDULES: usize = 5_000;
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// Runs a model under many schedules. All of its threads are on one CPU, as far as they know, so that
-/// a schedule is all that a run depends on.
+/// Whether file systems are made without any of the patches.
+static BEFORE: AtomicBool = AtomicBool::new(false);
+
+/// Runs a model under many schedules, with all patches and without any. All of its threads are on one
+/// CPU, as far as they know, so that a schedule is all that a run depends on.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
@@ -31,17 +35,25 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
-    let scheduler = RandomScheduler::new_from_seed(seed, SCHEDULES);
-    shuttle::Runner::new(scheduler, config).run(move || {
-        let _cpu = cpu::pretend(0);
-        model();
-        // What was deferred belongs to this run, and must be done in it.
-        rcu::synchronize();
-    });
+    let model = Arc::new(model);
+    for before in [false, true] {
+        println!("without patches: {before}");
+        BEFORE.store(before, Ordering::Relaxed);
+        let (model, config) = (model.clone(), config.clone());
+        let scheduler = RandomScheduler::new_from_seed(seed, SCHEDULES);
+        shuttle::Runner::new(scheduler, config).run(move || {
+            let _cpu = cpu::pretend(0);
+            model();
+            // What was deferred belongs to this run, and must be done in it.
+            rcu::synchronize();
+        });
+    }
 }
 
 fn memory() -> Vfs {
-    vfscale::memory().size(4 << 20).build().unwrap()
+    let before = BEFORE.load(Ordering::Relaxed);
+    let scaling = if before { Scaling::kernel_2_6() } else { Scaling::default() };
+    vfscale::memory().size(4 << 20).scaling(scaling).build().unwrap()
 }
 
 fn ino(task: &Task, path: &str) -> Result<u64, Errno> {

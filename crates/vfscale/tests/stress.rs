@@ -229,13 +229,24 @@ fn a_hot_file_is_freed_in_the_end() {
 /// Mounting and unmounting against walks through the mount, and opens in it.
 #[test]
 fn umount_against_lookups() {
-    let vfs = memory();
+    unmount_under_lookups(&memory(), 300);
+}
+
+/// The same where crossing a mount takes a lock: the one of all CPUs, or that of the CPU.
+#[test]
+fn umount_against_lookups_that_take_a_lock() {
+    for scaling in [Scaling::kernel_2_6(), Scaling::with_slots(3).with_vfsmount_lock(3)] {
+        unmount_under_lookups(&vfscale::memory().scaling(scaling).build().unwrap(), 100);
+    }
+}
+
+fn unmount_under_lookups(vfs: &Vfs, rounds: u32) {
     let task = vfs.task();
     task.mkdir(At::Cwd, "/mnt", MODE).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for n in 0..3 {
-            let (vfs, stop) = (&vfs, &stop);
+            let stop = &stop;
             scope.spawn(move || {
                 let _cpu = vfscale_sync::cpu::pretend(n);
                 let task = vfs.task();
@@ -252,7 +263,7 @@ fn umount_against_lookups() {
             });
         }
         let mut plain = 0;
-        for n in 0..300 {
+        for n in 0..rounds {
             let fs = vfscale::MemFs::builder().size(1 << 20).build();
             task.mount(fs, "/mnt", vfscale::MountFlags::empty()).unwrap();
             task.mkdir(At::Cwd, "/mnt/dir", MODE).unwrap();
