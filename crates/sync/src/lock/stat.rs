@@ -30,7 +30,8 @@
 //! An acquisition bounces when the CPU that last took the same lock was another one. A lock's word
 //! has no room for that CPU, so each class has a table of the locks last taken, by address. Where two
 //! locks share an entry, the one taken less recently is forgotten and its next acquisition counts as
-//! none; so bounces are exact for classes with few locks, which are the ones that bounce.
+//! none; so bounces are exact for classes with few locks, which are the ones that bounce. A lock in memory
+//! that another lock of its class was in before inherits that one's CPU, until [`lockstat_reset`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -330,9 +331,13 @@ pub fn lockstat() -> Vec<LockStatRow> {
     classes.iter().map(|stat| stat.row()).collect()
 }
 
-/// Sets all counters to zero. What ends meanwhile may be counted or not.
+/// Sets all counters to zero, and forgets which CPUs took locks. What ends meanwhile may be counted or
+/// not.
 pub fn lockstat_reset() {
     for stat in COUNTED.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for entry in stat.last.get().map_or(&[][..], |last| last) {
+            entry.store(0, Ordering::Relaxed);
+        }
         for slot in stat.slots.get().map_or(&[][..], |slots| slots) {
             slot.reset();
         }

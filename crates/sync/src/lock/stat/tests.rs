@@ -14,6 +14,7 @@ crate::lock_class! {
     Nested = ("nested", 35);
     Switched = ("switched", 36);
     Printed = ("printed", 37);
+    Forgotten = ("forgotten", 40);
     Stressed = ("stressed", 38);
     StressedToo = ("stressed too", 39);
 }
@@ -91,6 +92,22 @@ fn acquisitions_bounces_and_hold_times_are_recorded() {
     assert_eq!(row.hold.count, 4);
     assert!(row.hold.min >= Duration::from_millis(2) && row.hold.avg() >= row.hold.min);
     assert!(row.hold.max <= row.hold.total && row.hold.min <= row.hold.max);
+}
+
+#[test]
+fn a_reset_forgets_the_cpu_that_took_a_lock() {
+    let lock = Mutex::<(), Forgotten>::new(());
+    let _recording = record();
+    let take = |cpu| {
+        let _there = cpu::pretend(cpu);
+        drop(lock.lock());
+    };
+    take(0);
+    lockstat_reset();
+    take(1);
+    assert_eq!(row("forgotten").unwrap().acq_bounces, 0);
+    take(0);
+    assert_eq!(row("forgotten").unwrap().acq_bounces, 1);
 }
 
 #[test]
