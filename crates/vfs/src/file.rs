@@ -55,7 +55,7 @@ pub(crate) type SharedFile = Shared<OpenFile, Listed<FilesLock>>;
 
 /// The file has, or had, advisory locks that end with it.
 const HAS_LOCKS: u8 = 1;
-/// The file counts as a change under way on its mount.
+/// The file is counted by its mount, since it is on a private list.
 const COUNTED: u8 = 2;
 
 pub(crate) struct OpenFile {
@@ -115,7 +115,7 @@ impl OpenFile {
         self.state.fetch_or(HAS_LOCKS, Ordering::Release);
     }
 
-    /// The file counts as a change of its mount, and closing takes that back.
+    /// The file is counted by its mount, and closing takes that back.
     pub(crate) fn note_counted(&self) {
         self.state.fetch_or(COUNTED, Ordering::Release);
     }
@@ -126,7 +126,7 @@ impl OpenFile {
             crate::lock_calls::release_file(self);
         }
         if state & COUNTED != 0 {
-            self.path.mount().drop_write();
+            self.path.mount().drop_unlisted();
         }
     }
 }

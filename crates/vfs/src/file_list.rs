@@ -7,8 +7,8 @@
 //!
 //! Somebody who owns files in a way of his own, as a terminal of the kernel owns those that are open
 //! on it, has a [`FileList`]: a private list with a lock of its own. A file that moves there leaves
-//! the superblock's lists, and if it is open for writing counts as a change under way on its mount
-//! instead, for as long as it is open.
+//! the superblock's lists, and if it is open for writing is counted by its mount instead, for as long as
+//! it is open.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -103,7 +103,7 @@ impl FileList {
         if counted && moved {
             file.0.note_counted();
         } else if counted {
-            mount.drop_write();
+            mount.drop_unlisted();
         }
         moved
     }

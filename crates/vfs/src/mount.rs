@@ -11,11 +11,17 @@
 //!
 //! A second per-CPU count holds the changes under way, opening a file for writing among them. A change
 //! raises it and then reads the read-only flags; a remount sets the flag and then sums the counts. One of
-//! the two sees the other. A file that is open for writing is on the superblock's lists
-//! ([`file_list`](crate::file_list)) before the opening stops being a change, and off the list when it is
-//! closed; so a remount walks the lists after the sum. A file that leaves the lists for a private one
-//! becomes a change before that, and so the sum is asked for once more after the walk. A change under way is made inside an RCU section or by a user, either of which keeps
-//! the mount and its superblock.
+//! the two sees the other. Nothing is added to a part while a remount sums them but what is taken back
+//! from the same part; so the sum is never less than the number of changes that are still under way.
+//!
+//! A file that is open for writing is on the superblock's lists ([`file_list`](crate::file_list)) before
+//! the opening stops being a change, and off the list when it is closed; so a remount walks the lists
+//! after the sum. A file that leaves the lists for a private one is counted before that, in one number
+//! that the remount reads after the walk. It is no per-CPU count, for files are added to it and taken
+//! off at any time and on any CPU, which a sum can see in the wrong order.
+//!
+//! A change under way is made inside an RCU section or by a user, either of which keeps the mount, on the
+//! list of its superblock, and the superblock.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -47,6 +53,8 @@ pub(crate) struct Mount {
     expired: AtomicBool,
     users: PerCpuRef<MountCount>,
     writers: PerCpuCounter,
+    /// Files that are open for writing and on a private list. In one part: exact at any time.
+    unlisted: PerCpuCounter,
 }
 
 // SAFETY: pointers are atomic and what they point to is kept as the fields say.
@@ -100,6 +108,7 @@ impl Mount {
             expired: AtomicBool::new(false),
             users: PerCpuRef::new(slots),
             writers: PerCpuCounter::new(slots),
+            unlisted: PerCpuCounter::new(1),
             sb,
         });
         let raw = NonNull::from(Box::leak(mount));
@@ -193,12 +202,14 @@ impl Mount {
 
     #[cold]
     fn free(&self) {
-        let raw = NonNull::from(self);
-        self.sb.remove_mount(raw);
-        let raw = raw.as_ptr() as usize;
-        // SAFETY: no user is left and none can come, since it is attached nowhere; walks that still see
-        // it end within the grace period.
-        rcu::pin().defer(move || drop(unsafe { Box::from_raw(raw as *mut Mount) }));
+        let raw = NonNull::from(self).as_ptr() as usize;
+        rcu::pin().defer(move || {
+            // SAFETY: no user is left and none can come, since it is attached nowhere; walks that still saw
+            // it have ended within the grace period.
+            let mount = unsafe { Box::from_raw(raw as *mut Mount) };
+            // Not before: a walk that has announced a change must be found by a remount.
+            mount.sb.remove_mount(NonNull::from(&*mount));
+        });
     }
 
     /// Whether changes are refused at the moment.
@@ -217,19 +228,30 @@ impl Mount {
         if self.writers.add_if(1, is_writable) { Ok(()) } else { Err(Errno::ROFS) }
     }
 
-    /// Counts an open file that is not on the superblock's list any more as a change under way, until
-    /// [`drop_write`](Self::drop_write).
+    /// Counts a file that is open for writing and about to leave the superblock's list, until
+    /// [`drop_unlisted`](Self::drop_unlisted).
     pub(crate) fn count_unlisted(&self) {
-        self.writers.add(1);
+        self.unlisted.add(1);
+    }
+
+    pub(crate) fn drop_unlisted(&self) {
+        self.unlisted.add(-1);
     }
 
     #[inline]
-    pub(crate) fn drop_write(&self) {
+    fn drop_write(&self) {
         self.writers.add(-1);
     }
 
+    /// Whether changes are under way. To be asked before the lists of open files are walked.
     pub(crate) fn has_changes(&self) -> bool {
         self.writers.sum() > 0
+    }
+
+    /// Whether a file is open for writing on a private list. To be asked after the superblock's lists
+    /// have been walked.
+    pub(crate) fn has_unlisted(&self) -> bool {
+        self.unlisted.sum() > 0
     }
 
     /// Whether changes are under way or files are open for writing. To be asked after changes have been
@@ -243,11 +265,12 @@ impl Mount {
             });
             found
         };
-        self.has_changes() || is_open() || self.has_changes()
+        self.has_changes() || is_open() || self.has_unlisted()
     }
 
     /// Changes this mount's own flags; to read-only only while nothing is open for writing on it.
     pub(crate) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
+        let _one = self.sb.lock_remounts();
         let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let was_writable = before & MountFlags::RDONLY.bits() == 0;

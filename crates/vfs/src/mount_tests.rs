@@ -1,10 +1,11 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use rustix::io::Errno;
-use vfscale_sync::cpu;
+use vfscale_sync::{cpu, rcu};
 
-use super::WriteAccess;
+use super::{Mount, MountRef, WriteAccess};
 use crate::file::File;
+use crate::file_list::FileList;
 use crate::names_only_tests::names_only;
 use crate::scaling::Scaling;
 use crate::types::{Mode, MountFlags, OFlags};
@@ -71,4 +72,69 @@ fn a_refused_change_leaves_every_part_as_it_was() {
     });
     drop(moved);
     assert!(!kept && mount.writers.parts().all(|part| part == 0));
+}
+
+/// A walk that has announced a change is inside an RCU section and uses no mount; an unmount meanwhile
+/// does not hide the change from a remount of the superblock.
+#[test]
+fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().ns().root_path();
+    let sb = root.mount().sb();
+    let guard = rcu::pin();
+    let raw = Mount::alloc(99, sb.clone(), sb.root_ref(), MountFlags::empty());
+    let only_use = MountRef(raw);
+    let mount = only_use.borrow(&guard);
+    let change = WriteAccess::new(mount).unwrap();
+    mount.set_detached();
+    drop(only_use);
+    assert_eq!(sb.remount(MountFlags::RDONLY), Err(Errno::BUSY));
+    drop(change);
+    assert_eq!(sb.remount(MountFlags::RDONLY), Ok(()));
+    drop(guard);
+    rcu::synchronize();
+    assert_eq!(sb.mount_count(), 1, "it has left the list now");
+}
+
+/// Files come to private lists and go at any time, on any CPU. The parts that a remount sums know nothing
+/// of that: otherwise a sum could see one go that it did not see come, and miss a writer for it.
+#[test]
+fn files_on_private_lists_leave_every_part_as_it_was() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().ns().root_path();
+    let mount = root.mount();
+    let file = task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+    let before: Vec<i64> = mount.writers.parts().collect();
+    let same = || mount.writers.parts().eq(before.iter().copied());
+    let terminal = FileList::new();
+    for cpu in 0..CPUS {
+        let _there = cpu::pretend(cpu as u32);
+        assert_eq!(terminal.adopt(&file), cpu == 0);
+        assert!(same() && mount.has_unlisted());
+    }
+    let _elsewhere = cpu::pretend(1);
+    drop(file);
+    assert!(same() && !mount.has_unlisted());
+}
+
+/// A remount that fails takes its change back, and another one meanwhile does not take that for its own
+/// success.
+#[test]
+fn remounts_of_one_mount_wait_for_each_other() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().ns().root_path();
+    let writer = task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..50_000 {
+                    let busy = root.mount().set_flags(MountFlags::RDONLY);
+                    assert_eq!(busy, Err(Errno::BUSY));
+                }
+            });
+        }
+    });
+    assert!(!root.mount().is_readonly());
+    drop(writer);
+    assert_eq!(root.mount().set_flags(MountFlags::RDONLY), Ok(()));
 }

@@ -54,7 +54,7 @@ pub struct SuperBlock {
     inode_hash: RcuTable<Inode, InodeHash>,
     /// Every open file of it, but those that have moved to a private list.
     files: SharedList<OpenFile, FilesLock>,
-    /// Every mount of it, attached or not.
+    /// Every mount of it, attached or not, until the grace period after its last use is over.
     mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
     /// Dentries whose count is spread over CPUs, the oldest first.
     hot: Mutex<VecDeque<NonNull<Dentry>>, HotList>,
@@ -218,14 +218,21 @@ impl SuperBlock {
         fence(Ordering::SeqCst);
         let was_writable = before & MountFlags::RDONLY.bits() == 0;
         // SAFETY: a mount leaves the list, under its lock, before it is freed.
-        let changes = || mounts.iter().any(|mount| unsafe { mount.as_ref() }.has_changes());
+        let any = |has: fn(&Mount) -> bool| mounts.iter().any(|m| has(unsafe { m.as_ref() }));
         // See the page of `mount` for why in this order.
-        let busy = || changes() || self.has_open_writers() || changes();
+        let busy =
+            || any(Mount::has_changes) || self.has_open_writers() || any(Mount::has_unlisted);
         if flags.contains(MountFlags::RDONLY) && was_writable && busy() {
             self.flags.store(before, Ordering::SeqCst);
             return Err(Errno::BUSY);
         }
         Ok(())
+    }
+
+    /// Keeps other remounts out, of the superblock and of its mounts: one that fails takes its flags back,
+    /// which another must neither see nor undo.
+    pub(crate) fn lock_remounts(&self) -> impl Drop + '_ {
+        self.mounts.lock()
     }
 
     pub(crate) fn add_mount(&self, mount: NonNull<Mount>) {
@@ -234,6 +241,11 @@ impl SuperBlock {
 
     pub(crate) fn remove_mount(&self, mount: NonNull<Mount>) {
         self.mounts.lock().retain(|m| *m != mount);
+    }
+
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn mount_count(&self) -> usize {
+        self.mounts.lock().len()
     }
 
     /// Another counted owner of the superblock.
