@@ -18,7 +18,8 @@ fn memory(scaling: Scaling) -> Vfs {
     vfscale::memory().size(64 << 20).scaling(scaling).build().unwrap()
 }
 
-/// lockstat belongs to the process: one test at a time.
+/// lockstat belongs to the process, and records whatever runs in it: one test at a time, also of those that
+/// ask it nothing.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
