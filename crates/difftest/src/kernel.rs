@@ -161,7 +161,10 @@ impl KernelTask {
                 let creates = |flags: u64| flags & libc::O_CREAT as u64 != 0;
                 let asked = *flags;
                 let mode = |flags: u64| if creates(asked) && !creates(flags) { 0 } else { *mode };
-                let open = |flags| sys::openat2(*at, &c(path), flags, mode(flags), *resolve);
+                let open = |flags| {
+                    let how = || sys::openat2(*at, &c(path), flags, mode(flags), *resolve);
+                    again(*resolve & libc::RESOLVE_CACHED == 0, how)
+                };
                 self.opened(open_sticky(*flags, open))
             }
             Op::Reopen { fd, flags } => {
@@ -362,6 +365,20 @@ impl KernelTask {
         let is_root = stat.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0;
         Ok(is_root && [self.root_mount, own_root.stx_mnt_id].contains(&stat.stx_mnt_id))
     }
+}
+
+/// Makes a call again that failed only because somebody on this machine moved a directory or a mount
+/// meanwhile, which the kernel says of walks that may not leave their start.
+fn again(is_retried: bool, call: impl Fn() -> Result<i64>) -> Result<i64> {
+    let mut result = call();
+    for _ in 0..100 {
+        if !is_retried || result != Err(libc::EAGAIN) {
+            break;
+        }
+        std::thread::yield_now();
+        result = call();
+    }
+    result
 }
 
 /// Whether a descriptor is of a file with set-id bits.

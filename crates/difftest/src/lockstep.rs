@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::calls::Calls;
 use crate::known::known;
-use crate::op::{Op, Seek, Step};
+use crate::op::{CWD, Op, Seek, Step};
 use crate::outcome::{Outcome, Value};
 use crate::tree::{self, Moved, Watched};
 use crate::world::{Finished, INSPECTOR, World};
@@ -177,6 +177,9 @@ impl<L: World, R: World> Game<'_, L, R> {
         let got = self.subject.run(task, move |task| {
             let calls = steps[at..end].iter().zip(asked);
             let call = |(step, asked): (&Step, bool)| {
+                if let Some(look) = looked_at_before(&step.op) {
+                    task.call(&look);
+                }
                 if asked { task.call(&step.op) } else { Outcome::Skip }
             };
             calls.map(call).collect::<Vec<_>>()
@@ -286,4 +289,13 @@ fn detail(expected: &Outcome, got: &Outcome) -> String {
         (Some(a), Some(b)) => format!(" {}", a.differing(b)),
         _ => String::new(),
     }
+}
+
+/// What the oracle asks about before it makes a call, or decides not to: symbolic links are read by that,
+/// which changes their access times.
+fn looked_at_before(op: &Op) -> Option<Op> {
+    let Op::Umount { path, flags } = op else { return None };
+    let nofollow = flags & libc::UMOUNT_NOFOLLOW as u32 != 0;
+    let flags = if nofollow { libc::AT_SYMLINK_NOFOLLOW as u32 } else { 0 };
+    Some(Op::Stat { at: CWD, path: path.clone(), flags })
 }

@@ -402,11 +402,6 @@ impl LibraryTask {
             }
             Op::MoveMount { source, target } => unit(task.move_mount(path(source), path(target))),
             Op::Umount { path: p, flags } => {
-                // The kernel's side asks first what is to be unmounted, which reads symbolic links and
-                // so changes their access times.
-                let nofollow = flags & UmountFlags::NOFOLLOW.bits() != 0;
-                let look = if nofollow { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
-                let _ = task.stat(At::Cwd, path(p), look);
                 unit(task.umount(path(p), UmountFlags::from_bits_retain(*flags)))
             }
             Op::Remount { path: p, flags } => {

@@ -32,7 +32,7 @@ impl Task {
     /// `EBADF`.
     pub fn close(&self, fd: Fd) -> Result<()> {
         let file = self.descriptors().remove(fd).named("close")?;
-        crate::lock_calls::release_task(&file, self.id());
+        self.end_record_locks(&file);
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl Task {
         let file = self.descriptors().get(old)?;
         let closed = self.descriptors().install_at(new, file, close_on_exec)?;
         if let Some(closed) = closed {
-            crate::lock_calls::release_task(&closed, self.id());
+            self.end_record_locks(&closed);
         }
         Ok(new)
     }

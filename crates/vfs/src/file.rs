@@ -725,10 +725,12 @@ pub(crate) fn truncate_inode(
     let guard = rcu::pin();
     let locked = inode.lock();
     let before = inode.size();
-    // The same size, too: it frees what was set aside beyond it.
+    // The same size, too, frees what was set aside beyond it, and counts as a change of the data if
+    // there is anything that could be freed.
+    let has_space = inode.blocks() > 0;
     fs.set_size(inode, size)?;
     drop_privileges(inode, keep_ids, &guard);
-    if size != before || always {
+    if size != before || has_space || always {
         inode.touch();
     }
     drop(locked);

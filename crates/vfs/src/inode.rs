@@ -349,6 +349,12 @@ impl Inode {
         self.extra.read(guard)
     }
 
+    /// Whether it has what few inodes have. No more than a hint, unless the caller is told otherwise.
+    #[inline]
+    pub(crate) fn has_extra(&self) -> bool {
+        !self.extra.is_none()
+    }
+
     pub(crate) fn extra_or_init<'g>(&'g self, guard: &'g Guard) -> &'g InodeExtra {
         match self.extra.read(guard) {
             Some(extra) => extra,

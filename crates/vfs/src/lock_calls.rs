@@ -24,11 +24,6 @@ pub(crate) fn release_file(file: &OpenFile) {
     }
 }
 
-/// A task closes a descriptor of a file: its record locks on the file end.
-pub(crate) fn release_task(file: &File, task: u64) {
-    release_inode(file.inode(), task);
-}
-
 /// Ends the record locks of a task on a file.
 pub(crate) fn release_inode(inode: &Inode, task: u64) {
     let guard = rcu::pin();
@@ -126,7 +121,7 @@ impl File {
 
     /// Gives up every record lock of a task on the file, as closing a descriptor does.
     pub fn release_locks_of(&self, task: u64) {
-        release_task(self, task);
+        release_inode(self.inode(), task);
     }
 
     /// Takes (or with `None` gives up) a record lock that belongs to the open file (`F_OFD_SETLK`, and

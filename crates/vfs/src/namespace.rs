@@ -211,7 +211,7 @@ impl Namespace {
         }
         // SAFETY: listed mounts are held by the namespace.
         if !attached.iter().any(|m| unsafe { m.as_ref() }.id() == place.mount().id()) {
-            return Err(Errno::INVAL);
+            return Err(Errno::NOENT);
         }
         claim_mountpoint(place.dentry(), guard)?;
         let hash = Mount::place_hash(place.mount(), place.dentry());
@@ -263,6 +263,7 @@ impl Namespace {
         target: &Path,
         flags: MountFlags,
     ) -> Result<(), Errno> {
+        self.check_target(target)?;
         let raw = self.new_mount(fs, flags)?;
         self.attach_or_free(vec![(raw, target.clone())])
     }
@@ -317,8 +318,14 @@ impl Namespace {
         self.attached.lock().contains(&NonNull::from(mount))
     }
 
+    /// Nothing is mounted on what was taken off the tree.
+    fn check_target(&self, target: &Path) -> Result<(), Errno> {
+        if self.has(target.mount()) { Ok(()) } else { Err(Errno::NOENT) }
+    }
+
     /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
     pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
+        self.check_target(target)?;
         if !self.has(source.mount()) {
             return Err(Errno::INVAL);
         }
@@ -372,6 +379,9 @@ impl Namespace {
         let mount = source.mount();
         if !std::ptr::eq(mount.root(), source.dentry()) {
             return Err(Errno::INVAL);
+        }
+        if !attached.contains(&NonNull::from(target.mount())) {
+            return Err(Errno::NOENT);
         }
         if mount.root().inode().is_dir() != target.dentry().inode().is_dir() {
             return Err(Errno::INVAL);

@@ -126,6 +126,20 @@ impl Task {
         }
     }
 
+    /// The task closes a descriptor of a file: its record locks on the file end.
+    pub(crate) fn end_record_locks(&self, file: &File) {
+        if !file.inode().has_extra() {
+            return;
+        }
+        crate::lock_calls::release_inode(file.inode(), self.id);
+        let path = {
+            let mut locked = self.locked.lock();
+            let is_it = |path: &Path| std::ptr::eq(path.dentry().inode(), file.inode());
+            locked.iter().position(is_it).map(|at| locked.swap_remove(at))
+        };
+        drop(path);
+    }
+
     /// The tree the task lives in.
     pub fn vfs(&self) -> &Vfs {
         &self.vfs

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use vfscale::{
-    At, AtFlags, Credentials, Errno, FallocateFlags, File, Mode, MountFlags, OFlags, OpenHow,
-    RenameFlags, Task, UmountFlags, XattrFlags,
+    At, AtFlags, Credentials, Errno, FallocateFlags, File, LockKind, LockRange, MemFs, Mode,
+    MountFlags, OFlags, OpenHow, RenameFlags, Task, UmountFlags, XattrFlags,
 };
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -118,7 +118,8 @@ fn file_capabilities_end_with_a_change() {
     assert_eq!(after.blocks_free, before.blocks_free);
 }
 
-/// Who is still inside of a mount that was taken off the tree can't bring it back by a bind.
+/// Who is still inside of a mount that was taken off the tree can't bring it back by a bind, nor mount
+/// anything on it.
 #[test]
 fn a_detached_mount_is_not_bound() {
     let task = task();
@@ -132,5 +133,53 @@ fn a_detached_mount_is_not_bound() {
     inside.umount("t", UmountFlags::empty()).unwrap();
     task.umount("/m", UmountFlags::DETACH).unwrap();
     assert_eq!(errno(inside.bind("/b", "t", false)), Errno::INVAL);
-    assert_eq!(errno(inside.bind("t", "/b", false)), Errno::INVAL);
+    assert_eq!(errno(inside.bind("t", "/b", false)), Errno::NOENT);
+    let fs = MemFs::builder().size(1 << 20).build();
+    assert_eq!(errno(inside.mount(fs.clone(), "/b", MountFlags::empty())), Errno::NOENT);
+    // The driver is not used up by that.
+    task.mount(fs, "/t", MountFlags::empty()).unwrap();
+    assert_eq!(errno(inside.move_mount("t", "/b")), Errno::NOENT);
+    assert_eq!(errno(inside.move_mount("/b", "t")), Errno::INVAL);
+}
+
+/// A truncation to the same size is a change of the data if there is space to be freed.
+#[test]
+fn truncation_to_the_same_size() {
+    let task = task();
+    let changes = |prepare: &dyn Fn(&File)| {
+        let file = make(&task, "/f");
+        prepare(&file);
+        let before = file.stat().unwrap().mtime;
+        task.truncate("/f", file.stat().unwrap().size).unwrap();
+        let changed = file.stat().unwrap().mtime != before;
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        changed
+    };
+    assert!(!changes(&|_| {}));
+    assert!(!changes(&|file| file.truncate(5000).unwrap()));
+    assert!(changes(&|file| assert_eq!(file.write(b"data").unwrap(), 4)));
+    assert!(changes(&|file| file.fallocate(FallocateFlags::KEEP_SIZE, 0, 1).unwrap()));
+}
+
+/// A file on which a task had a record lock is not in use when the task has closed it.
+#[test]
+fn a_closed_file_with_a_record_lock_is_not_in_use() {
+    let task = task();
+    task.mkdir(At::Cwd, "/m", MODE).unwrap();
+    task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+    let how = OpenHow::new(OFlags::CREATE | OFlags::RDWR);
+    let locked = || {
+        let fd = task.open_fd(At::Cwd, "/m/f", &how).unwrap();
+        let range = LockRange::new(0, 5).unwrap();
+        let file = task.file(fd).unwrap();
+        task.posix_lock(&file, Some(LockKind::Shared), range, None).unwrap();
+        fd
+    };
+    let fd = locked();
+    assert_eq!(errno(task.umount("/m", UmountFlags::empty())), Errno::BUSY);
+    task.close(fd).unwrap();
+    let (fd, other) =
+        (locked(), task.open_fd(At::Cwd, "/", &OpenHow::new(OFlags::RDONLY)).unwrap());
+    task.dup2(other, fd).unwrap();
+    task.umount("/m", UmountFlags::empty()).unwrap();
 }
