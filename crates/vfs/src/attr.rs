@@ -350,6 +350,11 @@ fn set_owner(
         if mode & gone != 0 && !cred.owns(inode) {
             return Err(Errno::PERM);
         }
+        // If it changes, its set-group-id bit is that of the new group.
+        let new_gid = gid.unwrap_or(inode.gid());
+        if mode & gone != 0 && !cred.in_group(new_gid) && !cred.has(Capabilities::FSETID) {
+            gone |= mode & 0o2000;
+        }
         inode.set_mode(mode & !gone);
         drop_capabilities(inode, guard);
     }

@@ -9,7 +9,7 @@ use vfscale_sync::rcu;
 use crate::driver::FileSystem;
 use crate::error::{Named, Result};
 use crate::mount::{Path, SUPER_FLAGS, normal_flags};
-use crate::namei::Lookup;
+use crate::namei::{Lookup, PATH_MAX};
 use crate::task::{At, Task, bytes};
 use crate::types::{Capabilities, MountFlags, UmountFlags};
 
@@ -56,6 +56,7 @@ impl Task {
     ) -> Result<()> {
         let target = target.as_ref();
         let bind = || {
+            check_source(source.as_ref())?;
             let place = self.place(target)?;
             self.may_mount()?;
             let source = self.place(source.as_ref())?;
@@ -76,6 +77,7 @@ impl Task {
     ) -> Result<()> {
         let target = target.as_ref();
         let move_mount = || {
+            check_source(source.as_ref())?;
             let place = self.place(target)?;
             self.may_mount()?;
             let source = self.place(source.as_ref())?;
@@ -145,4 +147,9 @@ impl Task {
             Err(Errno::INVAL)
         }
     }
+}
+
+/// A source that is too long for a path is refused before the target is looked for.
+fn check_source(source: &StdPath) -> std::result::Result<(), Errno> {
+    if bytes(source).len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(()) }
 }

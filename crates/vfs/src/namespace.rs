@@ -318,9 +318,10 @@ impl Namespace {
         self.attached.lock().contains(&NonNull::from(mount))
     }
 
-    /// Nothing is mounted on what was taken off the tree.
+    /// Nothing is mounted on what was taken off the tree or has no name any more, whatever else is wrong.
     fn check_target(&self, target: &Path) -> Result<(), Errno> {
-        if self.has(target.mount()) { Ok(()) } else { Err(Errno::NOENT) }
+        let is_there = !target.dentry().is_unhashed() && self.has(target.mount());
+        if is_there { Ok(()) } else { Err(Errno::NOENT) }
     }
 
     /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
@@ -380,7 +381,8 @@ impl Namespace {
         if !std::ptr::eq(mount.root(), source.dentry()) {
             return Err(Errno::INVAL);
         }
-        if !attached.contains(&NonNull::from(target.mount())) {
+        let is_there = attached.contains(&NonNull::from(target.mount()));
+        if !is_there || target.dentry().is_unhashed() {
             return Err(Errno::NOENT);
         }
         if mount.root().inode().is_dir() != target.dentry().inode().is_dir() {

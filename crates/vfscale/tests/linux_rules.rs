@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use vfscale::{
-    At, AtFlags, Credentials, Errno, FallocateFlags, File, LockKind, LockRange, MemFs, Mode,
-    MountFlags, OFlags, OpenHow, RenameFlags, Task, UmountFlags, XattrFlags,
+    At, AtFlags, Capabilities, Credentials, Errno, FallocateFlags, File, LockKind, LockRange,
+    MemFs, Mode, MountFlags, OFlags, OpenHow, RenameFlags, Task, UmountFlags, XattrFlags,
 };
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -140,6 +140,38 @@ fn a_detached_mount_is_not_bound() {
     task.mount(fs, "/t", MountFlags::empty()).unwrap();
     assert_eq!(errno(inside.move_mount("t", "/b")), Errno::NOENT);
     assert_eq!(errno(inside.move_mount("/b", "t")), Errno::INVAL);
+}
+
+/// A file that was mounted on something and then removed is no place to mount on.
+#[test]
+fn nothing_is_mounted_on_a_removed_file() {
+    let task = task();
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    ["/f", "/g"].map(|path| drop(make(&task, path)));
+    task.bind("/g", "/f", false).unwrap();
+    task.unlink(At::Cwd, "/g", AtFlags::empty()).unwrap();
+    assert_eq!(errno(task.bind("/d", "/f", false)), Errno::NOENT);
+    assert_eq!(errno(task.bind("/f", "/f", false)), Errno::NOENT);
+}
+
+/// The set-group-id bit of a file whose mode a change of owner changes is asked of the new group.
+#[test]
+fn set_group_id_after_a_change_of_owner() {
+    let task = task();
+    task.chmod(At::Cwd, "/", Mode::from_bits_retain(0o777), AtFlags::empty()).unwrap();
+    let mut bob = Credentials::user(1000, 1000);
+    bob.caps = Capabilities::CHOWN;
+    let bob = task.with_credentials(bob);
+    let made = |mode: u32, gid: u32| {
+        let file = make(&bob, "/f");
+        bob.chmod(At::Cwd, "/f", Mode::from_bits_retain(mode), AtFlags::empty()).unwrap();
+        bob.chown(At::Cwd, "/f", Some(1000), Some(gid), AtFlags::empty()).unwrap();
+        bob.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        file.stat().unwrap().mode & 0o7777
+    };
+    assert_eq!(made(0o6602, 0), 0o0602);
+    assert_eq!(made(0o6602, 1000), 0o2602);
+    assert_eq!(made(0o2602, 0), 0o2602);
 }
 
 /// A truncation to the same size is a change of the data if there is space to be freed.
