@@ -200,18 +200,19 @@ impl SuperBlock {
         unsafe { (*sb).files.insert(file) }
     }
 
-    /// Whether a file is open for writing on any of its mounts.
+    /// Whether closing a file would change something, on any of its mounts: one that is open for writing,
+    /// or has no name left and goes when it is closed.
     fn has_open_writers(&self) -> bool {
         let mut found = false;
         self.files.each(|file| {
-            found = file.is_for_writing();
+            found = file.is_for_writing() || file.inode().nlink() == 0;
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         found
     }
 
     /// Changes the superblock's flags; to read-only only while nothing is open for writing on any of
-    /// its mounts.
+    /// its mounts, and no open file is without a name.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
         let mounts = self.mounts.lock();
         let before = self.flags.swap(flags.bits(), Ordering::SeqCst);

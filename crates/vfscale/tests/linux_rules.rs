@@ -174,6 +174,18 @@ fn set_group_id_after_a_change_of_owner() {
     assert_eq!(made(0o2602, 0), 0o2602);
 }
 
+/// A file that goes when it is closed keeps its file system from becoming read-only.
+#[test]
+fn an_open_file_without_a_name_keeps_a_file_system_writable() {
+    let task = task();
+    drop(make(&task, "/f"));
+    let file = task.open("/f", OFlags::RDONLY, MODE).unwrap();
+    task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+    assert_eq!(errno(task.remount("/", MountFlags::RDONLY)), Errno::BUSY);
+    drop(file);
+    task.remount("/", MountFlags::RDONLY).unwrap();
+}
+
 /// A truncation to the same size is a change of the data if there is space to be freed.
 #[test]
 fn truncation_to_the_same_size() {
