@@ -13,7 +13,9 @@
 //!   if the part is closed meanwhile: so a user who saw an open part has moved its unit before the
 //!   part was closed, and one who did not goes to the central count.
 //! * Parts are closed under the lock of the central count, all of them before it is released, and
-//!   what they held is added to it. From then on the central count is exact.
+//!   what they held is added to it. From then on the central count is exact. Whoever only wants to
+//!   know it opens the parts again before the lock is released; to add them up as they are would
+//!   see a unit given back on one CPU that was taken on another just after that one was read.
 //! * [`PerCpuRef::put`] returns `true` once at most, for the unit that made the closed count zero.
 //!
 //! Nobody looks at the object after the exchange that gave its unit away: a put needs no RCU
@@ -53,8 +55,8 @@ impl<C: LockClass> PerCpuRef<C> {
     /// Counts one more user. The caller has a unit, or finds out afterwards that the object was
     /// going already, and then gives the unit back without any use of the object.
     ///
-    /// An atomic read-modify-write in any case. Waits for nothing, unless the count is closed: then for
-    /// its lock.
+    /// An atomic read-modify-write in any case. Waits for nothing, unless the count is closed, or
+    /// [`users`](Self::users) reads it: then for its lock.
     #[inline]
     pub fn get(&self) {
         if !self.change(1, Ordering::Relaxed) {
@@ -67,7 +69,7 @@ impl<C: LockClass> PerCpuRef<C> {
     #[inline]
     #[must_use = "the last one has to end the object"]
     pub fn put(&self) -> bool {
-        !self.change(-1, Ordering::Release) && self.put_closed()
+        !self.change(-1, Ordering::Release) && self.put_central()
     }
 
     /// Changes the part of this CPU. `false` if it is closed.
@@ -85,10 +87,10 @@ impl<C: LockClass> PerCpuRef<C> {
     }
 
     #[cold]
-    fn put_closed(&self) -> bool {
+    fn put_central(&self) -> bool {
         let mut central = self.central.lock();
         central.count -= 1;
-        if central.count != 0 || central.is_dead {
+        if central.count != 0 || !central.is_closed || central.is_dead {
             return false;
         }
         central.is_dead = true;
@@ -103,6 +105,11 @@ impl<C: LockClass> PerCpuRef<C> {
             return;
         }
         central.is_closed = true;
+        self.gather(&mut central);
+    }
+
+    /// Closes all parts and moves what they held to the central count.
+    fn gather(&self, central: &mut Central) {
         for part in self.parts.iter() {
             central.count += part.swap(CLOSED, Ordering::AcqRel);
         }
@@ -118,12 +125,19 @@ impl<C: LockClass> PerCpuRef<C> {
         self.parts.iter().map(open)
     }
 
-    /// The number of users. Exact when none comes or goes meanwhile. Takes the lock.
+    /// The number of users at one moment during the call. Takes the lock, and writes every part of a count
+    /// that is not closed.
     #[must_use]
     pub fn users(&self) -> i64 {
-        let central = self.central.lock();
-        let open = self.parts.iter().map(|part| part.load(Ordering::Acquire));
-        central.count + open.filter(|count| *count != CLOSED).sum::<i64>()
+        let mut central = self.central.lock();
+        if !central.is_closed {
+            self.gather(&mut central);
+            for part in self.parts.iter() {
+                // What was put so far is ordered by the lock that we hold.
+                part.store(0, Ordering::Relaxed);
+            }
+        }
+        central.count
     }
 }
 

@@ -638,6 +638,33 @@ fn percpu_ref_closing_under_gets_and_puts() {
     });
 }
 
+/// A user that takes a unit on one CPU and gives one back on another is never missed, nor counted twice; and
+/// a count that was read goes on as before.
+#[test]
+fn percpu_ref_read_under_a_user_who_moves() {
+    check(3, || {
+        let count = Arc::new(PerCpuRef::<Tested>::new(2));
+        count.get();
+        let user = {
+            let count = Arc::clone(&count);
+            thread::spawn(move || {
+                let here = cpu::pretend(0);
+                count.get();
+                drop(here);
+                let _there = cpu::pretend(1);
+                assert!(!count.put());
+            })
+        };
+        let users = count.users();
+        assert!((2..=3).contains(&users), "{users} users");
+        user.join().unwrap();
+        assert_eq!(count.users(), 2);
+        assert!(!count.put());
+        count.close();
+        assert!(count.put());
+    });
+}
+
 /// A value that writes when it is dropped: unordered with any use it would be a race.
 struct Counted(Arc<Cell>);
 

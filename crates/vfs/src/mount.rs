@@ -171,7 +171,7 @@ impl Mount {
         self.users.close();
     }
 
-    /// Users, exact only while nobody takes or gives references.
+    /// Users at one moment during the call.
     pub(crate) fn users(&self) -> i64 {
         fence(Ordering::SeqCst);
         self.users.users()

@@ -30,6 +30,21 @@ fn the_last_unit_of_a_closed_count_is_told_once() {
     assert!(!count.put());
 }
 
+/// Units that came to the central count while it was read don't make it end before it is closed.
+#[test]
+fn reading_takes_nothing_from_an_open_count() {
+    let count = PerCpuRef::<Count>::new(4);
+    count.get();
+    assert_eq!(count.users(), 2);
+    assert!(count.parts().eq([0; 4]));
+    assert!(!count.put() && !count.put());
+    assert_eq!(count.users(), 0);
+    count.get();
+    count.close();
+    assert_eq!(count.users(), 1);
+    assert!(count.put());
+}
+
 #[test]
 fn units_may_be_given_back_on_another_cpu() {
     let count = PerCpuRef::<Count>::new(3);
