@@ -81,14 +81,20 @@ use std::ptr::NonNull;
 /// An entry of an [`RcuTable`].
 pub trait Hashed: 'static {
     /// The hash under which the entry is filed: it never changes while the entry is in a table,
-    /// and getting it neither panics nor locks. Its top bits choose the bucket, so they must be as
-    /// good as random.
+    /// and getting it neither panics nor locks. It has 63 bits, so that it can serve as a file
+    /// position; the next one is ignored. Its top bits choose the bucket, so they must be as good as
+    /// random.
     fn table_hash(&self) -> u64;
 }
 
 /// How many low bits of a hash tell entries apart that are otherwise equal: neither the bucket nor
 /// the tag depends on them.
 const FREE_BITS: u32 = 20;
+
+/// The bits of a hash.
+const HASH_BITS: u32 = 63;
+/// The largest hash.
+const HASH_MAX: u64 = (1 << HASH_BITS) - 1;
 
 /// A hash table with lookups without a lock and a lock for each bucket. See the [module](self).
 ///
@@ -325,6 +331,7 @@ impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
     unsafe fn insert(&mut self, entry: NonNull<T>) {
         // SAFETY: The caller says that the entry is valid.
         let hash = unsafe { entry.as_ref() }.table_hash();
+        debug_assert!(hash <= HASH_MAX, "a hash of more than 63 bits");
         debug_assert!(self.covers(hash), "an entry was inserted into another's bucket");
         let overflow = self.line.insert(entry, hash);
         if overflow {

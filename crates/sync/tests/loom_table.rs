@@ -104,7 +104,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 const LOW: u64 = 0;
-const HIGH: u64 = 1 << 63;
+const HIGH: u64 = 1 << 62;
 
 impl Shared {
     /// Entries of these hashes; the first `linked` of them are inserted.

@@ -16,6 +16,9 @@ const SAMPLE: usize = 32;
 const SAMPLE_CAP: usize = 16;
 /// The table grows when its buckets have this many entries on average.
 const LOAD_MAX: usize = 4;
+/// A small table grows a little from this load on, when a bucket overflows: with so few buckets a full
+/// one among others that are not is no rarity, and whoever uses a name in it would pay each time.
+const LOAD_SMALL: usize = 2;
 /// How many buckets a locker looks at on average to finish a resize.
 const HELP_LINES: usize = 64;
 /// Tables with fewer buckets than this (a power of two) grow by four, larger ones by two.
@@ -98,8 +101,14 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             Hint::Contended => (bits + SHRINK_BITS).min(contended_bits()).max(bits),
             Hint::Overflow => {
                 let (sum, lines) = sample(word, word.index_of(hash), guard);
-                let step = if bits < SMALL_BITS { 2 } else { 1 };
-                if sum >= LOAD_MAX * lines { (bits + step).min(BITS_MAX) } else { bits }
+                let is_small = bits < SMALL_BITS;
+                let step = match sum / lines {
+                    LOAD_MAX.. if is_small => 2,
+                    LOAD_MAX.. => 1,
+                    LOAD_SMALL.. if is_small => 1,
+                    _ => 0,
+                };
+                (bits + step).min(BITS_MAX)
             }
             Hint::Emptied if bits > contended_bits() => {
                 let (sum, lines) = sample(word, word.index_of(hash), guard);
@@ -279,5 +288,5 @@ fn sample<T: Hashed, C: LockClass>(
 /// The size up to which contention alone lets a table grow, and below which it does not shrink: some
 /// buckets for each CPU, so that two CPUs seldom meet in one.
 fn contended_bits() -> u32 {
-    (crate::cpu::possible() as usize * 8).next_power_of_two().ilog2()
+    (crate::cpu::possible() as usize * 32).next_power_of_two().ilog2()
 }

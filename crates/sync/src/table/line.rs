@@ -1,6 +1,6 @@
 //! Buckets, their overflow nodes, and the tagged words that lead to them.
 
-use super::FREE_BITS;
+use super::{FREE_BITS, HASH_BITS, HASH_MAX};
 use crate::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::lock::{LockClass, Mutex};
 use crate::rcu::Guard;
@@ -431,8 +431,7 @@ impl<T: 'static, C: LockClass> Word<T, C> {
     /// The number of the bucket of `hash`; only for a word that isn't null.
     #[inline]
     pub(super) fn index_of(self, hash: u64) -> usize {
-        // Two shifts, since a shift by 64 is not defined.
-        ((hash >> 1) >> (63 - self.bits())) as usize
+        ((hash & HASH_MAX) >> (HASH_BITS - self.bits())) as usize
     }
 
     #[inline]

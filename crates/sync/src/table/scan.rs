@@ -1,7 +1,7 @@
 //! Walks in the order of hashes.
 
 use super::line::{Line, Link, Word};
-use super::{Hashed, RcuTable};
+use super::{HASH_BITS, HASH_MAX, Hashed, RcuTable};
 use crate::lock::LockClass;
 use crate::rcu::Guard;
 use smallvec::SmallVec;
@@ -44,7 +44,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         guard: &'g Guard,
         mut f: impl FnMut(&'g Line<T, C>, Link<T, C>, RangeInclusive<u64>) -> bool,
     ) {
-        let mut next = Some(from);
+        let mut next = (from <= HASH_MAX).then_some(from);
         while let Some(hash) = next {
             let mut word = self.word();
             let (line, chain) = loop {
@@ -55,7 +55,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                 }
             };
             next = after(word, hash);
-            if !f(line, chain, hash..=next.map_or(u64::MAX, |border| border - 1)) {
+            if !f(line, chain, hash..=next.map_or(HASH_MAX, |border| border - 1)) {
                 return;
             }
         }
@@ -65,6 +65,5 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
 /// The first hash of the bucket after that of `hash`.
 fn after<T: Hashed, C: LockClass>(word: Word<T, C>, hash: u64) -> Option<u64> {
     let index = word.index_of(hash) + 1;
-    // An index that isn't below the number of buckets means at least one bit, hence no shift by 64.
-    (index < word.len()).then(|| (index as u64) << (64 - word.bits()))
+    (index < word.len()).then(|| (index as u64) << (HASH_BITS - word.bits()))
 }
