@@ -147,7 +147,9 @@ fn a_detached_mount_is_not_bound() {
 fn nothing_is_mounted_on_a_removed_file() {
     let task = task();
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    ["/f", "/g"].map(|path| drop(make(&task, path)));
+    for path in ["/f", "/g"] {
+        drop(make(&task, path));
+    }
     task.bind("/g", "/f", false).unwrap();
     task.unlink(At::Cwd, "/g", AtFlags::empty()).unwrap();
     assert_eq!(errno(task.bind("/d", "/f", false)), Errno::NOENT);
