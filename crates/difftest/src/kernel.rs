@@ -8,6 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::calls::Calls;
 use crate::op::{CWD, LockKind, LockRange, Op, PathArg, Seek, Time};
@@ -371,11 +372,11 @@ impl KernelTask {
 /// meanwhile, which the kernel says of walks that may not leave their start.
 fn again(is_retried: bool, call: impl Fn() -> Result<i64>) -> Result<i64> {
     let mut result = call();
-    for _ in 0..100 {
+    for attempt in 0..200 {
         if !is_retried || result != Err(libc::EAGAIN) {
             break;
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_micros(10 * attempt));
         result = call();
     }
     result

@@ -126,9 +126,10 @@ impl Task {
         }
     }
 
-    /// The task closes a descriptor of a file: its record locks on the file end.
+    /// The task closes a descriptor of a file: its record locks on the file end, unless the descriptor is
+    /// only a place.
     pub(crate) fn end_record_locks(&self, file: &File) {
-        if !file.inode().has_extra() {
+        if file.is_path() || !file.inode().has_extra() {
             return;
         }
         crate::lock_calls::release_inode(file.inode(), self.id);

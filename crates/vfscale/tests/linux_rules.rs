@@ -229,3 +229,20 @@ fn a_closed_file_with_a_record_lock_is_not_in_use() {
     task.dup2(other, fd).unwrap();
     task.umount("/m", UmountFlags::empty()).unwrap();
 }
+
+/// A descriptor that is only a place has no part in record locks.
+#[test]
+fn record_locks_outlive_a_closed_place() {
+    let task = task();
+    let how = OpenHow::new(OFlags::CREATE | OFlags::RDWR);
+    let fd = task.open_fd(At::Cwd, "/f", &how).unwrap();
+    let place = task.open_fd(At::Cwd, "/f", &OpenHow::new(OFlags::PATH)).unwrap();
+    let range = LockRange::new(0, 5).unwrap();
+    let file = task.file(fd).unwrap();
+    task.posix_lock(&file, Some(LockKind::Exclusive), range, None).unwrap();
+    let other = task.fork();
+    task.close(place).unwrap();
+    assert!(other.posix_lock_test(&file, LockKind::Shared, range).unwrap().is_some());
+    task.close(fd).unwrap();
+    assert!(other.posix_lock_test(&file, LockKind::Shared, range).unwrap().is_none());
+}
