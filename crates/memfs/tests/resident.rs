@@ -58,9 +58,11 @@ fn files_cost_no_more_than_they_are_charged() {
 fn directories(fs: &MemFs, task: &Task) {
     for files in [0, 1, 3, 8, 20] {
         const DIRS: u32 = 5_000;
+        // Below a directory of their own: that of all the others may grow at any time.
         let (cost, charge) = cost(fs, DIRS, || {
+            task.mkdir(At::Cwd, format!("/dirs-{files}"), Mode::from_bits_retain(0o755)).unwrap();
             for n in 0..DIRS {
-                let dir = format!("/dir-{files}-{n}");
+                let dir = format!("/dirs-{files}/{n}");
                 task.mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755)).unwrap();
                 make_files(task, &dir, 0..files);
             }
@@ -91,8 +93,9 @@ fn symbolic_links(fs: &MemFs, task: &Task) {
         const LINKS: u32 = 2_000;
         let target = "t".repeat(len);
         let (cost, charge) = cost(fs, LINKS, || {
+            task.mkdir(At::Cwd, format!("/links-{len}"), Mode::from_bits_retain(0o755)).unwrap();
             for n in 0..LINKS {
-                task.symlink(&target, At::Cwd, format!("/link-{len}-{n}")).unwrap();
+                task.symlink(&target, At::Cwd, format!("/links-{len}/{n}")).unwrap();
             }
         });
         println!("a link of {len} bytes: {cost:.0}, charged {charge:.0}");
@@ -105,8 +108,9 @@ fn data(fs: &MemFs, task: &Task) {
         const FILES: u32 = 300;
         let bytes = vec![1; len];
         let (cost, charge) = cost(fs, FILES, || {
+            task.mkdir(At::Cwd, format!("/data-{len}"), Mode::from_bits_retain(0o755)).unwrap();
             for n in 0..FILES {
-                let path = format!("/data-{len}-{n}");
+                let path = format!("/data-{len}/{n}");
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
                 let file = task.open(path, flags, Mode::from_bits_retain(0o644)).unwrap();
                 assert_eq!(file.write(&bytes).unwrap(), len);

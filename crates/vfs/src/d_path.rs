@@ -44,7 +44,7 @@ pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
 enum Top {
     /// At the task's root.
     Root,
-    /// At the top of the tree, but not at the root: it can't be reached from there.
+    /// Somewhere else: it can't be reached from the root.
     Unreachable,
 }
 
@@ -84,15 +84,17 @@ fn prepend_path(path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
         if root.is_same(mount, dentry) {
             break Top::Root;
         }
-        if std::ptr::eq(dentry, mount.root()) || dentry.is_root() {
-            match mount.attached_at(guard) {
-                Some((parent, mountpoint)) if std::ptr::eq(dentry, mount.root()) => {
-                    mount = parent;
-                    dentry = mountpoint;
-                    continue;
-                }
-                _ => break Top::Unreachable,
-            }
+        if std::ptr::eq(dentry, mount.root()) {
+            let Some((parent, mountpoint)) = mount.attached_at(guard) else {
+                break Top::Unreachable;
+            };
+            (mount, dentry) = (parent, mountpoint);
+            continue;
+        }
+        if dentry.is_root() {
+            // It was moved out of what the mount shows, so that no name of it is seen from there.
+            out.reversed.clear();
+            break Top::Unreachable;
         }
         let (name, parent) = name_and_parent(dentry, guard);
         out.push(name);

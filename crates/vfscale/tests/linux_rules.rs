@@ -230,6 +230,26 @@ fn a_closed_file_with_a_record_lock_is_not_in_use() {
     task.umount("/m", UmountFlags::empty()).unwrap();
 }
 
+/// What was moved out of the part of a tree that a mount shows has no path in that mount.
+#[test]
+fn the_path_of_what_left_a_bind() {
+    let task = task();
+    for dir in ["/a", "/a/sub", "/m"] {
+        task.mkdir(At::Cwd, dir, MODE).unwrap();
+    }
+    task.bind("/a", "/m", false).unwrap();
+    let (here, bound) = (make(&task, "/a/f"), make(&task, "/m/f"));
+    let rename = |from, to| task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+    rename("/a/f", "/t");
+    assert_eq!(task.path_of(&here).unwrap().to_str(), Some("/t"));
+    assert_eq!(task.path_of(&bound).unwrap().to_str(), Some("/"));
+    task.chdir("/m/sub").unwrap();
+    rename("/a/sub", "/sub");
+    assert_eq!(task.getcwd().unwrap().to_str(), Some("(unreachable)/"));
+    rename("/sub", "/a/sub");
+    assert_eq!(task.getcwd().unwrap().to_str(), Some("/m/sub"));
+}
+
 /// A descriptor that is only a place has no part in record locks.
 #[test]
 fn record_locks_outlive_a_closed_place() {
