@@ -13,6 +13,7 @@ pub(crate) const TIE_BITS: u64 = 0xf_ffff;
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
+const SLASHES: u64 = ONES * b'/' as u64;
 
 /// Makes hashes differ from process to process, so that nobody can choose names that collide.
 static KEY: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0u64));
@@ -122,7 +123,6 @@ impl<'a> Name<'a> {
     /// which is empty or begins with one.
     #[inline(always)]
     pub(crate) fn split_off(&mut self, text: &'a [u8]) -> &'a [u8] {
-        const SLASHES: u64 = ONES * b'/' as u64;
         // Behind the end of a short text are zeros, which are no slashes.
         let first = word(text);
         let found = zero_bytes(first ^ SLASHES);
@@ -186,7 +186,6 @@ fn head_word(bytes: &[u8]) -> u64 {
 
 /// The number of bytes before the first slash, or all.
 fn component_len(text: &[u8]) -> usize {
-    const SLASHES: u64 = ONES * b'/' as u64;
     let mut rest = text;
     while let Some((chunk, behind)) = rest.split_first_chunk() {
         let found = zero_bytes(u64::from_le_bytes(*chunk) ^ SLASHES);

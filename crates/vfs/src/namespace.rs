@@ -263,7 +263,7 @@ impl Namespace {
         target: &Path,
         flags: MountFlags,
     ) -> Result<(), Errno> {
-        self.check_target(target)?;
+        Self::check_target(&self.attached.lock(), target)?;
         let raw = self.new_mount(fs, flags)?;
         self.attach_or_free(vec![(raw, target.clone())])
     }
@@ -313,22 +313,22 @@ impl Namespace {
         all
     }
 
-    /// Whether a mount is part of the tree, as it is until it is detached.
-    fn has(&self, mount: &Mount) -> bool {
-        self.attached.lock().contains(&NonNull::from(mount))
-    }
-
     /// Nothing is mounted on what was taken off the tree or has no name any more, whatever else is wrong.
-    fn check_target(&self, target: &Path) -> Result<(), Errno> {
-        let is_there = !target.dentry().is_unhashed() && self.has(target.mount());
+    fn check_target(attached: &[NonNull<Mount>], target: &Path) -> Result<(), Errno> {
+        let is_there =
+            !target.dentry().is_unhashed() && attached.contains(&NonNull::from(target.mount()));
         if is_there { Ok(()) } else { Err(Errno::NOENT) }
     }
 
     /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
     pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
-        self.check_target(target)?;
-        if !self.has(source.mount()) {
-            return Err(Errno::INVAL);
+        {
+            let attached = self.attached.lock();
+            Self::check_target(&attached, target)?;
+            // What was taken off the tree does not come back by a bind.
+            if !attached.contains(&NonNull::from(source.mount())) {
+                return Err(Errno::INVAL);
+            }
         }
         if source.dentry().inode().is_dir() != target.dentry().inode().is_dir() {
             return Err(Errno::NOTDIR);
@@ -381,10 +381,7 @@ impl Namespace {
         if !std::ptr::eq(mount.root(), source.dentry()) {
             return Err(Errno::INVAL);
         }
-        let is_there = attached.contains(&NonNull::from(target.mount()));
-        if !is_there || target.dentry().is_unhashed() {
-            return Err(Errno::NOENT);
-        }
+        Self::check_target(&attached, target)?;
         if mount.root().inode().is_dir() != target.dentry().inode().is_dir() {
             return Err(Errno::INVAL);
         }
