@@ -10,6 +10,7 @@ use serde_json::Value;
 /// The drawing: a crate, and the crates of this workspace that it may use.
 pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-sync", &[]),
+    ("vfscale-block", &["vfscale-sync"]),
     ("vfscale-vfs", &["vfscale-sync"]),
     ("vfscale-memfs", &["vfscale-vfs", "vfscale-sync"]),
     ("vfscale", &["vfscale-memfs", "vfscale-vfs"]),

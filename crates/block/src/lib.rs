@@ -1,0 +1,39 @@
+//! The small device trait, and the devices behind it.
+//!
+//! # Purpose
+//!
+//! A volume and its journal see storage through five calls: read, write, flush, discard and size
+//! ([`Device`]). Everything that can happen to data enters here, so that the layers above are the same code
+//! whether they run on a disk, in memory, or under a test that pulls the plug.
+//!
+//! # Invariants
+//!
+//! * A call does the whole of what it was asked for, or returns an error.
+//! * A range that was never valid (outside of the device, a write in parts of blocks) is an error that
+//!   has changed nothing, and is never rounded to one that is valid. Reads and discards may have any
+//!   range.
+//! * A write of one block is atomic. Of larger writes a crash may leave any of their blocks.
+//! * Durable is what a successful flush has covered: every write that *returned* before the flush
+//!   was *called*. Nothing else is promised, in no order.
+//! * Calls on ranges that do not touch wait for each other nowhere in this crate: no lock is held
+//!   while a device works.
+//!
+//! # Devices
+//!
+//! | device | what durable means |
+//! | --- | --- |
+//! | [`MemoryDevice`] | nothing: it lives as long as its process |
+//!
+//! # Locks
+//!
+//! Leaves of rank 64900 and above: any lock of a file system may be held by the caller.
+
+mod device;
+mod error;
+mod holder;
+pub mod memory;
+
+pub use device::Device;
+pub use error::{Error, Operation, OsError};
+pub use holder::Holder;
+pub use memory::{MemoryDevice, MemoryPage};

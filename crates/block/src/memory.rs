@@ -1,0 +1,211 @@
+//! A device in memory: sparse, for tests, and for volumes that need not outlive the process.
+//!
+//! # Layout
+//!
+//! A tree of three levels leads to the pages: 2048 arms of 2048 boughs of 1024 pages of 4 KiB, 16 TiB
+//! in all. Arms and boughs are made when the first page of them is written, and stay; so a lookup
+//! takes no lock. Each page has a lock of its own, so that calls on different pages exclude each
+//! other nowhere, and gets its memory with the first write to it; a discard gives it back.
+//!
+//! # Durability
+//!
+//! None: flushing is free and always succeeds.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use vfscale_sync::RwLock;
+
+use crate::device::Range;
+use crate::{Device, Error, Operation};
+
+vfscale_sync::lock_class! {
+    /// One page of a [`MemoryDevice`]; a leaf.
+    pub MemoryPage = ("memory_page", 64900);
+}
+
+const PAGE_BYTES: usize = 4096;
+const PAGES_OF_BOUGH: usize = 1024;
+const BOUGHS_OF_ARM: usize = 2048;
+const ARMS: usize = 2048;
+/// The largest size: 16 TiB.
+const SIZE_MAX: u64 = (PAGE_BYTES * PAGES_OF_BOUGH * BOUGHS_OF_ARM * ARMS) as u64;
+
+type Page = RwLock<Option<Box<[u8; PAGE_BYTES]>>, MemoryPage>;
+type Bough = Box<[Page]>;
+type Arm = Box<[OnceLock<Bough>]>;
+
+/// A sparse device in memory. See the [module](self).
+///
+/// Reads and writes hold the lock of one page at a time, and only while they copy; they never block
+/// for anything else. A page that was never written costs nothing and reads as zeros.
+pub struct MemoryDevice {
+    name: Arc<str>,
+    block_size: u32,
+    size: AtomicU64,
+    arms: Box<[OnceLock<Arm>]>,
+}
+
+impl MemoryDevice {
+    /// A device of `size` bytes, rounded down to whole blocks, all of them zero, in blocks of 512 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for more than 16 TiB.
+    pub fn new(size: u64) -> Result<Self, Error> {
+        Self::with_block_size(size, 512)
+    }
+
+    /// The same in blocks of `block_size` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for more than 16 TiB, and for blocks of neither 512 nor 4096 bytes.
+    pub fn with_block_size(size: u64, block_size: u32) -> Result<Self, Error> {
+        let (device, operation): (Arc<str>, _) = ("memory".into(), Operation::Open);
+        if block_size != 512 && block_size != 4096 {
+            let why = "blocks have 512 or 4096 bytes";
+            return Err(Error::Unsupported { device, operation, why });
+        }
+        if size > SIZE_MAX {
+            return Err(Error::Unsupported { device, operation, why: TOO_LARGE });
+        }
+        let size = AtomicU64::new(size - size % u64::from(block_size));
+        Ok(Self { name: device, block_size, size, arms: empty(ARMS) })
+    }
+
+    /// How much memory the pages take, in bytes. Walks all pages that were ever written.
+    #[must_use]
+    pub fn bytes_used(&self) -> u64 {
+        let boughs = self.arms.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
+        let used = boughs.flatten().filter(|page| page.read().is_some()).count();
+        (used * PAGE_BYTES) as u64
+    }
+
+    /// Page number `number` if it was ever written; the caller has checked the range.
+    fn page(&self, number: u64) -> Option<&Page> {
+        let (arm, bough, page) = place(number);
+        Some(&self.arms[arm].get()?[bough].get()?[page])
+    }
+
+    fn page_to_write(&self, number: u64) -> &Page {
+        let (arm, bough, page) = place(number);
+        let arm = self.arms[arm].get_or_init(|| empty(BOUGHS_OF_ARM));
+        let bough =
+            arm[bough].get_or_init(|| (0..PAGES_OF_BOUGH).map(|_| RwLock::new(None)).collect());
+        &bough[page]
+    }
+}
+
+const TOO_LARGE: &str = "16 TiB at most";
+
+fn empty<T>(count: usize) -> Box<[OnceLock<T>]> {
+    (0..count).map(|_| OnceLock::new()).collect()
+}
+
+fn place(number: u64) -> (usize, usize, usize) {
+    let boughs = number / PAGES_OF_BOUGH as u64;
+    let part = |number: u64, count: usize| (number % count as u64) as usize;
+    (
+        part(boughs / BOUGHS_OF_ARM as u64, ARMS),
+        part(boughs, BOUGHS_OF_ARM),
+        part(number, PAGES_OF_BOUGH),
+    )
+}
+
+/// The pages of a range: their numbers, and which of their bytes are meant.
+fn pages(offset: u64, length: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
+    let (unit, end) = (PAGE_BYTES as u64, offset + length);
+    (offset / unit..end.div_ceil(unit)).filter(move |_| length > 0).map(move |number| {
+        let start = number * unit;
+        let from = offset.saturating_sub(start) as usize;
+        (number, from..(end - start).min(unit) as usize)
+    })
+}
+
+impl Device for MemoryDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self) -> String {
+        format!("memory ({} bytes in blocks of {})", self.size(), self.block_size)
+    }
+
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        let mut rest = buf;
+        for (number, bytes) in pages(offset, rest.len() as u64) {
+            let (part, behind) = rest.split_at_mut(bytes.len());
+            match self.page(number).map(RwLock::read).as_deref() {
+                Some(Some(page)) => part.copy_from_slice(&page[bytes]),
+                _ => part.fill(0),
+            }
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        let mut rest = buf;
+        for (number, bytes) in pages(offset, rest.len() as u64) {
+            let (part, behind) = rest.split_at(bytes.len());
+            let mut page = self.page_to_write(number).write();
+            page.get_or_insert_with(|| Box::new([0; PAGE_BYTES]))[bytes].copy_from_slice(part);
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let range = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let (from, to) = range.whole_blocks(self.block_size);
+        for (number, bytes) in pages(from, to - from) {
+            // A page that has no memory yet need not get any to be zero.
+            let Some(mut page) = self.page(number).map(RwLock::write) else { continue };
+            if bytes.len() == PAGE_BYTES {
+                *page = None;
+            } else if let Some(page) = page.as_deref_mut() {
+                page[bytes].fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Error> {
+        Range { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
+        let why = match size {
+            size if size > SIZE_MAX => TOO_LARGE,
+            size if self.size.fetch_max(size, Ordering::AcqRel) > size => {
+                "a device does not shrink"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Unsupported { device: self.name.clone(), operation: Operation::Resize, why })
+    }
+}
+
+impl fmt::Debug for MemoryDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryDevice")
+            .field("size", &self.size())
+            .field("block_size", &self.block_size)
+            .field("bytes_used", &self.bytes_used())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
