@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::calls::Calls;
@@ -98,17 +99,69 @@ pub fn play<L: World, R: World>(
 }
 
 /// Which inode of one side is which of the other.
-#[derive(Default)]
+///
+/// The kernel uses the numbers of devices again, for file systems that are mounted later. So a device may
+/// turn into another, with other inodes; but no more devices are ever seen than were mounted.
 struct Inodes {
-    right_of: HashMap<(u64, u64), (u64, u64)>,
-    left_of: HashMap<(u64, u64), (u64, u64)>,
+    devices: Pairs<u64>,
+    inodes: Pairs<(u64, u64)>,
+    /// File systems that have been mounted and not seen yet.
+    unseen: u32,
+}
+
+impl Default for Inodes {
+    fn default() -> Inodes {
+        // The root is mounted to begin with.
+        Inodes { devices: Pairs::default(), inodes: Pairs::default(), unseen: 1 }
+    }
+}
+
+/// A mapping that is one to one.
+struct Pairs<T> {
+    right_of: HashMap<T, T>,
+    left_of: HashMap<T, T>,
+}
+
+impl<T> Default for Pairs<T> {
+    fn default() -> Pairs<T> {
+        Pairs { right_of: HashMap::new(), left_of: HashMap::new() }
+    }
+}
+
+impl<T: Copy + Eq + Hash> Pairs<T> {
+    /// Whether two may be the same: neither of them was paired with another before.
+    fn pair(&mut self, left: T, right: T) -> bool {
+        let same = *self.right_of.entry(left).or_insert(right) == right;
+        *self.left_of.entry(right).or_insert(left) == left && same
+    }
+
+    fn has(&self, left: T, right: T) -> bool {
+        self.right_of.get(&left) == Some(&right)
+    }
+
+    /// Forgets every pair of which one side is gone.
+    fn forget(&mut self, left_gone: impl Fn(&T) -> bool, right_gone: impl Fn(&T) -> bool) {
+        let is_gone = |(left, right): (&T, &T)| left_gone(left) || right_gone(right);
+        self.right_of.retain(|left, right| !is_gone((left, right)));
+        self.left_of.retain(|right, left| !is_gone((left, right)));
+    }
 }
 
 impl Inodes {
-    /// Whether two inodes may be the same file: no one of them was paired with another before.
+    fn mounted(&mut self) {
+        self.unseen += 1;
+    }
+
+    /// Whether two inodes, by device and number, may be the same file.
     fn pair(&mut self, left: (u64, u64), right: (u64, u64)) -> bool {
-        let same = *self.right_of.entry(left).or_insert(right) == right;
-        *self.left_of.entry(right).or_insert(left) == left && same
+        if !self.devices.has(left.0, right.0) {
+            let Some(unseen) = self.unseen.checked_sub(1) else { return false };
+            self.unseen = unseen;
+            self.devices.forget(|dev| *dev == left.0, |dev| *dev == right.0);
+            self.inodes.forget(|inode| inode.0 == left.0, |inode| inode.0 == right.0);
+            self.devices.pair(left.0, right.0);
+        }
+        self.inodes.pair(left, right)
     }
 }
 
@@ -198,13 +251,14 @@ impl<L: World, R: World> Game<'_, L, R> {
     ) -> Result<(), Box<Difference>> {
         let step = &self.steps[at];
         let paired = match (expected.stat(), got.stat()) {
-            // Numbers of devices are used again, so the root of a mount may be that of one before.
-            (Some(a), Some(_)) if a.mount_root => true,
             (Some(a), Some(b)) => self.inodes.pair((a.dev.0, a.ino.0), (b.dev.0, b.ino.0)),
             _ => true,
         };
         if expected == *got && paired {
             self.allocated |= allocates(step, got);
+            if matches!((&step.op, got), (Op::Mount { .. }, Outcome::Ok(_))) {
+                self.inodes.mounted();
+            }
             self.log.push((step.clone(), expected));
             return Ok(());
         }
@@ -301,3 +355,6 @@ fn looked_at_before(op: &Op) -> Option<Op> {
     let flags = if nofollow { libc::AT_SYMLINK_NOFOLLOW as u32 } else { 0 };
     Some(Op::Stat { at: CWD, path: path.clone(), flags })
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use crate::driver::FileSystem;
 use crate::error::{Named, Result};
 use crate::mount::{Path, SUPER_FLAGS, normal_flags};
 use crate::namei::{Lookup, PATH_MAX};
-use crate::task::{At, Task, bytes};
+use crate::task::{At, Base, Task, bytes};
 use crate::types::{Capabilities, MountFlags, UmountFlags};
 
 impl Task {
@@ -21,6 +21,19 @@ impl Task {
 
     fn place(&self, path: &StdPath) -> std::result::Result<Path, Errno> {
         self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)
+    }
+
+    /// The root of the uppermost mount at `path`. A walk that ends in a name arrives there anyway; one that
+    /// ends in `.`, `..` or the root stays below what is mounted over that very place.
+    fn topmost_place(&self, path: &StdPath, follow: bool) -> std::result::Result<Path, Errno> {
+        let mut lookup = Lookup::empty();
+        lookup.set(Lookup::FOLLOW, follow);
+        let guard = rcu::pin();
+        self.walk(&Base::Cwd, bytes(path), lookup, &guard, |walk| {
+            let pos = walk.lookup()?;
+            let pos = walk.cross_down(pos)?;
+            walk.keep(pos)
+        })
     }
 
     /// Mounts `fs` at `target`.
@@ -86,7 +99,8 @@ impl Task {
         move_mount().on("move_mount", target)
     }
 
-    /// Ends the mount at `path`. Waits until walks that still see it are over; with `DETACH`, users
+    /// Ends the uppermost mount at `path`, also if it was mounted over a working directory or root that
+    /// `path` names as `.`, `..` or `/`. Waits until walks that still see it are over; with `DETACH`, users
     /// that have it open keep it.
     ///
     /// # Errors
@@ -98,9 +112,7 @@ impl Task {
             if !UmountFlags::all().contains(flags) {
                 return Err(Errno::INVAL);
             }
-            let mut lookup = Lookup::empty();
-            lookup.set(Lookup::FOLLOW, !flags.contains(UmountFlags::NOFOLLOW));
-            let place = self.resolve(At::Cwd, bytes(path), lookup)?;
+            let place = self.topmost_place(path, !flags.contains(UmountFlags::NOFOLLOW))?;
             self.may_mount()?;
             let others = UmountFlags::FORCE | UmountFlags::DETACH;
             if flags.contains(UmountFlags::EXPIRE) && flags.intersects(others) {

@@ -485,7 +485,7 @@ impl<'g> Walk<'g> {
 
     /// Goes down to the root of the uppermost mount at `pos`.
     #[cold]
-    fn cross_down(&self, mut pos: Pos<'g>) -> Result<Pos<'g>, Fail> {
+    pub(crate) fn cross_down(&self, mut pos: Pos<'g>) -> Result<Pos<'g>, Fail> {
         while pos.dentry.is_mounted() {
             let found = self.start.ns.mounted_on(pos.mount, pos.dentry, self.guard);
             if self.start.ns.seq().retry(self.mount_seq) {

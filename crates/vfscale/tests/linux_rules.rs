@@ -142,6 +142,50 @@ fn a_detached_mount_is_not_bound() {
     assert_eq!(errno(inside.move_mount("/b", "t")), Errno::INVAL);
 }
 
+/// Who is below a mount ends it by the place where he is, which every other call takes for what is below.
+#[test]
+fn umount_ends_what_was_mounted_over_the_place_itself() {
+    let task = task();
+    for dir in ["/d", "/d/sub", "/t"] {
+        task.mkdir(At::Cwd, dir, MODE).unwrap();
+    }
+    let mount = |path: &str| {
+        let fs = MemFs::builder().size(1 << 20).build();
+        task.mount(fs, path, MountFlags::empty()).unwrap();
+    };
+    let umount = |path: &str| task.umount(path, UmountFlags::empty());
+    let top = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().mnt_id;
+    let root = top("/");
+    task.chdir("/d").unwrap();
+    // Two of them, for the second is mounted on the first.
+    for _ in 0..2 {
+        mount("/d");
+        mount(".");
+        assert_eq!(top("."), root);
+        assert_ne!(top("/d"), root);
+        umount(".").unwrap();
+        umount("./").unwrap();
+    }
+    assert_eq!(errno(umount(".")), Errno::INVAL);
+    task.chdir("/d/sub").unwrap();
+    mount("/d");
+    umount("..").unwrap();
+    assert_eq!(errno(umount("..")), Errno::INVAL);
+    mount("/");
+    // The walk that begins in the root is below the mount.
+    assert_eq!((top("/"), top("/d")), (root, root));
+    assert_ne!(top("/.."), root);
+    umount("/").unwrap();
+    assert_eq!(errno(umount("/")), Errno::BUSY);
+    // What is moved, remounted or bound is what the walk arrives at.
+    task.chdir("/d").unwrap();
+    mount("/d");
+    assert_eq!(errno(task.move_mount(".", "/t")), Errno::INVAL);
+    assert_eq!(errno(task.remount(".", MountFlags::RDONLY)), Errno::INVAL);
+    task.bind(".", "/t", false).unwrap();
+    task.stat(At::Cwd, "/t/sub", AtFlags::empty()).unwrap();
+}
+
 /// A file that was mounted on something and then removed is no place to mount on.
 #[test]
 fn nothing_is_mounted_on_a_removed_file() {
