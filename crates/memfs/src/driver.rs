@@ -252,6 +252,14 @@ impl FileSystem for MemFs {
         "memfs"
     }
 
+    fn options(&self) -> String {
+        let mut options = format!("size={}k", self.space.total() / 1024);
+        if let Some(inodes) = &self.inodes {
+            options += &format!(",nr_inodes={}", inodes.total());
+        }
+        options
+    }
+
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
         if self.is_mounted.swap(true, Ordering::AcqRel) {
             return Err(Errno::BUSY);

@@ -77,9 +77,12 @@ fn name_and_parent<'g>(dentry: &'g Dentry, guard: &'g Guard) -> (&'g [u8], &'g D
 
 /// Walks from `path` up to `root`; the caller makes sure that no directory moves meanwhile, or throws
 /// the result away.
-fn prepend_path(path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
+fn prepend_path(
+    (mut mount, mut dentry): (&Mount, &Dentry),
+    root: &Path,
+    guard: &Guard,
+) -> (Vec<u8>, Top) {
     let mut out = Prepend { reversed: Vec::with_capacity(128) };
-    let (mut mount, mut dentry): (&Mount, &Dentry) = path.borrow(guard);
     let top = loop {
         if root.is_same(mount, dentry) {
             break Top::Root;
@@ -107,6 +110,33 @@ fn prepend_path(path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
     (out.finish(), top)
 }
 
+/// The path of `mount`'s root seen from `root`, if it can be reached from there. The caller keeps the
+/// mount tree as it is, and directories where they are.
+pub(crate) fn mount_point(mount: &Mount, root: &Path, guard: &Guard) -> Option<Vec<u8>> {
+    let (bytes, top) = prepend_path((mount, mount.root()), root, guard);
+    (top == Top::Root).then_some(bytes)
+}
+
+/// The path of a dentry within its file system, with `//deleted` behind it if it is gone. The caller keeps
+/// directories where they are.
+pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
+    let mut out = Prepend { reversed: Vec::new() };
+    if dentry.is_unhashed() {
+        out.push(b"//deleted");
+    }
+    let mut at = dentry;
+    while !at.is_root() {
+        let (name, parent) = name_and_parent(at, guard);
+        out.push(name);
+        out.push(b"/");
+        at = parent;
+    }
+    if out.reversed.is_empty() {
+        out.push(b"/");
+    }
+    out.finish()
+}
+
 /// Runs [`prepend_path`] so that what it saw was true at one moment.
 fn stable_path(ns: &Namespace, path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
     let _tree = ns.lock_mounts();
@@ -115,7 +145,7 @@ fn stable_path(ns: &Namespace, path: &Path, root: &Path, guard: &Guard) -> (Vec<
     for _ in 0..attempts {
         let mounts = ns.seq().begin();
         let names = ns.rename_lock().begin();
-        let result = prepend_path(path, root, guard);
+        let result = prepend_path(path.borrow(guard), root, guard);
         if !ns.rename_lock().retry(names) && !ns.seq().retry(mounts) {
             return result;
         }
@@ -123,7 +153,7 @@ fn stable_path(ns: &Namespace, path: &Path, root: &Path, guard: &Guard) -> (Vec<
     let _names = ns.rename_lock().read();
     loop {
         let mounts = ns.seq().begin();
-        let result = prepend_path(path, root, guard);
+        let result = prepend_path(path.borrow(guard), root, guard);
         if !ns.seq().retry(mounts) {
             return result;
         }

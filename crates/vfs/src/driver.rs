@@ -51,6 +51,18 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The type's name, as in the third column of `/proc/mounts`.
     fn name(&self) -> &'static str;
 
+    /// What is mounted, as in the first column of `/proc/mounts`: a device, or whatever else says what it
+    /// is. The type's name by default.
+    fn source(&self) -> String {
+        self.name().to_owned()
+    }
+
+    /// The options that this file system is used with, as in the fourth column of `/proc/mounts`, with
+    /// commas between them and none in front.
+    fn options(&self) -> String {
+        String::new()
+    }
+
     /// Makes the root directory of a superblock that is being set up.
     ///
     /// # Errors

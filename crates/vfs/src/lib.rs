@@ -12,7 +12,7 @@
 //! | `namei` | path walks, under RCU first and with references when that fails |
 //! | `dentry` | names and the tree they form; children tables, counts, hot dentries |
 //! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
-//! | `mount`, [`namespace`] | the mount tree, per-CPU counts of uses and writers |
+//! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
 //! | [`mod@file`], [`file_list`], `descriptors` | open files, the lists they are on, the numbers they go by |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
 //! | [`scaling`], [`lockstat`] | how many slots everything has, what it was like before, and what locks cost |
@@ -51,6 +51,7 @@ pub mod locks;
 pub mod lockstat;
 mod mount;
 mod mount_calls;
+mod mountinfo;
 mod name;
 mod namei;
 #[cfg(test)]
@@ -79,6 +80,7 @@ pub use file::File;
 pub use file_list::{FileList, OpenFileInfo};
 pub use handle::FileHandle;
 pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, WaitToken};
+pub use mountinfo::MountInfo;
 pub use namei::{PATH_MAX, SYMLINKS_MAX};
 pub use namespace::Vfs;
 pub use readdir::{DirEntry, DirEntryBuf, ReadDir};

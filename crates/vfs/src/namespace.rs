@@ -23,6 +23,7 @@ use crate::dentry::Dentry;
 use crate::driver::FileSystem;
 use crate::locks::LockGraph;
 use crate::mount::{Mount, MountRef, Path, SUPER_FLAGS, normal_flags};
+use crate::mountinfo::MountInfo;
 use crate::ranks::{DirectoryMove, MountHash, NamespaceSem, RenameLock, VfsmountLock};
 use crate::scaling::Scaling;
 use crate::super_block::SuperBlock;
@@ -311,6 +312,22 @@ impl Namespace {
             }
         }
         all
+    }
+
+    /// The mounts that can be reached from `root`, in the order in which they were made.
+    pub(crate) fn mount_infos(&self, root: &Path, guard: &Guard) -> Vec<MountInfo> {
+        let attached = self.attached.lock();
+        let _names = self.rename_lock.read();
+        let info = |raw: &NonNull<Mount>| {
+            // SAFETY: listed mounts are held by the namespace.
+            let mount = unsafe { raw.as_ref() };
+            let mount_point = crate::d_path::mount_point(mount, root, guard)?;
+            let parent = mount.attached_at(guard).map_or(mount, |(parent, _)| parent);
+            Some(MountInfo::of(mount, parent.id(), mount_point, guard))
+        };
+        let mut infos: Vec<MountInfo> = attached.iter().filter_map(info).collect();
+        infos.sort_by_key(|info| info.id);
+        infos
     }
 
     /// Nothing is mounted on what was taken off the tree or has no name any more, whatever else is wrong.
