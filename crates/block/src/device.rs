@@ -53,7 +53,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// after [`Error::Io`] each block of the range is old, new, or, if it can't be read any more, lost.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error>;
 
-    /// Makes everything durable whose write (or discard, or change of size) had returned before the call. Writes
+    /// Makes everything durable whose write (or discard) had returned before the call. Writes
     /// that run meanwhile may be included or not.
     ///
     /// Blocks for the I/O.
@@ -90,7 +90,10 @@ pub trait Device: Send + Sync + fmt::Debug {
         writes.iter().try_for_each(|(offset, buf)| self.write_at(*offset, buf))
     }
 
-    /// Makes the device larger. What is new reads as zeros on an image.
+    /// Makes the device larger. What is new reads as zeros on an image. The new size is durable when
+    /// this returns.
+    ///
+    /// Blocks for the I/O.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device has the size it has, or would have to shrink; [`Error::Misaligned`];

@@ -23,17 +23,26 @@
 //! | device | what durable means |
 //! | --- | --- |
 //! | [`MemoryDevice`] | nothing: it lives as long as its process |
+//! | [`CowDevice`] | nothing: a copy on trial, whose base stays as it is |
+//! | [`RecordingDevice`] | what the states that it rebuilds contain: its flushes are the promises |
+//! | [`FaultyDevice`] | what it is for the device inside, unless it was told to lie |
 //!
 //! # Locks
 //!
-//! Leaves of rank 64900 and above: any lock of a file system may be held by the caller.
+//! Leaves of rank 64870 and above: any lock of a file system may be held by the caller.
 
+pub mod cow;
 mod device;
 mod error;
+pub mod faulty;
 mod holder;
 pub mod memory;
+pub mod recording;
 
+pub use cow::{CowDevice, DISCARDED};
 pub use device::Device;
 pub use error::{Error, Operation, OsError};
+pub use faulty::{Fault, FaultyDevice};
 pub use holder::Holder;
-pub use memory::{MemoryDevice, MemoryPage};
+pub use memory::MemoryDevice;
+pub use recording::{CrashId, CrashPlan, CrashState, CrashStates, RecordingDevice};

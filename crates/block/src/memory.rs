@@ -22,7 +22,7 @@ use crate::{Device, Error, Operation};
 
 vfscale_sync::lock_class! {
     /// One page of a [`MemoryDevice`]; a leaf.
-    pub MemoryPage = ("memory_page", 64900);
+    pub(crate) MemoryPage = ("memory_page", 64900);
 }
 
 const PAGE_BYTES: usize = 4096;

@@ -1,0 +1,221 @@
+//! A changed copy of a device that leaves the device alone: copy-on-write.
+//!
+//! # Purpose
+//!
+//! A crash test mounts thousands of images that differ from each other in a few blocks, and a
+//! check that repairs on trial must not touch the disk. A [`CowDevice`] reads through to its base
+//! and keeps what is written in extents of its own. Below its own extents it may have a layer that it
+//! shares with other copies, so that a copy costs what it changed and nothing else.
+//!
+//! # Invariants
+//!
+//! * Nobody writes the base while copies of it exist; the copies themselves never do.
+//! * The extents of a layer do not overlap.
+//! * Bytes are found in the copy's own layer first, then in the shared one, then in the base, and read
+//!   as zeros behind the end of the base.
+//!
+//! # Locks
+//!
+//! `CowLayer` guards the own extents. It is not held while the base is read, which is sound because
+//! the base does not change.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vfscale_sync::RwLock;
+
+use crate::device::Range;
+use crate::{Device, Error, Operation};
+
+vfscale_sync::lock_class! {
+    /// What a [`CowDevice`] has of its own; a leaf.
+    pub(crate) CowLayer = ("cow_layer", 64890);
+}
+
+/// What discarded bytes read as: nothing that anybody would take for zeros, or for what was there.
+pub const DISCARDED: u8 = 0xD5;
+
+/// What an extent holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Data {
+    /// The bytes from the given index on, as far as the extent reaches.
+    Bytes(Arc<[u8]>, usize),
+    /// The same byte everywhere.
+    Fill(u8),
+}
+
+impl Data {
+    /// The same without its first `count` bytes.
+    pub(crate) fn skip(&self, count: u64) -> Self {
+        match self {
+            Self::Bytes(bytes, from) => Self::Bytes(bytes.clone(), from + count as usize),
+            Self::Fill(byte) => Self::Fill(*byte),
+        }
+    }
+
+    fn copy_to(&self, buf: &mut [u8]) {
+        match self {
+            Self::Bytes(bytes, from) => buf.copy_from_slice(&bytes[*from..][..buf.len()]),
+            Self::Fill(byte) => buf.fill(*byte),
+        }
+    }
+}
+
+/// Extents by where they begin: where they end, and what they hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layer {
+    extents: BTreeMap<u64, (u64, Data)>,
+}
+
+impl Layer {
+    /// Replaces whatever is at `start..end`.
+    pub(crate) fn put(&mut self, start: u64, end: u64, data: Data) {
+        if start >= end {
+            return;
+        }
+        self.carve(start, end);
+        self.extents.insert(start, (end, data));
+    }
+
+    /// Makes room: cuts off what overlaps `start..end`.
+    fn carve(&mut self, start: u64, end: u64) {
+        let before = self.extents.range(..start).next_back();
+        let first = before.filter(|(_, (until, _))| *until > start).map_or(start, |(at, _)| *at);
+        let overlapping: Vec<u64> = self.extents.range(first..end).map(|(at, _)| *at).collect();
+        for at in overlapping {
+            let Some((until, data)) = self.extents.remove(&at) else { continue };
+            if until > end {
+                self.extents.insert(end, (until, data.skip(end - at)));
+            }
+            if at < start {
+                self.extents.insert(at, (start, data));
+            }
+        }
+    }
+
+    /// Copies what the layer has of `offset..` into `buf`, and leaves the rest of it as it is.
+    fn copy_to(&self, offset: u64, buf: &mut [u8]) {
+        let end = offset + buf.len() as u64;
+        let first = self.extents.range(..=offset).next_back().map_or(offset, |(at, _)| *at);
+        for (at, (until, data)) in self.extents.range(first..end) {
+            let (from, to) = ((*at).max(offset), (*until).min(end));
+            if from < to {
+                let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+                data.skip(from - at).copy_to(part);
+            }
+        }
+    }
+}
+
+/// A copy of a device that keeps its changes in memory. See the [module](self).
+///
+/// A write is atomic to readers as a whole. Nothing is ever durable: the changes go with the copy.
+pub struct CowDevice {
+    name: Arc<str>,
+    base: Arc<dyn Device>,
+    size: AtomicU64,
+    shared: Arc<Layer>,
+    own: RwLock<Layer, CowLayer>,
+}
+
+impl CowDevice {
+    /// A copy of `base`, which nobody writes any more while the copy lives.
+    #[must_use]
+    pub fn new(base: Arc<dyn Device>) -> Self {
+        let (name, size) = (format!("copy of {}", base.name()).into(), base.size());
+        Self::with_layers(name, base, size, Arc::default(), Layer::default())
+    }
+
+    /// A copy of `base` with the changes in `shared` and, above them, those in `own`.
+    pub(crate) fn with_layers(
+        name: Arc<str>,
+        base: Arc<dyn Device>,
+        size: u64,
+        shared: Arc<Layer>,
+        own: Layer,
+    ) -> Self {
+        Self { name, base, size: AtomicU64::new(size), shared, own: RwLock::new(own) }
+    }
+
+    /// Puts data in place of `start..end`, which the caller has checked.
+    pub(crate) fn put(&self, start: u64, end: u64, data: Data) {
+        self.own.write().put(start, end, data);
+    }
+
+    fn read_base(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let there = self.base.size().saturating_sub(offset).min(buf.len() as u64);
+        let (old, new) = buf.split_at_mut(there as usize);
+        new.fill(0);
+        if old.is_empty() { Ok(()) } else { self.base.read_at(offset, old) }
+    }
+}
+
+impl Device for CowDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, changes in memory", self.name)
+    }
+
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn block_size(&self) -> u32 {
+        self.base.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        self.read_base(offset, buf)?;
+        self.shared.copy_to(offset, buf);
+        self.own.read().copy_to(offset, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        self.put(offset, offset + buf.len() as u64, Data::Bytes(buf.into(), 0));
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// What was discarded reads as [`DISCARDED`], so that nobody comes to rely on anything.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let range = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let (start, end) = range.whole_blocks(self.block_size());
+        self.put(start, end, Data::Fill(DISCARDED));
+        Ok(())
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Error> {
+        Range { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
+        if self.size.fetch_max(size, Ordering::AcqRel) <= size {
+            return Ok(());
+        }
+        let (device, operation) = (self.name.clone(), Operation::Resize);
+        Err(Error::Unsupported { device, operation, why: "a device does not shrink" })
+    }
+}
+
+impl fmt::Debug for CowDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CowDevice")
+            .field("name", &self.name)
+            .field("base", &self.base)
+            .field("size", &self.size())
+            .field("extents", &self.own.read().extents.len())
+            .field("shared_extents", &self.shared.extents.len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

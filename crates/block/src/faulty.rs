@@ -1,0 +1,383 @@
+//! A device that fails on purpose.
+//!
+//! # Purpose
+//!
+//! Whoever writes a volume must survive every call failing. A [`FaultyDevice`] passes calls on to the
+//! device in it until one meets a [`Fault`]: the N-th write, every flush from the third on, anything in
+//! a range. Calls are counted, so that a test can go through all of them:
+//!
+//! ```
+//! use vfscale_block::{Device, Fault, FaultyDevice, MemoryDevice, Operation};
+//!
+//! let store = |device: &dyn Device| {
+//!     device.write_at(0, &[1; 512])?;
+//!     device.write_at(512, &[2; 512])?;
+//!     device.flush()
+//! };
+//! let mut tried = 0;
+//! for n in 1.. {
+//!     let device = FaultyDevice::new(MemoryDevice::new(4096)?);
+//!     device.arm(Fault::on(Operation::Write).nth(n));
+//!     let stored = store(&device);
+//!     if device.fired() == 0 {
+//!         stored?;
+//!         break;
+//!     }
+//!     assert!(stored.is_err());
+//!     tried = n;
+//! }
+//! assert_eq!(tried, 2);
+//! # Ok::<(), vfscale_block::Error>(())
+//! ```
+//!
+//! # Invariants
+//!
+//! * A call that meets no fault reaches the inner device unchanged, and once.
+//! * A batch counts as its elements, in their order.
+//! * Each fault counts the calls of its kind and in its range, from the moment it was armed; what other
+//!   faults do to a call makes no difference to its count.
+//!
+//! # Durability
+//!
+//! That of the inner device, unless a fault lies about it. A [`RecordingDevice`](crate::RecordingDevice)
+//! inside of a lying one never hears of the flush, and so yields the states that the lie permits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use vfscale_sync::Mutex;
+
+use crate::device::Range;
+use crate::{Device, Error, Operation, OsError};
+
+vfscale_sync::lock_class! {
+    /// The list of faults of a [`FaultyDevice`], which is never held during a call of the device in it.
+    pub(crate) FaultPlan = ("fault_plan", 64870);
+}
+
+/// Writes are torn in units of this many bytes: the smallest that any disk has.
+const SECTOR_BYTES: usize = 512;
+
+#[derive(Clone, Copy, Debug)]
+enum When {
+    Always,
+    Nth(u64),
+    From(u64),
+}
+
+impl When {
+    /// Whether it is the turn of call number `call`, from 1.
+    fn is_met(self, call: u64) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Nth(n) => call == n,
+            Self::From(n) => call >= n,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Effect {
+    Fail(OsError),
+    Tear { bytes: u64, error: Option<OsError> },
+    Lie,
+    Delay(Duration),
+    Flip { address: u64, bits: u8 },
+}
+
+/// What goes wrong, and when: a plan for a [`FaultyDevice`]. It fails every matching call with
+/// [`OsError::IO`] unless told otherwise.
+#[derive(Clone, Debug)]
+#[must_use = "a fault does nothing until a device is armed with it"]
+pub struct Fault {
+    operation: Option<Operation>,
+    range: std::ops::Range<u64>,
+    when: When,
+    effect: Effect,
+}
+
+impl Fault {
+    /// A fault of calls of one kind.
+    pub fn on(operation: Operation) -> Self {
+        Self { operation: Some(operation), ..Self::on_any() }
+    }
+
+    /// A fault of calls of every kind, counted together.
+    pub fn on_any() -> Self {
+        let (when, effect) = (When::Always, Effect::Fail(OsError::IO));
+        Self { operation: None, range: 0..u64::MAX, when, effect }
+    }
+
+    /// Only the `n`-th matching call, from 1.
+    pub fn nth(self, n: u64) -> Self {
+        Self { when: When::Nth(n), ..self }
+    }
+
+    /// The `n`-th matching call, from 1, and all that follow.
+    pub fn from(self, n: u64) -> Self {
+        Self { when: When::From(n), ..self }
+    }
+
+    /// Only calls that touch these bytes of the device. A flush, and a change of size, touches none of
+    /// them.
+    pub fn within(self, range: std::ops::Range<u64>) -> Self {
+        Self { range, ..self }
+    }
+
+    /// Fails with this error, such as [`OsError::NO_SPACE`], and does nothing.
+    pub fn fail(self, error: OsError) -> Self {
+        Self { effect: Effect::Fail(error), ..self }
+    }
+
+    /// A write changes its first `bytes` only, rounded down to sectors of 512, and then fails. Of other calls, nothing is
+    /// done.
+    pub fn tear(self, bytes: u64) -> Self {
+        Self { effect: Effect::Tear { bytes, error: Some(OsError::IO) }, ..self }
+    }
+
+    /// The same, but it claims success.
+    pub fn tear_silently(self, bytes: u64) -> Self {
+        Self { effect: Effect::Tear { bytes, error: None }, ..self }
+    }
+
+    /// Claims success without doing anything: a lost write, or a flush by a disk that does not care. A read returns
+    /// zeros.
+    pub fn lie(self) -> Self {
+        Self { effect: Effect::Lie, ..self }
+    }
+
+    /// Sleeps before the call goes on, in the caller's thread and without holding anything up but it.
+    pub fn delay(self, time: Duration) -> Self {
+        Self { effect: Effect::Delay(time), ..self }
+    }
+
+    /// Reads of the byte at `address` get it with these bits flipped; what is stored stays as it is.
+    pub fn flip(self, address: u64, bits: u8) -> Self {
+        let (operation, range) = (Some(Operation::Read), address..address.saturating_add(1));
+        Self { operation, range, effect: Effect::Flip { address, bits }, ..self }
+    }
+
+    fn matches(&self, call: Range) -> bool {
+        let whole = self.range == (0..u64::MAX);
+        let touches = call.length > 0
+            && call.offset < self.range.end
+            && call.offset.saturating_add(call.length) > self.range.start;
+        self.operation.is_none_or(|operation| operation == call.operation) && (whole || touches)
+    }
+}
+
+/// A fault that a device is armed with.
+#[derive(Debug)]
+struct Armed {
+    fault: Fault,
+    calls: AtomicU64,
+}
+
+/// How often each kind of call was made.
+#[derive(Debug, Default)]
+struct Calls {
+    read: AtomicU64,
+    write: AtomicU64,
+    flush: AtomicU64,
+    discard: AtomicU64,
+    other: AtomicU64,
+}
+
+impl Calls {
+    fn of(&self, operation: Operation) -> &AtomicU64 {
+        match operation {
+            Operation::Read => &self.read,
+            Operation::Write => &self.write,
+            Operation::Flush => &self.flush,
+            Operation::Discard => &self.discard,
+            Operation::Open | Operation::Resize => &self.other,
+        }
+    }
+}
+
+/// A device that fails on purpose. See the [module](self).
+pub struct FaultyDevice<D> {
+    inner: D,
+    faults: Mutex<Vec<Arc<Armed>>, FaultPlan>,
+    calls: Calls,
+    fired: AtomicU64,
+}
+
+impl<D: Device> FaultyDevice<D> {
+    /// A device that does what `inner` does, until it is armed.
+    pub fn new(inner: D) -> Self {
+        let (faults, calls) = (Mutex::new(Vec::new()), Calls::default());
+        Self { inner, faults, calls, fired: AtomicU64::new(0) }
+    }
+
+    /// Adds a fault. Of several that one call meets, delays and flipped bits all happen, and of those that replace
+    /// the call, the first armed.
+    pub fn arm(&self, fault: Fault) {
+        let armed = Arc::new(Armed { fault, calls: AtomicU64::new(0) });
+        self.faults.lock().push(armed);
+    }
+
+    /// Takes all faults away. Calls that have met one already go on with it.
+    pub fn disarm(&self) {
+        self.faults.lock().clear();
+    }
+
+    /// How many calls of this kind were made, whatever became of them.
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.calls.of(operation).load(Ordering::Relaxed)
+    }
+
+    /// How many times a fault was met.
+    pub fn fired(&self) -> u64 {
+        self.fired.load(Ordering::Relaxed)
+    }
+
+    /// The device inside.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// Gives the device inside back.
+    pub fn into_inner(self) -> D {
+        self.inner
+    }
+
+    /// Counts a call, and says what is to happen to it.
+    fn meet(&self, call: Range) -> Vec<Effect> {
+        self.calls.of(call.operation).fetch_add(1, Ordering::Relaxed);
+        let faults: Vec<_> = self.faults.lock().iter().cloned().collect();
+        let met = faults.iter().filter(|armed| {
+            armed.fault.matches(call)
+                && armed.fault.when.is_met(armed.calls.fetch_add(1, Ordering::Relaxed) + 1)
+        });
+        let effects: Vec<_> = met.map(|armed| armed.fault.effect).collect();
+        self.fired.fetch_add(effects.len() as u64, Ordering::Relaxed);
+        for effect in &effects {
+            if let Effect::Delay(time) = effect {
+                thread::sleep(*time);
+            }
+        }
+        effects
+    }
+
+    fn error(&self, call: Range, source: OsError) -> Error {
+        let Range { operation, offset, length } = call;
+        Error::Io { device: self.inner.name().into(), operation, offset, length, source }
+    }
+
+    /// A call that is done or not done, and can't be done in part.
+    fn all_or_nothing(
+        &self,
+        call: Range,
+        go_on: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match replacement(&self.meet(call)) {
+            None => go_on(),
+            Some(Effect::Lie | Effect::Tear { error: None, .. }) => Ok(()),
+            Some(effect) => Err(self.error(call, failure(effect))),
+        }
+    }
+
+    /// Writes the first `bytes` of `buf`, in sectors, even where they end inside of a block of the device.
+    fn write_torn(&self, offset: u64, buf: &[u8], bytes: u64) -> Result<(), Error> {
+        let kept = usize::try_from(bytes).unwrap_or(usize::MAX).min(buf.len());
+        let kept = kept / SECTOR_BYTES * SECTOR_BYTES;
+        let mut whole = buf.to_vec();
+        self.inner.read_at(offset + kept as u64, &mut whole[kept..])?;
+        let blocks = kept.next_multiple_of(self.inner.block_size() as usize).min(whole.len());
+        self.inner.write_at(offset, &whole[..blocks])
+    }
+}
+
+/// What is done in place of the call, if anything.
+fn replacement(effects: &[Effect]) -> Option<Effect> {
+    let replaces = |e: &&Effect| !matches!(e, Effect::Delay(_) | Effect::Flip { .. });
+    effects.iter().find(replaces).copied()
+}
+
+fn failure(effect: Effect) -> OsError {
+    match effect {
+        Effect::Fail(error) | Effect::Tear { error: Some(error), .. } => error,
+        _ => OsError::IO,
+    }
+}
+
+impl<D: Device> Device for FaultyDevice<D> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, with faults", self.inner.describe())
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.inner.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let call = Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        let effects = self.meet(call);
+        match replacement(&effects) {
+            None => self.inner.read_at(offset, buf)?,
+            Some(Effect::Lie | Effect::Tear { error: None, .. }) => buf.fill(0),
+            Some(effect) => return Err(self.error(call, failure(effect))),
+        }
+        for effect in effects {
+            if let Effect::Flip { address, bits } = effect {
+                buf[(address - offset) as usize] ^= bits;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        let call = Range::new(Operation::Write, offset, buf.len());
+        call.inside(self)?.in_blocks(self)?;
+        match replacement(&self.meet(call)) {
+            None => self.inner.write_at(offset, buf),
+            Some(Effect::Lie) => Ok(()),
+            Some(Effect::Tear { bytes, error }) => {
+                self.write_torn(offset, buf, bytes)?;
+                error.map_or(Ok(()), |error| Err(self.error(call, error)))
+            }
+            Some(effect) => Err(self.error(call, failure(effect))),
+        }
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        let call = Range { operation: Operation::Flush, offset: 0, length: 0 };
+        self.all_or_nothing(call, || self.inner.flush())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let call = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        self.all_or_nothing(call, || self.inner.discard(offset, len))
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Error> {
+        let call = Range { operation: Operation::Resize, offset: 0, length: 0 };
+        self.all_or_nothing(call, || self.inner.set_size(size))
+    }
+}
+
+impl<D: fmt::Debug> fmt::Debug for FaultyDevice<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyDevice")
+            .field("inner", &self.inner)
+            .field("faults", &*self.faults.lock())
+            .field("calls", &self.calls)
+            .field("fired", &self.fired)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
