@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use vfscale::{Scaling, ScalingError};
 
+use crate::bench::BenchArgs;
 use crate::options::{self, MountOptions, Size};
 
 /// A POSIX file system in user space whose every layer scales with cores.
@@ -35,6 +36,20 @@ pub(crate) enum Command {
     ///
     /// Example: vfscale mount --memory=64M /mnt/scratch
     Mount(MountArgs),
+
+    /// Measure how file systems scale: vfscale in memory, or any mounted directory
+    ///
+    /// Runs experiments of the published work on making the kernel's file systems scale, in rounds, in
+    /// turn on every target, and prints medians, their spread, and ratios with how sure they are. What
+    /// is made below a directory is removed at the end, also on Ctrl-C.
+    ///
+    /// Example: vfscale bench open-close-same-dir stat-deep --target memory
+    /// --target path:/mnt/disk --threads 1,2 --before lockref
+    Bench(Box<BenchArgs>),
+
+    /// A worker process of `vfscale bench --processes`; takes its orders from standard input
+    #[command(hide = true)]
+    BenchWorker,
 }
 
 #[derive(Debug, Args)]

@@ -18,7 +18,7 @@ fn the_definition_holds_together() {
 fn memory_with_and_without_a_size() {
     let parse = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
         Command::Run(run) => (run.source.memory, run.command),
-        Command::Mount(_) => panic!("not run"),
+        _ => panic!("not run"),
     };
     let (memory, command) = parse(&["vfscale", "run", "--memory", "--", "sh", "-c", "true"]);
     assert_eq!(memory, Some(None));
@@ -33,6 +33,7 @@ fn patches_are_taken_back() {
     let scaling = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
         Command::Run(run) => run.source.scaling(),
         Command::Mount(mount) => mount.source.scaling(),
+        _ => panic!("neither"),
     };
     assert_eq!(scaling(&["vfscale", "run", "--memory", "true"]), Ok(Scaling::default()));
     let before = ["vfscale", "mount", "--memory", "--before", "lockref", "--before=brlock", "/mnt"];

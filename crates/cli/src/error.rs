@@ -25,6 +25,10 @@ pub(crate) enum Failure {
     CommandNotRunnable(OsString, io::Error),
     /// A mount's options could not be changed.
     Remount(PathBuf, io::Error),
+    /// A measurement could not be made.
+    Bench(vfscale_bench::Error),
+    /// A file could not be written.
+    Write(PathBuf, io::Error),
     /// A system call that should not fail did.
     System(&'static str, io::Error),
 }
@@ -36,7 +40,13 @@ impl Failure {
         ExitCode::from(match self {
             Failure::CommandNotFound(_) => 127,
             Failure::CommandNotRunnable(..) => 126,
-            Failure::Usage(_) => 2,
+            Failure::Usage(_)
+            | Failure::Bench(
+                vfscale_bench::Error::Usage(_)
+                | vfscale_bench::Error::UnknownWorkload(..)
+                | vfscale_bench::Error::UnknownTarget(_)
+                | vfscale_bench::Error::NoVolumes(_),
+            ) => 2,
             _ => 1,
         })
     }
@@ -61,6 +71,8 @@ impl fmt::Display for Failure {
                 write!(f, "{}: cannot run: {e}", command.display())
             }
             Failure::Remount(dir, e) => write!(f, "cannot remount {}: {e}", dir.display()),
+            Failure::Bench(e) => e.fmt(f),
+            Failure::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
             Failure::System(call, e) => write!(f, "{call}: {e}"),
         }
     }
@@ -71,6 +83,12 @@ impl std::error::Error for Failure {}
 impl From<MountError> for Failure {
     fn from(e: MountError) -> Failure {
         Failure::Mount(e)
+    }
+}
+
+impl From<vfscale_bench::Error> for Failure {
+    fn from(e: vfscale_bench::Error) -> Failure {
+        Failure::Bench(e)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! * `vfscale run` mounts a file system at a temporary directory, runs a command in it, unmounts,
 //!   and ends with the command's exit status;
-//! * `vfscale mount` mounts at a directory, for as long as it runs or in the background.
+//! * `vfscale mount` mounts at a directory, for as long as it runs or in the background;
+//! * `vfscale bench` measures how file systems scale.
 //!
 //! Called by the name `mount.vfscale` it is the helper that `mount(8)` looks for.
 //!
@@ -11,7 +12,7 @@
 //! | `args` | the command line |
 //! | `options` | what follows `-o`, sizes, modes |
 //! | `source` | makes the file system that is asked for |
-//! | `run`, `mount` | the two commands |
+//! | `run`, `mount`, `bench` | the commands |
 //! | `signals` | waits for signals in a thread, instead of in handlers |
 
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 mod args;
+mod bench;
 mod error;
 mod mount;
 mod options;
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::mount(args),
+        Command::Bench(args) => bench::bench(*args),
+        Command::BenchWorker => bench::worker(),
     };
     outcome.unwrap_or_else(|e| {
         eprintln!("vfscale: {e}");

@@ -15,7 +15,8 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-memfs", &["vfscale-vfs", "vfscale-sync"]),
     ("vfscale", &["vfscale-memfs", "vfscale-vfs"]),
     ("vfscale-fuse", &["vfscale"]),
-    ("vfscale-cli", &["vfscale", "vfscale-fuse"]),
+    ("vfscale-bench", &["vfscale"]),
+    ("vfscale-cli", &["vfscale", "vfscale-fuse", "vfscale-bench"]),
     // These stand beside the house and look at it from outside.
     ("vfscale-difftest", &["vfscale"]),
     ("vfscale-peers", &["vfscale"]),

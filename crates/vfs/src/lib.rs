@@ -15,7 +15,7 @@
 //! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
 //! | [`mod@file`], [`file_list`], `descriptors` | open files, the lists they are on, the numbers they go by |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
-//! | [`scaling`], [`lockstat`] | how many slots everything has, what it was like before, and what locks cost |
+//! | [`scaling`], [`lockstat`], [`cpu`] | how many slots everything has, what it was like before, what locks cost, and who uses which slot |
 //! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
 //!
 //! # Lock order
@@ -33,6 +33,7 @@
 pub mod acl;
 mod attr;
 mod convenience;
+pub mod cpu;
 mod create;
 pub mod cred;
 mod d_path;

@@ -1,0 +1,163 @@
+//! What can go wrong in a workload, and what a run can fail with.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use vfscale::Errno;
+
+/// A workload could not go on, or found that the file system did not do what it said.
+///
+/// One word in size, so that the result of an operation stays in registers.
+pub struct Fault(Box<FaultKind>);
+
+/// The two kinds of [`Fault`].
+#[derive(Debug)]
+pub enum FaultKind {
+    /// A call failed.
+    Call(vfscale::Error),
+    /// Calls succeeded, and what they did is not what they should have done.
+    Wrong(String),
+    /// The target can't do what the workload is about.
+    Unsupported(String),
+}
+
+impl Fault {
+    /// A verification that failed: what was seen, and what should have been.
+    #[cold]
+    pub fn wrong(what: impl Into<String>) -> Fault {
+        Fault(Box::new(FaultKind::Wrong(what.into())))
+    }
+
+    /// Something the target does not have.
+    #[cold]
+    pub fn unsupported(what: impl Into<String>) -> Fault {
+        Fault(Box::new(FaultKind::Unsupported(what.into())))
+    }
+
+    /// Which kind.
+    pub fn kind(&self) -> &FaultKind {
+        &self.0
+    }
+}
+
+impl From<vfscale::Error> for Fault {
+    #[cold]
+    fn from(error: vfscale::Error) -> Fault {
+        Fault(Box::new(FaultKind::Call(error)))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            FaultKind::Call(error) => {
+                error.fmt(f)?;
+                f.write_str(remedy(error.errno()))
+            }
+            FaultKind::Wrong(what) => write!(f, "verification failed: {what}"),
+            FaultKind::Unsupported(what) => f.write_str(what),
+        }
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// The result of a workload's step.
+pub type Outcome<T> = std::result::Result<T, Fault>;
+
+/// What to do about an error, where there is something to do.
+pub(crate) fn remedy(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => {
+            "; make room there, or ask for less with --files, --database or a smaller --tree"
+        }
+        Errno::MFILE | Errno::NFILE => {
+            "; allow more open files (`ulimit -n`), or use fewer threads"
+        }
+        Errno::ACCESS | Errno::PERM => "; choose a directory that this user may write in",
+        Errno::ROFS => "; it is mounted read-only: remount it, or choose another directory",
+        _ => "",
+    }
+}
+
+/// What a run can't begin or go on with.
+#[derive(Debug)]
+pub enum Error {
+    /// No workload has this name; the nearest that there is, if one is near.
+    UnknownWorkload(String, Option<&'static str>),
+    /// What a target may be, and this is not.
+    UnknownTarget(String),
+    /// A volume is asked for.
+    NoVolumes(String),
+    /// A directory that can't be used.
+    Directory(PathBuf, io::Error),
+    /// Arguments that don't go together.
+    Usage(String),
+    /// Something of the system that should work does not.
+    System(&'static str, io::Error),
+    /// A workload failed while its files were made.
+    Workload {
+        /// Its name.
+        workload: &'static str,
+        /// Where.
+        target: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The result of what a run does around its workloads.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::UnknownWorkload(name, nearest) => {
+                write!(f, "`{name}` is not a workload")?;
+                if let Some(nearest) = nearest {
+                    write!(f, "; did you mean `{nearest}`?")?;
+                }
+                f.write_str(" The workloads are")?;
+                for (i, workload) in crate::workloads::ALL.iter().enumerate() {
+                    let separator = if i == 0 { " " } else { ", " };
+                    write!(f, "{separator}{}", workload.name)?;
+                }
+                f.write_str(" (`--list` describes them)")
+            }
+            Error::UnknownTarget(text) => write!(
+                f,
+                "`{text}` is not a target; those are `memory` (the library in this process) and \
+                 `path:DIR` (a directory of any mounted file system)"
+            ),
+            Error::NoVolumes(text) => write!(
+                f,
+                "`{text}`: there are no volumes yet, so none can be measured; use `memory`, or \
+                 `path:DIR` with a directory of a mounted file system"
+            ),
+            Error::Directory(dir, e) => {
+                write!(f, "cannot use the directory {}: {e}", dir.display())?;
+                let errno = e.raw_os_error().map(Errno::from_raw_os_error);
+                f.write_str(match errno {
+                    Some(Errno::NOENT) => "; make it first, or name one that is there",
+                    Some(Errno::NOTDIR) => "; `path:` takes a directory",
+                    Some(errno) => remedy(errno),
+                    None => "",
+                })
+            }
+            Error::Usage(what) => f.write_str(what),
+            Error::System(call, e) => write!(f, "{call}: {e}"),
+            Error::Workload { workload, target, reason } => {
+                write!(f, "{workload} on {target}: {reason}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}

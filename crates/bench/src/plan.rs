@@ -1,0 +1,146 @@
+//! What is to be measured, and how.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use vfscale::{PATCHES, Scaling};
+
+use crate::fault::{Error, Result};
+use crate::targets::TargetSpec;
+use crate::workloads::Description;
+
+/// Fewer rounds than this say nothing about how far rounds disagree.
+pub const ROUNDS_MIN: usize = 5;
+
+/// The name that stands for all patches.
+const ALL_PATCHES: &str = "all";
+
+/// What takes the time of single operations.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    /// One after the other.
+    Closed,
+    /// So many operations in a second, of all workers together, begun at fixed times.
+    Rate(f64),
+}
+
+/// A run; see the fields. [`Plan::new`] has the defaults.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The workloads, in order.
+    pub workloads: Vec<&'static Description>,
+    /// The targets, measured in turn. Ratios are over the first.
+    pub targets: Vec<TargetSpec>,
+    /// Numbers of workers. Ratios are over the first.
+    pub threads: Vec<usize>,
+    /// Whether workers are processes.
+    pub processes: bool,
+    /// How a worker process is started; it is to call [`serve_process`](crate::serve_process). With an empty one
+    /// there are no worker processes.
+    pub worker_command: Vec<std::ffi::OsString>,
+    /// Whether each worker is kept on a CPU.
+    pub pinned: bool,
+    /// Patches to take back, all at once, in cases beside those that have them.
+    pub before: Vec<String>,
+    /// CPUs to pretend there were, in memory.
+    pub cpus: Option<usize>,
+    /// Rounds that count, at least [`ROUNDS_MIN`].
+    pub rounds: usize,
+    /// How long a case works in a round, unless its amount of work is fixed.
+    pub slice: Duration,
+    /// How long a case works before anything counts.
+    pub warm_up: Duration,
+    /// The share of its CPUs that a case must get for a round to count, from 0 to 1. A round that gets less
+    /// is made again, at most twice.
+    pub share_min: f64,
+    /// How far rounds may disagree (range over median) for a verdict.
+    pub disagreement_max: f64,
+    /// Whether the time of single operations is taken as well, and how.
+    pub latency: Option<Pace>,
+    /// Files that each worker makes, for workloads that make many.
+    pub files: u64,
+    /// A tree to work on instead of a made-up one.
+    pub tree: Option<PathBuf>,
+    /// Where random numbers start.
+    pub random_seed: u64,
+}
+
+impl Plan {
+    /// These workloads on these targets, with one worker.
+    pub fn new(workloads: Vec<&'static Description>, targets: Vec<TargetSpec>) -> Plan {
+        Plan {
+            workloads,
+            targets,
+            threads: vec![1],
+            processes: false,
+            worker_command: vec![],
+            pinned: true,
+            before: vec![],
+            cpus: None,
+            rounds: 7,
+            slice: Duration::from_millis(200),
+            warm_up: Duration::from_millis(100),
+            share_min: 0.9,
+            disagreement_max: 0.3,
+            latency: None,
+            files: 20_000,
+            tree: None,
+            random_seed: 1,
+        }
+    }
+
+    /// Checks what goes together, and writes out `all` of the patches.
+    ///
+    /// # Errors
+    /// Says what does not go together, and what would.
+    pub fn check(&mut self) -> Result<()> {
+        let usage = |text: String| Err(Error::Usage(text));
+        if self.workloads.is_empty() {
+            return usage("name at least one workload; --list describes them".to_owned());
+        }
+        if self.targets.is_empty() || self.threads.is_empty() {
+            return usage("there must be a target and a number of threads".to_owned());
+        }
+        if let Some(n) = self.threads.iter().find(|n| **n == 0 || **n > 4096) {
+            return usage(format!("--threads {n}: from 1 to 4096 can be had"));
+        }
+        if self.rounds < ROUNDS_MIN {
+            let n = self.rounds;
+            return usage(format!(
+                "--rounds {n}: at least {ROUNDS_MIN} are needed to see how far they disagree"
+            ));
+        }
+        let memory = self.targets.contains(&TargetSpec::Memory);
+        if !memory && !self.before.is_empty() {
+            let why = "only the target `memory` can take patches back; add `--target memory`";
+            return usage(format!("--before: {why}"));
+        }
+        if !memory && self.cpus.is_some() {
+            return usage(
+                "--cpus: only the target `memory` can pretend; others have the kernel's CPUs"
+                    .to_owned(),
+            );
+        }
+        if memory && self.processes {
+            let why = "memory belongs to one process; use threads, or targets of the kind path:DIR";
+            return usage(format!("--processes: {why}"));
+        }
+        if self.processes && self.worker_command.is_empty() {
+            return usage("--processes: this program can't start worker processes".to_owned());
+        }
+        if self.before.iter().any(|name| name == ALL_PATCHES) {
+            self.before = PATCHES.iter().map(|patch| patch.name().to_owned()).collect();
+        }
+        self.scaling(&self.before).map(drop)
+    }
+
+    /// How a memory file system is made without these patches.
+    pub(crate) fn scaling(&self, before: &[String]) -> Result<Scaling> {
+        let all = self.cpus.map_or_else(Scaling::default, Scaling::with_slots);
+        before.iter().try_fold(all, |scaling, name| scaling.and_before(name)).map_err(|e| {
+            Error::Usage(format!("--before: {e}; `{ALL_PATCHES}` takes all of them back"))
+        })
+    }
+}

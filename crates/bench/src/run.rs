@@ -1,0 +1,551 @@
+//! A run: cases, in turn, round after round.
+//!
+//! All cases of a workload (each target, number of workers, with and without patches) are prepared first and
+//! live side by side. In each round all of them work, one after the other, and each round begins with
+//! another one. So whatever the machine does at some time, it does to all of them, and ratios are taken
+//! within rounds.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::fault::{Error, Fault, Outcome, Result};
+use crate::machine::{self, Machine, Mount, Theft};
+use crate::plan::{Pace, Plan};
+use crate::report::{
+    CaseName, CaseResult, Compared, Comparison, CpuShare, Failed, Latency, OverTime, Report,
+    SCHEMA, SeedRate,
+};
+use crate::stats::{self, Ratio, Spread, Verdict};
+use crate::targets::memory::Memory;
+use crate::targets::path::{Directory, Scratch, has_own_cwd};
+use crate::targets::{Target, TargetSpec};
+use crate::worker::{Failure, Interrupt, Sample, Seat, Team, Timing, usable_cpus};
+use crate::workloads::{self, Description, Scene};
+
+/// A round that got too little of its CPUs is made again at most so often.
+const ATTEMPTS: usize = 3;
+
+/// Rates over time are of intervals of this length.
+const INTERVAL_NANOS: u64 = 100_000_000;
+
+/// Hears how a run goes.
+pub trait Watch {
+    /// So much of the work is done, from 0 to 1, and this comes next.
+    fn at(&mut self, done: f64, next: &CaseName);
+}
+
+/// Nobody listens.
+impl Watch for () {
+    fn at(&mut self, _: f64, _: &CaseName) {}
+}
+
+/// What a case works on.
+enum Host {
+    Memory(Memory),
+    Directory(Directory),
+}
+
+/// What one round of a case came to.
+struct Round {
+    rate: f64,
+    share: f64,
+    stolen: f64,
+    used: f64,
+    intervals: Vec<f64>,
+}
+
+struct Case {
+    name: CaseName,
+    target: usize,
+    workload: &'static Description,
+    scene: Scene,
+    host: Host,
+    team: Option<Team>,
+    rounds: Vec<Round>,
+    disturbed: usize,
+    latencies: Vec<u64>,
+    failure: Option<Failure>,
+}
+
+/// A run under way.
+struct Run<'a> {
+    plan: &'a Plan,
+    stop: &'a Interrupt,
+    watch: &'a mut dyn Watch,
+    /// A directory of the run's own for each target that is one.
+    scratches: Vec<Option<Arc<Scratch>>>,
+    machine: Machine,
+    own_cwd: bool,
+    report: Report,
+}
+
+/// Measures what the plan says. Everything that was made is removed before this returns, also when it was
+/// interrupted or a workload failed.
+///
+/// # Errors
+/// If the plan makes no sense, or a target can't be used. Workloads that fail are in the report.
+pub fn run(plan: &Plan, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Report> {
+    let mut plan = plan.clone();
+    plan.check()?;
+    raise_descriptor_limit();
+    let scratches = plan.targets.iter().map(|target| match target {
+        TargetSpec::Memory => Ok(None),
+        TargetSpec::Path(dir) => Scratch::new(dir).map(Some),
+    });
+    let scratches = scratches.collect::<Result<Vec<_>>>()?;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let report = Report {
+        schema: SCHEMA.to_owned(),
+        started,
+        seconds: 0.0,
+        interrupted: false,
+        results: vec![],
+        ratios: vec![],
+        failures: vec![],
+        skipped: vec![],
+    };
+    let machine = Machine::this();
+    let own_cwd = has_own_cwd();
+    let begin = Instant::now();
+    let mut run = Run { plan: &plan, stop, watch, scratches, machine, own_cwd, report };
+    for (i, workload) in plan.workloads.iter().enumerate() {
+        if stop.is_raised() {
+            break;
+        }
+        run.workload(i, workload)?;
+    }
+    run.report.interrupted = stop.is_raised();
+    run.report.seconds = begin.elapsed().as_secs_f64();
+    Ok(run.report)
+}
+
+/// Many workers with many open files need more than the usual soft limit.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Workloads that need more than there is say so when they get there.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+impl Run<'_> {
+    fn workload(&mut self, index: usize, workload: &'static Description) -> Result<()> {
+        let mut cases = self.cases(workload)?;
+        let steps = (self.plan.workloads.len() * (self.plan.rounds + 1)) as f64;
+        for round in 0..=self.plan.rounds {
+            for i in 0..cases.len() {
+                // Another case begins each round.
+                let at = (i + round) % cases.len();
+                let part = i as f64 / cases.len() as f64;
+                let done = (index * (self.plan.rounds + 1) + round) as f64 + part;
+                let case = &mut cases[at];
+                if case.failure.is_some() || self.stop.is_raised() {
+                    continue;
+                }
+                self.watch.at(done / steps, &case.name);
+                let outcome = if round == 0 { self.warm_up(case) } else { self.round(case) };
+                case.failure = outcome.err();
+            }
+        }
+        for case in &mut cases {
+            self.finish(case);
+        }
+        self.compare(&cases);
+        for case in cases {
+            self.note(case);
+        }
+        Ok(())
+    }
+
+    /// All cases of a workload, ready to work, or failed already.
+    fn cases(&self, workload: &'static Description) -> Result<Vec<Case>> {
+        let mut cases = Vec::new();
+        for (target, spec) in self.plan.targets.iter().enumerate() {
+            for threads in &self.plan.threads {
+                let mut settings = vec![vec![]];
+                if *spec == TargetSpec::Memory && !self.plan.before.is_empty() {
+                    settings.push(self.plan.before.clone());
+                }
+                for before in settings {
+                    let name = CaseName {
+                        workload: workload.name.to_owned(),
+                        target: spec.to_string(),
+                        threads: *threads,
+                        before,
+                    };
+                    if !self.stop.is_raised() {
+                        cases.push(self.case(workload, target, name)?);
+                    }
+                }
+            }
+        }
+        Ok(cases)
+    }
+
+    fn case(&self, workload: &'static Description, target: usize, name: CaseName) -> Result<Case> {
+        let host = match &self.scratches[target] {
+            Some(scratch) => Host::Directory(scratch.case()?),
+            None => {
+                let memory = Memory::new(self.plan.scaling(&name.before)?);
+                Host::Memory(memory.map_err(|e| Error::Workload {
+                    workload: workload.name,
+                    target: name.target.clone(),
+                    reason: e.to_string(),
+                })?)
+            }
+        };
+        let scene = Scene {
+            workers: name.threads,
+            files: self.plan.files,
+            tree: self.plan.tree.clone(),
+            random_seed: self.plan.random_seed,
+        };
+        let mut case = Case {
+            name,
+            target,
+            workload,
+            scene,
+            host,
+            team: None,
+            rounds: vec![],
+            disturbed: 0,
+            latencies: vec![],
+            failure: None,
+        };
+        match self.team(&case) {
+            Ok(team) => case.team = Some(team),
+            Err(failure) => case.failure = Some(failure),
+        }
+        Ok(case)
+    }
+
+    /// Makes the files of a case, and its workers.
+    fn team(&self, case: &Case) -> std::result::Result<Team, Failure> {
+        let (kind, scene) = (case.workload.kind, &case.scene);
+        let seats = self.seats(case);
+        match &case.host {
+            Host::Memory(memory) => {
+                aside(|| workloads::prepare(kind, memory, scene))?;
+                threads(memory, case, &seats, self.stop)
+            }
+            Host::Directory(directory) => {
+                aside(|| workloads::prepare(kind, directory, scene))?;
+                if !self.plan.processes {
+                    return threads(directory, case, &seats, self.stop);
+                }
+                let command = || {
+                    let words = &self.plan.worker_command;
+                    let mut command = std::process::Command::new(&words[0]);
+                    command.args(&words[1..]);
+                    command
+                };
+                let (name, dir) = (case.workload.name, directory.dir());
+                Team::of_processes(&seats, self.stop, &command, name, dir, scene)
+            }
+        }
+    }
+
+    fn seats(&self, case: &Case) -> Vec<Seat> {
+        let usable = usable_cpus();
+        let in_memory = matches!(case.host, Host::Memory(_));
+        let seat = |worker: usize| Seat {
+            cpu: self
+                .plan
+                .pinned
+                .then(|| usable.get(worker % usable.len().max(1)).copied())
+                .flatten(),
+            pretended: self
+                .plan
+                .cpus
+                .filter(|_| in_memory)
+                .map(|cpus| (worker % cpus.max(1)) as u32),
+        };
+        (0..case.scene.workers).map(seat).collect()
+    }
+
+    fn warm_up(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        let nanos = self.plan.warm_up.as_nanos() as u64;
+        if let Some(team) = &mut case.team {
+            team.round(nanos, Timing::Throughput)?;
+        }
+        Ok(())
+    }
+
+    /// A round that counts. Of those that got too little of their CPUs the best counts, in the end.
+    fn round(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        let nanos = self.plan.slice.as_nanos() as u64;
+        let Some(team) = &mut case.team else { return Ok(()) };
+        let mut best: Option<Round> = None;
+        for _ in 0..ATTEMPTS {
+            let before = Theft::now();
+            let samples = team.round(nanos, Timing::Throughput)?;
+            if self.stop.is_raised() {
+                // It was cut short.
+                return Ok(());
+            }
+            let round = summarize(&samples, before);
+            let good = round.share >= self.plan.share_min;
+            if best.as_ref().is_none_or(|best| best.share < round.share) {
+                best = Some(round);
+            }
+            if good {
+                break;
+            }
+            case.disturbed += 1;
+        }
+        // The one that is kept was not thrown away.
+        if best.as_ref().is_some_and(|best| best.share < self.plan.share_min) {
+            case.disturbed -= 1;
+        }
+        case.rounds.extend(best);
+        Ok(())
+    }
+
+    /// The last things of a case: single operations, and a look at the whole tree.
+    fn finish(&self, case: &mut Case) {
+        if case.failure.is_none() && !self.stop.is_raised() {
+            case.failure = self.time_each(case).err();
+        }
+        // The workers leave before the tree is looked at.
+        drop(case.team.take());
+        if case.failure.is_none() && !self.stop.is_raised() {
+            let (kind, scene) = (case.workload.kind, &case.scene);
+            let looked = match &case.host {
+                Host::Memory(memory) => aside(|| workloads::inspect(kind, memory, scene)),
+                Host::Directory(dir) => aside(|| workloads::inspect(kind, dir, scene)),
+            };
+            case.failure = looked.err();
+        }
+        if let Host::Directory(directory) = &case.host {
+            directory.remove();
+        }
+    }
+
+    fn time_each(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        let (Some(pace), Some(team)) = (self.plan.latency, &mut case.team) else { return Ok(()) };
+        let timing = match pace {
+            Pace::Closed => Timing::Closed,
+            Pace::Rate(rate) => {
+                Timing::Every((1e9 * case.scene.workers as f64 / rate).max(1.0) as u64)
+            }
+        };
+        let nanos = self.plan.slice.as_nanos() as u64;
+        for sample in team.round(nanos * 2, timing)? {
+            case.latencies.extend(sample.latencies);
+        }
+        Ok(())
+    }
+
+    /// Compares each case with the ones it can be compared with.
+    fn compare(&mut self, cases: &[Case]) {
+        for case in cases.iter().filter(|case| case.name.before.is_empty()) {
+            let without = |other: &&Case| !other.name.before.is_empty();
+            let same = |other: &&Case| other.target == case.target;
+            let as_many = |other: &&Case| other.name.threads == case.name.threads;
+            let patches = cases.iter().filter(same).filter(as_many).find(without);
+            let targets = cases.iter().find(as_many).filter(|other| other.target != case.target);
+            let threads = cases.iter().find(same).filter(|o| o.name.threads != case.name.threads);
+            self.compare_two(Compared::Patches, case, patches);
+            self.compare_two(Compared::Threads, case, threads);
+            self.compare_two(Compared::Targets, case, targets);
+        }
+    }
+
+    fn compare_two(&mut self, compared: Compared, of: &Case, over: Option<&Case>) {
+        let Some(over) = over else { return };
+        if of.failure.is_some() || over.failure.is_some() {
+            return;
+        }
+        let (a, b) = (of.rates(), over.rates());
+        let (bound, seed) = (self.plan.disagreement_max, self.plan.random_seed);
+        if let Some(mut ratio) = Ratio::of(&a, &b, bound, seed) {
+            let share = of.cpu_share().median.min(over.cpu_share().median);
+            if share < self.plan.share_min {
+                ratio.verdict = Verdict::Starved;
+            }
+            let (of, over) = (of.name.clone(), over.name.clone());
+            self.report.ratios.push(Comparison { compared, of, over, ratio });
+        }
+    }
+
+    /// Puts a case into the report.
+    fn note(&mut self, case: Case) {
+        if let Some(failure) = case.failure {
+            // What an interruption broke is no failure.
+            if !self.stop.is_raised() {
+                let failed = Failed { case: case.name, reason: failure.reason };
+                let skipped = failure.unsupported;
+                let list =
+                    if skipped { &mut self.report.skipped } else { &mut self.report.failures };
+                list.push(failed);
+            }
+            return;
+        }
+        if case.rounds.is_empty() {
+            return;
+        }
+        let rounds = case.rates();
+        let ops_per_s = Spread::of(&rounds);
+        let mount = match &self.plan.targets[case.target] {
+            TargetSpec::Memory => None,
+            TargetSpec::Path(dir) => Mount::of(dir),
+        };
+        let mount_options = mount.as_ref().map_or("memory".to_owned(), |m| m.options.clone());
+        let seed_rate = case.workload.seed_rate.map(|rate| SeedRate {
+            unit: rate.unit.to_owned(),
+            rate: ops_per_s.scaled(rate.factor),
+        });
+        let result = CaseResult {
+            seed: case.workload.seed.to_owned(),
+            unit: case.workload.unit.to_owned(),
+            ops_per_s,
+            seed_rate,
+            disagreement: ops_per_s.disagreement(),
+            rounds,
+            rounds_disturbed: case.disturbed,
+            cpu: case.cpu_share(),
+            latency_ns: latency(case.latencies.clone(), self.plan.latency),
+            over_time: case.over_time(),
+            verified: true,
+            processes: self.plan.processes,
+            pinned: self.plan.pinned,
+            cpus_pretended: self.plan.cpus.filter(|_| mount.is_none()),
+            own_cwd: self.own_cwd || mount.is_none(),
+            machine: self.machine.clone(),
+            kernel: machine::kernel(),
+            mount_options,
+            mount,
+            commit: machine::commit(),
+            random_seed: self.plan.random_seed,
+            case: case.name,
+        };
+        self.report.results.push(result);
+    }
+}
+
+impl Case {
+    fn rates(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.rate).collect()
+    }
+
+    fn cpu_share(&self) -> CpuShare {
+        let all = |of: fn(&Round) -> f64| self.rounds.iter().map(of).collect::<Vec<_>>();
+        let shares = all(|round| round.share);
+        CpuShare {
+            min: stats::quantile(&shares, 0.0),
+            median: stats::median(&shares),
+            used: stats::median(&all(|round| round.used)),
+            stolen_max: stats::quantile(&all(|round| round.stolen), 1.0),
+        }
+    }
+
+    fn over_time(&self) -> Option<OverTime> {
+        let rates: Vec<f64> =
+            self.rounds.iter().flat_map(|round| round.intervals.iter().copied()).collect();
+        if rates.is_empty() {
+            return None;
+        }
+        let (mean, deviation) = stats::mean_and_deviation(&rates);
+        Some(OverTime { interval_ms: INTERVAL_NANOS / 1_000_000, mean, deviation })
+    }
+}
+
+/// Runs something on a thread of its own, since whoever enters a target gets its working directory.
+fn aside(body: impl FnOnce() -> Outcome<()> + Send) -> std::result::Result<(), Failure> {
+    let died = |_| Fault::wrong("a thread has died");
+    std::thread::scope(|scope| scope.spawn(body).join().map_err(died)?).map_err(Failure::from)
+}
+
+fn threads<T: Target>(
+    target: &T,
+    case: &Case,
+    seats: &[Seat],
+    stop: &Interrupt,
+) -> std::result::Result<Team, Failure> {
+    let (kind, scene, target) = (case.workload.kind, case.scene.clone(), target.clone());
+    Team::of_threads(seats, stop, move |worker| workloads::actor(kind, &target, &scene, worker))
+}
+
+/// Work of a fixed time: the rates of all workers together. Of a fixed amount: all of it over the time
+/// until the last was done.
+fn summarize(samples: &[Sample], before: Theft) -> Round {
+    let longest = samples.iter().map(|s| s.elapsed).max().unwrap_or(1);
+    let stolen = Theft::now().since(before, longest);
+    let ops: u64 = samples.iter().map(|s| s.ops).sum();
+    let rate = if samples.iter().any(|s| s.fixed) {
+        ops as f64 / (longest as f64 / 1e9)
+    } else {
+        samples.iter().map(|s| s.ops as f64 / (s.elapsed as f64 / 1e9)).sum()
+    };
+    let share = |s: &Sample| 1.0 - s.waited as f64 / s.elapsed as f64;
+    let least = samples.iter().map(share).fold(1.0, f64::min);
+    let cpu: u64 = samples.iter().map(|s| s.cpu).sum();
+    Round {
+        rate,
+        share: (least - stolen).clamp(0.0, 1.0),
+        stolen,
+        used: cpu as f64 / longest as f64,
+        intervals: intervals(samples),
+    }
+}
+
+/// The rates of all workers together in whole intervals, from the marks that they made.
+fn intervals(samples: &[Sample]) -> Vec<f64> {
+    let Some(begin) = samples.iter().map(|s| s.begin).min() else { return vec![] };
+    // Every worker is at work until the first has nothing left.
+    let ends = samples.iter().filter_map(|s| s.marks.last().map(|(t, _)| s.begin + t));
+    let end = ends.min().unwrap_or(begin);
+    if samples.iter().any(|s| s.marks.is_empty()) {
+        return vec![];
+    }
+    let count = (end - begin) / INTERVAL_NANOS;
+    let done = |moment: u64| samples.iter().map(|s| s.done_by(moment)).sum::<f64>();
+    (0..count)
+        .map(|i| {
+            let from = begin + i * INTERVAL_NANOS;
+            (done(from + INTERVAL_NANOS) - done(from)) / (INTERVAL_NANOS as f64 / 1e9)
+        })
+        .collect()
+}
+
+impl Sample {
+    /// Operations done by a moment, on the straight line between the marks around it.
+    fn done_by(&self, moment: u64) -> f64 {
+        let at = moment.saturating_sub(self.begin) as f64;
+        let (mut t0, mut n0) = (0.0, 0.0);
+        for &(t, n) in &self.marks {
+            let (t, n) = (t as f64, n as f64);
+            if at <= t {
+                return if t > t0 { n0 + (n - n0) * (at - t0) / (t - t0) } else { n };
+            }
+            (t0, n0) = (t, n);
+        }
+        n0
+    }
+}
+
+/// The usual shares of all times.
+fn latency(mut nanos: Vec<u64>, pace: Option<Pace>) -> Option<Latency> {
+    nanos.sort_unstable();
+    let last = nanos.len().checked_sub(1)?;
+    // The smallest that at least this share of all are no longer than.
+    let at =
+        |share: f64| nanos[((share * nanos.len() as f64).ceil() as usize).clamp(1, last + 1) - 1];
+    let rate = match pace {
+        Some(Pace::Rate(rate)) => Some(rate),
+        _ => None,
+    };
+    Some(Latency {
+        rate,
+        count: nanos.len() as u64,
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: nanos[last],
+    })
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

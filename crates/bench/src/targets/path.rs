@@ -1,0 +1,291 @@
+//! A directory of any mounted file system, by system calls.
+//!
+//! Every run makes one directory of its own below the one that was named ([`Scratch`]), every case one
+//! below that. Nothing else there is read or changed, and the run's directory is removed when the
+//! [`Scratch`] is dropped.
+//!
+//! A thread gets a working directory of its own by `unshare(CLONE_FS)`, which needs no rights. Some
+//! containers forbid the call: then paths are looked up from a descriptor of the directory, which
+//! costs each call a little more and is told in the results.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
+use vfscale::{Error, FileType, Result};
+
+use super::{Calls, Meta, Target};
+use crate::fault::{self, Outcome};
+use crate::sys;
+
+/// A directory of a run's own, removed with everything in it when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    dir: PathBuf,
+    cases: AtomicU64,
+}
+
+impl Scratch {
+    /// Makes one in `parent`.
+    ///
+    /// # Errors
+    /// If `parent` is not a directory that can be written.
+    pub fn new(parent: &Path) -> fault::Result<Arc<Scratch>> {
+        let failed = |e: io::Error| fault::Error::Directory(parent.to_owned(), e);
+        let absolute = parent.canonicalize().map_err(failed)?;
+        if !absolute.is_dir() {
+            return Err(failed(Errno::NOTDIR.into()));
+        }
+        let pid = std::process::id();
+        let mut n = 0_u32;
+        loop {
+            let dir = absolute.join(format!("vfscale-bench-{pid}-{n}"));
+            match std::fs::create_dir(&dir) {
+                Ok(()) => return Ok(Arc::new(Scratch { dir, cases: AtomicU64::new(0) })),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && n < 10_000 => n += 1,
+                Err(e) => return Err(failed(e)),
+            }
+        }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A new directory in it, for one case.
+    ///
+    /// # Errors
+    /// Those of `mkdir(2)`.
+    pub fn case(self: &Arc<Self>) -> fault::Result<Directory> {
+        let n = self.cases.fetch_add(1, Ordering::Relaxed);
+        let dir = self.dir.join(format!("case{n}"));
+        std::fs::create_dir(&dir).map_err(|e| fault::Error::Directory(dir.clone(), e))?;
+        Ok(Directory { dir, keeper: Some(Arc::clone(self)) })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.dir) {
+            eprintln!("vfscale bench: cannot remove {}: {e}", self.dir.display());
+        }
+    }
+}
+
+/// The directory of one case.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    dir: PathBuf,
+    /// Keeps the run's directory for as long as cases use it.
+    keeper: Option<Arc<Scratch>>,
+}
+
+impl Directory {
+    /// The directory of a case that another process keeps.
+    pub fn of_parent(dir: PathBuf) -> Directory {
+        Directory { dir, keeper: None }
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Removes the case's directory, if this process keeps it.
+    pub fn remove(&self) {
+        if self.keeper.is_some() {
+            // What can't be removed now is tried again with the whole of the run's directory.
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// System calls, from a working directory that belongs to one thread.
+#[derive(Debug)]
+pub struct PathCalls {
+    /// Where relative paths begin, if the thread can't have a working directory of its own.
+    base: Option<OwnedFd>,
+}
+
+impl PathCalls {
+    #[inline]
+    fn at(&self) -> BorrowedFd<'_> {
+        self.base.as_ref().map_or(CWD, AsFd::as_fd)
+    }
+}
+
+/// Whether threads can have working directories of their own here.
+pub fn has_own_cwd() -> bool {
+    std::thread::spawn(|| sys::unshare_cwd().is_ok()).join().unwrap_or(false)
+}
+
+impl Target for Directory {
+    type Calls = PathCalls;
+
+    fn enter(&self) -> Outcome<PathCalls> {
+        let root = CString::new(self.dir.as_os_str().as_bytes()).unwrap_or_default();
+        let mut calls = PathCalls { base: None };
+        if sys::unshare_cwd().is_err() {
+            calls.base = Some(open_place(CWD, &root)?);
+        }
+        calls.chdir(&root)?;
+        Ok(calls)
+    }
+}
+
+#[cold]
+fn failed(call: &'static str, path: &CStr, errno: Errno) -> Error {
+    Error::at(call, errno, Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())))
+}
+
+fn open_place(at: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd> {
+    fs::openat(at, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| failed("open", path, e))
+}
+
+#[inline]
+#[allow(clippy::unnecessary_cast, clippy::useless_conversion, reason = "other machines differ")]
+fn meta(stat: &fs::Stat) -> Meta {
+    Meta {
+        ino: stat.st_ino,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        nlink: u64::from(stat.st_nlink),
+        mtime: stat.st_mtime as i64 * 1_000_000_000 + stat.st_mtime_nsec as i64,
+        file_type: FileType::from_raw_mode(stat.st_mode),
+    }
+}
+
+impl Calls for PathCalls {
+    type File = OwnedFd;
+
+    fn chdir(&mut self, path: &CStr) -> Result<()> {
+        match &self.base {
+            Some(base) => self.base = Some(open_place(base.as_fd(), path)?),
+            None => rustix::process::chdir(path).map_err(|e| failed("chdir", path, e))?,
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn open(&self, path: &CStr, flags: OFlags) -> Result<OwnedFd> {
+        fs::openat(self.at(), path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
+            .map_err(|e| failed("open", path, e))
+    }
+
+    fn mkdir(&self, path: &CStr) -> Result<()> {
+        fs::mkdirat(self.at(), path, Mode::from_raw_mode(0o755))
+            .map_err(|e| failed("mkdir", path, e))
+    }
+
+    #[inline]
+    fn unlink(&self, path: &CStr) -> Result<()> {
+        fs::unlinkat(self.at(), path, AtFlags::empty()).map_err(|e| failed("unlink", path, e))
+    }
+
+    fn rmdir(&self, path: &CStr) -> Result<()> {
+        fs::unlinkat(self.at(), path, AtFlags::REMOVEDIR).map_err(|e| failed("rmdir", path, e))
+    }
+
+    #[inline]
+    fn rename(&self, old: &CStr, new: &CStr) -> Result<()> {
+        fs::renameat(self.at(), old, self.at(), new).map_err(|e| failed("rename", new, e))
+    }
+
+    #[inline]
+    fn link(&self, old: &CStr, new: &CStr) -> Result<()> {
+        fs::linkat(self.at(), old, self.at(), new, AtFlags::empty())
+            .map_err(|e| failed("link", new, e))
+    }
+
+    #[inline]
+    fn stat(&self, path: &CStr) -> Result<Meta> {
+        fs::statat(self.at(), path, AtFlags::empty())
+            .map(|stat| meta(&stat))
+            .map_err(|e| failed("stat", path, e))
+    }
+
+    #[inline]
+    fn lstat(&self, path: &CStr) -> Result<Meta> {
+        fs::statat(self.at(), path, AtFlags::SYMLINK_NOFOLLOW)
+            .map(|stat| meta(&stat))
+            .map_err(|e| failed("lstat", path, e))
+    }
+
+    #[inline]
+    fn fstat(&self, file: &OwnedFd) -> Result<Meta> {
+        fs::fstat(file).map(|stat| meta(&stat)).map_err(|e| Error::new("fstat", e))
+    }
+
+    #[inline]
+    fn pread(&self, file: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize> {
+        rustix::io::pread(file, buf, offset).map_err(|e| Error::new("pread", e))
+    }
+
+    #[inline]
+    fn pwrite(&self, file: &OwnedFd, buf: &[u8], offset: u64) -> Result<usize> {
+        rustix::io::pwrite(file, buf, offset).map_err(|e| Error::new("pwrite", e))
+    }
+
+    #[inline]
+    fn truncate(&self, file: &OwnedFd, size: u64) -> Result<()> {
+        fs::ftruncate(file, size).map_err(|e| Error::new("ftruncate", e))
+    }
+
+    fn sync(&self, file: &OwnedFd) -> Result<()> {
+        fs::fsync(file).map_err(|e| Error::new("fsync", e))
+    }
+
+    fn list(&self, path: &CStr, mut each: impl FnMut(&CStr, FileType)) -> Result<()> {
+        let dir = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut buf = [MaybeUninit::uninit(); 32 << 10];
+        let mut entries = RawDir::new(&dir, &mut buf);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|e| failed("getdents64", path, e))?;
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                each(name, entry.file_type());
+            }
+        }
+        Ok(())
+    }
+
+    /// By `readlink` of the descriptor's entry in `/proc`: the kernel makes it by `d_path`.
+    fn path_of(&self, file: &OwnedFd, buf: &mut Vec<u8>) -> Result<()> {
+        let mut text = [0_u8; 32];
+        let link = descriptor_link(file.as_raw_fd(), &mut text);
+        buf.clear();
+        buf.reserve(4096);
+        fs::readlinkat_raw(CWD, link, rustix::buffer::spare_capacity(buf))
+            .map(drop)
+            .map_err(|e| failed("readlink", link, e))
+    }
+
+    fn pipe(&self) -> Outcome<(OwnedFd, OwnedFd)> {
+        Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::new("pipe2", e))?)
+    }
+
+    fn socket_pair(&self) -> Outcome<(OwnedFd, OwnedFd)> {
+        let flags = SocketFlags::CLOEXEC;
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        Ok(pair.map_err(|e| Error::new("socketpair", e))?)
+    }
+}
+
+/// `/proc/self/fd/N`, without taking memory.
+fn descriptor_link(fd: i32, text: &mut [u8; 32]) -> &CStr {
+    use std::io::Write;
+    let mut rest = &mut text[..];
+    // 14 bytes, at most 11 of a number, and the NUL: it fits.
+    let _ = write!(rest, "/proc/self/fd/{fd}\0");
+    CStr::from_bytes_until_nul(text).unwrap_or(c"")
+}

@@ -1,0 +1,331 @@
+//! Opening, creating, asking for and renaming names: the experiments of seed 004, slides 30 to 32.
+
+use std::ffi::CString;
+use std::hint::black_box;
+
+use vfscale::OFlags;
+
+use super::{
+    Place, Scene, Work, Workload, expect_content, expect_equal, expect_gone, expect_names,
+    write_file,
+};
+use crate::fault::{Fault, Outcome};
+use crate::targets::{Calls, name};
+
+/// The directory of a worker.
+fn own_dir(worker: usize) -> CString {
+    name(format!("w{worker}"))
+}
+
+/// Open and close.
+pub(super) struct OpenClose(pub(super) Place);
+
+impl OpenClose {
+    fn file(&self, worker: usize) -> CString {
+        name(match self.0 {
+            Place::Same => format!("f{worker}"),
+            Place::Own => format!("w{worker}/f"),
+            Place::Shared => "f".to_owned(),
+        })
+    }
+
+    /// Something that no other file holds.
+    fn content(&self, worker: usize) -> Vec<u8> {
+        format!("the file {}", self.file(worker).to_string_lossy()).into_bytes()
+    }
+
+    fn files(&self, scene: &Scene) -> usize {
+        if self.0 == Place::Shared { 1 } else { scene.workers }
+    }
+}
+
+impl Workload for OpenClose {
+    type Work<C: Calls> = OpenCloseWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        for worker in 0..self.files(scene) {
+            if self.0 == Place::Own {
+                calls.mkdir(&own_dir(worker))?;
+            }
+            write_file(calls, &self.file(worker), &self.content(worker))?;
+        }
+        Ok(())
+    }
+
+    fn work<C: Calls>(&self, mut calls: C, _: &Scene, worker: usize) -> Outcome<OpenCloseWork<C>> {
+        let content = self.content(worker);
+        let mut file = self.file(worker);
+        if self.0 == Place::Own {
+            calls.chdir(&own_dir(worker))?;
+            file = name("f");
+        }
+        Ok(OpenCloseWork { calls, file, content })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        for worker in 0..self.files(scene) {
+            expect_content(calls, &self.file(worker), &self.content(worker))?;
+        }
+        expect_names(calls, c".", self.files(scene))
+    }
+}
+
+pub(super) struct OpenCloseWork<C> {
+    calls: C,
+    file: CString,
+    content: Vec<u8>,
+}
+
+impl<C: Calls> Work for OpenCloseWork<C> {
+    #[inline]
+    fn op(&mut self) -> Outcome<u64> {
+        drop(black_box(self.calls.open(&self.file, OFlags::RDONLY)?));
+        Ok(1)
+    }
+
+    /// What is opened is the file of that name, and not everything can be opened.
+    fn end(&mut self) -> Outcome<()> {
+        expect_content(&self.calls, &self.file, &self.content)?;
+        match self.calls.open(c"missing", OFlags::RDONLY) {
+            Ok(_) => Err(Fault::wrong("a file that was never made can be opened")),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Create and unlink.
+pub(super) struct CreateUnlink(pub(super) Place);
+
+impl Workload for CreateUnlink {
+    type Work<C: Calls> = CreateUnlinkWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        if self.0 == Place::Own {
+            for worker in 0..scene.workers {
+                calls.mkdir(&own_dir(worker))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn work<C: Calls>(
+        &self,
+        mut calls: C,
+        _: &Scene,
+        worker: usize,
+    ) -> Outcome<CreateUnlinkWork<C>> {
+        let mut file = name(format!("n{worker}"));
+        if self.0 == Place::Own {
+            calls.chdir(&own_dir(worker))?;
+            file = name("n");
+        }
+        Ok(CreateUnlinkWork { calls, file })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        if self.0 != Place::Own {
+            return expect_names(calls, c".", 0);
+        }
+        for worker in 0..scene.workers {
+            expect_names(calls, &own_dir(worker), 0)?;
+        }
+        expect_names(calls, c".", scene.workers)
+    }
+}
+
+pub(super) struct CreateUnlinkWork<C> {
+    calls: C,
+    file: CString,
+}
+
+const CREATE: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::WRONLY);
+
+impl<C: Calls> Work for CreateUnlinkWork<C> {
+    #[inline]
+    fn op(&mut self) -> Outcome<u64> {
+        drop(black_box(self.calls.open(&self.file, CREATE)?));
+        self.calls.unlink(&self.file)?;
+        Ok(1)
+    }
+
+    /// The name is gone; and once more, with a look in the middle.
+    fn end(&mut self) -> Outcome<()> {
+        expect_gone(&self.calls, &self.file)?;
+        let made = self.calls.fstat(&self.calls.open(&self.file, CREATE)?)?;
+        let seen = self.calls.stat(&self.file)?;
+        if !seen.file_type.is_file() || seen.ino != made.ino {
+            return Err(Fault::wrong("the name of a new file is not that of the file"));
+        }
+        expect_equal("the size of a new file", seen.size, 0)?;
+        expect_equal("the number of names of a new file", seen.nlink, 1)?;
+        let mut listed = false;
+        self.calls.list(c".", |name, _| listed |= name == self.file.as_c_str())?;
+        if !listed {
+            return Err(Fault::wrong("a new file is not in its directory's list"));
+        }
+        self.calls.unlink(&self.file)?;
+        expect_gone(&self.calls, &self.file)
+    }
+}
+
+/// Stat of a file six deep.
+pub(super) struct StatDeep;
+
+const DEEP: [&str; 5] = ["a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/d/e"];
+const DEEP_FILE: &str = "a/b/c/d/e/f";
+const DEEP_BYTES: u64 = 12_345;
+
+impl Workload for StatDeep {
+    type Work<C: Calls> = StatDeepWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
+        for dir in DEEP {
+            calls.mkdir(&name(dir))?;
+        }
+        write_file(calls, &name(DEEP_FILE), &[7; DEEP_BYTES as usize])
+    }
+
+    fn work<C: Calls>(&self, calls: C, _: &Scene, _: usize) -> Outcome<StatDeepWork<C>> {
+        Ok(StatDeepWork { calls, file: name(DEEP_FILE) })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
+        expect_content(calls, &name(DEEP_FILE), &[7; DEEP_BYTES as usize])
+    }
+}
+
+pub(super) struct StatDeepWork<C> {
+    calls: C,
+    file: CString,
+}
+
+impl<C: Calls> Work for StatDeepWork<C> {
+    #[inline]
+    fn op(&mut self) -> Outcome<u64> {
+        black_box(self.calls.stat(&self.file)?);
+        Ok(1)
+    }
+
+    fn end(&mut self) -> Outcome<()> {
+        let seen = self.calls.stat(&self.file)?;
+        expect_equal("the size", seen.size, DEEP_BYTES)?;
+        let file = self.calls.open(&self.file, OFlags::RDONLY)?;
+        if self.calls.fstat(&file)? != seen {
+            return Err(Fault::wrong("stat by name and of the open file disagree"));
+        }
+        expect_gone(&self.calls, c"a/b/c/d/e/missing")
+    }
+}
+
+/// Rename, back and forth.
+pub(super) struct Rename(pub(super) Place);
+
+impl Rename {
+    /// The directories, in the root or, if they are the worker's own, in the worker's.
+    const DIRS: [&str; 2] = ["left", "right"];
+
+    /// The two names of a worker, from its working directory.
+    fn names(&self, worker: usize) -> [CString; 2] {
+        let mut names = match self.0 {
+            Place::Same => [format!("r{worker}"), format!("s{worker}")],
+            Place::Own => Self::DIRS.map(|dir| format!("{dir}/r")),
+            Place::Shared => Self::DIRS.map(|dir| format!("{dir}/r{worker}")),
+        };
+        if self.0 == Place::Shared && worker % 2 == 1 {
+            names.reverse();
+        }
+        names.map(name)
+    }
+
+    fn content(worker: usize) -> Vec<u8> {
+        format!("the file of worker {worker}").into_bytes()
+    }
+}
+
+impl Workload for Rename {
+    type Work<C: Calls> = RenameWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        match self.0 {
+            Place::Same => {}
+            Place::Own => {
+                for worker in 0..scene.workers {
+                    let own = own_dir(worker);
+                    calls.mkdir(&own)?;
+                    for dir in Self::DIRS {
+                        calls.mkdir(&name(format!("w{worker}/{dir}")))?;
+                    }
+                }
+            }
+            Place::Shared => {
+                for dir in Self::DIRS {
+                    calls.mkdir(&name(dir))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn work<C: Calls>(&self, mut calls: C, _: &Scene, worker: usize) -> Outcome<RenameWork<C>> {
+        if self.0 == Place::Own {
+            calls.chdir(&own_dir(worker))?;
+        }
+        let [from, to] = self.names(worker);
+        let content = Self::content(worker);
+        write_file(&calls, &from, &content)?;
+        Ok(RenameWork { calls, from, to, content })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        let count = |dir: String| -> Outcome<usize> {
+            let mut count = 0;
+            calls.list(&name(dir), |_, _| count += 1)?;
+            Ok(count)
+        };
+        let mut files = 0;
+        match self.0 {
+            Place::Same => files = count(".".to_owned())?,
+            Place::Shared => {
+                for dir in Self::DIRS {
+                    files += count(dir.to_owned())?;
+                }
+            }
+            Place::Own => {
+                for worker in 0..scene.workers {
+                    for dir in Self::DIRS {
+                        files += count(format!("w{worker}/{dir}"))?;
+                    }
+                }
+            }
+        }
+        expect_equal("the number of files", files as u64, scene.workers as u64)
+    }
+}
+
+pub(super) struct RenameWork<C> {
+    calls: C,
+    /// The name that the file has.
+    from: CString,
+    /// The name that it gets next.
+    to: CString,
+    content: Vec<u8>,
+}
+
+impl<C: Calls> Work for RenameWork<C> {
+    #[inline]
+    fn op(&mut self) -> Outcome<u64> {
+        self.calls.rename(&self.from, &self.to)?;
+        std::mem::swap(&mut self.from, &mut self.to);
+        Ok(1)
+    }
+
+    /// The file is where it should be and nowhere else, in both places.
+    fn end(&mut self) -> Outcome<()> {
+        for _ in 0..2 {
+            expect_gone(&self.calls, &self.to)?;
+            expect_content(&self.calls, &self.from, &self.content)?;
+            self.op()?;
+        }
+        Ok(())
+    }
+}

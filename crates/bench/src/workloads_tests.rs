@@ -1,0 +1,229 @@
+//! Each workload notices when the file system under it breaks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vfscale::{FileType, OFlags, Result, Scaling};
+
+use super::*;
+use crate::fault::FaultKind;
+use crate::targets::Meta;
+use crate::targets::memory::{Memory, MemoryCalls};
+use crate::worker::{Interrupt, Timing};
+
+/// What a planted file system does wrong, from the moment that the files are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// Says that it removed a name, and did not.
+    UnlinkDoesNothing,
+    /// Says that it renamed a file, and did not.
+    RenameDoesNothing,
+    /// Gives a file another name and keeps the first.
+    RenameCopies,
+    /// Opens the directory instead, whatever is asked for.
+    OpensSomethingElse,
+    /// Opens a file that is not there.
+    OpensAnything,
+    /// Tells a size that is one byte off.
+    StatLies,
+    /// Lists nothing.
+    ListsNothing,
+    /// Leaves a file behind at the first create.
+    Litters,
+}
+
+#[derive(Clone)]
+struct Broken {
+    memory: Memory,
+    bug: Bug,
+    armed: Arc<AtomicBool>,
+}
+
+struct BrokenCalls {
+    calls: MemoryCalls,
+    bug: Bug,
+    armed: Arc<AtomicBool>,
+}
+
+impl BrokenCalls {
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == bug && self.armed.load(Ordering::Relaxed)
+    }
+
+    fn lie(&self, mut meta: Meta) -> Meta {
+        meta.size += u64::from(self.has(Bug::StatLies));
+        meta
+    }
+}
+
+impl Target for Broken {
+    type Calls = BrokenCalls;
+
+    fn enter(&self) -> Outcome<BrokenCalls> {
+        let armed = Arc::clone(&self.armed);
+        Ok(BrokenCalls { calls: self.memory.enter()?, bug: self.bug, armed })
+    }
+}
+
+impl Calls for BrokenCalls {
+    type File = vfscale::File;
+
+    fn chdir(&mut self, path: &CStr) -> Result<()> {
+        self.calls.chdir(path)
+    }
+    fn open(&self, path: &CStr, flags: OFlags) -> Result<Self::File> {
+        if self.has(Bug::OpensSomethingElse) {
+            return self.calls.open(c".", OFlags::RDONLY);
+        }
+        if self.has(Bug::Litters) && flags.contains(OFlags::CREATE) {
+            drop(self.calls.open(c"litter", OFlags::CREATE | OFlags::WRONLY)?);
+        }
+        match self.calls.open(path, flags) {
+            Err(_) if self.has(Bug::OpensAnything) => self.calls.open(c".", OFlags::RDONLY),
+            other => other,
+        }
+    }
+    fn mkdir(&self, path: &CStr) -> Result<()> {
+        self.calls.mkdir(path)
+    }
+    fn unlink(&self, path: &CStr) -> Result<()> {
+        if self.has(Bug::UnlinkDoesNothing) { Ok(()) } else { self.calls.unlink(path) }
+    }
+    fn rmdir(&self, path: &CStr) -> Result<()> {
+        self.calls.rmdir(path)
+    }
+    fn rename(&self, old: &CStr, new: &CStr) -> Result<()> {
+        match () {
+            () if self.has(Bug::RenameDoesNothing) => Ok(()),
+            () if self.has(Bug::RenameCopies) => {
+                // The second time the name is there already.
+                let _ = self.calls.link(old, new);
+                Ok(())
+            }
+            () => self.calls.rename(old, new),
+        }
+    }
+    fn link(&self, old: &CStr, new: &CStr) -> Result<()> {
+        self.calls.link(old, new)
+    }
+    fn stat(&self, path: &CStr) -> Result<Meta> {
+        self.calls.stat(path).map(|meta| self.lie(meta))
+    }
+    fn lstat(&self, path: &CStr) -> Result<Meta> {
+        self.calls.lstat(path).map(|meta| self.lie(meta))
+    }
+    fn fstat(&self, file: &Self::File) -> Result<Meta> {
+        self.calls.fstat(file).map(|meta| self.lie(meta))
+    }
+    fn pread(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.calls.pread(file, buf, offset)
+    }
+    fn pwrite(&self, file: &Self::File, buf: &[u8], offset: u64) -> Result<usize> {
+        self.calls.pwrite(file, buf, offset)
+    }
+    fn truncate(&self, file: &Self::File, size: u64) -> Result<()> {
+        self.calls.truncate(file, size)
+    }
+    fn sync(&self, file: &Self::File) -> Result<()> {
+        self.calls.sync(file)
+    }
+    fn list(&self, path: &CStr, each: impl FnMut(&CStr, FileType)) -> Result<()> {
+        if self.has(Bug::ListsNothing) { Ok(()) } else { self.calls.list(path, each) }
+    }
+    fn path_of(&self, file: &Self::File, buf: &mut Vec<u8>) -> Result<()> {
+        self.calls.path_of(file, buf)
+    }
+    fn pipe(&self) -> Outcome<(Self::File, Self::File)> {
+        self.calls.pipe()
+    }
+    fn socket_pair(&self) -> Outcome<(Self::File, Self::File)> {
+        self.calls.socket_pair()
+    }
+}
+
+/// Runs a workload with two workers, one after the other, on a file system with a bug.
+fn play(workload: &Description, bug: Bug) -> Outcome<()> {
+    let memory = Memory::new(Scaling::default())?;
+    let target = Broken { memory, bug, armed: Arc::default() };
+    let scene = Scene { workers: 2, files: 50, tree: None, random_seed: 1 };
+    prepare(workload.kind, &target, &scene)?;
+    let workers = (0..2).map(|worker| actor(workload.kind, &target, &scene, worker));
+    let mut workers = workers.collect::<Outcome<Vec<_>>>()?;
+    target.armed.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        for worker in &mut workers {
+            worker.begin()?;
+            let sample = worker.go(0, 200_000, Timing::Throughput, &Interrupt::new())?;
+            assert!(sample.ops > 0, "{}", workload.name);
+        }
+        for worker in &mut workers {
+            worker.end()?;
+        }
+    }
+    drop(workers);
+    inspect(workload.kind, &target, &scene)
+}
+
+/// The bugs that a workload must notice.
+fn noticed(kind: Kind) -> &'static [Bug] {
+    match kind {
+        Kind::OpenClose(_) => &[Bug::OpensSomethingElse, Bug::OpensAnything, Bug::ListsNothing],
+        Kind::CreateUnlink(Place::Own) => {
+            &[Bug::UnlinkDoesNothing, Bug::OpensSomethingElse, Bug::StatLies, Bug::Litters]
+        }
+        Kind::CreateUnlink(_) => {
+            &[Bug::UnlinkDoesNothing, Bug::OpensSomethingElse, Bug::ListsNothing, Bug::Litters]
+        }
+        Kind::StatDeep => &[Bug::StatLies, Bug::OpensSomethingElse],
+        Kind::Rename(_) => &[Bug::RenameDoesNothing, Bug::RenameCopies, Bug::ListsNothing],
+    }
+}
+
+#[test]
+fn every_workload_passes_on_a_file_system_that_works() {
+    for workload in ALL {
+        if let Err(fault) = play(workload, Bug::None) {
+            assert!(
+                matches!(fault.kind(), FaultKind::Unsupported(_)),
+                "{}: {fault}",
+                workload.name
+            );
+        }
+    }
+}
+
+#[test]
+fn every_workload_notices_a_file_system_that_is_broken() {
+    for workload in ALL {
+        let bugs = noticed(workload.kind);
+        assert!(!bugs.is_empty(), "{}", workload.name);
+        for bug in bugs {
+            assert!(play(workload, *bug).is_err(), "{} does not notice {bug:?}", workload.name);
+        }
+    }
+}
+
+#[test]
+fn names_are_found_and_near_ones_proposed() {
+    for workload in ALL {
+        assert_eq!(find(workload.name).unwrap().name, workload.name);
+    }
+    let near = |name: &str| match find(name) {
+        Err(Error::UnknownWorkload(_, near)) => near,
+        _ => panic!("{name} is there"),
+    };
+    assert_eq!(near("stat-depe"), Some("stat-deep"));
+    assert_eq!(near("open-close-samedir"), Some("open-close-same-dir"));
+    assert_eq!(near("xyzzy"), None);
+    let message = find("stat-depe").unwrap_err().to_string();
+    assert!(message.contains("did you mean `stat-deep`?") && message.contains("rename-own-dir"));
+}
+
+#[test]
+fn distances_of_words() {
+    let cases = [("kitten", "sitting", 3), ("", "abc", 3), ("abc", "", 3), ("same", "same", 0)];
+    for (a, b, edits) in cases {
+        assert_eq!(distance(a, b), edits, "{a} {b}");
+    }
+}

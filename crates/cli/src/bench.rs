@@ -1,0 +1,214 @@
+//! `vfscale bench`: the experiments of the seeds.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use vfscale_bench::{Interrupt, Pace, Plan, Report, TargetSpec, table, workloads};
+
+use crate::error::Failure;
+use crate::signals::Blocked;
+
+/// What the shell says of a command that Ctrl-C ended.
+const INTERRUPTED: u8 = 128 + 2;
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to run; --list describes the workloads
+    #[arg(value_name = "WORKLOAD")]
+    pub(crate) workloads: Vec<String>,
+
+    /// Where: `memory` (the library in this process) or `path:DIR` (a directory of any mounted file
+    /// system). Several are measured in turn; ratios are over the first. `memory` if none is named
+    #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
+    pub(crate) targets: Vec<String>,
+
+    /// Numbers of workers, such as 1,2,4; ratios are over the first
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    pub(crate) threads: Vec<usize>,
+
+    /// Workers are processes instead of threads
+    #[arg(long)]
+    pub(crate) processes: bool,
+
+    /// Let workers run on any CPU, instead of each on one
+    #[arg(long)]
+    pub(crate) unpinned: bool,
+
+    /// Also without this patch, in memory; --list-patches describes them, `all` is all of them. Several
+    /// are taken back together
+    #[arg(long, value_name = "PATCH", num_args = 1..)]
+    pub(crate) before: Vec<String>,
+
+    /// Pretend that there were so many CPUs, in memory
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) cpus: Option<u16>,
+
+    /// Rounds that count, at least 5
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub(crate) rounds: usize,
+
+    /// How long a case works in a round
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 200,
+          value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    pub(crate) slice: u64,
+
+    /// How long a case works before anything counts
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100,
+          value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub(crate) warm_up: u64,
+
+    /// No verdict if rounds disagree by more than this (their range over their median)
+    #[arg(long, value_name = "SHARE", default_value_t = 0.3)]
+    pub(crate) disagreement: f64,
+
+    /// Take the time of single operations, too
+    #[arg(long)]
+    pub(crate) latency: bool,
+
+    /// As --latency, with so many operations begun per second at fixed times; a late one counts from when
+    /// it should have begun
+    #[arg(long, value_name = "OPS_PER_S")]
+    pub(crate) rate: Option<f64>,
+
+    /// Where random numbers start
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) random_seed: u64,
+
+    /// Write the results as JSON to FILE, or to standard output with `-` (the table then goes to standard
+    /// error)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Describe the workloads, and do nothing else
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Describe the patches that can be taken back, and do nothing else
+    #[arg(long)]
+    pub(crate) list_patches: bool,
+}
+
+impl BenchArgs {
+    fn plan(&self) -> Result<Plan, Failure> {
+        // Both --target and --before take several values, and so take workloads that follow them.
+        let is_workload = |word: &&String| workloads::find(word).is_ok();
+        let strays = self.targets.iter().chain(&self.before).filter(is_workload);
+        let all = self.workloads.iter().chain(strays).map(|name| workloads::find(name));
+        let targets = self.targets.iter().filter(|word| !is_workload(word));
+        let mut targets =
+            targets.map(|text| TargetSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        if targets.is_empty() {
+            targets.push(TargetSpec::Memory);
+        }
+        let mut plan = Plan::new(all.collect::<Result<_, _>>()?, targets);
+        plan.threads = self.threads.clone();
+        plan.processes = self.processes;
+        plan.worker_command =
+            vec![OsString::from("/proc/self/exe"), OsString::from("bench-worker")];
+        plan.pinned = !self.unpinned;
+        plan.before = self.before.iter().filter(|word| !is_workload(word)).cloned().collect();
+        plan.cpus = self.cpus.map(usize::from);
+        plan.rounds = self.rounds;
+        plan.slice = Duration::from_millis(self.slice);
+        plan.warm_up = Duration::from_millis(self.warm_up);
+        plan.disagreement_max = self.disagreement;
+        plan.latency = match self.rate {
+            Some(rate) if rate.is_nan() || rate <= 0.0 => {
+                return Err(Failure::Usage(format!("--rate {rate}: must be above 0")));
+            }
+            Some(rate) => Some(Pace::Rate(rate)),
+            None => self.latency.then_some(Pace::Closed),
+        };
+        plan.random_seed = self.random_seed;
+        plan.check()?;
+        Ok(plan)
+    }
+}
+
+pub(crate) fn bench(args: BenchArgs) -> Result<ExitCode, Failure> {
+    if args.list || args.list_patches {
+        return list(&args);
+    }
+    let plan = args.plan()?;
+    let interrupt = interrupted_by_signals()?;
+    let report = vfscale_bench::run(&plan, &interrupt, &mut ())?;
+    output(&args, &report)?;
+    Ok(status(&report))
+}
+
+/// The body of a worker process.
+pub(crate) fn worker() -> Result<ExitCode, Failure> {
+    vfscale_bench::serve_process(std::io::stdin().lock(), std::io::stdout().lock())
+        .map_err(|e| Failure::System("bench-worker", e))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line for each workload or patch.
+fn list(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    let mut text = String::new();
+    if args.list {
+        for workload in workloads::ALL {
+            let workloads::Description { name, seed, unit, operation, .. } = workload;
+            text += &format!("{name} (seed {seed}, {unit}/s): {operation}\n");
+        }
+    }
+    if args.list_patches {
+        for patch in vfscale::PATCHES {
+            text += &format!("{patch}\n");
+        }
+    }
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Standard output may be a pipe that nobody reads to its end; that is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Write("standard output".into(), e))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn output(args: &BenchArgs, report: &Report) -> Result<(), Failure> {
+    let text = table::render(report);
+    match &args.json {
+        Some(file) if file.as_os_str() == "-" => {
+            eprint!("{text}");
+            print(&report.to_json())
+        }
+        Some(file) => {
+            print(&text)?;
+            std::fs::write(file, report.to_json()).map_err(|e| Failure::Write(file.clone(), e))
+        }
+        None => print(&text),
+    }
+}
+
+fn status(report: &Report) -> ExitCode {
+    if report.interrupted {
+        return ExitCode::from(INTERRUPTED);
+    }
+    if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Signals that end a program end the run instead, so that it can remove what it made.
+fn interrupted_by_signals() -> Result<Interrupt, Failure> {
+    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
+    let interrupt = Interrupt::new();
+    let raised = interrupt.clone();
+    std::thread::spawn(move || {
+        loop {
+            let caught = signals.wait();
+            if ![libc::SIGUSR1, libc::SIGUSR2].contains(&caught.signal) {
+                raised.raise();
+            }
+        }
+    });
+    Ok(interrupt)
+}

@@ -1,0 +1,145 @@
+//! `vfscale bench` as people use it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+fn bench(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
+    command.arg("bench").args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> (Output, String, String) {
+    let output = bench(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    (output, stdout, stderr)
+}
+
+/// What makes a run take some ten milliseconds.
+const QUICK: [&str; 6] = ["--slice", "2", "--warm-up", "1", "--rounds", "5"];
+
+fn quick<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    args.iter().copied().chain(QUICK).collect()
+}
+
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).unwrap().next().is_none()
+}
+
+#[test]
+fn the_lists_have_a_line_for_each() {
+    let (output, text, _) = run(&["--list"]);
+    assert!(output.status.success());
+    assert_eq!(text.lines().count(), vfscale_bench::workloads::ALL.len());
+    for (line, workload) in text.lines().zip(vfscale_bench::workloads::ALL) {
+        assert!(line.starts_with(&format!("{} (seed {}", workload.name, workload.seed)), "{line}");
+    }
+    let (output, text, _) = run(&["--list-patches"]);
+    assert!(output.status.success());
+    assert_eq!(text.lines().count(), vfscale::PATCHES.len());
+    for (line, patch) in text.lines().zip(vfscale::PATCHES) {
+        assert!(line.starts_with(patch.name()) && line.contains(patch.seed()), "{line}");
+    }
+}
+
+#[test]
+fn json_on_standard_output_is_nothing_but_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = format!("path:{}", dir.path().display());
+    let args = ["create-unlink-same-dir", "--target", "memory", "--target", &target];
+    let more = ["--threads", "1,2", "--before", "lockref", "--json", "-"];
+    let (output, json, table) = run(&quick(&[&args[..], &more].concat()));
+    assert!(output.status.success(), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let results = json["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2 * 3);
+    for result in results {
+        assert_eq!(result["workload"], "create-unlink-same-dir");
+        assert!(result["ops_per_s"]["median"].as_f64().unwrap() > 0.0);
+    }
+    assert!(table.contains("memory x2 before lockref"), "{table}");
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn several_values_after_an_option_and_json_in_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let (file, target) = (dir.path().join("out.json"), format!("path:{}", work.display()));
+    let file = file.to_str().unwrap();
+    let args = ["--json", file, "--before", "lockref", "brlock", "--target", "memory", &target];
+    let (output, table, stderr) = run(&quick(&[&args[..], &["stat-deep"]].concat()));
+    assert!(output.status.success(), "{stderr}");
+    assert!(table.contains("memory x1 before lockref+brlock"), "{table}");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(json["results"].as_array().unwrap().len(), 3);
+    assert!(is_empty(&work));
+}
+
+#[test]
+fn workers_can_be_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = format!("path:{}", dir.path().display());
+    let args = ["rename-own-dir", "--target", &target, "--threads", "2", "--processes"];
+    let (output, table, stderr) = run(&quick(&args));
+    assert!(output.status.success(), "{table}{stderr}");
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn bad_input_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = format!("path:{}/missing", dir.path().display());
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&[], 2, "--list"),
+        (&["stat-depe"], 2, "did you mean `stat-deep`?"),
+        (&["stat-deep", "--target", "tmpfs"], 2, "path:DIR"),
+        (&["stat-deep", "--target", "volume:/tmp/x"], 2, "no volumes yet"),
+        (&["stat-deep", "--target", &missing], 1, "make it first"),
+        (&["stat-deep", "--before", "magic"], 2, "lockref"),
+        (&["stat-deep", "--rounds", "4"], 2, "at least 5"),
+        (&["stat-deep", "--processes"], 2, "path:DIR"),
+        (&["stat-deep", "--rate", "0"], 2, "above 0"),
+        (&["stat-deep", "--threads", "0"], 2, "--threads 0"),
+    ];
+    for (args, code, words) in cases {
+        let (output, stdout, stderr) = run(args);
+        assert_eq!(output.status.code(), Some(*code), "{args:?}: {stderr}");
+        assert!(stderr.contains(words) && stdout.is_empty(), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind_and_prints_the_rounds_until_then() {
+    for processes in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let target = format!("path:{}", dir.path().display());
+        let mut command = bench(&["create-unlink-own-dir", "--rounds", "10000", "--slice", "5"]);
+        command.args(["--target", &target, "--json", "-"]);
+        if processes {
+            command.arg("--processes");
+        }
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let start = Instant::now();
+        while is_empty(dir.path()) {
+            assert!(start.elapsed() < Duration::from_secs(20), "it makes nothing");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{stderr}");
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["interrupted"], true);
+        assert!(!json["results"][0]["rounds"].as_array().unwrap().is_empty(), "{stderr}");
+        assert!(is_empty(dir.path()));
+    }
+}
