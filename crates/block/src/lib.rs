@@ -22,6 +22,7 @@
 //!
 //! | device | what durable means |
 //! | --- | --- |
+//! | [`FileDevice`] | on the disk: survives the process, the system, and a power failure |
 //! | [`MemoryDevice`] | nothing: it lives as long as its process |
 //! | [`CowDevice`] | nothing: a copy on trial, whose base stays as it is |
 //! | [`RecordingDevice`] | what the states that it rebuilds contain: its flushes are the promises |
@@ -29,20 +30,24 @@
 //!
 //! # Locks
 //!
-//! Leaves of rank 64870 and above: any lock of a file system may be held by the caller.
+//! Leaves of rank 64850 and above: any lock of a file system may be held by the caller.
 
+mod aligned;
 pub mod cow;
 mod device;
 mod error;
 pub mod faulty;
+pub mod file;
 mod holder;
 pub mod memory;
 pub mod recording;
 
+pub use aligned::AlignedBuf;
 pub use cow::{CowDevice, DISCARDED};
 pub use device::Device;
 pub use error::{Error, Operation, OsError};
 pub use faulty::{Fault, FaultyDevice};
+pub use file::{FileDevice, FileOptions};
 pub use holder::Holder;
 pub use memory::MemoryDevice;
 pub use recording::{CrashId, CrashPlan, CrashState, CrashStates, RecordingDevice};

@@ -22,6 +22,8 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/create.rs", "dentries in children tables"),
     ("crates/vfs/src/rename.rs", "dentries in children tables"),
     ("crates/vfs/tests/linux_locks.rs", "system calls: fcntl"),
+    ("crates/block/src/file/sys.rs", "system calls: ioctl, fcntl"),
+    ("crates/block/src/file/ring.rs", "system calls: io_uring"),
     ("crates/difftest/src/sys.rs", "system calls"),
     ("crates/bench/src/sys.rs", "system calls: working directories of threads"),
     ("crates/fuse/src/device.rs", "system calls: the device"),

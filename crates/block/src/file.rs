@@ -1,0 +1,349 @@
+//! Image files and block devices.
+//!
+//! # Ways to the disk
+//!
+//! Direct I/O goes past the page cache of the system: the volume has a cache of its own, and what a write
+//! has accepted a flush finds on its way to the disk. Where the file system that an image lies in has no direct I/O
+//! (tmpfs), or the owner does not want it, the page cache is used, which is as safe and no more.
+//!
+//! A batch is handed to the kernel by io_uring, up to 64 requests at once (`file/ring.rs`). A single request is one
+//! `pread` or `pwrite`: with a ring it would be one system call as well, and needs a ring. Where
+//! io_uring is not permitted, as in many containers, a batch is a loop of these.
+//! [`FileDevice::describe`](Device::describe) says which ways were chosen, and why.
+//!
+//! # Durability
+//!
+//! A flush is `fdatasync`, which on files and block devices alike writes what the page cache has and makes the
+//! disk empty its own cache. When it fails, the system may have dropped what it could not write, and
+//! would report success the next time. So the failure stays: every later flush of this device fails too.
+//!
+//! A created image is durable before it is returned, with its name in its directory.
+//!
+//! # Owners
+//!
+//! Who opens a device to write has it alone; those who only read share it. The lock
+//! belongs to the open file, and so does the name of its holder: both go when the holder goes, however that comes
+//! about (`file/lock.rs`). A block device is
+//! also claimed from the system (`O_EXCL`), so that it can't be mounted meanwhile, or is refused if it is.
+//!
+//! # Locks
+//!
+//! `RingPool` for a moment, to take a ring; `DeviceSize` while a file grows. Neither is held while a request waits.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::mem::take;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::FallocateFlags;
+use vfscale_sync::Mutex;
+
+use crate::device::Range;
+use crate::{Device, Error, Operation, OsError};
+use piece::{Alignment, Piece, Rest, read_pieces, write_pieces};
+use ring::{Failure, Rings};
+
+mod lock;
+mod open;
+mod piece;
+mod ring;
+mod sys;
+
+pub use open::FileOptions;
+
+vfscale_sync::lock_class! {
+    /// Growing a file: to make sure that it is not made smaller.
+    pub(crate) DeviceSize = ("device_size", 64850);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Image,
+    BlockDevice,
+}
+
+/// An image file or a block device. See the [module](self).
+///
+/// Dropping it gives it free for others at once; it does not flush.
+pub struct FileDevice {
+    name: Arc<str>,
+    file: File,
+    kind: Kind,
+    read_only: bool,
+    block_size: u32,
+    size: AtomicU64,
+    growing: Mutex<(), DeviceSize>,
+    alignment: Alignment,
+    rings: Option<Rings>,
+    /// How many batches went through a ring.
+    batches: AtomicU64,
+    /// Which ways requests take, in words.
+    ways: String,
+    /// The failure that no flush can make good any more.
+    lost: OnceLock<OsError>,
+}
+
+impl FileDevice {
+    /// Opens an image file or a block device for reading and writing, with direct I/O and io_uring where
+    /// they are to be had. [`FileOptions`] has the choices.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if somebody has it open; [`Error::Io`], [`Error::Unsupported`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        FileOptions::new().open(path)
+    }
+
+    /// Makes an image file of `size` bytes, sparse and all zero, and opens it as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    /// [`Error::Io`], also if there is something of that name; [`Error::Misaligned`] for a size that is not in whole blocks.
+    pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Self, Error> {
+        FileOptions::new().create(path, size)
+    }
+
+    /// How many batches have gone through io_uring.
+    pub fn ring_batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
+    }
+
+    fn error(&self, call: Range, source: OsError) -> Error {
+        let Range { operation, offset, length } = call;
+        Error::Io { device: self.name.clone(), operation, offset, length, source }
+    }
+
+    fn whole(operation: Operation) -> Range {
+        Range { operation, offset: 0, length: 0 }
+    }
+
+    fn check_writable(&self, operation: Operation) -> Result<(), Error> {
+        if self.read_only {
+            return Err(Error::ReadOnly { device: self.name.clone(), operation });
+        }
+        Ok(())
+    }
+
+    fn check_read(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        Ok(())
+    }
+
+    fn check_write(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        self.check_writable(Operation::Write)?;
+        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        Ok(())
+    }
+
+    /// Does pieces one after the other.
+    fn transfer<'a>(&self, pieces: impl Iterator<Item = Piece<'a>>) -> Result<(), Error> {
+        for mut piece in pieces {
+            loop {
+                let advanced = match piece.rest() {
+                    (offset, Rest::Read(buf)) => rustix::io::pread(&self.file, buf, offset),
+                    (offset, Rest::Write(buf)) => rustix::io::pwrite(&self.file, buf, offset),
+                };
+                let advanced = match advanced {
+                    Err(rustix::io::Errno::INTR) => continue,
+                    Err(error) => Err(OsError::new(error.raw_os_error())),
+                    Ok(count) => piece.advance(count),
+                };
+                match advanced {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => {
+                        let (operation, (offset, length)) = (piece.operation(), piece.rest_range());
+                        return Err(self.error(Range { operation, offset, length }, error));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does pieces at once, if a ring is to be had; `None` if not, or if the ring broke, and the
+    /// pieces have to be done otherwise.
+    fn transfer_at_once<'a>(
+        &self,
+        pieces: impl Iterator<Item = Piece<'a>>,
+    ) -> Option<Result<(), Error>> {
+        let rings = self.rings.as_ref()?;
+        let mut ring = rings.take()?;
+        let result = match ring.run(self.file.as_fd(), pieces) {
+            Err(Failure::Ring) => return None,
+            Err(Failure::Request { operation, offset, length, error }) => {
+                Err(self.error(Range { operation, offset, length }, error))
+            }
+            Ok(()) => Ok(()),
+        };
+        rings.put(ring);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        Some(result)
+    }
+
+    fn grow(&self, size: u64) -> io::Result<bool> {
+        let there = match self.kind {
+            Kind::Image => self.file.metadata()?.len(),
+            Kind::BlockDevice => sys::block_device_size(&self.file)?,
+        };
+        if size > there {
+            if self.kind == Kind::BlockDevice {
+                return Ok(false);
+            }
+            self.file.set_len(size)?;
+        }
+        self.file.sync_all()?;
+        Ok(true)
+    }
+}
+
+impl Device for FileDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self) -> String {
+        let kind = match self.kind {
+            Kind::Image => "image file",
+            Kind::BlockDevice => "block device",
+        };
+        let access = if self.read_only { ", read-only" } else { "" };
+        let (name, size, block_size, ways) = (&self.name, self.size(), self.block_size, &self.ways);
+        format!("{name}: {kind}{access}, {size} bytes in blocks of {block_size}, {ways}")
+    }
+
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.check_read(offset, buf)?;
+        self.transfer(read_pieces(self.alignment, offset, buf))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        self.check_write(offset, buf)?;
+        self.transfer(write_pieces(self.alignment, offset, buf))
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        if self.read_only {
+            return Ok(());
+        }
+        let call = Self::whole(Operation::Flush);
+        if let Some(lost) = self.lost.get() {
+            return Err(self.error(call, *lost));
+        }
+        loop {
+            match self.file.sync_data() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(self.error(call, *self.lost.get_or_init(|| (&error).into())));
+                }
+                // Two flushes may overlap, and the failure be told to the other one.
+                Ok(()) => {
+                    return self.lost.get().map_or(Ok(()), |lost| Err(self.error(call, *lost)));
+                }
+            }
+        }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.check_writable(Operation::Discard)?;
+        let call = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let (start, end) = call.whole_blocks(self.block_size);
+        if start == end {
+            return Ok(());
+        }
+        let result = match self.kind {
+            Kind::Image => {
+                let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&self.file, how, start, end - start).map_err(Into::into)
+            }
+            Kind::BlockDevice => sys::block_device_discard(&self.file, start, end - start),
+        };
+        match result {
+            Err(error) if !can_not(&error) => Err(self.error(call, (&error).into())),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
+        reads.iter().try_for_each(|(offset, buf)| self.check_read(*offset, buf))?;
+        if reads.len() > 1 {
+            let pieces = reads.iter_mut();
+            let pieces = pieces.flat_map(|(at, buf)| read_pieces(self.alignment, *at, buf));
+            if let Some(result) = self.transfer_at_once(pieces) {
+                return result;
+            }
+        }
+        let mut pieces = reads.iter_mut();
+        pieces.try_for_each(|(at, buf)| self.transfer(read_pieces(self.alignment, *at, buf)))
+    }
+
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
+        writes.iter().try_for_each(|(offset, buf)| self.check_write(*offset, buf))?;
+        let pieces = || writes.iter().flat_map(|(at, buf)| write_pieces(self.alignment, *at, buf));
+        if writes.len() > 1
+            && let Some(result) = self.transfer_at_once(pieces())
+        {
+            return result;
+        }
+        self.transfer(pieces())
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Error> {
+        let operation = Operation::Resize;
+        self.check_writable(operation)?;
+        let call = Range { operation, offset: 0, length: size }.in_blocks(self)?;
+        let _growing = self.growing.lock();
+        let unsupported =
+            |why| Err(Error::Unsupported { device: self.name.clone(), operation, why });
+        if size < self.size() {
+            return unsupported("a device does not shrink");
+        }
+        match self.grow(size) {
+            Ok(true) => {
+                self.size.store(size, Ordering::Release);
+                Ok(())
+            }
+            Ok(false) => unsupported("the block device is smaller"),
+            Err(error) => Err(self.error(call, (&error).into())),
+        }
+    }
+}
+
+/// Whether an error says that a hint can't be taken here.
+fn can_not(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    matches!(code, Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL))
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // Rings have nothing under way, but the kernel takes them apart in its own time.
+        drop(take(&mut self.rings));
+        lock::unlock(&self.file);
+    }
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .field("read_only", &self.read_only)
+            .field("size", &self.size())
+            .field("block_size", &self.block_size)
+            .field("ways", &self.ways)
+            .field("ring_batches", &self.ring_batches())
+            .field("lost", &self.lost.get())
+            .finish_non_exhaustive()
+    }
+}

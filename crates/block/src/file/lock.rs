@@ -1,0 +1,183 @@
+//! One owner at a time, who is known by name.
+//!
+//! # Where the name is kept
+//!
+//! The lock is a record lock of the open file (an *open file description lock*), so it goes when its holder goes,
+//! whichever way: there is no stale lock. A name that is kept anywhere else, in the image or in a file
+//! beside it, stays behind after a crash, and may name the wrong one. So the name is made of locks
+//! too: record locks lie at byte offsets, nobody needs the offsets beyond 2^62, and *where* a lock
+//! lies says something. The holder of the lock also holds one-byte locks, each of which stands for four bytes
+//! of its name, by its offset:
+//!
+//! ```text
+//!  bit  62   56     40      32        0
+//!        1    1   lane   index    value       value: four bytes of the name; in the first, length and checksum
+//!        1    0      0       0        0       the lock itself
+//! ```
+//!
+//! Whoever finds the lock taken asks the kernel where those lie. The kernel takes all of them away
+//! together with the lock, they cross containers, and network file systems that carry record locks
+//! carry them too. The lane is a random number, so that several readers don't write over each other.
+//!
+//! The name is not put down in one step, nor taken away in one. Its checksum tells; then the asker tries
+//! again, for a moment, both for the lock and for the name.
+//!
+//! # Invariants
+//!
+//! * Who writes has the lock alone; those who only read share it.
+//! * The locks belong to the open file: a second opener in the same process is kept out as any other.
+
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::sys::{LockKind, ofd_lock, ofd_lock_of_others};
+use crate::Holder;
+
+/// Where the lock lies.
+const LOCK: i64 = 1 << 62;
+/// Where the names begin.
+const NAMES: i64 = LOCK | 1 << 56;
+const LANES: u32 = 1 << 16;
+const LANE_BYTES: i64 = 1 << 40;
+/// As many offsets as there are values of four bytes.
+const WINDOW_BYTES: i64 = 1 << 32;
+/// The longest name of a program or a host that is told.
+const TEXT_BYTES_MAX: usize = 64;
+/// How often an unreadable name is looked at again, and how long after.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What became of an attempt.
+pub(super) enum Locked {
+    Ours,
+    /// Somebody else's; their name, if it could be read.
+    Theirs(Option<Holder>),
+}
+
+/// Takes the lock, or finds out who has it. It goes with the open file, or with [`unlock`].
+///
+/// Blocks for half a second at most, if the holder does not tell its name.
+pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
+    for attempt in 0..TRIES {
+        if attempt > 0 {
+            thread::sleep(PAUSE);
+        }
+        match ofd_lock(file, kind, LOCK, 1) {
+            Ok(()) => {
+                // Without its name the lock is as good: whoever finds it taken is told so.
+                let _ = tell(file, &myself());
+                return Ok(Locked::Ours);
+            }
+            Err(error) if is_taken(&error) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        if let Some(holder) = holder(file) {
+            return Ok(Locked::Theirs(Some(holder)));
+        }
+    }
+    Ok(Locked::Theirs(None))
+}
+
+/// Gives everything back. Closing the file would do it too, but later, if something else still holds the file open.
+pub(super) fn unlock(file: &File) {
+    // The name first, so that nobody finds it with somebody else's lock. A failure is made good by closing.
+    let _ = ofd_lock(file, LockKind::None, NAMES, i64::MAX - NAMES);
+    let _ = ofd_lock(file, LockKind::None, LOCK, 1);
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
+}
+
+/// Who we are.
+fn myself() -> Holder {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(|path| path.file_name());
+    let program = program.map_or_else(|| "?".into(), |name| name.to_string_lossy().into_owned());
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Holder { pid: std::process::id(), program, host, since: SystemTime::now() }
+}
+
+/// The longest start of a text that is told.
+fn short(text: &str) -> &str {
+    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+fn encode(holder: &Holder) -> Vec<u8> {
+    let since = holder.since.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let (program, host) = (short(&holder.program), short(&holder.host));
+    let mut name = Vec::with_capacity(16 + program.len() + host.len());
+    name.extend(holder.pid.to_le_bytes());
+    name.extend(since.to_le_bytes());
+    name.push(program.len() as u8);
+    name.extend(program.bytes());
+    name.extend(host.bytes());
+    name
+}
+
+fn decode(name: &[u8]) -> Option<Holder> {
+    let (pid, rest) = name.split_first_chunk()?;
+    let (since, rest) = rest.split_first_chunk()?;
+    let (length, rest) = rest.split_first()?;
+    let (program, host) = rest.split_at_checked(usize::from(*length))?;
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+    Some(Holder {
+        pid: u32::from_le_bytes(*pid),
+        program: text(program)?,
+        host: text(host)?,
+        since: UNIX_EPOCH.checked_add(Duration::from_secs(u64::from_le_bytes(*since)))?,
+    })
+}
+
+/// The value of the first window: the length, and three bytes that a half-read name does not have (FNV-1a, folded).
+fn seal(name: &[u8]) -> u32 {
+    let hash = name
+        .iter()
+        .fold(0x811C_9DC5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    (name.len() as u32) << 24 | (hash ^ hash >> 24) & 0x00FF_FFFF
+}
+
+fn window(lane: u32, index: usize) -> i64 {
+    NAMES + i64::from(lane) * LANE_BYTES + index as i64 * WINDOW_BYTES
+}
+
+/// Puts a name down; its seal comes last.
+fn tell(file: &File, holder: &Holder) -> io::Result<()> {
+    let (name, lane) = (encode(holder), RandomState::new().build_hasher().finish());
+    let lane = (lane % u64::from(LANES)) as u32;
+    for (index, part) in (1..).zip(name.chunks(4)) {
+        let mut value = [0; 4];
+        value[..part.len()].copy_from_slice(part);
+        let offset = window(lane, index) + i64::from(u32::from_le_bytes(value));
+        ofd_lock(file, LockKind::Shared, offset, 1)?;
+    }
+    ofd_lock(file, LockKind::Shared, window(lane, 0) + i64::from(seal(&name)), 1)
+}
+
+/// The name that somebody else has put down, if it is all there.
+fn holder(file: &File) -> Option<Holder> {
+    let first = ofd_lock_of_others(file, NAMES, LANE_BYTES * i64::from(LANES)).ok()??;
+    let lane = u32::try_from((first - NAMES) / LANE_BYTES).ok()?;
+    let value = |index| {
+        let start = window(lane, index);
+        let found = ofd_lock_of_others(file, start, WINDOW_BYTES).ok()??;
+        // Neighbours of one owner are one lock to the kernel, which then begins in the window before.
+        u32::try_from(found.max(start) - start).ok()
+    };
+    let seal_found = value(0)?;
+    let length = (seal_found >> 24) as usize;
+    let mut name = Vec::with_capacity(length + 4);
+    for index in 1..=length.div_ceil(4) {
+        name.extend(value(index)?.to_le_bytes());
+    }
+    name.truncate(length);
+    if seal(&name) == seal_found { decode(&name) } else { None }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+use std::fs::OpenOptions;
+
+use super::*;
+
+fn open(path: &std::path::Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+fn someone() -> Holder {
+    let since = UNIX_EPOCH + Duration::from_secs(1_795_320_845);
+    Holder { pid: 4_000_000_000, program: "vfscale".into(), host: "barn".into(), since }
+}
+
+#[test]
+fn names_are_told_by_where_locks_lie() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let (ours, theirs) = (open(&path), open(&path));
+    assert_eq!(holder(&theirs), None);
+    // Values of all ones and all zeros side by side are one lock to the kernel.
+    let extreme = Holder { pid: u32::MAX, since: UNIX_EPOCH, ..someone() };
+    for told in [someone(), extreme] {
+        tell(&ours, &told).unwrap();
+        assert_eq!(holder(&theirs), Some(told));
+        assert_eq!(holder(&ours), None, "one's own locks are not in one's way");
+        unlock(&ours);
+        assert_eq!(holder(&theirs), None);
+    }
+}
+
+#[test]
+fn names_are_cut_where_they_can_be() {
+    let long = Holder { program: "ü".repeat(40), host: "h".repeat(300), ..someone() };
+    let told = decode(&encode(&long)).unwrap();
+    assert_eq!((told.program, told.host), ("ü".repeat(32), "h".repeat(64)));
+    let odd = Holder { program: format!("x{}", "ü".repeat(40)), ..someone() };
+    assert_eq!(decode(&encode(&odd)).unwrap().program.len(), 63);
+}
+
+#[test]
+fn half_a_name_is_no_name() {
+    let name = encode(&someone());
+    for end in 0..name.len() {
+        assert_ne!(seal(&name[..end]), seal(&name));
+        // Whatever it says, it says it without a panic.
+        let _ = decode(&name[..end]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let (ours, theirs) = (open(&path), open(&path));
+    tell(&ours, &someone()).unwrap();
+    // One window goes: that of the pid.
+    let first = ofd_lock_of_others(&theirs, NAMES, LANE_BYTES * i64::from(LANES)).unwrap().unwrap();
+    let lane = u32::try_from((first - NAMES) / LANE_BYTES).unwrap();
+    ofd_lock(&ours, LockKind::None, window(lane, 1), WINDOW_BYTES).unwrap();
+    assert_eq!(holder(&theirs), None);
+}
+
+#[test]
+fn readers_share_and_keep_their_names_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let files: Vec<_> = (0..4).map(|_| open(&path)).collect();
+    for file in &files[..3] {
+        assert!(matches!(lock(file, LockKind::Shared).unwrap(), Locked::Ours));
+    }
+    let Locked::Theirs(Some(found)) = lock(&files[3], LockKind::Exclusive).unwrap() else {
+        panic!("a reader was not in a writer's way, or had no name");
+    };
+    assert_eq!(found.pid, std::process::id());
+    files[..3].iter().for_each(unlock);
+    assert!(matches!(lock(&files[3], LockKind::Exclusive).unwrap(), Locked::Ours));
+    let Locked::Theirs(Some(_)) = lock(&files[0], LockKind::Shared).unwrap() else {
+        panic!("a writer was not in a reader's way, or had no name");
+    };
+}
+
+#[test]
+fn who_has_no_name_is_in_the_way_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let (ours, theirs) = (open(&path), open(&path));
+    ofd_lock(&theirs, LockKind::Exclusive, 0, 0).unwrap();
+    assert!(matches!(lock(&ours, LockKind::Exclusive).unwrap(), Locked::Theirs(None)));
+}

@@ -1,0 +1,329 @@
+//! Opening and creating: choices, ways, and the claim.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use vfscale_sync::Mutex;
+
+use super::lock::{Locked, lock};
+use super::piece::Alignment;
+use super::ring::Rings;
+use super::sys::LockKind;
+use super::{FileDevice, Kind, sys};
+use crate::{Error, Operation, OsError};
+
+/// `statfs` of a file system in memory, which takes the flag for direct I/O and has none.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// How often a block device is asked for again that its last holder is about to let go.
+const CLAIMS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How to open an image file or a block device.
+///
+/// ```
+/// use vfscale_block::{Device, FileDevice, FileOptions};
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("disk.vfs");
+/// let device = FileDevice::create(&path, 16 << 20)?;
+/// device.write_at(4096, &[1; 4096])?;
+/// device.flush()?;
+/// drop(device);
+/// let device = FileOptions::new().read_only(true).open(&path)?;
+/// assert_eq!(device.size(), 16 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct FileOptions {
+    read_only: bool,
+    direct: bool,
+    io_uring: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self { read_only: false, direct: true, io_uring: true }
+    }
+}
+
+impl FileOptions {
+    /// Reading and writing, direct I/O, io_uring.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only reads, and shares the device with others that only read. No by default.
+    pub fn read_only(self, read_only: bool) -> Self {
+        Self { read_only, ..self }
+    }
+
+    /// Whether to go past the page cache, where that is possible. Yes by default.
+    pub fn direct(self, direct: bool) -> Self {
+        Self { direct, ..self }
+    }
+
+    /// Whether to do batches by io_uring, where that is permitted. Yes by default.
+    pub fn io_uring(self, io_uring: bool) -> Self {
+        Self { io_uring, ..self }
+    }
+
+    /// Opens an image file or a block device. Bytes behind its last whole block are left out.
+    ///
+    /// Blocks for the I/O, and for half a second at most if somebody has it who does not tell a name.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if somebody has it open; [`Error::Unsupported`] for what is neither; [`Error::Io`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<FileDevice, Error> {
+        let path = path.as_ref();
+        let opening = Opening { options: self, path, name: name(path) };
+        let file = opening.io(opening.how().open(path))?;
+        opening.finish(file)
+    }
+
+    /// Makes an image file of `size` bytes, sparse and all zero, which must not be there yet, and opens it.
+    ///
+    /// The file and its name are durable when this returns. If it fails, there is no such file.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] for a size that is not in whole blocks; [`Error::ReadOnly`] if it was to be that;
+    /// [`Error::Io`], also if there is something of that name.
+    pub fn create(self, path: impl AsRef<Path>, size: u64) -> Result<FileDevice, Error> {
+        let path = path.as_ref();
+        let opening = Opening { options: self, path, name: name(path) };
+        if opening.options.read_only {
+            let (device, operation) = (opening.name, Operation::Open);
+            return Err(Error::ReadOnly { device, operation });
+        }
+        let file = opening.io(opening.how().create_new(true).open(path))?;
+        let made = opening.finish(file).and_then(|device| {
+            crate::Device::set_size(&device, size)?;
+            opening.io(sync_folder(path))?;
+            Ok(device)
+        });
+        if made.is_err() {
+            // What failed is worth more to the caller than that this does.
+            let _ = fs::remove_file(path);
+        }
+        made
+    }
+}
+
+fn name(path: &Path) -> Arc<str> {
+    path.to_string_lossy().into()
+}
+
+/// Makes a new name durable.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// A device that is about to be opened.
+struct Opening<'p> {
+    options: FileOptions,
+    path: &'p Path,
+    name: Arc<str>,
+}
+
+impl Opening<'_> {
+    fn io<T>(&self, result: io::Result<T>) -> Result<T, Error> {
+        result.map_err(|error| self.error((&error).into()))
+    }
+
+    fn error(&self, source: OsError) -> Error {
+        let (device, operation) = (self.name.clone(), Operation::Open);
+        Error::Io { device, operation, offset: 0, length: 0, source }
+    }
+
+    fn unsupported(&self, why: &'static str) -> Error {
+        Error::Unsupported { device: self.name.clone(), operation: Operation::Open, why }
+    }
+
+    fn how(&self) -> OpenOptions {
+        let mut how = OpenOptions::new();
+        // Without waiting, lest somebody passes a pipe; it is taken back for what may be waited for.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        how.read(true).write(!self.options.read_only).custom_flags(flags);
+        how
+    }
+
+    /// Claims the opened file, and chooses the ways to it.
+    fn finish(&self, file: File) -> Result<FileDevice, Error> {
+        let metadata = self.io(file.metadata())?;
+        let file_type = metadata.file_type();
+        let kind = if file_type.is_file() {
+            Kind::Image
+        } else if file_type.is_block_device() {
+            Kind::BlockDevice
+        } else {
+            return Err(self.unsupported("neither an image file nor a block device"));
+        };
+        self.lock(&file)?;
+        let file = if kind == Kind::BlockDevice && !self.options.read_only {
+            self.claim(file, metadata.rdev())?
+        } else {
+            file
+        };
+        let ways = self.ways(&file, kind)?;
+        let size = self.io(match kind {
+            Kind::Image => file.metadata().map(|metadata| metadata.len()),
+            Kind::BlockDevice => sys::block_device_size(&file),
+        })?;
+        let (rings, by_ring) = self.rings();
+        Ok(FileDevice {
+            name: self.name.clone(),
+            file,
+            kind,
+            read_only: self.options.read_only,
+            block_size: ways.block_size,
+            size: AtomicU64::new(size - size % u64::from(ways.block_size)),
+            growing: Mutex::new(()),
+            alignment: ways.alignment,
+            rings,
+            batches: AtomicU64::new(0),
+            ways: format!("{}, {by_ring}", ways.words),
+            lost: OnceLock::new(),
+        })
+    }
+
+    fn lock(&self, file: &File) -> Result<(), Error> {
+        let kind = if self.options.read_only { LockKind::Shared } else { LockKind::Exclusive };
+        match self.io(lock(file, kind))? {
+            Locked::Ours => Ok(()),
+            Locked::Theirs(holder) => Err(Error::Locked { device: self.name.clone(), holder }),
+        }
+    }
+
+    /// Opens a block device once more, so that the system keeps everybody else out who asks for the same, such
+    /// as `mount`. `file` has our lock, which the new opening takes over.
+    fn claim(&self, file: File, number: u64) -> Result<File, Error> {
+        let flags = (OFlags::EXCL | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).custom_flags(flags);
+        let mut attempts = 0..CLAIMS;
+        let claimed = loop {
+            match how.open(self.path) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+                other => break self.io(other)?,
+            }
+            if attempts.next().is_none() {
+                return Err(Error::Locked { device: self.name.clone(), holder: None });
+            }
+            thread::sleep(PAUSE);
+        };
+        let metadata = self.io(claimed.metadata())?;
+        if !metadata.file_type().is_block_device() || metadata.rdev() != number {
+            return Err(self.unsupported("the name has just been given to something else"));
+        }
+        // Whoever comes between the two is kept out by the claim.
+        drop(file);
+        self.lock(&claimed)?;
+        Ok(claimed)
+    }
+
+    fn rings(&self) -> (Option<Rings>, String) {
+        if !self.options.io_uring {
+            return (None, "pread and pwrite".into());
+        }
+        match Rings::new() {
+            Ok(rings) => (Some(rings), "batches by io_uring".into()),
+            Err(error) => (None, format!("pread and pwrite (no io_uring: {error})")),
+        }
+    }
+
+    fn ways(&self, file: &File, kind: Kind) -> Result<Ways, Error> {
+        let found = Units::of(file, kind);
+        let direct = match (self.options.direct, found.direct) {
+            (false, _) => Err("as asked"),
+            (true, Direct::No) => Err("no direct I/O here"),
+            (true, Direct::Aligned { memory, block_size }) => {
+                match Alignment::direct(memory, block_size) {
+                    None => Err("direct I/O in too large units"),
+                    Some(alignment) => match rustix::fs::fcntl_setfl(file, OFlags::DIRECT) {
+                        Ok(()) => Ok((alignment, block_size)),
+                        Err(_) => Err("direct I/O refused"),
+                    },
+                }
+            }
+        };
+        Ok(match direct {
+            Ok((alignment, block_size)) => {
+                let block_size = block_size.max(512);
+                let alignment = Alignment { offset: block_size as usize, ..alignment };
+                Ways { alignment, block_size, words: "direct I/O".into() }
+            }
+            Err(why) => {
+                // The flags of opening are taken back here too.
+                self.io(rustix::fs::fcntl_setfl(file, OFlags::empty()).map_err(Into::into))?;
+                let words = format!("buffered I/O ({why})");
+                Ways { alignment: Alignment::NONE, block_size: found.block_size, words }
+            }
+        })
+    }
+}
+
+/// The ways that were chosen.
+struct Ways {
+    alignment: Alignment,
+    block_size: u32,
+    words: String,
+}
+
+/// Whether a file can do direct I/O, in units of bytes.
+#[derive(Clone, Copy, Debug)]
+enum Direct {
+    No,
+    Aligned { memory: u32, block_size: u32 },
+}
+
+/// The units of a file.
+#[derive(Clone, Copy, Debug)]
+struct Units {
+    direct: Direct,
+    /// What is written atomically, as far as one can know.
+    block_size: u32,
+}
+
+impl Units {
+    fn of(file: &File, kind: Kind) -> Self {
+        let logical = match kind {
+            Kind::BlockDevice => rustix::fs::ioctl_blksszget(file).ok(),
+            Kind::Image => None,
+        };
+        let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
+        let has_told = |stat: &rustix::fs::Statx| {
+            StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN)
+        };
+        let direct = match told.filter(has_told) {
+            Some(stat) if stat.stx_dio_offset_align == 0 => Direct::No,
+            Some(stat) => Direct::Aligned {
+                memory: stat.stx_dio_mem_align,
+                block_size: stat.stx_dio_offset_align,
+            },
+            None if is_in_memory(file) => Direct::No,
+            // Kernels before 6.1 don't tell, nor do some file systems: a page suits them all.
+            None => Direct::Aligned { memory: 4096, block_size: logical.unwrap_or(4096) },
+        };
+        // Where nothing is known a sector is the most that can be promised.
+        let known = match direct {
+            Direct::Aligned { block_size, .. } => Some(block_size),
+            Direct::No => None,
+        };
+        let block_size = logical.or(known).unwrap_or(512);
+        Self { direct, block_size: if block_size <= 512 { 512 } else { 4096 } }
+    }
+}
+
+fn is_in_memory(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type as u64 == TMPFS_MAGIC)
+}

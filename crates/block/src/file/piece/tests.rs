@@ -1,0 +1,78 @@
+use super::*;
+
+const DIRECT: Alignment = Alignment { memory: 512, offset: 512 };
+
+fn ranges<'a>(pieces: impl Iterator<Item = Piece<'a>>) -> Vec<(u64, u64)> {
+    pieces.map(|piece| piece.rest_range()).collect()
+}
+
+#[test]
+fn what_is_aligned_goes_as_it_is() {
+    let mut buf = AlignedBuf::zeroed(3 * COPY_BYTES_MAX);
+    let length = buf.len() as u64;
+    assert_eq!(ranges(write_pieces(DIRECT, 512, &buf)), [(512, length)]);
+    assert_eq!(ranges(read_pieces(DIRECT, 512, &mut buf)), [(512, length)]);
+    assert_eq!(ranges(read_pieces(Alignment::NONE, 5, &mut buf[3..])), [(5, length - 3)]);
+    assert_eq!(ranges(read_pieces(DIRECT, 512, &mut buf[..0])), []);
+    assert_eq!(ranges(write_pieces(DIRECT, 512, &[])), []);
+}
+
+#[test]
+fn copies_are_whole_units_of_bounded_size() {
+    let mut buf = AlignedBuf::zeroed(2 * COPY_BYTES_MAX + 1000);
+    let most = COPY_BYTES_MAX as u64;
+    let read = ranges(read_pieces(DIRECT, 1000, &mut buf));
+    let rest = (1000 + buf.len() as u64).next_multiple_of(512) - 2 * most - 512;
+    assert_eq!(read, [(512, most), (512 + most, most), (512 + 2 * most, rest)]);
+    let write = &buf[1..=2 * COPY_BYTES_MAX];
+    assert_eq!(ranges(write_pieces(DIRECT, 512, write)), [(512, most), (512 + most, most)]);
+    for (_, rest) in write_pieces(DIRECT, 0, write).map(|mut piece| (0, piece.rest().1.address())) {
+        assert!(rest.is_multiple_of(512));
+    }
+}
+
+impl Rest<'_> {
+    fn address(&self) -> usize {
+        match self {
+            Rest::Read(bytes) => bytes.as_ptr().addr(),
+            Rest::Write(bytes) => bytes.as_ptr().addr(),
+        }
+    }
+}
+
+#[test]
+fn a_copy_gives_the_bytes_that_were_asked_for() {
+    let mut buf = [0; 1000];
+    let mut pieces: Vec<_> = read_pieces(DIRECT, 700, &mut buf).collect();
+    let (offset, Rest::Read(memory)) = pieces[0].rest() else { panic!("a read") };
+    assert_eq!((offset, memory.len()), (512, 1536));
+    for (i, byte) in (512..).zip(memory.iter_mut()) {
+        *byte = (i % 251) as u8;
+    }
+    assert_eq!(pieces[0].advance(1000), Ok(false));
+    assert_eq!(pieces[0].rest_range(), (1024, 1024), "from the start of the unit");
+    assert_eq!(pieces[0].advance(1024), Ok(true));
+    drop(pieces);
+    assert!(buf.iter().zip(700..).all(|(byte, i)| *byte == (i % 251) as u8));
+}
+
+#[test]
+fn a_transfer_that_gets_no_further_fails() {
+    let buf = AlignedBuf::zeroed(2048);
+    let mut pieces = write_pieces(DIRECT, 0, &buf);
+    let mut piece = pieces.next().unwrap();
+    assert_eq!(piece.advance(512), Ok(false));
+    assert_eq!(piece.advance(0), Err(OsError::IO));
+    assert_eq!(piece.advance(511), Err(OsError::IO));
+    assert_eq!(piece.rest_range(), (512, 1536));
+    assert_eq!(piece.advance(1536), Ok(true));
+}
+
+#[test]
+fn alignments_that_no_copy_has_are_refused() {
+    assert_eq!(Alignment::direct(4, 512), Some(Alignment { memory: 4, offset: 512 }));
+    assert_eq!(Alignment::direct(0, 4096), Some(Alignment { memory: 1, offset: 4096 }));
+    for (memory, offset) in [(8192, 512), (512, 8192), (3, 512), (512, 0), (512, 520)] {
+        assert_eq!(Alignment::direct(memory, offset), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! The system calls that the crates below have no safe form of.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
+
+/// `BLKDISCARD`: two numbers, offset and length in bytes.
+const BLKDISCARD: Opcode = opcode::none(0x12, 119);
+/// `BLKGETSIZE64`: a number, declared as a `size_t` and always 64 bits wide.
+const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+
+/// The size of a block device, in bytes.
+pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
+    // SAFETY: this number stands for a call that stores 64 bits and does nothing else.
+    let get = unsafe { Getter::<BLKGETSIZE64, u64>::new() };
+    // SAFETY: the opcode and the type belong together; other kinds of files refuse it.
+    Ok(unsafe { ioctl(file.as_fd(), get) }?)
+}
+
+/// Tells a block device that it may forget these bytes.
+pub(super) fn block_device_discard(file: &File, offset: u64, length: u64) -> io::Result<()> {
+    // SAFETY: this number stands for a call that reads two numbers of 64 bits.
+    let set = unsafe { Setter::<BLKDISCARD, [u64; 2]>::new([offset, length]) };
+    // SAFETY: the opcode and the type belong together; other kinds of files refuse it.
+    Ok(unsafe { ioctl(file.as_fd(), set) }?)
+}
+
+/// Who may have a range beside us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LockKind {
+    /// Others that share it.
+    Shared,
+    /// Nobody.
+    Exclusive,
+    /// Anybody: we give it back.
+    None,
+}
+
+fn record(kind: LockKind, start: i64, length: i64) -> libc::flock {
+    let l_type = match kind {
+        LockKind::Shared => libc::F_RDLCK,
+        LockKind::Exclusive => libc::F_WRLCK,
+        LockKind::None => libc::F_UNLCK,
+    };
+    libc::flock {
+        l_type: l_type as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: length,
+        l_pid: 0,
+    }
+}
+
+/// Takes or gives back a record lock that belongs to the open file, without waiting.
+pub(super) fn ofd_lock(file: &File, kind: LockKind, start: i64, length: i64) -> io::Result<()> {
+    let record = record(kind, start, length);
+    // SAFETY: the call reads the record, which lives until it returns.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const record) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Where the first lock of somebody else in a range begins, if there is one.
+pub(super) fn ofd_lock_of_others(file: &File, start: i64, length: i64) -> io::Result<Option<i64>> {
+    let mut record = record(LockKind::Exclusive, start, length);
+    // SAFETY: the call reads and writes the record, which lives until it returns.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut record) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((record.l_type != libc::F_UNLCK as libc::c_short).then_some(record.l_start))
+}

@@ -1,0 +1,134 @@
+//! One owner at a time, across processes. The second process is this test program once more.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use vfscale_block::{Device, Error, FileDevice, FileOptions, Holder};
+
+/// Tells the second process which image to hold.
+const IMAGE: &str = "VFSCALE_TEST_HOLD_IMAGE";
+/// And whether only to read.
+const READ_ONLY: &str = "VFSCALE_TEST_HOLD_READ_ONLY";
+
+/// Not a test of its own: what the second process does, until it is killed.
+#[test]
+fn hold() {
+    let Some(image) = std::env::var_os(IMAGE) else { return };
+    let read_only = std::env::var_os(READ_ONLY).is_some();
+    let _device = FileOptions::new().read_only(read_only).open(image).unwrap();
+    println!("\nheld");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// A process that has the image open when this returns.
+fn holder_of(image: &Path, read_only: bool) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "hold", "--nocapture"]).env(IMAGE, image).stdout(Stdio::piped());
+    if read_only {
+        command.env(READ_ONLY, "1");
+    }
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map(Result::unwrap).any(|line| line == "held"), "it could not open the image");
+    child
+}
+
+fn named(error: Error) -> Holder {
+    let Error::Locked { holder: Some(holder), .. } = error else { panic!("{error}") };
+    holder
+}
+
+#[test]
+fn the_second_opener_is_told_who_the_first_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let before = SystemTime::now() - Duration::from_secs(1);
+    drop(FileDevice::create(&image, 1 << 20).unwrap());
+    let mut child = holder_of(&image, false);
+    let error = FileDevice::open(&image).unwrap_err();
+    let text = error.to_string();
+    let holder = named(error);
+    assert_eq!(holder.pid, child.id());
+    assert!(holder.since >= before && holder.since <= SystemTime::now());
+    let own = std::env::current_exe().unwrap();
+    let own = own.file_name().unwrap().to_string_lossy();
+    assert_eq!(holder.program, own[..own.len().min(64)]);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(holder.host, host.trim());
+    let image_name = image.to_str().unwrap();
+    assert!(text.starts_with(&format!("{image_name}: in use by process {}", child.id())), "{text}");
+    assert_eq!(named(FileOptions::new().read_only(true).open(&image).unwrap_err()).pid, child.id());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // A crash leaves nothing behind, and nobody else's name.
+    let device = FileDevice::open(&image).unwrap();
+    assert_eq!(named(FileDevice::open(&image).unwrap_err()).pid, std::process::id());
+    drop(device);
+}
+
+#[test]
+fn readers_share_and_keep_writers_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    drop(FileDevice::create(&image, 1 << 20).unwrap());
+    let mut child = holder_of(&image, true);
+    let reader = FileOptions::new().read_only(true).open(&image).unwrap();
+    let holder = named(FileDevice::open(&image).unwrap_err());
+    assert!([child.id(), std::process::id()].contains(&holder.pid));
+    drop(reader);
+    assert_eq!(named(FileDevice::open(&image).unwrap_err()).pid, child.id());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    FileDevice::open(&image).unwrap();
+}
+
+#[test]
+fn an_owner_that_closes_is_gone_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    drop(FileDevice::create(&image, 1 << 20).unwrap());
+    for round in 0..50 {
+        // The ring that it has used is taken apart by the kernel in its own time.
+        let device = FileDevice::open(&image).unwrap_or_else(|error| panic!("{round}: {error}"));
+        let writes: Vec<_> = (0..100).map(|i| (i * 4096, [1; 4096].as_slice())).collect();
+        device.write_many(&writes).unwrap();
+    }
+}
+
+#[test]
+fn a_second_name_is_the_same_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, other) = (folder.path().join("image"), folder.path().join("other"));
+    let device = FileDevice::create(&image, 1 << 20).unwrap();
+    std::fs::hard_link(&image, &other).unwrap();
+    assert_eq!(named(FileDevice::open(&other).unwrap_err()).pid, std::process::id());
+    drop(device);
+    FileDevice::open(&other).unwrap();
+}
+
+#[test]
+fn of_many_at_once_one_gets_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    drop(FileDevice::create(&image, 1 << 20).unwrap());
+    let barrier = std::sync::Barrier::new(4);
+    for _ in 0..20 {
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let open = || {
+                barrier.wait();
+                FileDevice::open(&image)
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let (owners, others): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
+        assert_eq!(owners.len(), 1);
+        for other in others {
+            assert_eq!(named(other.unwrap_err()).pid, std::process::id());
+        }
+    }
+}
