@@ -53,6 +53,6 @@ mod park;
 mod wait;
 
 pub use lock::{
-    LockClass, LockStat, LockStatRow, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    lockstat,
+    Condvar, LockClass, LockStat, LockStatRow, Mutex, MutexGuard, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, lockstat,
 };

@@ -30,6 +30,7 @@
 //! Sources: the parking protocol follows parking_lot (Amanieu d'Antras) and WebKit's WTF::Lock;
 //! ranks and lockstat follow the kernel's lockdep and lock_stat.
 
+mod condvar;
 mod contend;
 pub(crate) mod held;
 mod mutex;
@@ -39,6 +40,7 @@ mod rwlock;
 pub(crate) mod slot_lock;
 pub(crate) mod stat;
 
+pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use stat::{

@@ -47,14 +47,25 @@ mod imp {
     use super::{IMPATIENT, Token, Woken};
     use parking_lot_core::{FilterOp, ParkResult, ParkToken, UnparkResult, UnparkToken};
     use std::cell::Cell;
+    use std::time::Instant;
 
     /// Sleeps on `key` if `validate` still holds under the queue's lock. Returns the waker's
     /// token, or `None` when `validate` refused.
     pub(crate) fn park(key: usize, token: Token, validate: impl FnOnce() -> bool) -> Option<Token> {
+        park_until(key, token, validate, None)
+    }
+
+    /// Like [`park`], until `deadline` at the latest; `None` then, too.
+    pub(crate) fn park_until(
+        key: usize,
+        token: Token,
+        validate: impl FnOnce() -> bool,
+        deadline: Option<Instant>,
+    ) -> Option<Token> {
         // SAFETY: `key` is an address inside a lock that the caller borrows, so nobody else uses
         // it as a key; the callbacks neither panic nor call back into this module.
         let result = unsafe {
-            parking_lot_core::park(key, validate, || {}, |_, _| {}, ParkToken(token), None)
+            parking_lot_core::park(key, validate, || {}, |_, _| {}, ParkToken(token), deadline)
         };
         match result {
             ParkResult::Unparked(token) => Some(token.0),
@@ -137,6 +148,16 @@ mod imp {
         SLEEPERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// Time does not pass in a model: whoever has a deadline asks for it elsewhere.
+    pub(crate) fn park_until(
+        key: usize,
+        token: Token,
+        validate: impl FnOnce() -> bool,
+        _deadline: Option<std::time::Instant>,
+    ) -> Option<Token> {
+        park(key, token, validate)
+    }
+
     pub(crate) fn park(key: usize, token: Token, validate: impl FnOnce() -> bool) -> Option<Token> {
         let mut sleepers = queue();
         if !validate() {
@@ -179,7 +200,7 @@ mod imp {
     }
 }
 
-pub(crate) use imp::{park, unpark_while};
+pub(crate) use imp::{park, park_until, unpark_while};
 
 /// Wakes the sleeper that waits longest.
 pub(crate) fn unpark_one(key: usize, publish: impl FnOnce(Woken) -> Token) {

@@ -302,6 +302,15 @@ impl Budget {
         total.saturating_sub(free)
     }
 
+    /// The units that are taken, at one moment during the call: all slots are closed for it, so that
+    /// takers and givers wait for this call meanwhile.
+    #[must_use]
+    pub fn used_exactly(&self) -> u64 {
+        let mut pool = self.pool.lock();
+        self.gather(&mut pool);
+        pool.total.saturating_sub(pool.free)
+    }
+
     /// The units that are left. Exact when nobody takes or gives meanwhile.
     #[must_use]
     pub fn available(&self) -> u64 {

@@ -104,6 +104,13 @@ pub struct MutexGuard<'a, T: ?Sized, C: LockClass> {
 // SAFETY: a shared guard gives out only `&T`.
 unsafe impl<T: ?Sized + Sync, C: LockClass> Sync for MutexGuard<'_, T, C> {}
 
+impl<'a, T: ?Sized, C: LockClass> MutexGuard<'a, T, C> {
+    /// The mutex that this holds.
+    pub(crate) fn mutex(&self) -> &'a Mutex<T, C> {
+        self.mutex
+    }
+}
+
 impl<T: ?Sized, C: LockClass> Deref for MutexGuard<'_, T, C> {
     type Target = T;
 

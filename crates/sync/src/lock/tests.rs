@@ -179,3 +179,32 @@ fn nested_equal_ranks_are_fine() {
     let _a = a.lock();
     let _b = b.write_nested();
 }
+
+crate::lock_class! {
+    Waited = ("waited", 7);
+}
+
+#[test]
+fn a_condition_is_waited_for() {
+    let (state, changed) = (Mutex::<u32, Waited>::new(0), crate::Condvar::new());
+    std::thread::scope(|scope| {
+        let waits = [1, 2, 3].map(|goal| {
+            let (state, changed) = (&state, &changed);
+            scope.spawn(move || *changed.wait_while(state.lock(), |now| *now < goal))
+        });
+        for _ in 0..3 {
+            *state.lock() += 1;
+            changed.notify_all();
+        }
+        for (goal, wait) in (1..).zip(waits) {
+            assert!(wait.join().unwrap() >= goal);
+        }
+    });
+}
+
+#[test]
+fn a_wait_ends_when_its_time_is_up() {
+    let (state, changed) = (Mutex::<u32, Waited>::new(0), crate::Condvar::new());
+    let (guard, timed_out) = changed.wait_for(state.lock(), std::time::Duration::from_millis(2));
+    assert!(timed_out && *guard == 0);
+}
