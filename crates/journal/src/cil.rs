@@ -1,0 +1,243 @@
+//! The committed item list: what is committed and not yet in the log.
+//!
+//! # Purpose
+//!
+//! A commit puts each of its items on the list of its CPU, with the bytes that a recovery needs; an item that is on a list
+//! already gets its bytes replaced, wherever it is. A push takes all lists at once, as the checkpoint of this context.
+//!
+//! # Invariants
+//!
+//! * Commits hold the reader's side of the context lock (a brlock: its slots are all that they
+//!   write of it), the push takes the writer's side for as long as it needs to take the lists: a number of
+//!   moves that depends on the slots, not on the items. So a transaction is in one context, whole.
+//! * An item is on one list at most, at the place that its [`Place`](crate::item::Place) tells, and holds one pin for it.
+//! * The push visits every slot there is. That no CPU runs on it any more does not matter: nothing is lost with a CPU.
+//! * *Order*: each commit gets an order id above those of all its items' former ones and of its list's latest. So of two
+//!   transactions that share an item, or a list, or are connected by a chain of such, the later one has the larger id, and no line
+//!   is shared for it (Lamport's clocks, 1978, instead of the counter of the kernel's final version). Transactions that
+//!   are not connected commute. A checkpoint is written in the order of the ids; an item keeps its first one.
+//! * *Empty* is exact: the flag is cleared by the first commit of a context, under the reader's side, by test and
+//!   then test-and-clear, so that all later ones only read it (the rule that ended the discussion of
+//!   seed 003, patch 4); it is set and looked at under the writer's side.
+//! * The commit that clears the flag gives the unit reservation of the checkpoint; every commit gives what it adds, and its
+//!   share of record headers ([`ticket`](crate::ticket)).
+
+use std::mem;
+
+use vfscale_sync::Mutex;
+use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use vfscale_sync::brlock::BrLock;
+use vfscale_sync::percpu::PerCpu;
+
+use crate::central::Central;
+use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable};
+use crate::item::{Item, LogVector, Place};
+use crate::options::Scaling;
+use crate::ranks::{CilContext, CilSlot};
+use crate::ticket::Costs;
+use crate::{Error, Result};
+
+/// Called once when a transaction's checkpoint is durable, or will never be.
+pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
+
+/// An item in a context.
+pub(crate) struct Entry {
+    order: u64,
+    pub(crate) item: Item,
+    pub(crate) vector: LogVector,
+}
+
+#[derive(Default)]
+struct List {
+    entries: Vec<Entry>,
+    callbacks: Vec<Callback>,
+    /// The largest order id that was given out here.
+    order: u64,
+}
+
+/// What a CPU has given to the current context.
+struct Counters {
+    stream_bytes: AtomicI64,
+    reserved: AtomicU64,
+}
+
+/// The committed item list.
+pub(crate) struct Cil {
+    context: BrLock<CilContext>,
+    lists: PerCpu<Mutex<List, CilSlot>>,
+    counters: PerCpu<Counters>,
+    costs: Costs,
+}
+
+/// What is committed by one transaction.
+pub(crate) struct Commit {
+    pub(crate) items: Vec<(Item, LogVector)>,
+    pub(crate) callbacks: Vec<Callback>,
+    /// What the transaction has left of its reservation, in bytes of log.
+    pub(crate) reserved: u64,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inserted {
+    /// The context it is in.
+    pub(crate) sequence: u64,
+    /// What it has given of its reservation.
+    pub(crate) given: u64,
+}
+
+/// Everything that was committed in one context.
+pub(crate) struct Context {
+    pub(crate) sequence: u64,
+    /// In order.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) callbacks: Vec<Callback>,
+    /// Log space that its transactions gave, in bytes.
+    pub(crate) reserved: u64,
+    /// The length of its stream.
+    pub(crate) stream_bytes: u64,
+}
+
+impl Cil {
+    pub(crate) fn new(scaling: &Scaling, costs: Costs) -> Self {
+        let counters =
+            |_| Counters { stream_bytes: AtomicI64::new(0), reserved: AtomicU64::new(0) };
+        Self {
+            context: BrLock::new(scaling.context_slots),
+            lists: PerCpu::new(scaling.cil_list_slots, |_| Mutex::new(List::default())),
+            counters: PerCpu::new(scaling.cil_counter_slots, counters),
+            costs,
+        }
+    }
+
+    /// Puts a transaction into the current context. Waits for a push only while that takes the lists.
+    ///
+    /// # Errors
+    /// [`Error::Overrun`]: the reservation was too small. The items are in the context all the same, and the journal
+    /// has to be shut down.
+    pub(crate) fn insert(&self, central: &Central, mut commit: Commit) -> Result<Inserted> {
+        let slot = self.lists.this_slot();
+        // Replaced vectors are freed when no lock is held any more.
+        let mut replaced = Vec::new();
+        let context = self.context.read();
+        let sequence = central.read.sequence.load(Ordering::Relaxed);
+        let empty = &central.read.is_empty;
+        let is_first = empty.load(Ordering::Relaxed) && empty.swap(false, Ordering::Relaxed);
+        let order = self.next_order(slot, &mut commit);
+        let mut longer = 0_i64;
+        for (item, vector) in commit.items {
+            longer += self.place(sequence, slot, order, item, vector, &mut replaced);
+        }
+        let added = u64::try_from(longer).unwrap_or(0);
+        let unit = if is_first { self.costs.unit() } else { 0 };
+        let given = unit + added + self.costs.split(added);
+        // Even an overrun is accounted for in full: what the checkpoint needs does not depend on it.
+        self.account(central, longer, given);
+        drop(context);
+        if given > commit.reserved {
+            return Err(Error::Overrun { used: given, reserved: commit.reserved });
+        }
+        Ok(Inserted { sequence, given })
+    }
+
+    /// The order id of a commit; also hands over its callbacks, since the list is locked anyway.
+    fn next_order(&self, slot: usize, commit: &mut Commit) -> u64 {
+        let of_items = commit.items.iter().map(|(item, _)| item.state().order()).max();
+        let of_items = of_items.unwrap_or(0);
+        let Some(list) = self.lists.get(slot) else { return of_items + 1 };
+        let mut list = list.lock();
+        list.callbacks.append(&mut commit.callbacks);
+        list.order = list.order.max(of_items) + 1;
+        list.order
+    }
+
+    /// Puts one item into the context, and says how much longer the stream became.
+    fn place(
+        &self,
+        sequence: u64,
+        slot: usize,
+        order: u64,
+        item: Item,
+        vector: LogVector,
+        replaced: &mut Vec<LogVector>,
+    ) -> i64 {
+        let bytes = signed(vector.stream_bytes());
+        item.state().set_order(order);
+        let holder = item.clone();
+        let mut place = holder.state().place().lock();
+        if place.sequence == sequence {
+            let Some(list) = self.lists.get(place.slot) else { return 0 };
+            let mut list = list.lock();
+            let Some(entry) = list.entries.get_mut(place.index) else { return 0 };
+            let old = mem::replace(&mut entry.vector, vector);
+            let longer = bytes - signed(old.stream_bytes());
+            replaced.push(old);
+            return longer;
+        }
+        let Some(list) = self.lists.get(slot) else { return 0 };
+        item.state().pin();
+        let mut list = list.lock();
+        *place = Place { sequence, slot, index: list.entries.len() };
+        list.entries.push(Entry { order, item, vector });
+        bytes
+    }
+
+    /// Adds to the counters of this CPU, and to the common sum whenever a batch is full.
+    fn account(&self, central: &Central, longer: i64, given: u64) {
+        let mine = self.counters.this();
+        mine.reserved.fetch_add(given, Ordering::Relaxed);
+        let before = mine.stream_bytes.fetch_add(longer, Ordering::Relaxed);
+        let batch = signed(central.read.cil_batch);
+        let batches = (before + longer).div_euclid(batch) - before.div_euclid(batch);
+        if let Ok(batches @ 1..) = u64::try_from(batches) {
+            let bytes = batches * central.read.cil_batch;
+            central.written().cil_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes everything that is committed, and begins a new context. Nothing if the current one is empty.
+    pub(crate) fn switch(&self, central: &Central) -> Option<Context> {
+        let exclusive = self.context.write();
+        if central.read.is_empty.load(Ordering::Relaxed) {
+            return None;
+        }
+        let take = |list: &Mutex<List, CilSlot>| {
+            let mut list = list.lock();
+            let room = Vec::with_capacity(list.entries.len().min(1024));
+            (mem::replace(&mut list.entries, room), mem::take(&mut list.callbacks))
+        };
+        let taken: Vec<_> = self.lists.iter().map(take).collect();
+        let reserved = self.counters.iter().map(|c| c.reserved.swap(0, Ordering::Relaxed)).sum();
+        for counters in self.counters.iter() {
+            counters.stream_bytes.store(0, Ordering::Relaxed);
+        }
+        central.written().cil_bytes.store(0, Ordering::Relaxed);
+        central.read.is_empty.store(true, Ordering::Relaxed);
+        let sequence = central.read.sequence.fetch_add(1, Ordering::Relaxed);
+        drop(exclusive);
+        let (mut entries, mut callbacks) = (Vec::new(), Vec::new());
+        for (list, called) in taken {
+            entries.extend(list);
+            callbacks.extend(called);
+        }
+        // Stable: on one list, equal ids (one transaction) keep their order.
+        entries.sort_by_key(|entry| entry.order);
+        let stream_bytes = entries.iter().map(|entry| entry.vector.stream_bytes()).sum::<u64>()
+            + CHECKPOINT_HEADER_BYTES as u64;
+        Some(Context { sequence, entries, callbacks, reserved, stream_bytes })
+    }
+
+    /// Whether anything is committed that no push has taken, at one moment during the call.
+    pub(crate) fn is_empty(&self, central: &Central) -> bool {
+        let _exclusive = self.context.write();
+        central.read.is_empty.load(Ordering::Relaxed)
+    }
+}
+
+/// Sizes of vectors are far below the limit.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

@@ -1,0 +1,176 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Std};
+
+use vfscale_sync::cpu;
+
+use super::*;
+use crate::LogItem;
+use crate::support_tests::Thing;
+
+fn parts(slots: usize) -> (Central, Cil) {
+    let costs = Costs::new(8);
+    (Central::new(true, 1, 100_000, 100), Cil::new(&Scaling::with_slots(slots), costs))
+}
+
+fn commit(things: &[&Arc<Thing>]) -> Commit {
+    let format = |thing: &&Arc<Thing>| {
+        let mut vector = LogVector::new();
+        thing.format(&mut vector);
+        (Arc::clone(thing) as Item, vector)
+    };
+    let items = things.iter().map(format).collect();
+    Commit { items, callbacks: Vec::new(), reserved: 1 << 20 }
+}
+
+fn insert(parts: &(Central, Cil), cpu: u32, things: &[&Arc<Thing>]) -> Inserted {
+    let _here = cpu::pretend(cpu);
+    parts.1.insert(&parts.0, commit(things)).unwrap()
+}
+
+fn ids(context: &Context) -> Vec<u64> {
+    context.entries.iter().map(|entry| entry.item.key().id).collect()
+}
+
+#[test]
+fn a_relogged_item_keeps_its_place_and_gets_a_new_vector() {
+    let cil = parts(2);
+    let (one, two) = (Thing::new(1, b"one"), Thing::new(2, b"two"));
+    insert(&cil, 0, &[&one]);
+    insert(&cil, 0, &[&two]);
+    one.set(Some(b"one, later"));
+    // On another CPU: it stays on the list that it is on.
+    insert(&cil, 1, &[&one]);
+    let context = cil.1.switch(&cil.0).unwrap();
+    assert_eq!(ids(&context), [1, 2]);
+    assert_eq!(context.entries[0].vector.bytes(), b"one, later");
+    assert!(one.state().is_pinned());
+    one.state().unpin();
+    assert!(!one.state().is_pinned(), "one context, one pin");
+}
+
+#[test]
+fn what_shares_an_item_is_in_order_whatever_the_cpu() {
+    let cil = parts(8);
+    let shared = Thing::new(0, b"shared");
+    let things: Vec<_> = (1..=40).map(|id| Thing::new(id, b"x")).collect();
+    // Each transaction shares an item with the one before: a chain over all CPUs, backwards.
+    for (number, thing) in (0_u32..).zip(&things) {
+        insert(&cil, (80 - number) % 8, &[&shared, thing]);
+    }
+    let context = cil.1.switch(&cil.0).unwrap();
+    assert_eq!(ids(&context), (0..=40).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_slot_whose_cpu_vanished_loses_no_item() {
+    let cil = parts(4);
+    let things: Vec<_> = (0..12).map(|id| Thing::new(id, b"x")).collect();
+    for (cpu, thing) in (0..).zip(&things) {
+        // CPUs beyond the slots share them; none of these runs anything any more when the push comes.
+        insert(&cil, cpu, &[thing]);
+    }
+    let mut found = ids(&cil.1.switch(&cil.0).unwrap());
+    found.sort_unstable();
+    assert_eq!(found, (0..12).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_first_commit_of_a_context_gives_its_unit_at_once() {
+    let cil = parts(4);
+    let (one, two) = (Thing::new(1, b"12345678"), Thing::new(2, b"12345678"));
+    assert!(cil.1.is_empty(&cil.0));
+    assert!(cil.1.switch(&cil.0).is_none());
+    let first = insert(&cil, 0, &[&one]);
+    assert!(!cil.1.is_empty(&cil.0));
+    let second = insert(&cil, 3, &[&two]);
+    assert_eq!(first.given, second.given + Costs::new(8).unit());
+    assert_eq!(second.given, 32 + 1);
+    // Relogged with the same length: nothing more.
+    assert_eq!(insert(&cil, 2, &[&two]).given, 0);
+    let context = cil.1.switch(&cil.0).unwrap();
+    assert_eq!(context.reserved, first.given + second.given);
+    assert_eq!(context.stream_bytes, 2 * 32 + CHECKPOINT_HEADER_BYTES as u64);
+    assert!(cil.1.is_empty(&cil.0));
+    // The next context has its own.
+    assert!(insert(&cil, 1, &[&two]).given > Costs::new(8).unit());
+}
+
+#[test]
+fn a_vector_that_shrinks_and_grows_is_always_paid_for() {
+    let cil = parts(2);
+    let thing = Thing::new(1, &[1; 5000]);
+    for len in [5000, 10, 7000, 7000, 0, 9000] {
+        thing.set(Some(&vec![1; len]));
+        insert(&cil, 0, &[&thing]);
+    }
+    let context = cil.1.switch(&cil.0).unwrap();
+    assert!(Costs::new(8).stream(context.stream_bytes) <= context.reserved);
+}
+
+#[test]
+fn the_common_sum_lags_by_a_batch_per_slot_at_most() {
+    let cil = parts(4);
+    let things: Vec<_> = (0..200).map(|id| Thing::new(id, &[0; 16])).collect();
+    for (cpu, thing) in (0..).zip(&things) {
+        insert(&cil, cpu, &[thing]);
+    }
+    let (exact, seen) = (200 * 40, cil.0.written().cil_bytes.load(Ordering::Relaxed));
+    assert!(seen <= exact && seen + 4 * 100 > exact, "{seen} of {exact}");
+    cil.1.switch(&cil.0).unwrap();
+    assert_eq!(cil.0.written().cil_bytes.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn more_than_was_reserved_is_an_overrun() {
+    let cil = parts(1);
+    let thing = Thing::new(1, &[0; 100]);
+    let small = Commit { reserved: 50, ..commit(&[&thing]) };
+    assert!(matches!(cil.1.insert(&cil.0, small), Err(Error::Overrun { reserved: 50, .. })));
+}
+
+#[test]
+fn stress_nothing_is_lost_between_commits_and_switches() {
+    for slots in [1, 4] {
+        let cil = parts(slots);
+        let is_over = AtomicBool::new(false);
+        let mut found = Vec::new();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|thread| {
+                    let cil = &cil;
+                    scope.spawn(move || {
+                        for round in 0..800_u64 {
+                            let cpu = u32::try_from(round / 50).unwrap() + thread;
+                            let id = u64::from(thread) * 10_000 + 2 * round;
+                            let pair = [Thing::new(id, b"a"), Thing::new(id + 1, b"b")];
+                            insert(cil, cpu, &[&pair[0], &pair[1]]);
+                        }
+                    })
+                })
+                .collect();
+            let switches = scope.spawn(|| {
+                let mut contexts = Vec::new();
+                while !is_over.load(Std::SeqCst) {
+                    contexts.extend(cil.1.switch(&cil.0));
+                }
+                contexts.extend(cil.1.switch(&cil.0));
+                contexts
+            });
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            is_over.store(true, Std::SeqCst);
+            for context in switches.join().unwrap() {
+                let mut ids = ids(&context);
+                ids.sort_unstable();
+                // A transaction is in one context, whole.
+                assert!(ids.chunks(2).all(|pair| pair[0] + 1 == pair[1]));
+                assert!(Costs::new(8).stream(context.stream_bytes) <= context.reserved);
+                found.extend(ids);
+            }
+        });
+        assert_eq!(found.len(), 3 * 2 * 800);
+    }
+}

@@ -1,0 +1,85 @@
+//! Looking at a log without changing it.
+
+use vfscale_block::Device;
+
+use crate::checkpoint::Operations;
+use crate::lsn::Geometry;
+use crate::recovery;
+use crate::{Error, Lsn, RecordHeader, Region, Result, VolumeId};
+
+/// A log, read once: its whole records, and where a recovery would begin and end.
+///
+/// The device is not written, and may belong to somebody else who writes it: then what is found is some
+/// state in between, or an error.
+#[derive(Debug)]
+pub struct Inspection<'d> {
+    device: &'d dyn Device,
+    geometry: Geometry,
+    volume: VolumeId,
+    records: Vec<RecordHeader>,
+    live: Result<Vec<RecordHeader>>,
+}
+
+/// A checkpoint of the log.
+#[derive(Debug)]
+pub struct Checkpoint<'a> {
+    /// Its first record.
+    pub lsn: Lsn,
+    /// Its number.
+    pub sequence: u64,
+    /// The length of its stream, in bytes.
+    pub stream_bytes: u64,
+    /// What it does; an error ends it.
+    pub operations: Operations<'a>,
+}
+
+impl<'d> Inspection<'d> {
+    /// Reads the log of `volume` in `region`.
+    ///
+    /// # Errors
+    /// [`Error::Region`], [`Error::Device`], and [`Error::NotALog`] if there is not a single record.
+    pub fn new(device: &'d dyn Device, region: Region, volume: VolumeId) -> Result<Self> {
+        let geometry = recovery::geometry(device, region)?;
+        let mut records = recovery::scan(device, geometry, volume)?;
+        let end = recovery::find_end(geometry, &records);
+        records.sort_by_key(|record| (record.epoch, record.lsn));
+        let not_a_log = || Error::NotALog { device: device.name().into(), offset: region.offset };
+        let live = match end {
+            Ok(Some(found)) => Ok(found.live),
+            Ok(None) => return Err(not_a_log()),
+            Err(error) => Err(error),
+        };
+        Ok(Self { device, geometry, volume, records, live })
+    }
+
+    /// Every whole record, of whatever epoch, in the order of their writing.
+    #[must_use]
+    pub fn records(&self) -> &[RecordHeader] {
+        &self.records
+    }
+
+    /// The records that a recovery would read: from the tail to the last one.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: the end can't be found.
+    pub fn live(&self) -> Result<&[RecordHeader]> {
+        self.live.as_deref().map_err(Clone::clone)
+    }
+
+    /// Gives each checkpoint that a recovery would replay to `each`, in order.
+    ///
+    /// # Errors
+    /// Those of the device, [`Error::Damaged`], [`Error::BadCheckpoint`], and what `each` returns.
+    pub fn checkpoints(&self, mut each: impl FnMut(Checkpoint<'_>) -> Result<()>) -> Result<()> {
+        let (device, geometry) = (self.device, self.geometry);
+        recovery::checkpoints(device, geometry, self.volume, self.live()?, |assembled| {
+            let operations = Operations::new(assembled.stream, assembled.sequence);
+            each(Checkpoint {
+                lsn: assembled.lsn,
+                sequence: assembled.sequence,
+                stream_bytes: assembled.stream.len() as u64,
+                operations: operations.map_err(|why| assembled.bad(why))?,
+            })
+        })
+    }
+}

@@ -1,0 +1,483 @@
+//! The journal as its users see it, and what its parts share.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_sync::atomic::{Ordering, thread};
+use vfscale_sync::{Condvar, Mutex};
+
+use crate::ail::Ail;
+use crate::central::Central;
+use crate::cil::{Cil, Commit, Inserted};
+use crate::freeze::{Gate, Refused};
+use crate::grant::{Asker, Grant};
+use crate::iclog::{self, Contents, Writer};
+use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
+use crate::push::{LogProgress, Pushing};
+use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock};
+use crate::record::RecordKind;
+use crate::recovery;
+use crate::ticket::Costs;
+use crate::{
+    Error, Hooks, Lsn, Options, Recovered, RecoverySink, Region, Reservation, Result, TicketTrace,
+    Transaction,
+};
+
+/// Blocks that no transaction can reserve: for records that publish the tail, open the log and close it.
+pub(crate) const SET_ASIDE_BLOCKS: u32 = 32;
+/// How many checkpoints' tickets are kept.
+const TRACES: usize = 64;
+/// The most that the CIL may hold before it is pushed in the background, in bytes.
+const CIL_BYTES_MAX: u64 = 32 << 20;
+
+/// The identity of a volume. Records of another volume are nothing to a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VolumeId(pub [u8; 16]);
+
+/// A log that is open. `Send` and `Sync`.
+///
+/// Dropping it without [`close`](Self::close) ends its threads and writes nothing more: as after a crash, the next
+/// opening replays what is durable.
+pub struct Journal {
+    inner: Arc<Inner>,
+    workers: Vec<thread::JoinHandle<()>>,
+}
+
+/// What transactions and threads share.
+pub(crate) struct Inner {
+    pub(crate) central: Central,
+    pub(crate) grant: Grant,
+    pub(crate) cil: Cil,
+    pub(crate) ail: Ail,
+    gate: Gate,
+    pub(crate) costs: Costs,
+    pub(crate) geometry: Geometry,
+    pub(crate) hooks: Arc<dyn Hooks>,
+    pub(crate) options: Options,
+    pub(crate) log: Mutex<LogProgress, LogState>,
+    /// A context was switched, a checkpoint became durable, the writer is free, or a push is wanted.
+    pub(crate) log_changed: Condvar,
+    error: Mutex<Option<Error>, ShutdownLock>,
+    traces: Mutex<VecDeque<TicketTrace>, TicketTraceLock>,
+}
+
+/// Figures of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Checkpoints that became durable.
+    pub checkpoints: u64,
+    /// Writes of the log device.
+    pub log_writes: u64,
+    /// Flushes of the log device.
+    pub log_flushes: u64,
+    /// Items in the AIL.
+    pub ail_items: u64,
+    /// Transactions inside of the freeze gate.
+    pub active: i64,
+    /// Log space in all, in bytes.
+    pub grant_total: u64,
+    /// Log space that is reserved or on the log, in bytes.
+    pub grant_used: u64,
+    /// The next record.
+    pub head: Lsn,
+    /// The tail in memory.
+    pub tail: Lsn,
+    /// The tail that the latest durable record names.
+    pub durable_tail: Lsn,
+    /// The tickets of the latest checkpoints, at most 64.
+    pub tickets: Vec<TicketTrace>,
+}
+
+impl Journal {
+    /// Makes an empty log for `volume` in `region`: overwrites all of it.
+    ///
+    /// # Errors
+    /// [`Error::Region`] and [`Error::Device`].
+    pub fn format(device: &dyn Device, region: Region, volume: VolumeId) -> Result<()> {
+        let geometry = recovery::geometry(device, region)?;
+        // Records of an older log of the same volume must not be found.
+        let zeros = vec![0; 256 * LOG_BLOCK_BYTES];
+        let mut at = 0;
+        while at < region.length {
+            let len = region.length.saturating_sub(at).min(zeros.len() as u64);
+            let piece = &zeros[..usize::try_from(len).unwrap_or(zeros.len())];
+            device.write_at(region.offset + at, piece)?;
+            at += len;
+        }
+        device.flush()?;
+        // The first cycle is 1, so that no record has the place that stands for none.
+        let head = u64::from(geometry.blocks);
+        let block = iclog::first_record(geometry, volume, geometry.lsn(head));
+        device.write_at(geometry.device_offset(head), &block)?;
+        Ok(device.flush()?)
+    }
+
+    /// Opens the log of `volume` in `region`: finds its end, gives what is not home to `sink`, and begins an epoch. The log is
+    /// usable when this returns.
+    ///
+    /// # Errors
+    /// [`Error::NotALog`], [`Error::Damaged`], [`Error::BadCheckpoint`]; [`Error::Device`] and what
+    /// the sink says, after which it can be tried again.
+    pub fn open(
+        device: Arc<dyn Device>,
+        region: Region,
+        volume: VolumeId,
+        hooks: Arc<dyn Hooks>,
+        sink: &mut dyn RecoverySink,
+        options: Options,
+    ) -> Result<(Self, Recovered)> {
+        let geometry = recovery::geometry(&*device, region)?;
+        let found = recovery::find(&*device, geometry, volume)?;
+        // What the new epoch follows has to be durable before the epoch is.
+        device.flush()?;
+        let mut recovered = recovery::replay(&*device, geometry, volume, &found, sink)?;
+        let epoch = found.epoch.checked_add(1).ok_or(Error::WornOut)?;
+        recovered.epoch = epoch;
+        let end = found.end(geometry);
+        let blocks = options.record_blocks();
+        let mut writer = Writer::new(device, geometry, volume, epoch, end, blocks);
+        let opening = geometry.lsn(end.head);
+        // The record before it is durable, and the only one that this can lean on.
+        let contents = Contents::plain(RecordKind::Open, opening, found.last.lsn);
+        writer.write(contents, end.head + 1)?;
+        writer.flush()?;
+        tracing::debug!(?recovered, "log opened");
+        let inner = Inner::new(geometry, writer, opening, found.checkpoint + 1, hooks, options);
+        Ok((Self::start(Arc::new(inner)), recovered))
+    }
+
+    /// Starts the threads.
+    fn start(inner: Arc<Inner>) -> Self {
+        let (for_log, for_ail) = (inner.clone(), inner.clone());
+        let workers = vec![
+            thread::spawn(move || for_log.push_worker()),
+            thread::spawn(move || for_ail.ail_worker()),
+        ];
+        Self { inner, workers }
+    }
+
+    /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, and while there is too
+    /// little log space, which is then made.
+    ///
+    /// # Errors
+    /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
+    pub fn begin(&self, reservation: Reservation) -> Result<Transaction> {
+        let inner = &self.inner;
+        let unit = inner.costs.transaction(reservation.bytes);
+        let bytes = unit.saturating_mul(u64::from(reservation.count.max(1)));
+        let bytes_max = inner.grant.total() / 2;
+        if bytes > bytes_max {
+            return Err(Error::ReservationTooLarge { bytes, bytes_max });
+        }
+        inner.check()?;
+        inner.gate.enter(&inner.central).map_err(|refused| inner.refused(refused))?;
+        if let Err(error) = inner.reserve(bytes, Asker::Fresh) {
+            inner.leave();
+            return Err(error);
+        }
+        Ok(Transaction::new(inner.clone(), unit, reservation))
+    }
+
+    /// Makes everything durable that was committed up to checkpoint `sequence` ([`Committed`](crate::Committed)). Many callers
+    /// share one write: what they have committed while one checkpoint is written goes into the next one
+    /// together. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`]: it may or may not be durable.
+    pub fn force(&self, sequence: u64) -> Result<()> {
+        self.inner.force(sequence)
+    }
+
+    /// Makes everything durable that was committed before the call.
+    ///
+    /// # Errors
+    /// As [`force`](Self::force).
+    pub fn force_all(&self) -> Result<()> {
+        self.inner.force_all()
+    }
+
+    /// Writes everything home that was committed before the call. What is committed meanwhile may be left. Blocks for the I/O,
+    /// and while somebody holds an item locked.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`].
+    pub fn quiesce(&self) -> Result<()> {
+        self.inner.quiesce()
+    }
+
+    /// Lets no transaction begin any more, waits until none is active, writes everything home, and covers the log: a recovery
+    /// would have nothing to do. Lasts until [`thaw`](Self::thaw). Freezes nest. The caller
+    /// has no transaction.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`]; the journal is thawed again then.
+    pub fn freeze(&self) -> Result<()> {
+        let inner = &self.inner;
+        inner.gate.freeze(&inner.central, false);
+        let frozen = inner.quiesce().and_then(|()| inner.cover(RecordKind::Tail));
+        if frozen.is_err() {
+            inner.gate.thaw(&inner.central);
+        }
+        frozen
+    }
+
+    /// Ends a freeze.
+    pub fn thaw(&self) {
+        self.inner.gate.thaw(&self.inner.central);
+    }
+
+    /// Waits for active transactions, refuses new ones, writes everything home, says in the log that it was closed, and ends the
+    /// journal's threads.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`]; the threads have ended then, too.
+    pub fn close(mut self) -> Result<()> {
+        let inner = self.inner.clone();
+        inner.gate.freeze(&inner.central, true);
+        let closed = inner.quiesce().and_then(|()| inner.cover(RecordKind::Unmount));
+        self.stop();
+        closed
+    }
+
+    /// Ends the threads.
+    fn stop(&mut self) {
+        self.inner.stop_workers();
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has said so.
+            let _ = worker.join();
+        }
+    }
+
+    /// Shuts the journal down as an error of the device would: nothing more becomes durable, and every later
+    /// call fails with `error`.
+    pub fn shut_down(&self, error: Error) {
+        self.inner.shut_down(error);
+    }
+
+    /// The error that shut the journal down, if it is.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.inner.error.lock().clone()
+    }
+
+    /// The last checkpoint that is durable.
+    #[must_use]
+    pub fn durable_sequence(&self) -> u64 {
+        self.inner.log.lock().durable
+    }
+
+    /// Whether nothing is committed that is not on its way to the log. Exact at one moment during the call; waits for commits.
+    #[must_use]
+    pub fn is_cil_empty(&self) -> bool {
+        self.inner.cil.is_empty(&self.inner.central)
+    }
+
+    /// Figures, each true at a moment during the call. Visits all slots.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if self.workers.is_empty() {
+            return;
+        }
+        self.inner.shut_down(Error::Closed);
+        self.stop();
+        self.inner.abort_rest();
+    }
+}
+
+impl Inner {
+    fn new(
+        geometry: Geometry,
+        writer: Writer,
+        opening: Lsn,
+        sequence: u64,
+        hooks: Arc<dyn Hooks>,
+        options: Options,
+    ) -> Self {
+        let scaling = &options.scaling;
+        let block = LOG_BLOCK_BYTES as u64;
+        let log_bytes = u64::from(geometry.blocks) * block;
+        let usable = log_bytes - u64::from(SET_ASIDE_BLOCKS) * block;
+        let cil_bytes = options.cil_bytes.unwrap_or(log_bytes / 8).clamp(1, CIL_BYTES_MAX);
+        let slots = scaling.cil_counter_slots.max(1) as u64;
+        let batch = (cil_bytes / (8 * slots)).max(1);
+        let costs = Costs::new(options.record_blocks());
+        let opened_at = geometry.position(opening);
+        Self {
+            central: Central::new(scaling.read_mostly, sequence, cil_bytes, batch),
+            grant: Grant::new(usable, scaling.grant_slots),
+            cil: Cil::new(scaling, costs),
+            ail: Ail::new(opening),
+            gate: Gate::new(scaling.active_trans_slots),
+            costs,
+            geometry,
+            hooks,
+            options,
+            log: Mutex::new(LogProgress::new(writer, sequence, opened_at)),
+            log_changed: Condvar::new(),
+            error: Mutex::new(None),
+            traces: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// Nothing, or the error that shut the journal down.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.central.read.is_shut.load(Ordering::Relaxed) {
+            return Err(self.shut_error());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn shut_error(&self) -> Error {
+        match &*self.error.lock() {
+            Some(error) => Error::Shutdown(Arc::new(error.clone())),
+            None => Error::Closed,
+        }
+    }
+
+    #[cold]
+    fn refused(&self, refused: Refused) -> Error {
+        match refused {
+            Refused::Shut => self.shut_error(),
+            Refused::Closed => Error::Closed,
+        }
+    }
+
+    /// Reserves log space.
+    pub(crate) fn reserve(&self, bytes: u64, asker: Asker) -> Result<()> {
+        let push_tail = || self.ail.want();
+        self.grant.take(bytes, asker, push_tail).map_err(|_| self.shut_error())
+    }
+
+    /// Puts a transaction on the CIL.
+    pub(crate) fn insert(&self, commit: Commit) -> Result<Inserted> {
+        self.cil.insert(&self.central, commit)
+    }
+
+    /// A transaction has ended.
+    pub(crate) fn leave(&self) {
+        self.gate.leave(&self.central);
+    }
+
+    /// What a commit does when it holds nothing any more: wakes the push if the CIL is full, and waits for it if it is
+    /// twice as full as that.
+    pub(crate) fn after_commit(&self, sequence: u64) {
+        let bytes = self.want_push(sequence);
+        if bytes >= 2 * self.central.read.cil_bytes {
+            let passed = |log: &mut LogProgress| {
+                log.begun < sequence && !self.central.read.is_shut.load(Ordering::Relaxed)
+            };
+            drop(self.log_changed.wait_while(self.log.lock(), passed));
+        }
+    }
+
+    /// Wakes the push if the CIL is full, and the AIL's worker if somebody waits for space. Gives the size of the CIL.
+    pub(crate) fn want_push(&self, sequence: u64) -> u64 {
+        let bytes = self.central.written().cil_bytes.load(Ordering::Relaxed);
+        if bytes >= self.central.read.cil_bytes {
+            let mut log = self.log.lock();
+            if log.wanted < sequence {
+                log.wanted = sequence;
+                self.log_changed.notify_all();
+            }
+        }
+        if self.grant.has_waiters() {
+            self.ail.want();
+        }
+        bytes
+    }
+
+    /// Shuts the journal down, unless it is already, and wakes everybody who waits for anything. Gives what
+    /// later callers get.
+    #[cold]
+    pub(crate) fn shut_down(&self, error: Error) -> Error {
+        let mut first = self.error.lock();
+        if matches!(error, Error::Shutdown(_)) {
+            return error;
+        }
+        if first.is_none() {
+            tracing::error!(%error, "the journal is shut down");
+            *first = Some(error);
+        }
+        self.central.read.is_shut.store(true, Ordering::SeqCst);
+        drop(first);
+        self.grant.shut();
+        self.gate.wake();
+        let log = self.log.lock();
+        self.log_changed.notify_all();
+        drop(log);
+        self.shut_error()
+    }
+
+    fn stop_workers(&self) {
+        let mut log = self.log.lock();
+        log.is_stopped = true;
+        self.log_changed.notify_all();
+        drop(log);
+        self.ail.stop();
+    }
+
+    /// Remembers what became of a checkpoint's reservation.
+    pub(crate) fn trace(&self, ticket: TicketTrace) {
+        tracing::debug!(
+            sequence = ticket.sequence,
+            items = ticket.items,
+            reserved = ticket.reserved,
+            used = ticket.used,
+            returned = ticket.returned,
+            records = ticket.records,
+            "checkpoint ticket"
+        );
+        let mut traces = self.traces.lock();
+        if traces.len() == TRACES {
+            traces.pop_front();
+        }
+        traces.push_back(ticket);
+    }
+
+    fn stats(&self) -> Stats {
+        let tickets = self.traces.lock().iter().copied().collect();
+        let place = |position: Position| self.geometry.lsn(position);
+        let log = self.log.lock();
+        let (head, durable_tail) = (place(log.head), place(log.durable_tail));
+        let (checkpoints, writes, flushes) = (log.checkpoints, log.writes, log.flushes);
+        drop(log);
+        Stats {
+            checkpoints,
+            log_writes: writes,
+            log_flushes: flushes,
+            ail_items: self.ail.len() as u64,
+            active: self.gate.active(&self.central),
+            grant_total: self.grant.total(),
+            grant_used: self.grant.used(),
+            head,
+            tail: self.ail.tail().0,
+            durable_tail,
+            tickets,
+        }
+    }
+
+    /// Takes the writer, which makes the caller the only one who writes the log. Sleeps while somebody else has it.
+    pub(crate) fn writer(&self) -> Result<Pushing<'_>> {
+        let mut log = self.log.lock();
+        loop {
+            self.check()?;
+            if let Some(writer) = log.writer.take() {
+                return Ok(Pushing::new(self, writer));
+            }
+            log = self.log_changed.wait(log);
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

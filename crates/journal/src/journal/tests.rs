@@ -1,0 +1,494 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering as Std};
+use std::sync::{Barrier, Mutex as StdMutex};
+use std::thread;
+use std::time::Duration;
+
+use vfscale_sync::cpu;
+
+use super::*;
+use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
+use crate::{Durable, LogItem, NoHooks, Scaling};
+
+fn begin(journal: &Journal, bytes: u64) -> Transaction {
+    journal.begin(Reservation::new(bytes)).unwrap()
+}
+
+fn log(journal: &Journal, things: &[&Arc<Thing>]) -> u64 {
+    let mut transaction = begin(journal, 60_000);
+    for thing in things {
+        transaction.add(Arc::clone(thing));
+    }
+    transaction.commit().unwrap().sequence
+}
+
+/// Does something in the middle of writing a checkpoint.
+struct Middle<F>(F);
+
+impl<F: Fn(u64) -> Result<()> + Send + Sync> Hooks for Middle<F> {
+    fn before_commit_record(&self, sequence: u64) -> Result<()> {
+        (self.0)(sequence)
+    }
+}
+
+#[test]
+fn a_commit_does_no_io_and_a_force_writes_once() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    let things: Vec<_> = (0..50).map(|id| Thing::new(id, &[0; 100])).collect();
+    let before = journal.stats();
+    let mut last = 0;
+    for _ in 0..20 {
+        for thing in &things {
+            last = log(&journal, &[thing]);
+        }
+    }
+    assert_eq!((journal.stats().log_writes, journal.durable_sequence()), (before.log_writes, 0));
+    assert!(!journal.is_cil_empty());
+    journal.force(last).unwrap();
+    let after = journal.stats();
+    assert!(journal.is_cil_empty());
+    assert_eq!(
+        (after.log_writes, after.log_flushes),
+        (before.log_writes + 1, before.log_flushes + 1)
+    );
+    // A thousand commits of fifty items: each is in the log once.
+    assert_eq!(after.tickets[0].items, 50);
+    // Forcing what is durable, and what was never committed, writes nothing.
+    journal.force(last).unwrap();
+    journal.force_all().unwrap();
+    assert_eq!(journal.stats().log_writes, after.log_writes);
+}
+
+/// Sixteen threads commit and force at the same time, round by round; the writer is held up so that they meet.
+#[test]
+fn sixteen_forces_share_log_writes() {
+    const THREADS: u64 = 16;
+    const ROUNDS: u64 = 10;
+    let device = device();
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let hook = {
+        let arrived = arrived.clone();
+        Middle(move |_| {
+            // As slow as a disk: until all of the round have committed, or a while has passed.
+            let start = std::time::Instant::now();
+            while !arrived.load(Std::SeqCst).is_multiple_of(THREADS as usize)
+                && start.elapsed() < Duration::from_millis(200)
+            {
+                thread::yield_now();
+            }
+            Ok(())
+        })
+    };
+    let (journal, ..) = open_with(&device, Arc::new(hook), options()).unwrap();
+    let before = journal.stats();
+    let barrier = Barrier::new(THREADS as usize);
+    thread::scope(|scope| {
+        for id in 0..THREADS {
+            let (journal, barrier, arrived) = (&journal, &barrier, &arrived);
+            scope.spawn(move || {
+                let thing = Thing::new(id, &[1; 200]);
+                for _ in 0..ROUNDS {
+                    barrier.wait();
+                    let sequence = log(journal, &[&thing]);
+                    arrived.fetch_add(1, Std::SeqCst);
+                    journal.force(sequence).unwrap();
+                    assert!(journal.durable_sequence() >= sequence);
+                }
+            });
+        }
+    });
+    let after = journal.stats();
+    let (writes, flushes) =
+        (after.log_writes - before.log_writes, after.log_flushes - before.log_flushes);
+    // 160 forces: the first of a round pushes alone, all others share the next checkpoint or two.
+    assert!(writes <= 4 * ROUNDS && flushes <= 4 * ROUNDS, "{writes} writes, {flushes} flushes");
+    assert!(after.checkpoints >= ROUNDS);
+}
+
+#[test]
+fn the_ticket_of_each_checkpoint_is_traced() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    for size in [10, 1000, 30_000] {
+        let sequence = log(&journal, &[&Thing::new(size, &vec![0; size as usize])]);
+        journal.force(sequence).unwrap();
+    }
+    let tickets = journal.stats().tickets;
+    assert_eq!(tickets.len(), 3);
+    for ticket in tickets {
+        assert_eq!(ticket.reserved, ticket.used + ticket.returned, "{ticket:?}");
+        assert!(ticket.returned <= 8192 && ticket.items == 1, "{ticket:?}");
+    }
+}
+
+/// The table of the discussion, for a load of many small transactions: what is reserved too much stays far below what is used.
+#[test]
+fn over_reservation_is_small() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    let things: Vec<_> = (0..400).map(|id| Thing::new(id, &[0; 150])).collect();
+    for thing in &things {
+        log(&journal, &[thing]);
+    }
+    journal.force_all().unwrap();
+    let ticket = journal.stats().tickets[0];
+    assert!(ticket.used > 60_000 && ticket.returned < 10_000, "{ticket:?}");
+}
+
+/// Foster's case through the whole journal: the first transaction of a checkpoint needs many records, and its reservation is just
+/// what it asked for.
+#[test]
+fn a_first_large_transaction_is_written() {
+    let device = device();
+    let small = Options { record_blocks: 1, ..options() };
+    let (journal, ..) = open_with(&device, Arc::new(NoHooks), small).unwrap();
+    for len in [4096 - 32 - 24 - 128, 50_000, 100_000] {
+        let mut transaction = begin(&journal, Reservation::item_bytes(len));
+        transaction.add(Thing::new(len, &vec![1; len as usize]));
+        let sequence = transaction.commit().unwrap().sequence;
+        journal.force(sequence).unwrap();
+    }
+    assert!(journal.stats().tickets[2].records >= 25);
+    drop(journal);
+    let (_journal, _, sink) = open(&device);
+    assert_eq!(sink.last()[&100_000].len(), 100_000);
+}
+
+#[test]
+fn an_overrun_shuts_the_journal_down_with_a_report() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    let thing = Thing::new(1, &[0; 5000]);
+    let mut transaction = begin(&journal, 100);
+    transaction.add(thing.clone());
+    let error = transaction.commit().unwrap_err();
+    assert!(matches!(&error, Error::Shutdown(why) if matches!(**why, Error::Overrun { .. })));
+    assert!(error.to_string().contains("overran its reservation"), "{error}");
+    assert!(journal.begin(Reservation::new(1)).is_err());
+    assert!(journal.force_all().is_err());
+    assert!(matches!(journal.failure(), Some(Error::Overrun { .. })));
+    drop(journal);
+    assert_eq!(thing.aborts.load(Std::Relaxed), 1);
+    let (_journal, _, sink) = open(&device);
+    assert!(sink.replayed.is_empty(), "nothing of it is in the log");
+}
+
+/// A context that was given too little: the push notices before it writes, and says so.
+#[test]
+fn an_underrun_shuts_the_journal_down_with_a_report() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    let sequence = log(&journal, &[&Thing::new(1, &[0; 20_000])]);
+    let mut context = journal.inner.cil.switch(&journal.inner.central).unwrap();
+    assert_eq!(context.sequence, sequence);
+    context.reserved = 1000;
+    let writes = journal.stats().log_writes;
+    let error = journal.inner.writer().unwrap().push_context(context).unwrap_err();
+    assert!(error.to_string().contains("underran"), "{error}");
+    assert!(matches!(journal.failure(), Some(Error::Underrun { reserved: 1000, .. })));
+    assert_eq!(journal.stats().log_writes, writes);
+}
+
+#[test]
+fn a_transaction_that_is_dropped_gives_everything_back() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    let used = journal.stats().grant_used;
+    let transaction = journal.begin(Reservation::permanent(5000, 3)).unwrap();
+    assert_eq!(journal.stats().active, 1);
+    assert!(journal.stats().grant_used > used + 15_000);
+    drop(transaction);
+    let empty = begin(&journal, 5000).commit().unwrap();
+    assert_eq!(empty.sequence, 0);
+    assert_eq!((journal.stats().grant_used, journal.stats().active), (used, 0));
+    // With changes that no log will have, it can't go on.
+    let mut transaction = begin(&journal, 5000);
+    transaction.add(Thing::new(1, b"x"));
+    drop(transaction);
+    assert!(matches!(journal.failure(), Some(Error::Abandoned)));
+}
+
+#[test]
+fn a_reservation_that_can_never_be_granted_is_refused() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    for reservation in
+        [Reservation::new(1 << 19), Reservation::new(u64::MAX), Reservation::permanent(40_000, 100)]
+    {
+        let refused = journal.begin(reservation);
+        assert!(matches!(refused, Err(Error::ReservationTooLarge { .. })), "{reservation:?}");
+    }
+}
+
+/// Every transaction needs a tenth of the log, and the tail has to move for each: nobody waits forever, and what is written
+/// home is written because of it.
+#[test]
+fn waiting_for_space_moves_the_tail() {
+    for slots in [1, 4] {
+        let device = device();
+        let options = Options { scaling: Scaling::with_slots(slots), ..options() };
+        let (journal, ..) = open_with(&device, Arc::new(NoHooks), options).unwrap();
+        let things: Vec<_> = (0..4).map(|id| Thing::new(id, &[1; 30_000])).collect();
+        thread::scope(|scope| {
+            for (cpu, thing) in (0..).zip(&things) {
+                let journal = &journal;
+                scope.spawn(move || {
+                    let _here = cpu::pretend(cpu);
+                    for _ in 0..30 {
+                        let mut transaction = begin(journal, 100_000);
+                        transaction.add(thing.clone());
+                        let _ = transaction.commit().unwrap();
+                    }
+                });
+            }
+        });
+        journal.quiesce().unwrap();
+        assert!(things.iter().all(|thing| thing.pushes.load(Std::Relaxed) > 0));
+        assert_eq!(journal.stats().active, 0);
+        journal.close().unwrap();
+    }
+}
+
+/// Rolling transactions use up the log several times over, relogging what they hold.
+#[test]
+fn rolling_transactions_get_their_next_part() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    thread::scope(|scope| {
+        for id in 0..3 {
+            let journal = &journal;
+            scope.spawn(move || {
+                let thing = Thing::new(id, &[2; 20_000]);
+                let mut transaction = journal.begin(Reservation::permanent(30_000, 2)).unwrap();
+                for _ in 0..60 {
+                    transaction.add(thing.clone());
+                    let (committed, rest) = transaction.roll().unwrap();
+                    journal.force(committed.sequence).unwrap();
+                    transaction = rest;
+                }
+                let _ = transaction.commit().unwrap();
+            });
+        }
+    });
+    assert!(journal.stats().head.cycle() > 1);
+    journal.close().unwrap();
+}
+
+#[test]
+fn all_space_comes_back() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    for round in 0..300 {
+        let sequence = log(&journal, &[&Thing::new(round, &[0; 2000])]);
+        if round % 3 == 0 {
+            journal.force(sequence).unwrap();
+        }
+    }
+    journal.freeze().unwrap();
+    // The covering record is one that nobody paid for.
+    assert_eq!((journal.stats().grant_used, journal.stats().ail_items), (0, 0));
+    assert_eq!(journal.stats().tail, journal.stats().durable_tail);
+    journal.thaw();
+    journal.close().unwrap();
+}
+
+#[test]
+fn a_frozen_log_has_nothing_to_replay() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    let thing = Thing::new(1, b"home");
+    log(&journal, &[&thing]);
+    journal.freeze().unwrap();
+    assert_eq!(thing.pushes.load(Std::Relaxed), 1);
+    let (_copy, recovered, sink) = {
+        let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+        device.read_at(0, &mut bytes).unwrap();
+        let copy = vfscale_block::MemoryDevice::new(device.size()).unwrap();
+        copy.write_at(0, &bytes).unwrap();
+        open(&(Arc::new(copy) as Arc<dyn Device>))
+    };
+    assert!(sink.replayed.is_empty() && !recovered.was_clean);
+    // Freezing again covers nothing again.
+    let writes = journal.stats().log_writes;
+    journal.freeze().unwrap();
+    assert_eq!(journal.stats().log_writes, writes);
+    journal.thaw();
+    let is_in = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            log(&journal, &[&thing]);
+            is_in.store(true, Std::SeqCst);
+        });
+        thread::sleep(Duration::from_millis(3));
+        assert!(!is_in.load(Std::SeqCst));
+        journal.thaw();
+    });
+}
+
+#[test]
+fn a_close_is_clean_and_later_calls_do_nothing() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    let thing = Thing::new(1, b"x");
+    log(&journal, &[&thing]);
+    journal.close().unwrap();
+    assert_eq!(thing.pushes.load(Std::Relaxed), 1);
+    let (journal, recovered, sink) = open(&device);
+    assert!(recovered.was_clean && sink.replayed.is_empty());
+    assert_eq!(recovered.epoch, 3);
+    journal.close().unwrap();
+}
+
+#[test]
+fn the_order_of_a_checkpoint_is_kept() {
+    struct Order(StdMutex<Vec<&'static str>>);
+    impl Hooks for Order {
+        fn before_commit_record(&self, _: u64) -> Result<()> {
+            self.0.lock().unwrap().push("data");
+            Ok(())
+        }
+
+        fn flush_home(&self) -> Result<()> {
+            self.0.lock().unwrap().push("home");
+            Ok(())
+        }
+
+        fn on_durable(&self, _: Durable) {
+            self.0.lock().unwrap().push("durable");
+        }
+    }
+    let device = device();
+    let order = Arc::new(Order(StdMutex::default()));
+    let (journal, ..) = open_with(&device, order.clone(), options()).unwrap();
+    let thing = Thing::new(1, b"x");
+    let mut transaction = begin(&journal, 1000);
+    transaction.add(thing.clone());
+    let seen = Arc::new(StdMutex::new(None));
+    {
+        let (seen, order, thing) = (seen.clone(), order.clone(), thing.clone());
+        transaction.on_durable(move |durable| {
+            assert!(!thing.state().is_pinned());
+            order.0.lock().unwrap().push("callback");
+            *seen.lock().unwrap() = Some(durable.unwrap());
+        });
+    }
+    let sequence = transaction.commit().unwrap().sequence;
+    assert!(thing.state().is_pinned() && seen.lock().unwrap().is_none());
+    journal.force(sequence).unwrap();
+    let durable = seen.lock().unwrap().unwrap();
+    assert_eq!(durable.sequence, sequence);
+    assert_eq!(durable.lsn.to_bits(), thing.committed.load(Std::Relaxed));
+    journal.quiesce().unwrap();
+    assert_eq!(*order.0.lock().unwrap(), ["data", "durable", "callback", "home"]);
+}
+
+#[test]
+fn the_cil_is_pushed_in_the_background_and_throttles_commits() {
+    let device = device();
+    let in_push = Arc::new(Barrier::new(2));
+    let hook = {
+        let (in_push, first) = (in_push.clone(), AtomicBool::new(true));
+        Middle(move |_| {
+            if first.swap(false, Std::SeqCst) {
+                in_push.wait();
+                in_push.wait();
+            }
+            Ok(())
+        })
+    };
+    let options = Options { cil_bytes: Some(10_000), ..options() };
+    let (journal, ..) = open_with(&device, Arc::new(hook), options).unwrap();
+    // Nobody forces: this alone wakes the push, which is then held up.
+    log(&journal, &[&Thing::new(1, &[0; 12_000])]);
+    in_push.wait();
+    // Up to twice the size nobody waits, though the push is under way.
+    log(&journal, &[&Thing::new(2, &[0; 12_000])]);
+    let is_through = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            log(&journal, &[&Thing::new(3, &[0; 12_000])]);
+            is_through.store(true, Std::SeqCst);
+        });
+        thread::sleep(Duration::from_millis(5));
+        assert!(!is_through.load(Std::SeqCst), "the throttle let it pass");
+        in_push.wait();
+    });
+    assert!(is_through.load(Std::SeqCst));
+}
+
+#[test]
+fn committed_changes_are_pushed_after_the_interval() {
+    let device = device();
+    let interval = Some(Duration::from_millis(5));
+    let (journal, ..) =
+        open_with(&device, Arc::new(NoHooks), Options { sync_interval: interval, ..options() })
+            .unwrap();
+    let sequence = log(&journal, &[&Thing::new(1, b"x")]);
+    let start = std::time::Instant::now();
+    while journal.durable_sequence() < sequence {
+        assert!(start.elapsed() < Duration::from_secs(20), "nobody pushed");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn every_setting_does_the_same() {
+    let default = Scaling::with_slots(4);
+    for scaling in [
+        default,
+        Scaling::kernel_5_7(),
+        default.before_read_mostly(),
+        default.before_active_trans(),
+        default.before_cil_counters(),
+        default.before_cil_lists(),
+        Scaling { context_slots: 1, ..default },
+        Scaling { grant_slots: 1, ..default },
+    ] {
+        let device = device();
+        let options = Options { scaling, cil_bytes: Some(20_000), ..options() };
+        let (journal, ..) = open_with(&device, Arc::new(NoHooks), options).unwrap();
+        thread::scope(|scope| {
+            for cpu in 0..4 {
+                let journal = &journal;
+                scope.spawn(move || {
+                    let _here = cpu::pretend(cpu);
+                    for round in 0..50 {
+                        let thing = Thing::new(u64::from(cpu) * 100 + round, &[1; 300]);
+                        let sequence = log(journal, &[&thing]);
+                        if round % 10 == 0 {
+                            journal.force(sequence).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        journal.force_all().unwrap();
+        let tail = journal.stats().tail;
+        drop(journal);
+        let (_journal, recovered, sink) = open(&device);
+        assert_eq!((recovered.tail <= tail, sink.last().len()), (true, 200), "{scaling:?}");
+    }
+}
+
+#[test]
+fn a_failing_hook_shuts_the_journal_down() {
+    let device = device();
+    let why = || Error::client(std::io::Error::other("the data did not arrive"));
+    let hook = Middle(move |sequence| if sequence == 2 { Err(why()) } else { Ok(()) });
+    let (journal, ..) = open_with(&device, Arc::new(hook), options()).unwrap();
+    let (good, bad) = (Thing::new(1, b"good"), Thing::new(2, b"bad"));
+    let first = log(&journal, &[&good]);
+    journal.force(first).unwrap();
+    let second = log(&journal, &[&bad]);
+    let error = journal.force(second).unwrap_err();
+    assert!(error.to_string().contains("the data did not arrive"), "{error}");
+    // It never goes home, and the log does not have it.
+    assert!(bad.state().is_pinned());
+    assert_eq!(bad.aborts.load(Std::Relaxed), 1);
+    assert!(journal.close().is_err());
+    let mut sink = Sink::default();
+    let opened = Journal::open(device, LOG, VOLUME, Arc::new(NoHooks), &mut sink, options());
+    assert!(opened.is_ok() && sink.last().len() == 1);
+}

@@ -1,0 +1,406 @@
+//! The push: a context becomes a checkpoint on disk; and the way home of what is durable.
+//!
+//! # Who does what
+//!
+//! * Whoever forces the log and finds the writer free pushes itself, in its own thread; everybody else who forces meanwhile
+//!   sleeps until that is done, and then one of them pushes everything that was committed in between. That
+//!   is group commit: as many callers as there are share one write and one flush.
+//! * The *push worker* pushes when the CIL is full, and after the sync interval.
+//! * The *AIL worker* writes items home when half of the log is used or somebody waits for space. What is pinned it
+//!   pushes to the log first.
+//!
+//! # Order of a checkpoint
+//!
+//! 1. The context is switched under the writer's side of the context lock: from here on commits go into the next one.
+//! 2. Its records are written, the last one after [`Hooks::before_commit_record`](crate::Hooks::before_commit_record).
+//! 3. One flush.
+//! 4. Items enter the AIL, and with them the tail knows of them; then they are unpinned.
+//! 5. Hooks and callbacks are told, then whoever forces; and what was reserved too much is given back.
+//!
+//! Whatever fails before 4 shuts the journal down: nobody is told, and no item of the checkpoint goes home, for they
+//! stay pinned.
+
+use std::collections::VecDeque;
+
+use vfscale_sync::atomic::Ordering;
+
+use crate::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
+use crate::cil::Context;
+use crate::iclog::{Contents, Ends, Stream, Writer};
+use crate::item::Pushed;
+use crate::journal::{Inner, SET_ASIDE_BLOCKS};
+use crate::lsn::{LOG_BLOCK_BYTES, Position};
+use crate::record::RecordKind;
+use crate::{Durable, Error, Lsn, Result, TicketTrace};
+
+/// How far the log is.
+pub(crate) struct LogProgress {
+    /// Whoever has taken it writes the log.
+    pub(crate) writer: Option<Box<Writer>>,
+    /// The last checkpoint that is durable.
+    pub(crate) durable: u64,
+    /// The last context that was switched.
+    pub(crate) begun: u64,
+    /// The push worker is to push up to this one.
+    pub(crate) wanted: u64,
+    pub(crate) is_stopped: bool,
+    pub(crate) head: Position,
+    /// The tail that the latest durable record names: nothing from there to the head may be written over.
+    pub(crate) durable_tail: Position,
+    /// Blocks behind the durable tail that no transaction has paid for.
+    unpaid: VecDeque<Position>,
+    pub(crate) checkpoints: u64,
+    pub(crate) writes: u64,
+    pub(crate) flushes: u64,
+}
+
+impl LogProgress {
+    /// Of a log whose opening record, the last one, is at `opened_at`.
+    pub(crate) fn new(writer: Writer, sequence: u64, opened_at: Position) -> Self {
+        Self {
+            head: writer.head(),
+            writes: writer.writes,
+            flushes: writer.flushes,
+            writer: Some(Box::new(writer)),
+            durable: sequence - 1,
+            begun: sequence - 1,
+            wanted: 0,
+            is_stopped: false,
+            durable_tail: opened_at,
+            unpaid: VecDeque::from([opened_at]),
+            checkpoints: 0,
+        }
+    }
+
+    /// The durable tail is at `tail` now. Gives the bytes of log that this frees.
+    fn move_tail(&mut self, tail: Position) -> u64 {
+        let mut blocks = tail.saturating_sub(self.durable_tail);
+        self.durable_tail = self.durable_tail.max(tail);
+        while self.unpaid.front().is_some_and(|position| *position < self.durable_tail) {
+            self.unpaid.pop_front();
+            blocks -= 1;
+        }
+        blocks * LOG_BLOCK_BYTES as u64
+    }
+}
+
+/// The right to write the log, until it is dropped.
+pub(crate) struct Pushing<'i> {
+    inner: &'i Inner,
+    /// There until the drop.
+    writer: Option<Box<Writer>>,
+}
+
+/// A checkpoint that is on the device.
+struct Written {
+    durable: Durable,
+    tail: Lsn,
+    used: u64,
+    records: u64,
+}
+
+impl<'i> Pushing<'i> {
+    pub(crate) fn new(inner: &'i Inner, writer: Box<Writer>) -> Self {
+        Self { inner, writer: Some(writer) }
+    }
+
+    /// Makes everything that is committed a durable checkpoint. Nothing, if nothing is.
+    pub(crate) fn push(&mut self) -> Result<Option<Durable>> {
+        let inner = self.inner;
+        match inner.cil.switch(&inner.central) {
+            Some(context) => self.push_context(context).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes a context that was switched a durable checkpoint.
+    pub(crate) fn push_context(&mut self, context: Context) -> Result<Durable> {
+        let inner = self.inner;
+        let mut log = inner.log.lock();
+        log.begun = context.sequence;
+        inner.log_changed.notify_all();
+        let limit = log.durable_tail + u64::from(inner.geometry.blocks);
+        drop(log);
+        match self.write(&context, limit) {
+            Ok(written) => {
+                let durable = written.durable;
+                self.complete(context, &written);
+                Ok(durable)
+            }
+            Err(error) => {
+                let error = inner.shut_down(error);
+                abort(context, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the records of a context, and makes them durable. Nothing may be written from `limit` on.
+    fn write(&mut self, context: &Context, limit: Position) -> Result<Written> {
+        let inner = self.inner;
+        inner.check()?;
+        let (sequence, bytes) = (context.sequence, context.stream_bytes);
+        let used = inner.costs.stream(bytes);
+        if used > context.reserved {
+            let reserved = context.reserved;
+            return Err(Error::Underrun { sequence, needed: used, reserved });
+        }
+        let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
+        let ends = || Ends { tail_lsn: inner.ail.tail().0, sync_lsn: inner.ail.sync_lsn(), limit };
+        let before_commit = || inner.hooks.before_commit_record(sequence);
+        let mut stream = Stream::new(writer, sequence, bytes, ends, before_commit);
+        stream.put(&checkpoint_header(sequence, context.entries.len() as u64, bytes))?;
+        for entry in &context.entries {
+            let bytes = entry.vector.bytes();
+            stream.put(&op_header(entry.item.key(), &entry.vector))?;
+            stream.put(bytes)?;
+            stream.put(&[0; OP_ALIGN][..bytes.len().next_multiple_of(OP_ALIGN) - bytes.len()])?;
+        }
+        let (lsn, commit_lsn) = stream.places();
+        let (tail, records) = (stream.tail_lsn, stream.records);
+        drop(stream);
+        writer.flush()?;
+        let durable = Durable { sequence, lsn, commit_lsn };
+        Ok(Written { durable, tail, used, records })
+    }
+
+    /// A context is durable.
+    fn complete(&mut self, context: Context, written: &Written) {
+        let inner = self.inner;
+        let Durable { sequence, lsn, commit_lsn } = written.durable;
+        let items = context.entries.iter().map(|entry| entry.item.clone());
+        inner.ail.insert(items, lsn, commit_lsn);
+        for entry in &context.entries {
+            entry.item.committed(lsn);
+            entry.item.state().unpin();
+        }
+        inner.hooks.on_durable(written.durable);
+        for callback in context.callbacks {
+            callback(Ok(written.durable));
+        }
+        let head = self.writer.as_ref().map_or(0, |writer| writer.head());
+        let mut log = inner.log.lock();
+        let freed = log.move_tail(inner.geometry.position(written.tail));
+        log.durable = sequence;
+        log.checkpoints += 1;
+        let is_half_full = head - log.durable_tail > u64::from(inner.geometry.blocks / 2);
+        inner.log_changed.notify_all();
+        drop(log);
+        let returned = context.reserved - written.used;
+        inner.grant.give(returned + freed);
+        inner.trace(TicketTrace {
+            sequence,
+            items: context.entries.len() as u64,
+            reserved: context.reserved,
+            used: written.used,
+            returned,
+            records: written.records,
+        });
+        if is_half_full || inner.grant.has_waiters() {
+            inner.ail.want();
+        }
+    }
+
+    /// Writes a record that names the tail, and makes it durable. If nothing is left to be written home it names itself, so that
+    /// a recovery has nothing to do. Does nothing if it would only say again what the last record says, or if there are
+    /// many of them already.
+    pub(crate) fn publish(&mut self, kind: RecordKind) -> Result<()> {
+        let inner = self.inner;
+        let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
+        let (mut tail, is_home) = inner.ail.tail();
+        let log = inner.log.lock();
+        let says_nothing_new = is_home && log.durable_tail + 1 == writer.head();
+        let too_many = log.unpaid.len() >= (SET_ASIDE_BLOCKS / 2) as usize && !is_home;
+        let limit = log.durable_tail + u64::from(inner.geometry.blocks);
+        drop(log);
+        if kind == RecordKind::Tail && (says_nothing_new || too_many) {
+            return Ok(());
+        }
+        let position = writer.head();
+        if is_home {
+            // We have the writer, so all that was written is durable, and all of it is home.
+            tail = writer.head_lsn();
+        }
+        let lsn = writer.write(Contents::plain(kind, tail, inner.ail.sync_lsn()), limit)?;
+        writer.flush()?;
+        inner.ail.set_sync_lsn(lsn);
+        let mut log = inner.log.lock();
+        log.unpaid.push_back(position);
+        let freed = log.move_tail(inner.geometry.position(tail));
+        drop(log);
+        inner.grant.give(freed);
+        Ok(())
+    }
+}
+
+impl Drop for Pushing<'_> {
+    fn drop(&mut self) {
+        let mut log = self.inner.log.lock();
+        if let Some(writer) = &self.writer {
+            (log.head, log.writes, log.flushes) = (writer.head(), writer.writes, writer.flushes);
+        }
+        log.writer = self.writer.take();
+        self.inner.log_changed.notify_all();
+    }
+}
+
+/// A context will never be durable. Its items stay pinned, so that nothing of it goes home.
+fn abort(context: Context, why: &Error) {
+    for entry in &context.entries {
+        entry.item.aborted(why);
+    }
+    for callback in context.callbacks {
+        callback(Err(why.clone()));
+    }
+}
+
+impl Inner {
+    /// See [`Journal::force`](crate::Journal::force).
+    pub(crate) fn force(&self, sequence: u64) -> Result<()> {
+        let mut log = self.log.lock();
+        loop {
+            if log.durable >= sequence {
+                return Ok(());
+            }
+            self.check()?;
+            let Some(writer) = log.writer.take() else {
+                log = self.log_changed.wait(log);
+                continue;
+            };
+            drop(log);
+            // Nothing to push: what was committed before is durable, for we have the writer.
+            if Pushing::new(self, writer).push()?.is_none() {
+                return Ok(());
+            }
+            log = self.log.lock();
+        }
+    }
+
+    /// Everything that is committed.
+    pub(crate) fn force_all(&self) -> Result<()> {
+        self.force(self.central.read.sequence.load(Ordering::Acquire))
+    }
+
+    /// See [`Journal::quiesce`](crate::Journal::quiesce).
+    pub(crate) fn quiesce(&self) -> Result<()> {
+        self.force_all()?;
+        self.write_home(self.ail.sync_lsn()).map_err(|error| self.shut_down(error))
+    }
+
+    /// Writes a record of `kind` that has itself as the tail, if everything is home.
+    pub(crate) fn cover(&self, kind: RecordKind) -> Result<()> {
+        let published = self.writer()?.publish(kind);
+        published.map_err(|error| self.shut_down(error))
+    }
+
+    /// Writes everything home whose place is `target` at most. Ends early if the workers are to end.
+    fn write_home(&self, target: Lsn) -> Result<()> {
+        let (mut after, mut written, mut pinned) = (None, 0, false);
+        loop {
+            self.check()?;
+            let batch = self.ail.batch(after, target);
+            let Some((last, _)) = batch.last() else {
+                if after.is_none() || self.ail.is_stopped() {
+                    return Ok(());
+                }
+                if pinned {
+                    self.force_all()?;
+                } else if written == 0 {
+                    self.ail.pause();
+                }
+                (after, written, pinned) = (None, 0, false);
+                continue;
+            };
+            after = Some(*last);
+            let mut home = Vec::with_capacity(batch.len());
+            for (key, item) in batch {
+                match item.push(key.0)? {
+                    Pushed::Written => home.push((key, item)),
+                    Pushed::Pinned => pinned = true,
+                    Pushed::Busy => {}
+                }
+            }
+            if !home.is_empty() {
+                self.hooks.flush_home()?;
+                self.ail.remove(&home);
+                written += home.len();
+                self.publish_if_waited_for()?;
+            }
+        }
+    }
+
+    /// Tells the log of the tail, if somebody waits for what that frees and it is worth a record.
+    fn publish_if_waited_for(&self) -> Result<()> {
+        if !self.grant.has_waiters() {
+            return Ok(());
+        }
+        let (tail, is_home) = self.ail.tail();
+        let lag = self.geometry.position(tail).saturating_sub(self.log.lock().durable_tail);
+        if is_home || lag >= u64::from(self.geometry.blocks / 16) {
+            self.writer()?.publish(RecordKind::Tail)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the tail as far as what is durable now allows.
+    fn move_tail(&self) -> Result<()> {
+        if self.grant.has_waiters() {
+            // What is only in the CIL takes space, too, and may be what keeps the tail.
+            self.force_all()?;
+        }
+        self.write_home(self.ail.sync_lsn())?;
+        self.publish_if_waited_for()
+    }
+
+    /// The thread that writes items home.
+    pub(crate) fn ail_worker(&self) {
+        while self.ail.wait_wanted() {
+            if self.check().is_ok()
+                && let Err(error) = self.move_tail()
+            {
+                self.shut_down(error);
+            }
+        }
+    }
+
+    /// The thread that pushes in the background.
+    pub(crate) fn push_worker(&self) {
+        while self.wait_push_wanted() {
+            let pushed = self.writer().and_then(|mut pushing| pushing.push());
+            if pushed.is_err() {
+                // It has shut the journal down, or found it so.
+                self.abort_rest();
+            }
+        }
+    }
+
+    /// Sleeps until there is something to push: `true`; or the worker is to end: `false`.
+    fn wait_push_wanted(&self) -> bool {
+        let mut log = self.log.lock();
+        loop {
+            if log.is_stopped {
+                return false;
+            }
+            let is_shut = self.central.read.is_shut.load(Ordering::Relaxed);
+            if log.wanted > log.begun && !is_shut {
+                return true;
+            }
+            let Some(interval) = self.options.sync_interval.filter(|_| !is_shut) else {
+                log = self.log_changed.wait(log);
+                continue;
+            };
+            let timed_out;
+            (log, timed_out) = self.log_changed.wait_for(log, interval);
+            if timed_out && !log.is_stopped {
+                return true;
+            }
+        }
+    }
+
+    /// Tells what is committed and will never be durable that the journal is shut down.
+    pub(crate) fn abort_rest(&self) {
+        if let Some(context) = self.cil.switch(&self.central) {
+            abort(context, &self.shut_error());
+        }
+    }
+}

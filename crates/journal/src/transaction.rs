@@ -1,0 +1,173 @@
+//! Transactions.
+//!
+//! # The life of a transaction
+//!
+//! 1. [`Journal::begin`](crate::Journal::begin) goes through the freeze gate and reserves the worst case. It may
+//!    sleep for both, so the caller holds no lock that others need to end their transactions, and no item locked.
+//! 2. The caller locks items, changes them, and [adds](Transaction::add) them.
+//! 3. [`commit`](Transaction::commit) formats them, puts them on the CIL of this CPU, gives the checkpoint what they
+//!    need and gives back the rest. It does no I/O. Then the caller unlocks the items.
+//! 4. Or [`roll`](Transaction::roll): the same, and another transaction goes on at once, with the next part of the
+//!    reservation. It may have to wait for log space, while the caller still holds items locked: those are to be added to each of
+//!    the parts, so that nothing that waits for them keeps the tail where it is.
+//!
+//! A transaction that is dropped gives everything back. If it has items, these were changed in memory and no
+//! log has the change: that can't be taken back, and shuts the journal down.
+
+use std::sync::Arc;
+
+use crate::cil::{Callback, Commit};
+use crate::grant::Asker;
+use crate::item::{Item, LogVector, address};
+use crate::journal::Inner;
+use crate::{Durable, Error, LogItem, Reservation, Result};
+
+/// A change of several items that happens wholly or not at all. `Send`.
+#[must_use = "a transaction that is dropped does nothing"]
+pub struct Transaction {
+    inner: Arc<Inner>,
+    items: Vec<Item>,
+    callbacks: Vec<Callback>,
+    /// Log space for one part, in bytes, and how many parts are reserved beside this one.
+    unit: u64,
+    parts: u32,
+    /// What this part has left. Nothing once it is committed.
+    left: u64,
+    is_over: bool,
+}
+
+/// A transaction that is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "it is durable only once its sequence is forced"]
+pub struct Committed {
+    /// The checkpoint it is in, for [`Journal::force`](crate::Journal::force); 0 if it had nothing to log.
+    pub sequence: u64,
+}
+
+impl Transaction {
+    /// For a caller who is inside of the gate and has reserved.
+    pub(crate) fn new(inner: Arc<Inner>, unit: u64, reservation: Reservation) -> Self {
+        let parts = reservation.count.saturating_sub(1);
+        Self {
+            inner,
+            items: Vec::new(),
+            callbacks: Vec::new(),
+            unit,
+            parts,
+            left: unit,
+            is_over: false,
+        }
+    }
+
+    /// The transaction changes `item`, which the caller has locked until after the commit. Adding it twice does
+    /// no harm.
+    pub fn add<I: LogItem + 'static>(&mut self, item: Arc<I>) {
+        let item: Item = item;
+        let id = address(&item);
+        if !self.items.iter().any(|other| address(other) == id) {
+            self.items.push(item);
+        }
+    }
+
+    /// Calls `f` once when the transaction is durable, with its checkpoint, or with the error that keeps it from
+    /// ever being so. This is where busy extents become free. It runs as hooks do
+    /// ([`Hooks`](crate::Hooks)), before those who force the log are told. If the transaction is dropped, or its commit fails, `f`
+    /// may be dropped without being called.
+    pub fn on_durable(&mut self, f: impl FnOnce(Result<Durable>) + Send + 'static) {
+        self.callbacks.push(Box::new(f));
+    }
+
+    /// What is left of this part's reservation, in bytes of log.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.left
+    }
+
+    /// Ends the transaction: all of its items are in one checkpoint, which is durable once it is forced. Does no
+    /// I/O. Sleeps only if the CIL is twice as full as it should be, until a push has begun.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`]; [`Error::Overrun`], which shuts the journal down: more was logged than reserved.
+    pub fn commit(mut self) -> Result<Committed> {
+        let sequence = self.commit_part()?;
+        self.end();
+        if sequence != 0 {
+            self.inner.after_commit(sequence);
+        }
+        Ok(Committed { sequence })
+    }
+
+    /// Commits what was added so far, and goes on with the next part. Sleeps if the parts that were reserved at
+    /// the beginning are used up and there is no space for another.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit). The transaction is over then.
+    pub fn roll(mut self) -> Result<(Committed, Self)> {
+        let sequence = self.commit_part()?;
+        if self.parts > 0 {
+            self.parts -= 1;
+        } else {
+            self.inner.reserve(self.unit, Asker::Again)?;
+        }
+        self.left = self.unit;
+        if sequence != 0 {
+            self.inner.want_push(sequence);
+        }
+        Ok((Committed { sequence }, self))
+    }
+
+    /// Puts the items on the CIL, and gives back what this part does not need.
+    fn commit_part(&mut self) -> Result<u64> {
+        self.inner.check()?;
+        let left = std::mem::take(&mut self.left);
+        if self.items.is_empty() && self.callbacks.is_empty() {
+            self.inner.grant.give(left);
+            return Ok(0);
+        }
+        let format = |item: Item| {
+            let mut vector = LogVector::new();
+            item.format(&mut vector);
+            (item, vector)
+        };
+        let commit = Commit {
+            items: self.items.drain(..).map(format).collect(),
+            callbacks: std::mem::take(&mut self.callbacks),
+            reserved: left,
+        };
+        match self.inner.insert(commit) {
+            Ok(inserted) => {
+                self.inner.grant.give(left - inserted.given);
+                Ok(inserted.sequence)
+            }
+            Err(error) => Err(self.inner.shut_down(error)),
+        }
+    }
+
+    /// Gives back what is reserved, and leaves the gate.
+    fn end(&mut self) {
+        if self.is_over {
+            return;
+        }
+        self.is_over = true;
+        self.inner.grant.give(self.left + self.unit * u64::from(self.parts));
+        self.inner.leave();
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if !self.items.is_empty() {
+            self.inner.shut_down(Error::Abandoned);
+        }
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction")
+            .field("items", &self.items.len())
+            .field("left", &self.left)
+            .finish_non_exhaustive()
+    }
+}

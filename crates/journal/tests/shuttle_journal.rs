@@ -1,0 +1,239 @@
+//! Schedules of transactions, pushes and waits, chosen at random:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-journal --test shuttle_journal`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{BLOCKS, DEVICE_BYTES, LOG, Store, VOLUME, open, options};
+use shuttle::scheduler::RandomScheduler;
+use shuttle::thread;
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_journal::{Error, Journal, Options, Reservation, Scaling};
+use vfscale_sync::{cpu, rcu};
+
+const SCHEDULES: usize = 1_000;
+
+/// Whether journals are made without any of the patches.
+static BEFORE: AtomicBool = AtomicBool::new(false);
+
+/// Runs a model under many schedules, with all patches and without any.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
+    println!("VFSCALE_SEED={seed}");
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 19;
+    let model = Arc::new(model);
+    for before in [false, true] {
+        println!("without patches: {before}");
+        BEFORE.store(before, Ordering::Relaxed);
+        let (model, config) = (model.clone(), config.clone());
+        let scheduler = RandomScheduler::new_from_seed(seed, SCHEDULES);
+        shuttle::Runner::new(scheduler, config).run(move || {
+            let _cpu = cpu::pretend(0);
+            model();
+            rcu::synchronize();
+        });
+    }
+}
+
+fn device() -> Arc<dyn Device> {
+    let device = MemoryDevice::with_block_size(DEVICE_BYTES, 4096).unwrap();
+    Journal::format(&device, LOG, VOLUME).unwrap();
+    Arc::new(device)
+}
+
+fn store(device: &Arc<dyn Device>) -> Arc<Store> {
+    let slots = if BEFORE.load(Ordering::Relaxed) { 1 } else { 2 };
+    let options = Options { scaling: Scaling::with_slots(slots), ..options(slots) };
+    Arc::new(Store::open(device.clone(), options).unwrap())
+}
+
+/// On a CPU of its own, in a thread of its own.
+fn on(cpu: u32, f: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let _here = cpu::pretend(cpu);
+        f();
+    })
+}
+
+/// Ends the journal as a crash would, recovers, and compares.
+fn crash_and_check(device: &Arc<dyn Device>, store: Arc<Store>, promised: &[u64]) {
+    let history = store.history();
+    drop(store);
+    drop(open(device, options(1)).unwrap());
+    history.check(&**device, |done| promised.contains(&done.number));
+}
+
+/// A transaction is in one checkpoint, whole, whenever the push comes; what is relogged meanwhile is in the next.
+#[test]
+fn commit_against_push() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let commits = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                store.set(&[1, 2 + u64::from(cpu)], 100).unwrap();
+                store.set(&[1, 3 - u64::from(cpu)], 200).unwrap();
+            })
+        });
+        store.journal.force_all().unwrap();
+        for commit in commits {
+            commit.join().unwrap();
+        }
+        crash_and_check(&device, store, &[]);
+    });
+}
+
+/// Whoever forces finds what it committed durable, whoever wrote it, and nobody sleeps for a wakeup that has gone.
+#[test]
+fn force_against_force() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let forces = [0, 1, 2].map(|cpu| {
+            let store = store.clone();
+            let promised = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let told = promised.clone();
+            let force = on(cpu, move || {
+                let done = store.set(&[u64::from(cpu), 9], 50).unwrap();
+                store.journal.force(done.committed.sequence).unwrap();
+                assert!(store.journal.durable_sequence() >= done.committed.sequence);
+                told.lock().unwrap().push(done.number);
+            });
+            (force, promised)
+        });
+        let mut all = Vec::new();
+        for (force, promised) in forces {
+            force.join().unwrap();
+            all.extend(promised.lock().unwrap().iter());
+        }
+        assert!(store.journal.stats().checkpoints <= 3);
+        crash_and_check(&device, store, &all);
+    });
+}
+
+/// Each reservation is nearly half of the log, so that somebody always waits, and only moving the tail helps.
+#[test]
+fn waiters_against_tail_moves() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let threads = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                for round in 0..2 {
+                    let id = u64::from(cpu) * 2 + round;
+                    store.set(&[id], 400_000).unwrap();
+                }
+            })
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        store.journal.freeze().unwrap();
+        let stats = store.journal.stats();
+        assert_eq!((stats.grant_used, stats.ail_items, stats.active), (0, 0, 0));
+        store.journal.thaw();
+    });
+}
+
+/// A freeze returns when nobody is inside and everything is home, and nobody gets in before the thaw.
+#[test]
+fn freeze_against_new_transactions() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let frozen = Arc::new(AtomicBool::new(false));
+        let threads = [0, 1].map(|cpu| {
+            let (store, frozen) = (store.clone(), frozen.clone());
+            on(cpu, move || {
+                for _ in 0..2 {
+                    let transaction = store.journal.begin(Reservation::new(100)).unwrap();
+                    assert!(!frozen.load(Ordering::SeqCst));
+                    // It ends on another CPU than it began on.
+                    let _there = cpu::pretend(1 - cpu);
+                    let _ = transaction.commit().unwrap();
+                    store.set(&[u64::from(cpu)], 10).unwrap();
+                }
+            })
+        });
+        for _ in 0..2 {
+            store.journal.freeze().unwrap();
+            frozen.store(true, Ordering::SeqCst);
+            let stats = store.journal.stats();
+            assert_eq!((stats.active, stats.ail_items), (0, 0));
+            assert!(store.journal.is_cil_empty());
+            frozen.store(false, Ordering::SeqCst);
+            store.journal.thaw();
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let store = Arc::into_inner(store).unwrap();
+        store.journal.close().unwrap();
+    });
+}
+
+/// A shutdown at any moment: whoever commits, forces, waits for space, freezes or waits for a thaw comes back.
+#[test]
+fn shutdown_against_everything() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let mut threads = Vec::new();
+        for cpu in [0, 1] {
+            let store = store.clone();
+            threads.push(on(cpu, move || {
+                for round in 0..2 {
+                    let Ok(done) = store.set(&[u64::from(cpu), 5 + round], 400_000) else { return };
+                    let _ = store.journal.force(done.committed.sequence);
+                }
+            }));
+        }
+        {
+            let store = store.clone();
+            threads.push(on(0, move || {
+                if store.journal.freeze().is_ok() {
+                    store.journal.thaw();
+                }
+            }));
+        }
+        store.journal.shut_down(Error::client(std::io::Error::other("pulled")));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(store.journal.begin(Reservation::new(1)).is_err());
+        assert_eq!(store.journal.stats().active, 0);
+        crash_and_check(&device, store, &[]);
+    });
+}
+
+/// A close waits for those inside, and refuses the others.
+#[test]
+fn drop_against_the_workers() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let done = store.set(&[0, BLOCKS - 1], 30_000).unwrap();
+        let promised = {
+            let store = store.clone();
+            on(1, move || {
+                store.journal.force(done.committed.sequence).unwrap();
+            })
+        };
+        store.set(&[1], 30_000).unwrap();
+        promised.join().unwrap();
+        crash_and_check(&device, store, &[done.number]);
+    });
+}
