@@ -59,8 +59,12 @@ pub struct Plan {
     pub disagreement_max: f64,
     /// Whether the time of single operations is taken as well, and how.
     pub latency: Option<Pace>,
+    /// Numbers of users, for workloads that have them. Each is a case.
+    pub users: Vec<usize>,
     /// Files that each worker makes, for workloads that make many.
     pub files: u64,
+    /// Bytes of a database, for workloads that have one.
+    pub database: u64,
     /// A tree to work on instead of a made-up one.
     pub tree: Option<PathBuf>,
     /// Where random numbers start.
@@ -85,7 +89,9 @@ impl Plan {
             share_min: 0.9,
             disagreement_max: 0.3,
             latency: None,
+            users: vec![10, 100],
             files: 20_000,
+            database: 16 << 20,
             tree: None,
             random_seed: 1,
         }
@@ -105,6 +111,12 @@ impl Plan {
         }
         if let Some(n) = self.threads.iter().find(|n| **n == 0 || **n > 4096) {
             return usage(format!("--threads {n}: from 1 to 4096 can be had"));
+        }
+        if self.users.is_empty() || self.users.iter().any(|n| *n == 0 || *n > 100_000) {
+            return usage("--users: from 1 to 100000 can be had".to_owned());
+        }
+        if self.files == 0 {
+            return usage("--files 0: there must be something to make".to_owned());
         }
         if self.rounds < ROUNDS_MIN {
             let n = self.rounds;

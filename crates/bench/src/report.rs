@@ -42,6 +42,8 @@ pub struct CaseName {
     pub target: String,
     /// The number of workers.
     pub threads: usize,
+    /// The number of users, for workloads that have them.
+    pub users: Option<usize>,
     /// Patches that were taken back.
     pub before: Vec<String>,
 }

@@ -20,7 +20,7 @@ use crate::targets::memory::Memory;
 use crate::targets::path::{Directory, Scratch, has_own_cwd};
 use crate::targets::{Target, TargetSpec};
 use crate::worker::{Failure, Interrupt, Sample, Seat, Team, Timing, usable_cpus};
-use crate::workloads::{self, Description, Scene};
+use crate::workloads::{self, Description, Kind, Scene};
 
 /// A round that got too little of its CPUs is made again at most so often.
 const ATTEMPTS: usize = 3;
@@ -166,11 +166,20 @@ impl Run<'_> {
                 if *spec == TargetSpec::Memory && !self.plan.before.is_empty() {
                     settings.push(self.plan.before.clone());
                 }
-                for before in settings {
+                let users = match workload.kind {
+                    Kind::AimShort => self.plan.users.iter().copied().map(Some).collect(),
+                    _ => vec![None],
+                };
+                for (before, users) in
+                    settings.iter().flat_map(|b| users.iter().map(move |u| (b.clone(), *u)))
+                {
+                    let workload_name = workload.name.to_owned();
+                    let (target_name, threads) = (spec.to_string(), *threads);
                     let name = CaseName {
-                        workload: workload.name.to_owned(),
-                        target: spec.to_string(),
-                        threads: *threads,
+                        workload: workload_name,
+                        target: target_name,
+                        threads,
+                        users,
                         before,
                     };
                     if !self.stop.is_raised() {
@@ -196,7 +205,9 @@ impl Run<'_> {
         };
         let scene = Scene {
             workers: name.threads,
+            users: name.users.unwrap_or(0),
             files: self.plan.files,
+            database: self.plan.database,
             tree: self.plan.tree.clone(),
             random_seed: self.plan.random_seed,
         };
@@ -339,12 +350,15 @@ impl Run<'_> {
     /// Compares each case with the ones it can be compared with.
     fn compare(&mut self, cases: &[Case]) {
         for case in cases.iter().filter(|case| case.name.before.is_empty()) {
-            let without = |other: &&Case| !other.name.before.is_empty();
+            let others = || cases.iter().filter(|o| o.name.users == case.name.users);
+            let with = |other: &&Case| other.name.before.is_empty();
             let same = |other: &&Case| other.target == case.target;
             let as_many = |other: &&Case| other.name.threads == case.name.threads;
-            let patches = cases.iter().filter(same).filter(as_many).find(without);
-            let targets = cases.iter().find(as_many).filter(|other| other.target != case.target);
-            let threads = cases.iter().find(same).filter(|o| o.name.threads != case.name.threads);
+            let patches = others().filter(same).filter(as_many).find(|other| !with(other));
+            let targets = others().filter(with).find(as_many);
+            let targets = targets.filter(|other| other.target != case.target);
+            let threads = others().filter(with).find(same);
+            let threads = threads.filter(|other| other.name.threads != case.name.threads);
             self.compare_two(Compared::Patches, case, patches);
             self.compare_two(Compared::Threads, case, threads);
             self.compare_two(Compared::Targets, case, targets);

@@ -67,6 +67,9 @@ fn grouped(value: i64) -> String {
 /// How a case is called in a table of its workload.
 pub fn case_label(case: &CaseName) -> String {
     let mut label = format!("{} x{}", case.target, case.threads);
+    if let Some(users) = case.users {
+        label += &format!(" {users} users");
+    }
     if !case.before.is_empty() {
         label += &format!(" before {}", case.before.join("+"));
     }
@@ -122,12 +125,12 @@ fn header(results: &[&CaseResult]) -> Vec<String> {
 }
 
 fn comparison(of: &Comparison) -> Vec<String> {
+    let users = of.of.users.map_or(String::new(), |users| format!(", {users} users"));
+    let (target, threads) = (&of.of.target, of.of.threads);
     let what = match of.compared {
-        Compared::Patches => {
-            format!("x{} {} after / before", of.of.threads, of.of.target)
-        }
-        Compared::Threads => format!("{} x{} / x{}", of.of.target, of.of.threads, of.over.threads),
-        Compared::Targets => format!("x{} {} / {}", of.of.threads, of.of.target, of.over.target),
+        Compared::Patches => format!("{target} x{threads} after / before{users}"),
+        Compared::Threads => format!("{target} x{threads} / x{}{users}", of.over.threads),
+        Compared::Targets => format!("{target} / {} x{threads}{users}", of.over.target),
     };
     let ratio = &of.ratio;
     let verdict = match ratio.verdict {

@@ -39,6 +39,8 @@ pub struct Meta {
 pub trait Calls: 'static {
     /// An open file; dropping it closes it.
     type File: 'static;
+    /// A mapped file; dropping it unmaps it.
+    type Map: 'static;
 
     /// `chdir(2)`, for this worker alone.
     ///
@@ -87,6 +89,11 @@ pub trait Calls: 'static {
     /// # Errors
     /// Those of the call; a target without sockets says so.
     fn socket_pair(&self) -> Outcome<(Self::File, Self::File)>;
+    /// `mmap(2)` of the first page of a file, for reading.
+    ///
+    /// # Errors
+    /// Those of the call; a target whose files can't be mapped says so.
+    fn map(&self, file: &Self::File) -> Outcome<Self::Map>;
 }
 
 /// A file system for one case; see the [module](self).

@@ -145,7 +145,7 @@ fn a_pretended_seat_is_what_the_worker_sees() {
 #[test]
 fn a_worker_process_obeys() {
     let dir = tempfile::tempdir().unwrap();
-    let scene = Scene { workers: 1, files: 1, tree: None, random_seed: 1 };
+    let scene = Scene { workers: 1, users: 0, files: 1, database: 1, tree: None, random_seed: 1 };
     let setup = Setup {
         workload: "create-unlink-same-dir".into(),
         dir: dir.path().to_owned(),

@@ -18,15 +18,26 @@ use crate::fault::{Error, Fault, Outcome, Result};
 use crate::targets::{Calls, Target};
 use crate::worker::{Act, Player};
 
+mod aim;
+mod close;
+mod many;
 mod names;
+mod paths;
+mod sizes;
+mod slob;
+mod tree;
 
 /// What all workers of a case agree on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scene {
     /// How many workers there are.
     pub workers: usize,
+    /// Users, for workloads that have them; 0 for others.
+    pub users: usize,
     /// Files that each worker makes, for workloads that make many.
     pub files: u64,
+    /// Bytes of a database.
+    pub database: u64,
     /// A tree to work on instead of a made-up one.
     pub tree: Option<PathBuf>,
     /// Where random numbers start.
@@ -88,6 +99,14 @@ pub(crate) enum Kind {
     CreateUnlink(Place),
     StatDeep,
     Rename(Place),
+    CloseMany,
+    AimShort,
+    DPath,
+    CatMaps,
+    Tree(tree::Walk),
+    Slob,
+    OrphanTruncate,
+    Many(many::Part),
 }
 
 /// Calls a generic function with the workload of a kind, whose type differs from kind to kind.
@@ -108,6 +127,38 @@ macro_rules! with_workload {
             }
             Kind::Rename(place) => {
                 let $workload = names::Rename(place);
+                $body
+            }
+            Kind::CloseMany => {
+                let $workload = close::CloseMany;
+                $body
+            }
+            Kind::AimShort => {
+                let $workload = aim::AimShort;
+                $body
+            }
+            Kind::DPath => {
+                let $workload = paths::DPath;
+                $body
+            }
+            Kind::CatMaps => {
+                let $workload = paths::CatMaps;
+                $body
+            }
+            Kind::Tree(walk) => {
+                let $workload = tree::Tree(walk);
+                $body
+            }
+            Kind::Slob => {
+                let $workload = slob::Slob;
+                $body
+            }
+            Kind::OrphanTruncate => {
+                let $workload = sizes::OrphanTruncate;
+                $body
+            }
+            Kind::Many(part) => {
+                let $workload = many::Many(part);
                 $body
             }
         }
@@ -218,6 +269,104 @@ pub const ALL: &[Description] = &[
                     half of them begin in each",
         seed_rate: None,
         kind: Kind::Rename(Place::Shared),
+    },
+    Description {
+        name: "close-many",
+        seed: "004",
+        unit: "descriptor",
+        operation: "make and close one end of a pipe or of a pair of sockets; each worker has 64 \
+                    of both open at once",
+        seed_rate: None,
+        kind: Kind::CloseMany,
+    },
+    Description {
+        name: "aim-short",
+        seed: "000",
+        unit: "job",
+        operation: "a job of AIM7's short mix, reduced to what reaches a file system; 17 kinds, \
+                    for each number of --users",
+        seed_rate: Some(SeedRate { unit: "jobs/min", factor: 60.0 }),
+        kind: Kind::AimShort,
+    },
+    Description {
+        name: "d-path",
+        seed: "000",
+        unit: "path",
+        operation: "the absolute path of an open file eight directories down, which all workers \
+                    share",
+        seed_rate: None,
+        kind: Kind::DPath,
+    },
+    Description {
+        name: "cat-maps",
+        seed: "000",
+        unit: "table",
+        operation: "read /proc/self/maps and numa_maps; each worker has mapped 64 files of the \
+                    target; needs a kernel's file system",
+        seed_rate: None,
+        kind: Kind::CatMaps,
+    },
+    Description {
+        name: "find-size",
+        seed: "000",
+        unit: "file",
+        operation: "a name seen by `find -size 0` over a whole tree; each worker walks over all of \
+                    it",
+        seed_rate: None,
+        kind: Kind::Tree(tree::Walk::FindSize),
+    },
+    Description {
+        name: "git-diff",
+        seed: "000",
+        unit: "file",
+        operation: "a tracked file looked at by `git diff`: lstat of each, and reading every \
+                    fiftieth, which looks touched",
+        seed_rate: None,
+        kind: Kind::Tree(tree::Walk::GitDiff),
+    },
+    Description {
+        name: "slob",
+        seed: "002",
+        unit: "transaction",
+        operation: "read, change and write a block of 8 KiB and 2 KiB of redo; every other worker \
+                    only reads",
+        seed_rate: Some(SeedRate { unit: "MB/s of redo", factor: slob::REDO as f64 / 1e6 }),
+        kind: Kind::Slob,
+    },
+    Description {
+        name: "orphan-truncate",
+        seed: "001",
+        unit: "truncate",
+        operation: "make a file of the worker's own one byte shorter, from 4 KiB down to one byte \
+                    and then 4 KiB again",
+        seed_rate: None,
+        kind: Kind::OrphanTruncate,
+    },
+    Description {
+        name: "create-many",
+        seed: "003",
+        unit: "inode",
+        operation: "create an empty file, 10,000 in a directory of the worker's own, --files for \
+                    each worker",
+        seed_rate: None,
+        kind: Kind::Many(many::Part::Create),
+    },
+    Description {
+        name: "remove-many",
+        seed: "003",
+        unit: "inode",
+        operation: "remove one of the files that create-many makes",
+        seed_rate: None,
+        kind: Kind::Many(many::Part::Remove),
+    },
+    Description {
+        name: "readdir-stat",
+        seed: "-",
+        unit: "file",
+        operation: "a name read from a directory of 25 or so and asked for its attributes; workers \
+                    go over the same tree",
+        seed_rate: None,
+        kind: Kind::Tree(tree::Walk::ReaddirStat),
     },
 ];
 

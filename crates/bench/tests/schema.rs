@@ -61,7 +61,7 @@ fn the_fields_of_the_schema_and_their_kinds() {
             expected("array", &["before", "rounds"]),
             expected("object", &["ops_per_s", "cpu", "latency_ns", "machine", "mount"]),
             expected("bool", &["verified", "processes", "pinned", "own_cwd"]),
-            expected("null", &["seed_rate", "over_time", "cpus_pretended"]),
+            expected("null", &["seed_rate", "over_time", "cpus_pretended", "users"]),
         ],
     );
     assert_shape(&result["ops_per_s"], &[expected("number", &["median", "min", "max"])]);

@@ -74,6 +74,23 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "OPS_PER_S")]
     pub(crate) rate: Option<f64>,
 
+    /// Numbers of users of aim-short, such as 10,100,1000
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,100")]
+    pub(crate) users: Vec<usize>,
+
+    /// Files that each worker makes in create-many and remove-many
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) files: u64,
+
+    /// MiB of the database of slob
+    #[arg(long, value_name = "MIB", default_value_t = 16,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) database: u64,
+
+    /// A tree to copy for find-size, git-diff and readdir-stat (default: a made-up one)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tree: Option<PathBuf>,
+
     /// Where random numbers start
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) random_seed: u64,
@@ -123,6 +140,10 @@ impl BenchArgs {
             Some(rate) => Some(Pace::Rate(rate)),
             None => self.latency.then_some(Pace::Closed),
         };
+        plan.users = self.users.clone();
+        plan.files = self.files;
+        plan.database = self.database << 20;
+        plan.tree = self.tree.clone();
         plan.random_seed = self.random_seed;
         plan.check()?;
         Ok(plan)

@@ -83,6 +83,40 @@ fn several_values_after_an_option_and_json_in_a_file() {
     assert!(is_empty(&work));
 }
 
+/// Every workload, on a directory, checks included.
+#[test]
+fn every_workload_runs_on_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = format!("path:{}", dir.path().display());
+    let all = vfscale_bench::workloads::ALL.iter().map(|workload| workload.name);
+    let mut args: Vec<&str> = all.collect();
+    args.extend(["--target", &target, "--files", "50", "--users", "3", "--database", "1"]);
+    args.extend(["--threads", "2"]);
+    let (output, table, stderr) = run(&quick(&args));
+    assert!(output.status.success(), "{table}{stderr}");
+    for workload in vfscale_bench::workloads::ALL {
+        assert!(table.contains(&format!("{} (seed", workload.name)), "{table}");
+    }
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn a_real_tree_is_copied_and_nothing_else_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, work) = (dir.path().join("tree"), dir.path().join("work"));
+    std::fs::create_dir_all(tree.join("a/b")).unwrap();
+    std::fs::create_dir(&work).unwrap();
+    std::fs::write(tree.join("a/b/file"), "content").unwrap();
+    std::os::unix::fs::symlink("/", tree.join("a/link")).unwrap();
+    let target = format!("path:{}", work.display());
+    let tree = tree.to_str().unwrap();
+    let args = ["find-size", "git-diff", "--tree", tree, "--target", "memory", &target];
+    let (output, table, stderr) = run(&quick(&args));
+    assert!(output.status.success(), "{table}{stderr}");
+    assert!(is_empty(&work));
+    assert_eq!(std::fs::read(Path::new(tree).join("a/b/file")).unwrap(), b"content");
+}
+
 #[test]
 fn workers_can_be_processes() {
     let dir = tempfile::tempdir().unwrap();

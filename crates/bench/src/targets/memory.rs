@@ -1,5 +1,6 @@
 //! The library in this process: each case a new memory file system, each worker a task.
 
+use std::convert::Infallible;
 use std::ffi::{CStr, OsStr};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -65,6 +66,7 @@ fn meta(stat: &vfscale::Stat) -> Meta {
 
 impl Calls for MemoryCalls {
     type File = File;
+    type Map = Infallible;
 
     fn chdir(&mut self, to: &CStr) -> Result<()> {
         self.task.chdir(path(to))
@@ -162,5 +164,11 @@ impl Calls for MemoryCalls {
 
     fn socket_pair(&self) -> Outcome<(File, File)> {
         Err(Fault::unsupported("`memory` has no sockets yet; use a `path:` target"))
+    }
+
+    fn map(&self, _: &File) -> Outcome<Infallible> {
+        Err(Fault::unsupported(
+            "only a kernel maps files and lists what is mapped; use a `path:` target",
+        ))
     }
 }

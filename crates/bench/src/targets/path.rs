@@ -167,6 +167,7 @@ fn meta(stat: &fs::Stat) -> Meta {
 
 impl Calls for PathCalls {
     type File = OwnedFd;
+    type Map = sys::Mapping;
 
     fn chdir(&mut self, path: &CStr) -> Result<()> {
         match &self.base {
@@ -278,6 +279,10 @@ impl Calls for PathCalls {
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         Ok(pair.map_err(|e| Error::new("socketpair", e))?)
+    }
+
+    fn map(&self, file: &OwnedFd) -> Outcome<sys::Mapping> {
+        Ok(sys::Mapping::new(file).map_err(|e| Error::new("mmap", e))?)
     }
 }
 

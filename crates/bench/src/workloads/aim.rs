@@ -1,0 +1,360 @@
+//! AIM7's short mix, reduced to what reaches a file system: seed 000, patch 1, and seed 004, slide 34.
+//!
+//! The mix has 17 kinds of job, which each user does in an order of its own, and the result is jobs per minute
+//! for a number of users. Of the kinds the seed describes the one that was all contention,
+//! `misc_rtns_1`: it looks up users and groups, so that everybody opens, reads and closes the same two files.
+//! The other sixteen are AIM7's jobs that touch files, by their names, without the computing around
+//! them. Users are dealt out to the workers, who do a job of one user after the other.
+
+use std::ffi::CString;
+
+use vfscale::OFlags;
+
+use super::{
+    Scene, Work, Workload, expect_content, expect_equal, expect_gone, expect_names, write_at,
+    write_file,
+};
+use crate::fault::{Fault, Outcome};
+use crate::stats::Rng;
+use crate::targets::{Calls, name};
+
+/// What everybody reads: `/etc/passwd` and `/etc/group` of the user database.
+const ACCOUNTS: [&str; 2] = ["etc/passwd", "etc/group"];
+const ACCOUNTS_BYTES: usize = 2_000;
+/// Where programs are looked for; they are in the last place.
+const SEARCH_PATH: [&str; 4] = ["bin0", "bin1", "bin2", "bin3"];
+const PROGRAM_BYTES: usize = 16 << 10;
+/// Each user's file.
+const DATA_BYTES: usize = 16 << 10;
+const UNIT: usize = 1 << 10;
+/// Names in each user's directory: `data`, `copy` and `list`.
+const NAMES_PER_USER: usize = 3;
+const LISTED: usize = 20;
+
+const CREATE: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::RDWR);
+
+/// A kind of job, by AIM7's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Job {
+    CreatClo,
+    LinkTest,
+    DirRtns,
+    MiscRtns,
+    DiskRr,
+    DiskRw,
+    DiskRd,
+    DiskWrt,
+    DiskCp,
+    DiskSrc,
+    SyncDiskRw,
+    SyncDiskWrt,
+    SyncDiskCp,
+    ExecTest,
+    ShellRtns1,
+    ShellRtns2,
+    ShellRtns3,
+}
+
+const JOBS: [Job; 17] = [
+    Job::CreatClo,
+    Job::LinkTest,
+    Job::DirRtns,
+    Job::MiscRtns,
+    Job::DiskRr,
+    Job::DiskRw,
+    Job::DiskRd,
+    Job::DiskWrt,
+    Job::DiskCp,
+    Job::DiskSrc,
+    Job::SyncDiskRw,
+    Job::SyncDiskWrt,
+    Job::SyncDiskCp,
+    Job::ExecTest,
+    Job::ShellRtns1,
+    Job::ShellRtns2,
+    Job::ShellRtns3,
+];
+
+pub(super) struct AimShort;
+
+impl Workload for AimShort {
+    type Work<C: Calls> = AimWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        calls.mkdir(c"etc")?;
+        for file in ACCOUNTS {
+            write_file(calls, &name(file), &[b'x'; ACCOUNTS_BYTES])?;
+        }
+        for dir in SEARCH_PATH {
+            calls.mkdir(&name(dir))?;
+        }
+        write_file(calls, c"bin3/prog", &[0x7f; PROGRAM_BYTES])?;
+        for user in 0..scene.users.max(scene.workers) {
+            calls.mkdir(&name(format!("u{user}")))?;
+            calls.mkdir(&name(format!("u{user}/list")))?;
+            for n in 0..LISTED {
+                write_file(calls, &name(format!("u{user}/list/l{n}")), b"")?;
+            }
+            write_file(calls, &name(format!("u{user}/data")), &[b'd'; DATA_BYTES])?;
+            write_file(calls, &name(format!("u{user}/copy")), &[b'd'; DATA_BYTES])?;
+        }
+        Ok(())
+    }
+
+    fn work<C: Calls>(&self, calls: C, scene: &Scene, worker: usize) -> Outcome<AimWork<C>> {
+        let mut rng = Rng::new(scene.random_seed ^ worker as u64);
+        // With fewer users than workers everybody has one all the same.
+        let users = (worker..scene.users.max(scene.workers)).step_by(scene.workers.max(1));
+        let users = users.map(|user| User::new(user, &mut rng)).collect();
+        Ok(AimWork {
+            calls,
+            users,
+            next: 0,
+            rng,
+            buf: vec![0; DATA_BYTES],
+            accounts: ACCOUNTS.map(name),
+            programs: SEARCH_PATH.map(|dir| name(format!("{dir}/prog"))),
+        })
+    }
+
+    /// Nobody left anything behind, and nothing is missing.
+    fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        let users = scene.users.max(scene.workers);
+        for user in 0..users {
+            expect_names(calls, &name(format!("u{user}")), NAMES_PER_USER)?;
+            expect_names(calls, &name(format!("u{user}/list")), LISTED)?;
+            for file in ["data", "copy"] {
+                expect_content(calls, &name(format!("u{user}/{file}")), &[b'd'; DATA_BYTES])?;
+            }
+        }
+        expect_names(calls, c".", users + SEARCH_PATH.len() + 1)
+    }
+}
+
+/// A user: where it works, and in which order.
+struct User {
+    jobs: [Job; 17],
+    at: usize,
+    dir: CString,
+    data: CString,
+    copy: CString,
+    list: CString,
+    listed: Vec<CString>,
+    /// Three names that are free between jobs.
+    free: [CString; 3],
+    inner: CString,
+}
+
+impl User {
+    fn new(user: usize, rng: &mut Rng) -> User {
+        let mut jobs = JOBS;
+        for i in (1..jobs.len()).rev() {
+            jobs.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+        let own = |entry: &str| name(format!("u{user}/{entry}"));
+        User {
+            jobs,
+            at: 0,
+            dir: name(format!("u{user}")),
+            data: own("data"),
+            copy: own("copy"),
+            list: own("list"),
+            listed: (0..LISTED).map(|n| own(&format!("list/l{n}"))).collect(),
+            free: ["x", "y", "z"].map(own),
+            inner: own("z/in"),
+        }
+    }
+}
+
+pub(super) struct AimWork<C> {
+    calls: C,
+    users: Vec<User>,
+    next: usize,
+    rng: Rng,
+    buf: Vec<u8>,
+    accounts: [CString; 2],
+    programs: [CString; 4],
+}
+
+impl<C: Calls> AimWork<C> {
+    /// Reads a whole file, and tells its size.
+    fn read(&mut self, path: &CString) -> Outcome<usize> {
+        let file = self.calls.open(path, OFlags::RDONLY)?;
+        let mut size = 0;
+        loop {
+            match self.calls.pread(&file, &mut self.buf[..UNIT], size as u64)? {
+                0 => return Ok(size),
+                n => size += n,
+            }
+        }
+    }
+
+    fn expect_size(&mut self, path: &CString, size: usize) -> Outcome<()> {
+        let seen = self.read(path)?;
+        expect_equal("the size of what was read", seen as u64, size as u64)
+    }
+
+    /// Writes over a whole file, in pieces.
+    fn write(&self, path: &CString, flags: OFlags, sync: bool) -> Outcome<()> {
+        let file = self.calls.open(path, flags)?;
+        for at in (0..DATA_BYTES).step_by(UNIT) {
+            write_at(&self.calls, &file, &[b'd'; UNIT], at as u64)?;
+        }
+        if sync {
+            self.calls.sync(&file)?;
+        }
+        Ok(())
+    }
+
+    /// Reads or writes pieces in any order.
+    fn anywhere(&mut self, path: &CString, write: bool, sync: bool) -> Outcome<()> {
+        let file = self.calls.open(path, OFlags::RDWR)?;
+        for _ in 0..DATA_BYTES / UNIT {
+            let at = self.rng.below((DATA_BYTES / UNIT) as u64) * UNIT as u64;
+            if write {
+                write_at(&self.calls, &file, &[b'd'; UNIT], at)?;
+            } else if self.calls.pread(&file, &mut self.buf[..UNIT], at)? != UNIT {
+                return Err(Fault::wrong("a piece of a file is missing"));
+            }
+        }
+        if sync {
+            self.calls.sync(&file)?;
+        }
+        Ok(())
+    }
+
+    /// Reads one file and writes another.
+    fn copy(&mut self, user: &User, sync: bool) -> Outcome<()> {
+        self.expect_size(&user.data, DATA_BYTES)?;
+        self.write(&user.copy, OFlags::WRONLY | OFlags::TRUNC, sync)
+    }
+
+    fn disk(&mut self, job: Job, user: &User) -> Outcome<()> {
+        match job {
+            Job::DiskRr => self.anywhere(&user.data, false, false),
+            Job::DiskRw => self.anywhere(&user.data, true, false),
+            Job::SyncDiskRw => self.anywhere(&user.data, true, true),
+            Job::DiskRd => self.expect_size(&user.data, DATA_BYTES),
+            Job::DiskWrt => self.write(&user.data, OFlags::WRONLY, false),
+            Job::SyncDiskWrt => self.write(&user.data, OFlags::WRONLY, true),
+            Job::DiskCp => self.copy(user, false),
+            Job::SyncDiskCp => self.copy(user, true),
+            // Looks for files by name.
+            _ => {
+                for file in &user.listed {
+                    self.calls.stat(file)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Lists a directory, over and over.
+    fn list(&self, user: &User) -> Outcome<()> {
+        let mut seen = 0;
+        for _ in 0..5 {
+            self.calls.list(&user.list, |_, _| seen += 1)?;
+        }
+        expect_equal("the number of names listed", seen, 5 * LISTED as u64)
+    }
+
+    /// Looks for a program where programs are, and reads it.
+    fn exec(&mut self) -> Outcome<()> {
+        for n in 0..self.programs.len() {
+            if self.calls.stat(&self.programs[n]).is_ok() {
+                let program = self.programs[n].clone();
+                return self.expect_size(&program, PROGRAM_BYTES);
+            }
+        }
+        Err(Fault::wrong("the program is nowhere to be found"))
+    }
+
+    fn names(&mut self, job: Job, user: &User) -> Outcome<()> {
+        let [x, y, z] = &user.free;
+        let calls = &self.calls;
+        match job {
+            Job::CreatClo => {
+                for _ in 0..10 {
+                    drop(calls.open(x, CREATE)?);
+                    calls.unlink(x)?;
+                }
+            }
+            Job::LinkTest => {
+                for _ in 0..10 {
+                    calls.link(&user.data, x)?;
+                    calls.unlink(x)?;
+                }
+            }
+            Job::ShellRtns2 => {
+                write_file(calls, x, b"#!/bin/sh\n")?;
+                calls.rename(x, y)?;
+                calls.unlink(y)?;
+            }
+            _ => {
+                calls.mkdir(z)?;
+                write_file(calls, &user.inner, b"#!/bin/sh\n")?;
+                calls.unlink(&user.inner)?;
+                calls.rmdir(z)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn job(&mut self, job: Job, user: &User) -> Outcome<()> {
+        match job {
+            Job::CreatClo | Job::LinkTest | Job::ShellRtns3 => self.names(job, user),
+            Job::DirRtns => self.list(user),
+            // getpwnam, getpwuid and getgrgid, a couple of times.
+            Job::MiscRtns => {
+                for _ in 0..3 {
+                    for n in [0, 0, 1] {
+                        let file = self.accounts[n].clone();
+                        self.expect_size(&file, ACCOUNTS_BYTES)?;
+                    }
+                }
+                Ok(())
+            }
+            Job::ExecTest => self.exec(),
+            Job::ShellRtns1 => {
+                self.exec()?;
+                self.list(user)
+            }
+            Job::ShellRtns2 => {
+                self.exec()?;
+                self.names(job, user)
+            }
+            _ => self.disk(job, user),
+        }
+    }
+}
+
+impl<C: Calls> Work for AimWork<C> {
+    fn op(&mut self) -> Outcome<u64> {
+        // Taken out, since a job needs everything else.
+        let mut users = std::mem::take(&mut self.users);
+        let user = &mut users[self.next];
+        let job = user.jobs[user.at];
+        user.at = (user.at + 1) % JOBS.len();
+        let outcome = self.job(job, user);
+        self.next = (self.next + 1) % users.len();
+        self.users = users;
+        outcome.map(|()| 1)
+    }
+
+    /// Every user's files are whole, and the names that were free are free.
+    fn end(&mut self) -> Outcome<()> {
+        for user in &self.users {
+            for file in &user.free {
+                expect_gone(&self.calls, file)?;
+            }
+            expect_names(&self.calls, &user.dir, NAMES_PER_USER)?;
+            expect_content(&self.calls, &user.data, &[b'd'; DATA_BYTES])?;
+            expect_equal("the links of a file", self.calls.stat(&user.data)?.nlink, 1)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "aim_tests.rs"]
+mod tests;

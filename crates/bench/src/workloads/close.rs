@@ -1,0 +1,78 @@
+//! Closing many pipes and sockets: seed 004, slide 33.
+//!
+//! They belong to pseudo file systems, and still each one used to be entered into the global lists of
+//! dentries and inodes, and taken out at its close.
+
+use super::{Scene, Work, Workload, expect_names};
+use crate::fault::{Fault, Outcome};
+use crate::targets::Calls;
+
+/// Pairs of each kind that a worker has open at once: 64 pipes and 64 pairs of sockets are 256 descriptors.
+const PAIRS: usize = 64;
+
+pub(super) struct CloseMany;
+
+impl Workload for CloseMany {
+    type Work<C: Calls> = CloseManyWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
+        drop(calls.pipe()?);
+        drop(calls.socket_pair()?);
+        Ok(())
+    }
+
+    fn work<C: Calls>(&self, calls: C, _: &Scene, _: usize) -> Outcome<CloseManyWork<C>> {
+        Ok(CloseManyWork { calls, open: Vec::with_capacity(2 * PAIRS) })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
+        expect_names(calls, c".", 0)
+    }
+}
+
+pub(super) struct CloseManyWork<C: Calls> {
+    calls: C,
+    open: Vec<(C::File, C::File)>,
+}
+
+impl<C: Calls> CloseManyWork<C> {
+    /// Both ends of a pair belong to different objects or one, never to those of another pair.
+    fn expect_apart(&self) -> Outcome<()> {
+        let mut inodes = Vec::new();
+        for (one, other) in &self.open {
+            let (one, other) = (self.calls.fstat(one)?.ino, self.calls.fstat(other)?.ino);
+            inodes.push(one);
+            if other != one {
+                inodes.push(other);
+            }
+        }
+        inodes.sort_unstable();
+        if inodes.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Fault::wrong("two pipes or sockets are the same"));
+        }
+        Ok(())
+    }
+
+    fn open_all(&mut self) -> Outcome<()> {
+        for _ in 0..PAIRS {
+            self.open.push(self.calls.pipe()?);
+            self.open.push(self.calls.socket_pair()?);
+        }
+        Ok(())
+    }
+}
+
+impl<C: Calls> Work for CloseManyWork<C> {
+    fn op(&mut self) -> Outcome<u64> {
+        self.open_all()?;
+        self.open.clear();
+        Ok(4 * PAIRS as u64)
+    }
+
+    fn end(&mut self) -> Outcome<()> {
+        self.open_all()?;
+        self.expect_apart()?;
+        self.open.clear();
+        Ok(())
+    }
+}

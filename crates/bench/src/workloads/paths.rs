@@ -1,0 +1,147 @@
+//! Paths of open files: what seeds 000 and 002 are about.
+
+use std::ffi::CString;
+use std::hint::black_box;
+
+use vfscale::OFlags;
+
+use super::{Scene, Work, Workload, expect_names, write_file};
+use crate::fault::{Fault, Outcome};
+use crate::targets::{Calls, name};
+
+/// The path of one's own open file, eight directories down, which all workers share.
+pub(super) struct DPath;
+
+const DIRS: [&str; 8] = ["one", "two", "three", "four", "five", "six", "seven", "eight"];
+
+impl DPath {
+    fn file(worker: usize) -> String {
+        format!("{}/f{worker}", DIRS.join("/"))
+    }
+}
+
+impl Workload for DPath {
+    type Work<C: Calls> = DPathWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        for depth in 1..=DIRS.len() {
+            calls.mkdir(&name(DIRS[..depth].join("/")))?;
+        }
+        (0..scene.workers).try_for_each(|worker| write_file(calls, &name(Self::file(worker)), b""))
+    }
+
+    fn work<C: Calls>(&self, calls: C, _: &Scene, worker: usize) -> Outcome<DPathWork<C>> {
+        let path = Self::file(worker);
+        let file = calls.open(&name(path.as_str()), OFlags::RDONLY)?;
+        let end = format!("/{path}").into_bytes();
+        Ok(DPathWork { calls, file, end, buf: Vec::new() })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        expect_names(calls, &name(DIRS.join("/")), scene.workers)
+    }
+}
+
+pub(super) struct DPathWork<C: Calls> {
+    calls: C,
+    file: C::File,
+    /// What the path ends with; where it begins is the target's business.
+    end: Vec<u8>,
+    buf: Vec<u8>,
+}
+
+impl<C: Calls> Work for DPathWork<C> {
+    #[inline]
+    fn op(&mut self) -> Outcome<u64> {
+        self.calls.path_of(&self.file, &mut self.buf)?;
+        black_box(&self.buf);
+        Ok(1)
+    }
+
+    fn end(&mut self) -> Outcome<()> {
+        self.calls.path_of(&self.file, &mut self.buf)?;
+        if !self.buf.ends_with(&self.end) {
+            let (seen, due) =
+                (String::from_utf8_lossy(&self.buf), String::from_utf8_lossy(&self.end));
+            return Err(Fault::wrong(format!("the path is {seen}, which should end with {due}")));
+        }
+        Ok(())
+    }
+}
+
+/// `cat /proc/*/maps /proc/*/numa_maps`: each line with a file is a path built by `d_path`.
+pub(super) struct CatMaps;
+
+/// Files that each worker maps.
+const MAPPED: usize = 64;
+
+impl CatMaps {
+    fn file(n: usize) -> CString {
+        name(format!("mapped/m{n}"))
+    }
+}
+
+impl Workload for CatMaps {
+    type Work<C: Calls> = CatMapsWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
+        calls.mkdir(c"mapped")?;
+        for n in 0..MAPPED {
+            write_file(calls, &Self::file(n), &[1; 4096])?;
+        }
+        Ok(())
+    }
+
+    fn work<C: Calls>(&self, calls: C, _: &Scene, _: usize) -> Outcome<CatMapsWork<C>> {
+        let map = |n| calls.map(&calls.open(&Self::file(n), OFlags::RDONLY)?);
+        let maps = (0..MAPPED).map(map).collect::<Outcome<_>>()?;
+        Ok(CatMapsWork { _calls: calls, _maps: maps, buf: Vec::with_capacity(1 << 20) })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
+        expect_names(calls, c"mapped", MAPPED)
+    }
+}
+
+pub(super) struct CatMapsWork<C: Calls> {
+    _calls: C,
+    /// Mapped for as long as there is work.
+    _maps: Vec<C::Map>,
+    buf: Vec<u8>,
+}
+
+impl<C: Calls> CatMapsWork<C> {
+    /// Reads one of this process's tables. Kernels without NUMA have no second one.
+    fn cat(&mut self, table: &str) -> Outcome<()> {
+        use std::io::Read;
+        self.buf.clear();
+        match std::fs::File::open(table) {
+            Ok(mut file) => {
+                file.read_to_end(&mut self.buf)
+                    .map_err(|e| Fault::unsupported(format!("cannot read {table}: {e}")))?;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Fault::unsupported(format!("cannot read {table}: {e}"))),
+        }
+        Ok(())
+    }
+}
+
+impl<C: Calls> Work for CatMapsWork<C> {
+    fn op(&mut self) -> Outcome<u64> {
+        self.cat("/proc/self/numa_maps")?;
+        self.cat("/proc/self/maps")?;
+        Ok(1)
+    }
+
+    fn end(&mut self) -> Outcome<()> {
+        self.cat("/proc/self/maps")?;
+        for n in 0..MAPPED {
+            let due = format!("/mapped/m{n}\n");
+            if !self.buf.windows(due.len()).any(|seen| seen == due.as_bytes()) {
+                return Err(Fault::wrong(format!("no mapping of {}", due.trim_end())));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! Walks over a tree of files: `find -size 0` and `git diff` of seeds 000 and 002, and reading directories.
+//!
+//! The tree is a copy of the one that was named, its directories and regular files, or a made-up one: 40
+//! directories with 25 files each, of 0 to 8 KiB, every tenth of them empty.
+
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use vfscale::OFlags;
+
+use super::{Scene, Work, Workload, expect_equal, write_file};
+use crate::fault::{Fault, Outcome};
+use crate::stats::Rng;
+use crate::targets::{Calls, Meta, name};
+
+const DIRS: usize = 40;
+const FILES_PER_DIR: usize = 25;
+const SIZE_MAX: u64 = 8 << 10;
+
+/// The directory that the tree is in.
+const ROOT: &CStr = c"tree";
+
+/// What is done with the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walk {
+    FindSize,
+    GitDiff,
+    ReaddirStat,
+}
+
+pub(super) struct Tree(pub(super) Walk);
+
+/// What the tree holds.
+#[derive(Default)]
+struct Contents {
+    /// Directories, parents first.
+    dirs: Vec<CString>,
+    /// Regular files with their attributes, sorted by path.
+    files: Vec<(CString, Meta)>,
+}
+
+fn joined(dir: &CStr, entry: &CStr) -> CString {
+    let mut path = dir.to_bytes().to_vec();
+    path.push(b'/');
+    path.extend_from_slice(entry.to_bytes());
+    // Neither had a NUL in it.
+    CString::new(path).unwrap_or_default()
+}
+
+impl Contents {
+    /// By walking over it.
+    fn of<C: Calls>(calls: &C) -> Outcome<Contents> {
+        let mut contents = Contents { dirs: vec![ROOT.to_owned()], files: vec![] };
+        let mut next = 0;
+        while let Some(dir) = contents.dirs.get(next).cloned() {
+            let mut names = Vec::new();
+            calls.list(&dir, |entry, _| names.push(joined(&dir, entry)))?;
+            for path in names {
+                let meta = calls.lstat(&path)?;
+                if meta.file_type.is_dir() {
+                    contents.dirs.push(path);
+                } else {
+                    contents.files.push((path, meta));
+                }
+            }
+            next += 1;
+        }
+        contents.files.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(contents)
+    }
+
+    fn entries(&self) -> u64 {
+        // All but the root are in some directory.
+        (self.dirs.len() - 1 + self.files.len()) as u64
+    }
+}
+
+/// A copy of a real tree. Links and devices are left out.
+fn copy<C: Calls>(calls: &C, from: &Path, to: &CStr) -> Outcome<()> {
+    let unreadable = |e: std::io::Error| {
+        Fault::unsupported(format!("--tree: cannot read {}: {e}", from.display()))
+    };
+    calls.mkdir(to)?;
+    for entry in std::fs::read_dir(from).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let file_name = CString::new(entry.file_name().as_bytes()).unwrap_or_default();
+        let path = joined(to, &file_name);
+        let kind = entry.file_type().map_err(unreadable)?;
+        if kind.is_dir() {
+            copy(calls, &entry.path(), &path)?;
+        } else if kind.is_file() {
+            write_file(calls, &path, &std::fs::read(entry.path()).map_err(unreadable)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn make_up<C: Calls>(calls: &C, random_seed: u64) -> Outcome<()> {
+    let mut rng = Rng::new(random_seed);
+    calls.mkdir(ROOT)?;
+    for dir in 0..DIRS {
+        // Every fourth holds the three after it.
+        let path = match dir % 4 {
+            0 => format!("tree/d{dir}"),
+            _ => format!("tree/d{}/d{dir}", dir - dir % 4),
+        };
+        calls.mkdir(&name(path.as_str()))?;
+        for file in 0..FILES_PER_DIR {
+            let size = if file % 10 == 0 { 0 } else { 1 + rng.below(SIZE_MAX) };
+            let bytes: Vec<u8> = (0..size).map(|_| rng.next_u64() as u8).collect();
+            write_file(calls, &name(format!("{path}/f{file}")), &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// A checksum of a file's bytes (FNV-1a, 64 bits).
+fn checksum<C: Calls>(calls: &C, path: &CStr, buf: &mut [u8]) -> Outcome<u64> {
+    let file = calls.open(path, OFlags::RDONLY)?;
+    let (mut sum, mut offset) = (0xcbf2_9ce4_8422_2325_u64, 0);
+    loop {
+        let n = calls.pread(&file, buf, offset)?;
+        if n == 0 {
+            return Ok(sum);
+        }
+        offset += n as u64;
+        for byte in &buf[..n] {
+            sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl Workload for Tree {
+    type Work<C: Calls> = TreeWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        match &scene.tree {
+            Some(from) => copy(calls, from, ROOT)?,
+            None => make_up(calls, scene.random_seed)?,
+        }
+        if Contents::of(calls)?.files.is_empty() {
+            return Err(Fault::unsupported("--tree: there is no file in it"));
+        }
+        Ok(())
+    }
+
+    fn work<C: Calls>(&self, calls: C, scene: &Scene, worker: usize) -> Outcome<TreeWork<C>> {
+        let contents = Contents::of(&calls)?;
+        let mut buf = vec![0; 64 << 10];
+        let mut index = Vec::new();
+        if self.0 == Walk::GitDiff {
+            for (n, (path, meta)) in contents.files.iter().enumerate() {
+                // Every fiftieth looks as if it had been touched since.
+                let dirty = n % 50 == 7 % contents.files.len();
+                let mut meta = *meta;
+                meta.mtime -= i64::from(dirty);
+                let sum = if dirty { checksum(&calls, path, &mut buf)? } else { 0 };
+                index.push(Tracked { path: path.clone(), meta, sum });
+            }
+        }
+        let next = worker * contents.dirs.len() / scene.workers.max(1);
+        let empty = contents.files.iter().filter(|(_, meta)| meta.size == 0).count() as u64;
+        Ok(TreeWork { calls, walk: self.0, contents, index, next, empty, found: empty, buf })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        let contents = Contents::of(calls)?;
+        if scene.tree.is_none() {
+            let due = DIRS + DIRS * FILES_PER_DIR;
+            expect_equal("the number of names in the tree", contents.entries(), due as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// A file that git knows, with the attributes it had when it was last looked at.
+struct Tracked {
+    path: CString,
+    meta: Meta,
+    /// The checksum of what was committed, if it will be asked for.
+    sum: u64,
+}
+
+pub(super) struct TreeWork<C> {
+    calls: C,
+    walk: Walk,
+    contents: Contents,
+    index: Vec<Tracked>,
+    /// The directory that is read next.
+    next: usize,
+    /// Files without a byte: as there are, and as the last walk found.
+    empty: u64,
+    found: u64,
+    buf: Vec<u8>,
+}
+
+impl<C: Calls> TreeWork<C> {
+    /// `find tree -size 0`, with the directories in a list instead of on the stack.
+    fn find_size(&mut self) -> Outcome<u64> {
+        let mut dirs = vec![ROOT.to_owned()];
+        let (mut seen, mut found) = (0, 0);
+        while let Some(dir) = dirs.pop() {
+            let mut names = Vec::new();
+            self.calls.list(&dir, |entry, _| names.push(joined(&dir, entry)))?;
+            for path in names {
+                let meta = self.calls.lstat(&path)?;
+                seen += 1;
+                if meta.file_type.is_dir() {
+                    dirs.push(path);
+                } else if meta.size == 0 {
+                    found += 1;
+                }
+            }
+        }
+        self.found = found;
+        Ok(seen)
+    }
+
+    /// Asks for the attributes of every file that is tracked, and reads those that look changed.
+    fn git_diff(&mut self) -> Outcome<u64> {
+        for tracked in &self.index {
+            let meta = self.calls.lstat(&tracked.path)?;
+            if meta != tracked.meta
+                && checksum(&self.calls, &tracked.path, &mut self.buf)? != tracked.sum
+            {
+                let path = tracked.path.to_string_lossy();
+                return Err(Fault::wrong(format!("{path} has changed, and nobody changed it")));
+            }
+        }
+        Ok(self.index.len() as u64)
+    }
+
+    /// Reads one directory, and asks for the attributes of everything in it.
+    fn readdir_stat(&mut self) -> Outcome<u64> {
+        self.next = (self.next + 1) % self.contents.dirs.len();
+        let dir = &self.contents.dirs[self.next];
+        let mut names = Vec::with_capacity(64);
+        self.calls.list(dir, |entry, _| names.push(joined(dir, entry)))?;
+        for path in &names {
+            self.calls.lstat(path)?;
+        }
+        Ok(names.len() as u64)
+    }
+}
+
+impl<C: Calls> Work for TreeWork<C> {
+    fn op(&mut self) -> Outcome<u64> {
+        match self.walk {
+            Walk::FindSize => self.find_size(),
+            Walk::GitDiff => self.git_diff(),
+            Walk::ReaddirStat => self.readdir_stat(),
+        }
+    }
+
+    /// Nothing has come or gone, and what was found is what there is.
+    fn end(&mut self) -> Outcome<()> {
+        let due = self.contents.entries();
+        match self.walk {
+            Walk::FindSize => {
+                expect_equal("the number of names found", self.find_size()?, due)?;
+                expect_equal("the number of empty files found", self.found, self.empty)
+            }
+            Walk::GitDiff => {
+                let files = self.contents.files.len() as u64;
+                expect_equal("the number of tracked files", self.git_diff()?, files)?;
+                let (path, meta) = &self.contents.files[0];
+                expect_equal("the size", self.calls.lstat(path)?.size, meta.size)
+            }
+            Walk::ReaddirStat => {
+                let dirs = self.contents.dirs.len();
+                let seen = (0..dirs).map(|_| self.readdir_stat()).sum::<Outcome<u64>>()?;
+                expect_equal("the number of names in all directories", seen, due)
+            }
+        }
+    }
+}
