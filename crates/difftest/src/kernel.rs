@@ -95,7 +95,7 @@ impl KernelTask {
 
     /// The descriptor of a file that was just opened.
     fn opened(&mut self, result: Result<i64>) -> Result<Value> {
-        let fd = no_fifo(result)?;
+        let fd = result?;
         let stat = sys::statx(fd as i32, c"", libc::AT_EMPTY_PATH as u32)?;
         let user = &USERS[self.user];
         let in_group = user.gid == stat.stx_gid || user.groups.contains(&stat.stx_gid);
@@ -437,19 +437,6 @@ pub(crate) fn sysctl(name: &'static str) -> bool {
         text.is_ok_and(|text| text.trim() != "0")
     };
     ON.get_or_init(|| all.into_iter().filter(is_on).collect()).contains(&name)
-}
-
-/// A fifo is a node only in vfscale, and gives `ENXIO` when it is opened other than with `O_PATH`. So
-/// it does here; opening changed nothing.
-fn no_fifo(opened: Result<i64>) -> Result<i64> {
-    let fd = opened?;
-    let is_place = sys::fcntl(fd as i32, libc::F_GETFL, 0)? & i64::from(libc::O_PATH) != 0;
-    let kind = u32::from(sys::statx(fd as i32, c"", libc::AT_EMPTY_PATH as u32)?.stx_mode);
-    if !is_place && kind & libc::S_IFMT == libc::S_IFIFO {
-        sys::close(fd as i32)?;
-        return Err(libc::ENXIO);
-    }
-    Ok(fd)
 }
 
 fn proc_link(fd: i32) -> CString {

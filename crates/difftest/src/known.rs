@@ -28,22 +28,6 @@ pub static KNOWN: &[Known] = &[
         after_fallocate: false,
     },
     Known {
-        reason: "a fifo can't be opened at all; Linux looks at the flags first",
-        is: |step, expected, got| {
-            let flags = match &step.op {
-                Op::Open { flags, .. }
-                | Op::Reopen { flags, .. }
-                | Op::OpenHandle { flags, .. } => u64::from(*flags),
-                Op::Openat2 { flags, .. } => *flags,
-                _ => return false,
-            };
-            let errors = (failed(expected), failed(got));
-            (flags & 3 == 3 || flags & libc::O_DIRECT as u64 != 0)
-                && errors == (Some(libc::EINVAL), Some(libc::ENXIO))
-        },
-        after_fallocate: false,
-    },
-    Known {
         reason: "what is allocated but not written is a hole in vfscale, and in tmpfs a hole at first",
         is: |step, _, _| matches!(&step.op, Op::Lseek { whence: Seek::Data | Seek::Hole, .. }),
         after_fallocate: true,

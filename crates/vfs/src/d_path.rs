@@ -184,7 +184,8 @@ impl Task {
     }
 
     /// The path an open file has now, seen from the task's root; with ` (deleted)` behind it if the
-    /// name is gone.
+    /// name is gone. A pipe is called `pipe:[N]` after its inode number, a file of memory
+    /// `/memfd:name (deleted)`.
     ///
     /// # Errors
     /// `ENAMETOOLONG`.
@@ -192,6 +193,9 @@ impl Task {
         let path_of = || {
             let guard = rcu::pin();
             let fs = self.fs(&guard);
+            if file.path().dentry().is_pseudo() {
+                return Ok(crate::pseudo::path(file.path().dentry(), &guard));
+            }
             let deleted = file.path().dentry().is_unhashed();
             let (mut bytes, _) = stable_path(self.ns(), file.path(), &fs.root, &guard);
             if deleted {

@@ -51,6 +51,10 @@ const UNHASHED: u32 = 1;
 const HOLDS_PARENT: u32 = 2;
 /// Something is mounted on it.
 const MOUNTED: u32 = 4;
+/// Of a file that has no name and no place in any tree.
+const PSEUDO: u32 = 1 << 16;
+/// The same, and yet in the table of the root, as it was before that patch.
+const ATTACHED: u32 = 1 << 17;
 
 /// A length byte and that many bytes.
 #[repr(C, align(64))]
@@ -176,6 +180,35 @@ impl Dentry {
         DentryRef(Dentry::alloc(parent.sb(), parent_raw, name.as_bytes(), inode, begin))
     }
 
+    /// A dentry for a file that no path leads to, owned by the reference returned. It has no parent.
+    pub(crate) fn new_pseudo(sb: &SuperBlock, name: &[u8], inode: InodeRef) -> DentryRef {
+        let begin = Begin { flags: UNHASHED | PSEUDO, hash: 0, references: 1 };
+        let raw = Dentry::alloc(sb, std::ptr::null_mut(), name, inode, begin);
+        // SAFETY: just allocated.
+        unsafe { raw.as_ref() }.parent.store(raw.as_ptr(), Ordering::Release);
+        DentryRef(raw)
+    }
+
+    /// The same, but in the table of the root, where nobody looks for it: as it was before that patch.
+    pub(crate) fn new_attached(
+        sb: &SuperBlock,
+        name: &[u8],
+        hash: u64,
+        inode: InodeRef,
+        guard: &Guard,
+    ) -> DentryRef {
+        let root = sb.root();
+        let _dcache = sb.lock_dcache();
+        let mut bucket = root.children().lock(hash, guard);
+        let hash = bucket.free_hash(hash);
+        let begin = Begin { flags: UNHASHED | PSEUDO | ATTACHED, hash, references: 1 };
+        let parent = std::ptr::from_ref(root).cast_mut();
+        let dentry = DentryRef(Dentry::alloc(sb, parent, name, inode, begin));
+        // SAFETY: `kill` takes it out before its memory is given back, which takes a grace period.
+        unsafe { bucket.insert(dentry.as_raw()) };
+        dentry
+    }
+
     /// A dentry for an inode that was found by number: that of a directory, which is the only one it
     /// has; for anything else a disconnected one, since it may have several names or none, and which of
     /// them is meant can't be told.
@@ -242,6 +275,11 @@ impl Dentry {
     #[inline]
     pub(crate) fn is_unhashed(&self) -> bool {
         self.flags.load(Ordering::Acquire) & UNHASHED != 0
+    }
+
+    /// Whether no path leads to it.
+    pub(crate) fn is_pseudo(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & PSEUDO != 0
     }
 
     #[inline]
@@ -458,8 +496,11 @@ fn kill(dentry: &Dentry, guard: &Guard) {
     while let Some(dentry) = next {
         next = None;
         let sb = dentry.sb();
-        let parent = (dentry.flags.load(Ordering::Acquire) & HOLDS_PARENT != 0)
-            .then(|| dentry.parent(guard));
+        let flags = dentry.flags.load(Ordering::Acquire);
+        let parent = (flags & HOLDS_PARENT != 0).then(|| dentry.parent(guard));
+        if flags & ATTACHED != 0 {
+            crate::pseudo::detach(dentry, guard);
+        }
         if dentry.inode().is_dir() {
             dentry.inode().dir_dentry().store(std::ptr::null_mut(), Ordering::Release);
         }

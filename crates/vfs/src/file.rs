@@ -39,6 +39,30 @@ bitflags! {
         /// The opener is in the file's group, and may keep a set-group-id bit that stands for mandatory
         /// locks.
         const GROUP = 16;
+        /// What it reads is a stream; without [`READ`](Self::READ), which is for files with positions.
+        const STREAM_READ = 32;
+        /// What it writes is a stream; without [`WRITE`](Self::WRITE), which keeps mounts from becoming
+        /// read-only.
+        const STREAM_WRITE = 64;
+        const STREAM = 32 | 64;
+        const CAN_READ = 1 | 32;
+        const CAN_WRITE = 2 | 64;
+    }
+}
+
+impl FileMode {
+    /// The same for a file that has no positions.
+    pub(crate) fn as_stream(self) -> FileMode {
+        let mut mode = self.difference(FileMode::READ | FileMode::WRITE);
+        mode.set(FileMode::STREAM_READ, self.contains(FileMode::READ));
+        mode.set(FileMode::STREAM_WRITE, self.contains(FileMode::WRITE));
+        mode
+    }
+
+    /// Why a call with a position can't be made, or not in this direction.
+    #[inline]
+    fn no_position(self) -> Errno {
+        if self.intersects(FileMode::STREAM) { Errno::SPIPE } else { Errno::BADF }
     }
 }
 
@@ -57,6 +81,8 @@ pub(crate) type SharedFile = Shared<OpenFile, Listed<FilesLock>>;
 const HAS_LOCKS: u8 = 1;
 /// The file is counted by its mount, since it is on a private list.
 const COUNTED: u8 = 2;
+/// The file is an end of a stream, which is told of its end.
+const STREAMS: u8 = 4;
 
 pub(crate) struct OpenFile {
     path: Path,
@@ -128,6 +154,9 @@ impl OpenFile {
         if state & COUNTED != 0 {
             self.path.mount().drop_unlisted();
         }
+        if state & STREAMS != 0 {
+            crate::stream::release(self.inode(), self.mode);
+        }
     }
 }
 
@@ -166,9 +195,22 @@ impl File {
         File(SuperBlock::open_file(OpenFile::new(path, mode, flags)))
     }
 
+    /// Opens an end of the stream of an inode, which counts it already, until the file is closed.
+    pub(crate) fn new_stream(path: Path, mode: FileMode, flags: OFlags) -> File {
+        let file = File::new(path, mode.as_stream(), flags);
+        file.0.state.fetch_or(STREAMS, Ordering::Release);
+        file
+    }
+
     #[inline]
     pub(crate) fn path(&self) -> &Path {
         &self.0.path
+    }
+
+    /// Whether it is an end of a stream: a pipe, a fifo or a socket. These have no positions.
+    #[inline]
+    pub(crate) fn is_stream(&self) -> bool {
+        self.0.mode.intersects(FileMode::STREAM)
     }
 
     #[inline]
@@ -237,7 +279,7 @@ impl File {
     #[inline]
     fn check_read(&self, offset: u64, len: usize) -> std::result::Result<&Inode, Errno> {
         if !self.0.mode.contains(FileMode::READ) {
-            return Err(Errno::BADF);
+            return Err(self.0.mode.no_position());
         }
         check_range(offset, len)?;
         let inode = self.inode();
@@ -270,11 +312,15 @@ impl File {
         self.read_inner(offset, buf).named("pread")
     }
 
-    /// Reads at the file's position and moves it; returns how many bytes, 0 at the end.
+    /// Reads at the file's position and moves it; returns how many bytes, 0 at the end. A pipe or
+    /// socket has no position: it blocks until there is something to read, unless opened with `NONBLOCK`.
     ///
     /// # Errors
-    /// As [`pread`](Self::pread).
+    /// As [`pread`](Self::pread); `EAGAIN` instead of blocking.
     pub fn read(&self, buf: &mut [u8]) -> Result<usize> {
+        if self.is_stream() {
+            return self.read_stream(&mut [IoSliceMut::new(buf)], None).named("read");
+        }
         self.read_with(|offset| self.read_inner(offset, buf)).named("read")
     }
 
@@ -319,11 +365,15 @@ impl File {
         self.read_vectored_at(offset, bufs).named("preadv")
     }
 
-    /// Reads into several buffers at the file's position and moves it.
+    /// Reads into several buffers at the file's position and moves it. Blocks as [`read`](Self::read)
+    /// does.
     ///
     /// # Errors
-    /// As [`pread`](Self::pread).
+    /// As [`read`](Self::read).
     pub fn readv(&self, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        if self.is_stream() {
+            return self.read_stream(bufs, None).named("readv");
+        }
         self.read_with(|offset| self.read_vectored_at(offset, bufs)).named("readv")
     }
 
@@ -337,7 +387,11 @@ impl File {
     }
 
     fn check_write(&self) -> std::result::Result<&Inode, Errno> {
-        if self.0.mode.contains(FileMode::WRITE) { Ok(self.inode()) } else { Err(Errno::BADF) }
+        if self.0.mode.contains(FileMode::WRITE) {
+            Ok(self.inode())
+        } else {
+            Err(self.0.mode.no_position())
+        }
     }
 
     /// Writes `bufs` one after the other at `offset`, or at the end when the file appends. Returns
@@ -409,20 +463,27 @@ impl File {
         self.with_space(|| self.write_inner(offset, bufs)).map(|(_, n)| n).named("pwritev")
     }
 
-    /// Writes at the file's position, or the end, and moves the position behind it.
+    /// Writes at the file's position, or the end, and moves the position behind it. A pipe or socket
+    /// has no position: it blocks until there is room for all of it, unless opened with `NONBLOCK`.
     ///
     /// # Errors
-    /// As [`pwrite`](Self::pwrite).
+    /// As [`pwrite`](Self::pwrite); `EPIPE` if nobody can read it, and no signal; `EAGAIN` instead of blocking.
     pub fn write(&self, buf: &[u8]) -> Result<usize> {
+        if self.is_stream() {
+            return self.write_stream(&[IoSlice::new(buf)], None).named("write");
+        }
         self.with_space(|| self.write_at_pos(&[IoSlice::new(buf)])).named("write")
     }
 
     /// Writes several buffers at the file's position, or the end, and moves the position behind
-    /// them; no other write comes between.
+    /// them; no other write comes between. Blocks as [`write`](Self::write) does.
     ///
     /// # Errors
-    /// As [`pwrite`](Self::pwrite).
+    /// As [`write`](Self::write).
     pub fn writev(&self, bufs: &[IoSlice<'_>]) -> Result<usize> {
+        if self.is_stream() {
+            return self.write_stream(bufs, None).named("writev");
+        }
         self.with_space(|| self.write_at_pos(bufs)).named("writev")
     }
 
@@ -445,14 +506,14 @@ impl File {
     ///
     /// # Errors
     /// `EINVAL` for a position before the start or past the largest file, `ENXIO` for data or a hole
-    /// past the end, `EBADF` for an `O_PATH` handle.
+    /// past the end, `EBADF` for an `O_PATH` handle, `ESPIPE` for a pipe or socket.
     pub fn seek(&self, to: Whence) -> Result<u64> {
         self.seek_inner(to).named("lseek")
     }
 
     fn seek_inner(&self, to: Whence) -> std::result::Result<u64, Errno> {
-        if self.is_path() {
-            return Err(Errno::BADF);
+        if self.0.mode.intersects(FileMode::PATH.union(FileMode::STREAM)) {
+            return Err(self.0.mode.no_position());
         }
         let inode = self.inode();
         let fs = inode.sb().fs();
@@ -529,6 +590,9 @@ impl File {
             return Err(Errno::INVAL);
         }
         check_fallocate_mode(mode)?;
+        if !self.0.mode.intersects(FileMode::CAN_WRITE) {
+            return Err(Errno::BADF);
+        }
         let inode = self.check_write()?;
         if inode.is_dir() {
             return Err(Errno::ISDIR);
@@ -551,7 +615,7 @@ impl File {
     /// Makes data and attributes durable, as far as the file system can.
     ///
     /// # Errors
-    /// `EBADF` for an `O_PATH` handle, `EIO`.
+    /// `EBADF` for an `O_PATH` handle, `EINVAL` for a pipe or socket, `EIO`.
     pub fn sync_all(&self) -> Result<()> {
         self.sync_inner(false).named("fsync")
     }
@@ -582,6 +646,9 @@ impl File {
     fn sync_inner(&self, data_only: bool) -> std::result::Result<(), Errno> {
         if self.is_path() {
             return Err(Errno::BADF);
+        }
+        if self.is_stream() {
+            return Err(Errno::INVAL);
         }
         let inode = self.inode();
         inode.sb().fs().sync(inode, data_only)

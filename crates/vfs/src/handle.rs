@@ -27,7 +27,7 @@ impl Task {
     /// The handle of `path`. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
     ///
     /// # Errors
-    /// As `name_to_handle_at(2)`.
+    /// As `name_to_handle_at(2)`; `EOPNOTSUPP` for what has no place in the tree, such as a pipe.
     pub fn name_to_handle(
         &self,
         at: At<'_>,
@@ -39,6 +39,9 @@ impl Task {
             let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
             let place = self.resolve(at, bytes(path), lookup)?;
             let guard = rcu::pin();
+            if place.dentry().is_pseudo() {
+                return Err(Errno::OPNOTSUPP);
+            }
             let inode = place.dentry().inode();
             inode.sb().hash_inode(inode, &guard);
             let (ino, generation) = (inode.ino(), inode.generation());

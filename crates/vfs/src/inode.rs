@@ -33,6 +33,7 @@ use crate::acl::Acl;
 use crate::dentry::Dentry;
 use crate::locks::FileLocks;
 use crate::ranks::{InodeData, Xattrs};
+use crate::stream::Stream;
 use crate::super_block::SuperBlock;
 use crate::time;
 use crate::types::{FileType, Timestamp};
@@ -77,6 +78,8 @@ pub struct Inode {
     rdev: u64,
     /// The one dentry of a directory.
     dir_dentry: AtomicPtr<Dentry>,
+    /// What is behind a pipe, a fifo that was opened, or a socket.
+    stream: OnceLock<Box<Stream>>,
 }
 
 /// What few inodes have: made when it is first needed.
@@ -160,6 +163,7 @@ impl Inode {
             generation: 0,
             rdev: init.rdev,
             dir_dentry: AtomicPtr::new(std::ptr::null_mut()),
+            stream: OnceLock::new(),
         }
     }
 
@@ -332,6 +336,16 @@ impl Inode {
     /// The driver's part, made by `make` if there is none yet; `None` if it is no `T`.
     pub fn private_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.private.get_or_init(|| Box::new(make())).downcast_ref()
+    }
+
+    /// What is behind a pipe, a fifo or a socket, once there is something.
+    pub(crate) fn stream(&self) -> Option<&Stream> {
+        self.stream.get().map(|stream| &**stream)
+    }
+
+    /// The same, made by `make` if there is none yet.
+    pub(crate) fn stream_or_init(&self, make: impl FnOnce() -> Stream) -> &Stream {
+        self.stream.get_or_init(|| Box::new(make()))
     }
 
     /// The lock of data and attributes, exclusively (`i_rwsem`). Blocks.

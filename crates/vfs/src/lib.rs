@@ -14,6 +14,7 @@
 //! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
 //! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
 //! | [`mod@file`], [`file_list`], `descriptors` | open files, the lists they are on, the numbers they go by |
+//! | `pipe`, `stream`, `pseudo` | files without positions, and files that no path leads to |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
 //! | [`scaling`], [`lockstat`], [`cpu`] | how many slots everything has, what it was like before, what locks cost, and who uses which slot |
 //! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
@@ -59,11 +60,15 @@ mod namei;
 mod names_only_tests;
 pub mod namespace;
 mod open;
+mod pipe;
+mod pseudo;
 pub mod ranks;
 mod readdir;
 mod remove;
 mod rename;
 pub mod scaling;
+mod sleep;
+mod stream;
 pub mod super_block;
 pub mod task;
 mod time;
@@ -84,6 +89,8 @@ pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, Wa
 pub use mountinfo::MountInfo;
 pub use namei::{PATH_MAX, SYMLINKS_MAX};
 pub use namespace::Vfs;
+pub use pipe::PIPE_BUF;
+pub use pseudo::MemfdFlags;
 pub use readdir::{DirEntry, DirEntryBuf, ReadDir};
 pub use scaling::{PATCHES, Patch, Scaling, ScalingError};
 pub use task::{At, Task};

@@ -49,12 +49,12 @@ fn finish(acquired: Acquire, wait: Option<&WaitToken>) -> std::result::Result<()
 
 impl File {
     fn check_lockable(&self, kind: Option<LockKind>) -> std::result::Result<(), Errno> {
-        let needed = match kind {
-            None => FileMode::empty(),
-            Some(LockKind::Shared) => FileMode::READ,
-            Some(LockKind::Exclusive) => FileMode::WRITE,
+        let is_open = match kind {
+            None => true,
+            Some(LockKind::Shared) => self.mode().intersects(FileMode::CAN_READ),
+            Some(LockKind::Exclusive) => self.mode().intersects(FileMode::CAN_WRITE),
         };
-        if self.is_path() || !self.mode().contains(needed) { Err(Errno::BADF) } else { Ok(()) }
+        if self.is_path() || !is_open { Err(Errno::BADF) } else { Ok(()) }
     }
 
     /// Asks for a record lock for any owner; for those who serve others, such as a mount. Does not
@@ -168,7 +168,7 @@ impl File {
     pub fn flock(&self, kind: Option<LockKind>, wait: Option<&WaitToken>) -> Result<()> {
         let flock = || {
             self.check_lockable(None)?;
-            if kind.is_some() && !self.mode().intersects(FileMode::READ | FileMode::WRITE) {
+            if kind.is_some() && !self.mode().intersects(FileMode::CAN_READ | FileMode::CAN_WRITE) {
                 return Err(Errno::BADF);
             }
             match (kind, wait) {

@@ -314,6 +314,14 @@ impl MountRef {
         MountRef(NonNull::from(mount))
     }
 
+    /// Takes over the use that [`Mount::alloc`] counted.
+    ///
+    /// # Safety
+    /// The caller owns that use and gives it up.
+    pub(crate) unsafe fn from_raw(raw: NonNull<Mount>) -> MountRef {
+        MountRef(raw)
+    }
+
     /// The mount, for as long as an RCU section lasts, whatever becomes of this reference.
     #[inline]
     pub(crate) fn borrow<'g>(&self, _guard: &'g Guard) -> &'g Mount {

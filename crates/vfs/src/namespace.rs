@@ -24,6 +24,7 @@ use crate::driver::FileSystem;
 use crate::locks::LockGraph;
 use crate::mount::{Mount, MountRef, Path, SUPER_FLAGS, normal_flags};
 use crate::mountinfo::MountInfo;
+use crate::pseudo::{INTERNAL_FLAGS, Pseudo};
 use crate::ranks::{DirectoryMove, MountHash, NamespaceSem, RenameLock, VfsmountLock};
 use crate::scaling::Scaling;
 use crate::super_block::SuperBlock;
@@ -52,6 +53,8 @@ pub(crate) struct Namespace {
     /// What walks take to cross a mount, if they are to take anything.
     vfsmount_lock: Option<BrLock<VfsmountLock>>,
     scaling: Scaling,
+    /// What no path leads to.
+    pseudo: Pseudo,
     next_mount: AtomicU64,
     next_task: AtomicU64,
 }
@@ -87,6 +90,7 @@ impl Vfs {
             directory_move: Mutex::new(()),
             vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
             scaling,
+            pseudo: Pseudo::default(),
             next_mount: AtomicU64::new(1),
             next_task: AtomicU64::new(1),
         };
@@ -162,6 +166,21 @@ impl Namespace {
         }
         let root = sb.root_ref();
         Ok(self.clone_mount(sb, root, normal_flags(flags, None)))
+    }
+
+    /// The file systems that no path leads to.
+    pub(crate) fn pseudo(&self) -> &Pseudo {
+        &self.pseudo
+    }
+
+    /// A mount of a new superblock that is attached nowhere. Whoever has this use detaches it, as it were, before
+    /// giving it up.
+    pub(crate) fn internal_mount(&self, fs: Arc<dyn FileSystem>) -> Result<MountRef, Errno> {
+        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.scaling.of_internal())?;
+        let root = sb.root_ref();
+        let raw = self.clone_mount(sb, root, INTERNAL_FLAGS);
+        // SAFETY: `clone_mount` has counted this use for us.
+        Ok(unsafe { MountRef::from_raw(raw) })
     }
 
     /// A mount with one use counted: the namespace's (or the caller's, until it is attached).
@@ -557,6 +576,7 @@ impl Drop for Namespace {
         }
         // They keep dentries of superblocks that the mounts keep.
         drop(places);
+        self.pseudo.release();
         for raw in mounts {
             // SAFETY: the namespace's own use.
             unsafe { release(raw) };

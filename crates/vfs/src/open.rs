@@ -12,8 +12,11 @@ use crate::descriptors::Fd;
 use crate::error::{Named, Result};
 use crate::file::{self, File, FileMode};
 use crate::inode::Inode;
+use crate::locks::WaitToken;
 use crate::mount::{MountRef, Path, WriteAccess};
 use crate::namei::{Fail, Last, Lookup, Walk};
+use crate::pipe::{Ends, Waiting};
+use crate::stream;
 use crate::task::{At, Task, bytes};
 use crate::types::{Access, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags};
 
@@ -150,7 +153,8 @@ impl Task {
     /// Opens `path`.
     ///
     /// # Errors
-    /// As `open(2)`. Fifos, sockets and devices are nodes only: they open with `O_PATH`, and are
+    /// As `open(2)`: a fifo that is opened for reading or for writing waits until somebody opens the other
+    /// end, unless with `NONBLOCK`. Sockets and devices are nodes only: they open with `O_PATH`, and are
     /// `ENXIO` otherwise.
     #[inline]
     pub fn open(&self, path: impl AsRef<StdPath>, flags: OFlags, mode: Mode) -> Result<File> {
@@ -204,6 +208,11 @@ impl Task {
         by_handle: bool,
     ) -> std::result::Result<File, Errno> {
         let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
+        if path.dentry().inode().file_type() == FileType::Fifo
+            && !opening.flags.contains(OFlags::PATH)
+        {
+            return self.open_fifo(path, opening, None);
+        }
         let guard = rcu::pin();
         let is_link = path.dentry().inode().is_symlink();
         if by_handle && is_link && !opening.flags.contains(OFlags::PATH) {
@@ -238,11 +247,107 @@ impl Task {
         opening: Opening,
     ) -> std::result::Result<File, Errno> {
         match self.do_open(at, path, opening) {
-            Err(Errno::NOSPC) if self.reclaim_for(at, path, opening) => {
-                self.do_open(at, path, opening)
-            }
-            other => other,
+            Err(errno) => self.open_again(errno, at, path, opening, None),
+            opened => opened,
         }
+    }
+
+    /// Opens after a first attempt has failed, if there is another way. The caller holds nothing.
+    #[cold]
+    fn open_again(
+        &self,
+        errno: Errno,
+        at: At<'_>,
+        path: &[u8],
+        opening: Opening,
+        token: Option<&WaitToken>,
+    ) -> std::result::Result<File, Errno> {
+        match errno {
+            Errno::NOSPC if self.reclaim_for(at, path, opening) => self.do_open(at, path, opening),
+            Errno::NXIO => self.open_special(at, path, opening, token),
+            _ => Err(errno),
+        }
+    }
+
+    /// Opens what is neither a file nor a directory, if it can be: a fifo, which the caller's walk has come to.
+    /// It must be looked for again, now to be kept while this waits; until then nobody waited for anything.
+    fn open_special(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        opening: Opening,
+        token: Option<&WaitToken>,
+    ) -> std::result::Result<File, Errno> {
+        let found = match self.resolve(at, path, opening.lookup) {
+            // It has been removed; then it can be made.
+            Err(Errno::NOENT) if opening.flags.contains(OFlags::CREATE) => {
+                return self.do_open(at, path, opening);
+            }
+            found => found?,
+        };
+        if found.dentry().inode().file_type() == FileType::Fifo {
+            return self.open_fifo(found, opening, token);
+        }
+        drop(found);
+        // Another file has taken its place, or it is no fifo.
+        self.do_open(at, path, opening)
+    }
+
+    /// Opens a fifo, or a pipe anew. Waits for the other end, outside of all locks and sections; `token`
+    /// interrupts that.
+    fn open_fifo(
+        &self,
+        path: Path,
+        opening: Opening,
+        token: Option<&WaitToken>,
+    ) -> std::result::Result<File, Errno> {
+        let inode = path.dentry().inode();
+        let mode = {
+            let guard = rcu::pin();
+            let cred = self.cred(&guard);
+            if opening.lookup.contains(Lookup::DIRECTORY) {
+                return Err(Errno::NOTDIR);
+            }
+            match may_open(&path, inode, opening, cred, &guard) {
+                // That it is a special file is known.
+                Ok(()) | Err(Errno::NXIO) => {}
+                Err(errno) => return Err(errno),
+            }
+            opening.file_mode(cred, inode)
+        };
+        let pipe = stream::fifo(inode)?;
+        let ends = Ends::of(mode);
+        if path.dentry().is_pseudo() {
+            pipe.add(ends)?;
+        } else {
+            let never = opening.flags.contains(OFlags::NONBLOCK);
+            pipe.open(ends, Waiting { never, token })?;
+        }
+        let file = File::new_stream(path, mode, opening.kept());
+        // Linux finds that out last. A pipe is of packets only if it was made so, or told so later.
+        if opening.flags.contains(OFlags::DIRECT) { Err(Errno::INVAL) } else { Ok(file) }
+    }
+
+    /// As [`openat2`](Self::openat2), and when it waits for the other end of a fifo, `token` interrupts it.
+    ///
+    /// # Errors
+    /// As [`openat2`](Self::openat2); `EINTR` when the token is cancelled meanwhile.
+    pub fn open_interruptible(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        how: &OpenHow,
+        token: &WaitToken,
+    ) -> Result<File> {
+        let path = path.as_ref();
+        let open = || {
+            let opening = Opening::strict(how)?;
+            match self.do_open(at, bytes(path), opening) {
+                Err(errno) => self.open_again(errno, at, bytes(path), opening, Some(token)),
+                opened => opened,
+            }
+        };
+        open().on("openat2", path)
     }
 
     #[cold]

@@ -79,3 +79,7 @@ lock_class! {
     /// The list of dentries whose count is spread over CPUs.
     pub HotList = ("hot_list", 92);
 }
+lock_class! {
+    /// What a pipe holds, and who waits for it (`pipe->mutex`).
+    pub PipeMutex = ("pipe_mutex", 108);
+}

@@ -43,6 +43,7 @@ pub struct Scaling {
     dcache_hash: bool,
     inode_hash: bool,
     ino_alloc: usize,
+    pseudo: bool,
 }
 
 /// A patch of the seeds that [`Scaling`] can take back.
@@ -103,13 +104,18 @@ pub const PATCHES: &[Patch] = &[
         summary: "all CPUs take inode numbers from one counter",
         take_back: |scaling| scaling.ino_alloc = 1,
     },
+    Patch {
+        name: "pseudo",
+        seed: "004",
+        summary: "pipes and the like hang below one root, under dcache_lock, with numbers from one counter",
+        take_back: |scaling| scaling.pseudo = false,
+    },
 ];
 
 /// Names that are reserved for structures that do not exist yet.
 const RESERVED: &[&str] = &[
     "lru",
     "inode-list",
-    "pseudo",
     "read-mostly",
     "active-trans",
     "cil-counters",
@@ -199,6 +205,7 @@ impl Scaling {
             dcache_hash: true,
             inode_hash: true,
             ino_alloc: slots,
+            pseudo: true,
         }
     }
 
@@ -283,6 +290,12 @@ impl Scaling {
         Scaling { ino_alloc: 1, ..Scaling::default() }
     }
 
+    /// Before seed 004's pseudo file systems without a root: all pipes are children of one dentry.
+    #[must_use]
+    pub fn before_pseudo() -> Scaling {
+        Scaling { pseudo: false, ..Scaling::default() }
+    }
+
     /// Lets crossings of mounts take a `vfsmount_lock` with `slots` slots, of which a reader takes that
     /// of its CPU: the brlock of seed 004. With 0, the default, they take no lock at all, since
     /// RCU and the mount tree's sequence count do the same without writing anything.
@@ -343,6 +356,18 @@ impl Scaling {
     #[must_use]
     pub fn ino_alloc_slots(&self) -> usize {
         self.ino_alloc
+    }
+
+    /// Whether files that no path leads to have no parent.
+    #[must_use]
+    pub fn pseudo(&self) -> bool {
+        self.pseudo
+    }
+
+    /// The same for a file system that no path leads to: before that patch, its dentries are under one lock and
+    /// its inode numbers come from one counter.
+    pub(crate) fn of_internal(self) -> Scaling {
+        if self.pseudo { self } else { Scaling { dcache_hash: false, ino_alloc: 1, ..self } }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::error::Error;
 
-use vfscale::{At, AtFlags, File, Mode, OFlags, RenameFlags, Scaling, Task};
+use vfscale::{At, AtFlags, File, Mode, OFlags, RenameFlags, Scaling, Task, Whence};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -16,6 +16,12 @@ fn call(task: &Task, file: &File, kind: &str) -> vfscale::Result<()> {
         "open" => task.open("file", OFlags::RDONLY, MODE).map(drop),
         "write" => task.open("file", OFlags::WRONLY, MODE).map(drop),
         "stat" => task.stat(At::Cwd, "/home/me/file", AtFlags::empty()).map(drop),
+        "pread" => file.pread(&mut [0; 4], 0).map(drop),
+        "read" => {
+            file.read(&mut [0; 4])?;
+            file.seek(Whence::Set(0)).map(drop)
+        }
+        "pipe" => task.pipe2(OFlags::empty()).map(drop),
         "path" => task.path_of(file).map(drop),
         "mount" => task.stat(At::Cwd, "/mnt/file", AtFlags::empty()).map(drop),
         "create" => {

@@ -20,7 +20,7 @@
 //! without a task, and is `Read`, `Write` and `Seek`.
 //!
 //! Everything is `Send` and `Sync`. No call blocks on anything but short critical sections, except those
-//! that wait for advisory locks and `umount`, which say so.
+//! that wait for advisory locks, for the other end of a pipe or fifo, and `umount`, which say so.
 
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_vfs::*;
@@ -40,7 +40,8 @@ pub struct MemoryBuilder {
 }
 
 impl MemoryBuilder {
-    /// The most memory it may take, in bytes; `ENOSPC` beyond. Half of the machine's by default.
+    /// The most memory it may take, in bytes; `ENOSPC` beyond. Half of the machine's by default. Files
+    /// without a name ([`Task::memfd_create`]) may take as much again, all of them together.
     #[must_use]
     pub fn size(mut self, bytes: u64) -> Self {
         self.options = self.options.size(bytes);
@@ -92,7 +93,12 @@ impl MemoryBuilder {
     /// # Errors
     /// `ENOSPC` if the size does not even hold the root directory.
     pub fn build(self) -> Result<Vfs> {
-        let fs: Arc<dyn FileSystem> = self.options.build();
-        Vfs::with_scaling(fs, self.scaling).map_err(|errno| Error::new("mount", errno))
+        let fs: Arc<dyn FileSystem> = self.options.clone().build();
+        let build = || {
+            let vfs = Vfs::with_scaling(fs, self.scaling)?;
+            vfs.set_memory_driver(self.options.build())?;
+            Ok(vfs)
+        };
+        build().map_err(|errno| Error::new("mount", errno))
     }
 }

@@ -117,7 +117,7 @@ fn flags_that_mean_nothing() {
 fn handles_of_another_kind() {
     let task = task();
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    task.mknod(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
+    task.mknod(At::Cwd, "/socket", FileType::Socket, MODE, 0).unwrap();
     let dir = task.open("/d", OFlags::RDONLY, MODE).unwrap();
     let path = task.open("/d", OFlags::PATH, MODE).unwrap();
     let file = make(&task, "/f");
@@ -133,7 +133,7 @@ fn handles_of_another_kind() {
     assert_eq!(errno(file.read_dir_at(0, |_| ControlFlow::Continue(()))), Errno::NOTDIR);
     let in_file = task.openat(At::File(&file), "x", OFlags::CREATE | OFlags::RDWR, MODE);
     assert_eq!(errno(in_file), Errno::NOTDIR);
-    assert_eq!(errno(task.open("/fifo", OFlags::RDONLY, MODE)), Errno::NXIO);
+    assert_eq!(errno(task.open("/socket", OFlags::RDONLY, MODE)), Errno::NXIO);
     assert_eq!(errno(task.stat(At::Fd(Fd(7)), "x", AtFlags::empty())), Errno::BADF);
     assert_eq!(errno(task.stat(At::Fd(Fd(-5)), "x", AtFlags::empty())), Errno::BADF);
     assert!(task.stat(At::Fd(Fd(7)), "/f", AtFlags::empty()).is_ok());

@@ -7,7 +7,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use vfscale::{At, AtFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, Task, UmountFlags, Vfs};
+use vfscale::{
+    At, AtFlags, MemfdFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, Task, UmountFlags, Vfs,
+};
 use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
 use vfscale_sync::{cpu, rcu};
 
@@ -290,4 +292,58 @@ fn results_are_the_same_before_and_after() {
 
 fn task_scaling(task: &Task) -> &Scaling {
     task.vfs().scaling()
+}
+
+/// Pipes and files of memory that are made and closed on two CPUs: no lock and no counter goes from one to
+/// the other, and before the patch they all meet below one root.
+#[test]
+fn pseudo_before_hangs_every_pipe_below_one_root() {
+    const FILES: usize = 64;
+    let _alone = alone();
+    let run = |scaling: Scaling| {
+        let vfs = memory(scaling);
+        let tasks = [0, 1].map(|cpu| {
+            let _there = cpu::pretend(cpu);
+            vfs.task()
+        });
+        // As many on each CPU, made and closed in turn; their numbers.
+        let round = || {
+            let mut numbers = [const { Vec::new() }; 2];
+            let mut files = [const { Vec::new() }; 2];
+            for n in 0..2 * FILES {
+                let cpu = n % 2;
+                let _there = cpu::pretend(cpu as u32);
+                let (reader, writer) = tasks[cpu].pipe2(OFlags::empty()).unwrap();
+                let memory = tasks[cpu].memfd_create("m", MemfdFlags::empty()).unwrap();
+                numbers[cpu].push(reader.stat().unwrap().ino);
+                files[cpu].push([reader, writer, memory]);
+            }
+            while let [Some(first), Some(second)] = [files[0].pop(), files[1].pop()] {
+                for (cpu, file) in [(0, first), (1, second)] {
+                    let _there = cpu::pretend(cpu);
+                    drop(file);
+                }
+            }
+            numbers
+        };
+        // The first of each kind makes its file system, and each CPU gets memory.
+        round();
+        (0..4).for_each(|_| rcu::synchronize());
+        lockstat_reset();
+        lockstat_record(true);
+        let numbers = round();
+        lockstat_record(false);
+        (lockstat(), numbers)
+    };
+    let (rows, numbers) = run(Scaling::with_slots(2));
+    let shared: Vec<_> = rows.iter().filter(|row| row.acq_bounces > 0).collect();
+    assert!(shared.is_empty(), "{shared:?}");
+    let files = rows.iter().find(|row| row.name == "files_lock").unwrap();
+    assert!(files.acquisitions >= (2 * 3 * 2 * FILES) as u64, "{files:?}");
+    assert!(numbers[0].iter().all(|a| numbers[1].iter().all(|b| a.abs_diff(*b) >= FILES as u64)));
+    let (rows, numbers) = run(Scaling::with_slots(2).and_before("pseudo").unwrap());
+    let dcache = rows.iter().find(|row| row.name == "dcache_lock").unwrap();
+    assert!(dcache.acquisitions >= (2 * 2 * 2 * FILES) as u64, "{dcache:?}");
+    assert!(dcache.acq_bounces >= (2 * 2 * FILES - 2) as u64, "{dcache:?}");
+    assert!(numbers[0].iter().zip(&numbers[1]).all(|(a, b)| a + 1 == *b), "{numbers:?}");
 }

@@ -14,6 +14,7 @@ use super::classes::{LockResult, TokenState};
 use super::file_locks::Shared;
 use super::graph::{Blockers, LockGraph};
 use super::{Owner, RecordLock};
+use crate::sleep::Sleeper;
 
 type Outcome = Result<(), Errno>;
 
@@ -169,7 +170,7 @@ impl Drop for PendingLock {
     }
 }
 
-/// Interrupts requests that wait: like a signal that stays pending for ever.
+/// Interrupts requests that wait, for locks and in pipes: like a signal that stays pending for ever.
 ///
 /// Clones are the same token. `Send + Sync`.
 #[derive(Clone, Default)]
@@ -179,6 +180,8 @@ pub struct WaitToken(Arc<Mutex<Watched, TokenState>>);
 struct Watched {
     cancelled: bool,
     requests: Vec<(Weak<Shared>, Weak<Waiter>)>,
+    /// Threads that wait for something else than locks.
+    sleepers: Vec<Arc<Sleeper>>,
 }
 
 impl WaitToken {
@@ -191,11 +194,12 @@ impl WaitToken {
     /// before keeps its lock. The caller holds no lock of the locks' module; functions passed to
     /// [`PendingLock::notify`] are called before this returns.
     pub fn cancel(&self) {
-        let requests = {
+        let (requests, sleepers) = {
             let mut watched = self.0.lock();
             watched.cancelled = true;
-            std::mem::take(&mut watched.requests)
+            (std::mem::take(&mut watched.requests), std::mem::take(&mut watched.sleepers))
         };
+        sleepers.iter().for_each(|sleeper| sleeper.interrupt());
         for (shared, waiter) in requests {
             if let (Some(shared), Some(waiter)) = (shared.upgrade(), waiter.upgrade()) {
                 shared.withdraw(&waiter, Errno::INTR);
@@ -224,5 +228,20 @@ impl WaitToken {
     fn unwatch(&self, waiter: &Arc<Waiter>) {
         let mut watched = self.0.lock();
         watched.requests.retain(|(_, other)| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(waiter)));
+    }
+
+    /// From now on a cancellation interrupts the sleeper; one that has been, does so at once.
+    pub(crate) fn watch_sleeper(&self, sleeper: &Arc<Sleeper>) {
+        let mut watched = self.0.lock();
+        if watched.cancelled {
+            drop(watched);
+            sleeper.interrupt();
+        } else {
+            watched.sleepers.push(sleeper.clone());
+        }
+    }
+
+    pub(crate) fn unwatch_sleeper(&self, sleeper: &Arc<Sleeper>) {
+        self.0.lock().sleepers.retain(|other| !Arc::ptr_eq(other, sleeper));
     }
 }

@@ -1,0 +1,490 @@
+//! Pipes: what is written at one end is read at the other. Also what is behind a named fifo.
+//!
+//! # What a pipe holds
+//!
+//! A ring of buffers of a page each, as in Linux, since programs can see it: a write that fits into what the
+//! last buffer has left goes there, any other begins with a new one, and the pipe is full when all buffers
+//! are in use, whatever is in them. So a write of [`PIPE_BUF`] bytes or less is whole or not at all. In packet mode (`O_DIRECT`)
+//! each buffer is a packet, of which a read gets one. Buffers take memory as data comes, and one that was emptied is kept
+//! for the next write.
+//!
+//! # Who wakes whom
+//!
+//! Everything is behind one lock (`pipe_mutex`), which is held for copying and never while waiting. Whoever releases it with something to
+//! read and readers asleep wakes one of them, and with room and writers asleep one of those
+//! ([`State::settle`]). A reader that is woken and leaves something does the same in turn, and so does one that was interrupted
+//! instead; so no thread sleeps on what it could have, and one byte does not wake a crowd.
+//!
+//! The end of the last writer counts as something to read (the end of file), the end of the last reader as room (for `EPIPE`).
+//!
+//! # Fifos
+//!
+//! Opening one end of a fifo waits until the other end *was* opened since, not until it *is* open: a writer that comes, writes and goes must
+//! not be overlooked. So openings are counted, and the opener waits for the other count to change.
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::lock::Mutex;
+
+use crate::locks::WaitToken;
+use crate::ranks::PipeMutex;
+use crate::sleep::{SleepList, Sleeper, Wake};
+
+/// Bytes up to which a write to a pipe is never split.
+pub const PIPE_BUF: usize = 4096;
+
+/// Bytes of a buffer.
+const BUFFER_BYTES: usize = 4096;
+
+/// Buffers that a pipe has to begin with.
+const BUFFERS: usize = 16;
+
+/// The capacity in bytes up to which anybody may raise that of a pipe (`fs.pipe-max-size`).
+const SIZE_MAX_UNPRIVILEGED: u32 = 1 << 20;
+
+/// The largest capacity of all in bytes.
+const SIZE_MAX: u32 = 1 << 31;
+
+/// A piece of what was written.
+struct Buffer {
+    data: Vec<u8>,
+    /// How much of it was read.
+    read: usize,
+    /// It ends the read that gets to it, and whatever that leaves is lost.
+    packet: bool,
+}
+
+impl Buffer {
+    fn left(&self) -> &[u8] {
+        &self.data[self.read..]
+    }
+}
+
+/// Which ends an open file has of a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+/// How a call waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting<'a> {
+    /// It doesn't (`O_NONBLOCK`).
+    pub(crate) never: bool,
+    /// What interrupts it.
+    pub(crate) token: Option<&'a WaitToken>,
+}
+
+/// What readers and writers share.
+pub(crate) struct Pipe {
+    state: Mutex<State, PipeMutex>,
+}
+
+struct State {
+    ring: VecDeque<Buffer>,
+    /// The most buffers.
+    buffers_max: usize,
+    /// Open files with the reading end, and how many there ever were.
+    readers: u32,
+    readings: u32,
+    /// The same for the writing end.
+    writers: u32,
+    writings: u32,
+    /// An emptied buffer's memory.
+    spare: Vec<u8>,
+    /// Somebody has opened an end since the lock was taken.
+    opened: bool,
+    sleeping_readers: SleepList,
+    sleeping_writers: SleepList,
+    sleeping_openers: SleepList,
+}
+
+/// How a step under the lock ended.
+enum Step {
+    Done,
+    Sleep(Arc<Sleeper>),
+}
+
+impl State {
+    /// Whether a read would not wait.
+    fn is_readable(&self) -> bool {
+        !self.ring.is_empty() || self.writers == 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.ring.len() >= self.buffers_max
+    }
+
+    /// Who is to be woken when the lock is released.
+    fn settle(&mut self) -> Wake {
+        let mut wake = Wake::default();
+        if self.is_readable() {
+            self.sleeping_readers.pop(&mut wake);
+        }
+        if !self.is_full() || self.readers == 0 {
+            self.sleeping_writers.pop(&mut wake);
+        }
+        if std::mem::take(&mut self.opened) {
+            self.sleeping_openers.pop_all(&mut wake);
+        }
+        wake
+    }
+
+    /// Reads what there is, into what `to` has left.
+    fn take(&mut self, to: &mut Gather<'_, '_>) -> usize {
+        let mut done = 0;
+        while to.left > 0
+            && let Some(buffer) = self.ring.front_mut()
+        {
+            let n = to.put(buffer.left());
+            buffer.read += n;
+            done += n;
+            let packet = buffer.packet;
+            if (packet || buffer.left().is_empty())
+                && let Some(empty) = self.ring.pop_front()
+            {
+                self.keep(empty.data);
+            }
+            if packet {
+                break;
+            }
+        }
+        done
+    }
+
+    fn keep(&mut self, mut memory: Vec<u8>) {
+        if self.spare.capacity() < memory.capacity() {
+            memory.clear();
+            self.spare = memory;
+        }
+    }
+
+    /// Puts the odd bytes of a write into what the last buffer has left, if they fit there.
+    fn merge(&mut self, from: &mut Scatter<'_, '_>) -> usize {
+        let odd = from.left % BUFFER_BYTES;
+        match self.ring.back_mut() {
+            Some(last) if !last.packet && odd > 0 && last.data.len() + odd <= BUFFER_BYTES => {
+                from.take(odd, &mut last.data)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Writes into new buffers as long as there are any.
+    fn push(&mut self, from: &mut Scatter<'_, '_>, packet: bool) -> usize {
+        let mut done = 0;
+        while from.left > 0 && !self.is_full() {
+            let mut data = std::mem::take(&mut self.spare);
+            done += from.take(BUFFER_BYTES, &mut data);
+            self.ring.push_back(Buffer { data, read: 0, packet });
+        }
+        done
+    }
+
+    fn add(&mut self, ends: Ends) {
+        if ends.read {
+            self.readers += 1;
+            self.readings = self.readings.wrapping_add(1);
+        }
+        if ends.write {
+            self.writers += 1;
+            self.writings = self.writings.wrapping_add(1);
+        }
+        self.opened = true;
+    }
+
+    fn remove(&mut self, ends: Ends) {
+        self.readers -= u32::from(ends.read);
+        self.writers -= u32::from(ends.write);
+        if self.readers == 0 && self.writers == 0 {
+            // What nobody has read is lost, and a fifo begins anew.
+            self.ring = VecDeque::new();
+            self.spare = Vec::new();
+            self.buffers_max = BUFFERS;
+        }
+    }
+}
+
+impl Pipe {
+    /// A pipe with as many open ends.
+    pub(crate) fn new(readers: u32, writers: u32) -> Pipe {
+        Pipe {
+            state: Mutex::new(State {
+                ring: VecDeque::new(),
+                buffers_max: BUFFERS,
+                readers,
+                readings: readers,
+                writers,
+                writings: writers,
+                spare: Vec::new(),
+                opened: false,
+                sleeping_readers: SleepList::default(),
+                sleeping_writers: SleepList::default(),
+                sleeping_openers: SleepList::default(),
+            }),
+        }
+    }
+
+    /// Does something under the lock, and wakes those who have been waiting for it afterwards.
+    fn with<T>(&self, action: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let result = action(&mut state);
+        let wake = state.settle();
+        drop(state);
+        wake.wake();
+        result
+    }
+
+    /// Sleeps until woken; takes the sleeper off `list` when that is interrupted.
+    fn sleep(
+        &self,
+        sleeper: &Arc<Sleeper>,
+        wait: Waiting<'_>,
+        list: impl FnOnce(&mut State) -> &mut SleepList,
+    ) -> Result<(), Errno> {
+        sleeper.sleep(wait.token).inspect_err(|_| {
+            // If somebody has just woken it, `with` wakes another one in its place.
+            self.with(|state| list(state).leave(sleeper));
+        })
+    }
+
+    /// Opens ends of a fifo. An opener of one end waits for the other, unless `wait` says never: then a
+    /// reader goes on, and a writer without readers fails. The caller holds no lock and no RCU guard.
+    ///
+    /// # Errors
+    /// `ENXIO`, `EINTR`; `EINVAL` for neither end.
+    pub(crate) fn open(&self, ends: Ends, wait: Waiting<'_>) -> Result<(), Errno> {
+        let mut seen = 0;
+        let other = |state: &State| if ends.read { state.writings } else { state.readings };
+        let waits = self.with(|state| {
+            let (here, alone) = match ends {
+                Ends { read: true, write: true } => (true, false),
+                Ends { read: true, write: false } => (true, state.writers == 0),
+                Ends { read: false, write: true } => {
+                    let alone = state.readers == 0;
+                    (!(alone && wait.never), alone)
+                }
+                Ends { read: false, write: false } => return Err(Errno::INVAL),
+            };
+            if !here {
+                return Err(Errno::NXIO);
+            }
+            seen = other(state);
+            state.add(ends);
+            Ok(alone && !wait.never)
+        })?;
+        if !waits {
+            return Ok(());
+        }
+        loop {
+            let step = self.with(|state| {
+                if other(state) == seen {
+                    Step::Sleep(state.sleeping_openers.enter())
+                } else {
+                    Step::Done
+                }
+            });
+            let Step::Sleep(sleeper) = step else { return Ok(()) };
+            self.sleep(&sleeper, wait, |state| &mut state.sleeping_openers)
+                .inspect_err(|_| self.close(ends))?;
+        }
+    }
+
+    /// Another open file of a pipe that has no name: never waits.
+    ///
+    /// # Errors
+    /// `EINVAL` for neither end.
+    pub(crate) fn add(&self, ends: Ends) -> Result<(), Errno> {
+        if !ends.read && !ends.write {
+            return Err(Errno::INVAL);
+        }
+        self.with(|state| state.add(ends));
+        Ok(())
+    }
+
+    /// An open file with these ends is closed.
+    pub(crate) fn close(&self, ends: Ends) {
+        self.with(|state| state.remove(ends));
+    }
+
+    /// Reads; waits while there is nothing to read and somebody could write.
+    ///
+    /// # Errors
+    /// `EAGAIN` instead of waiting, `EINTR`.
+    pub(crate) fn read(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        wait: Waiting<'_>,
+    ) -> Result<usize, Errno> {
+        let mut to = Gather::new(bufs);
+        if to.left == 0 {
+            return Ok(0);
+        }
+        loop {
+            let mut done = 0;
+            let step = self.with(|state| {
+                done = state.take(&mut to);
+                if done > 0 || state.writers == 0 {
+                    Ok(Step::Done)
+                } else if wait.never {
+                    Err(Errno::AGAIN)
+                } else {
+                    Ok(Step::Sleep(state.sleeping_readers.enter()))
+                }
+            })?;
+            let Step::Sleep(sleeper) = step else { return Ok(done) };
+            self.sleep(&sleeper, wait, |state| &mut state.sleeping_readers)?;
+        }
+    }
+
+    /// Writes all of it; waits while there is no room. As packets, if `packet`.
+    ///
+    /// # Errors
+    /// `EPIPE` when nobody can read it any more; `EAGAIN` instead of waiting, `EINTR`. None of them when
+    /// some of it was written already: then that is the result.
+    pub(crate) fn write(
+        &self,
+        bufs: &[IoSlice<'_>],
+        packet: bool,
+        wait: Waiting<'_>,
+    ) -> Result<usize, Errno> {
+        let mut from = Scatter::new(bufs);
+        if from.left == 0 {
+            return Ok(0);
+        }
+        let mut done = 0;
+        let mut first = true;
+        loop {
+            let step = self.with(|state| {
+                if state.readers == 0 {
+                    return Err(Errno::PIPE);
+                }
+                // Only to begin with: what follows a wait is none of the odd bytes any more.
+                if std::mem::take(&mut first) {
+                    done += state.merge(&mut from);
+                }
+                done += state.push(&mut from, packet);
+                if from.left == 0 {
+                    Ok(Step::Done)
+                } else if wait.never {
+                    Err(Errno::AGAIN)
+                } else {
+                    Ok(Step::Sleep(state.sleeping_writers.enter()))
+                }
+            });
+            let slept = match step {
+                Ok(Step::Done) => return Ok(done),
+                Ok(Step::Sleep(sleeper)) => {
+                    self.sleep(&sleeper, wait, |state| &mut state.sleeping_writers)
+                }
+                Err(errno) => Err(errno),
+            };
+            match slept {
+                Err(_) if done > 0 => return Ok(done),
+                other => other?,
+            }
+        }
+    }
+
+    /// The capacity in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.state.lock().buffers_max * BUFFER_BYTES
+    }
+
+    /// Changes the capacity to `bytes` or the next power of two; returns what it is then.
+    ///
+    /// # Errors
+    /// `EINVAL` for more than 2 GiB, `EPERM` for more than anybody may have unless `privileged`, `EBUSY` if it
+    /// holds more at the moment.
+    pub(crate) fn set_size(&self, bytes: u32, privileged: bool) -> Result<usize, Errno> {
+        if bytes > SIZE_MAX {
+            return Err(Errno::INVAL);
+        }
+        let size = bytes.max(BUFFER_BYTES as u32).next_power_of_two();
+        let buffers = size as usize / BUFFER_BYTES;
+        self.with(|state| {
+            if buffers > state.buffers_max && size > SIZE_MAX_UNPRIVILEGED && !privileged {
+                return Err(Errno::PERM);
+            }
+            if buffers < state.ring.len() {
+                return Err(Errno::BUSY);
+            }
+            state.buffers_max = buffers;
+            Ok(size as usize)
+        })
+    }
+}
+
+/// Memory to read into, one slice after the other.
+pub(crate) struct Gather<'a, 'b> {
+    bufs: &'a mut [IoSliceMut<'b>],
+    /// How much of the first is full.
+    at: usize,
+    pub(crate) left: usize,
+}
+
+impl<'a, 'b> Gather<'a, 'b> {
+    pub(crate) fn new(bufs: &'a mut [IoSliceMut<'b>]) -> Gather<'a, 'b> {
+        let left = bufs.iter().map(|buf| buf.len()).sum();
+        Gather { bufs, at: 0, left }
+    }
+
+    /// Copies as much of `data` as fits; returns how much.
+    pub(crate) fn put(&mut self, data: &[u8]) -> usize {
+        let mut rest = &data[..data.len().min(self.left)];
+        let done = rest.len();
+        self.left -= done;
+        while !rest.is_empty()
+            && let Some(buf) = self.bufs.first_mut()
+        {
+            let n = rest.len().min(buf.len() - self.at);
+            buf[self.at..self.at + n].copy_from_slice(&rest[..n]);
+            rest = &rest[n..];
+            self.at += n;
+            if self.at == buf.len() {
+                self.bufs = &mut std::mem::take(&mut self.bufs)[1..];
+                self.at = 0;
+            }
+        }
+        done
+    }
+}
+
+/// Memory to write from, one slice after the other.
+pub(crate) struct Scatter<'a, 'b> {
+    bufs: &'a [IoSlice<'b>],
+    /// How much of the first is written.
+    at: usize,
+    pub(crate) left: usize,
+}
+
+impl<'a, 'b> Scatter<'a, 'b> {
+    pub(crate) fn new(bufs: &'a [IoSlice<'b>]) -> Scatter<'a, 'b> {
+        let left = bufs.iter().map(|buf| buf.len()).sum();
+        Scatter { bufs, at: 0, left }
+    }
+
+    /// Appends the next `len` bytes, or what is left, to `to`; returns how many.
+    pub(crate) fn take(&mut self, len: usize, to: &mut Vec<u8>) -> usize {
+        let done = len.min(self.left);
+        self.left -= done;
+        let mut rest = done;
+        while rest > 0
+            && let Some(buf) = self.bufs.first()
+        {
+            let n = rest.min(buf.len() - self.at);
+            to.extend_from_slice(&buf[self.at..self.at + n]);
+            rest -= n;
+            self.at += n;
+            if self.at == buf.len() {
+                self.bufs = &self.bufs[1..];
+                self.at = 0;
+            }
+        }
+        done
+    }
+}

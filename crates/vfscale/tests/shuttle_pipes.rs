@@ -1,0 +1,207 @@
+//! Schedules of pipes and fifos, chosen at random:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_pipes`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A thread that sleeps for ever is a failure.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use shuttle::scheduler::RandomScheduler;
+use shuttle::thread;
+use vfscale::{
+    At, Errno, File, FileType, Mode, OFlags, OpenHow, PIPE_BUF, Scaling, Task, WaitToken,
+};
+use vfscale_sync::{cpu, rcu};
+
+const SCHEDULES: usize = 4_000;
+const MODE: Mode = Mode::from_bits_retain(0o600);
+
+/// Runs a model under many schedules. All of its threads are on one CPU, as far as they know, so that a
+/// schedule is all that a run depends on.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
+    println!("VFSCALE_SEED={seed}");
+    // Deferred work of one model must not run in another: they share the collector.
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    let scheduler = RandomScheduler::new_from_seed(seed, SCHEDULES);
+    shuttle::Runner::new(scheduler, config).run(move || {
+        let _cpu = cpu::pretend(0);
+        model();
+        // What was deferred belongs to this run, and must be done in it.
+        rcu::synchronize();
+    });
+}
+
+fn task(scaling: Scaling) -> Task {
+    vfscale::memory().size(4 << 20).scaling(scaling).build().unwrap().task()
+}
+
+fn pipe() -> (File, File) {
+    task(Scaling::default()).pipe2(OFlags::empty()).unwrap()
+}
+
+/// Reads to the end.
+fn drain(reader: &File) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut buf = [0; 2];
+    loop {
+        match reader.read(&mut buf).unwrap() {
+            0 => return all,
+            n => all.extend_from_slice(&buf[..n]),
+        }
+    }
+}
+
+/// Two readers get every byte of two writers once, and both see the end.
+#[test]
+fn every_byte_is_read_once_and_everybody_sees_the_end() {
+    check(|| {
+        let (reader, writer) = pipe();
+        let readers = [reader.clone(), reader].map(|end| thread::spawn(move || drain(&end)));
+        let other = writer.clone();
+        let writes = thread::spawn(move || {
+            assert_eq!(other.write(b"abc").unwrap(), 3);
+        });
+        assert_eq!(writer.write(b"de").unwrap(), 2);
+        drop(writer);
+        writes.join().unwrap();
+        let mut all: Vec<u8> = readers.into_iter().flat_map(|r| r.join().unwrap()).collect();
+        all.sort_unstable();
+        assert_eq!(all, b"abcde");
+    });
+}
+
+/// Two writers that wait for room in a pipe of one page, and a reader that makes some, and goes.
+#[test]
+fn writers_get_room_or_the_end() {
+    check(|| {
+        let (reader, writer) = pipe();
+        let root = vfscale::Credentials::root();
+        reader.set_pipe_size(1, &root).unwrap();
+        writer.write(&[1; PIPE_BUF]).unwrap();
+        let writers = [2_u8, 3].map(|value| {
+            let writer = writer.clone();
+            thread::spawn(move || writer.write(&[value; PIPE_BUF]).map_err(|e| e.errno()))
+        });
+        let mut page = [0; PIPE_BUF];
+        assert_eq!(reader.read(&mut page).unwrap(), PIPE_BUF);
+        assert_eq!(reader.read(&mut page).unwrap(), PIPE_BUF);
+        assert!(page.iter().all(|byte| *byte == page[0]));
+        drop(reader);
+        let results = writers.map(|writer| writer.join().unwrap());
+        // The one whose page was read has written it; the other may have, and may have been told.
+        let whole = results.iter().filter(|result| **result == Ok(PIPE_BUF)).count();
+        let told = results.iter().filter(|result| **result == Err(Errno::PIPE)).count();
+        assert!(whole >= 1 && whole + told == 2, "{results:?}");
+    });
+}
+
+/// A wake-up that goes to a reader who is interrupted goes on to the other.
+#[test]
+fn an_interrupted_reader_passes_the_wake_up_on() {
+    check(|| {
+        let (reader, writer) = pipe();
+        let token = WaitToken::new();
+        let patient = {
+            let reader = reader.clone();
+            thread::spawn(move || reader.read(&mut [0]).unwrap())
+        };
+        let hasty = {
+            let token = token.clone();
+            thread::spawn(move || reader.read_interruptible(&mut [0], &token))
+        };
+        let cancels = thread::spawn(move || token.cancel());
+        writer.write(b"x").unwrap();
+        let hasty = hasty.join().unwrap().map_err(|e| e.errno());
+        if hasty == Ok(1) {
+            // It got the only byte: the other waits for the end.
+            drop(writer);
+            assert_eq!(patient.join().unwrap(), 0);
+        } else {
+            assert_eq!((hasty, patient.join().unwrap()), (Err(Errno::INTR), 1));
+        }
+        cancels.join().unwrap();
+    });
+}
+
+/// The two ends of a fifo find each other, however short one of them stays.
+#[test]
+fn openers_of_a_fifo_never_miss_each_other() {
+    check(|| {
+        let task = Arc::new(task(Scaling::default()));
+        task.mknod(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
+        let reads = {
+            let task = task.clone();
+            thread::spawn(move || drain(&task.open("/fifo", OFlags::RDONLY, MODE).unwrap()))
+        };
+        let writer = task.open("/fifo", OFlags::WRONLY, MODE).unwrap();
+        let written = writer.write(b"ab").map_err(|e| e.errno());
+        drop(writer);
+        // The reader may have come, waited for nobody any more, and gone? It reads to the end, so no.
+        assert_eq!((written, reads.join().unwrap()), (Ok(2), b"ab".to_vec()));
+    });
+}
+
+/// An opener that is interrupted is nobody's partner: the other one waits on, until a real one comes.
+#[test]
+fn an_interrupted_opener_leaves_nothing_behind() {
+    check(|| {
+        let task = Arc::new(task(Scaling::default()));
+        task.mknod(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
+        let token = WaitToken::new();
+        let opens = {
+            let (task, token) = (task.clone(), token.clone());
+            thread::spawn(move || {
+                let how = OpenHow::new(OFlags::RDONLY);
+                task.open_interruptible(At::Cwd, "/fifo", &how, &token).map(drop)
+            })
+        };
+        let cancels = thread::spawn(move || token.cancel());
+        let writes = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let writer = task.open("/fifo", OFlags::WRONLY, MODE).unwrap();
+                writer.write(b"x").map_err(|e| e.errno())
+            })
+        };
+        let opened = opens.join().unwrap().map_err(|e| e.errno());
+        cancels.join().unwrap();
+        assert!(matches!(opened, Ok(()) | Err(Errno::INTR)), "{opened:?}");
+        // Whoever comes now lets a writer that still waits go on.
+        let reader = task.open("/fifo", OFlags::RDONLY | OFlags::NONBLOCK, MODE).unwrap();
+        assert!(matches!(writes.join().unwrap(), Ok(1) | Err(Errno::PIPE)));
+        drop(reader);
+        let alone = task.open("/fifo", OFlags::WRONLY | OFlags::NONBLOCK, MODE);
+        assert_eq!(alone.map(drop).map_err(|e| e.errno()), Err(Errno::NXIO));
+    });
+}
+
+/// The first two pipes of a tree belong to one file system, and close beside each other; with and without
+/// a root that they hang below.
+#[test]
+fn the_first_pipes_of_a_tree() {
+    for scaling in [Scaling::default(), Scaling::before_pseudo()] {
+        check(move || {
+            let task = Arc::new(task(scaling));
+            let make = |task: Arc<Task>| {
+                move || {
+                    let (reader, writer) = task.pipe2(OFlags::empty()).unwrap();
+                    drop(writer);
+                    let stat = reader.stat().unwrap();
+                    (stat.dev, stat.ino)
+                }
+            };
+            let other = thread::spawn(make(task.clone()));
+            let (dev, ino) = make(task.clone())();
+            let (other_dev, other_ino) = other.join().unwrap();
+            assert_eq!(dev, other_dev);
+            assert_ne!(ino, other_ino);
+        });
+    }
+}
