@@ -39,6 +39,7 @@ pub mod lock;
 pub mod lockref;
 pub mod page;
 pub mod percpu;
+pub mod percpu_list;
 pub mod percpu_ref;
 pub mod rcu;
 pub mod seqcount;

@@ -87,15 +87,17 @@ impl Task {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
-        let guard = rcu::pin();
-        // Written in place: the way through the results of the walk would copy it three times.
-        let mut stat = Stat::default();
-        self.walk(&base, path, lookup, &guard, |walk| {
-            let pos = walk.lookup()?;
-            stat = fill(pos.mount, pos.dentry);
-            walk.validate(pos)
-        })?;
-        Ok(stat)
+        base.looking_up(|| {
+            let guard = rcu::pin();
+            // Written in place: the way through the results of the walk would copy it three times.
+            let mut stat = Stat::default();
+            self.walk(&base, path, lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                stat = fill(pos.mount, pos.dentry);
+                walk.validate(pos)
+            })?;
+            Ok(stat)
+        })
     }
 
     /// The state of the file system that `path` is on.
@@ -137,20 +139,22 @@ impl Task {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EACCESS;
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
-        let guard = rcu::pin();
-        let own = self.cred(&guard);
-        let real;
-        let cred = if flags.contains(AtFlags::EACCESS) {
-            own
-        } else {
-            real = own.real();
-            &real
-        };
-        self.walk_as(cred, &base, path, lookup, &guard, |walk| {
-            let pos = walk.lookup()?;
-            let verdict = may_access(walk, pos, want);
-            walk.validate(pos)?;
-            Ok(verdict?)
+        base.looking_up(|| {
+            let guard = rcu::pin();
+            let own = self.cred(&guard);
+            let real;
+            let cred = if flags.contains(AtFlags::EACCESS) {
+                own
+            } else {
+                real = own.real();
+                &real
+            };
+            self.walk_as(cred, &base, path, lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                let verdict = may_access(walk, pos, want);
+                walk.validate(pos)?;
+                Ok(verdict?)
+            })
         })
     }
 
@@ -214,14 +218,16 @@ impl Task {
         let apply = || {
             let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
             let base = self.base(at);
-            let guard = rcu::pin();
-            self.walk(&base, bytes(path), lookup, &guard, |walk| {
-                let pos = walk.lookup()?;
-                let write = walk.want_write(pos)?;
-                let kept = walk.keep(pos)?;
-                change_attributes(kept.dentry().inode(), walk.cred(), change, &guard)?;
-                drop(write);
-                Ok(())
+            base.looking_up(|| {
+                let guard = rcu::pin();
+                self.walk(&base, bytes(path), lookup, &guard, |walk| {
+                    let pos = walk.lookup()?;
+                    let write = walk.want_write(pos)?;
+                    let kept = walk.keep(pos)?;
+                    change_attributes(kept.dentry().inode(), walk.cred(), change, &guard)?;
+                    drop(write);
+                    Ok(())
+                })
             })
         };
         apply().on(call, path)

@@ -217,19 +217,22 @@ impl Task {
     pub(crate) fn reclaim_at(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> bool {
         let place = || {
             let base = self.base(at);
-            let guard = rcu::pin();
-            self.walk(&base, path, lookup, &guard, |walk| {
-                while let Last::Name(slash) = walk.walk_to_last()? {
-                    match walk.child(walk.name())? {
-                        Some(child)
-                            if lookup.contains(Lookup::FOLLOW) && child.inode().is_symlink() =>
-                        {
-                            walk.follow_last(child, slash)?;
+            base.looking_up(|| {
+                let guard = rcu::pin();
+                self.walk(&base, path, lookup, &guard, |walk| {
+                    while let Last::Name(slash) = walk.walk_to_last()? {
+                        match walk.child(walk.name())? {
+                            Some(child)
+                                if lookup.contains(Lookup::FOLLOW)
+                                    && child.inode().is_symlink() =>
+                            {
+                                walk.follow_last(child, slash)?;
+                            }
+                            _ => break,
                         }
-                        _ => break,
                     }
-                }
-                walk.keep(walk.cur())
+                    walk.keep(walk.cur())
+                })
             })
         };
         place().is_ok_and(|place| place.dentry().inode().sb().fs().reclaim())
@@ -247,14 +250,16 @@ impl Task {
     ) -> std::result::Result<(), Errno> {
         let is_dir = what.mode & 0o170000 == 0o040000;
         let base = self.base(at);
-        let guard = rcu::pin();
-        self.walk(&base, path, Lookup::empty(), &guard, |walk| {
-            let Place { dir, write } = place_for(walk, is_dir)?;
-            may_create(walk, dir)?;
-            check_device(what, walk.cred())?;
-            make(dir.dentry, walk.name(), what, walk.cred(), self.mask(), &guard)?;
-            drop(write);
-            Ok(())
+        base.looking_up(|| {
+            let guard = rcu::pin();
+            self.walk(&base, path, Lookup::empty(), &guard, |walk| {
+                let Place { dir, write } = place_for(walk, is_dir)?;
+                may_create(walk, dir)?;
+                check_device(what, walk.cred())?;
+                make(dir.dentry, walk.name(), what, walk.cred(), self.mask(), &guard)?;
+                drop(write);
+                Ok(())
+            })
         })
     }
 
@@ -343,17 +348,19 @@ impl Task {
             let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
             let source = self.resolve(old_at, bytes(old.as_ref()), lookup)?;
             let base = self.base(new_at);
-            let guard = rcu::pin();
-            self.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
-                let Place { dir, write } = place_for(walk, false)?;
-                if !std::ptr::eq(dir.mount, source.mount()) {
-                    return Err(Errno::XDEV.into());
-                }
-                may_link(source.dentry().inode(), walk.cred(), &guard)?;
-                may_create(walk, dir)?;
-                link_inode(source.dentry(), dir.dentry, walk.name(), &guard)?;
-                drop(write);
-                Ok(())
+            base.looking_up(|| {
+                let guard = rcu::pin();
+                self.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
+                    let Place { dir, write } = place_for(walk, false)?;
+                    if !std::ptr::eq(dir.mount, source.mount()) {
+                        return Err(Errno::XDEV.into());
+                    }
+                    may_link(source.dentry().inode(), walk.cred(), &guard)?;
+                    may_create(walk, dir)?;
+                    link_inode(source.dentry(), dir.dentry, walk.name(), &guard)?;
+                    drop(write);
+                    Ok(())
+                })
             })
         };
         self.with_space_at(new_at, bytes(new), Lookup::empty(), link).on("linkat", new)

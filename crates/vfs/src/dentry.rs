@@ -27,10 +27,12 @@ use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::lockref::{Lockref, LockrefGuard, Put, SpreadPtr};
+use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqcount::{SeqCount, SeqWrite};
-use vfscale_sync::table::{Hashed, RcuTable};
+use vfscale_sync::table::{Bucket, Hashed, RcuTable};
 
+use crate::driver::Found;
 use crate::inode::{Inode, InodeRef};
 use crate::name::{self, Name};
 use crate::ranks::Children;
@@ -55,20 +57,35 @@ const MOUNTED: u32 = 4;
 const PSEUDO: u32 = 1 << 16;
 /// The same, and yet in the table of the root, as it was before that patch.
 const ATTACHED: u32 = 1 << 17;
+/// The driver says that there is no such name.
+const NEGATIVE: u32 = 8;
+/// No walk has come by since it was made, or since the shrinker was here.
+const COLD: u32 = 16;
+/// The driver is asked each time whether it is still right.
+const CHECKED: u32 = 32;
+/// A directory that may have names which are not in its table: only the driver knows them all.
+const PARTIAL: u32 = 64;
+
+/// What a walk that finds the dentry has to look into.
+const SPECIAL: u32 = MOUNTED | NEGATIVE | COLD | CHECKED;
 
 /// A length byte and that many bytes.
 #[repr(C, align(64))]
 struct InlineName([u8; INLINE_MAX + 1]);
 
-/// The count, on a line of its own.
+/// The count, on a line of its own, with what is written more rarely still.
 #[repr(C, align(64))]
-struct Written(Lockref);
+struct Written {
+    lockref: Lockref,
+    /// Written when the dentry is made and freed, and by the shrinker.
+    lru: PerCpuLinks<Dentry>,
+}
 
 impl std::ops::Deref for Written {
     type Target = Lockref;
     #[inline]
     fn deref(&self) -> &Lockref {
-        &self.0
+        &self.lockref
     }
 }
 
@@ -132,10 +149,10 @@ impl Dentry {
             children: RcuTable::new(),
             spread: SpreadPtr::new(),
             inline: InlineName([0; INLINE_MAX + 1]),
-            lockref: Written(Lockref::with_locked_changes(
-                begin.references,
-                !sb.scaling().lockref(),
-            )),
+            lockref: Written {
+                lockref: Lockref::with_locked_changes(begin.references, !sb.scaling().lockref()),
+                lru: PerCpuLinks::new(),
+            },
         });
         if is_inline {
             // SAFETY: just allocated, and nobody else has it yet.
@@ -149,6 +166,9 @@ impl Dentry {
         dentry.name.store(stored, Ordering::Relaxed);
         if dentry.inode().is_dir() {
             dentry.inode().dir_dentry().store(raw.as_ptr(), Ordering::Release);
+            if sb.fs().directories().is_some() {
+                dentry.flags.fetch_or(PARTIAL, Ordering::Relaxed);
+            }
         }
         raw
     }
@@ -169,6 +189,37 @@ impl Dentry {
         let parent_raw = std::ptr::from_ref(parent).cast_mut();
         let begin = Begin { flags: 0, hash, references: 2 };
         DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode, begin))
+    }
+
+    /// Puts a dentry for what a driver has found, or not found, under a name into its bucket, and on the list
+    /// of what can be dropped: it has the reference of the name and no other. Returns how many are on the
+    /// list that it is on.
+    pub(crate) fn insert_cached(
+        bucket: &mut Bucket<'_, Dentry, Children>,
+        parent: &Dentry,
+        name: &Name<'_>,
+        found: Found,
+    ) -> usize {
+        let sb = parent.sb();
+        let parent = std::ptr::from_ref(parent).cast_mut();
+        let hash = bucket.free_hash(name.hash());
+        let mut flags = COLD;
+        if found.check {
+            flags |= CHECKED;
+        }
+        let inode = found.inode.unwrap_or_else(|| {
+            flags |= NEGATIVE;
+            sb.no_inode()
+        });
+        let begin = Begin { flags, hash, references: 1 };
+        let raw = Dentry::alloc(sb, parent, name.bytes(), inode, begin);
+        // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its memory
+        // stays for a grace period after that. It leaves its list before it is freed, and nobody can
+        // take it out of the table before it is on that list, since the bucket is locked.
+        unsafe {
+            bucket.insert(raw);
+            sb.lru().map_or(0, |lru| lru.list(flags & NEGATIVE != 0).insert(raw))
+        }
     }
 
     /// A dentry for a file without a name (`O_TMPFILE`), owned by the reference returned.
@@ -285,6 +336,91 @@ impl Dentry {
     #[inline]
     pub(crate) fn is_mounted(&self) -> bool {
         self.flags.load(Ordering::Acquire) & MOUNTED != 0
+    }
+
+    /// Whether a walk has to look closer: see [`warm`](Self::warm), [`is_current`](Self::is_current),
+    /// [`is_negative`](Self::is_negative), [`is_mounted`](Self::is_mounted).
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & SPECIAL != 0
+    }
+
+    /// Whether it stands for a name that does not exist.
+    #[inline]
+    pub(crate) fn is_negative(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & NEGATIVE != 0
+    }
+
+    /// Whether a name that is not in its table may exist all the same.
+    #[inline]
+    pub(crate) fn is_partial(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & PARTIAL != 0
+    }
+
+    /// Notes that it is in use: the referenced bit of seed 004's lazy LRU, the other way round, so that it
+    /// is written by the first walk only after the shrinker was here.
+    pub(crate) fn warm(&self) {
+        if self.flags.load(Ordering::Relaxed) & COLD != 0 {
+            self.flags.fetch_and(!COLD, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the shrinker was here. Whether it was here before, and nobody else since.
+    pub(crate) fn cool(&self) -> bool {
+        let was = self.flags.load(Ordering::Relaxed) & COLD != 0;
+        if !was {
+            self.flags.fetch_or(COLD, Ordering::Relaxed);
+        }
+        was
+    }
+
+    /// Whether the driver stands by what it said about this name, where it wants to be asked.
+    pub(crate) fn is_current(&self, dir: &Inode, name: &Name<'_>) -> bool {
+        let flags = self.flags.load(Ordering::Acquire);
+        if flags & CHECKED == 0 || flags & MOUNTED != 0 {
+            return true;
+        }
+        let inode = (flags & NEGATIVE == 0).then(|| self.inode());
+        let directories = self.sb().fs().directories();
+        directories.is_none_or(|names| names.is_current(dir, name.bytes(), inode))
+    }
+
+    /// The driver is not asked about it any more.
+    pub(crate) fn stop_checking(&self) {
+        self.flags.fetch_and(!CHECKED, Ordering::Relaxed);
+    }
+
+    /// Ends the name of a dentry that nobody refers to, is mounted on, or has walked to since
+    /// [`cool`](Self::cool); the caller holds the bucket lock of its name and, if it is a directory, all
+    /// of its own buckets, which are empty. It is for the caller to take it out of the table, and then
+    /// to call [`finish_removal`] with the result. `None` if it is to stay.
+    pub(crate) fn set_dropped<'g>(&'g self, _guard: &'g Guard) -> Option<Removed<'g>> {
+        let flags = self.flags.load(Ordering::Acquire);
+        if flags & COLD == 0 || flags & MOUNTED != 0 || !self.lockref.mark_dead_if_last() {
+            return None;
+        }
+        let _section = self.seq.write();
+        self.flags.fetch_or(UNHASHED, Ordering::Release);
+        Some(Removed::Last(self))
+    }
+
+    /// The dentry, for as long as an RCU section lasts that began before.
+    pub(crate) fn borrowed<'g>(&self, _guard: &'g Guard) -> &'g Dentry {
+        // SAFETY: it is there now, within the section, and dentries are freed a grace period after they
+        // can't be reached any more.
+        unsafe { &*std::ptr::from_ref(self) }
+    }
+
+    /// Whether nobody but its name refers to it, as far as can be told: of a count that is spread over CPUs
+    /// nothing can. No more than a hint.
+    pub(crate) fn may_be_unused(&self) -> bool {
+        self.lockref.is_spread() || self.lockref.count() == 1
+    }
+
+    /// Gathers its count if that is spread, so that it can be told whether it is unused when the grace
+    /// period is over. Returns whether it was.
+    pub(crate) fn demote_unused(&self, guard: &Guard) -> bool {
+        self.lockref.is_spread() && self.demote(&mut self.lockref.lock(), guard)
     }
 
     pub(crate) fn set_mounted(&self, mounted: bool) {
@@ -466,6 +602,12 @@ impl Dentry {
     }
 }
 
+impl Linked for Dentry {
+    fn links(&self) -> &PerCpuLinks<Dentry> {
+        &self.lockref.lru
+    }
+}
+
 impl Hashed for Dentry {
     #[inline]
     fn table_hash(&self) -> u64 {
@@ -504,6 +646,7 @@ fn kill(dentry: &Dentry, guard: &Guard) {
         if dentry.inode().is_dir() {
             dentry.inode().dir_dentry().store(std::ptr::null_mut(), Ordering::Release);
         }
+        sb.forget_dentry(dentry);
         dentry.inode().put(guard);
         // SAFETY: marked dead with no reference left, and out of every table; RCU walks that still see
         // it are waited for.
@@ -527,13 +670,14 @@ pub(crate) fn take_down(root: NonNull<Dentry>, guard: &Guard) {
             stack.push(NonNull::from(child));
             std::ops::ControlFlow::Continue(())
         });
-        if raw != root {
-            let name_len = dentry.name(guard).len();
-            dentry.sb_of_root(root).fs().unlinked(dentry.inode(), name_len);
+        let sb = dentry.sb_of_root(root);
+        if raw != root && sb.fs().directories().is_none() {
+            sb.fs().unlinked(dentry.inode(), dentry.name(guard).len());
         }
+        sb.forget_dentry(dentry);
         dentry.inode().put(guard);
         // SAFETY: as above; each dentry is on the stack once, since it has one parent.
-        unsafe { dentry.sb_of_root(root).dentries().free_rcu(raw, guard) };
+        unsafe { sb.dentries().free_rcu(raw, guard) };
     }
 }
 

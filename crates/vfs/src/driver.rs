@@ -3,10 +3,15 @@
 //! The VFS walks paths, checks permissions, keeps names, link counts and times, and calls the
 //! driver for what only the driver knows: memory or disk for an inode, and the data in it.
 //!
-//! Names live in the dcache: the children table of a directory *is* the directory, as in the
-//! kernel's ramfs, and every dentry that has a name is pinned by that name. The driver is told of
-//! names coming and going ([`FileSystem::link`], [`FileSystem::unlinked`]) so that it can charge
-//! them.
+//! Names live in the dcache, unless the driver says otherwise: the children table of a directory *is*
+//! the directory, as in the kernel's ramfs, and every dentry that has a name is pinned by that name.
+//! The driver is told of names coming and going ([`FileSystem::link`], [`FileSystem::unlinked`]) so
+//! that it can charge them.
+//!
+//! A driver that keeps directories itself has [`Directories`], of which the dcache then is a cache: what
+//! is not in it is asked for, and what nobody uses is dropped when it grows too large
+//! ([`SuperBlock::set_cache_limit`]). Such a file system is read-only: there is no call yet that changes a
+//! directory of a driver.
 //!
 //! # Locks the VFS holds
 //!
@@ -16,14 +21,19 @@
 //! | `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively |
 //! | `read_at`, `seek_data`, `seek_hole`, `get_link` | nothing; they may run beside the ones above |
 //! | `evict` | nothing; nobody else can reach the inode |
+//! | `Directories::lookup`, `read_dir` | nothing, not even an RCU section: they may wait for a disk |
+//! | `Directories::is_current` | nothing, in an RCU section |
 //!
 //! Calls that get a [`Guard`] run inside an RCU section and must not
 //! block for long.
+
+use std::ops::ControlFlow;
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
 use crate::inode::{Inode, InodeRef};
+use crate::readdir::DirEntry;
 use crate::super_block::SuperBlock;
 use crate::types::{FallocateFlags, StatFs};
 
@@ -44,7 +54,54 @@ pub struct NewInode<'a> {
     pub name_len: usize,
 }
 
+/// What a driver has found under a name.
+pub struct Found {
+    /// The inode, or `None` if there is no such name.
+    pub inode: Option<InodeRef>,
+    /// Whether this may change without the VFS having a part in it, so that every walk that comes by has
+    /// to ask [`Directories::is_current`].
+    pub check: bool,
+}
+
+/// Directories that the driver keeps itself.
+///
+/// Inodes come from [`SuperBlock::iget`], so that one file under two names has one inode. A directory has
+/// one name.
+pub trait Directories: Send + Sync {
+    /// Looks `name` (1 to 255 bytes, neither `.` nor `..`, without `/` and NUL) up in `dir`. One thread at
+    /// a time asks for one name in one directory. May block.
+    ///
+    /// # Errors
+    /// `EIO` and the like; a name that does not exist is no error. Errors are not remembered.
+    fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno>;
+
+    /// Calls `emit` with the names in `dir` behind position `pos`, without `.` and `..`, until it breaks.
+    /// Positions are the driver's, from 3 on ([`DirEntry::next`] is that behind the entry), at most
+    /// `i64::MAX`, and 2 is the beginning. An entry that is there throughout is returned exactly once,
+    /// whatever else changes. May block.
+    ///
+    /// # Errors
+    /// `EIO` and the like.
+    fn read_dir(
+        &self,
+        dir: &Inode,
+        pos: u64,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Errno>;
+
+    /// Whether `name` in `dir` still is what [`lookup`](Self::lookup) said, if that asked for it
+    /// ([`Found::check`]). Must not block.
+    fn is_current(&self, dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
+        let _ = (dir, name, inode);
+        true
+    }
+}
+
 /// A file system driver.
+///
+/// An inode is a part of its superblock. A driver that keeps [`InodeRef`]s lets go of them when it is told
+/// to ([`put_super`](Self::put_super)); one that does not ends the process, which is better than what it
+/// would point to.
 ///
 /// One value serves one superblock, from any number of threads.
 pub trait FileSystem: Send + Sync + 'static {
@@ -63,11 +120,21 @@ pub trait FileSystem: Send + Sync + 'static {
         String::new()
     }
 
+    /// The directories of a driver that keeps them itself; none where names live in the dcache. Always
+    /// the same answer.
+    fn directories(&self) -> Option<&dyn Directories> {
+        None
+    }
+
     /// Makes the root directory of a superblock that is being set up.
     ///
     /// # Errors
     /// `EBUSY` when this value serves a superblock already; whatever else stops the mount.
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno>;
+
+    /// The superblock ends: gives back every [`InodeRef`] that the driver has kept. Its tree is still
+    /// there; nobody else can reach it.
+    fn put_super(&self) {}
 
     /// Free and used space. `fsid` and `flags` are filled in by the VFS.
     fn statfs(&self, sb: &SuperBlock) -> StatFs;

@@ -381,6 +381,11 @@ impl Inode {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether anybody has a reference. No more than a hint, for who has none.
+    pub(crate) fn is_used(&self) -> bool {
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
     /// Takes a reference unless the last one is gone.
     pub(crate) fn get_not_zero(&self) -> bool {
         self.count

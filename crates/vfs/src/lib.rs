@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`task`], [`cred`] | who calls, from where, with which rights |
 //! | `namei` | path walks, under RCU first and with references when that fails |
+//! | `lookup`, `lru` | names that a driver is asked for, and that are dropped again |
 //! | `dentry` | names and the tree they form; children tables, counts, hot dentries |
 //! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
 //! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
@@ -47,10 +48,13 @@ pub mod file;
 pub mod file_list;
 mod handle;
 pub mod inode;
+mod key_locks;
 mod link_calls;
 mod lock_calls;
 pub mod locks;
 pub mod lockstat;
+mod lookup;
+mod lru;
 mod mount;
 mod mount_calls;
 mod mountinfo;
@@ -80,12 +84,13 @@ pub use convenience::{OpenOptions, WalkDir, WalkEntry};
 pub use cred::Credentials;
 pub use dentry::NAME_MAX;
 pub use descriptors::{Fd, OPEN_MAX};
-pub use driver::FileSystem;
+pub use driver::{Directories, FileSystem, Found};
 pub use error::{Errno, Error, Result};
 pub use file::File;
 pub use file_list::{FileList, OpenFileInfo};
 pub use handle::FileHandle;
 pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, WaitToken};
+pub use lru::CACHE_LIMIT_DEFAULT;
 pub use mountinfo::MountInfo;
 pub use namei::{PATH_MAX, SYMLINKS_MAX};
 pub use namespace::Vfs;

@@ -22,17 +22,19 @@ impl Task {
         let empty = path.as_os_str().is_empty();
         let readlink = || {
             let base = self.base(at);
-            let guard = rcu::pin();
-            self.walk(&base, bytes(path), Lookup::EMPTY, &guard, |walk| {
-                let pos = walk.lookup()?;
-                let inode = pos.inode();
-                if !inode.is_symlink() {
-                    return Err(if empty { Errno::NOENT } else { Errno::INVAL }.into());
-                }
-                let target = inode.sb().fs().get_link(inode, &guard)?.to_vec();
-                walk.validate(pos)?;
-                touch_atime(pos.mount, inode);
-                Ok(target)
+            base.looking_up(|| {
+                let guard = rcu::pin();
+                self.walk(&base, bytes(path), Lookup::EMPTY, &guard, |walk| {
+                    let pos = walk.lookup()?;
+                    let inode = pos.inode();
+                    if !inode.is_symlink() {
+                        return Err(if empty { Errno::NOENT } else { Errno::INVAL }.into());
+                    }
+                    let target = inode.sb().fs().get_link(inode, &guard)?.to_vec();
+                    walk.validate(pos)?;
+                    touch_atime(pos.mount, inode);
+                    Ok(target)
+                })
             })
         };
         readlink().map(|target| PathBuf::from(OsString::from_vec(target))).on("readlinkat", path)

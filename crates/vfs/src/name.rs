@@ -103,7 +103,7 @@ impl<'a> Name<'a> {
     /// No name.
     pub(crate) const EMPTY: Name<'static> = Name { bytes: b"", head: 0, hash: 0 };
 
-    #[cfg(test)]
+    /// A name that is known to be one component.
     pub(crate) fn new(bytes: &'a [u8]) -> Name<'a> {
         let mut name = Name::EMPTY;
         name.set(bytes, head_word(bytes));

@@ -21,6 +21,7 @@ use vfscale_sync::rcu::Guard;
 use crate::cred::{Credentials, permission};
 use crate::dentry::{Dentry, NAME_MAX};
 use crate::inode::Inode;
+use crate::lookup::{self, Missed, Missing};
 use crate::mount::{Mount, MountRef, Path, WriteAccess};
 use crate::name::{self, Name};
 use crate::namespace::Namespace;
@@ -49,6 +50,8 @@ bitflags! {
         const NO_SYMLINKS = 16;
         const BENEATH = 32;
         const IN_ROOT = 64;
+        /// Only names that are in the dcache; no driver is asked.
+        const CACHED = 128;
     }
 }
 
@@ -59,6 +62,7 @@ impl Lookup {
         lookup.set(Lookup::NO_SYMLINKS, flags.contains(ResolveFlags::NO_SYMLINKS));
         lookup.set(Lookup::BENEATH, flags.contains(ResolveFlags::BENEATH));
         lookup.set(Lookup::IN_ROOT, flags.contains(ResolveFlags::IN_ROOT));
+        lookup.set(Lookup::CACHED, flags.contains(ResolveFlags::CACHED));
         lookup
     }
 
@@ -126,6 +130,8 @@ pub(crate) struct Start<'g> {
     pub(crate) root: &'g Path,
     pub(crate) base: &'g Path,
     pub(crate) flags: Lookup,
+    /// Where the name is left that only the driver knows of.
+    pub(crate) missing: &'g Missed,
 }
 
 /// A walk under way.
@@ -461,17 +467,55 @@ impl<'g> Walk<'g> {
         };
         let Some((dentry, seq)) = found else {
             let fail = check_length(self.cur.inode(), name.len()).err().map(Fail::Errno);
+            let fail = match fail {
+                None if self.cur.dentry.is_partial() => Some(self.miss(name)),
+                other => other,
+            };
             return Child { fail, dentry: None, mount, seq: 0 };
         };
-        if dentry.is_mounted() {
-            return match self.cross_down(Pos { mount, dentry, seq }) {
-                Ok(Pos { mount, dentry, seq }) => {
+        if dentry.is_special() {
+            return match self.special(Pos { mount, dentry, seq }, name) {
+                Ok(Some(Pos { mount, dentry, seq })) => {
                     Child { fail: None, dentry: Some(dentry), mount, seq }
                 }
+                Ok(None) => Child { fail: None, dentry: None, mount, seq: 0 },
                 Err(fail) => Child { fail: Some(fail), dentry: None, mount, seq: 0 },
             };
         }
         Child { fail: None, dentry: Some(dentry), mount, seq }
+    }
+
+    /// Finds a dentry that is more than a name: one that a driver answers for, or that something is
+    /// mounted on. `None` if it says that there is no such name.
+    #[cold]
+    fn special(&self, pos: Pos<'g>, name: &Name<'_>) -> Result<Option<Pos<'g>>, Fail> {
+        pos.dentry.warm();
+        if !pos.dentry.is_current(self.cur.inode(), name) {
+            return Err(self.miss(name));
+        }
+        if pos.dentry.is_negative() {
+            return Ok(None);
+        }
+        self.cross_down(pos).map(Some)
+    }
+
+    /// Leaves the name in `cur` to be looked up by the driver, when the call has let go of everything.
+    #[cold]
+    fn miss(&self, name: &Name<'_>) -> Fail {
+        if self.cur.dentry.is_unhashed() {
+            // Nothing is looked up in a directory that is gone.
+            return Fail::Errno(Errno::NOENT);
+        }
+        if self.start.flags.contains(Lookup::CACHED) {
+            return Fail::Errno(Errno::AGAIN);
+        }
+        match self.keep(self.cur) {
+            Ok(dir) => {
+                self.start.missing.set(Missing::new(dir, name.bytes()));
+                Fail::Errno(lookup::MISSING)
+            }
+            Err(fail) => fail,
+        }
     }
 
     /// A lookup that waits for changes of the bucket.

@@ -17,7 +17,7 @@ use crate::mount::{MountRef, Path, WriteAccess};
 use crate::namei::{Fail, Last, Lookup, Walk};
 use crate::pipe::{Ends, Waiting};
 use crate::stream;
-use crate::task::{At, Task, bytes};
+use crate::task::{At, Base, Task, bytes};
 use crate::types::{Access, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags};
 
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
@@ -103,7 +103,6 @@ impl Opening {
         if flags.contains(OFlags::PATH) && !PATH_FLAGS.contains(flags) {
             return Err(Errno::INVAL);
         }
-        // Everything is cached, so that `CACHED` only forbids what Linux forbids with it.
         let cached = resolve.contains(ResolveFlags::CACHED);
         if cached && (flags.intersects(OFlags::TRUNC | OFlags::CREATE) || tmpfile) {
             return Err(Errno::AGAIN);
@@ -368,24 +367,34 @@ impl Task {
         opening: Opening,
     ) -> std::result::Result<File, Errno> {
         let base = self.base(at);
+        base.looking_up(|| self.open_from(&base, path, opening))
+    }
+
+    #[inline]
+    fn open_from(
+        &self,
+        base: &Base,
+        path: &[u8],
+        opening: Opening,
+    ) -> std::result::Result<File, Errno> {
         let guard = rcu::pin();
         let cred = self.cred(&guard);
         if opening.flags.bits() & TMPFILE_BIT != 0 {
-            let dir = self.walk(&base, path, opening.lookup, &guard, |walk| {
+            let dir = self.walk(base, path, opening.lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
                 walk.keep(pos)
             })?;
             return self.open_tmpfile(dir, opening, cred, &guard);
         }
         if !opening.flags.contains(OFlags::CREATE) {
-            let path = self.walk(&base, path, opening.lookup, &guard, |walk| {
+            let path = self.walk(base, path, opening.lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
                 walk.keep(pos)
             })?;
             return self.finish_open(path, opening, cred, &guard);
         }
         let found = self
-            .walk(&base, path, opening.lookup, &guard, |walk| self.open_or_create(walk, opening))?;
+            .walk(base, path, opening.lookup, &guard, |walk| self.open_or_create(walk, opening))?;
         match found {
             Found::Made(mount, dentry, write) => {
                 let mut opening = opening;

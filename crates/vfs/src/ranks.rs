@@ -76,6 +76,14 @@ lock_class! {
     pub FilesLock = ("files_lock", 110);
 }
 lock_class! {
+    /// The names that are being looked up by a driver: which ones, not the lookup itself.
+    pub InLookup = ("in_lookup", 46);
+}
+lock_class! {
+    /// One slot of a superblock's lists of dentries in the order of their use.
+    pub DcacheLru = ("dcache_lru_lock", 94);
+}
+lock_class! {
     /// The list of dentries whose count is spread over CPUs.
     pub HotList = ("hot_list", 92);
 }

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::dentry::Dentry;
+use crate::driver::Directories;
 use crate::error::{Error, Named, Result};
 use crate::file::{File, FileMode};
 use crate::types::{FileType, Whence};
@@ -44,6 +45,13 @@ pub struct DirEntryBuf {
     pub file_type: FileType,
     /// The name.
     pub name: OsString,
+}
+
+impl From<DirEntry<'_>> for DirEntryBuf {
+    fn from(entry: DirEntry<'_>) -> DirEntryBuf {
+        let DirEntry { ino, next, file_type, name } = entry;
+        DirEntryBuf { ino, next, file_type, name: name.to_owned() }
+    }
 }
 
 impl File {
@@ -90,12 +98,15 @@ impl File {
         if dir.inode().is_dead() {
             return Err(Errno::NOENT);
         }
+        if let Some(directories) = dir.inode().sb().fs().directories() {
+            return self.collect_from(directories, pos, batch);
+        }
         let guard = rcu::pin();
         if pos == 0 {
             batch.push(dot(dir, b".", 1));
         }
         if pos <= 1 {
-            batch.push(dot(self.parent_of_dir(&guard), b"..", 2));
+            batch.push(dot(dir.parent(&guard), b"..", 2));
         }
         dir.children().scan(pos, &guard, |child| {
             batch.push(entry(child, &guard));
@@ -105,9 +116,26 @@ impl File {
         Ok(())
     }
 
-    /// What `..` stands for: the parent, through the mount that the directory is the root of.
-    fn parent_of_dir<'g>(&'g self, guard: &'g Guard) -> &'g Dentry {
-        self.path().dentry().parent(guard)
+    /// As [`collect`](Self::collect), where the driver keeps directories, and may take its time.
+    fn collect_from(
+        &self,
+        directories: &dyn Directories,
+        pos: u64,
+        batch: &mut Vec<DirEntryBuf>,
+    ) -> std::result::Result<(), Errno> {
+        let dir = self.path().dentry();
+        if pos == 0 {
+            batch.push(dot(dir, b".", 1));
+        }
+        if pos <= 1 {
+            batch.push(dot(dir.parent(&rcu::pin()), b"..", 2));
+        }
+        directories.read_dir(dir.inode(), pos.max(2), &mut |entry| {
+            batch.push(entry.into());
+            if batch.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        self.accessed(dir.inode());
+        Ok(())
     }
 }
 
@@ -147,10 +175,8 @@ impl Iterator for ReadDir<'_> {
         }
         if self.batch.as_slice().is_empty() {
             let mut batch = Vec::new();
-            let _guard = rcu::pin();
-            let pos = self.file.lock_pos();
-            let result = self.file.collect(*pos, &mut batch);
-            drop(pos);
+            let pos = *self.file.lock_pos();
+            let result = self.file.collect(pos, &mut batch);
             if let Err(error) = result.named("getdents64") {
                 self.failed = true;
                 return Some(Err(error));

@@ -51,9 +51,11 @@ impl Task {
                 return Err(Errno::INVAL);
             }
             let base = self.base(at);
-            let guard = rcu::pin();
-            self.walk(&base, bytes(path), Lookup::empty(), &guard, |walk| {
-                if is_rmdir { rmdir(walk) } else { unlink(walk) }
+            base.looking_up(|| {
+                let guard = rcu::pin();
+                self.walk(&base, bytes(path), Lookup::empty(), &guard, |walk| {
+                    if is_rmdir { rmdir(walk) } else { unlink(walk) }
+                })
             })
         };
         remove().on(if is_rmdir { "rmdir" } else { "unlinkat" }, path)

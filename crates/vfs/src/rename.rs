@@ -73,7 +73,10 @@ impl Task {
                 return Err(Errno::INVAL);
             }
             let (old_base, new_base) = (self.base(old_at), self.base(new_at));
-            self.rename_from(&old_base, old, &new_base, bytes(new), flags)
+            old_base.looking_up(|| {
+                new_base
+                    .looking_up(|| self.rename_from(&old_base, old, &new_base, bytes(new), flags))
+            })
         };
         self.with_space_at(new_at, bytes(new), Lookup::empty(), rename).on("renameat2", new)
     }

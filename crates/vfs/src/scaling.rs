@@ -41,6 +41,7 @@ pub struct Scaling {
     mount_count: usize,
     files_lock: usize,
     dcache_hash: bool,
+    lru: usize,
     inode_hash: bool,
     ino_alloc: usize,
     pseudo: bool,
@@ -93,6 +94,12 @@ pub const PATCHES: &[Patch] = &[
         take_back: |scaling| scaling.dcache_hash = false,
     },
     Patch {
+        name: "lru",
+        seed: "004",
+        summary: "one list, with one dcache_lru_lock, of the dentries that can be dropped",
+        take_back: |scaling| scaling.lru = 1,
+    },
+    Patch {
         name: "inode-hash",
         seed: "004",
         summary: "finding, entering and removing an inode by number takes one inode_lock",
@@ -114,7 +121,6 @@ pub const PATCHES: &[Patch] = &[
 
 /// Names that are reserved for structures that do not exist yet.
 const RESERVED: &[&str] = &[
-    "lru",
     "inode-list",
     "read-mostly",
     "active-trans",
@@ -203,6 +209,7 @@ impl Scaling {
             mount_count: slots,
             files_lock: slots,
             dcache_hash: true,
+            lru: slots,
             inode_hash: true,
             ino_alloc: slots,
             pseudo: true,
@@ -278,6 +285,12 @@ impl Scaling {
         Scaling { dcache_hash: false, ..Scaling::default() }
     }
 
+    /// Before seed 004's lists per CPU: one list of the dentries that can be dropped.
+    #[must_use]
+    pub fn before_lru() -> Scaling {
+        Scaling { lru: 1, ..Scaling::default() }
+    }
+
     /// Before seed 004's lookup of inodes without a lock: one `inode_lock` for their hash.
     #[must_use]
     pub fn before_inode_hash() -> Scaling {
@@ -344,6 +357,12 @@ impl Scaling {
     #[must_use]
     pub fn dcache_hash(&self) -> bool {
         self.dcache_hash
+    }
+
+    /// The slots of a superblock's lists of dentries that can be dropped.
+    #[must_use]
+    pub fn lru_slots(&self) -> usize {
+        self.lru
     }
 
     /// Whether a lock for each bucket suffices to change the hash of inodes, and none to look in it.

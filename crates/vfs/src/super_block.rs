@@ -24,8 +24,11 @@ use crate::dentry::{self, Dentry, DentryRef};
 use crate::driver::FileSystem;
 use crate::file::{OpenFile, SharedFile};
 use crate::inode::{Inode, InodeInit, InodeRef};
+use crate::key_locks::{KeyGuard, KeyLocks};
 use crate::locks::LockGraph;
+use crate::lru::Lru;
 use crate::mount::Mount;
+use crate::name::Name;
 use crate::ranks::{DcacheLock, FilesLock, HotList, InodeHash, InodeLock, SuperMounts};
 use crate::scaling::Scaling;
 use crate::types::{MountFlags, StatFs};
@@ -58,6 +61,17 @@ pub struct SuperBlock {
     mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
     /// Dentries whose count is spread over CPUs, the oldest first.
     hot: Mutex<VecDeque<NonNull<Dentry>>, HotList>,
+    /// Where the driver keeps directories: what that takes.
+    cache: Option<Box<Cache>>,
+}
+
+/// What a superblock has whose directories the driver keeps, of which the dcache is but a cache.
+struct Cache {
+    lru: Lru,
+    /// The names that the driver is being asked for.
+    in_lookup: KeyLocks,
+    /// What the dentries of names that don't exist have in place of an inode.
+    no_inode: NonNull<Inode>,
 }
 
 // SAFETY: the pointers are to mounts and dentries, which are `Sync` and kept while they are listed.
@@ -74,7 +88,7 @@ impl SuperBlock {
     ) -> Result<Arc<SuperBlock>, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slots = scaling.slots();
-        let sb = Arc::new(SuperBlock {
+        let mut sb = Arc::new(SuperBlock {
             fs,
             dev,
             scaling,
@@ -90,7 +104,17 @@ impl SuperBlock {
             files: SharedList::new(scaling.files_lock_slots()),
             mounts: Mutex::new(Vec::new()),
             hot: Mutex::new(VecDeque::new()),
+            cache: None,
         });
+        if let Some(sb) = Arc::get_mut(&mut sb)
+            && sb.fs.directories().is_some()
+        {
+            // It can't change its names through us yet.
+            sb.flags = AtomicU32::new(MountFlags::RDONLY.bits());
+            let no_inode = sb.inodes.alloc_with(|| Inode::new(sb, 0, InodeInit::default()));
+            let (lru, in_lookup) = (Lru::new(scaling.lru_slots()), KeyLocks::new());
+            sb.cache = Some(Box::new(Cache { lru, in_lookup, no_inode }));
+        }
         let inode = sb.fs.fill_super(&sb)?;
         let root = Dentry::new_root(&sb, inode);
         sb.root.store(root.as_ptr(), Ordering::Release);
@@ -148,6 +172,28 @@ impl SuperBlock {
     /// Which task waits for which, for the locks of files.
     pub(crate) fn lock_graph(&self) -> &Arc<LockGraph> {
         &self.lock_graph
+    }
+
+    /// The dentries that can be dropped; none where names live in the dcache.
+    pub(crate) fn lru(&self) -> Option<&Lru> {
+        self.cache.as_ref().map(|cache| &cache.lru)
+    }
+
+    /// Keeps others from asking the driver for this name. Sleeps while somebody else does; the caller holds
+    /// nothing.
+    pub(crate) fn lock_name(&self, dir: &Dentry, name: &Name<'_>) -> Option<KeyGuard<'_>> {
+        let key = (std::ptr::from_ref(dir).addr(), name.hash());
+        self.cache.as_ref().map(|cache| cache.in_lookup.lock(key))
+    }
+
+    /// What a dentry has that stands for no inode.
+    pub(crate) fn no_inode(&self) -> InodeRef {
+        let cache = self.cache.as_ref().expect("only drivers with directories find nothing");
+        // SAFETY: it lives as long as the superblock, which has a reference to it.
+        unsafe {
+            cache.no_inode.as_ref().get();
+            InodeRef::from_raw(cache.no_inode)
+        }
     }
 
     pub(crate) fn dentries(&self) -> &Slab<Dentry> {
@@ -214,6 +260,9 @@ impl SuperBlock {
     /// Changes the superblock's flags; to read-only only while nothing is open for writing on any of
     /// its mounts, and no open file is without a name.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
+        if self.cache.is_some() && !flags.contains(MountFlags::RDONLY) {
+            return Err(Errno::ROFS);
+        }
         let mounts = self.mounts.lock();
         let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -296,12 +345,48 @@ impl SuperBlock {
     /// Finds an inode by number, with a reference taken.
     pub(crate) fn find_inode(&self, ino: u64, guard: &Guard) -> Option<InodeRef> {
         let _inodes = self.lock_inodes();
-        let inode = self.inode_hash.find(Self::ino_hash(ino), guard, |i| i.ino() == ino)?;
-        if !inode.get_not_zero() {
-            return None;
+        // One whose last reference is gone may still be there, beside another of the same number.
+        let is_it = |inode: &Inode| inode.ino() == ino && inode.is_used();
+        loop {
+            let inode = self.inode_hash.find(Self::ino_hash(ino), guard, is_it)?;
+            if inode.get_not_zero() {
+                // SAFETY: the reference was just counted.
+                return Some(unsafe { InodeRef::from_raw(NonNull::from(inode)) });
+            }
         }
-        // SAFETY: the reference was just counted.
-        Some(unsafe { InodeRef::from_raw(NonNull::from(inode)) })
+    }
+
+    /// The inode with this number, made by `make` unless somebody has it already; for drivers that number
+    /// their inodes themselves, from 1 on. While anybody has it, there is one inode of a number.
+    /// `make` may be called in vain.
+    pub fn iget(&self, ino: u64, make: impl FnOnce() -> InodeInit) -> InodeRef {
+        let guard = rcu::pin();
+        if let Some(found) = self.find_inode(ino, &guard) {
+            return found;
+        }
+        let init = make();
+        let raw = self.inodes.alloc_with(|| Inode::new(self, ino, init));
+        // SAFETY: just allocated, with one reference, ours.
+        let made = unsafe { raw.as_ref() };
+        made.claim_hashed();
+        let _inodes = self.lock_inodes();
+        let mut bucket = self.inode_hash.lock(Self::ino_hash(ino), &guard);
+        let is_it = |inode: &Inode| inode.ino() == ino && inode.get_not_zero();
+        let raw = match bucket.find(Self::ino_hash(ino), is_it) {
+            Some(found) => {
+                // SAFETY: nobody else has seen it.
+                unsafe { self.inodes.free_rcu(raw, &guard) };
+                NonNull::from(found)
+            }
+            None => {
+                // SAFETY: `evict` removes it before its memory is given back, which waits for a grace
+                // period.
+                unsafe { bucket.insert(raw) };
+                raw
+            }
+        };
+        // SAFETY: the reference was counted by `Inode::new`, or just now.
+        unsafe { InodeRef::from_raw(raw) }
     }
 
     /// The last reference is gone: frees the inode's data now, its memory after a grace period.
@@ -324,8 +409,18 @@ impl Drop for SuperBlock {
     fn drop(&mut self) {
         let root = *self.root.get_mut();
         if let Some(root) = NonNull::new(root) {
+            self.fs.put_super();
             let guard = rcu::pin();
             dentry::take_down(root, &guard);
+            if let Some(cache) = self.cache.take() {
+                // SAFETY: no dentry is left that has it.
+                unsafe { self.inodes.free_rcu(cache.no_inode, &guard) };
+            }
+        }
+        if self.inodes.in_use() != 0 {
+            // An inode would outlive the memory that it is in.
+            eprintln!("vfscale: {} keeps an inode of a superblock that has ended", self.fs.name());
+            std::process::abort();
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::cred::Credentials;
 use crate::descriptors::{Descriptors, Fd};
 use crate::error::{Named, Result};
 use crate::file::File;
+use crate::lookup::{self, Missed};
 use crate::mount::Path;
 use crate::namei::{self, Fail, Lookup, Start, Walk};
 use crate::namespace::{Namespace, Vfs};
@@ -211,26 +212,29 @@ impl Task {
     ) -> std::result::Result<T, Errno> {
         let fs = self.fs(guard);
         let absolute = path.first() == Some(&b'/');
-        let base = match base {
-            Base::Invalid if absolute && !flags.contains(Lookup::IN_ROOT) => &fs.cwd,
-            Base::Invalid => return Err(base_error(path, flags)),
-            Base::Cwd => &fs.cwd,
-            Base::File(file) => file.path(),
+        let Base { from, missing } = base;
+        let place = match from {
+            Origin::Invalid if absolute && !flags.contains(Lookup::IN_ROOT) => &fs.cwd,
+            Origin::Invalid => return Err(base_error(path, flags)),
+            Origin::Cwd => &fs.cwd,
+            Origin::File(file) => file.path(),
         };
-        namei::walk(Start { ns: self.ns(), cred, root: &fs.root, base, flags }, path, guard, body)
+        let start = Start { ns: self.ns(), cred, root: &fs.root, base: place, flags, missing };
+        namei::walk(start, path, guard, body)
     }
 
     /// What `at` stands for; an unknown descriptor is an error only for paths that need it.
     #[inline]
     pub(crate) fn base(&self, at: At<'_>) -> Base {
-        match at {
-            At::Cwd => Base::Cwd,
-            At::File(file) => Base::File(file.clone()),
+        let from = match at {
+            At::Cwd => Origin::Cwd,
+            At::File(file) => Origin::File(file.clone()),
             At::Fd(fd) => match self.descriptors.get(fd) {
-                Ok(file) => Base::File(file),
-                Err(_) => Base::Invalid,
+                Ok(file) => Origin::File(file),
+                Err(_) => Origin::Invalid,
             },
-        }
+        };
+        Base { from, missing: Missed::default() }
     }
 
     /// Walks to a place and keeps it.
@@ -241,10 +245,12 @@ impl Task {
         flags: Lookup,
     ) -> std::result::Result<Path, Errno> {
         let base = self.base(at);
-        let guard = rcu::pin();
-        self.walk(&base, path, flags, &guard, |walk| {
-            let pos = walk.lookup()?;
-            walk.keep(pos)
+        base.looking_up(|| {
+            let guard = rcu::pin();
+            self.walk(&base, path, flags, &guard, |walk| {
+                let pos = walk.lookup()?;
+                walk.keep(pos)
+            })
         })
     }
 
@@ -331,8 +337,49 @@ impl fmt::Debug for Task {
     }
 }
 
-/// What a walk starts from, held for the duration of a call.
-pub(crate) enum Base {
+/// What a walk starts from, held for the duration of a call, and what it could not go past.
+pub(crate) struct Base {
+    pub(crate) from: Origin,
+    missing: Missed,
+}
+
+impl Base {
+    /// Runs a call that walks from here, and as often as it comes to a name that only the driver knows of,
+    /// asks the driver for that name and runs the call again. Between the runs nothing is held, not
+    /// even an RCU section, so that the driver may take its time; `call` leaves nothing behind when it
+    /// fails.
+    #[inline(always)]
+    pub(crate) fn looking_up<T>(
+        &self,
+        mut call: impl FnMut() -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        match call() {
+            Err(lookup::MISSING) => self.look_up_and(call),
+            other => other,
+        }
+    }
+
+    /// Apart, so that calls that find everything don't pay for there being a loop.
+    #[cold]
+    #[inline(never)]
+    fn look_up_and<T>(
+        &self,
+        mut call: impl FnMut() -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        loop {
+            if let Some(missing) = self.missing.take() {
+                missing.look_up()?;
+            }
+            match call() {
+                Err(lookup::MISSING) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Where a walk starts.
+pub(crate) enum Origin {
     Cwd,
     File(File),
     /// A descriptor that is not open.

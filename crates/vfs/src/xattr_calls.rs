@@ -16,7 +16,7 @@ use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeExtra};
 use crate::mount::{Path, WriteAccess};
 use crate::namei::Lookup;
-use crate::task::{At, Base, Task, bytes, lookup_flags};
+use crate::task::{At, Origin, Task, bytes, lookup_flags};
 use crate::types::{AtFlags, Capabilities, XattrFlags};
 use crate::xattr::{AclNames, Namespace, XattrName, XattrOp, XattrSubject, xattr_permission};
 
@@ -193,8 +193,8 @@ impl Task {
     ) -> std::result::Result<Path, Errno> {
         let lookup = xattr_lookup(flags)?;
         if bytes(path).is_empty() && lookup.contains(Lookup::EMPTY) && matches!(at, At::Fd(_)) {
-            return match self.base(at) {
-                Base::File(file) if !file.is_path() => Ok(file.path().clone()),
+            return match self.base(at).from {
+                Origin::File(file) if !file.is_path() => Ok(file.path().clone()),
                 _ => Err(Errno::BADF),
             };
         }

@@ -1,0 +1,129 @@
+use super::*;
+use crate::{cpu, lock_class};
+use std::sync::atomic::AtomicUsize;
+
+lock_class! { Lists = ("lists", 1); }
+
+struct Object {
+    number: usize,
+    links: PerCpuLinks<Object>,
+    visits: AtomicUsize,
+}
+
+impl Linked for Object {
+    fn links(&self) -> &PerCpuLinks<Object> {
+        &self.links
+    }
+}
+
+fn objects(n: usize) -> Vec<Object> {
+    (0..n)
+        .map(|number| Object { number, links: PerCpuLinks::new(), visits: AtomicUsize::new(0) })
+        .collect()
+}
+
+fn insert(list: &PerCpuList<Object, Lists>, object: &Object) -> usize {
+    // SAFETY: the tests remove every object before they end.
+    unsafe { list.insert(NonNull::from(object)) }
+}
+
+fn on_cpu<T>(cpu: u32, body: impl FnOnce() -> T) -> T {
+    let _pretended = cpu::pretend(cpu);
+    body()
+}
+
+fn in_order(list: &PerCpuList<Object, Lists>) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    list.each(|object| {
+        numbers.push(object.number);
+        ControlFlow::Continue(())
+    });
+    numbers
+}
+
+#[test]
+fn objects_enter_at_the_front_and_leave_from_anywhere() {
+    let list = PerCpuList::<Object, Lists>::new(1);
+    let objects = objects(4);
+    for (i, object) in objects.iter().enumerate() {
+        assert!(!object.links.is_listed());
+        assert_eq!(insert(&list, object), i + 1);
+    }
+    assert_eq!(in_order(&list), [3, 2, 1, 0]);
+    assert!(list.remove(&objects[2]), "from the middle");
+    assert!(!list.remove(&objects[2]), "once");
+    assert!(list.remove(&objects[0]), "the last");
+    assert!(list.remove(&objects[3]), "the first");
+    assert_eq!(in_order(&list), [1]);
+    assert!(list.remove(&objects[1]));
+    assert!(list.is_empty());
+    insert(&list, &objects[2]);
+    assert_eq!(in_order(&list), [2], "again");
+    list.remove(&objects[2]);
+}
+
+#[test]
+fn ageing_starts_at_the_back_and_moves_the_young_to_the_front() {
+    let list = PerCpuList::<Object, Lists>::new(1);
+    let objects = objects(4);
+    for object in &objects {
+        insert(&list, object);
+    }
+    let mut seen = Vec::new();
+    let looked = list.age(0, 3, |object| {
+        seen.push(object.number);
+        if object.number < 2 { Age::Young } else { Age::Stop }
+    });
+    assert_eq!((looked, seen), (2, vec![0, 1, 2]));
+    assert_eq!(in_order(&list), [1, 0, 3, 2]);
+    assert_eq!(list.age(0, 99, |_| Age::Young), 4, "each once");
+    assert_eq!(in_order(&list), [1, 0, 3, 2]);
+    assert_eq!(list.age(1, 99, |_| Age::Young), 0, "no such slot");
+    for object in &objects {
+        list.remove(object);
+    }
+}
+
+#[test]
+fn an_object_leaves_the_slot_it_came_on() {
+    let list = PerCpuList::<Object, Lists>::new(4);
+    let objects = objects(2);
+    on_cpu(1, || insert(&list, &objects[0]));
+    on_cpu(3, || insert(&list, &objects[1]));
+    assert_eq!(list.age(3, 9, |_| Age::Young), 1);
+    on_cpu(2, || assert!(list.remove(&objects[1])));
+    assert_eq!(list.age(3, 9, |_| Age::Young), 0);
+    assert_eq!((list.len(), list.slots()), (1, 4));
+    assert!(list.remove(&objects[0]));
+}
+
+#[test]
+fn stress_comings_and_goings_beside_walks() {
+    const THREADS: usize = 4;
+    const EACH: usize = 64;
+    let list = PerCpuList::<Object, Lists>::new(3);
+    let objects = objects(THREADS * EACH);
+    std::thread::scope(|scope| {
+        for (t, mine) in objects.chunks(EACH).enumerate() {
+            let list = &list;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    on_cpu((t + round) as u32, || {
+                        for object in mine {
+                            insert(list, object);
+                        }
+                    });
+                    list.age(round % 3, 40, |object| {
+                        object.visits.fetch_add(1, Ordering::Relaxed);
+                        if object.number % 7 == 0 { Age::Stop } else { Age::Young }
+                    });
+                    on_cpu(t as u32, || {
+                        mine.iter().for_each(|object| assert!(list.remove(object)));
+                    });
+                }
+            });
+        }
+    });
+    assert!(list.is_empty());
+    assert!(objects.iter().any(|object| object.visits.load(Ordering::Relaxed) > 0));
+}

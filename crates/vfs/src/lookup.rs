@@ -1,0 +1,210 @@
+//! Lookups that a driver answers, and what becomes of the answers.
+//!
+//! The children table of a directory holds all of its names only where names live in the dcache. A
+//! driver that keeps directories itself ([`Directories`](crate::driver::Directories)) is asked for what
+//! is not in the table. Since it may have to wait for a disk, nobody asks it in the middle of a walk: the
+//! walk leaves the name behind ([`Missing`]) and fails with [`MISSING`], the call lets go of everything,
+//! asks, and starts again ([`Base::looking_up`](crate::task::Base::looking_up)). What the driver says goes
+//! into the table, as a negative dentry if there is no such name, and the next walk finds it under RCU like
+//! any other.
+//!
+//! One thread at a time asks for a name: it has locked the name ([`crate::key_locks`]), and when others
+//! get there, the answer is in the table. A name is in a table only once, whoever put it there.
+//!
+//! A driver whose names come and go by themselves has each walk ask whether what it said still holds
+//! ([`Found::check`](crate::driver::Found)). If not, the walk leaves the name behind too, and the old
+//! dentry, with all that is below it, leaves the dcache when the new answer comes in. Whoever has it open
+//! keeps it, as a removed file.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::ops::ControlFlow;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
+
+use crate::dentry::{self, Dentry};
+use crate::driver::Found;
+use crate::mount::Path;
+use crate::name::Name;
+use crate::ranks::Children;
+
+/// A walk came to a name that only the driver knows of. Never leaves this crate: no call of Linux
+/// returns this number.
+pub(crate) const MISSING: Errno = Errno::from_raw_os_error(4095);
+
+/// Children of a directory that is taken out of the dcache which are looked at together.
+const BATCH: usize = 64;
+
+/// A name that a driver is to be asked for.
+pub(crate) struct Missing {
+    dir: Path,
+    name: Box<[u8]>,
+}
+
+/// The name at which the last walk of a call ended with [`MISSING`].
+///
+/// Every call has one and hardly any call uses it, so it is made and dropped without a call of a function.
+#[derive(Default)]
+pub(crate) struct Missed(ManuallyDrop<Cell<Option<Box<Missing>>>>);
+
+impl Missed {
+    pub(crate) fn set(&self, missing: Missing) {
+        self.0.set(Some(Box::new(missing)));
+    }
+
+    pub(crate) fn take(&self) -> Option<Box<Missing>> {
+        self.0.take()
+    }
+
+    #[cold]
+    fn clear(&mut self) {
+        drop(self.take());
+    }
+}
+
+impl Drop for Missed {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.0.get_mut().is_some() {
+            self.clear();
+        }
+    }
+}
+
+impl Missing {
+    pub(crate) fn new(dir: Path, name: &[u8]) -> Missing {
+        Missing { dir, name: name.into() }
+    }
+
+    /// Asks, and puts the answer into the directory's table. Blocks as the driver does; the caller holds
+    /// no lock and no RCU section.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn look_up(&self) -> Result<(), Errno> {
+        let dir = self.dir.dentry();
+        let sb = dir.sb();
+        let Some(directories) = sb.fs().directories() else { return Ok(()) };
+        let name = Name::new(&self.name);
+        let turn = sb.lock_name(dir, &name);
+        if !is_answered(dir, &name) {
+            let found = directories.lookup(dir.inode(), &self.name)?;
+            let listed = enter(dir, &name, found);
+            drop(turn);
+            sb.shrink_sometimes(listed);
+        }
+        Ok(())
+    }
+}
+
+/// Whether somebody else has asked in the meantime.
+fn is_answered(dir: &Dentry, name: &Name<'_>) -> bool {
+    let guard = rcu::pin();
+    dir.find(name, &guard).is_some_and(|(child, _)| child.is_current(dir.inode(), name))
+}
+
+/// Puts what the driver has said into the table of `dir`, in place of what it said before. The caller
+/// has locked the name. Returns how many dentries are on the list that the new one is on.
+fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> usize {
+    let guard = rcu::pin();
+    if let Some((old, _)) = dir.find(name, &guard)
+        && !detach(old, &guard)
+    {
+        // Who wants to unmount what is there has to get there. It goes when it is unused.
+        old.stop_checking();
+        return 0;
+    }
+    let _dcache = dir.sb().lock_dcache();
+    let mut bucket = dir.children().lock(name.hash(), &guard);
+    if dir.is_unhashed() {
+        // Gone, so that nothing may come into its table any more. Walks find nothing there.
+        return 0;
+    }
+    Dentry::insert_cached(&mut bucket, dir, name, found)
+}
+
+/// Takes a dentry and all that is below it out of the dcache, whoever uses it (the kernel's `d_invalidate`).
+/// `false` if something is mounted there or below: it stays.
+pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
+    // From the top: children are taken out before their parents, which are tried again.
+    let mut stack = vec![root.borrowed(guard)];
+    while let Some(&dentry) = stack.last() {
+        if dentry.is_mounted() {
+            return false;
+        }
+        if detach_one(dentry, guard) {
+            stack.pop();
+            continue;
+        }
+        let depth = stack.len();
+        dentry.children().scan(0, guard, |child| {
+            stack.push(child.borrowed(guard));
+            if stack.len() < depth + BATCH {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+    }
+    true
+}
+
+/// Takes a dentry without children out of the dcache; `false` if it has some.
+fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
+    let parent = dentry.parent(guard);
+    let _dcache = dentry.sb().lock_dcache();
+    let Some(mut locks) = LockedName::lock(dentry, parent, guard) else { return true };
+    if !locks.is_leaf() {
+        return false;
+    }
+    locks.remove(dentry);
+    let removed = dentry.set_removed(parent, guard);
+    drop(locks);
+    dentry::finish_removal(removed, guard);
+    true
+}
+
+/// A name that is about to leave its table: its bucket is locked and, if it is a directory, all of its
+/// own.
+pub(crate) enum LockedName<'g> {
+    File(Bucket<'g, Dentry, Children>),
+    Directory(LockSet<'g, Dentry, Children, 2>),
+}
+
+impl<'g> LockedName<'g> {
+    /// `None` if the dentry is no longer in the table of `parent`.
+    pub(crate) fn lock(
+        dentry: &'g Dentry,
+        parent: &'g Dentry,
+        guard: &'g Guard,
+    ) -> Option<LockedName<'g>> {
+        let hash = dentry.hash();
+        let is_it = |child: &Dentry| std::ptr::eq(child, dentry);
+        if dentry.inode().is_dir() {
+            let name = LockReq::One(parent.children(), hash);
+            let locks = RcuTable::lock_set([name, LockReq::All(dentry.children())], guard);
+            locks.find(0, hash, is_it).is_some().then_some(LockedName::Directory(locks))
+        } else {
+            let bucket = parent.children().lock(hash, guard);
+            bucket.find(hash, is_it).is_some().then_some(LockedName::File(bucket))
+        }
+    }
+
+    /// Whether nothing is below it.
+    pub(crate) fn is_leaf(&self) -> bool {
+        match self {
+            LockedName::File(_) => true,
+            LockedName::Directory(locks) => locks.is_empty(1),
+        }
+    }
+
+    /// Takes it out of the table.
+    pub(crate) fn remove(&mut self, dentry: &Dentry) {
+        match self {
+            LockedName::File(bucket) => bucket.remove(dentry),
+            LockedName::Directory(locks) => locks.remove(0, dentry),
+        };
+    }
+}

@@ -1,0 +1,274 @@
+//! Directories that a driver keeps: what is asked, what is remembered, and what is dropped.
+
+#![allow(clippy::unwrap_used)]
+
+mod numbers;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use numbers::Numbers;
+use vfscale_vfs::{
+    At, AtFlags, Errno, Mode, MountFlags, OFlags, OpenHow, ResolveFlags, Scaling, Task, Vfs,
+};
+
+fn mounted(dirs: u64, files: u64) -> (Arc<Numbers>, Task) {
+    let fs = Numbers::new(dirs, files);
+    let task = Vfs::new(fs.clone()).unwrap().task();
+    (fs, task)
+}
+
+fn exists(task: &Task, path: &str) -> bool {
+    match task.stat(At::Cwd, path, AtFlags::empty()) {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.errno(), Errno::NOENT, "{path}");
+            false
+        }
+    }
+}
+
+fn lookups(fs: &Numbers) -> u64 {
+    fs.lookups.load(Ordering::Relaxed)
+}
+
+fn open(task: &Task, path: &str) -> vfscale_vfs::File {
+    task.open(path, OFlags::RDONLY, Mode::empty()).unwrap()
+}
+
+#[test]
+fn the_driver_is_asked_once_for_a_name() {
+    let (fs, task) = mounted(10, 10);
+    for _ in 0..3 {
+        assert!(exists(&task, "/d3/f7"));
+        assert_eq!(lookups(&fs), 2);
+    }
+    for _ in 0..3 {
+        assert!(!exists(&task, "/d3/f10"), "remembered as well");
+        assert!(!exists(&task, "/d3/f10/below"));
+        assert_eq!(lookups(&fs), 3);
+    }
+    let ino = task.stat(At::Cwd, "/d3/f7", AtFlags::empty()).unwrap().ino;
+    assert_eq!(open(&task, "/d3/../d3/f7").stat().unwrap().ino, ino);
+    assert_eq!(lookups(&fs), 3);
+}
+
+#[test]
+fn errors_are_not_remembered() {
+    let (fs, task) = mounted(1, 1);
+    for asked in 1..3 {
+        let error = task.stat(At::Cwd, "/broken", AtFlags::empty()).unwrap_err();
+        assert_eq!((error.errno(), lookups(&fs)), (Errno::IO, asked));
+    }
+    let long = "x".repeat(256);
+    let error = task.stat(At::Cwd, &long, AtFlags::empty()).unwrap_err();
+    assert_eq!((error.errno(), lookups(&fs)), (Errno::NAMETOOLONG, 2));
+}
+
+#[test]
+fn what_is_cached_can_be_asked_for_alone() {
+    let (fs, task) = mounted(2, 2);
+    let how = OpenHow { resolve: ResolveFlags::CACHED, ..OpenHow::new(OFlags::RDONLY) };
+    let error = task.openat2(At::Cwd, "/d1/f1", &how).unwrap_err();
+    assert_eq!((error.errno(), lookups(&fs)), (Errno::AGAIN, 0));
+    assert!(exists(&task, "/d1/f1"));
+    task.openat2(At::Cwd, "/d1/f1", &how).unwrap();
+}
+
+#[test]
+fn nothing_changes_the_names_of_a_driver() {
+    let (_fs, task) = mounted(2, 2);
+    let rofs =
+        |result: vfscale_vfs::Result<()>| assert_eq!(result.unwrap_err().errno(), Errno::ROFS);
+    rofs(task.mkdir(At::Cwd, "/new", Mode::RWXU));
+    rofs(task.unlink(At::Cwd, "/d0/f0", AtFlags::empty()));
+    rofs(task.rmdir(At::Cwd, "/d0"));
+    rofs(task.rename(At::Cwd, "/d0", At::Cwd, "/d9", vfscale_vfs::RenameFlags::empty()));
+    rofs(task.link(At::Cwd, "/d0/f0", At::Cwd, "/d0/f9", AtFlags::empty()));
+    rofs(task.open("/d0/f9", OFlags::CREATE | OFlags::RDWR, Mode::RWXU).map(drop));
+    rofs(task.open("/d0/f0", OFlags::RDWR, Mode::empty()).map(drop));
+    rofs(task.remount("/", MountFlags::empty()));
+    let exist = task.mkdir(At::Cwd, "/d1", Mode::RWXU).unwrap_err().errno();
+    assert_eq!(exist, Errno::EXIST, "asked for before the file system is looked at");
+}
+
+#[test]
+fn directories_are_read_from_the_driver() {
+    let (fs, task) = mounted(3, 200);
+    let dir = open(&task, "/d2");
+    let before = lookups(&fs);
+    let names: Vec<_> = dir.read_dir().map(|entry| entry.unwrap().name).collect();
+    let expected = (0..200).map(|n| format!("f{n}"));
+    let expected = [".", ".."].map(String::from).into_iter().chain(expected);
+    assert!(names.iter().map(|name| name.to_str().unwrap()).eq(expected), "{names:?}");
+    assert_eq!(lookups(&fs), before, "reading is not looking up");
+    dir.seek(vfscale_vfs::Whence::Set(0)).unwrap();
+    let two: Vec<_> = dir.read_dir().take(2).map(|entry| entry.unwrap().ino).collect();
+    let ino = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino;
+    assert_eq!(two, [ino("/d2"), ino("/")]);
+    let first = dir.read_dir().next().unwrap().unwrap();
+    assert_eq!((first.name.to_str(), first.ino), (Some("f0"), ino("/d2/f0")));
+}
+
+#[test]
+fn a_name_that_changes_by_itself_is_asked_about_each_time() {
+    let (fs, task) = mounted(1, 2);
+    assert!(!exists(&task, "/tide") && !exists(&task, "/tide/f0"));
+    assert_eq!(lookups(&fs), 1);
+    fs.tide.store(1, Ordering::SeqCst);
+    assert!(exists(&task, "/tide/f0"));
+    let held = open(&task, "/tide/f1");
+    let cwd = open(&task, "/tide");
+    task.fchdir(&cwd).unwrap();
+    assert!(exists(&task, "f0"));
+    let ino = held.stat().unwrap().ino;
+    assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/tide/f1"));
+
+    fs.tide.store(3, Ordering::SeqCst);
+    let new = task.stat(At::Cwd, "/tide/f1", AtFlags::empty()).unwrap().ino;
+    assert_ne!(new, ino, "another directory of the same name");
+    assert_eq!(held.stat().unwrap().ino, ino, "what is open stays");
+    assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/tide/f1 (deleted)"));
+    assert!(!exists(&task, "f0") && !exists(&task, "f5"), "nothing is in a directory that is gone");
+    assert_eq!(task.getcwd().unwrap_err().errno(), Errno::NOENT);
+
+    fs.tide.store(4, Ordering::SeqCst);
+    assert!(!exists(&task, "/tide"));
+    task.chdir("/").unwrap();
+    drop((held, cwd));
+    vfscale_sync::rcu::synchronize();
+    fs.with_super(|sb| assert!(sb.inodes_in_use() <= 4, "{}", sb.inodes_in_use()));
+}
+
+#[test]
+fn a_mount_keeps_a_name_that_has_gone() {
+    let (fs, task) = mounted(2, 2);
+    fs.tide.store(1, Ordering::SeqCst);
+    task.bind("/d1", "/tide", false).unwrap();
+    fs.tide.store(2, Ordering::SeqCst);
+    assert!(exists(&task, "/tide/f0"));
+    task.umount("/tide", vfscale_vfs::UmountFlags::empty()).unwrap();
+    assert!(!exists(&task, "/tide"));
+
+    fs.tide.store(3, Ordering::SeqCst);
+    task.bind("/d1/f1", "/tide/f0", false).unwrap();
+    fs.tide.store(5, Ordering::SeqCst);
+    assert!(exists(&task, "/tide/f0"), "a mount below has to be reached as well");
+    task.umount("/tide/f0", vfscale_vfs::UmountFlags::empty()).unwrap();
+    fs.with_super(|sb| sb.shrink(usize::MAX));
+    let ino = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino;
+    let before = ino("/tide");
+    fs.tide.store(7, Ordering::SeqCst);
+    assert_ne!(ino("/tide"), before, "it is asked about again");
+}
+
+#[test]
+fn what_nobody_uses_is_dropped_and_asked_for_again() {
+    let (fs, task) = mounted(4, 50);
+    let file = open(&task, "/d1/f1");
+    for dir in 0..4 {
+        for name in 0..60 {
+            exists(&task, &format!("/d{dir}/f{name}"));
+        }
+    }
+    let asked = lookups(&fs);
+    assert_eq!(asked, 4 + 4 * 60);
+    let dropped = fs.with_super(|sb| sb.shrink(usize::MAX));
+    // All but the file that is open, and the directory that it is in.
+    assert_eq!(dropped as u64, asked - 2);
+    fs.with_super(|sb| assert_eq!(sb.inodes_in_use(), 4, "root, directory, file, and none"));
+    assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d1/f1"));
+    assert!(exists(&task, "/d1/f1"));
+    assert_eq!(lookups(&fs), asked);
+    assert!(exists(&task, "/d2/f2"));
+    assert_eq!(lookups(&fs), asked + 2);
+}
+
+#[test]
+fn what_was_walked_to_since_outlives_what_was_not() {
+    let (fs, task) = mounted(1, 100);
+    let all = |task: &Task| (0..100).for_each(|n| assert!(exists(task, &format!("/d0/f{n}"))));
+    all(&task);
+    // The first look only marks what a walk has come by since it was made.
+    all(&task);
+    let entry = fs.with_super(|sb| sb.cache_bytes()) / 102;
+    assert_eq!(fs.with_super(|sb| sb.shrink(1)), 1, "the oldest, after all were looked at");
+    for n in 50..100 {
+        assert!(exists(&task, &format!("/d0/f{n}")));
+    }
+    let asked = lookups(&fs);
+    let dropped = fs.with_super(|sb| sb.shrink(40 * entry));
+    assert!((35..=45).contains(&dropped), "{dropped}");
+    for n in 50..100 {
+        assert!(exists(&task, &format!("/d0/f{n}")));
+    }
+    assert_eq!(lookups(&fs), asked, "all of these were still there");
+}
+
+#[test]
+fn names_that_are_not_there_have_a_bound_of_their_own() {
+    let (fs, task) = mounted(1, 64);
+    fs.with_super(|sb| sb.set_cache_limit(1 << 20));
+    (0..64).for_each(|n| assert!(exists(&task, &format!("/d0/f{n}"))));
+    for n in 0..20_000 {
+        assert!(!exists(&task, &format!("/d0/none{n}")));
+    }
+    let bytes = fs.with_super(|sb| sb.cache_bytes());
+    assert!(bytes < (1 << 20) / 4, "{bytes}");
+    let asked = lookups(&fs);
+    (0..64).for_each(|n| assert!(exists(&task, &format!("/d0/f{n}"))));
+    assert_eq!(lookups(&fs), asked, "they have pushed nothing out");
+}
+
+#[test]
+fn threads_that_ask_for_one_name_ask_once() {
+    let (fs, task) = mounted(1, 2000);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..2000).for_each(|n| assert!(exists(&task, &format!("/d0/f{n}")))));
+        }
+    });
+    assert_eq!(lookups(&fs), 2001);
+}
+
+/// Walks, the shrinker, and names that come and go, all at once; in the end nothing is left.
+#[test]
+fn stress_lookups_beside_the_shrinker() {
+    for scaling in [Scaling::with_slots(4), Scaling::before_lru()] {
+        let fs = Numbers::new(8, 64);
+        let task = Vfs::with_scaling(fs.clone(), scaling).unwrap().task();
+        fs.with_super(|sb| sb.set_cache_limit(40 << 10));
+        std::thread::scope(|scope| {
+            for t in 0..4u64 {
+                let (fs, task) = (&fs, &task);
+                scope.spawn(move || {
+                    let _cpu = vfscale_sync::cpu::pretend(t as u32);
+                    for i in 0..4000u64 {
+                        let (dir, name) = (i * 7 % 8, (i * 31 + t * 17) % 80);
+                        assert_eq!(exists(task, &format!("/d{dir}/f{name}")), name < 64);
+                        match i % 64 {
+                            0 => drop(fs.tide.fetch_add(1, Ordering::SeqCst)),
+                            1 => drop(fs.with_super(|sb| sb.shrink(8 << 10))),
+                            2 => {
+                                let file = open(task, &format!("/d{dir}/f{}", name % 64));
+                                let path = task.path_of(&file).unwrap();
+                                assert_eq!(
+                                    path.to_str(),
+                                    Some(&*format!("/d{dir}/f{}", name % 64))
+                                );
+                            }
+                            _ => drop(task.stat(At::Cwd, "/tide/f1", AtFlags::empty())),
+                        }
+                    }
+                });
+            }
+        });
+        // What many CPUs used at once is gathered first, which takes a grace period.
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        vfscale_sync::rcu::synchronize();
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        let left = fs.with_super(|sb| sb.inodes_in_use());
+        assert_eq!(left, 2, "the root, and none");
+        drop(task);
+    }
+}

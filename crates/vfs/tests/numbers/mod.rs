@@ -1,0 +1,189 @@
+//! A driver that keeps directories itself, and nothing in them: a name is there if its number is small
+//! enough.
+
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vfscale_sync::rcu::Guard;
+use vfscale_vfs::driver::NewInode;
+use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
+use vfscale_vfs::super_block::SuperBlock;
+use vfscale_vfs::{
+    DirEntry, Directories, Errno, FallocateFlags, FileSystem, FileType, Found, StatFs,
+};
+
+/// The name that comes and goes by itself.
+pub const TIDE: &[u8] = b"tide";
+
+const DIR: u32 = 0o040_755;
+const FILE: u32 = 0o100_644;
+/// Inode numbers of files.
+const FILES: u64 = 1 << 32;
+
+/// `/d0/f0` to `/dN/fM`, and `/tide`.
+#[derive(Default)]
+pub struct Numbers {
+    dirs: u64,
+    files: u64,
+    /// How often a name was asked for.
+    pub lookups: AtomicU64,
+    /// How many inodes have gone.
+    pub evicted: AtomicU64,
+    /// Whether there is a directory `/tide`: if odd. Each has another inode.
+    pub tide: AtomicU64,
+    root: Mutex<Option<InodeRef>>,
+}
+
+impl Numbers {
+    pub fn new(dirs: u64, files: u64) -> Arc<Numbers> {
+        Arc::new(Numbers { dirs, files, ..Numbers::default() })
+    }
+
+    /// Does something with the superblock.
+    pub fn with_super<T>(&self, body: impl FnOnce(&SuperBlock) -> T) -> T {
+        let root = self.root.lock().unwrap().clone().expect("it is mounted");
+        body(root.sb())
+    }
+
+    fn number(name: &[u8], letter: u8, below: u64) -> Option<u64> {
+        let digits = std::str::from_utf8(name.strip_prefix(&[letter])?).ok()?;
+        digits.parse().ok().filter(|number: &u64| *number < below && digits == number.to_string())
+    }
+
+    /// Which inode has this name.
+    fn inode_of(&self, dir: &Inode, name: &[u8]) -> Option<u64> {
+        match dir.ino() {
+            1 if name == TIDE => self.tide_inode(),
+            1 => Numbers::number(name, b'd', self.dirs).map(|dir| dir + 2),
+            // The tide is a directory like others.
+            ino => {
+                let file = Numbers::number(name, b'f', self.files)?;
+                Some(FILES + ino * self.files + file)
+            }
+        }
+    }
+
+    fn tide_inode(&self) -> Option<u64> {
+        let tide = self.tide.load(Ordering::SeqCst);
+        (tide % 2 == 1).then(|| 2 + self.dirs + tide)
+    }
+}
+
+impl Directories for Numbers {
+    fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        if name == b"broken" {
+            return Err(Errno::IO);
+        }
+        let mode = if dir.ino() == 1 { DIR } else { FILE };
+        let init = || InodeInit { mode, nlink: 1, ..InodeInit::default() };
+        let inode = self.inode_of(dir, name).map(|ino| dir.sb().iget(ino, init));
+        Ok(Found { inode, check: dir.ino() == 1 && name == TIDE })
+    }
+
+    fn read_dir(
+        &self,
+        dir: &Inode,
+        pos: u64,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Errno> {
+        let is_root = dir.ino() == 1;
+        let (letter, count) = if is_root { ('d', self.dirs) } else { ('f', self.files) };
+        let file_type = if is_root { FileType::Directory } else { FileType::RegularFile };
+        for number in pos - 2..count {
+            let name = format!("{letter}{number}");
+            let ino = self.inode_of(dir, name.as_bytes()).unwrap_or_default();
+            let name = OsStr::from_bytes(name.as_bytes());
+            if emit(DirEntry { ino, next: number + 3, file_type, name }).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_current(&self, _dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
+        assert_eq!(name, TIDE, "the only name to ask about");
+        self.tide_inode() == inode.map(Inode::ino)
+    }
+}
+
+impl FileSystem for Numbers {
+    fn name(&self) -> &'static str {
+        "numbers"
+    }
+
+    fn directories(&self) -> Option<&dyn Directories> {
+        Some(self)
+    }
+
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
+        let root = sb.iget(1, || InodeInit { mode: DIR, nlink: 2, ..InodeInit::default() });
+        *self.root.lock().unwrap() = Some(root.clone());
+        Ok(root)
+    }
+
+    fn put_super(&self) {
+        *self.root.lock().unwrap() = None;
+    }
+
+    fn statfs(&self, _: &SuperBlock) -> StatFs {
+        StatFs::default()
+    }
+
+    fn create(&self, _: &SuperBlock, _: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        Err(Errno::ROFS)
+    }
+
+    fn link(&self, _: &Inode, _: usize) -> Result<(), Errno> {
+        Err(Errno::ROFS)
+    }
+
+    fn unlinked(&self, _: &Inode, _: usize) {
+        panic!("no name is removed");
+    }
+
+    fn evict(&self, _: &Inode) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn charge(&self, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn uncharge(&self, _: u64) {}
+
+    fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
+        Ok(0)
+    }
+
+    fn write_at(&self, _: &Inode, _: u64, _: &[u8]) -> Result<usize, Errno> {
+        Err(Errno::ROFS)
+    }
+
+    fn set_size(&self, _: &Inode, _: u64) -> Result<(), Errno> {
+        Err(Errno::ROFS)
+    }
+
+    fn fallocate(&self, _: &Inode, _: FallocateFlags, _: u64, _: u64) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn seek_data(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
+        Err(Errno::NXIO)
+    }
+
+    fn seek_hole(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
+        Err(Errno::NXIO)
+    }
+
+    fn sync(&self, _: &Inode, _: bool) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn get_link<'g>(&self, _: &'g Inode, _: &'g Guard) -> Result<&'g [u8], Errno> {
+        Err(Errno::INVAL)
+    }
+}

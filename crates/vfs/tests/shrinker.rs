@@ -1,0 +1,93 @@
+//! What the shrinker keeps to, and which locks that takes. A process of its own, because it watches the
+//! memory and the locks of the whole process.
+
+#![cfg(not(any(loom, shuttle)))]
+#![allow(clippy::unwrap_used)]
+
+mod numbers;
+
+use std::sync::{Mutex, PoisonError};
+
+use numbers::Numbers;
+use vfscale_sync::cpu;
+use vfscale_vfs::{At, AtFlags, Scaling, Vfs, lockstat};
+
+/// The tests watch the process, so that one runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// A million files are walked to, in turn by two CPUs; what is resident stays within the limit and 5 %.
+#[test]
+fn a_walk_of_a_million_files_stays_within_the_limit() {
+    const DIRS: u64 = 1000;
+    const FILES: u64 = 1000;
+    // A fifth of what a million files would take. Beside them about 1 MiB waits for grace periods.
+    const LIMIT: usize = 64 << 20;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let fs = Numbers::new(DIRS, FILES);
+    let task = Vfs::with_scaling(fs.clone(), Scaling::with_slots(2)).unwrap().task();
+    fs.with_super(|sb| sb.set_cache_limit(LIMIT));
+    // What is set up once is not the cache's.
+    task.stat(At::Cwd, "/d0/f0", AtFlags::empty()).unwrap();
+    let before = resident_bytes();
+    let (mut most, mut most_resident) = (0, 0);
+    for dir in 0..DIRS {
+        let _cpu = cpu::pretend((dir % 2) as u32);
+        for file in 0..FILES {
+            task.stat(At::Cwd, format!("/d{dir}/f{file}"), AtFlags::empty()).unwrap();
+        }
+        most = most.max(fs.with_super(|sb| sb.cache_bytes()));
+        most_resident = most_resident.max(resident_bytes() - before);
+    }
+    println!("limit {LIMIT}, most {most}, most resident {most_resident}");
+    let bound = LIMIT + LIMIT / 20;
+    assert!(most <= bound, "{most} bytes in use");
+    assert!(most_resident <= bound, "{most_resident} bytes resident");
+    assert!(most > LIMIT - LIMIT / 20, "the limit is used: {most}");
+}
+
+/// How often the lock of the lists was taken, and by another CPU than before, while two CPUs in turn ask
+/// for names; and how often any lock was, while they look at names that they know.
+fn locks_taken(scaling: Scaling) -> (u64, u64, u64) {
+    const NAMES: u64 = 100;
+    let fs = Numbers::new(2, NAMES);
+    let task = Vfs::with_scaling(fs.clone(), scaling).unwrap().task();
+    let names = || {
+        for name in 0..NAMES {
+            for dir in 0..2 {
+                let _cpu = cpu::pretend(dir);
+                task.stat(At::Cwd, format!("/d{dir}/f{name}"), AtFlags::empty()).unwrap();
+            }
+        }
+    };
+    let recorded = |calls: &dyn Fn()| {
+        lockstat::reset();
+        lockstat::record(true);
+        calls();
+        lockstat::record(false);
+        lockstat::rows()
+    };
+    let misses = recorded(&names);
+    let lists = misses.iter().find(|row| row.name == "dcache_lru_lock").unwrap();
+    let (taken, bounced) = (lists.acquisitions, lists.acq_bounces);
+    let hits = recorded(&names).iter().map(|row| row.acquisitions).sum();
+    (taken, bounced, hits)
+}
+
+#[test]
+fn lru_before_has_one_list() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (taken, bounced, hits) = locks_taken(Scaling::with_slots(2));
+    assert!(taken >= 200, "{taken}");
+    // The lists are added up now and then, which takes the locks of all.
+    assert!(bounced <= taken / 10, "each CPU has its list: {bounced} of {taken}");
+    assert_eq!(hits, 0, "hits take no lock at all");
+    let (taken, bounced, hits) = locks_taken(Scaling::with_slots(2).and_before("lru").unwrap());
+    assert!(taken >= 200 && bounced > taken * 9 / 10, "{bounced} of {taken}");
+    assert_eq!(hits, 0);
+}

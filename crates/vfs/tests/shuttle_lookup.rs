@@ -1,0 +1,131 @@
+//! Schedules of lookups that a driver answers, chosen at random: `RUSTFLAGS="--cfg shuttle" cargo test
+//! --release -p vfscale-vfs --test shuttle_lookup`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod numbers;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use numbers::Numbers;
+use shuttle::scheduler::RandomScheduler;
+use shuttle::thread;
+use vfscale_sync::{cpu, rcu};
+use vfscale_vfs::{At, AtFlags, Errno, Mode, OFlags, Task, Vfs};
+
+const SCHEDULES: usize = 5_000;
+
+/// Runs a model under many schedules.
+fn check(model: impl Fn(&Arc<Numbers>, &Arc<Task>) + Send + Sync + 'static) {
+    let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
+    println!("VFSCALE_SEED={seed}");
+    // Deferred work of one model must not run in another: they share the collector.
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    let scheduler = RandomScheduler::new_from_seed(seed, SCHEDULES);
+    shuttle::Runner::new(scheduler, config).run(move || {
+        let _cpu = cpu::pretend(0);
+        let fs = Numbers::new(2, 2);
+        let task = Arc::new(Vfs::new(fs.clone()).unwrap().task());
+        model(&fs, &task);
+        rcu::synchronize();
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        assert_eq!(fs.with_super(|sb| sb.inodes_in_use()), 2, "the root, and none");
+        drop(task);
+        // What was deferred belongs to this run, and must be done in it.
+        rcu::synchronize();
+    });
+}
+
+fn ino(task: &Task, path: &str) -> Result<u64, Errno> {
+    task.stat(At::Cwd, path, AtFlags::empty()).map(|stat| stat.ino).map_err(|e| e.errno())
+}
+
+/// Names are there, and names are not, whoever asks first and whatever is dropped meanwhile.
+#[test]
+fn lookups_beside_the_shrinker() {
+    check(|fs, task| {
+        let threads = [0, 1].map(|_| {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                let first = ino(&task, "/d1/f1").unwrap();
+                assert_eq!(ino(&task, "/d1/f2"), Err(Errno::NOENT));
+                assert_eq!(ino(&task, "/d1/f1"), Ok(first), "the same file, if made again");
+            })
+        });
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// One lookup at a time of one name.
+#[test]
+fn two_threads_ask_for_one_name() {
+    check(|fs, task| {
+        let other = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                ino(&task, "/d0/f0").unwrap()
+            })
+        };
+        let mine = ino(task, "/d0/f0").unwrap();
+        assert_eq!(other.join().unwrap(), mine);
+        assert_eq!(fs.lookups.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// What is open is not dropped, and what is dropped is not opened.
+#[test]
+fn opens_beside_the_shrinker() {
+    check(|fs, task| {
+        let other = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                let file = task.open("/d0/f0", OFlags::RDONLY, Mode::empty()).unwrap();
+                let ino = file.stat().unwrap().ino;
+                assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d0/f0"));
+                ino
+            })
+        };
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        let before = ino(task, "/d0/f0").unwrap();
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        assert_eq!(other.join().unwrap(), before);
+    });
+}
+
+/// A name that is another's by now, with walks below it: they see the one or the other.
+#[test]
+fn walks_beside_a_name_that_changes_by_itself() {
+    check(|fs, task| {
+        fs.tide.store(1, Ordering::SeqCst);
+        let before = ino(task, "/tide/f0").unwrap();
+        let other = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                let file = task.open("/tide/f0", OFlags::RDONLY, Mode::empty()).unwrap();
+                (ino(&task, "/tide/f0").unwrap(), file.stat().unwrap().ino)
+            })
+        };
+        fs.tide.store(3, Ordering::SeqCst);
+        let after = ino(task, "/tide/f0").unwrap();
+        assert_ne!(before, after);
+        let (second, first) = other.join().unwrap();
+        assert!(first == before || first == after, "{first}");
+        assert!(second == after || second == first, "{first} {second}");
+        fs.tide.store(4, Ordering::SeqCst);
+        assert_eq!(ino(task, "/tide/f0"), Err(Errno::NOENT));
+    });
+}
