@@ -10,7 +10,7 @@ use crate::driver::FileSystem;
 use crate::error::{Named, Result};
 use crate::mount::{Path, SUPER_FLAGS, normal_flags};
 use crate::namei::{Lookup, PATH_MAX};
-use crate::task::{At, Base, Task, bytes};
+use crate::task::{At, Task, bytes};
 use crate::types::{Capabilities, MountFlags, UmountFlags};
 
 impl Task {
@@ -28,11 +28,14 @@ impl Task {
     fn topmost_place(&self, path: &StdPath, follow: bool) -> std::result::Result<Path, Errno> {
         let mut lookup = Lookup::empty();
         lookup.set(Lookup::FOLLOW, follow);
-        let guard = rcu::pin();
-        self.walk(&Base::Cwd, bytes(path), lookup, &guard, |walk| {
-            let pos = walk.lookup()?;
-            let pos = walk.cross_down(pos)?;
-            walk.keep(pos)
+        let base = self.base(At::Cwd);
+        base.looking_up(|| {
+            let guard = rcu::pin();
+            self.walk(&base, bytes(path), lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                let pos = walk.cross_down(pos)?;
+                walk.keep(pos)
+            })
         })
     }
 

@@ -21,6 +21,7 @@ fn every_patch_has_a_constructor() {
         ("mount-count", Scaling::before_mount_count()),
         ("files-lock", Scaling::before_files_lock()),
         ("dcache-hash", Scaling::before_dcache_hash()),
+        ("lru", Scaling::before_lru()),
         ("inode-hash", Scaling::before_inode_hash()),
         ("ino-alloc", Scaling::before_ino_alloc()),
     ];
