@@ -114,7 +114,7 @@ pub const PATCHES: &[Patch] = &[
     Patch {
         name: "pseudo",
         seed: "004",
-        summary: "pipes and the like hang below one root, under dcache_lock, with numbers from one counter",
+        summary: "pipes and the like hang below one root, numbered by one counter",
         take_back: |scaling| scaling.pseudo = false,
     },
 ];

@@ -24,6 +24,7 @@ fn every_patch_has_a_constructor() {
         ("lru", Scaling::before_lru()),
         ("inode-hash", Scaling::before_inode_hash()),
         ("ino-alloc", Scaling::before_ino_alloc()),
+        ("pseudo", Scaling::before_pseudo()),
     ];
     assert_eq!(constructors.map(|(name, _)| name).as_slice(), names());
     for (name, scaling) in constructors {
