@@ -14,6 +14,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-journal", &["vfscale-block", "vfscale-sync"]),
     ("vfscale-vfs", &["vfscale-sync"]),
     ("vfscale-memfs", &["vfscale-vfs", "vfscale-sync"]),
+    ("vfscale-diskfs", &["vfscale-block", "vfscale-journal", "vfscale-sync", "vfscale-vfs"]),
     ("vfscale", &["vfscale-memfs", "vfscale-vfs"]),
     ("vfscale-fuse", &["vfscale"]),
     ("vfscale-bench", &["vfscale"]),

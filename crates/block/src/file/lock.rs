@@ -26,6 +26,8 @@
 //!
 //! * Who writes has the lock alone; those who only read share it.
 //! * The locks belong to the open file: a second opener in the same process is kept out as any other.
+//! * A child that is forked while a device is open shares it, lock and name: who goes into the background opens
+//!   afterwards.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,0 +1,515 @@
+//! The superblock: what there is to know before anything else can be read.
+//!
+//! # Invariants
+//!
+//! * A [`Superblock`] is possible: its numbers fit each other and lead nowhere outside of the volume. What is
+//!   read from disk becomes one, or an error.
+//! * Encoding and decoding are inverse to each other. What lies behind the fields that are known here is
+//!   kept, for a *compat* feature may have put it there.
+//! * The generation grows by one with each writing. Of several copies the one with the greatest generation
+//!   counts ([`copies`](crate::copies)).
+//!
+//! # Versions and features
+//!
+//! The version is that of the superblock itself, and of the block header: nothing can be read of a later one.
+//! Everything else that changes is a feature, a bit in one of three sets (as in ext2): who does not know
+//! a *compat* bit may do everything, one of *ro_compat* may read, one of *incompat* may not even do that.
+
+use std::fmt;
+use std::mem::offset_of;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_mut, transmute_ref,
+};
+
+use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity, Magic};
+use super::uuid::Uuid;
+use super::{BLOCK_BYTES, Damage};
+use crate::geometry::{COPIES, GROUP_BLOCKS_KEPT, Geometry};
+
+/// What superblocks begin with.
+pub const MAGIC: Magic = Magic(*b"vfsS");
+/// The version of the superblock that this program writes, and the only one it reads.
+pub const VERSION: u32 = 1;
+/// The bytes of a label.
+pub const LABEL_BYTES: usize = 64;
+/// The fewest blocks of a log: 1 MiB.
+pub const LOG_BLOCKS_MIN: u64 = 1 << 8;
+/// The most blocks of a log: 2 GiB.
+pub const LOG_BLOCKS_MAX: u64 = 1 << 19;
+
+/// 4 KiB as a power of two.
+const BLOCK_LOG2: u8 = BLOCK_BYTES.trailing_zeros() as u8;
+
+/// A moment, on disk.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawTime {
+    seconds: I64,
+    nanoseconds: U32,
+    zero: U32,
+}
+
+/// The body of the block, on disk.
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Raw {
+    version: U32,
+    block_log2: u8,
+    group_log2: u8,
+    zero: [u8; 2],
+    generation: U64,
+    blocks: U64,
+    groups: U32,
+    zero_behind_groups: U32,
+    compat: U64,
+    ro_compat: U64,
+    incompat: U64,
+    log_start: U64,
+    log_blocks: U64,
+    log_device: Uuid,
+    made: RawTime,
+    written: RawTime,
+    mounted: RawTime,
+    checked: RawTime,
+    label: [u8; LABEL_BYTES],
+    rest: [u8; BODY_BYTES - FIELDS_BYTES],
+}
+
+/// The bytes of the body that have a meaning.
+const FIELDS_BYTES: usize = 216;
+
+/// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
+pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
+    (HEADER_BYTES + offset_of!(Raw, version), 4, "version"),
+    (HEADER_BYTES + offset_of!(Raw, block_log2), 1, "block size"),
+    (HEADER_BYTES + offset_of!(Raw, group_log2), 1, "group size"),
+    (HEADER_BYTES + offset_of!(Raw, zero), 2, ""),
+    (HEADER_BYTES + offset_of!(Raw, generation), 8, "generation"),
+    (HEADER_BYTES + offset_of!(Raw, blocks), 8, "blocks"),
+    (HEADER_BYTES + offset_of!(Raw, groups), 4, "groups"),
+    (HEADER_BYTES + offset_of!(Raw, zero_behind_groups), 4, ""),
+    (HEADER_BYTES + offset_of!(Raw, compat), 8, "compat"),
+    (HEADER_BYTES + offset_of!(Raw, ro_compat), 8, "ro_compat"),
+    (HEADER_BYTES + offset_of!(Raw, incompat), 8, "incompat"),
+    (HEADER_BYTES + offset_of!(Raw, log_start), 8, "log start"),
+    (HEADER_BYTES + offset_of!(Raw, log_blocks), 8, "log blocks"),
+    (HEADER_BYTES + offset_of!(Raw, log_device), 16, "log device"),
+    (HEADER_BYTES + offset_of!(Raw, made), 16, "made"),
+    (HEADER_BYTES + offset_of!(Raw, written), 16, "written"),
+    (HEADER_BYTES + offset_of!(Raw, mounted), 16, "mounted"),
+    (HEADER_BYTES + offset_of!(Raw, checked), 16, "checked"),
+    (HEADER_BYTES + offset_of!(Raw, label), 64, "label"),
+    (HEADER_BYTES + offset_of!(Raw, rest), BODY_BYTES - FIELDS_BYTES, ""),
+];
+
+const _: () = {
+    assert!(size_of::<Raw>() == BODY_BYTES && size_of::<RawTime>() == 16);
+    // No gaps, and the last field ends with the block.
+    let (mut at, mut field) = (HEADER_BYTES, 0);
+    while field < FIELDS.len() {
+        assert!(FIELDS[field].0 == at);
+        at += FIELDS[field].1;
+        field += 1;
+    }
+    assert!(at == BLOCK_BYTES && FIELDS[FIELDS.len() - 1].0 == 264);
+};
+
+/// A moment: seconds since 1970, which may be negative, and nanoseconds. `Default` is *never*, which is
+/// also what the first nanosecond of 1970 reads as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    seconds: i64,
+    nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// It has not happened.
+    pub const NEVER: Self = Self { seconds: 0, nanoseconds: 0 };
+
+    /// The moment `nanoseconds` after a second; `None` if they are a second or more.
+    #[must_use]
+    pub const fn new(seconds: i64, nanoseconds: u32) -> Option<Self> {
+        if nanoseconds < 1_000_000_000 { Some(Self { seconds, nanoseconds }) } else { None }
+    }
+
+    /// Now, by the system's clock.
+    #[must_use]
+    pub fn now() -> Self {
+        SystemTime::now().into()
+    }
+
+    /// Its whole seconds since 1970, rounded down.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    /// Its nanoseconds after them.
+    #[must_use]
+    pub const fn nanoseconds(self) -> u32 {
+        self.nanoseconds
+    }
+
+    fn raw(self) -> RawTime {
+        let (seconds, nanoseconds) = (self.seconds.into(), self.nanoseconds.into());
+        RawTime { seconds, nanoseconds, zero: U32::ZERO }
+    }
+
+    fn decode(raw: &RawTime) -> Result<Self, Damage> {
+        let nanoseconds = raw.nanoseconds.get();
+        Self::new(raw.seconds.get(), nanoseconds).ok_or(Damage::Time { nanoseconds })
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// The moment itself; one that 64 bits of seconds don't reach is as far as they do.
+    fn from(time: SystemTime) -> Self {
+        let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Self { seconds: seconds(after), nanoseconds: after.subsec_nanos() },
+            Err(error) => {
+                let before = error.duration();
+                let (seconds, nanoseconds) = (-seconds(before), before.subsec_nanos());
+                match nanoseconds {
+                    0 => Self { seconds, nanoseconds },
+                    _ => Self { seconds: seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
+                }
+            }
+        }
+    }
+}
+
+/// The name that its owner gave a volume: up to 64 bytes of text.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Label(String);
+
+/// A text that is no [`Label`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a label has {LABEL_BYTES} bytes at most, and none of them is zero")]
+pub struct NoLabel;
+
+impl FromStr for Label {
+    type Err = NoLabel;
+
+    fn from_str(text: &str) -> Result<Self, NoLabel> {
+        let fits = text.len() <= LABEL_BYTES && !text.contains('\0');
+        if fits { Ok(Self(text.into())) } else { Err(NoLabel) }
+    }
+}
+
+impl Label {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn raw(&self) -> [u8; LABEL_BYTES] {
+        let mut raw = [0; LABEL_BYTES];
+        raw[..self.0.len()].copy_from_slice(self.0.as_bytes());
+        raw
+    }
+
+    fn decode(raw: &[u8; LABEL_BYTES]) -> Result<Self, Damage> {
+        let length = raw.iter().position(|byte| *byte == 0).unwrap_or(LABEL_BYTES);
+        let (text, behind) = raw.split_at(length);
+        let text = str::from_utf8(text).map_err(|_| Damage::Label)?;
+        let is_clean = behind.iter().all(|byte| *byte == 0);
+        if is_clean { Ok(Self(text.into())) } else { Err(Damage::Label) }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Label({:?})", self.0)
+    }
+}
+
+/// What a volume uses that others may not know. No bit has a meaning yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Who does not know these may do everything.
+    pub compat: u64,
+    /// Who does not know these may read.
+    pub ro_compat: u64,
+    /// Who does not know these may do nothing.
+    pub incompat: u64,
+}
+
+impl Features {
+    /// Those that this program knows.
+    pub const KNOWN: Self = Self { compat: 0, ro_compat: 0, incompat: 0 };
+
+    /// Those that this program does not know.
+    #[must_use]
+    pub const fn unknown(self) -> Self {
+        Self {
+            compat: self.compat & !Self::KNOWN.compat,
+            ro_compat: self.ro_compat & !Self::KNOWN.ro_compat,
+            incompat: self.incompat & !Self::KNOWN.incompat,
+        }
+    }
+}
+
+/// Where the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogPlace {
+    /// In the volume: `blocks` blocks from `start` on, all in one group, behind the group's kept blocks.
+    Inside {
+        /// Its first block.
+        start: u64,
+        /// Its size, in blocks.
+        blocks: u64,
+    },
+    /// On a device of its own, from its start on.
+    Outside {
+        /// The id by which it is known; not nil.
+        device: Uuid,
+        /// Its size, in blocks.
+        blocks: u64,
+    },
+}
+
+impl LogPlace {
+    /// A log in the middle of the volume, of a 128th of its size, or `blocks` if given, as far as a group and
+    /// the bounds of logs permit.
+    #[must_use]
+    pub fn inside(geometry: Geometry, blocks: Option<u64>) -> Self {
+        let blocks = blocks.unwrap_or(geometry.blocks() / 128);
+        // The middle group is never the last one, for there are four at least; so it is a full one.
+        let start = u64::from(geometry.groups() / 2) * geometry.group_blocks() + GROUP_BLOCKS_KEPT;
+        let most = LOG_BLOCKS_MAX.min(geometry.group_blocks() / 2);
+        Self::Inside { start, blocks: blocks.clamp(LOG_BLOCKS_MIN, most) }
+    }
+
+    /// Its size, in blocks.
+    #[must_use]
+    pub const fn blocks(self) -> u64 {
+        match self {
+            Self::Inside { blocks, .. } | Self::Outside { blocks, .. } => blocks,
+        }
+    }
+
+    /// Whether a volume so divided can have it.
+    #[must_use]
+    pub fn fits(self, geometry: Geometry) -> bool {
+        let is_inside = |start: u64, blocks: u64| {
+            let group = geometry.group_of(start).and_then(|group| geometry.blocks_of(group));
+            group.is_some_and(|group| {
+                start - group.start >= GROUP_BLOCKS_KEPT && blocks <= group.end - start
+            })
+        };
+        (LOG_BLOCKS_MIN..=LOG_BLOCKS_MAX).contains(&self.blocks())
+            && match self {
+                Self::Inside { start, blocks } => is_inside(start, blocks),
+                Self::Outside { device, .. } => device != Uuid::NIL,
+            }
+    }
+}
+
+/// The superblock of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    volume: Uuid,
+    pub(crate) generation: u64,
+    geometry: Geometry,
+    log: LogPlace,
+    /// What the volume uses.
+    pub features: Features,
+    /// Its name.
+    pub label: Label,
+    /// When the volume was made.
+    pub made: Timestamp,
+    /// When the superblock was written last.
+    pub written: Timestamp,
+    /// When the volume was mounted last.
+    pub mounted: Timestamp,
+    /// When the volume was checked last.
+    pub checked: Timestamp,
+    /// What a later program has put behind all that, without the zeros at its end.
+    rest: Box<[u8]>,
+}
+
+/// A superblock that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// It is not whole.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// It is whole, and of a version that is not known here.
+    #[error("the volume has format version {version}; this program knows version {VERSION}")]
+    Version {
+        /// The version.
+        version: u32,
+    },
+}
+
+impl Superblock {
+    /// The superblock of a new volume, not written yet, made now, with the log where [`LogPlace::inside`] puts it.
+    #[must_use]
+    pub fn new(volume: Uuid, geometry: Geometry) -> Self {
+        let (features, log) = (Features::default(), LogPlace::inside(geometry, None));
+        let (made, never) = (Timestamp::now(), Timestamp::NEVER);
+        let (label, generation) = (Label::default(), 0);
+        let (written, mounted, checked) = (never, never, never);
+        let rest = Box::default();
+        Self {
+            volume,
+            generation,
+            geometry,
+            log,
+            features,
+            label,
+            made,
+            written,
+            mounted,
+            checked,
+            rest,
+        }
+    }
+
+    /// The volume's id.
+    #[must_use]
+    pub fn volume(&self) -> Uuid {
+        self.volume
+    }
+
+    /// How often the superblock has been written.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// How the volume is divided.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Where the log is.
+    #[must_use]
+    pub fn log(&self) -> LogPlace {
+        self.log
+    }
+
+    /// The same with the log elsewhere; `None` if the volume can't have it there.
+    #[must_use]
+    pub fn with_log(self, log: LogPlace) -> Option<Self> {
+        log.fits(self.geometry).then_some(Self { log, ..self })
+    }
+
+    /// The same, grown; `None` if the size is less than before, or its groups are others.
+    #[must_use]
+    pub fn with_geometry(self, geometry: Geometry) -> Option<Self> {
+        let grows = geometry.group_log2() == self.geometry.group_log2()
+            && geometry.blocks() >= self.geometry.blocks();
+        grows.then_some(Self { geometry, ..self })
+    }
+
+    /// Copy number `copy` for block `address`, as it is written.
+    #[must_use]
+    pub fn encode(&self, copy: u32, address: u64) -> Box<Block> {
+        let mut block = Block::zeroed();
+        let raw: &mut Raw = transmute_mut!(block.body_mut());
+        raw.version = VERSION.into();
+        raw.block_log2 = BLOCK_LOG2;
+        raw.group_log2 = self.geometry.group_log2();
+        raw.generation = self.generation.into();
+        raw.blocks = self.geometry.blocks().into();
+        raw.groups = self.geometry.groups().into();
+        raw.compat = self.features.compat.into();
+        raw.ro_compat = self.features.ro_compat.into();
+        raw.incompat = self.features.incompat.into();
+        (raw.log_start, raw.log_device) = match self.log {
+            LogPlace::Inside { start, .. } => (start.into(), Uuid::NIL),
+            LogPlace::Outside { device, .. } => (U64::ZERO, device),
+        };
+        raw.log_blocks = self.log.blocks().into();
+        raw.made = self.made.raw();
+        raw.written = self.written.raw();
+        raw.mounted = self.mounted.raw();
+        raw.checked = self.checked.raw();
+        raw.label = self.label.raw();
+        raw.rest[..self.rest.len()].copy_from_slice(&self.rest);
+        let (owner, volume) = (copy.into(), self.volume);
+        block.seal(&Identity { magic: MAGIC, address, owner, volume }, 0);
+        block
+    }
+
+    /// The superblock in a block that was read at `address`.
+    ///
+    /// # Errors
+    /// The block is no whole superblock, not one that lies there, or of another version.
+    pub fn decode(block: &Block, address: u64) -> Result<Self, DecodeError> {
+        let (volume, copy) = (block.header().volume, block.header().owner.get());
+        block.verify(&Identity { magic: MAGIC, address, owner: copy, volume })?;
+        let raw: &Raw = transmute_ref!(block.body());
+        let version = raw.version.get();
+        if version != VERSION {
+            return Err(DecodeError::Version { version });
+        }
+        let geometry = decode_geometry(raw)?;
+        let place = geometry.copies().zip(0..u64::from(COPIES)).find(|(at, _)| *at == address);
+        if place.map(|(_, copy)| copy) != Some(copy) {
+            return Err(Damage::Copy { address, copy }.into());
+        }
+        Ok(Self {
+            volume,
+            generation: raw.generation.get(),
+            geometry,
+            log: decode_log(raw, geometry)?,
+            features: Features {
+                compat: raw.compat.get(),
+                ro_compat: raw.ro_compat.get(),
+                incompat: raw.incompat.get(),
+            },
+            label: Label::decode(&raw.label)?,
+            made: Timestamp::decode(&raw.made)?,
+            written: Timestamp::decode(&raw.written)?,
+            mounted: Timestamp::decode(&raw.mounted)?,
+            checked: Timestamp::decode(&raw.checked)?,
+            rest: without_zeros(&raw.rest).into(),
+        })
+    }
+}
+
+/// The bytes up to the last one that is not zero.
+fn without_zeros(bytes: &[u8]) -> &[u8] {
+    let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &bytes[..length]
+}
+
+fn decode_geometry(raw: &Raw) -> Result<Geometry, Damage> {
+    if raw.block_log2 != BLOCK_LOG2 {
+        return Err(Damage::BlockSize { log2: raw.block_log2 });
+    }
+    let (blocks, groups, log2) = (raw.blocks.get(), raw.groups.get(), raw.group_log2);
+    let geometry = Geometry::new(blocks, log2).ok();
+    // A size that would be rounded is none that a volume has.
+    let exact = geometry.filter(|found| found.blocks() == blocks && found.groups() == groups);
+    exact.ok_or(Damage::Geometry { blocks, groups, log2 })
+}
+
+fn decode_log(raw: &Raw, geometry: Geometry) -> Result<LogPlace, Damage> {
+    let (start, blocks, device) = (raw.log_start.get(), raw.log_blocks.get(), raw.log_device);
+    let log = match device {
+        Uuid::NIL => LogPlace::Inside { start, blocks },
+        device => LogPlace::Outside { device, blocks },
+    };
+    let is_first = matches!(log, LogPlace::Inside { .. }) || start == 0;
+    if is_first && log.fits(geometry) { Ok(log) } else { Err(Damage::Log { start, blocks }) }
+}
+
+#[cfg(test)]
+mod tests;

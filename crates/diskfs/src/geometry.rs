@@ -1,0 +1,167 @@
+//! How a volume is divided.
+//!
+//! # Allocation groups
+//!
+//! Groups are locked apart, so threads that allocate in different groups share nothing. There should be
+//! more of them than CPUs, and each should be large enough for the largest files to lie in one piece: about 32 to
+//! a volume. All have the same size, a power of two of blocks, but the last, which ends with the volume. The size
+//! is settled when the volume is made: growing adds groups.
+//!
+//! | volume | group |
+//! | --- | --- |
+//! | up to 128 MiB | 4 MiB |
+//! | larger | the first power of two from a 32nd of the volume on |
+//! | from 8 TiB on | 256 GiB |
+//!
+//! The first blocks of each group are kept for what describes it; the very first for the superblock or a
+//! copy of it, which are therefore found even where the size of groups is not known: at a power of two.
+
+use std::ops::Range;
+
+/// The fewest blocks of a volume: 16 MiB.
+pub const VOLUME_BLOCKS_MIN: u64 = 1 << 12;
+/// The most blocks of a volume: 16 TiB.
+pub const VOLUME_BLOCKS_MAX: u64 = 1 << 32;
+/// The least power of two of blocks in a group: 4 MiB.
+pub const GROUP_LOG2_MIN: u8 = 10;
+/// The greatest: 256 GiB.
+pub const GROUP_LOG2_MAX: u8 = 26;
+/// The fewest blocks of the last group: 1 MiB. Fewer are left unused.
+pub const LAST_GROUP_BLOCKS_MIN: u64 = 256;
+/// Blocks at the start of each group that no file gets.
+pub const GROUP_BLOCKS_KEPT: u64 = 8;
+/// The groups that begin with the superblock or a copy of it: the first three.
+pub const COPIES: u32 = 3;
+
+/// The number of groups that a volume is divided into, more or less.
+const GROUPS_WANTED: u64 = 32;
+
+/// A size that a volume can't have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SizeError {
+    /// Less than the smallest volume.
+    #[error("{blocks} blocks of 4 KiB are too few: a volume has {VOLUME_BLOCKS_MIN} at least")]
+    TooSmall {
+        /// The size, in blocks.
+        blocks: u64,
+    },
+    /// More than the largest volume.
+    #[error("{blocks} blocks of 4 KiB are too many: a volume has {VOLUME_BLOCKS_MAX} at most")]
+    TooLarge {
+        /// The size, in blocks.
+        blocks: u64,
+    },
+    /// Groups that are too small, too large, or fewer than four.
+    #[error("groups of 2 to the power of {log2} blocks don't go with a volume of {blocks}")]
+    Groups {
+        /// The size of the volume, in blocks.
+        blocks: u64,
+        /// The power.
+        log2: u8,
+    },
+}
+
+/// How a volume is divided into groups; only possible ones exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    blocks: u64,
+    group_log2: u8,
+}
+
+impl Geometry {
+    /// The division of a volume on a device of `blocks` blocks. A rest too small for a group is left out.
+    ///
+    /// # Errors
+    /// [`SizeError::TooSmall`], [`SizeError::TooLarge`].
+    pub fn for_blocks(blocks: u64) -> Result<Self, SizeError> {
+        // 2 to the power of 64 has no place in 64 bits; such sizes are refused below.
+        let wanted = (blocks / GROUPS_WANTED).checked_next_power_of_two().unwrap_or(1 << 63);
+        let log2 = (wanted.trailing_zeros() as u8).clamp(GROUP_LOG2_MIN, GROUP_LOG2_MAX);
+        Self::new(blocks, log2)
+    }
+
+    /// The division into groups of 2 to the power of `group_log2` blocks, four at least.
+    ///
+    /// # Errors
+    /// [`SizeError`].
+    pub fn new(blocks: u64, group_log2: u8) -> Result<Self, SizeError> {
+        if blocks < VOLUME_BLOCKS_MIN {
+            return Err(SizeError::TooSmall { blocks });
+        }
+        if blocks > VOLUME_BLOCKS_MAX {
+            return Err(SizeError::TooLarge { blocks });
+        }
+        let error = Err(SizeError::Groups { blocks, log2: group_log2 });
+        if !(GROUP_LOG2_MIN..=GROUP_LOG2_MAX).contains(&group_log2) {
+            return error;
+        }
+        let rest = blocks % (1 << group_log2);
+        let blocks = if rest < LAST_GROUP_BLOCKS_MIN { blocks - rest } else { blocks };
+        let geometry = Self { blocks, group_log2 };
+        if geometry.groups() < 4 { error } else { Ok(geometry) }
+    }
+
+    /// The size of the volume, in blocks.
+    #[must_use]
+    pub const fn blocks(self) -> u64 {
+        self.blocks
+    }
+
+    /// The size of the volume, in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        crate::format::byte_of_block(self.blocks)
+    }
+
+    /// The size of every group but the last, in blocks.
+    #[must_use]
+    pub const fn group_blocks(self) -> u64 {
+        1 << self.group_log2
+    }
+
+    /// The same as a power of two.
+    #[must_use]
+    pub const fn group_log2(self) -> u8 {
+        self.group_log2
+    }
+
+    /// How many groups there are: four to four million.
+    #[must_use]
+    pub const fn groups(self) -> u32 {
+        // 32 bits of blocks at most, and 10 at least in a group.
+        self.blocks.div_ceil(self.group_blocks()) as u32
+    }
+
+    /// The group that a block is in; `None` outside of the volume.
+    #[must_use]
+    pub fn group_of(self, block: u64) -> Option<u32> {
+        (block < self.blocks).then_some((block >> self.group_log2) as u32)
+    }
+
+    /// The blocks of a group; `None` if there is no such group.
+    #[must_use]
+    pub fn blocks_of(self, group: u32) -> Option<Range<u64>> {
+        let start = u64::from(group) << self.group_log2;
+        (group < self.groups()).then(|| start..self.blocks.min(start + self.group_blocks()))
+    }
+
+    /// Where the superblock and its copies lie, in blocks, the superblock first.
+    pub fn copies(self) -> impl Iterator<Item = u64> {
+        (0..COPIES).map(move |copy| u64::from(copy) << self.group_log2)
+    }
+
+    /// The division after growing to a device of `blocks` blocks, with groups of the same size.
+    ///
+    /// # Errors
+    /// [`SizeError::TooLarge`], or [`SizeError::TooSmall`] if that were less than now.
+    pub fn grown(self, blocks: u64) -> Result<Self, SizeError> {
+        match Self::new(blocks, self.group_log2) {
+            Ok(grown) if grown.blocks < self.blocks => Err(SizeError::TooSmall { blocks }),
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

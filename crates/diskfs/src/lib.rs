@@ -1,0 +1,32 @@
+//! The volume: what is on disk, and how it is found again.
+//!
+//! # Purpose
+//!
+//! A volume is an image file or a block device in blocks of 4 KiB, split into allocation groups. This
+//! crate has its foundations: blocks that say what they are ([`format::header`]), the superblock
+//! ([`format::superblock`]) and the keeping of its copies ([`copies`]), and how a volume of a given size is
+//! divided ([`geometry`]). `docs/FORMAT.md` gives every byte.
+//!
+//! # Invariants
+//!
+//! * Types that lie on disk are in [`mod@format`] and nowhere else; they are little-endian, without padding,
+//!   and their sizes and offsets are asserted when they are compiled.
+//! * Every block of metadata carries a magic, a checksum, its own address, its owner, the volume's id and the log
+//!   position of its last change. Nothing in a block is believed before all of them are right.
+//! * Whatever the bytes are, reading them ends with a value or an error: never a panic, and never a number
+//!   that leads outside of the volume.
+//! * What is wrong has a number ([`format::Damage`]), which never gets another meaning.
+//!
+//! # Locks, references
+//!
+//! None: everything here is a value, or a call on a device that its caller owns. Functions that take a
+//! [`Device`](vfscale_block::Device) block for its I/O; of the writing ones, one runs at a time.
+
+pub mod copies;
+pub mod format;
+pub mod geometry;
+
+pub use copies::{CopyState, Found, OpenError, SuperblockCopy};
+pub use format::superblock::{Features, Label, LogPlace, Superblock, Timestamp};
+pub use format::uuid::Uuid;
+pub use geometry::Geometry;
