@@ -260,6 +260,15 @@ impl Dentry {
         dentry
     }
 
+    /// The dentry of a directory, if it has one in the tree.
+    pub(crate) fn of_dir<'g>(dir: &Inode, guard: &'g Guard) -> Option<&'g Dentry> {
+        let found = NonNull::new(dir.dir_dentry().load(Ordering::Acquire))?;
+        // SAFETY: a directory's dentry owns a reference to the inode, and clears the pointer before it
+        // is freed, which takes a grace period.
+        let found = unsafe { found.as_ref() }.borrowed(guard);
+        (!found.is_unhashed()).then_some(found)
+    }
+
     /// A dentry for an inode that was found by number: that of a directory, which is the only one it
     /// has; for anything else a disconnected one, since it may have several names or none, and which of
     /// them is meant can't be told.
@@ -644,7 +653,10 @@ fn kill(dentry: &Dentry, guard: &Guard) {
             crate::pseudo::detach(dentry, guard);
         }
         if dentry.inode().is_dir() {
-            dentry.inode().dir_dentry().store(std::ptr::null_mut(), Ordering::Release);
+            // Unless it has another by now, which the driver was asked for in the meantime.
+            let (own, none) = (std::ptr::from_ref(dentry).cast_mut(), std::ptr::null_mut());
+            let (won, lost) = (Ordering::Release, Ordering::Relaxed);
+            let _ = dentry.inode().dir_dentry().compare_exchange(own, none, won, lost);
         }
         sb.forget_dentry(dentry);
         dentry.inode().put(guard);

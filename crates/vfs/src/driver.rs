@@ -63,10 +63,18 @@ pub struct Found {
     pub check: bool,
 }
 
+/// Where a directory is, and what it is called there.
+pub struct ParentName {
+    /// The directory that it is in.
+    pub parent: InodeRef,
+    /// Its name.
+    pub name: Box<[u8]>,
+}
+
 /// Directories that the driver keeps itself.
 ///
 /// Inodes come from [`SuperBlock::iget`], so that one file under two names has one inode. A directory has
-/// one name.
+/// one name at a time: where it is found under another, the old one leaves the dcache.
 pub trait Directories: Send + Sync {
     /// Looks `name` (1 to 255 bytes, neither `.` nor `..`, without `/` and NUL) up in `dir`. One thread at
     /// a time asks for one name in one directory. May block.
@@ -88,6 +96,29 @@ pub trait Directories: Send + Sync {
         pos: u64,
         emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Errno>;
+
+    /// The inode with this number, from [`SuperBlock::iget`], for a file handle that is older than the cache;
+    /// `None` if there is no such file any more. May block.
+    ///
+    /// A driver that doesn't know its inodes by number leaves it at that: handles then are good for as long
+    /// as the inode is in use.
+    ///
+    /// # Errors
+    /// `EIO` and the like.
+    fn inode(&self, sb: &SuperBlock, ino: u64, generation: u32) -> Result<Option<InodeRef>, Errno> {
+        let _ = (sb, ino, generation);
+        Ok(None)
+    }
+
+    /// The directory that `dir`, which is not the root, is in, and its name there; `None` if it is in none
+    /// any more. Asked for directories that come from [`inode`](Self::inode). May block.
+    ///
+    /// # Errors
+    /// `EIO` and the like.
+    fn parent(&self, dir: &Inode) -> Result<Option<ParentName>, Errno> {
+        let _ = dir;
+        Ok(None)
+    }
 
     /// Whether `name` in `dir` still is what [`lookup`](Self::lookup) said, if that asked for it
     /// ([`Found::check`]). Must not block.

@@ -6,11 +6,18 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::dentry::Dentry;
+use crate::driver::ParentName;
 use crate::error::{Named, Result};
 use crate::file::File;
+use crate::inode::{Inode, InodeRef};
+use crate::lookup::Missing;
 use crate::mount::Path;
+use crate::super_block::SuperBlock;
 use crate::task::{At, Task, bytes, lookup_flags};
 use crate::types::{AtFlags, Capabilities, OFlags};
+
+/// More directories than this above one another are a driver's mistake, and a loop.
+const DEPTH_MAX: usize = 1 << 20;
 
 /// Names an inode of one mounted file system, whatever its names become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,24 +67,66 @@ impl Task {
             if mount.is_path() {
                 return Err(Errno::BADF);
             }
-            let guard = rcu::pin();
-            if !self.cred(&guard).has(Capabilities::DAC_READ_SEARCH) {
+            if !self.cred(&rcu::pin()).has(Capabilities::DAC_READ_SEARCH) {
                 return Err(Errno::PERM);
             }
             let place = mount.path();
-            let sb = place.mount().sb();
-            if sb.dev() != handle.dev {
+            if place.mount().sb().dev() != handle.dev {
                 return Err(Errno::STALE);
             }
-            let inode = sb.find_inode(handle.ino, &guard).ok_or(Errno::STALE)?;
-            // A file without names is there for as long as somebody has it open.
-            if inode.generation() != handle.generation {
-                return Err(Errno::STALE);
+            let inode = find_inode(place.mount().sb(), handle)?;
+            if inode.is_dir() {
+                connect(place, &inode)?;
             }
-            let dentry = Dentry::for_inode(inode, sb.root(), &guard).ok_or(Errno::STALE)?;
+            let guard = rcu::pin();
+            let root = place.mount().sb().root();
+            let dentry = Dentry::for_inode(inode, root, &guard).ok_or(Errno::STALE)?;
             Ok(Path::new(place.mount_ref(), dentry))
         };
         let path = find().named("open_by_handle_at")?;
         self.open_place(path, flags, true).named("open_by_handle_at")
     }
+}
+
+/// The inode of a handle: one that is in use, or whose driver knows it by its number.
+fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<InodeRef, Errno> {
+    let cached = sb.find_inode(handle.ino, &rcu::pin());
+    let inode = match (cached, sb.fs().directories()) {
+        (Some(inode), _) => inode,
+        (None, Some(directories)) => {
+            directories.inode(sb, handle.ino, handle.generation)?.ok_or(Errno::STALE)?
+        }
+        (None, None) => return Err(Errno::STALE),
+    };
+    // A file without names is there for as long as somebody has it open.
+    if inode.generation() == handle.generation { Ok(inode) } else { Err(Errno::STALE) }
+}
+
+/// Sees to it that a directory of `place`'s file system has its dentry in the tree: climbs up by what the
+/// driver says until there is one, and looks the names up from there. The caller holds nothing.
+fn connect(place: &Path, dir: &InodeRef) -> std::result::Result<(), Errno> {
+    let sb = place.mount().sb();
+    let Some(directories) = sb.fs().directories() else { return Ok(()) };
+    let is_connected = |inode: &Inode| {
+        std::ptr::eq(inode, sb.root().inode()) || Dentry::of_dir(inode, &rcu::pin()).is_some()
+    };
+    let mut above = vec![(dir.clone(), Box::default())];
+    while let Some((top, _)) = above.last()
+        && !is_connected(top)
+    {
+        let ParentName { parent, name } = directories.parent(top)?.ok_or(Errno::STALE)?;
+        if above.len() > DEPTH_MAX {
+            return Err(Errno::STALE);
+        }
+        above.push((parent, name));
+    }
+    // Each directory, and the name of the one below it.
+    for (dir, name) in above.iter().skip(1).rev() {
+        let dentry = {
+            let guard = rcu::pin();
+            Dentry::for_inode(dir.clone(), sb.root(), &guard).ok_or(Errno::STALE)?
+        };
+        Missing::new(Path::new(place.mount_ref(), dentry), name).look_up()?;
+    }
+    if is_connected(dir) { Ok(()) } else { Err(Errno::STALE) }
 }

@@ -130,6 +130,8 @@ pub struct InodeInit {
     pub rdev: u64,
     /// The number of links to begin with.
     pub nlink: u32,
+    /// How often the number was used before.
+    pub generation: u32,
     /// The driver's part.
     pub private: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -160,7 +162,7 @@ impl Inode {
             count: AtomicU32::new(1),
             lock: RwLock::new(()),
             queried: AtomicU8::new(0),
-            generation: 0,
+            generation: init.generation,
             rdev: init.rdev,
             dir_dentry: AtomicPtr::new(std::ptr::null_mut()),
             stream: OnceLock::new(),

@@ -84,7 +84,7 @@ pub use convenience::{OpenOptions, WalkDir, WalkEntry};
 pub use cred::Credentials;
 pub use dentry::NAME_MAX;
 pub use descriptors::{Fd, OPEN_MAX};
-pub use driver::{Directories, FileSystem, Found};
+pub use driver::{Directories, FileSystem, Found, ParentName};
 pub use error::{Errno, Error, Result};
 pub use file::File;
 pub use file_list::{FileList, OpenFileInfo};

@@ -91,7 +91,7 @@ impl Missing {
         let turn = sb.lock_name(dir, &name);
         if !is_answered(dir, &name) {
             let found = directories.lookup(dir.inode(), &self.name)?;
-            let listed = enter(dir, &name, found);
+            let listed = enter(dir, &name, found)?;
             drop(turn);
             sb.shrink_sometimes(listed);
         }
@@ -107,22 +107,37 @@ fn is_answered(dir: &Dentry, name: &Name<'_>) -> bool {
 
 /// Puts what the driver has said into the table of `dir`, in place of what it said before. The caller
 /// has locked the name. Returns how many dentries are on the list that the new one is on.
-fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> usize {
+///
+/// # Errors
+/// Where the driver has found a directory that the dcache has under another name: `ELOOP` if `dir` is below
+/// it, `EBUSY` if something is mounted there.
+fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<usize, Errno> {
     let guard = rcu::pin();
     if let Some((old, _)) = dir.find(name, &guard)
         && !detach(old, &guard)
     {
         // Who wants to unmount what is there has to get there. It goes when it is unused.
         old.stop_checking();
-        return 0;
+        return Ok(0);
+    }
+    if let Some(inode) = found.inode.as_ref().filter(|inode| inode.is_dir())
+        && let Some(alias) = Dentry::of_dir(inode, &guard)
+    {
+        // A directory has one dentry (the kernel's `d_materialise_unique`).
+        if crate::d_path::is_below(dir, alias, &guard) {
+            return Err(Errno::LOOP);
+        }
+        if !detach(alias, &guard) {
+            return Err(Errno::BUSY);
+        }
     }
     let _dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(name.hash(), &guard);
     if dir.is_unhashed() {
         // Gone, so that nothing may come into its table any more. Walks find nothing there.
-        return 0;
+        return Ok(0);
     }
-    Dentry::insert_cached(&mut bucket, dir, name, found)
+    Ok(Dentry::insert_cached(&mut bucket, dir, name, found))
 }
 
 /// Takes a dentry and all that is below it out of the dcache, whoever uses it (the kernel's `d_invalidate`).

@@ -231,6 +231,45 @@ fn threads_that_ask_for_one_name_ask_once() {
     assert_eq!(lookups(&fs), 2001);
 }
 
+#[test]
+fn a_directory_that_has_moved_by_itself_has_one_dentry() {
+    let (fs, task) = mounted(1, 3);
+    let ino = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino;
+    let (dir, file) = (ino("/here"), ino("/here/f1"));
+    let held = open(&task, "/here/f1");
+    fs.moved.store(true, Ordering::SeqCst);
+    // Nobody has come by the old name since.
+    assert_eq!((ino("/there"), ino("/there/f1")), (dir, file));
+    assert!(!exists(&task, "/here"));
+    assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/here/f1 (deleted)"));
+    fs.moved.store(false, Ordering::SeqCst);
+    assert_eq!(ino("/here/f1"), file);
+    assert!(!exists(&task, "/there"));
+    drop(held);
+    fs.with_super(|sb| sb.shrink(usize::MAX));
+    vfscale_sync::rcu::synchronize();
+    fs.with_super(|sb| assert_eq!(sb.inodes_in_use(), 2, "the root, and none"));
+}
+
+#[test]
+fn handles_outlive_the_cache() {
+    let (fs, task) = mounted(4, 4);
+    let root = open(&task, "/");
+    let handle = |path: &str| task.name_to_handle(At::Cwd, path, AtFlags::empty()).unwrap();
+    let (file, dir) = (handle("/d1/f1"), handle("/d2"));
+    fs.with_super(|sb| assert_eq!(sb.shrink(usize::MAX), 3));
+    let reopened = task.open_by_handle(&root, &file, OFlags::RDONLY).unwrap();
+    assert_eq!(reopened.stat().unwrap().ino, file.ino);
+    let reopened = task.open_by_handle(&root, &dir, OFlags::RDONLY).unwrap();
+    assert_eq!(reopened.stat().unwrap().ino, dir.ino);
+    assert_eq!(task.path_of(&reopened).unwrap().to_str(), Some("/d2"), "it is connected again");
+    let below = task.stat(At::File(&reopened), "f3", AtFlags::empty()).unwrap().ino;
+    assert_eq!(task.stat(At::Cwd, "/d2/f3", AtFlags::empty()).unwrap().ino, below);
+    let gone = vfscale_vfs::FileHandle { ino: 99, ..dir };
+    let error = task.open_by_handle(&root, &gone, OFlags::RDONLY).unwrap_err();
+    assert_eq!(error.errno(), Errno::STALE);
+}
+
 /// Walks, the shrinker, and names that come and go, all at once; in the end nothing is left.
 #[test]
 fn stress_lookups_beside_the_shrinker() {

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vfscale_sync::rcu::Guard;
@@ -12,18 +12,23 @@ use vfscale_vfs::driver::NewInode;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{
-    DirEntry, Directories, Errno, FallocateFlags, FileSystem, FileType, Found, StatFs,
+    DirEntry, Directories, Errno, FallocateFlags, FileSystem, FileType, Found, ParentName, StatFs,
 };
 
 /// The name that comes and goes by itself.
 pub const TIDE: &[u8] = b"tide";
+
+/// The names of a directory that moves by itself, one at a time, and its number.
+pub const HERE: &[u8] = b"here";
+pub const THERE: &[u8] = b"there";
+const MOVING: u64 = 1 << 20;
 
 const DIR: u32 = 0o040_755;
 const FILE: u32 = 0o100_644;
 /// Inode numbers of files.
 const FILES: u64 = 1 << 32;
 
-/// `/d0/f0` to `/dN/fM`, and `/tide`.
+/// `/d0/f0` to `/dN/fM`, `/tide`, and `/here` or `/there`.
 #[derive(Default)]
 pub struct Numbers {
     dirs: u64,
@@ -34,6 +39,8 @@ pub struct Numbers {
     pub evicted: AtomicU64,
     /// Whether there is a directory `/tide`: if odd. Each has another inode.
     pub tide: AtomicU64,
+    /// Whether a directory is at `/there`, and no longer at `/here`.
+    pub moved: AtomicBool,
     root: Mutex<Option<InodeRef>>,
 }
 
@@ -57,6 +64,10 @@ impl Numbers {
     fn inode_of(&self, dir: &Inode, name: &[u8]) -> Option<u64> {
         match dir.ino() {
             1 if name == TIDE => self.tide_inode(),
+            1 if name == HERE || name == THERE => {
+                let there = self.moved.load(Ordering::SeqCst);
+                (there == (name == THERE)).then_some(MOVING)
+            }
             1 => Numbers::number(name, b'd', self.dirs).map(|dir| dir + 2),
             // The tide is a directory like others.
             ino => {
@@ -72,6 +83,11 @@ impl Numbers {
     }
 }
 
+/// Whether a name comes and goes by itself.
+fn moves(name: &[u8]) -> bool {
+    [TIDE, HERE, THERE].contains(&name)
+}
+
 impl Directories for Numbers {
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno> {
         self.lookups.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +97,7 @@ impl Directories for Numbers {
         let mode = if dir.ino() == 1 { DIR } else { FILE };
         let init = || InodeInit { mode, nlink: 1, ..InodeInit::default() };
         let inode = self.inode_of(dir, name).map(|ino| dir.sb().iget(ino, init));
-        Ok(Found { inode, check: dir.ino() == 1 && name == TIDE })
+        Ok(Found { inode, check: dir.ino() == 1 && moves(name) })
     }
 
     fn read_dir(
@@ -104,9 +120,25 @@ impl Directories for Numbers {
         Ok(())
     }
 
-    fn is_current(&self, _dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
-        assert_eq!(name, TIDE, "the only name to ask about");
-        self.tide_inode() == inode.map(Inode::ino)
+    fn inode(&self, sb: &SuperBlock, ino: u64, _: u32) -> Result<Option<InodeRef>, Errno> {
+        let mode = match ino {
+            FILES.. => FILE,
+            ino if ino < 2 + self.dirs => DIR,
+            _ => return Ok(None),
+        };
+        let init = || InodeInit { mode, nlink: 1, ..InodeInit::default() };
+        Ok(Some(sb.iget(ino, init)))
+    }
+
+    fn parent(&self, dir: &Inode) -> Result<Option<ParentName>, Errno> {
+        let root = self.root.lock().unwrap().clone();
+        let name = format!("d{}", dir.ino() - 2).into_bytes().into();
+        Ok(root.map(|parent| ParentName { parent, name }))
+    }
+
+    fn is_current(&self, dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
+        assert!(moves(name), "asked about a name that stays");
+        self.inode_of(dir, name) == inode.map(Inode::ino)
     }
 }
 
