@@ -5,6 +5,8 @@
 //! reads (is the journal shut down, is it frozen, which context is it, is that empty, how full may it get) are on
 //! lines of their own, and the written ones are on others. With `read_mostly` taken back they share a line.
 
+use std::ops::Deref;
+
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 /// Read by every transaction; written when a context changes, and at the events they are named after.
@@ -47,8 +49,18 @@ pub(crate) struct Central {
     spread: Apart<Written>,
 }
 
+/// On lines of its own.
 #[repr(align(128))]
-struct Apart<T>(T);
+pub(crate) struct Apart<T>(pub(crate) T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 #[cfg(not(shuttle))]
 const _: () = {

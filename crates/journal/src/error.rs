@@ -76,6 +76,9 @@ pub enum Error {
     /// A transaction ended without a commit after it had changed items, which shut the journal down.
     #[error("a transaction with changes was abandoned")]
     Abandoned,
+    /// A hook, a callback or an item panicked in the journal's hands, which shut it down.
+    #[error("a client of the journal panicked")]
+    Panicked,
     /// A checkpoint had less reserved than it needs, which shut the journal down.
     #[error("checkpoint {sequence} underran: {needed} bytes of log needed, {reserved} reserved")]
     Underrun {

@@ -179,7 +179,9 @@ impl LogVector {
     }
 
     /// Says that what this key stood for is gone: a recovery replays nothing that was logged under the key before
-    /// this, since the place may be used for something that is not logged.
+    /// this, since the place may be used for something that is not logged. What is logged under the key later, maybe by another
+    /// object, is replayed if its transaction shares an item with this one, or a chain of transactions leads from
+    /// one to the other: the free space that both changed.
     pub fn cancel(&mut self) {
         self.bytes.clear();
         self.is_cancel = true;

@@ -8,7 +8,7 @@ use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::ail::Ail;
-use crate::central::Central;
+use crate::central::{Apart, Central};
 use crate::cil::{Cil, Commit, Inserted};
 use crate::freeze::{Gate, Refused};
 use crate::grant::{Asker, Grant};
@@ -47,15 +47,16 @@ pub struct Journal {
 /// What transactions and threads share.
 pub(crate) struct Inner {
     pub(crate) central: Central,
-    pub(crate) grant: Grant,
-    pub(crate) cil: Cil,
-    pub(crate) ail: Ail,
-    gate: Gate,
+    // Each of these has a lock, which must not be on a line that others read.
+    pub(crate) grant: Apart<Grant>,
+    pub(crate) cil: Apart<Cil>,
+    pub(crate) ail: Apart<Ail>,
+    gate: Apart<Gate>,
     pub(crate) costs: Costs,
     pub(crate) geometry: Geometry,
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) options: Options,
-    pub(crate) log: Mutex<LogProgress, LogState>,
+    pub(crate) log: Apart<Mutex<LogProgress, LogState>>,
     /// A context was switched, a checkpoint became durable, the writer is free, or a push is wanted.
     pub(crate) log_changed: Condvar,
     error: Mutex<Option<Error>, ShutdownLock>,
@@ -74,7 +75,7 @@ pub struct Stats {
     pub log_flushes: u64,
     /// Items in the AIL.
     pub ail_items: u64,
-    /// Transactions inside of the freeze gate.
+    /// Transactions inside of the freeze gate, and for a moment those that it refuses.
     pub active: i64,
     /// Log space in all, in bytes.
     pub grant_total: u64,
@@ -163,8 +164,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
-    pub fn begin(&self, reservation: Reservation) -> Result<Transaction> {
-        let inner = &self.inner;
+    pub fn begin(&self, reservation: Reservation) -> Result<Transaction<'_>> {
+        let inner = &*self.inner;
         let unit = inner.costs.transaction(reservation.bytes);
         let bytes = unit.saturating_mul(u64::from(reservation.count.max(1)));
         let bytes_max = inner.grant.total() / 2;
@@ -177,7 +178,7 @@ impl Journal {
             inner.leave();
             return Err(error);
         }
-        Ok(Transaction::new(inner.clone(), unit, reservation))
+        Ok(Transaction::new(inner, unit, reservation))
     }
 
     /// Makes everything durable that was committed up to checkpoint `sequence` ([`Committed`](crate::Committed)). Many callers
@@ -248,6 +249,8 @@ impl Journal {
             // A worker that panicked has said so.
             let _ = worker.join();
         }
+        // After a shutdown, what was committed and will never be durable is told so.
+        self.inner.abort_rest();
     }
 
     /// Shuts the journal down as an error of the device would: nothing more becomes durable, and every later
@@ -288,7 +291,6 @@ impl Drop for Journal {
         }
         self.inner.shut_down(Error::Closed);
         self.stop();
-        self.inner.abort_rest();
     }
 }
 
@@ -312,15 +314,15 @@ impl Inner {
         let opened_at = geometry.position(opening);
         Self {
             central: Central::new(scaling.read_mostly, sequence, cil_bytes, batch),
-            grant: Grant::new(usable, scaling.grant_slots),
-            cil: Cil::new(scaling, costs),
-            ail: Ail::new(opening),
-            gate: Gate::new(scaling.active_trans_slots),
+            grant: Apart(Grant::new(usable, scaling.grant_slots)),
+            cil: Apart(Cil::new(scaling, costs)),
+            ail: Apart(Ail::new(opening)),
+            gate: Apart(Gate::new(scaling.active_trans_slots)),
             costs,
             geometry,
             hooks,
             options,
-            log: Mutex::new(LogProgress::new(writer, sequence, opened_at)),
+            log: Apart(Mutex::new(LogProgress::new(writer, sequence, opened_at))),
             log_changed: Condvar::new(),
             error: Mutex::new(None),
             traces: Mutex::new(VecDeque::new()),

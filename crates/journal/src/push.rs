@@ -89,6 +89,8 @@ pub(crate) struct Pushing<'i> {
     inner: &'i Inner,
     /// There until the drop.
     writer: Option<Box<Writer>>,
+    /// A context was taken and is not durable yet.
+    is_under_way: bool,
 }
 
 /// A checkpoint that is on the device.
@@ -101,7 +103,7 @@ struct Written {
 
 impl<'i> Pushing<'i> {
     pub(crate) fn new(inner: &'i Inner, writer: Box<Writer>) -> Self {
-        Self { inner, writer: Some(writer) }
+        Self { inner, writer: Some(writer), is_under_way: false }
     }
 
     /// Makes everything that is committed a durable checkpoint. Nothing, if nothing is.
@@ -121,7 +123,8 @@ impl<'i> Pushing<'i> {
         inner.log_changed.notify_all();
         let limit = log.durable_tail + u64::from(inner.geometry.blocks);
         drop(log);
-        match self.write(&context, limit) {
+        self.is_under_way = true;
+        let pushed = match self.write(&context, limit) {
             Ok(written) => {
                 let durable = written.durable;
                 self.complete(context, &written);
@@ -132,7 +135,9 @@ impl<'i> Pushing<'i> {
                 abort(context, &error);
                 Err(error)
             }
-        }
+        };
+        self.is_under_way = false;
+        pushed
     }
 
     /// Writes the records of a context, and makes them durable. Nothing may be written from `limit` on.
@@ -235,12 +240,27 @@ impl<'i> Pushing<'i> {
 
 impl Drop for Pushing<'_> {
     fn drop(&mut self) {
+        if self.is_under_way {
+            // A hook or an item panicked: what was taken off the lists is gone, and must not be taken for durable.
+            self.inner.shut_down(Error::Panicked);
+        }
         let mut log = self.inner.log.lock();
         if let Some(writer) = &self.writer {
             (log.head, log.writes, log.flushes) = (writer.head(), writer.writes, writer.flushes);
         }
         log.writer = self.writer.take();
         self.inner.log_changed.notify_all();
+    }
+}
+
+/// Shuts the journal down if the thread that has it panics: what it does, nobody else does.
+struct ShutOnPanic<'i>(&'i Inner);
+
+impl Drop for ShutOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.shut_down(Error::Panicked);
+        }
     }
 }
 
@@ -257,6 +277,8 @@ fn abort(context: Context, why: &Error) {
 impl Inner {
     /// See [`Journal::force`](crate::Journal::force).
     pub(crate) fn force(&self, sequence: u64) -> Result<()> {
+        // Nothing can be waited for that nobody has begun.
+        let sequence = sequence.min(self.central.read.sequence.load(Ordering::Acquire));
         let mut log = self.log.lock();
         loop {
             if log.durable >= sequence {
@@ -303,9 +325,13 @@ impl Inner {
                 if after.is_none() || self.ail.is_stopped() {
                     return Ok(());
                 }
-                if pinned {
+                if pinned || self.grant.has_waiters() {
+                    // A rolling transaction that waits for space has logged again what it holds locked: once that is
+                    // durable, it does not keep the tail any more.
                     self.force_all()?;
-                } else if written == 0 {
+                    self.publish_if_waited_for(1)?;
+                }
+                if written == 0 {
                     self.ail.pause();
                 }
                 (after, written, pinned) = (None, 0, false);
@@ -324,19 +350,19 @@ impl Inner {
                 self.hooks.flush_home()?;
                 self.ail.remove(&home);
                 written += home.len();
-                self.publish_if_waited_for()?;
+                self.publish_if_waited_for(self.geometry.blocks / 16)?;
             }
         }
     }
 
-    /// Tells the log of the tail, if somebody waits for what that frees and it is worth a record.
-    fn publish_if_waited_for(&self) -> Result<()> {
+    /// Tells the log of the tail, if somebody waits for what that frees and it is so many blocks, or all there is.
+    fn publish_if_waited_for(&self, blocks_min: u32) -> Result<()> {
         if !self.grant.has_waiters() {
             return Ok(());
         }
         let (tail, is_home) = self.ail.tail();
         let lag = self.geometry.position(tail).saturating_sub(self.log.lock().durable_tail);
-        if is_home || lag >= u64::from(self.geometry.blocks / 16) {
+        if is_home || lag >= u64::from(blocks_min) {
             self.writer()?.publish(RecordKind::Tail)?;
         }
         Ok(())
@@ -349,11 +375,12 @@ impl Inner {
             self.force_all()?;
         }
         self.write_home(self.ail.sync_lsn())?;
-        self.publish_if_waited_for()
+        self.publish_if_waited_for(1)
     }
 
     /// The thread that writes items home.
     pub(crate) fn ail_worker(&self) {
+        let _guard = ShutOnPanic(self);
         while self.ail.wait_wanted() {
             if self.check().is_ok()
                 && let Err(error) = self.move_tail()
@@ -365,6 +392,7 @@ impl Inner {
 
     /// The thread that pushes in the background.
     pub(crate) fn push_worker(&self) {
+        let _guard = ShutOnPanic(self);
         while self.wait_push_wanted() {
             let pushed = self.writer().and_then(|mut pushing| pushing.push());
             if pushed.is_err() {
@@ -383,6 +411,10 @@ impl Inner {
             }
             let is_shut = self.central.read.is_shut.load(Ordering::Relaxed);
             if log.wanted > log.begun && !is_shut {
+                return true;
+            }
+            if is_shut && !self.central.read.is_empty.load(Ordering::Relaxed) {
+                // The push will fail, and what is committed is told so.
                 return true;
             }
             let Some(interval) = self.options.sync_interval.filter(|_| !is_shut) else {

@@ -22,10 +22,11 @@ use crate::item::{Item, LogVector, address};
 use crate::journal::Inner;
 use crate::{Durable, Error, LogItem, Reservation, Result};
 
-/// A change of several items that happens wholly or not at all. `Send`.
+/// A change of several items that happens wholly or not at all. `Send`. It lives no longer than its journal is open.
 #[must_use = "a transaction that is dropped does nothing"]
-pub struct Transaction {
-    inner: Arc<Inner>,
+pub struct Transaction<'j> {
+    /// Borrowed: a reference count would be a line that every transaction writes.
+    inner: &'j Inner,
     items: Vec<Item>,
     callbacks: Vec<Callback>,
     /// Log space for one part, in bytes, and how many parts are reserved beside this one.
@@ -44,9 +45,9 @@ pub struct Committed {
     pub sequence: u64,
 }
 
-impl Transaction {
+impl<'j> Transaction<'j> {
     /// For a caller who is inside of the gate and has reserved.
-    pub(crate) fn new(inner: Arc<Inner>, unit: u64, reservation: Reservation) -> Self {
+    pub(crate) fn new(inner: &'j Inner, unit: u64, reservation: Reservation) -> Self {
         let parts = reservation.count.saturating_sub(1);
         Self {
             inner,
@@ -154,7 +155,7 @@ impl Transaction {
     }
 }
 
-impl Drop for Transaction {
+impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.items.is_empty() {
             self.inner.shut_down(Error::Abandoned);
@@ -163,7 +164,7 @@ impl Drop for Transaction {
     }
 }
 
-impl std::fmt::Debug for Transaction {
+impl std::fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transaction")
             .field("items", &self.items.len())

@@ -11,7 +11,7 @@ use super::*;
 use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
 use crate::{Durable, LogItem, NoHooks, Scaling};
 
-fn begin(journal: &Journal, bytes: u64) -> Transaction {
+fn begin(journal: &Journal, bytes: u64) -> Transaction<'_> {
     journal.begin(Reservation::new(bytes)).unwrap()
 }
 
@@ -491,4 +491,57 @@ fn a_failing_hook_shuts_the_journal_down() {
     let mut sink = Sink::default();
     let opened = Journal::open(device, LOG, VOLUME, Arc::new(NoHooks), &mut sink, options());
     assert!(opened.is_ok() && sink.last().len() == 1);
+}
+
+/// The log may be a device of its own.
+#[test]
+fn an_external_log_is_a_whole_device() {
+    let device: Arc<dyn Device> = Arc::new(vfscale_block::MemoryDevice::new(2 << 20).unwrap());
+    let region = Region { offset: 0, length: device.size() };
+    Journal::format(&*device, region, VOLUME).unwrap();
+    for round in 0..3_u8 {
+        let mut sink = Sink::default();
+        let hooks = Arc::new(NoHooks);
+        let opened =
+            Journal::open(device.clone(), region, VOLUME, hooks, &mut sink, Options::default());
+        let (journal, _) = opened.unwrap();
+        assert_eq!(sink.last().get(&1).map(|bytes| bytes[0]), round.checked_sub(1));
+        let sequence = log(&journal, &[&Thing::new(1, &[round])]);
+        journal.force(sequence).unwrap();
+    }
+}
+
+/// A hook that panics takes a checkpoint with it: nobody is told that it is durable.
+#[test]
+fn a_panic_in_a_hook_shuts_the_journal_down() {
+    let device = device();
+    let hook = Middle(|_| panic!("a hook panics"));
+    let (journal, ..) = open_with(&device, Arc::new(hook), options()).unwrap();
+    let sequence = log(&journal, &[&Thing::new(1, b"x")]);
+    let forced = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| journal.force(sequence)));
+    assert!(forced.is_err());
+    assert!(matches!(journal.failure(), Some(Error::Panicked)));
+    assert!(journal.force(sequence).is_err() && journal.durable_sequence() < sequence);
+}
+
+/// Nobody has to be asked twice: what was committed is told of a shutdown at once, and not only when the journal is dropped.
+#[test]
+fn what_is_committed_is_told_of_a_shutdown() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    let thing = Thing::new(1, b"x");
+    let mut transaction = begin(&journal, 100);
+    transaction.add(thing.clone());
+    let told = Arc::new(AtomicBool::new(false));
+    {
+        let told = told.clone();
+        transaction.on_durable(move |durable| told.store(durable.is_err(), Std::SeqCst));
+    }
+    let _ = transaction.commit().unwrap();
+    journal.shut_down(Error::client(std::io::Error::other("pulled")));
+    let start = std::time::Instant::now();
+    while !told.load(Std::SeqCst) || thing.aborts.load(Std::Relaxed) != 1 {
+        assert!(start.elapsed() < Duration::from_secs(20), "nobody told");
+        thread::yield_now();
+    }
 }
