@@ -306,6 +306,7 @@ impl FileSystem for MemFs {
             gid: new.gid,
             rdev: new.rdev,
             nlink: u32::from(has_name) + u32::from(is_dir),
+            generation: 0,
             private: new.target.map(|target| Box::new(Target(target.into())) as _),
         });
         if target_len > 0 {
