@@ -39,13 +39,15 @@ pub struct Candidate {
 /// Makes sequences.
 pub struct Sequences {
     step: BoxedStrategy<Step>,
+    /// Mostly calls that change what is mounted where.
+    mounting: BoxedStrategy<Step>,
     shape: Shape,
 }
 
 impl Sequences {
     /// Sequences of the given shape.
     pub fn new(shape: Shape) -> Sequences {
-        Sequences { step: step().boxed(), shape }
+        Sequences { step: step(op()).boxed(), mounting: step(mounting_op()).boxed(), shape }
     }
 
     /// The sequence with this number among those of `seed`.
@@ -59,12 +61,13 @@ impl Sequences {
         let mut steps: Vec<_> = set_up().into_iter().map(tame).collect();
         steps.retain(|_| whole || rng.random_bool(0.7));
         let mut trees: Vec<_> = steps.iter().map(|_| None).collect();
+        let kind = if rng.random_bool(0.25) { &self.mounting } else { &self.step };
         let count = rng.random_range(1..=self.shape.steps_max);
         let config = Config { failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new_with_rng(config, rng);
         for _ in 0..count {
             // None of the strategies filters, so none can run out of tries.
-            if let Ok(tree) = self.step.new_tree(&mut runner) {
+            if let Ok(tree) = kind.new_tree(&mut runner) {
                 steps.push(tame(tree.current()));
                 trees.push(Some(tree));
             }
@@ -143,14 +146,14 @@ fn set_up() -> Vec<Step> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step(op: BoxedStrategy<Op>) -> impl Strategy<Value = Step> {
     let task = prop_oneof![5 => 0..1usize, 6 => 1..TASKS];
     let probe = prop_oneof![
         197 => Just(None),
         2 => Just(Some(Probe::Past)),
         1 => Just(Some(Probe::Future)),
     ];
-    (task, op(), probe).prop_map(|(task, op, probe)| Step { task, op, probe })
+    (task, op, probe).prop_map(|(task, op, probe)| Step { task, op, probe })
 }
 
 /// One call.
@@ -165,6 +168,19 @@ pub fn op() -> BoxedStrategy<Op> {
         (12, task_calls()),
         (5, mount_calls()),
         (6, lock_calls()),
+    ])
+    .boxed()
+}
+
+/// One call, of those that have to do with mounts for the most part.
+fn mounting_op() -> BoxedStrategy<Op> {
+    Union::new_weighted(vec![
+        (12, mount_calls()),
+        (2, name_calls()),
+        (2, task_calls()),
+        (2, open_calls()),
+        (1, attribute_calls()),
+        (1, (0..TASKS).prop_map(|into| Op::Unshare { into }).boxed()),
     ])
     .boxed()
 }
@@ -489,6 +505,14 @@ fn mount_calls() -> BoxedStrategy<Op> {
     });
     let move_mount = (mount_point(), mount_point())
         .prop_map(|(source, target)| Op::MoveMount { source, target });
+    let kinds = select(vec![libc::MS_SHARED, libc::MS_SHARED, libc::MS_SLAVE, libc::MS_PRIVATE])
+        .prop_map(|kind| kind as u32);
+    let kinds = prop_oneof![8 => kinds, 1 => Just(libc::MS_UNBINDABLE as u32)];
+    let place = prop_oneof![3 => mount_point(), 1 => Just("/".into())];
+    let sharing = (place, kinds, any::<bool>()).prop_map(|(path, flags, recursive)| {
+        let flags = if recursive { flags | libc::MS_REC as u32 } else { flags };
+        Op::SetPropagation { path, flags }
+    });
     let umount_flags = prop_oneof![4 => Just(0u32), 4 => Just(2), 1 => Just(8), 1 => 0u32..18];
     let umount = (mount_point(), umount_flags).prop_map(|(path, flags)| Op::Umount { path, flags });
     Union::new_weighted(vec![
@@ -502,6 +526,8 @@ fn mount_calls() -> BoxedStrategy<Op> {
         (1, bind_file.boxed()),
         (2, move_mount.boxed()),
         (6, umount.boxed()),
+        (5, sharing.boxed()),
+        (1, Just(Op::Mounts).boxed()),
         (
             2,
             (mount_point(), mount_flags())

@@ -343,6 +343,14 @@ impl KernelTask {
                 let flags = ms(*flags, libc::MS_REMOUNT | libc::MS_BIND);
                 unit(sys::mount(none, &c(path), None, flags, None))
             }
+            Op::SetPropagation { path, flags } => {
+                unit(sys::mount(none, &c(path), None, (*flags).into(), None))
+            }
+            Op::Unshare { .. } => self.unshare_mounts(),
+            Op::Mounts => {
+                let text = crate::mountinfo::text(&mountinfo()?);
+                crate::mountinfo::normal(&text).map(Value::Mounts).map_err(|_| libc::EINVAL)
+            }
             Op::SaveHandle { at, path, flags, slot } => {
                 self.handles[*slot] = Some(sys::name_to_handle(*at, &c(path), *flags)?);
                 Ok(Value::Unit)
@@ -353,6 +361,16 @@ impl KernelTask {
             }
             _ => Err(libc::ENOSYS),
         }
+    }
+
+    /// Moves the thread to a copy of its namespace, unless it could not tell the root of that.
+    fn unshare_mounts(&mut self) -> Result<Value> {
+        if sys::statx(CWD, c"/", 0)?.stx_mnt_id != self.root_mount {
+            return Err(libc::ENOSYS);
+        }
+        sys::unshare(libc::CLONE_NEWNS)?;
+        self.root_mount = sys::statx(CWD, c"/", 0)?.stx_mnt_id;
+        Ok(Value::Unit)
     }
 
     /// Whether `path` is the root of the task's or of the namespace's root mount. Unmounting these
@@ -366,6 +384,22 @@ impl KernelTask {
         let is_root = stat.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0;
         Ok(is_root && [self.root_mount, own_root.stx_mnt_id].contains(&stat.stx_mnt_id))
     }
+}
+
+/// What the kernel says is mounted in the namespace of the calling thread, as far as its root shows it.
+pub(crate) fn mountinfo() -> Result<Vec<u8>> {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u32;
+    let fd = sys::openat(PROC_FD, c"thread-self/mountinfo", flags, 0)? as i32;
+    let mut text = Vec::new();
+    let mut buf = vec![0; 65536];
+    loop {
+        match sys::read(fd, &mut buf)? {
+            0 => break,
+            n => text.extend_from_slice(&buf[..n as usize]),
+        }
+    }
+    sys::close(fd)?;
+    Ok(text)
 }
 
 /// Makes a call again that failed only because somebody on this machine moved a directory or a mount

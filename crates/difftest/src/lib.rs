@@ -35,6 +35,7 @@ pub mod generate;
 mod kernel;
 pub mod known;
 pub mod lockstep;
+mod mountinfo;
 pub mod op;
 pub mod oracle;
 pub mod outcome;

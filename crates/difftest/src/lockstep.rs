@@ -180,7 +180,12 @@ impl<L: World, R: World> Game<'_, L, R> {
     fn batch_end(&self, at: usize) -> usize {
         // A fork is no call of one task, and a seek may have to be followed up.
         let special = |op: &Op| {
-            matches!(op, Op::Fork { .. } | Op::Lseek { whence: Seek::Data | Seek::Hole, .. })
+            matches!(
+                op,
+                Op::Fork { .. }
+                    | Op::Unshare { .. }
+                    | Op::Lseek { whence: Seek::Data | Seek::Hole, .. }
+            )
         };
         let alone = |step: &Step| step.probe.is_some() || special(&step.op);
         if alone(&self.steps[at]) {
@@ -201,6 +206,15 @@ impl<L: World, R: World> Game<'_, L, R> {
             self.log.push((step, Outcome::Ok(Value::Unit)));
             return Ok(());
         }
+        if let Op::Unshare { into } = step.op {
+            if into == step.task {
+                self.log.push((step, Outcome::Ok(Value::Unit)));
+                return Ok(());
+            }
+            self.oracle.fork(step.task, into);
+            self.subject.fork(step.task, into);
+            return self.calls_by(into, at, end);
+        }
         // A watched file is kept by a descriptor, which would keep its mount busy.
         let probe =
             step.probe.filter(|_| !matches!(step.op, Op::Umount { .. } | Op::Remount { .. }));
@@ -220,7 +234,10 @@ impl<L: World, R: World> Game<'_, L, R> {
 
     /// Makes the calls of one task, first all on the oracle, then all on the subject.
     fn calls(&mut self, at: usize, end: usize) -> Result<(), Box<Difference>> {
-        let task = self.steps[at].task;
+        self.calls_by(self.steps[at].task, at, end)
+    }
+
+    fn calls_by(&mut self, task: usize, at: usize, end: usize) -> Result<(), Box<Difference>> {
         let steps = Arc::clone(self.steps);
         let expected = self.oracle.run(task, move |task| {
             steps[at..end].iter().map(|step| task.call(&step.op)).collect::<Vec<_>>()
@@ -290,9 +307,24 @@ impl<L: World, R: World> Game<'_, L, R> {
     fn compare_trees(&mut self, at: usize) -> Result<(), Box<Difference>> {
         let left = self.oracle.run(INSPECTOR, tree::snapshot);
         let right = self.subject.run(INSPECTOR, tree::snapshot);
-        let Some((kinds, text)) = tree::compare(&left, &right) else { return Ok(()) };
+        let Some((kinds, text)) = tree::compare(&left, &right) else {
+            return self.compare_mounts(at);
+        };
         let signature = format!("tree: {kinds}");
         Err(self.difference(at, signature, format!("the tree differs\n{text}")))
+    }
+
+    /// Compares what is mounted where, as each task sees it.
+    fn compare_mounts(&mut self, at: usize) -> Result<(), Box<Difference>> {
+        for task in 0..=INSPECTOR {
+            let mounts = |task: &mut dyn Calls| task.call(&Op::Mounts);
+            let (left, right) = (self.oracle.run(task, mounts), self.subject.run(task, mounts));
+            if left != right {
+                let text = format!("mounts of t{task}\n  expected {left:?}\n  got      {right:?}");
+                return Err(self.difference(at, "mounts".to_owned(), text));
+            }
+        }
+        Ok(())
     }
 
     fn compare_times(

@@ -181,6 +181,7 @@ impl Oracle {
 /// Takes away all that is mounted and all files, and gives the root its first attributes.
 fn clean_namespace(task: &mut KernelTask) -> sys::Result<()> {
     sys::close_range(0, RESERVED_FD as u32 - 1)?;
+    sys::mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE, None)?;
     let points = mount_points()?;
     // What is mounted on the root itself can't be named.
     if points.iter().filter(|point| point.as_slice() == b"/").count() != 1 {
@@ -210,17 +211,7 @@ fn clean_namespace(task: &mut KernelTask) -> sys::Result<()> {
 /// Where things are mounted in the namespace, in the order of mounting, as far as the calling
 /// thread's root shows it.
 fn mount_points() -> sys::Result<Vec<Vec<u8>>> {
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u32;
-    let fd = sys::openat(PROC_FD, c"thread-self/mountinfo", flags, 0)? as i32;
-    let mut text = Vec::new();
-    let mut buf = vec![0; 65536];
-    loop {
-        match sys::read(fd, &mut buf)? {
-            0 => break,
-            n => text.extend_from_slice(&buf[..n as usize]),
-        }
-    }
-    sys::close(fd)?;
+    let text = crate::kernel::mountinfo()?;
     let lines = text.split(|&b| b == b'\n').filter(|line| !line.is_empty());
     // Id, parent, device, root, then the mount point. No name of the pools needs an escape.
     let point = |line: &[u8]| line.split(|&b| b == b' ').nth(4).map(<[u8]>::to_vec);

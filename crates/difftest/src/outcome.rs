@@ -103,6 +103,8 @@ pub enum Value {
     Names(BTreeSet<PathArg>),
     /// Block size, longest name, flags.
     Statfs(u64, u64, u64),
+    /// What is mounted where, and shared with whom.
+    Mounts(Vec<String>),
     /// A conflicting lock, if any: kind (0 read, 1 write), first byte, length (0: to the end).
     Conflict(Option<(u8, i64, i64)>),
 }
@@ -196,6 +198,7 @@ impl fmt::Debug for Value {
             Value::Statfs(bsize, namelen, flags) => {
                 write!(f, "bsize {bsize} namelen {namelen} flags {flags:#x}")
             }
+            Value::Mounts(mounts) => write!(f, "mounts:\n    {}", mounts.join("\n    ")),
             Value::Conflict(conflict) => write!(f, "{conflict:?}"),
         }
     }

@@ -63,6 +63,14 @@ const MOUNT: &[(u64, &str)] = &[
     (1 << 24, "STRICTATIME"),
 ];
 
+const PROPAGATION: &[(u64, &str)] = &[
+    (libc::MS_UNBINDABLE, "UNBINDABLE"),
+    (libc::MS_PRIVATE, "PRIVATE"),
+    (libc::MS_SLAVE, "SLAVE"),
+    (libc::MS_SHARED, "SHARED"),
+    (libc::MS_REC, "REC"),
+];
+
 const UMOUNT: &[(u64, &str)] = &[(1, "FORCE"), (2, "DETACH"), (4, "EXPIRE"), (8, "NOFOLLOW")];
 
 /// A set of bits, those with a name by name, the rest in hexadecimal.
@@ -314,6 +322,11 @@ fn show_rest(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "{}, {path}, {name}, {}x", At(*at), value.len())?;
             write!(f, "[{}], {how}, {}", head.escape_ascii(), bits(flags))
         }
+        Op::SetPropagation { path, flags } => {
+            write!(f, "{path}, {}", Bits((*flags).into(), PROPAGATION))
+        }
+        Op::Unshare { into } => write!(f, "as t{into}"),
+        Op::Mounts => Ok(()),
         Op::Mount { path, flags } | Op::Remount { path, flags } => {
             write!(f, "{path}, {}", Bits((*flags).into(), MOUNT))
         }

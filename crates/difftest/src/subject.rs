@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use vfscale::{
     Access, At, AtFlags, Capabilities, Credentials, Errno, Error, FallocateFlags, Fd, File,
-    FileHandle, FileType, LockRange, MemFs, Mode, MountFlags, OFlags, OpenHow, Owner, RecordLock,
-    RenameFlags, ResolveFlags, SetTime, Stat, StatFs, Task, Timestamp, UmountFlags, Vfs, Whence,
-    XattrFlags,
+    FileHandle, FileType, LockRange, MemFs, Mode, MountFlags, OFlags, OpenHow, Owner, Propagation,
+    RecordLock, RenameFlags, ResolveFlags, SetTime, Stat, StatFs, Task, Timestamp, UmountFlags,
+    Vfs, Whence, XattrFlags,
 };
 
 use crate::calls::Calls;
@@ -409,6 +409,26 @@ impl LibraryTask {
             }
             Op::RemountBind { path: p, flags } => {
                 unit(task.remount_bind(path(p), MountFlags::from_bits_retain(*flags)))
+            }
+            Op::SetPropagation { path: p, flags } => {
+                let kind = match u64::from(*flags) & !libc::MS_REC {
+                    libc::MS_SHARED => Propagation::Shared,
+                    libc::MS_PRIVATE => Propagation::Private,
+                    libc::MS_SLAVE => Propagation::Slave,
+                    _ => Propagation::Unbindable,
+                };
+                let recursive = u64::from(*flags) & libc::MS_REC != 0;
+                unit(task.set_propagation(path(p), kind, recursive))
+            }
+            Op::Unshare { .. } => {
+                self.task = task.unshare_mounts()?;
+                Ok(Value::Unit)
+            }
+            Op::Mounts => {
+                let lines = task.mounts();
+                let lines: Vec<_> = lines.iter().map(|m| m.mountinfo().to_string()).collect();
+                let mounts = crate::mountinfo::normal(&lines.join("\n"));
+                mounts.map(Value::Mounts).or_else(|_| fail(Errno::INVAL))
             }
             Op::SaveHandle { at: dir, path: p, flags, slot } => {
                 let handle = task.name_to_handle(at(*dir), path(p), at_flags(*flags))?;

@@ -18,6 +18,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/inode.rs", "inode memory"),
     ("crates/vfs/src/super_block.rs", "dentry and inode memory belong to a superblock"),
     ("crates/vfs/src/mount.rs", "mount memory"),
+    ("crates/vfs/src/mount_tree.rs", "mounts in the mount hash"),
     ("crates/vfs/src/namespace.rs", "mounts in the mount hash"),
     ("crates/vfs/src/create.rs", "dentries in children tables"),
     ("crates/vfs/src/rename.rs", "dentries in children tables"),

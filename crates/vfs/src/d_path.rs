@@ -18,7 +18,7 @@ use crate::error::{Named, Result};
 use crate::file::File;
 use crate::mount::{Mount, Path};
 use crate::namei::PATH_MAX;
-use crate::namespace::Namespace;
+use crate::namespace::Forest;
 use crate::task::Task;
 
 /// Retrying reads before a blocking one.
@@ -138,7 +138,7 @@ pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
 }
 
 /// Runs [`prepend_path`] so that what it saw was true at one moment.
-fn stable_path(ns: &Namespace, path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
+fn stable_path(ns: &Forest, path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
     let _tree = ns.lock_mounts();
     // Before the patch nobody retried: the writer's side was the only one to be sure on.
     let attempts = if ns.rename_lock().has_exclusive_readers() { 0 } else { ATTEMPTS };

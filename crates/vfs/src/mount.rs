@@ -97,7 +97,7 @@ impl Mount {
         sb: Arc<SuperBlock>,
         root: DentryRef,
         flags: MountFlags,
-    ) -> NonNull<Mount> {
+    ) -> OwnedMount {
         let slots = sb.scaling().mount_count_slots();
         let mount = Box::new(Mount {
             id,
@@ -114,7 +114,7 @@ impl Mount {
         let raw = NonNull::from(Box::leak(mount));
         // SAFETY: just allocated.
         unsafe { raw.as_ref() }.sb.add_mount(raw);
-        raw
+        OwnedMount(raw)
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -147,6 +147,11 @@ impl Mount {
         let mountpoint = NonNull::new(self.mountpoint.load(Ordering::Acquire))?;
         // SAFETY: both are kept while attached; after that, for the grace period.
         unsafe { Some((parent.as_ref(), mountpoint.as_ref())) }
+    }
+
+    /// Whether it is mounted on a dentry, seen through whichever mount.
+    pub(crate) fn is_on(&self, dentry: &Dentry, guard: &Guard) -> bool {
+        self.attached_at(guard).is_some_and(|(_, mountpoint)| std::ptr::eq(mountpoint, dentry))
     }
 
     /// Attaches it; the caller is in the namespace's write section and hands over a reference to
@@ -268,6 +273,16 @@ impl Mount {
         self.has_changes() || is_open() || self.has_unlisted()
     }
 
+    /// Changes the superblock's flags to those of `flags` that are its, and then this mount's to all of
+    /// them, with no other remount of either in between. To read-only only as
+    /// [`SuperBlock::remount`] does; whoever sees the superblock read-only and the mount not yet sees the
+    /// mount read-only.
+    pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
+        self.sb.remount_and(flags & SUPER_FLAGS, || {
+            self.flags.store(flags.bits(), Ordering::SeqCst);
+        })
+    }
+
     /// Changes this mount's own flags; to read-only only while nothing is open for writing on it.
     pub(crate) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
         let _one = self.sb.lock_remounts();
@@ -314,14 +329,6 @@ impl MountRef {
         MountRef(NonNull::from(mount))
     }
 
-    /// Takes over the use that [`Mount::alloc`] counted.
-    ///
-    /// # Safety
-    /// The caller owns that use and gives it up.
-    pub(crate) unsafe fn from_raw(raw: NonNull<Mount>) -> MountRef {
-        MountRef(raw)
-    }
-
     /// The mount, for as long as an RCU section lasts, whatever becomes of this reference.
     #[inline]
     pub(crate) fn borrow<'g>(&self, _guard: &'g Guard) -> &'g Mount {
@@ -348,6 +355,36 @@ impl Clone for MountRef {
 impl Drop for MountRef {
     #[inline]
     fn drop(&mut self) {
+        self.put();
+    }
+}
+
+/// The use that a mount is made with: it is the trees' while the mount is listed. When it is dropped, the
+/// count becomes exact, and the last user frees the mount.
+pub(crate) struct OwnedMount(NonNull<Mount>);
+
+// SAFETY: `Mount` is `Sync`, and the count is atomic.
+unsafe impl Send for OwnedMount {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedMount {}
+
+impl OwnedMount {
+    pub(crate) fn as_raw(&self) -> NonNull<Mount> {
+        self.0
+    }
+}
+
+impl std::ops::Deref for OwnedMount {
+    type Target = Mount;
+    fn deref(&self) -> &Mount {
+        // SAFETY: the use keeps the mount.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for OwnedMount {
+    fn drop(&mut self) {
+        self.set_detached();
         self.put();
     }
 }

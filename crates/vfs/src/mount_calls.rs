@@ -8,10 +8,10 @@ use vfscale_sync::rcu;
 
 use crate::driver::FileSystem;
 use crate::error::{Named, Result};
-use crate::mount::{Path, SUPER_FLAGS, normal_flags};
+use crate::mount::{Path, normal_flags};
 use crate::namei::{Lookup, PATH_MAX};
 use crate::task::{At, Task, bytes};
-use crate::types::{Capabilities, MountFlags, UmountFlags};
+use crate::types::{Capabilities, MountFlags, Propagation, UmountFlags};
 
 impl Task {
     fn may_mount(&self) -> std::result::Result<(), Errno> {
@@ -54,7 +54,7 @@ impl Task {
         let mount = || {
             let place = self.place(target)?;
             self.may_mount()?;
-            self.ns().mount(fs, &place, flags)
+            self.vfs().tree().mount(fs, &place, flags)
         };
         mount().on("mount", target)
     }
@@ -76,7 +76,7 @@ impl Task {
             let place = self.place(target)?;
             self.may_mount()?;
             let source = self.place(source.as_ref())?;
-            self.ns().bind(&source, &place, recursive)
+            self.vfs().tree().bind(&source, &place, recursive)
         };
         bind().on("mount", target)
     }
@@ -97,7 +97,7 @@ impl Task {
             let place = self.place(target)?;
             self.may_mount()?;
             let source = self.place(source.as_ref())?;
-            self.ns().move_mount(&source, &place)
+            self.vfs().tree().move_mount(&source, &place)
         };
         move_mount().on("move_mount", target)
     }
@@ -121,7 +121,14 @@ impl Task {
             if flags.contains(UmountFlags::EXPIRE) && flags.intersects(others) {
                 return Err(Errno::INVAL);
             }
-            self.ns().umount(place, flags)
+            let is_own_root = || {
+                let guard = rcu::pin();
+                std::ptr::eq(self.fs(&guard).root.mount(), place.mount())
+            };
+            if flags.contains(UmountFlags::EXPIRE) && is_own_root() {
+                return Err(Errno::INVAL);
+            }
+            self.vfs().tree().umount(place, flags)
         };
         umount().on("umount2", path)
     }
@@ -136,8 +143,7 @@ impl Task {
         let remount = || {
             let place = self.mount_root(path)?;
             let flags = normal_flags(flags, Some(place.mount().flags()));
-            place.mount().sb().remount(flags & SUPER_FLAGS)?;
-            place.mount().set_flags(flags)
+            place.mount().remount(flags)
         };
         remount().on("mount", path)
     }
@@ -153,14 +159,51 @@ impl Task {
         self.mount_root(path).and_then(remount).on("mount", path)
     }
 
+    /// Changes with whom the mount at `path` shares what is mounted on it; with `recursive`, those below it
+    /// as well.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM`; `EINVAL` if `path` is no mount.
+    pub fn set_propagation(
+        &self,
+        path: impl AsRef<StdPath>,
+        propagation: Propagation,
+        recursive: bool,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let change = || {
+            let place = self.place(path)?;
+            self.may_mount()?;
+            self.ns().set_propagation(&place, propagation, recursive)
+        };
+        change().on("mount", path)
+    }
+
+    /// A new task as by [`fork`](Self::fork), in a copy of the mount tree: what is mounted there by itself is
+    /// not mounted here, and the other way round, unless a mount is shared
+    /// ([`set_propagation`](Self::set_propagation)). As `clone(2)` with `CLONE_NEWNS`; root and working
+    /// directory are at the same places of the copy, open files are where they were. The file systems are
+    /// the same. The tree goes with the last task and clone of its [`Vfs`](crate::Vfs).
+    ///
+    /// # Errors
+    /// `EPERM`.
+    ///
+    /// ```text
+    /// let sandbox = task.unshare_mounts()?;
+    /// sandbox.set_propagation("/", Propagation::Private, true)?;
+    /// sandbox.bind("/srv/build", "/mnt", false)?;
+    /// ```
+    pub fn unshare_mounts(&self) -> Result<Task> {
+        self.may_mount().named("unshare")?;
+        Ok(self.fork_unshared())
+    }
+
     fn mount_root(&self, path: &StdPath) -> std::result::Result<Path, Errno> {
         let place = self.place(path)?;
         self.may_mount()?;
-        if std::ptr::eq(place.mount().root(), place.dentry()) {
-            Ok(place)
-        } else {
-            Err(Errno::INVAL)
-        }
+        let mount = place.mount();
+        let is_root = std::ptr::eq(mount.root(), place.dentry());
+        if is_root && self.vfs().tree().contains(mount) { Ok(place) } else { Err(Errno::INVAL) }
     }
 }
 

@@ -17,7 +17,7 @@ const CPUS: usize = 4;
 /// CPUs.
 fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
     let task = names_only(scaling).task();
-    let root = task.vfs().ns().root_path();
+    let root = task.vfs().tree().root_path();
     let mount = root.mount();
     let before: Vec<i64> = mount.users.parts().collect();
     let files: Vec<File> = (0..CPUS)
@@ -55,7 +55,7 @@ fn mount_count_before_has_one_counter() {
 #[test]
 fn a_refused_change_leaves_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
-    let root = task.vfs().ns().root_path();
+    let root = task.vfs().tree().root_path();
     let mount = root.mount();
     task.remount("/", MountFlags::RDONLY).unwrap();
     for cpu in 0..CPUS {
@@ -79,15 +79,13 @@ fn a_refused_change_leaves_every_part_as_it_was() {
 #[test]
 fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
-    let root = task.vfs().ns().root_path();
+    let root = task.vfs().tree().root_path();
     let sb = root.mount().sb();
     let guard = rcu::pin();
-    let raw = Mount::alloc(99, sb.clone(), sb.root_ref(), MountFlags::empty());
-    let only_use = MountRef(raw);
-    let mount = only_use.borrow(&guard);
+    let owned = Mount::alloc(99, sb.clone(), sb.root_ref(), MountFlags::empty());
+    let mount = MountRef::new(&owned).borrow(&guard);
     let change = WriteAccess::new(mount).unwrap();
-    mount.set_detached();
-    drop(only_use);
+    drop(owned);
     assert_eq!(sb.remount(MountFlags::RDONLY), Err(Errno::BUSY));
     drop(change);
     assert_eq!(sb.remount(MountFlags::RDONLY), Ok(()));
@@ -101,7 +99,7 @@ fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
 #[test]
 fn files_on_private_lists_leave_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
-    let root = task.vfs().ns().root_path();
+    let root = task.vfs().tree().root_path();
     let mount = root.mount();
     let file = task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
     let before: Vec<i64> = mount.writers.parts().collect();
@@ -122,7 +120,7 @@ fn files_on_private_lists_leave_every_part_as_it_was() {
 #[test]
 fn remounts_of_one_mount_wait_for_each_other() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
-    let root = task.vfs().ns().root_path();
+    let root = task.vfs().tree().root_path();
     let writer = task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -12,6 +12,7 @@ use std::path::{Path as StdPath, PathBuf};
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::mount::Mount;
+use crate::propagation::{GroupId, MountId, PeerGroups, Sharing};
 use crate::task::Task;
 use crate::types::MountFlags;
 
@@ -51,6 +52,14 @@ pub struct MountInfo {
     pub flags: MountFlags,
     /// The flags of the file system.
     pub super_flags: MountFlags,
+    /// The peer group that the mount is in, if it is shared.
+    pub peer_group: Option<u64>,
+    /// The peer group that it is a slave of.
+    pub master: Option<u64>,
+    /// The nearest group above `master` that has a member below the task's root, if `master` has none.
+    pub propagate_from: Option<u64>,
+    /// Whether it can't be bound.
+    pub unbindable: bool,
     /// The name of the file system's type.
     pub fs_type: String,
     /// What is mounted.
@@ -71,10 +80,24 @@ impl MountInfo {
             mount_point: path_buf(mount_point),
             flags: mount.flags(),
             super_flags: sb.flags(),
+            peer_group: None,
+            master: None,
+            propagate_from: None,
+            unbindable: false,
             fs_type: sb.fs().name().to_owned(),
             source: sb.fs().source(),
             super_options: sb.fs().options(),
         }
+    }
+
+    /// Fills in with whom it shares; `is_seen`: whether a mount is below the task's root.
+    pub(crate) fn set_sharing(&mut self, groups: &PeerGroups, is_seen: impl Fn(MountId) -> bool) {
+        let Sharing { group, unbindable, .. } = groups.sharing(self.id);
+        (self.peer_group, self.unbindable) = (group, unbindable);
+        self.master = groups.master(self.id);
+        let masters = std::iter::successors(self.master, |group| groups.master_of(*group));
+        let is_seen = |group: &GroupId| groups.peers(*group).iter().any(|peer| is_seen(*peer));
+        self.propagate_from = masters.into_iter().find(is_seen).filter(|g| Some(*g) != self.master);
     }
 
     /// The line of `/proc/<pid>/mountinfo`, without a newline:
@@ -101,6 +124,7 @@ impl MountInfo {
         write!(f, "{} {} ", escaped_path(&self.root), escaped_path(&self.mount_point))?;
         f.write_str(access(self.flags))?;
         self.write_words(f)?;
+        self.write_sharing(f)?;
         write!(f, " - {} {} ", escaped_source(&self.fs_type), escaped_source(&self.source))?;
         f.write_str(access(self.super_flags))?;
         self.write_super_options(f)
@@ -118,6 +142,18 @@ impl MountInfo {
     fn write_words(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let set = WORDS.iter().filter(|(flag, _)| self.flags.contains(*flag));
         set.into_iter().try_for_each(|(_, word)| f.write_str(word))
+    }
+
+    fn write_sharing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups = [
+            ("shared", self.peer_group),
+            ("master", self.master),
+            ("propagate_from", self.propagate_from),
+        ];
+        for (word, group) in groups.iter().filter_map(|(word, group)| Some((word, (*group)?))) {
+            write!(f, " {word}:{group}")?;
+        }
+        if self.unbindable { f.write_str(" unbindable") } else { Ok(()) }
     }
 
     fn write_super_options(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -197,7 +233,7 @@ impl Task {
     pub fn mounts(&self) -> Vec<MountInfo> {
         let guard = rcu::pin();
         let fs = self.fs(&guard);
-        self.ns().mount_infos(&fs.root, &guard)
+        self.vfs().tree().mount_infos(&fs.root, &guard)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::inode::Inode;
 use crate::lookup::{self, Missed, Missing};
 use crate::mount::{Mount, MountRef, Path, WriteAccess};
 use crate::name::{self, Name};
-use crate::namespace::Namespace;
+use crate::namespace::Forest;
 use crate::types::{Access, MountFlags, ResolveFlags};
 
 /// The longest path in bytes, with the closing NUL that the library does not have.
@@ -125,7 +125,7 @@ pub(crate) enum Last {
 /// Where and how a walk begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Start<'g> {
-    pub(crate) ns: &'g Namespace,
+    pub(crate) ns: &'g Forest,
     pub(crate) cred: &'g Credentials,
     pub(crate) root: &'g Path,
     pub(crate) base: &'g Path,

@@ -1,16 +1,20 @@
-//! The mount tree, and what its users share.
+//! The mount trees of a program, what their users share, and the calls that change them.
 //!
-//! The tree changes under `namespace_sem`, inside a write section of `mount_seq`. Walks cross mounts by
-//! looking up (mount, dentry) in a hash without a lock, under RCU, and check `mount_seq` before they
-//! keep what they found. Counting a use of a mount is: raise the count, then check `mount_seq`; an
-//! unmount is: enter the write section, then sum the counts. So a walk that overlaps an unmount either
-//! is counted or starts again.
+//! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another are a [`Forest`]:
+//! they have superblocks in common, so they have `rename_lock` in common, and mounts of one may share with
+//! mounts of another.
+//!
+//! The trees change under `namespace_sem`, inside a write section of `mount_seq`
+//! ([`mount_tree`](crate::mount_tree)). Walks cross mounts by looking up (mount, dentry) in a hash without a
+//! lock, under RCU, and check `mount_seq` before they keep what they found. Counting a use of a mount is:
+//! raise the count, then check `mount_seq`; an unmount is: enter the write section, then sum the counts,
+//! then detach, all in one section. So a walk that overlaps an unmount either is counted or starts again.
 
-use std::ptr::NonNull;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::brlock::{BrLock, BrReadGuard, BrWriteGuard};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::rcu::{self, Guard};
@@ -19,17 +23,21 @@ use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::table::RcuTable;
 
 use crate::cred::Credentials;
-use crate::dentry::Dentry;
+use crate::dentry::{Dentry, DentryRef};
 use crate::driver::FileSystem;
+use crate::graft::Branch;
 use crate::locks::LockGraph;
-use crate::mount::{Mount, MountRef, Path, SUPER_FLAGS, normal_flags};
+use crate::mount::{Mount, MountRef, OwnedMount, Path, SUPER_FLAGS, normal_flags};
+use crate::mount_tree::Trees;
 use crate::mountinfo::MountInfo;
+use crate::propagation::MountId;
+use crate::prune::Detached;
 use crate::pseudo::{INTERNAL_FLAGS, Pseudo};
 use crate::ranks::{DirectoryMove, MountHash, NamespaceSem, RenameLock, VfsmountLock};
 use crate::scaling::Scaling;
 use crate::super_block::SuperBlock;
-use crate::task::Task;
-use crate::types::{MountFlags, UmountFlags};
+use crate::task::{FsStruct, Task};
+use crate::types::{MountFlags, Propagation, UmountFlags};
 
 /// Grace periods that the end of a tree takes, with some to spare.
 const GRACE_PERIODS: u32 = 32;
@@ -37,16 +45,39 @@ const GRACE_PERIODS: u32 = 32;
 /// A tree of mounted file systems, and the way to it: [`Task`]s.
 ///
 /// Cheap to clone; `Send` and `Sync`. The file systems in it go when the last clone, task and open
-/// file is gone.
+/// file is gone. Another tree with the same file systems, a mount namespace of its own, is made by
+/// [`Task::unshare_mounts`].
 #[derive(Clone)]
 pub struct Vfs(Arc<Namespace>);
 
+/// One mount tree.
 pub(crate) struct Namespace {
-    root: AtomicPtr<Mount>,
-    mounts: RcuTable<Mount, MountHash>,
+    /// Its number in the forest.
+    id: u64,
+    root: MountRef,
+    forest: Arc<Forest>,
+    /// Dropped last.
+    _push: PushGracePeriods,
+}
+
+/// What was mounted is freed a few grace periods after its tree. Nobody may ever call again, so this pushes
+/// them on: mounts, then superblocks, then the memory of their files.
+struct PushGracePeriods;
+
+impl Drop for PushGracePeriods {
+    fn drop(&mut self) {
+        for _ in 0..GRACE_PERIODS {
+            rcu::pin().flush();
+        }
+    }
+}
+
+/// Everything that mount trees share which were copied from one another.
+pub(crate) struct Forest {
+    /// What is mounted where, for walks.
+    crossings: RcuTable<Mount, MountHash>,
     mount_seq: SeqCount,
-    /// Every attached mount, parents before children.
-    attached: Mutex<Vec<NonNull<Mount>>, NamespaceSem>,
+    trees: Mutex<Trees, NamespaceSem>,
     rename_lock: SeqRwLock<RenameLock>,
     lock_graph: Arc<LockGraph>,
     directory_move: Mutex<(), DirectoryMove>,
@@ -56,13 +87,9 @@ pub(crate) struct Namespace {
     /// What no path leads to.
     pseudo: Pseudo,
     next_mount: AtomicU64,
+    next_tree: AtomicU64,
     next_task: AtomicU64,
 }
-
-// SAFETY: the pointers are to mounts, which are `Sync` and kept while they are listed.
-unsafe impl Send for Namespace {}
-// SAFETY: as above.
-unsafe impl Sync for Namespace {}
 
 impl Vfs {
     /// Mounts `root` as the root of a new tree.
@@ -80,11 +107,10 @@ impl Vfs {
     /// What the driver says.
     pub fn with_scaling(root: Arc<dyn FileSystem>, scaling: Scaling) -> Result<Vfs, Errno> {
         let vfsmount_slots = scaling.vfsmount_lock_slots();
-        let namespace = Namespace {
-            root: AtomicPtr::new(std::ptr::null_mut()),
-            mounts: RcuTable::new(),
+        let forest = Arc::new(Forest {
+            crossings: RcuTable::new(),
             mount_seq: SeqCount::new(),
-            attached: Mutex::new(Vec::new()),
+            trees: Mutex::new(Trees::default()),
             rename_lock: SeqRwLock::with_exclusive_readers(!scaling.seqrwlock()),
             lock_graph: Arc::new(LockGraph::new()),
             directory_move: Mutex::new(()),
@@ -92,11 +118,12 @@ impl Vfs {
             scaling,
             pseudo: Pseudo::default(),
             next_mount: AtomicU64::new(1),
+            next_tree: AtomicU64::new(1),
             next_task: AtomicU64::new(1),
-        };
-        let mount = namespace.new_mount(root, MountFlags::empty())?;
-        namespace.root.store(mount.as_ptr(), Ordering::Release);
-        namespace.attached.lock().push(mount);
+        });
+        let mount = forest.new_mount(root, MountFlags::empty())?;
+        let namespace = Namespace::new(&forest, MountRef::new(&mount));
+        forest.trees.lock().insert(mount, namespace.id);
         Ok(Vfs(Arc::new(namespace)))
     }
 
@@ -112,168 +139,101 @@ impl Vfs {
 
     /// How its structures are spread.
     pub fn scaling(&self) -> &Scaling {
-        &self.0.scaling
+        &self.ns().scaling
     }
 
-    pub(crate) fn ns(&self) -> &Namespace {
+    /// What it shares with the trees it was copied from.
+    #[inline]
+    pub(crate) fn ns(&self) -> &Forest {
+        &self.0.forest
+    }
+
+    pub(crate) fn tree(&self) -> &Namespace {
         &self.0
     }
 }
 
 impl Namespace {
-    pub(crate) fn seq(&self) -> &SeqCount {
-        &self.mount_seq
-    }
-
-    pub(crate) fn rename_lock(&self) -> &SeqRwLock<RenameLock> {
-        &self.rename_lock
-    }
-
-    /// Keeps the mount tree as it is, if `vfsmount_lock` is used at all.
-    #[inline]
-    pub(crate) fn lock_mounts(&self) -> Option<BrReadGuard<'_, VfsmountLock>> {
-        self.vfsmount_lock.as_ref().map(BrLock::read)
-    }
-
-    /// Keeps walks from crossing mounts, if `vfsmount_lock` is used at all.
-    fn lock_crossings(&self) -> Option<BrWriteGuard<'_, VfsmountLock>> {
-        self.vfsmount_lock.as_ref().map(BrLock::write)
-    }
-
-    pub(crate) fn lock_directory_move(&self) -> MutexGuard<'_, (), DirectoryMove> {
-        self.directory_move.lock()
-    }
-
-    pub(crate) fn next_task(&self) -> u64 {
-        self.next_task.fetch_add(1, Ordering::Relaxed)
+    fn new(forest: &Arc<Forest>, root: MountRef) -> Namespace {
+        let id = forest.next_tree.fetch_add(1, Ordering::Relaxed);
+        Namespace { id, root, forest: Arc::clone(forest), _push: PushGracePeriods }
     }
 
     /// The root of the tree.
     pub(crate) fn root_path(&self) -> Path {
-        // SAFETY: set by `Vfs::new`; the namespace holds the mount until it is dropped.
-        let mount = unsafe { &*self.root.load(Ordering::Acquire) };
-        Path::new(MountRef::new(mount), mount.root_ref())
+        Path::new(self.root.clone(), self.root.root_ref())
     }
 
-    fn new_mount(
-        &self,
-        fs: Arc<dyn FileSystem>,
-        flags: MountFlags,
-    ) -> Result<NonNull<Mount>, Errno> {
-        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.scaling)?;
-        if flags.intersects(SUPER_FLAGS) {
-            sb.remount(flags & SUPER_FLAGS)?;
+    fn has(&self, trees: &Trees, mount: &Mount) -> bool {
+        trees.tree_of(mount) == Some(self.id)
+    }
+
+    /// Whether a mount is in this tree at the moment.
+    pub(crate) fn contains(&self, mount: &Mount) -> bool {
+        self.has(&self.forest.trees.lock(), mount)
+    }
+
+    /// A copy of the tree, whose mounts share with those of this one as binds of them would. `fs` comes to the same places in it, if it is in this tree.
+    pub(crate) fn copy(&self, fs: &FsStruct) -> (Vfs, FsStruct) {
+        let guard = rcu::pin();
+        let mut trees = self.forest.trees.lock();
+        let whole = (&*self.root, self.root.root_ref());
+        let branch = Branch::copy_of(&self.forest, &trees, whole, true, true, &guard);
+        let namespace = Namespace::new(&self.forest, MountRef::new(branch.root()));
+        let copies: HashMap<MountId, MountRef> = branch.copies_of().collect();
+        self.forest.plant(&mut trees, branch, namespace.id, &guard);
+        drop(trees);
+        let there = |path: &Path| {
+            let copy = copies.get(&path.mount().id());
+            copy.map_or_else(|| path.clone(), |m| Path::new(m.clone(), path.dentry_ref()))
+        };
+        let fs = FsStruct { root: there(&fs.root), cwd: there(&fs.cwd) };
+        (Vfs(Arc::new(namespace)), fs)
+    }
+
+    /// The mounts of the tree that can be reached from `root`, in the order in which they were made.
+    pub(crate) fn mount_infos(&self, root: &Path, guard: &Guard) -> Vec<MountInfo> {
+        let trees = self.forest.trees.lock();
+        let _names = self.forest.rename_lock.read();
+        let shown = |mount: &&Mount| crate::d_path::mount_point(mount, root, guard);
+        let point_of = |mount| Some((mount, shown(&mount)?));
+        let own = trees.mounts().filter(|mount| self.has(&trees, mount));
+        let mut reachable: Vec<(&Mount, Vec<u8>)> = own.filter_map(point_of).collect();
+        reachable.sort_by_key(|(mount, _)| mount.id());
+        let ids: HashSet<MountId> = reachable.iter().map(|(mount, _)| mount.id()).collect();
+        let info = |(mount, point): (&Mount, Vec<u8>)| {
+            let parent = mount.attached_at(guard).map_or(mount, |(parent, _)| parent);
+            let mut info = MountInfo::of(mount, parent.id(), point, guard);
+            info.set_sharing(&trees.groups, |peer| ids.contains(&peer));
+            info
+        };
+        reachable.into_iter().map(info).collect()
+    }
+
+    /// Whether something is mounted on a dentry in this tree.
+    pub(crate) fn has_mountpoint(&self, dentry: &Dentry, guard: &Guard) -> bool {
+        let trees = self.forest.trees.lock();
+        trees.mounts().any(|mount| self.has(&trees, mount) && mount.is_on(dentry, guard))
+    }
+
+    /// Ends what is mounted on a dentry in other trees, since its name is about to be removed; `EBUSY` if
+    /// something is in this one.
+    pub(crate) fn detach_elsewhere(&self, dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
+        let mut trees = self.forest.trees.lock();
+        let on: Vec<&Mount> = trees.mounts().filter(|mount| mount.is_on(dentry, guard)).collect();
+        if on.iter().any(|mount| self.has(&trees, mount)) {
+            return Err(Errno::BUSY);
         }
-        let root = sb.root_ref();
-        Ok(self.clone_mount(sb, root, normal_flags(flags, None)))
-    }
-
-    /// The file systems that no path leads to.
-    pub(crate) fn pseudo(&self) -> &Pseudo {
-        &self.pseudo
-    }
-
-    /// A mount of a new superblock that is attached nowhere. Whoever has this use detaches it, as it were, before
-    /// giving it up.
-    pub(crate) fn internal_mount(&self, fs: Arc<dyn FileSystem>) -> Result<MountRef, Errno> {
-        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.scaling.of_internal())?;
-        let root = sb.root_ref();
-        let raw = self.clone_mount(sb, root, INTERNAL_FLAGS);
-        // SAFETY: `clone_mount` has counted this use for us.
-        Ok(unsafe { MountRef::from_raw(raw) })
-    }
-
-    /// A mount with one use counted: the namespace's (or the caller's, until it is attached).
-    fn clone_mount(
-        &self,
-        sb: Arc<SuperBlock>,
-        root: crate::dentry::DentryRef,
-        flags: MountFlags,
-    ) -> NonNull<Mount> {
-        let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
-        Mount::alloc(id, sb, root, flags)
-    }
-
-    /// What is mounted on `dentry`, seen through `mount`.
-    #[inline]
-    pub(crate) fn mounted_on<'g>(
-        &self,
-        mount: &Mount,
-        dentry: &Dentry,
-        guard: &'g Guard,
-    ) -> Option<&'g Mount> {
-        let hash = Mount::place_hash(mount, dentry);
-        let _tree = self.lock_mounts();
-        let found = self.mounts.find(hash, guard, |m| {
-            m.attached_at(guard)
-                .is_some_and(|(p, d)| std::ptr::eq(p, mount) && std::ptr::eq(d, dentry))
-        })?;
-        // SAFETY: a mount found in the table is freed a grace period after it left it.
-        Some(unsafe { NonNull::from(found).as_ref() })
-    }
-
-    /// Attaches `mount` on top of whatever is at `target`.
-    fn attach(
-        &self,
-        attached: &mut Vec<NonNull<Mount>>,
-        raw: NonNull<Mount>,
-        target: &Path,
-        guard: &Guard,
-    ) -> Result<(), Errno> {
-        let mut place = target.clone();
-        while let Some(upper) = self.mounted_on(place.mount(), place.dentry(), guard) {
-            place = Path::new(MountRef::new(upper), upper.root_ref());
+        let on: Vec<MountId> = on.into_iter().map(Mount::id).collect();
+        let mut detached = Vec::new();
+        for id in on {
+            // One of them may have been below another.
+            let Some(mount) = trees.mount(id).map(MountRef::new) else { continue };
+            detached.push(self.forest.prune(&mut trees, &mount, false, || false, guard)?);
         }
-        // SAFETY: the caller holds the mount.
-        let mount = unsafe { raw.as_ref() };
-        if place.dentry().inode().is_dir() != mount.root().inode().is_dir() {
-            return Err(Errno::NOTDIR);
-        }
-        // SAFETY: listed mounts are held by the namespace.
-        if !attached.iter().any(|m| unsafe { m.as_ref() }.id() == place.mount().id()) {
-            return Err(Errno::NOENT);
-        }
-        claim_mountpoint(place.dentry(), guard)?;
-        let hash = Mount::place_hash(place.mount(), place.dentry());
-        let crossings = self.lock_crossings();
-        let mut bucket = self.mounts.lock(hash, guard);
-        let section = self.mount_seq.write();
-        mount.attach(place.mount(), place.dentry_ref());
-        // SAFETY: it leaves the table when it is detached, and is freed a grace period later.
-        unsafe { bucket.insert(raw) };
-        drop(section);
-        drop(bucket);
-        drop(crossings);
-        attached.push(raw);
+        drop(trees);
+        detached.into_iter().for_each(Detached::release);
         Ok(())
-    }
-
-    /// Takes `mount` off its place; returns the reference to its mountpoint.
-    fn detach(
-        &self,
-        attached: &mut Vec<NonNull<Mount>>,
-        mount: &Mount,
-        guard: &Guard,
-    ) -> Option<Path> {
-        let (parent, mountpoint) = mount.attached_at(guard)?;
-        let parent = MountRef::new(parent);
-        let hash = Mount::place_hash(&*parent, mountpoint);
-        {
-            let _crossings = self.lock_crossings();
-            let mut bucket = self.mounts.lock(hash, guard);
-            let _section = self.mount_seq.write();
-            bucket.remove(mount);
-        }
-        attached.retain(|m| *m != NonNull::from(mount));
-        let dentry = mount.unattach()?;
-        let still = attached.iter().any(|m| {
-            // SAFETY: listed mounts are held by the namespace.
-            unsafe { m.as_ref() }.attached_at(guard).is_some_and(|(_, d)| std::ptr::eq(d, &*dentry))
-        });
-        if !still {
-            dentry.set_mounted(false);
-        }
-        Some(Path::new(parent, dentry))
     }
 
     /// Mounts a new superblock of `fs` at `target`.
@@ -283,162 +243,94 @@ impl Namespace {
         target: &Path,
         flags: MountFlags,
     ) -> Result<(), Errno> {
-        Self::check_target(&self.attached.lock(), target)?;
-        let raw = self.new_mount(fs, flags)?;
-        self.attach_or_free(vec![(raw, target.clone())])
-    }
-
-    /// Attaches new mounts, each at its place; frees them all when one can't be attached.
-    fn attach_or_free(&self, new: Vec<(NonNull<Mount>, Path)>) -> Result<(), Errno> {
+        self.check_target(&self.forest.trees.lock(), target)?;
+        let mount = self.forest.new_mount(fs, flags)?;
         let guard = rcu::pin();
-        let mut attached = self.attached.lock();
-        let before = attached.len();
-        let mut result = Ok(());
-        for (raw, target) in &new {
-            result = self.attach(&mut attached, *raw, target, &guard);
-            if result.is_err() {
-                break;
-            }
+        let mut trees = self.forest.trees.lock();
+        let place = self.place_at(&trees, target, &guard)?;
+        if place.dentry().inode().is_dir() != mount.root().inode().is_dir() {
+            return Err(Errno::NOTDIR);
         }
-        let mut undone = Vec::new();
-        if result.is_err() {
-            for raw in attached.split_off(before) {
-                // SAFETY: the namespace holds it.
-                undone.extend(self.detach(&mut attached, unsafe { raw.as_ref() }, &guard));
-            }
-        }
-        drop(attached);
-        if result.is_err() {
-            for (raw, _) in &new {
-                // SAFETY: its own use is still counted, and `release` gives it up.
-                unsafe { release(*raw) };
-            }
-        }
-        drop((undone, new));
-        result
+        let done = self.forest.graft(&mut trees, Branch::of_new(mount), &place, &guard);
+        drop(trees);
+        done.map(drop)
     }
 
-    /// The superblocks that are mounted, each once.
-    pub(crate) fn super_blocks(&self) -> Vec<Arc<SuperBlock>> {
-        let _guard = rcu::pin();
-        let attached = self.attached.lock();
-        let mut all: Vec<Arc<SuperBlock>> = Vec::new();
-        for mount in attached.iter() {
-            // SAFETY: listed mounts are held by the namespace.
-            let sb = unsafe { mount.as_ref() }.sb();
-            if !all.iter().any(|known| Arc::ptr_eq(known, sb)) {
-                all.push(Arc::clone(sb));
-            }
+    /// Nothing is mounted on what was taken off its tree or has no name any more, nor in another tree.
+    fn check_target(&self, trees: &Trees, target: &Path) -> Result<(), Errno> {
+        match trees.tree_of(target.mount()) {
+            _ if target.dentry().is_unhashed() => Err(Errno::NOENT),
+            None => Err(Errno::NOENT),
+            Some(tree) if tree != self.id => Err(Errno::INVAL),
+            Some(_) => Ok(()),
         }
-        all
     }
 
-    /// The mounts that can be reached from `root`, in the order in which they were made.
-    pub(crate) fn mount_infos(&self, root: &Path, guard: &Guard) -> Vec<MountInfo> {
-        let attached = self.attached.lock();
-        let _names = self.rename_lock.read();
-        let info = |raw: &NonNull<Mount>| {
-            // SAFETY: listed mounts are held by the namespace.
-            let mount = unsafe { raw.as_ref() };
-            let mount_point = crate::d_path::mount_point(mount, root, guard)?;
-            let parent = mount.attached_at(guard).map_or(mount, |(parent, _)| parent);
-            Some(MountInfo::of(mount, parent.id(), mount_point, guard))
-        };
-        let mut infos: Vec<MountInfo> = attached.iter().filter_map(info).collect();
-        infos.sort_by_key(|info| info.id);
-        infos
-    }
-
-    /// Nothing is mounted on what was taken off the tree or has no name any more, whatever else is wrong.
-    fn check_target(attached: &[NonNull<Mount>], target: &Path) -> Result<(), Errno> {
-        let is_there =
-            !target.dentry().is_unhashed() && attached.contains(&NonNull::from(target.mount()));
-        if is_there { Ok(()) } else { Err(Errno::NOENT) }
+    /// The place for what is to be mounted at `target`.
+    fn place_at(&self, trees: &Trees, target: &Path, guard: &Guard) -> Result<Path, Errno> {
+        self.check_target(trees, target)?;
+        Ok(self.forest.topmost(target, guard))
     }
 
     /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
     pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
-        {
-            let attached = self.attached.lock();
-            Self::check_target(&attached, target)?;
-            // What was taken off the tree does not come back by a bind.
-            if !attached.contains(&NonNull::from(source.mount())) {
-                return Err(Errno::INVAL);
-            }
+        let guard = rcu::pin();
+        let mut trees = self.forest.trees.lock();
+        let place = self.place_at(&trees, target, &guard)?;
+        let mount = source.mount();
+        // What was taken off the tree does not come back by a bind.
+        if !self.has(&trees, mount) || trees.groups.sharing(mount.id()).unbindable {
+            return Err(Errno::INVAL);
         }
-        if source.dentry().inode().is_dir() != target.dentry().inode().is_dir() {
+        if source.dentry().inode().is_dir() != place.dentry().inode().is_dir() {
             return Err(Errno::NOTDIR);
         }
-        let top = self.clone_mount(
-            source.mount().sb().clone(),
-            source.dentry_ref(),
-            source.mount().flags(),
-        );
-        let mut copies = vec![(top, target.clone())];
-        if recursive {
-            self.copy_below(source, top, &mut copies);
-        }
-        self.attach_or_free(copies)
-    }
-
-    /// Copies the mounts below `source`, each to be attached to the copy of its parent.
-    fn copy_below(
-        &self,
-        source: &Path,
-        top: NonNull<Mount>,
-        copies: &mut Vec<(NonNull<Mount>, Path)>,
-    ) {
-        let guard = rcu::pin();
-        let attached = self.attached.lock();
-        let mut known = vec![(NonNull::from(source.mount()), top)];
-        for raw in attached.iter() {
-            // SAFETY: listed mounts are held by the namespace.
-            let mount = unsafe { raw.as_ref() };
-            let Some((parent, mountpoint)) = mount.attached_at(&guard) else { continue };
-            let copy = known.iter().find(|(old, _)| std::ptr::eq(old.as_ptr(), parent));
-            let Some(&(_, parent_copy)) = copy else { continue };
-            let at_top = std::ptr::eq(parent, source.mount());
-            if at_top && !crate::d_path::is_below(mountpoint, source.dentry(), &guard) {
-                continue;
-            }
-            let copy = self.clone_mount(mount.sb().clone(), mount.root_ref(), mount.flags());
-            // SAFETY: made by this call, and not freed yet.
-            let parent_copy = MountRef::new(unsafe { parent_copy.as_ref() });
-            copies.push((copy, Path::new(parent_copy, mountpoint.to_ref(&guard))));
-            known.push((*raw, copy));
-        }
+        let branch = {
+            // What is below the source is to be true of one moment.
+            let _names = self.forest.rename_lock.read();
+            let part = (mount, source.dentry_ref());
+            Branch::copy_of(&self.forest, &trees, part, recursive, false, &guard)
+        };
+        let done = self.forest.graft(&mut trees, branch, &place, &guard);
+        drop(trees);
+        done.map(drop)
     }
 
     /// Moves the mount whose root `source` is to `target`.
     pub(crate) fn move_mount(&self, source: &Path, target: &Path) -> Result<(), Errno> {
         let guard = rcu::pin();
-        let mut attached = self.attached.lock();
         let mount = source.mount();
-        if !std::ptr::eq(mount.root(), source.dentry()) {
+        let is_root = std::ptr::eq(mount.root(), source.dentry());
+        let same_kind = mount.root().inode().is_dir() == target.dentry().inode().is_dir();
+        if !is_root || !same_kind {
             return Err(Errno::INVAL);
         }
-        Self::check_target(&attached, target)?;
-        if mount.root().inode().is_dir() != target.dentry().inode().is_dir() {
-            return Err(Errno::INVAL);
+        let mut trees = self.forest.trees.lock();
+        let is_gone = trees.tree_of(target.mount()).is_none();
+        if is_gone || target.dentry().is_unhashed() {
+            return Err(Errno::NOENT);
         }
-        let mut above = Some(target.mount());
-        while let Some(m) = above {
-            if std::ptr::eq(m, mount) {
-                return Err(Errno::LOOP);
-            }
-            above = m.attached_at(&guard).map(|(parent, _)| parent);
-        }
-        let Some(old) = self.detach(&mut attached, mount, &guard) else {
-            return Err(Errno::INVAL);
+        let place = self.forest.topmost(target, &guard);
+        let all = trees.below(mount.id());
+        let into_itself = all.contains(&place.mount().id());
+        let Some((parent, _)) = mount.attached_at(&guard) else {
+            return Err(if into_itself { Errno::LOOP } else { Errno::INVAL });
         };
-        let raw = NonNull::from(mount);
-        let result = self.attach(&mut attached, raw, target, &guard);
-        if result.is_err() {
-            self.attach(&mut attached, raw, &old, &guard)?;
+        let both_here = self.has(&trees, mount) && self.has(&trees, place.mount());
+        if !both_here || trees.groups.is_shared(parent.id()) {
+            return Err(Errno::INVAL);
         }
-        drop(attached);
-        drop(old);
-        result
+        let unbindable = all.iter().any(|id| trees.groups.sharing(*id).unbindable);
+        if trees.groups.is_shared(place.mount().id()) && unbindable {
+            return Err(Errno::INVAL);
+        }
+        if into_itself {
+            return Err(Errno::LOOP);
+        }
+        let branch = Branch::of_attached(&trees, mount, &guard);
+        let done = self.forest.graft(&mut trees, branch, &place, &guard);
+        drop(trees);
+        done.map(drop)
     }
 
     /// Ends the mount whose root `target` is. Waits for a grace period.
@@ -452,140 +344,193 @@ impl Namespace {
             other => other?,
         };
         drop(target);
-        drop(detached.places);
-        for raw in detached.mounts {
-            // SAFETY: the namespace's own use, which `release` gives up.
-            unsafe { release(raw) };
-        }
+        detached.release();
         // The superblock is freed behind a grace period; the caller may expect it to be gone.
         rcu::synchronize();
         Ok(())
     }
 
-    /// Takes the mount whose root `target` is, and with `DETACH` those below it, off the tree.
+    /// Takes the mount whose root `target` is off the tree, with those below it if `DETACH` says so, and with
+    /// what goes from mounts that share with the one it is on.
     fn detach_for_umount(&self, target: &Path, flags: UmountFlags) -> Result<Detached, Errno> {
         let guard = rcu::pin();
-        let mut attached = self.attached.lock();
+        let mut trees = self.forest.trees.lock();
         let mount = target.mount();
-        if !std::ptr::eq(mount.root(), target.dentry()) {
+        if !std::ptr::eq(mount.root(), target.dentry()) || !self.has(&trees, mount) {
             return Err(Errno::INVAL);
         }
         if mount.attached_at(&guard).is_none() {
-            let is_root = std::ptr::eq(mount, self.root.load(Ordering::Acquire));
-            return Err(if is_root { Errno::BUSY } else { Errno::INVAL });
+            return Err(Errno::BUSY);
         }
-        let below = mounts_below(&attached, mount, &guard);
-        if !flags.contains(UmountFlags::DETACH) {
-            // The namespace's use and that of `target`.
-            if below.len() > 1 || self.is_used(mount, 2) {
+        if flags.contains(UmountFlags::DETACH) {
+            return self.forest.prune(&mut trees, mount, true, || false, &guard);
+        }
+        // The trees' use and that of `target`.
+        let is_used = || mount.users() > 2;
+        if !trees.children(mount.id()).is_empty() {
+            return Err(Errno::BUSY);
+        }
+        if flags.contains(UmountFlags::EXPIRE) {
+            if is_used() {
                 return Err(Errno::BUSY);
             }
-            if flags.contains(UmountFlags::EXPIRE) && !mount.expire() {
+            if !mount.expire() {
                 return Err(Errno::AGAIN);
             }
         }
-        Ok(self.detach_all(&mut attached, &below, &guard))
+        let others = self.forest.leaves_that_go(&trees, mount, &guard);
+        let is_busy = || is_used() || others.iter().any(|other| other.users() > 1);
+        self.forest.prune(&mut trees, mount, true, is_busy, &guard)
+    }
+}
+
+impl Forest {
+    #[inline]
+    pub(crate) fn seq(&self) -> &SeqCount {
+        &self.mount_seq
     }
 
-    /// Whether more than `expected` uses of `mount` are counted. Walks that count one meanwhile see
-    /// that `mount_seq` has changed, and give it back.
-    fn is_used(&self, mount: &Mount, expected: i64) -> bool {
-        let _crossings = self.lock_crossings();
-        let _section = self.mount_seq.write();
-        fence(Ordering::SeqCst);
-        mount.users() > expected
+    #[inline]
+    pub(crate) fn rename_lock(&self) -> &SeqRwLock<RenameLock> {
+        &self.rename_lock
     }
 
-    fn detach_all(
+    pub(crate) fn crossing_table(&self) -> &RcuTable<Mount, MountHash> {
+        &self.crossings
+    }
+
+    /// Keeps the mount trees as they are, if `vfsmount_lock` is used at all.
+    #[inline]
+    pub(crate) fn lock_mounts(&self) -> Option<BrReadGuard<'_, VfsmountLock>> {
+        self.vfsmount_lock.as_ref().map(BrLock::read)
+    }
+
+    /// Keeps walks from crossing mounts, if `vfsmount_lock` is used at all.
+    pub(crate) fn lock_crossings(&self) -> Option<BrWriteGuard<'_, VfsmountLock>> {
+        self.vfsmount_lock.as_ref().map(BrLock::write)
+    }
+
+    pub(crate) fn lock_directory_move(&self) -> MutexGuard<'_, (), DirectoryMove> {
+        self.directory_move.lock()
+    }
+
+    pub(crate) fn next_task(&self) -> u64 {
+        self.next_task.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The file systems that no path leads to.
+    pub(crate) fn pseudo(&self) -> &Pseudo {
+        &self.pseudo
+    }
+
+    /// A mount of a new superblock that is in no tree.
+    pub(crate) fn internal_mount(&self, fs: Arc<dyn FileSystem>) -> Result<OwnedMount, Errno> {
+        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.scaling.of_internal())?;
+        let root = sb.root_ref();
+        Ok(self.clone_mount(sb, root, INTERNAL_FLAGS))
+    }
+
+    fn new_mount(&self, fs: Arc<dyn FileSystem>, flags: MountFlags) -> Result<OwnedMount, Errno> {
+        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.scaling)?;
+        if flags.intersects(SUPER_FLAGS) {
+            sb.remount(flags & SUPER_FLAGS)?;
+        }
+        let root = sb.root_ref();
+        Ok(self.clone_mount(sb, root, normal_flags(flags, None)))
+    }
+
+    /// A mount that is in no tree yet.
+    pub(crate) fn clone_mount(
         &self,
-        attached: &mut Vec<NonNull<Mount>>,
-        mounts: &[NonNull<Mount>],
-        guard: &Guard,
-    ) -> Detached {
-        let mut places = Vec::new();
-        for raw in mounts.iter().rev() {
-            // SAFETY: listed mounts are held by the namespace.
-            let mount = unsafe { raw.as_ref() };
-            places.extend(self.detach(attached, mount, guard));
-            mount.set_detached();
-        }
-        Detached { mounts: mounts.to_vec(), places }
+        sb: Arc<SuperBlock>,
+        root: DentryRef,
+        flags: MountFlags,
+    ) -> OwnedMount {
+        let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
+        Mount::alloc(id, sb, root, flags)
     }
-}
 
-/// Mounts that were taken out of the tree: their uses by the namespace, and the places they were at.
-struct Detached {
-    mounts: Vec<NonNull<Mount>>,
-    places: Vec<Path>,
-}
-
-/// `top` and the mounts below it, parents first.
-fn mounts_below(attached: &[NonNull<Mount>], top: &Mount, guard: &Guard) -> Vec<NonNull<Mount>> {
-    let mut found = vec![NonNull::from(top)];
-    for raw in attached {
-        // SAFETY: listed mounts are held by the namespace.
-        let parent = unsafe { raw.as_ref() }.attached_at(guard).map(|(parent, _)| parent);
-        if parent.is_some_and(|p| found.contains(&NonNull::from(p))) && !found.contains(raw) {
-            found.push(*raw);
-        }
+    /// What is mounted on `dentry`, seen through `mount`.
+    #[inline]
+    pub(crate) fn mounted_on<'g>(
+        &self,
+        mount: &Mount,
+        dentry: &Dentry,
+        guard: &'g Guard,
+    ) -> Option<&'g Mount> {
+        let _tree = self.lock_mounts();
+        self.find_mount(mount, dentry, guard)
     }
-    found
-}
 
-/// Gives up the use that [`Namespace::clone_mount`] counted, and that an unattached mount is owned by.
-///
-/// # Safety
-/// The caller owns that use.
-unsafe fn release(raw: NonNull<Mount>) {
-    // SAFETY: the use keeps it until `put`.
-    let mount = unsafe { raw.as_ref() };
-    mount.set_detached();
-    mount.put();
-}
-
-/// Marks a dentry as a mountpoint, unless its name is just being removed.
-fn claim_mountpoint(dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
-    if dentry.is_root() {
-        dentry.set_mounted(true);
-        return Ok(());
+    /// As [`mounted_on`](Self::mounted_on), for those who keep the trees as they are, or check afterwards.
+    #[inline]
+    pub(crate) fn find_mount<'g>(
+        &self,
+        mount: &Mount,
+        dentry: &Dentry,
+        guard: &'g Guard,
+    ) -> Option<&'g Mount> {
+        let hash = Mount::place_hash(mount, dentry);
+        let found = self.crossings.find(hash, guard, |m| {
+            m.attached_at(guard)
+                .is_some_and(|(p, d)| std::ptr::eq(p, mount) && std::ptr::eq(d, dentry))
+        })?;
+        // SAFETY: a mount found in the table is freed a grace period after it left it.
+        Some(unsafe { std::ptr::NonNull::from(found).as_ref() })
     }
-    loop {
-        let parent = dentry.parent(guard);
-        let _dcache = parent.sb().lock_dcache();
-        let _bucket = parent.children().lock(dentry.hash(), guard);
-        if dentry.is_unhashed() {
-            return Err(Errno::NOENT);
+
+    /// Changes with whom the mount whose root `place` is shares, and with `recursive` those below it.
+    pub(crate) fn set_propagation(
+        &self,
+        place: &Path,
+        propagation: Propagation,
+        recursive: bool,
+    ) -> Result<(), Errno> {
+        let mut trees = self.trees.lock();
+        let mount = place.mount();
+        let is_root = std::ptr::eq(mount.root(), place.dentry());
+        // Another tree's, reached by an open directory, will do.
+        if !is_root || trees.tree_of(mount).is_none() {
+            return Err(Errno::INVAL);
         }
-        if dentry.is_child_of(parent) {
-            dentry.set_mounted(true);
-            return Ok(());
+        let mut all = trees.below(mount.id());
+        if !recursive {
+            all.truncate(1);
         }
+        for id in all {
+            match propagation {
+                Propagation::Shared => drop(trees.groups.make_shared(id)),
+                Propagation::Slave => trees.groups.make_slave(id),
+                Propagation::Private => trees.groups.make_private(id, false),
+                Propagation::Unbindable => trees.groups.make_private(id, true),
+            }
+        }
+        Ok(())
+    }
+
+    /// The superblocks that are mounted, each once.
+    pub(crate) fn super_blocks(&self) -> Vec<Arc<SuperBlock>> {
+        let _guard = rcu::pin();
+        let trees = self.trees.lock();
+        let mut all: Vec<Arc<SuperBlock>> = Vec::new();
+        for mount in trees.mounts() {
+            if !all.iter().any(|known| Arc::ptr_eq(known, mount.sb())) {
+                all.push(Arc::clone(mount.sb()));
+            }
+        }
+        all
     }
 }
 
 impl Drop for Namespace {
     fn drop(&mut self) {
         let guard = rcu::pin();
-        let mounts = std::mem::take(self.attached.get_mut());
-        let mut places = Vec::new();
-        for raw in mounts.iter().rev() {
-            // SAFETY: listed mounts are held by the namespace.
-            let mount = unsafe { raw.as_ref() };
-            mount.set_detached();
-            places.extend(mount.unattach());
-        }
-        // They keep dentries of superblocks that the mounts keep.
-        drop(places);
-        self.pseudo.release();
-        for raw in mounts {
-            // SAFETY: the namespace's own use.
-            unsafe { release(raw) };
-        }
-        drop(guard);
-        // What was mounted is freed a few grace periods from now. Nobody may ever call again, so push
-        // them on: mounts, then superblocks, then the memory of their files.
-        for _ in 0..GRACE_PERIODS {
-            rcu::pin().flush();
+        let mut trees = self.forest.trees.lock();
+        // Its mounts go, and nobody else's.
+        let all = self.forest.prune(&mut trees, &self.root, false, || false, &guard);
+        drop(trees);
+        if let Ok(all) = all {
+            all.release();
         }
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! # Who holds what
 //!
-//! The namespace has one use of each of these mounts until it ends, and every file one more. A dentry without a
+//! The forest of trees has one use of each of these mounts until it ends, and every file one more. A dentry without a
 //! parent is kept by the files alone and freed with the last of them.
 
 use std::ffi::OsStr;
@@ -33,8 +33,8 @@ use crate::driver::{FileSystem, NewInode};
 use crate::error::{Named, Result};
 use crate::file::{self, File, FileMode};
 use crate::inode::{Inode, InodeInit, InodeRef};
-use crate::mount::{Mount, MountRef, Path};
-use crate::namespace::{Namespace, Vfs};
+use crate::mount::{Mount, MountRef, OwnedMount, Path};
+use crate::namespace::{Forest, Vfs};
 use crate::pipe::Pipe;
 use crate::stream::Stream;
 use crate::super_block::SuperBlock;
@@ -47,19 +47,19 @@ const MEMFD_NAME_MAX: usize = 249;
 /// The file systems of a tree that no path leads to.
 #[derive(Default)]
 pub(crate) struct Pseudo {
-    pipes: OnceLock<MountRef>,
-    memory: OnceLock<MountRef>,
+    pipes: OnceLock<OwnedMount>,
+    memory: OnceLock<OwnedMount>,
     memory_driver: OnceLock<Arc<dyn FileSystem>>,
 }
 
 impl Pseudo {
-    fn pipes(ns: &Namespace) -> std::result::Result<&Mount, Errno> {
+    fn pipes(ns: &Forest) -> std::result::Result<&Mount, Errno> {
         Pseudo::mount(ns, &ns.pseudo().pipes, || {
             Ok(Arc::new(PseudoFs { name: "pipefs", magic: 0x5049_5045 }))
         })
     }
 
-    fn memory(ns: &Namespace) -> std::result::Result<&Mount, Errno> {
+    fn memory(ns: &Forest) -> std::result::Result<&Mount, Errno> {
         Pseudo::mount(ns, &ns.pseudo().memory, || {
             ns.pseudo().memory_driver.get().cloned().ok_or(Errno::NOSYS)
         })
@@ -68,29 +68,17 @@ impl Pseudo {
     /// The mount in `slot`, made when it is first asked for.
     #[inline]
     fn mount<'a>(
-        ns: &'a Namespace,
-        slot: &'a OnceLock<MountRef>,
+        ns: &'a Forest,
+        slot: &'a OnceLock<OwnedMount>,
         driver: impl FnOnce() -> std::result::Result<Arc<dyn FileSystem>, Errno>,
     ) -> std::result::Result<&'a Mount, Errno> {
         if let Some(mount) = slot.get() {
             return Ok(mount);
         }
-        if let Err(late) = slot.set(ns.internal_mount(driver()?)?) {
-            // Another thread was faster, and nobody else has seen this one.
-            give_up(late);
-        }
+        // Another thread may be faster; then nobody else has seen this one.
+        drop(slot.set(ns.internal_mount(driver()?)?));
         slot.get().map(|mount| &**mount).ok_or(Errno::NOMEM)
     }
-
-    /// Gives the uses of the namespace up, which ends.
-    pub(crate) fn release(&mut self) {
-        [self.pipes.take(), self.memory.take()].into_iter().flatten().for_each(give_up);
-    }
-}
-
-/// From now on the mount ends with its last use.
-fn give_up(mount: MountRef) {
-    mount.set_detached();
 }
 
 /// A dentry for a file that has no name, owned by the reference returned. Before the patch it is a child of the

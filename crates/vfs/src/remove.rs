@@ -15,6 +15,7 @@ use crate::dentry::{self, Dentry};
 use crate::error::{Named, Result};
 use crate::inode::Inode;
 use crate::namei::{Fail, Last, Lookup, Walk, check_length};
+use crate::namespace::Namespace;
 use crate::task::{At, Task, bytes};
 use crate::time;
 use crate::types::{Access, AtFlags};
@@ -54,7 +55,8 @@ impl Task {
             base.looking_up(|| {
                 let guard = rcu::pin();
                 self.walk(&base, bytes(path), Lookup::empty(), &guard, |walk| {
-                    if is_rmdir { rmdir(walk) } else { unlink(walk) }
+                    let tree = self.vfs().tree();
+                    if is_rmdir { rmdir(walk, tree) } else { unlink(walk, tree) }
                 })
             })
         };
@@ -70,7 +72,7 @@ impl Task {
     }
 }
 
-fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
+fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail> {
     let Last::Name(slash) = walk.walk_to_last()? else {
         return Err(Errno::ISDIR.into());
     };
@@ -85,13 +87,16 @@ fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
         return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into());
     }
     check_length(pos.inode(), name.len())?;
-    let _dcache = dir.sb().lock_dcache();
+    let dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(name.hash(), guard);
     let victim =
         bucket.find(name.hash(), |child| child.is_named(name, guard)).ok_or(Errno::NOENT)?;
     may_delete(dir.inode(), victim, false, walk.cred(), guard)?;
     if victim.is_mounted() {
-        return Err(Errno::BUSY.into());
+        // The order of locks wants none while the trees are changed.
+        drop((bucket, dcache, write));
+        tree.detach_elsewhere(victim, guard)?;
+        return Err(Fail::Retry);
     }
     bucket.remove(victim);
     let removed = victim.set_removed(dir, guard);
@@ -107,7 +112,7 @@ fn unlink(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
     Ok(())
 }
 
-fn rmdir(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
+fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail> {
     match walk.walk_to_last()? {
         Last::Name(_) => {}
         Last::DotDot => return Err(Errno::NOTEMPTY.into()),
@@ -127,17 +132,23 @@ fn rmdir(walk: &mut Walk<'_>) -> std::result::Result<(), Fail> {
     };
     may_delete(dir.inode(), victim, true, walk.cred(), guard)?;
     let reqs = [LockReq::One(dir.children(), name.hash()), LockReq::All(victim.children())];
-    let _dcache = dir.sb().lock_dcache();
+    let dcache = dir.sb().lock_dcache();
     let mut locks = RcuTable::lock_set(reqs, guard);
     let still = locks.find(0, name.hash(), |child| child.is_named(name, guard));
     if !still.is_some_and(|found| std::ptr::eq(found, victim)) {
         return Err(Fail::Retry);
     }
     may_delete(dir.inode(), victim, true, walk.cred(), guard)?;
+    let is_empty = locks.is_empty(1);
     if victim.is_mounted() {
-        return Err(Errno::BUSY.into());
+        drop((locks, dcache, write));
+        if !is_empty && !tree.has_mountpoint(victim, guard) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        tree.detach_elsewhere(victim, guard)?;
+        return Err(Fail::Retry);
     }
-    if !locks.is_empty(1) {
+    if !is_empty {
         return Err(Errno::NOTEMPTY.into());
     }
     locks.remove(0, victim);

@@ -27,7 +27,7 @@ use crate::error::{Named, Result};
 use crate::mount::WriteAccess;
 use crate::name::Name;
 use crate::namei::{Fail, Last, Lookup, Pos, Walk, check_length};
-use crate::namespace::Namespace;
+use crate::namespace::{Forest, Namespace};
 use crate::ranks::Children;
 use crate::remove::{bury, may_delete};
 use crate::task::{At, Base, Task, bytes};
@@ -43,7 +43,8 @@ struct Side<'g> {
 
 /// A rename, its paths walked.
 struct Rename<'g> {
-    ns: &'g Namespace,
+    ns: &'g Forest,
+    tree: &'g Namespace,
     cred: &'g Credentials,
     guard: &'g Guard,
     flags: RenameFlags,
@@ -98,8 +99,8 @@ impl Task {
                 let (write, old, new) =
                     sides(walk, (old_dir, old_name, old_last), new_last, flags)?;
                 let cred = walk.cred();
-                let ns = self.ns();
-                let result = Rename { ns, cred, guard: &guard, flags, old, new }.run();
+                let (ns, tree) = (self.ns(), self.vfs().tree());
+                let result = Rename { ns, tree, cred, guard: &guard, flags, old, new }.run();
                 drop(write);
                 match result {
                     // The walk over the old path is the outer one: it has to start again as well.
@@ -148,9 +149,21 @@ impl<'g> Rename<'g> {
         std::ptr::eq(self.old.dir, self.new.dir)
     }
 
-    /// Looks both names up, decides which locks are needed, takes them, and checks that the names
-    /// still are what they were.
+    /// Does it, or finds out that the walks have to begin again.
     fn run(&self) -> std::result::Result<(), Fail> {
+        match self.attempt()? {
+            None => Ok(()),
+            Some(target) => {
+                self.tree.detach_elsewhere(target, self.guard)?;
+                Err(Fail::Retry)
+            }
+        }
+    }
+
+    /// Looks both names up, decides which locks are needed, takes them, and checks that the names
+    /// still are what they were. Returns what would be replaced while something is mounted on it, in
+    /// another tree: that has to go before.
+    fn attempt(&self) -> std::result::Result<Option<&'g Dentry>, Fail> {
         let guard = self.guard;
         let find = |side: &Side<'g>| side.dir.find(&side.name, guard).map(|(d, _)| d);
         let source = find(&self.old).ok_or(Errno::NOENT)?;
@@ -160,6 +173,9 @@ impl<'g> Rename<'g> {
         }
         check_length(self.new.dir.inode(), self.new.name.len())?;
         let target = find(&self.new);
+        // Before any lock; what is mounted here meanwhile moves along with the name.
+        let local = |d: &Dentry| d.is_mounted() && self.tree.has_mountpoint(d, guard);
+        let busy = local(source) || target.is_some_and(local);
         let moves_dir = source.inode().is_dir()
             || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
         let _topology = (moves_dir && !self.same_dir()).then(|| self.ns.lock_directory_move());
@@ -170,7 +186,7 @@ impl<'g> Rename<'g> {
             Some(dir) => {
                 let reqs = [one(&self.old), one(&self.new), LockReq::All(dir.children())];
                 let mut locks = RcuTable::lock_set(reqs, guard);
-                self.locked(&mut locks, source, target)?;
+                self.locked(&mut locks, source, target, busy)?;
                 if !locks.is_empty(2) && !std::ptr::eq(source.inode(), dir.inode()) {
                     return Err(Errno::NOTEMPTY.into());
                 }
@@ -178,7 +194,7 @@ impl<'g> Rename<'g> {
             }
             None => {
                 let mut locks = RcuTable::lock_set([one(&self.old), one(&self.new)], guard);
-                self.locked(&mut locks, source, target)?;
+                self.locked(&mut locks, source, target, busy)?;
                 self.apply(locks, source, target)
             }
         }
@@ -190,6 +206,7 @@ impl<'g> Rename<'g> {
         locks: &mut Locks<'g, N>,
         source: &'g Dentry,
         target: Option<&'g Dentry>,
+        busy: bool,
     ) -> std::result::Result<(), Fail> {
         let found = |i: usize, side: &Side<'g>| {
             locks.find(i, side.name.hash(), |child| child.is_named(&side.name, self.guard))
@@ -200,12 +217,17 @@ impl<'g> Rename<'g> {
         if !same(found(0, &self.old), Some(source)) || !same(found(1, &self.new), target) {
             return Err(Fail::Retry);
         }
-        self.check(source, target)?;
+        self.check(source, target, busy)?;
         Ok(())
     }
 
     /// The rules of `renameat2(2)`, in Linux's order.
-    fn check(&self, source: &Dentry, target: Option<&Dentry>) -> std::result::Result<(), Errno> {
+    fn check(
+        &self,
+        source: &Dentry,
+        target: Option<&Dentry>,
+        busy: bool,
+    ) -> std::result::Result<(), Errno> {
         let is_dir = source.inode().is_dir();
         if self.flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
             return Err(Errno::EXIST);
@@ -224,8 +246,7 @@ impl<'g> Rename<'g> {
             return Ok(());
         }
         self.check_rights(source, target)?;
-        let busy = |dentry: &Dentry| dentry.is_mounted();
-        if busy(source) || target.is_some_and(busy) {
+        if busy {
             return Err(Errno::BUSY);
         }
         Ok(())
@@ -289,9 +310,13 @@ impl<'g> Rename<'g> {
         mut locks: Locks<'g, N>,
         source: &'g Dentry,
         target: Option<&'g Dentry>,
-    ) -> std::result::Result<(), Fail> {
+    ) -> std::result::Result<Option<&'g Dentry>, Fail> {
         if target.is_some_and(|t| std::ptr::eq(t.inode(), source.inode())) {
-            return Ok(());
+            return Ok(None);
+        }
+        let mounted = target.filter(|target| !self.exchanges() && target.is_mounted());
+        if mounted.is_some() {
+            return Ok(mounted);
         }
         // Names that change places need no more room than before.
         let (old_len, new_len) = (self.old.name.len(), self.new.name.len());
@@ -341,7 +366,7 @@ impl<'g> Rename<'g> {
         if let Some(removed) = removed {
             dentry::finish_removal(removed, self.guard);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Adjusts the link counts of the two directories, which the `..` of directories count in.

@@ -260,6 +260,11 @@ impl SuperBlock {
     /// Changes the superblock's flags; to read-only only while nothing is open for writing on any of
     /// its mounts, and no open file is without a name.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
+        self.remount_and(flags, || ())
+    }
+
+    /// As [`remount`](Self::remount), and does what follows from it before another remount begins.
+    pub(crate) fn remount_and(&self, flags: MountFlags, then: impl FnOnce()) -> Result<(), Errno> {
         if self.cache.is_some() && !flags.contains(MountFlags::RDONLY) {
             return Err(Errno::ROFS);
         }
@@ -276,6 +281,7 @@ impl SuperBlock {
             self.flags.store(before, Ordering::SeqCst);
             return Err(Errno::BUSY);
         }
+        then();
         Ok(())
     }
 

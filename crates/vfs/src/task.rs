@@ -19,7 +19,7 @@ use crate::file::File;
 use crate::lookup::{self, Missed};
 use crate::mount::Path;
 use crate::namei::{self, Fail, Lookup, Start, Walk};
-use crate::namespace::{Namespace, Vfs};
+use crate::namespace::{Forest, Vfs};
 use crate::ranks::{TaskFs, TaskLocks};
 use crate::types::{AtFlags, Capabilities, Mode};
 
@@ -75,7 +75,7 @@ pub struct Task {
 
 impl Task {
     pub(crate) fn new(vfs: Vfs, credentials: Credentials) -> Task {
-        let root = vfs.ns().root_path();
+        let root = vfs.tree().root_path();
         Task::make(vfs, FsStruct { cwd: root.clone(), root }, credentials, 0o022)
     }
 
@@ -106,6 +106,15 @@ impl Task {
         let guard = rcu::pin();
         let fs = self.fs.read(&guard).clone();
         Task::make(self.vfs.clone(), fs, credentials, self.umask.load(Ordering::Relaxed))
+    }
+
+    /// As [`fork`](Self::fork), in a copy of the mount tree.
+    pub(crate) fn fork_unshared(&self) -> Task {
+        let fs = self.fs(&rcu::pin()).clone();
+        let (vfs, fs) = self.vfs.tree().copy(&fs);
+        let child = Task::make(vfs, fs, self.credentials(), self.umask.load(Ordering::Relaxed));
+        child.descriptors.copy_from(&self.descriptors);
+        child
     }
 
     /// Identifies the task as the owner of record locks.
@@ -147,7 +156,7 @@ impl Task {
         &self.vfs
     }
 
-    pub(crate) fn ns(&self) -> &Namespace {
+    pub(crate) fn ns(&self) -> &Forest {
         self.vfs.ns()
     }
 

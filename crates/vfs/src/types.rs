@@ -179,11 +179,28 @@ bitflags! {
     }
 }
 
+/// With whom a mount shares what is mounted on it; see `mount_namespaces(7)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Propagation {
+    /// With its peers: binds and copies of it, in both directions (`MS_SHARED`). A slave stays one as
+    /// well.
+    Shared,
+    /// With nobody (`MS_PRIVATE`). So are mounts that were never made anything else.
+    Private,
+    /// It gets what is mounted on its former peers, and gives nothing back (`MS_SLAVE`). What was not shared
+    /// stays as it is.
+    Slave,
+    /// With nobody, and it can't be bound (`MS_UNBINDABLE`).
+    Unbindable,
+}
+
 bitflags! {
     /// The options of `umount2`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct UmountFlags: u32 {
-        /// Ends use by force, as far as the driver can.
+        /// Ends use by force, as far as the driver can. No driver here waits for anything that could be
+        /// given up, so it changes nothing: a mount in use is busy, as in Linux on a file system that
+        /// has no way to end its use.
         const FORCE = 1;
         /// Detaches now; the mount ends when its last user leaves.
         const DETACH = 2;

@@ -1,0 +1,292 @@
+//! Shared subtrees and mount trees of one's own. `crates/difftest` compares them with the kernel's; here
+//! are the rules by themselves, and what only the library can show.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use vfscale::{
+    At, AtFlags, Credentials, Errno, MemFs, Mode, MountFlags, OFlags, Propagation, RenameFlags,
+    Task, UmountFlags,
+};
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+
+/// A tree with some directories in its root, whose mount is shared as `root` says.
+fn task(root: Propagation) -> Task {
+    let task = vfscale::memory().size(64 << 20).build().unwrap().task();
+    for dir in ["/a", "/a/x", "/b", "/c", "/m", "/m/y"] {
+        task.mkdir(At::Cwd, dir, MODE).unwrap();
+    }
+    task.set_propagation("/", root, true).unwrap();
+    task
+}
+
+fn memory() -> Arc<MemFs> {
+    MemFs::builder().size(1 << 20).build()
+}
+
+fn mount(task: &Task, path: &str) {
+    task.mount(memory(), path, MountFlags::empty()).unwrap();
+}
+
+fn bind(task: &Task, source: &str, target: &str) {
+    task.bind(source, target, false).unwrap();
+}
+
+fn share(task: &Task, path: &str, kind: Propagation) {
+    task.set_propagation(path, kind, false).unwrap();
+}
+
+fn umount(task: &Task, path: &str) {
+    task.umount(path, UmountFlags::empty()).unwrap();
+}
+
+fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
+    result.unwrap_err().errno()
+}
+
+/// Where something is mounted, in the order of mounting, but for the root.
+fn points(task: &Task) -> Vec<String> {
+    let all = task.mounts().into_iter().skip(1);
+    all.map(|mount| mount.mount_point.to_str().unwrap().to_owned()).collect()
+}
+
+/// With whom the uppermost mount at a place shares: its group, its master, and where that comes from.
+fn sharing(task: &Task, path: &str) -> (Option<u64>, Option<u64>, Option<u64>) {
+    let id = task.stat(At::Cwd, path, AtFlags::empty()).unwrap().mnt_id;
+    let mounts = task.mounts();
+    let mount = mounts.iter().find(|mount| mount.id == id).unwrap();
+    (mount.peer_group, mount.master, mount.propagate_from)
+}
+
+#[test]
+fn peers_get_each_others_mounts() {
+    let task = task(Propagation::Private);
+    bind(&task, "/a", "/a");
+    share(&task, "/a", Propagation::Shared);
+    bind(&task, "/a", "/b");
+    assert_eq!(sharing(&task, "/b"), (Some(1), None, None));
+    mount(&task, "/b/x");
+    assert_eq!(points(&task), ["/a", "/b", "/b/x", "/a/x"]);
+    assert_eq!(sharing(&task, "/a/x"), sharing(&task, "/b/x"));
+    task.write_file("/a/x/f", "same").unwrap();
+    assert_eq!(task.read_to_string("/b/x/f").unwrap(), "same");
+    umount(&task, "/a/x");
+    assert_eq!(points(&task), ["/a", "/b"]);
+}
+
+#[test]
+fn slaves_get_and_give_nothing_back() {
+    let task = task(Propagation::Private);
+    bind(&task, "/a", "/a");
+    share(&task, "/a", Propagation::Shared);
+    for copy in ["/b", "/c"] {
+        bind(&task, "/a", copy);
+    }
+    share(&task, "/b", Propagation::Slave);
+    share(&task, "/c", Propagation::Slave);
+    // A slave that shares as well, with a slave of its own.
+    share(&task, "/c", Propagation::Shared);
+    bind(&task, "/c", "/m");
+    share(&task, "/m", Propagation::Slave);
+    mount(&task, "/a/x");
+    assert_eq!(points(&task)[4..], ["/a/x", "/b/x", "/c/x", "/m/x"]);
+    let (group, none, _) = sharing(&task, "/a/x");
+    let (below, master, _) = sharing(&task, "/c/x");
+    assert_eq!((none, master), (None, group));
+    assert_eq!(sharing(&task, "/b/x"), (None, group, None));
+    assert_eq!(sharing(&task, "/m/x"), (None, below, None));
+    umount(&task, "/c/x");
+    assert_eq!(points(&task)[4..], ["/a/x", "/b/x"]);
+    umount(&task, "/a/x");
+    assert_eq!(points(&task).len(), 4);
+}
+
+/// Who does not see the master of a mount is told of the nearest one above that he sees.
+#[test]
+fn where_propagation_comes_from() {
+    let task = task(Propagation::Private);
+    bind(&task, "/m/y", "/m/y");
+    share(&task, "/m/y", Propagation::Shared);
+    bind(&task, "/m/y", "/a");
+    share(&task, "/a", Propagation::Slave);
+    share(&task, "/a", Propagation::Shared);
+    task.mkdir(At::Cwd, "/m/z", MODE).unwrap();
+    bind(&task, "/a", "/m/z");
+    share(&task, "/m/z", Propagation::Slave);
+    let (top, middle) = (sharing(&task, "/m/y").0, sharing(&task, "/a").0);
+    assert_eq!(sharing(&task, "/m/z"), (None, middle, None));
+    task.chroot("/m").unwrap();
+    assert_eq!(sharing(&task, "/z"), (None, middle, top));
+}
+
+#[test]
+fn what_is_there_already_stays_on_top() {
+    let task = task(Propagation::Private);
+    bind(&task, "/a", "/a");
+    share(&task, "/a", Propagation::Shared);
+    bind(&task, "/a", "/b");
+    share(&task, "/b", Propagation::Slave);
+    mount(&task, "/b/x");
+    task.write_file("/b/x/mine", "").unwrap();
+    mount(&task, "/a/x");
+    assert_eq!(points(&task)[2..], ["/b/x", "/a/x", "/b/x"]);
+    task.read_to_string("/b/x/mine").unwrap();
+    umount(&task, "/a/x");
+    assert_eq!(points(&task)[2..], ["/b/x"]);
+    task.read_to_string("/b/x/mine").unwrap();
+}
+
+/// A mount that would take along what is mounted on it by itself does not go with its peer.
+#[test]
+fn what_has_mounts_of_its_own_stays() {
+    let task = task(Propagation::Private);
+    bind(&task, "/a", "/a");
+    share(&task, "/a", Propagation::Shared);
+    bind(&task, "/a", "/b");
+    bind(&task, "/m", "/a/x");
+    share(&task, "/b/x", Propagation::Private);
+    mount(&task, "/b/x/y");
+    umount(&task, "/a/x");
+    assert_eq!(points(&task), ["/a", "/b", "/b/x", "/b/x/y"]);
+    // In use, and nothing on it: busy.
+    umount(&task, "/b/x/y");
+    umount(&task, "/b/x");
+    let cwd = task.fork();
+    bind(&task, "/m", "/a/x");
+    cwd.chdir("/b/x").unwrap();
+    assert_eq!(errno(task.umount("/a/x", UmountFlags::empty())), Errno::BUSY);
+    task.umount("/a/x", UmountFlags::DETACH).unwrap();
+}
+
+#[test]
+fn moves_and_binds_that_are_refused() {
+    let task = task(Propagation::Private);
+    bind(&task, "/a", "/a");
+    mount(&task, "/a/x");
+    share(&task, "/a", Propagation::Shared);
+    assert_eq!(errno(task.move_mount("/a/x", "/b")), Errno::INVAL, "from what is shared");
+    mount(&task, "/m");
+    share(&task, "/m", Propagation::Unbindable);
+    share(&task, "/a/x", Propagation::Shared);
+    assert_eq!(errno(task.bind("/m", "/b", false)), Errno::INVAL);
+    assert_eq!(errno(task.move_mount("/m", "/a/x")), Errno::INVAL, "to what is shared");
+    share(&task, "/a/x", Propagation::Private);
+    task.move_mount("/m", "/a/x").unwrap();
+    assert_eq!(errno(task.set_propagation("/b", Propagation::Shared, false)), Errno::INVAL);
+    let user = task.with_credentials(Credentials::user(1000, 1000));
+    assert_eq!(errno(user.set_propagation("/a", Propagation::Shared, false)), Errno::PERM);
+    assert_eq!(errno(user.unshare_mounts()), Errno::PERM);
+    // What can't be bound is left out of a bind of what is above it.
+    task.bind("/a", "/c", true).unwrap();
+    assert_eq!(points(&task), ["/a", "/a/x", "/a/x", "/c", "/c/x"]);
+}
+
+#[test]
+fn a_tree_of_its_own() {
+    let host = task(Propagation::Private);
+    host.chdir("/a").unwrap();
+    mount(&host, "/m");
+    let sandbox = host.unshare_mounts().unwrap();
+    assert_eq!(sandbox.getcwd().unwrap().to_str(), Some("/a"));
+    mount(&sandbox, "/b");
+    umount(&sandbox, "/m");
+    assert_eq!((points(&host), points(&sandbox)), (vec!["/m".into()], vec!["/b".into()]));
+    // The file systems are the same.
+    sandbox.write_file("/a/f", "seen").unwrap();
+    assert_eq!(host.read_to_string("/a/f").unwrap(), "seen");
+    let ids = |task: &Task| task.mounts().iter().map(|mount| mount.id).collect::<Vec<_>>();
+    assert!(ids(&host).iter().all(|id| !ids(&sandbox).contains(id)));
+    // Another task of that tree, and a tree made from it.
+    assert_eq!(points(&sandbox.vfs().task()), ["/b"]);
+    let inner = sandbox.unshare_mounts().unwrap();
+    drop(sandbox);
+    assert_eq!(points(&inner), ["/b"]);
+    // A place in another tree is none to mount on or from.
+    let elsewhere = host.open("/", OFlags::RDONLY, MODE).unwrap();
+    inner.fchdir(&elsewhere).unwrap();
+    assert_eq!(errno(inner.mount(memory(), "c", MountFlags::empty())), Errno::INVAL);
+    assert_eq!(errno(inner.bind("c", "/c", false)), Errno::INVAL);
+    assert_eq!(errno(inner.umount("m", UmountFlags::empty())), Errno::INVAL);
+    // Nor is it in the list, which is that of the tree.
+    inner.chroot("m").unwrap();
+    assert_eq!(inner.mounts(), []);
+}
+
+#[test]
+fn trees_that_share() {
+    let host = task(Propagation::Shared);
+    let peer = host.unshare_mounts().unwrap();
+    let slave = host.unshare_mounts().unwrap();
+    slave.set_propagation("/", Propagation::Slave, true).unwrap();
+    mount(&peer, "/a/x");
+    assert_eq!([points(&host), points(&slave)], [["/a/x"], ["/a/x"]]);
+    mount(&slave, "/b");
+    assert_eq!((points(&host).len(), points(&peer).len()), (1, 1));
+    // In use in any of them: busy for all.
+    let file = slave.open("/a/x", OFlags::RDONLY, MODE).unwrap();
+    assert_eq!(errno(host.umount("/a/x", UmountFlags::empty())), Errno::BUSY);
+    drop(file);
+    umount(&host, "/a/x");
+    assert_eq!((points(&peer), points(&slave)), (vec![], vec!["/b".to_owned()]));
+    // The end of a tree takes nothing from its peers.
+    mount(&host, "/c");
+    drop(peer);
+    assert_eq!(points(&slave), ["/b", "/c"]);
+    assert_eq!(points(&host), ["/c"]);
+}
+
+/// What is removed in one tree is no mountpoint in others any more.
+#[test]
+fn names_that_are_mountpoints_elsewhere() {
+    let host = task(Propagation::Private);
+    let other = host.unshare_mounts().unwrap();
+    for dir in ["/b", "/c", "/a/x"] {
+        mount(&other, dir);
+    }
+    assert_eq!(errno(other.rmdir(At::Cwd, "/b")), Errno::BUSY);
+    host.rmdir(At::Cwd, "/b").unwrap();
+    assert_eq!(points(&other), ["/c", "/a/x"]);
+    let rename = |from, to| host.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty());
+    assert_eq!(errno(host.rmdir(At::Cwd, "/m")), Errno::NOTEMPTY);
+    assert_eq!(
+        errno(other.rename(At::Cwd, "/m", At::Cwd, "/c", RenameFlags::empty())),
+        Errno::BUSY
+    );
+    rename("/m", "/c").unwrap();
+    assert_eq!(points(&other), ["/a/x"]);
+    // Renamed itself, it stays one.
+    rename("/a/x", "/z").unwrap();
+    assert_eq!(points(&other), ["/z"]);
+    drop(other);
+    host.rmdir(At::Cwd, "/z").unwrap();
+}
+
+/// Binds of binds, files that outlive their tree, names that go while other trees have them: at the end all
+/// is free again.
+#[test]
+fn the_end_of_trees_gives_everything_back() {
+    let host = task(Propagation::Shared);
+    let free = |task: &Task| {
+        let stat = task.statfs(At::Cwd, "/").unwrap();
+        (stat.blocks_free, stat.files_free)
+    };
+    let before = free(&host);
+    for _ in 0..3 {
+        let sandbox = host.unshare_mounts().unwrap();
+        sandbox.set_propagation("/", Propagation::Slave, true).unwrap();
+        sandbox.mkdir(At::Cwd, "/dir", MODE).unwrap();
+        sandbox.bind("/", "/dir", true).unwrap();
+        sandbox.write_file("/dir/a/f", vec![1; 9000]).unwrap();
+        let open = sandbox.open("/dir/a/f", OFlags::RDONLY, MODE).unwrap();
+        drop(sandbox);
+        assert_eq!(open.stat().unwrap().size, 9000);
+        host.unlink(At::Cwd, "/a/f", AtFlags::empty()).unwrap();
+        host.rmdir(At::Cwd, "/dir").unwrap();
+    }
+    // The end of a mount waits for what is freed.
+    mount(&host, "/c");
+    umount(&host, "/c");
+    assert_eq!(free(&host), before);
+}
