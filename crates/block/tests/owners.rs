@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use vfscale_block::{Device, Error, FileDevice, FileOptions, Holder};
@@ -86,17 +87,28 @@ fn readers_share_and_keep_writers_out() {
     FileDevice::open(&image).unwrap();
 }
 
+/// Even if somebody else holds its file open for a moment longer: a child that is just being started,
+/// or the kernel, which takes the ring apart in its own time.
 #[test]
 fn an_owner_that_closes_is_gone_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     drop(FileDevice::create(&image, 1 << 20).unwrap());
-    for round in 0..50 {
-        // The ring that it has used is taken apart by the kernel in its own time.
-        let device = FileDevice::open(&image).unwrap_or_else(|error| panic!("{round}: {error}"));
-        let writes: Vec<_> = (0..100).map(|i| (i * 4096, [1; 4096].as_slice())).collect();
-        device.write_many(&writes).unwrap();
-    }
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                Command::new("true").status().unwrap();
+            }
+        });
+        let opened: Result<(), Error> = (0..200).try_for_each(|_| {
+            let device = FileDevice::open(&image)?;
+            let writes: Vec<_> = (0..100).map(|i| (i * 4096, [1; 4096].as_slice())).collect();
+            device.write_many(&writes)
+        });
+        is_done.store(true, Ordering::Relaxed);
+        opened.unwrap();
+    });
 }
 
 #[test]

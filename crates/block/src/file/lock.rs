@@ -84,7 +84,8 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
     Ok(Locked::Theirs(None))
 }
 
-/// Gives everything back. Closing the file would do it too, but later, if something else still holds the file open.
+/// Gives everything back. Closing the file would do it too, but later if something else still holds the file open, such
+/// as a child that is just being started.
 pub(super) fn unlock(file: &File) {
     // The name first, so that nobody finds it with somebody else's lock. A failure is made good by closing.
     let _ = ofd_lock(file, LockKind::None, NAMES, i64::MAX - NAMES);

@@ -21,8 +21,9 @@ use crate::{Error, Operation, OsError};
 
 /// `statfs` of a file system in memory, which takes the flag for direct I/O and has none.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// How often a block device is asked for again that its last holder is about to let go.
-const CLAIMS: u32 = 20;
+/// How often a block device is asked for again: its last holder may be about to let go, or have a child that is just
+/// being started and holds the file open until then.
+const CLAIMS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// How to open an image file or a block device.

@@ -41,6 +41,9 @@ vfscale_sync::lock_class! {
 
 /// How many requests of a batch the device has at once.
 const DEPTH: u32 = 64;
+/// How many of them must be done before new ones follow: each time costs a system call, and the device still has
+/// the others.
+const REFILL: usize = DEPTH as usize / 4;
 /// How many idle rings a CPU keeps.
 const IDLE_MAX: usize = 4;
 /// How long to wait before looking again, where the kernel could not be made to wait.
@@ -110,8 +113,8 @@ impl Ring {
         }
     }
 
-    /// Does all `pieces` on `file`, up to [`DEPTH`] at a time and in any order, and waits for them. After a
-    /// failure no new ones are begun; those under way are waited for.
+    /// Does all `pieces` on `file`, up to [`DEPTH`] at a time and in any order, and waits for them. New ones
+    /// follow when [`REFILL`] are done. After a failure no new ones are begun; those under way are waited for.
     ///
     /// On [`Failure::Ring`] the ring must not be used again.
     pub(super) fn run<'a>(
@@ -120,16 +123,19 @@ impl Ring {
         mut pieces: impl Iterator<Item = Piece<'a>>,
     ) -> Result<(), Failure> {
         let mut flights = Flights::new(&mut self.uring, file);
-        let mut failed = None;
+        let (mut failed, mut is_last) = (None, false);
         loop {
-            while failed.is_none() && flights.has_room() {
-                let Some(piece) = pieces.next() else { break };
-                flights.begin(piece).map_err(|Full| Failure::Ring)?;
+            while failed.is_none() && !is_last && flights.has_room() {
+                match pieces.next() {
+                    Some(piece) => flights.begin(piece).map_err(|Full| Failure::Ring)?,
+                    None => is_last = true,
+                }
             }
             if flights.count == 0 {
                 break;
             }
-            flights.submit_and_wait().map_err(|_| Failure::Ring)?;
+            let wanted = if is_last || failed.is_some() { flights.count } else { REFILL };
+            flights.submit_and_wait(wanted.min(flights.count)).map_err(|_| Failure::Ring)?;
             while let Some((slot, result)) = flights.completion() {
                 match flights.settle(slot, result) {
                     Ok(Settled::Done) => {}
@@ -208,9 +214,9 @@ impl<'r, 'a> Flights<'r, 'a> {
         unsafe { self.uring.submission().push(&entry) }.map_err(|_| Full)
     }
 
-    /// Hands everything queued to the kernel, and waits until a completion is there or a signal comes.
-    fn submit_and_wait(&mut self) -> io::Result<()> {
-        match self.uring.submit_and_wait(1) {
+    /// Hands everything queued to the kernel, and waits until so many completions are there or a signal comes.
+    fn submit_and_wait(&mut self, wanted: usize) -> io::Result<()> {
+        match self.uring.submit_and_wait(wanted) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             other => other.map(|_| ()),
         }

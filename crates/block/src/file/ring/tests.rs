@@ -30,17 +30,17 @@ fn pieces(bufs: &mut [[u8; BYTES]]) -> impl Iterator<Item = Piece<'_>> {
 fn a_batch_that_panics_waits_for_what_is_under_way() {
     let Some(mut ring) = ring() else { return };
     let (reader, mut writer) = std::io::pipe().unwrap();
-    writer.write_all(&[1; BYTES]).unwrap();
+    writer.write_all(&[1; REFILL * BYTES]).unwrap();
     let mut bufs = [[0; BYTES]; ALL + 1];
     let is_written = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(100));
             is_written.store(true, Ordering::SeqCst);
-            (1..ALL).for_each(|_| writer.write_all(&[1; BYTES]).unwrap());
+            (REFILL..ALL).for_each(|_| writer.write_all(&[1; BYTES]).unwrap());
         });
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            // One completion makes room for the piece that is never made.
+            // Those that are done make room for the piece that is never made.
             let pieces = pieces(&mut bufs).zip(0..).map(|(piece, number)| {
                 assert!(number < ALL, "no more pieces");
                 piece
