@@ -31,6 +31,8 @@
 //! | [`machine`] | what the figures depend on, and how much of the machine was really to be had |
 //! | [`report`] | the results, as they are written to JSON |
 //! | [`table`] | the results, as a terminal shows them |
+//! | [`plot`], [`html`] | the results as pictures, and all of them in one page |
+//! | [`seeds`] | the seeds' own tables, and a run that sets ours beside them |
 //!
 //! # Invariants
 //!
@@ -47,10 +49,13 @@
 
 mod clock;
 mod fault;
+pub mod html;
 pub mod machine;
 pub mod plan;
+pub mod plot;
 pub mod report;
 mod run;
+pub mod seeds;
 pub mod stats;
 mod sys;
 pub mod table;

@@ -13,7 +13,7 @@ use crate::machine::{self, Machine, Mount, Theft};
 use crate::plan::{Pace, Plan};
 use crate::report::{
     CaseName, CaseResult, Compared, Comparison, CpuShare, Failed, Latency, OverTime, Report,
-    SCHEMA, SeedRate,
+    SeedRate,
 };
 use crate::stats::{self, Ratio, Spread, Verdict};
 use crate::targets::memory::Memory;
@@ -94,16 +94,7 @@ pub fn run(plan: &Plan, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Repor
     });
     let scratches = scratches.collect::<Result<Vec<_>>>()?;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let report = Report {
-        schema: SCHEMA.to_owned(),
-        started,
-        seconds: 0.0,
-        interrupted: false,
-        results: vec![],
-        ratios: vec![],
-        failures: vec![],
-        skipped: vec![],
-    };
+    let report = Report::empty(started);
     let machine = Machine::this();
     let own_cwd = has_own_cwd();
     let begin = Instant::now();

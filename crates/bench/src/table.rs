@@ -80,7 +80,7 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-fn row(result: &CaseResult) -> Vec<String> {
+pub(crate) fn row(result: &CaseResult) -> Vec<String> {
     let rate = &result.ops_per_s;
     let mut row = vec![
         format!("  {}", case_label(&result.case)),
@@ -104,7 +104,7 @@ fn row(result: &CaseResult) -> Vec<String> {
     row
 }
 
-fn header(results: &[&CaseResult]) -> Vec<String> {
+pub(crate) fn header(results: &[&CaseResult]) -> Vec<String> {
     let unit = results.first().map_or("", |result| result.unit.as_str());
     let mut header = vec![
         "  case".to_owned(),
@@ -124,7 +124,7 @@ fn header(results: &[&CaseResult]) -> Vec<String> {
     header
 }
 
-fn comparison(of: &Comparison) -> Vec<String> {
+pub(crate) fn comparison(of: &Comparison) -> Vec<String> {
     let users = of.of.users.map_or(String::new(), |users| format!(", {users} users"));
     let (target, threads) = (&of.of.target, of.of.threads);
     let what = match of.compared {

@@ -39,6 +39,8 @@ pub struct Meta {
 pub trait Calls: 'static {
     /// An open file; dropping it closes it.
     type File: 'static;
+    /// Whether there are sockets.
+    const SOCKETS: bool;
     /// A mapped file; dropping it unmaps it.
     type Map: 'static;
 

@@ -81,6 +81,7 @@ impl<T: Target> Target for Broken<T> {
 
 impl<C: Calls> Calls for BrokenCalls<C> {
     type File = C::File;
+    const SOCKETS: bool = C::SOCKETS;
     type Map = C::Map;
 
     fn chdir(&mut self, path: &CStr) -> Result<()> {
@@ -204,7 +205,7 @@ fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()
 
 /// In memory; or, if that can't be, in a directory, with a working directory that all workers share.
 fn play(workload: &Description, bug: Bug) -> Outcome<()> {
-    if !matches!(workload.kind, Kind::CloseMany | Kind::CatMaps) {
+    if workload.kind != Kind::CatMaps {
         return play_on(workload, Memory::new(Scaling::default())?, bug);
     }
     let dir = tempfile::tempdir().unwrap();

@@ -2,21 +2,60 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
-use vfscale_bench::{Interrupt, Pace, Plan, Report, TargetSpec, table, workloads};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use vfscale_bench::report::CaseName;
+use vfscale_bench::seeds::{Seeds, run_seeds};
+use vfscale_bench::{Interrupt, Pace, Plan, Report, TargetSpec, Watch, html, table, workloads};
 
 use crate::error::Failure;
 use crate::signals::Blocked;
+
+/// Where Linux has a tmpfs.
+const TMPFS: &str = "/dev/shm";
 
 /// What the shell says of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 128 + 2;
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) set: Option<Set>,
+
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// Sets of experiments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Set {
+    /// Run every experiment of the seeds, before and after, and write a report with their figures beside
+    /// ours
+    Seeds(SeedsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SeedsArgs {
+    /// Short rounds and few files: for a look, not for figures
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// The directory to write report.html, results.json and plots/ to; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+
+    /// Where (default: `memory`, and beside it the kernel's tmpfs at /dev/shm, if it can be written)
+    #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
+    pub(crate) targets: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
     /// What to run; --list describes the workloads
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workloads: Vec<String>,
@@ -100,6 +139,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
+    /// Write report.html, results.json and plots/ to this directory, which is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
     /// Describe the workloads, and do nothing else
     #[arg(long)]
     pub(crate) list: bool,
@@ -109,7 +152,7 @@ pub(crate) struct BenchArgs {
     pub(crate) list_patches: bool,
 }
 
-impl BenchArgs {
+impl RunArgs {
     fn plan(&self) -> Result<Plan, Failure> {
         // Both --target and --before take several values, and so take workloads that follow them.
         let is_workload = |word: &&String| workloads::find(word).is_ok();
@@ -151,14 +194,83 @@ impl BenchArgs {
 }
 
 pub(crate) fn bench(args: BenchArgs) -> Result<ExitCode, Failure> {
-    if args.list || args.list_patches {
-        return list(&args);
+    let run = match args.set {
+        Some(Set::Seeds(args)) => return seeds(&args),
+        None => args.run,
+    };
+    if run.list || run.list_patches {
+        return list(&run);
     }
-    let plan = args.plan()?;
+    let plan = run.plan()?;
+    if let Some(dir) = &run.out {
+        make_dir(dir)?;
+    }
     let interrupt = interrupted_by_signals()?;
-    let report = vfscale_bench::run(&plan, &interrupt, &mut ())?;
-    output(&args, &report)?;
+    let report = vfscale_bench::run(&plan, &interrupt, &mut Progress::new())?;
+    output(&run, &report)?;
+    if let Some(dir) = &run.out {
+        write_out(&report, false, dir)?;
+    }
     Ok(status(&report))
+}
+
+/// `vfscale bench seeds`.
+fn seeds(args: &SeedsArgs) -> Result<ExitCode, Failure> {
+    let targets = args.targets.iter().map(|text| TargetSpec::parse(text));
+    let mut targets = targets.collect::<Result<Vec<_>, _>>()?;
+    if targets.is_empty() {
+        targets.push(TargetSpec::Memory);
+        let writable = rustix::fs::access(TMPFS, rustix::fs::Access::WRITE_OK).is_ok();
+        targets.extend(writable.then(|| TargetSpec::Path(TMPFS.into())));
+    }
+    make_dir(&args.out)?;
+    let seeds = Seeds { targets, quick: args.quick };
+    let interrupt = interrupted_by_signals()?;
+    let report = run_seeds(&seeds, &interrupt, &mut Progress::new())?;
+    print(&table::render(&report))?;
+    write_out(&report, true, &args.out)?;
+    Ok(status(&report))
+}
+
+/// Before anything is measured, so that nothing is measured for nothing.
+fn make_dir(dir: &Path) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::Write(dir.to_owned(), e);
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).map_err(|e| failed(e.into()))
+}
+
+fn write_out(report: &Report, seeds: bool, dir: &Path) -> Result<(), Failure> {
+    html::write_all(report, seeds, dir).map_err(Failure::Report)?;
+    eprintln!("written: {}", dir.join("report.html").display());
+    Ok(())
+}
+
+/// How far a run is, and how long it will take, on a terminal; nothing anywhere else.
+struct Progress(ProgressBar);
+
+/// Parts of the whole that the bar counts.
+const STEPS: u64 = 10_000;
+
+impl Progress {
+    fn new() -> Progress {
+        let style = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {eta} left  {msg}");
+        let bar = ProgressBar::new(STEPS);
+        // It draws to standard error, and hides itself if that is no terminal.
+        Progress(style.map_or(ProgressBar::hidden(), |style| bar.with_style(style)))
+    }
+}
+
+impl Watch for Progress {
+    fn at(&mut self, done: f64, next: &CaseName) {
+        self.0.set_message(format!("{} on {}", next.workload, table::case_label(next)));
+        self.0.set_position((done * STEPS as f64) as u64);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }
 
 /// The body of a worker process.
@@ -169,7 +281,7 @@ pub(crate) fn worker() -> Result<ExitCode, Failure> {
 }
 
 /// A line for each workload or patch.
-fn list(args: &BenchArgs) -> Result<ExitCode, Failure> {
+fn list(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     if args.list {
         for workload in workloads::ALL {
@@ -196,7 +308,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-fn output(args: &BenchArgs, report: &Report) -> Result<(), Failure> {
+fn output(args: &RunArgs, report: &Report) -> Result<(), Failure> {
     let text = table::render(report);
     match &args.json {
         Some(file) if file.as_os_str() == "-" => {

@@ -29,6 +29,8 @@ pub(crate) enum Failure {
     Bench(vfscale_bench::Error),
     /// A file could not be written.
     Write(PathBuf, io::Error),
+    /// A report could not be drawn or written.
+    Report(vfscale_bench::plot::PlotError),
     /// A system call that should not fail did.
     System(&'static str, io::Error),
 }
@@ -72,6 +74,7 @@ impl fmt::Display for Failure {
             }
             Failure::Remount(dir, e) => write!(f, "cannot remount {}: {e}", dir.display()),
             Failure::Bench(e) => e.fmt(f),
+            Failure::Report(e) => e.fmt(f),
             Failure::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
             Failure::System(call, e) => write!(f, "{call}: {e}"),
         }

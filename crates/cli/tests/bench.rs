@@ -127,6 +127,43 @@ fn workers_can_be_processes() {
     assert!(is_empty(dir.path()));
 }
 
+/// The whole set takes a while even when it is quick, so here it is stopped, and what it has until then
+/// is written.
+#[test]
+fn the_seeds_are_run_until_they_are_stopped_and_a_report_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (work, out) = (dir.path().join("work"), dir.path().join("out"));
+    std::fs::create_dir(&work).unwrap();
+    let target = format!("path:{}", work.display());
+    let mut command = bench(&["seeds", "--quick", "--target", "memory", &target]);
+    command.arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(2_500));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("Interrupted") && page.ends_with("</html>\n"));
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
+    assert_eq!(json["interrupted"], true);
+    assert!(is_empty(&work));
+}
+
+#[test]
+fn reports_of_any_run_can_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let (output, _, stderr) = run(&quick(&["d-path", "--out", out.to_str().unwrap()]));
+    assert!(output.status.success() && stderr.contains("report.html"), "{stderr}");
+    assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("d-path"));
+    assert!(out.join("plots/d-path.png").exists());
+    let file = out.join("report.html");
+    let (output, table, stderr) = run(&["d-path", "--out", file.to_str().unwrap()]);
+    assert!(!output.status.success() && table.is_empty(), "{stderr}");
+    assert!(stderr.contains(file.to_str().unwrap()), "{stderr}");
+}
+
 #[test]
 fn bad_input_is_explained() {
     let dir = tempfile::tempdir().unwrap();

@@ -66,6 +66,7 @@ fn meta(stat: &vfscale::Stat) -> Meta {
 
 impl Calls for MemoryCalls {
     type File = File;
+    const SOCKETS: bool = false;
     type Map = Infallible;
 
     fn chdir(&mut self, to: &CStr) -> Result<()> {
@@ -159,11 +160,11 @@ impl Calls for MemoryCalls {
     }
 
     fn pipe(&self) -> Outcome<(File, File)> {
-        Err(Fault::unsupported("`memory` has no pipes yet; use a `path:` target"))
+        Ok(self.task.pipe2(OFlags::empty())?)
     }
 
     fn socket_pair(&self) -> Outcome<(File, File)> {
-        Err(Fault::unsupported("`memory` has no sockets yet; use a `path:` target"))
+        Err(Fault::unsupported("`memory` has no sockets; use a `path:` target"))
     }
 
     fn map(&self, _: &File) -> Outcome<Infallible> {

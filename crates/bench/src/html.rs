@@ -1,0 +1,215 @@
+//! One self-contained page with every table and plot, to be read on a phone as well as on paper.
+//!
+//! No script, no font and no picture comes from elsewhere. Tables that are wider than the screen scroll on
+//! their own; plots shrink.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::plot::{self, PlotError};
+use crate::report::{CaseResult, Report};
+use crate::seeds::{self, SeedTable};
+use crate::table;
+use crate::workloads;
+
+const STYLE: &str = "\
+:root{color-scheme:light}
+body{margin:0 auto;padding:1rem;max-width:75rem;font:16px/1.45 system-ui,sans-serif;color:#1a1a1a;background:#fff}
+h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.5rem;border-top:1px solid #ccc;padding-top:1rem}h3{font-size:1rem}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}
+th,td{padding:.25rem .6rem;text-align:right;white-space:nowrap;border-bottom:1px solid #e3e3e3}
+th:first-child,td:first-child{text-align:left}
+.beside{display:flex;flex-wrap:wrap;gap:1rem 2.5rem}.beside>div{min-width:0;max-width:100%}
+svg{max-width:100%;height:auto}.note{color:#555;font-size:.9rem}
+";
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A table with a header. Writing to a string can't fail, here and below.
+fn put_table<'a>(
+    page: &mut String,
+    columns: impl IntoIterator<Item = &'a str>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) {
+    page.push_str("<div class=\"scroll\"><table><thead><tr>");
+    for column in columns {
+        let _ = write!(page, "<th>{}</th>", escape(column.trim()));
+    }
+    page.push_str("</tr></thead><tbody>\n");
+    for row in rows {
+        page.push_str("<tr>");
+        for field in row {
+            let _ = write!(page, "<td>{}</td>", escape(field.trim()));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
+/// Date and time in UTC, from seconds since 1970 (Howard Hinnant's `civil_from_days`).
+fn date(seconds: u64) -> String {
+    let days = (seconds / 86_400) as i64 + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_shifted + 2) / 5 + 1;
+    let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (seconds % 86_400 / 3_600, seconds % 3_600 / 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+fn head(page: &mut String, title: &str, report: &Report) {
+    let _ = write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
+    );
+    let _ = write!(page, "<p>{}, {:.0} seconds.", date(report.started), report.seconds);
+    if let Some(result) = report.results.first() {
+        let machine = &result.machine;
+        let _ = write!(
+            page,
+            " {} CPUs of {}, {:.1} GiB of memory, {}. vfscale {}.",
+            machine.cpus,
+            escape(&machine.cpu),
+            machine.memory as f64 / f64::from(1 << 30),
+            escape(&result.kernel),
+            escape(&result.commit)
+        );
+    }
+    page.push_str("</p>\n");
+    let mut mounts: Vec<String> = report
+        .results
+        .iter()
+        .filter_map(|r| {
+            let mount = r.mount.as_ref()?;
+            Some(format!("{}: {} ({})", r.case.target, mount.fs_type, mount.options))
+        })
+        .collect();
+    mounts.dedup();
+    mounts.sort();
+    mounts.dedup();
+    for mount in mounts {
+        let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&mount));
+    }
+    if report.interrupted {
+        page.push_str(
+            "<p><strong>Interrupted: the figures are of the rounds until then.</strong></p>\n",
+        );
+    }
+    page.push_str(
+        "<p class=\"note\">Medians of rounds; in brackets the interval of 95 % of a ratio. <em>cpu</em> is the \
+         smallest share of its CPU that a worker got. Where rounds disagree, or the CPUs were not to be had, there is \
+         no verdict.</p>\n",
+    );
+}
+
+/// The seeds' tables with ours beside them.
+fn put_seed(page: &mut String, report: &Report, table: &SeedTable) {
+    let ours = seeds::ours(report, table);
+    if ours.is_empty() {
+        return;
+    }
+    let _ = writeln!(page, "<h2>Seed {}: {}</h2>", table.seed, escape(table.title));
+    let _ = writeln!(
+        page,
+        "<p class=\"note\">There: {} Ours before is without {}.</p>",
+        escape(table.machine),
+        if table.before == ["all"] {
+            "any of the patches".to_owned()
+        } else {
+            table.before.join(" and ")
+        }
+    );
+    page.push_str("<div class=\"beside\"><div><h3>The seed</h3>");
+    let rows = table.rows.iter().map(|row| row.iter().map(|field| (*field).to_owned()).collect());
+    put_table(page, table.columns.iter().copied(), rows);
+    page.push_str("</div><div><h3>Here</h3>");
+    put_table(page, seeds::OUR_COLUMNS, ours);
+    page.push_str("</div></div>\n");
+}
+
+fn put_workload(
+    page: &mut String,
+    report: &Report,
+    workload: &workloads::Description,
+) -> Result<(), PlotError> {
+    let results: Vec<&CaseResult> =
+        report.results.iter().filter(|r| r.case.workload == workload.name).collect();
+    if results.is_empty() {
+        return Ok(());
+    }
+    let _ = writeln!(page, "<h2 id=\"{0}\">{0}</h2>", workload.name);
+    let _ = writeln!(page, "<p>An operation: {}.</p>", escape(workload.operation));
+    if let Some(svg) = plot::svg(report, workload)? {
+        page.push_str(&svg);
+    }
+    let header = table::header(&results);
+    let rows = results.iter().map(|result| table::row(result));
+    put_table(page, header.iter().map(String::as_str), rows);
+    let ratios = report.ratios.iter().filter(|r| r.of.workload == workload.name);
+    let ratios: Vec<_> = ratios.map(table::comparison).collect();
+    if !ratios.is_empty() {
+        put_table(page, ["ratio", "median", "95 %", "verdict"], ratios);
+    }
+    Ok(())
+}
+
+/// The page. With `seeds` it begins with the seeds' tables and ours beside them.
+///
+/// # Errors
+/// If a plot can't be drawn.
+pub fn render(report: &Report, seeds: bool) -> Result<String, PlotError> {
+    let mut page = String::new();
+    head(&mut page, "vfscale bench", report);
+    if seeds {
+        for table in seeds::TABLES {
+            put_seed(&mut page, report, table);
+        }
+    }
+    for workload in workloads::ALL {
+        put_workload(&mut page, report, workload)?;
+    }
+    for (title, list) in [("Failed", &report.failures), ("Left out", &report.skipped)] {
+        if !list.is_empty() {
+            let _ = writeln!(page, "<h2>{title}</h2>");
+            let row = |failed: &crate::report::Failed| {
+                let case = table::case_label(&failed.case);
+                vec![failed.case.workload.clone(), case, failed.reason.clone()]
+            };
+            put_table(&mut page, ["workload", "case", "reason"], list.iter().map(row));
+        }
+    }
+    page.push_str("</body></html>\n");
+    Ok(page)
+}
+
+/// Writes the page, the plots and the JSON of a report to a directory, which is made if it is not there:
+/// `report.html`, `results.json`, `plots/WORKLOAD.svg` and `.png`.
+///
+/// # Errors
+/// If something can't be written.
+pub fn write_all(report: &Report, seeds: bool, dir: &Path) -> Result<(), PlotError> {
+    let failed = |path: &Path, e: std::io::Error| {
+        PlotError::new(format!("cannot write {}: {e}", path.display()))
+    };
+    let plots = dir.join("plots");
+    std::fs::create_dir_all(&plots).map_err(|e| failed(&plots, e))?;
+    let page = render(report, seeds)?;
+    for (name, text) in [("report.html", page), ("results.json", report.to_json())] {
+        let path = dir.join(name);
+        std::fs::write(&path, text).map_err(|e| failed(&path, e))?;
+    }
+    plot::write_all(report, &plots).map(drop)
+}
+
+#[cfg(test)]
+#[path = "html_tests.rs"]
+mod tests;

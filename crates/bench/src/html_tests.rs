@@ -1,0 +1,89 @@
+//! The page holds together.
+
+use std::time::Duration;
+
+use super::*;
+use crate::seeds::TABLES;
+use crate::targets::TargetSpec;
+use crate::worker::Interrupt;
+use crate::{Plan, run};
+
+fn report() -> Report {
+    let workloads = ["stat-deep", "create-many"].map(|name| workloads::find(name).unwrap());
+    let mut plan = Plan::new(workloads.into(), vec![TargetSpec::Memory]);
+    plan.threads = vec![1, 2];
+    plan.before = vec!["lockref".into()];
+    plan.files = 100;
+    plan.slice = Duration::from_millis(1);
+    plan.warm_up = Duration::from_millis(1);
+    run(&plan, &Interrupt::new(), &mut ()).unwrap()
+}
+
+/// Every tag that is opened is closed, in order.
+fn expect_balanced(page: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for tag in page.split('<').skip(1) {
+        let inside = tag.split('>').next().unwrap();
+        let name = inside.trim_start_matches('/').split_whitespace().next().unwrap();
+        if inside.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "{inside}");
+        } else if !inside.ends_with('/') && !["!DOCTYPE", "meta"].contains(&name) {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+}
+
+#[test]
+fn the_page_is_whole_and_needs_nothing_else() {
+    let report = report();
+    let page = render(&report, true).unwrap();
+    expect_balanced(&page);
+    for word in ["viewport", "Seed 003", "create-many", "stat-deep", "<svg", "verdict"] {
+        assert!(page.contains(word), "{word}");
+    }
+    let elsewhere = ["src=", "href=", "<script", "url(", "@import"];
+    assert!(elsewhere.iter().all(|word| !page.contains(word)));
+}
+
+#[test]
+fn what_users_name_is_text_and_not_markup() {
+    let mut report = report();
+    report.results[0].case.target = "path:/<b>&\"".into();
+    let page = render(&report, false).unwrap();
+    expect_balanced(&page);
+    assert!(page.contains("path:/&lt;b&gt;&amp;&quot;"));
+    assert!(!page.contains("Seed 003"));
+}
+
+#[test]
+fn everything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("new/out");
+    write_all(&report(), true, &out).unwrap();
+    for name in ["report.html", "results.json", "plots/stat-deep.svg"] {
+        assert!(std::fs::metadata(out.join(name)).unwrap().len() > 1_000, "{name}");
+    }
+    let png = std::fs::read(out.join("plots/create-many.png")).unwrap();
+    assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
+    let error = write_all(&report(), true, &out.join("report.html")).unwrap_err().to_string();
+    assert!(error.contains("report.html"), "{error}");
+}
+
+#[test]
+fn dates_are_right() {
+    assert_eq!(date(0), "1970-01-01 00:00 UTC");
+    assert_eq!(date(951_827_640), "2000-02-29 12:34 UTC");
+    assert_eq!(date(1_795_321_320), "2026-11-22 04:22 UTC");
+}
+
+#[test]
+fn every_workload_of_a_seed_has_a_table_and_every_table_is_rectangular() {
+    for workload in workloads::ALL.iter().filter(|workload| workload.seed != "-") {
+        let count = TABLES.iter().filter(|t| t.workloads.contains(&workload.name)).count();
+        assert_eq!(count, 1, "{}", workload.name);
+    }
+    for table in TABLES {
+        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{}", table.title);
+    }
+}

@@ -1,0 +1,326 @@
+//! The seeds' own tables, and a run that sets ours beside them.
+//!
+//! What the seeds say is quoted as numbers only. Their machines had 8 to 80 CPUs and this one has what it has: so
+//! what can be compared is which way a patch moves a figure, and not by how much.
+
+use std::time::Duration;
+
+use crate::fault::Result;
+use crate::plan::Plan;
+use crate::report::{Compared, Report, SCHEMA};
+use crate::run::{Watch, run};
+use crate::stats::Verdict;
+use crate::table::number;
+use crate::targets::TargetSpec;
+use crate::worker::Interrupt;
+use crate::workloads;
+
+/// A table of a seed, and the workloads that repeat its experiment.
+pub struct SeedTable {
+    /// The number of the document.
+    pub seed: &'static str,
+    /// What it is about.
+    pub title: &'static str,
+    /// On what it was measured, and what else was different.
+    pub machine: &'static str,
+    /// The names of its columns.
+    pub columns: &'static [&'static str],
+    /// Its rows.
+    pub rows: &'static [&'static [&'static str]],
+    /// The workloads that repeat it.
+    pub workloads: &'static [&'static str],
+    /// The patches that it is about, by our names; `all` where it is about all of them.
+    pub before: &'static [&'static str],
+}
+
+/// The tables, in the order of the report.
+pub const TABLES: &[SeedTable] = &[
+    SeedTable {
+        seed: "004",
+        title: "open, close, create and unlink; slides 30 to 32",
+        machine: "1 to 8 CPUs, kernel 2.6.31. The slides are graphs of total time without numbers; this is \
+                  what their text says. Renames and the stat of a deep name are ours.",
+        columns: &["experiment", "with vfs-scale"],
+        rows: &[
+            &["open and close, separate directories", "seems perfectly scalable"],
+            &["create and unlink", "seems perfectly scalable"],
+            &["lookup with a common directory", "less scalable, due to d_lock"],
+            &["one thread", "worse in some cases, better in others"],
+        ],
+        workloads: &[
+            "open-close-same-dir",
+            "open-close-own-dir",
+            "open-close-one-file",
+            "create-unlink-same-dir",
+            "create-unlink-own-dir",
+            "stat-deep",
+            "rename-same-dir",
+            "rename-own-dir",
+            "rename-cross-dir",
+        ],
+        before: &["all"],
+    },
+    SeedTable {
+        seed: "004",
+        title: "closing lots of sockets; slide 33",
+        machine: "a graph of total time without numbers, many processes.",
+        columns: &["experiment", "with vfs-scale"],
+        rows: &[&["close lots of sockets", "less time (a graph)"]],
+        workloads: &["close-many"],
+        before: &["all"],
+    },
+    SeedTable {
+        seed: "000",
+        title: "AIM7's short mix before and after lockref, jobs per minute; also 004, slide 34",
+        machine: "8 nodes with 80 CPUs, kernel 3.10-rc1, a RAM disk; whole processes, with the computing and the \
+                  terminals that are left out here.",
+        columns: &["nodes", "users", "before", "after", "change"],
+        rows: &[
+            &["8", "10-100", "1,546,813", "5,080,126", "+228.4%"],
+            &["4", "10-100", "1,663,439", "4,703,083", "+182.7%"],
+            &["2", "10-100", "2,545,389", "3,790,995", "+48.9%"],
+            &["1", "10-100", "2,374,488", "2,394,846", "+0.9%"],
+            &["8", "200-1000", "1,064,184", "7,391,382", "+594.6%"],
+            &["4", "200-1000", "1,362,447", "7,325,475", "+437.7%"],
+            &["2", "200-1000", "1,851,198", "4,539,511", "+145.2%"],
+            &["1", "200-1000", "2,477,537", "2,457,513", "-0.8%"],
+            &["8", "1100-2000", "1,056,243", "7,067,282", "+569.1%"],
+            &["4", "1100-2000", "1,354,505", "6,930,437", "+411.7%"],
+            &["2", "1100-2000", "1,735,881", "4,581,847", "+164.0%"],
+            &["1", "1100-2000", "2,511,547", "2,496,594", "-0.6%"],
+        ],
+        workloads: &["aim-short"],
+        before: &["lockref"],
+    },
+    SeedTable {
+        seed: "000",
+        title: "find -size, cat of maps, git diff; and the path of an open file",
+        machine: "80 CPUs, and a PC with 4. The path of an open file is ours: it is the call that the patches \
+                  are about.",
+        columns: &["experiment", "change with both patches"],
+        rows: &[
+            &["find $HOME -size 0b", "within a few percent"],
+            &["cat /proc/*/maps /proc/*/numa_maps", "within a few percent"],
+            &["git diff", "none"],
+        ],
+        workloads: &["find-size", "cat-maps", "git-diff", "d-path"],
+        before: &["lockref", "seqrwlock"],
+    },
+    SeedTable {
+        seed: "002",
+        title: "Oracle SLOB, MB/s of redo",
+        machine: "80 CPUs, 1 TB of memory, kernel 3.8-rc3, the database on tmpfs.",
+        columns: &["readers", "writers", "before", "after", "change"],
+        rows: &[
+            &["8", "64", "802", "903", "+12.6%"],
+            &["32", "64", "798", "892", "+11.8%"],
+            &["80", "64", "658", "714", "+8.5%"],
+            &["128", "64", "748", "907", "+21.3%"],
+        ],
+        workloads: &["slob"],
+        before: &["lockref", "seqrwlock"],
+    },
+    SeedTable {
+        seed: "001",
+        title: "truncating by one byte, average time in seconds",
+        machine: "48 CPUs, ext4 on a RAM disk. The patch is about a journal's list of orphans, which memory does not \
+                  have: ours shows the call without one.",
+        columns: &["processes", "before", "after", "change"],
+        rows: &[
+            &["1", "2.769", "2.750", "-0.6%"],
+            &["2", "5.757", "5.669", "-1.5%"],
+            &["4", "11.853", "8.311", "-29.9%"],
+            &["10", "33.591", "20.162", "-40%"],
+            &["20", "71.035", "55.854", "-21.4%"],
+            &["40", "236.671", "174.543", "-26.3%"],
+        ],
+        workloads: &["orphan-truncate"],
+        before: &["all"],
+    },
+    SeedTable {
+        seed: "003",
+        title: "50 million files, created and removed",
+        machine: "virtual machines with 16 and 32 CPUs, XFS. The patches are about a journal, which memory does not \
+                  have: ours is before and after those of 000 and 004.",
+        columns: &["machine and patch", "before", "after"],
+        rows: &[
+            &["A, 16 ways, active transactions: create", "246k/s", "384k/s"],
+            &["B, 16 ways, active transactions: create", "225k/s", "223k/s"],
+            &["A, 16 ways, active transactions: remove", "8m30s", "3m09s"],
+            &["B, 16 ways, active transactions: remove", "5m02s", "4m51s"],
+            &["32 ways, CIL counters: create", "472k/s", "533k/s"],
+            &["32 ways, CIL counters: remove", "3m06s", "2m34s"],
+            &["32 ways, CIL lists: create", "533k/s", "523k/s"],
+            &["32 ways, CIL lists: remove", "2m34s", "2m00s"],
+        ],
+        workloads: &["create-many", "remove-many"],
+        before: &["all"],
+    },
+];
+
+/// The columns of [`ours`].
+pub const OUR_COLUMNS: [&str; 6] = ["workload", "workers", "before", "after", "change", "verdict"];
+
+/// What this run has to say to a table: a row for each case in memory that was measured before and after, and for
+/// the others a row with what there is.
+pub fn ours(report: &Report, table: &SeedTable) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for name in table.workloads {
+        let after = report.results.iter();
+        for result in after.filter(|r| r.case.workload == *name && r.case.before.is_empty()) {
+            let case = &result.case;
+            let ratio = report
+                .ratios
+                .iter()
+                .find(|ratio| ratio.compared == Compared::Patches && ratio.of == *case);
+            let before = report
+                .results
+                .iter()
+                .find(|other| ratio.is_some_and(|ratio| ratio.over == other.case));
+            let (factor, unit) = match &result.seed_rate {
+                Some(seed) => (seed.rate.median / result.ops_per_s.median, seed.unit.clone()),
+                None => (1.0, format!("{}/s", result.unit)),
+            };
+            let mut workers = format!("{} x{}", case.target, case.threads);
+            if let Some(users) = case.users {
+                workers += &format!(", {users} users");
+            }
+            let figure = |rate: f64| number(rate * factor);
+            let mut row = vec![format!("{name}, {unit}"), workers];
+            row.push(before.map_or("-".to_owned(), |other| figure(other.ops_per_s.median)));
+            row.push(figure(result.ops_per_s.median));
+            match ratio {
+                Some(comparison) => {
+                    let ratio = &comparison.ratio;
+                    let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
+                    let verdict = match ratio.verdict {
+                        Verdict::Faster | Verdict::Slower | Verdict::NoDifference => format!(
+                            "{} [{} to {}]",
+                            ratio.verdict.words(),
+                            percent(ratio.low),
+                            percent(ratio.high)
+                        ),
+                        other => other.words().to_owned(),
+                    };
+                    row.extend([percent(ratio.median), verdict]);
+                }
+                None => row.extend(["-".to_owned(), "nothing to take back".to_owned()]),
+            }
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// How the whole set is run.
+#[derive(Clone, Debug)]
+pub struct Seeds {
+    /// Where; memory is where patches are taken back, and mounted directories stand beside it.
+    pub targets: Vec<TargetSpec>,
+    /// Shorter rounds and fewer files: for a look, not for figures.
+    pub quick: bool,
+}
+
+/// One worker, as many as there are CPUs, and the powers of two between.
+fn worker_counts(cpus: usize) -> Vec<usize> {
+    let most = cpus.max(2);
+    let mut counts: Vec<usize> =
+        std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < most).collect();
+    counts.push(most);
+    counts
+}
+
+impl Seeds {
+    fn plan(&self, table: &SeedTable) -> Result<Plan> {
+        let workloads =
+            table.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?;
+        let mut plan = Plan::new(workloads, self.targets.clone());
+        plan.threads = worker_counts(crate::machine::Machine::this().cpus);
+        if table.seed == "001" {
+            plan.threads = vec![1, 2, 4, 10];
+        }
+        if self.targets.contains(&TargetSpec::Memory) {
+            plan.before = table.before.iter().map(|name| (*name).to_owned()).collect();
+        }
+        plan.users = vec![10, 100, 1_000, 2_000];
+        plan.slice = Duration::from_millis(150);
+        if self.quick {
+            plan.users = vec![10, 100];
+            plan.rounds = crate::plan::ROUNDS_MIN;
+            plan.slice = Duration::from_millis(10);
+            plan.warm_up = Duration::from_millis(5);
+            plan.files = 2_000;
+            plan.database = 4 << 20;
+        }
+        Ok(plan)
+    }
+}
+
+/// Passes on how far one part of several is.
+struct Part<'a> {
+    watch: &'a mut dyn Watch,
+    done: f64,
+    share: f64,
+}
+
+impl Watch for Part<'_> {
+    fn at(&mut self, done: f64, next: &crate::report::CaseName) {
+        self.watch.at(self.done + done * self.share, next);
+    }
+}
+
+/// Runs every experiment of the seeds, one table after the other.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_seeds(seeds: &Seeds, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Report> {
+    let mut whole: Option<Report> = None;
+    let all: usize = TABLES.iter().map(|table| table.workloads.len()).sum();
+    let mut done = 0;
+    for table in TABLES {
+        if stop.is_raised() {
+            break;
+        }
+        let share = |part: usize| part as f64 / all as f64;
+        let mut part =
+            Part { watch: &mut *watch, done: share(done), share: share(table.workloads.len()) };
+        let report = run(&seeds.plan(table)?, stop, &mut part)?;
+        done += table.workloads.len();
+        whole = Some(match whole {
+            None => report,
+            Some(before) => before.and(report),
+        });
+    }
+    Ok(whole.unwrap_or_else(|| Report::empty(0)))
+}
+
+impl Report {
+    /// Nothing yet.
+    pub(crate) fn empty(started: u64) -> Report {
+        Report {
+            schema: SCHEMA.to_owned(),
+            started,
+            seconds: 0.0,
+            interrupted: false,
+            results: vec![],
+            ratios: vec![],
+            failures: vec![],
+            skipped: vec![],
+        }
+    }
+
+    /// This, and then another.
+    fn and(mut self, other: Report) -> Report {
+        self.seconds += other.seconds;
+        self.interrupted |= other.interrupted;
+        self.results.extend(other.results);
+        self.ratios.extend(other.ratios);
+        self.failures.extend(other.failures);
+        self.skipped.extend(other.skipped);
+        self
+    }
+}
+
+#[cfg(test)]
+#[path = "seeds_tests.rs"]
+mod tests;
