@@ -1,0 +1,259 @@
+//! Schedules of calls that change mount trees, and of what runs beside them, chosen at random:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_mounts`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "shuttle_common/mod.rs"]
+mod common;
+
+use std::sync::{Arc, Weak};
+
+use common::{MODE, assert_empty, errno, free, ino, make, memory, rename};
+use shuttle::thread;
+use vfscale::{
+    At, AtFlags, Errno, MemFs, MountFlags, OFlags, Propagation, RenameFlags, Task, UmountFlags,
+};
+use vfscale_sync::rcu;
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    common::check_times(1_500, model);
+}
+
+fn task(dirs: &[&str]) -> Arc<Task> {
+    let task = memory().task();
+    dirs.iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    Arc::new(task)
+}
+
+fn mount(task: &Task, path: &str) -> (Option<Errno>, Weak<MemFs>) {
+    let fs = MemFs::builder().size(1 << 20).build();
+    let weak = Arc::downgrade(&fs);
+    (errno(task.mount(fs, path, MountFlags::empty())), weak)
+}
+
+fn umount(task: &Task, path: &str) -> Option<Errno> {
+    errno(task.umount(path, UmountFlags::empty()))
+}
+
+fn beside<T: Send + 'static>(
+    task: &Arc<Task>,
+    call: impl FnOnce(&Task) -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    let task = task.clone();
+    thread::spawn(move || call(&task))
+}
+
+/// How often something is mounted at a place.
+fn mounted(task: &Task, path: &str) -> usize {
+    task.mounts().iter().filter(|mount| mount.mount_point.to_str() == Some(path)).count()
+}
+
+fn assert_gone(fs: &Weak<MemFs>) {
+    for _ in 0..4 {
+        rcu::synchronize();
+    }
+    assert_eq!(fs.strong_count(), 0, "a mount that has ended is kept");
+}
+
+/// What is mounted on one of two peers is on both or on none of them, whenever one looks.
+#[test]
+fn propagation_against_umount() {
+    check(|| {
+        let task = task(&["/a", "/a/x", "/b"]);
+        task.bind("/a", "/a", false).unwrap();
+        task.set_propagation("/a", Propagation::Shared, false).unwrap();
+        task.bind("/a", "/b", false).unwrap();
+        let mounts = beside(&task, |task| mount(task, "/a/x"));
+        let umounts = beside(&task, |task| umount(task, "/b/x"));
+        for _ in 0..2 {
+            let all = task.mounts();
+            let at = |path: &str| all.iter().any(|m| m.mount_point.to_str() == Some(path));
+            assert_eq!(at("/a/x"), at("/b/x"));
+        }
+        let (made, fs) = mounts.join().unwrap();
+        assert_eq!(made, None);
+        match umounts.join().unwrap() {
+            None => {}
+            Some(Errno::INVAL) => assert_eq!(umount(&task, "/a/x"), None),
+            Some(other) => panic!("{other:?}"),
+        }
+        assert_eq!((mounted(&task, "/a/x"), mounted(&task, "/b/x")), (0, 0));
+        assert_gone(&fs);
+    });
+}
+
+/// A mount is detached lazily while a file in it is opened: who got in keeps it, and nobody else does.
+#[test]
+fn lazy_umount_against_open() {
+    check(|| {
+        let task = task(&["/m"]);
+        let outside = make(&task, "/m/x");
+        let (_, fs) = mount(&task, "/m");
+        make(&task, "/m/x");
+        let opens = beside(&task, |task| task.open("/m/x", OFlags::RDWR, MODE).unwrap());
+        assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+        assert_eq!(ino(&task, "/m/x"), Ok(outside));
+        let file = opens.join().unwrap();
+        let root = task.stat(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+        if file.stat().unwrap().dev != root {
+            file.write_all(b"still there").unwrap();
+            assert_eq!(fs.strong_count(), 1);
+        }
+        drop(file);
+        assert_gone(&fs);
+    });
+}
+
+/// Of an unmount and a change to the place one comes first: nobody ends up in a mount that has ended.
+#[test]
+fn umount_against_chdir() {
+    check(|| {
+        let task = task(&["/m"]);
+        let (_, fs) = mount(&task, "/m");
+        let other = Arc::new(task.fork());
+        let changes = beside(&other, |other| other.chdir("/m").unwrap());
+        let ended = umount(&task, "/m");
+        changes.join().unwrap();
+        assert_eq!(other.getcwd().unwrap().to_str(), Some("/m"), "{ended:?}");
+        let dev = |path: &str| other.stat(At::Cwd, path, AtFlags::empty()).unwrap().dev;
+        assert_eq!(dev(".") == dev("/"), ended.is_none());
+        drop(other);
+        if ended.is_some() {
+            assert_eq!((ended, umount(&task, "/m")), (Some(Errno::BUSY), None));
+        }
+        assert_gone(&fs);
+    });
+}
+
+/// A bind beside a remount to read-only: once that has succeeded nothing is written through either.
+#[test]
+fn remount_against_bind() {
+    check(|| {
+        let task = task(&["/m", "/n"]);
+        mount(&task, "/m").0.map_or((), |errno| panic!("{errno}"));
+        make(&task, "/m/f");
+        let binds = beside(&task, |task| {
+            task.bind("/m", "/n", false).unwrap();
+            task.open("/n/f", OFlags::WRONLY, MODE).map_err(|e| e.errno())
+        });
+        let remounted = errno(task.remount("/m", MountFlags::RDONLY));
+        match (remounted, binds.join().unwrap().map(drop)) {
+            (None, opened) => {
+                assert!(matches!(opened, Ok(()) | Err(Errno::ROFS)));
+                // A file that was open for writing was closed before.
+                let late = task.open("/n/f", OFlags::WRONLY, MODE);
+                assert_eq!(errno(late), Some(Errno::ROFS));
+            }
+            (Some(Errno::BUSY), Ok(())) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// Two remounts of one mount: file system and mount are in the end as one of them made both.
+#[test]
+fn remount_against_remount() {
+    check(|| {
+        let task = task(&["/m"]);
+        mount(&task, "/m").0.map_or((), |errno| panic!("{errno}"));
+        let other = beside(&task, |task| task.remount("/m", MountFlags::RDONLY).unwrap());
+        task.remount("/m", MountFlags::NOEXEC).unwrap();
+        other.join().unwrap();
+        let mounts = task.mounts();
+        let mount = mounts.last().unwrap();
+        let readonly = mount.flags.contains(MountFlags::RDONLY);
+        assert_eq!(readonly, mount.super_flags.contains(MountFlags::RDONLY));
+        assert_ne!(readonly, mount.flags.contains(MountFlags::NOEXEC));
+    });
+}
+
+/// Of two directories that are to move into each other one does.
+#[test]
+fn directories_that_cross() {
+    check(|| {
+        let task = task(&["/a", "/b", "/a/c"]);
+        let other = beside(&task, |task| rename(task, "/a", "/b/a", RenameFlags::empty()));
+        let this = rename(&task, "/b", "/a/c/b", RenameFlags::empty());
+        let both = (this, other.join().unwrap());
+        let there = |path: &str| ino(&task, path).is_ok();
+        match both {
+            (None, Some(Errno::INVAL | Errno::NOENT)) => assert!(there("/a/c/b")),
+            (Some(Errno::INVAL | Errno::NOENT), None) => assert!(there("/b/a/c")),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(task.walk_dir("/").count(), 4, "with the root");
+    });
+}
+
+/// The path of a file that is renamed is one of the two.
+#[test]
+fn the_path_of_a_file_that_is_renamed() {
+    check(|| {
+        let task = task(&["/a", "/b"]);
+        make(&task, "/a/f");
+        let file = task.open("/a/f", OFlags::RDONLY, MODE).unwrap();
+        let moves = beside(&task, |task| rename(task, "/a/f", "/b/g", RenameFlags::empty()));
+        let told = [(); 2].map(|()| task.path_of(&file).unwrap());
+        assert_eq!(moves.join().unwrap(), None);
+        let place = told.map(|path| ["/a/f", "/b/g"].map(|p| path.to_str() == Some(p)));
+        assert!(place.iter().all(|is| is[0] != is[1]), "neither");
+        assert!(place.is_sorted_by_key(|is| is[1]), "back in time");
+    });
+}
+
+/// A handle is opened while the last name goes: it gives the file or is stale, and nothing is left.
+#[test]
+fn open_by_handle_against_unlink() {
+    check(|| {
+        let task = task(&[]);
+        let root = task.open("/", OFlags::RDONLY, MODE).unwrap();
+        let before = free(&task);
+        let inode = make(&task, "/f");
+        let handle = task.name_to_handle(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        let opens = beside(&task, move |task| {
+            let file = task.open_by_handle(&root, &handle, OFlags::RDONLY);
+            file.and_then(|file| file.stat()).map(|stat| stat.ino).map_err(|e| e.errno())
+        });
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        let opened = opens.join().unwrap();
+        assert!(opened == Ok(inode) || opened == Err(Errno::STALE), "{opened:?}");
+        assert_empty(&task, before);
+    });
+}
+
+/// A tree is copied while something is mounted in it: the copy has it as well, whoever came first.
+#[test]
+fn a_copy_of_the_tree_against_a_mount() {
+    check(|| {
+        let task = task(&["/a"]);
+        task.set_propagation("/", Propagation::Shared, false).unwrap();
+        let copies = beside(&task, |task| task.unshare_mounts().unwrap());
+        let (made, fs) = mount(&task, "/a");
+        assert_eq!(made, None);
+        let copy = copies.join().unwrap();
+        assert_eq!((mounted(&copy, "/a"), mounted(&task, "/a")), (1, 1));
+        // And it ends while that is unmounted.
+        let ends = thread::spawn(move || drop(copy));
+        assert_eq!(umount(&task, "/a"), None);
+        ends.join().unwrap();
+        assert_gone(&fs);
+    });
+}
+
+/// A directory is removed here and mounted on there.
+#[test]
+fn rmdir_against_a_mount_in_another_tree() {
+    check(|| {
+        let task = task(&["/d"]);
+        let other = Arc::new(task.unshare_mounts().unwrap());
+        let mounts = beside(&other, |other| mount(other, "/d"));
+        assert_eq!(errno(task.rmdir(At::Cwd, "/d")), None);
+        let (made, fs) = mounts.join().unwrap();
+        assert!(matches!(made, None | Some(Errno::NOENT)), "{made:?}");
+        assert_eq!(other.mounts().len(), 1);
+        assert_gone(&fs);
+    });
+}
