@@ -9,6 +9,7 @@
 //!   passes it.
 //! * An item leaves when the version that was pushed is home and durable there, and only if it has not
 //!   moved meanwhile: what it moved for may not be home.
+//! * One thread at a time writes items home ([`Ail::push_alone`]): else an older version could be written over a newer one.
 //! * Both can only move the tail forward: an item enters behind the last durable record.
 
 use std::collections::BTreeMap;
@@ -41,13 +42,21 @@ struct State {
     sync_lsn: Lsn,
     /// Somebody wants the tail to move.
     is_wanted: bool,
+    /// Somebody writes items home.
+    is_pushing: bool,
     is_stopped: bool,
 }
 
 impl Ail {
     /// Empty; `sync_lsn` is the last durable record.
     pub(crate) fn new(sync_lsn: Lsn) -> Self {
-        let state = State { items: BTreeMap::new(), sync_lsn, is_wanted: false, is_stopped: false };
+        let state = State {
+            items: BTreeMap::new(),
+            sync_lsn,
+            is_wanted: false,
+            is_pushing: false,
+            is_stopped: false,
+        };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -124,6 +133,13 @@ impl Ail {
         !state.is_stopped
     }
 
+    /// Waits until nobody else writes items home. The right lasts until the result is dropped.
+    pub(crate) fn push_alone(&self) -> PushAlone<'_> {
+        let mut state = self.changed.wait_while(self.state.lock(), |state| state.is_pushing);
+        state.is_pushing = true;
+        PushAlone(self)
+    }
+
     /// Lets those who hold items locked go on.
     pub(crate) fn pause(&self) {
         drop(self.changed.wait_for(self.state.lock(), PAUSE));
@@ -139,6 +155,17 @@ impl Ail {
         let mut state = self.state.lock();
         state.is_stopped = true;
         self.changed.notify_all();
+    }
+}
+
+/// The right to write items home.
+pub(crate) struct PushAlone<'a>(&'a Ail);
+
+impl Drop for PushAlone<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.is_pushing = false;
+        self.0.changed.notify_all();
     }
 }
 

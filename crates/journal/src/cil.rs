@@ -227,6 +227,12 @@ impl Cil {
         Some(Context { sequence, entries, callbacks, reserved, stream_bytes })
     }
 
+    /// What each slot has of the reservation of the current context.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn reserved_parts(&self) -> Vec<u64> {
+        self.counters.iter().map(|c| c.reserved.load(Ordering::Relaxed)).collect()
+    }
+
     /// Whether anything is committed that no push has taken, at one moment during the call.
     pub(crate) fn is_empty(&self, central: &Central) -> bool {
         let _exclusive = self.context.write();

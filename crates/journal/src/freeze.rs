@@ -119,6 +119,15 @@ impl Gate {
         }
     }
 
+    /// What each line has of that.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn lines(&self, central: &Central) -> Vec<i64> {
+        match &self.parts {
+            Some(parts) => parts.parts().collect(),
+            None => vec![self.active(central)],
+        }
+    }
+
     /// Shuts the gate and waits until nobody is inside. Nests. `is_final`: for good.
     pub(crate) fn freeze(&self, central: &Central, is_final: bool) {
         let mut state = self.state.lock();

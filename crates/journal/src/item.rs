@@ -16,7 +16,7 @@
 //!
 //! # Who holds what
 //!
-//! A transaction holds its caller's reference and, by the caller's promise, the item's lock from the change until the
+//! A transaction holds its caller's reference, a pin and, by the caller's promise, the item's lock from the change until the
 //! commit returns. The CIL and then the checkpoint hold a reference and a pin; the AIL holds a reference.
 
 use std::sync::Arc;
@@ -41,9 +41,9 @@ pub struct LogKey {
 pub enum Pushed {
     /// It was written. It leaves the AIL once [`Hooks::flush_home`](crate::Hooks::flush_home) made that durable.
     Written,
-    /// It has changes that are not in the log yet ([`ItemState::is_pinned`]): the journal pushes the CIL.
+    /// It is being changed, or has changes that are not in the log yet ([`ItemState::is_pinned`]): the journal pushes the CIL.
     Pinned,
-    /// Somebody holds its lock. The journal comes again.
+    /// It can't be written at the moment, for a reason that passes without the journal's doing. The journal comes again.
     Busy,
 }
 
@@ -52,10 +52,14 @@ pub enum Pushed {
 /// # What an implementation promises
 ///
 /// * From the first change in a transaction until the commit has returned the caller keeps the item locked, so
-///   that no other transaction changes or commits it, and [`push`](Self::push) does not write it.
+///   that no other transaction changes or commits it. It [adds](crate::Transaction::add) the item to the transaction *before* it
+///   changes it, which pins it.
+/// * Whoever waits for the lock of an item that a rolling transaction may hold across a roll has changed nothing yet: that one may be
+///   waiting for log space, which changed items of others would keep from becoming free.
 /// * [`format`](Self::format) gives everything that has changed since the item was last home, not only what the last
 ///   transaction changed: the latest vector replaces those before it.
-/// * [`push`](Self::push) looks at [`ItemState::is_pinned`] under the item's lock and writes nothing if it is.
+/// * [`push`](Self::push) looks at [`ItemState::is_pinned`] under the lock that each single change of the contents is made under, and
+///   writes nothing if it is. That somebody holds the item for a transaction, and has not changed it, does not keep it from being written.
 pub trait LogItem: Send + Sync {
     /// The journal's own part of the item.
     fn state(&self) -> &ItemState;
@@ -68,7 +72,7 @@ pub trait LogItem: Send + Sync {
     fn format(&self, vector: &mut LogVector);
 
     /// Writes the item home: the version whose log record is at `lsn`, which is also what to write into it as
-    /// the place that last changed it. Called by a thread of the journal without any lock.
+    /// the place that last changed it. Called without any lock of the journal, by one thread at a time.
     ///
     /// # Errors
     /// Whatever the device says; it shuts the journal down.
@@ -88,7 +92,7 @@ pub trait LogItem: Send + Sync {
 /// What the journal keeps in an item. Belongs to one journal at a time.
 #[derive(Debug)]
 pub struct ItemState {
-    /// Unfinished checkpoints that have it, the current context among them.
+    /// Transactions that are changing it, and unfinished checkpoints that have it, the current context among them.
     pins: AtomicU32,
     /// The order of the last transaction that logged it.
     order: AtomicU64,
@@ -118,8 +122,8 @@ impl ItemState {
         }
     }
 
-    /// Whether some change of it is not durable in the log yet. Exact under the item's lock, which keeps
-    /// commits away.
+    /// Whether some change of it is under way, or not durable in the log yet. Exact under the lock that each change is made under: it
+    /// was pinned before.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.pins.load(Ordering::Acquire) != 0

@@ -317,6 +317,7 @@ impl Inner {
 
     /// Writes everything home whose place is `target` at most. Ends early if the workers are to end.
     fn write_home(&self, target: Lsn) -> Result<()> {
+        let _alone = self.ail.push_alone();
         let (mut after, mut written, mut pinned) = (None, 0, false);
         loop {
             self.check()?;
@@ -326,8 +327,8 @@ impl Inner {
                     return Ok(());
                 }
                 if pinned || self.grant.has_waiters() {
-                    // A rolling transaction that waits for space has logged again what it holds locked: once that is
-                    // durable, it does not keep the tail any more.
+                    // A rolling transaction that waits for space has logged again what it holds: once that is durable, it does
+                    // not keep the tail any more.
                     self.force_all()?;
                     self.publish_if_waited_for(1)?;
                 }

@@ -31,8 +31,11 @@
 //! * if any record of an epoch is there, all that was there before it is durable, and only the opening record itself and what
 //!   follows count from now on;
 //! * a record of a former epoch never counts again, wherever it lies;
-//! * if the opening record did not arrive, nothing else of its epoch was ever written, and the next opening
-//!   finds the same end, replays the same, and may use the same epoch.
+//! * if the opening record did not arrive, nothing else of its epoch was ever written, and the next opening may use the same
+//!   epoch. It finds the same end, or a later one: the opening record was written where a record may lie that had
+//!   not arrived whole, and if it is torn, what is there of it can be just what that one lacked (the zeros behind a short
+//!   payload). That record is whole then, by its checksum, and with it those that follow it: more of what nobody was promised, and
+//!   nothing has happened in between that could contradict it.
 //!
 //! Nothing has to be rewritten or cleared.
 //!

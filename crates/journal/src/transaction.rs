@@ -4,7 +4,7 @@
 //!
 //! 1. [`Journal::begin`](crate::Journal::begin) goes through the freeze gate and reserves the worst case. It may
 //!    sleep for both, so the caller holds no lock that others need to end their transactions, and no item locked.
-//! 2. The caller locks items, changes them, and [adds](Transaction::add) them.
+//! 2. The caller locks items, [adds](Transaction::add) them, and changes them.
 //! 3. [`commit`](Transaction::commit) formats them, puts them on the CIL of this CPU, gives the checkpoint what they
 //!    need and gives back the rest. It does no I/O. Then the caller unlocks the items.
 //! 4. Or [`roll`](Transaction::roll): the same, and another transaction goes on at once, with the next part of the
@@ -60,12 +60,13 @@ impl<'j> Transaction<'j> {
         }
     }
 
-    /// The transaction changes `item`, which the caller has locked until after the commit. Adding it twice does
-    /// no harm.
+    /// The transaction is about to change `item`, which the caller has locked until after the commit. Pins it. Adding it twice
+    /// does no harm; after a roll it is to be added again.
     pub fn add<I: LogItem + 'static>(&mut self, item: Arc<I>) {
         let item: Item = item;
         let id = address(&item);
         if !self.items.iter().any(|other| address(other) == id) {
+            item.state().pin();
             self.items.push(item);
         }
     }
@@ -125,6 +126,7 @@ impl<'j> Transaction<'j> {
             self.inner.grant.give(left);
             return Ok(0);
         }
+        let items = self.items.clone();
         let format = |item: Item| {
             let mut vector = LogVector::new();
             item.format(&mut vector);
@@ -137,6 +139,8 @@ impl<'j> Transaction<'j> {
         };
         match self.inner.insert(commit) {
             Ok(inserted) => {
+                // The context has its own pins now.
+                items.iter().for_each(|item| item.state().unpin());
                 self.inner.grant.give(left - inserted.given);
                 Ok(inserted.sequence)
             }

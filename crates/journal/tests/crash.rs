@@ -80,8 +80,10 @@ fn check(state: &CrashState, number: usize, history: &History, promises: &Promis
         recover(&twice, state);
         history.check(&*twice, promised);
         for id in 0..common::BLOCKS {
+            // Not less than before; but it may be more. The first recovery's opening record goes where a record
+            // may lie that did not arrive whole, and if it is torn in turn, the zeros of its end can be what that one lacked.
             let (once, twice) = (common::read_home(&*device, id), common::read_home(&*twice, id));
-            assert_eq!(once, twice, "block {id} after a second recovery, {state}, {again}");
+            assert!(once <= twice, "block {id} after a second recovery, {state}, {again}");
         }
     }
 }

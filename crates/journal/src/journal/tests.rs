@@ -545,3 +545,39 @@ fn what_is_committed_is_told_of_a_shutdown() {
         thread::yield_now();
     }
 }
+
+/// Where the counters are that have no lock: on a line for each CPU, and before the patches on one for all.
+#[test]
+fn counters_are_where_their_settings_say() {
+    let default = Scaling::with_slots(4);
+    for (scaling, active, reserved) in [
+        (default, 4, 4),
+        (default.before_active_trans(), 1, 4),
+        (default.before_cil_counters(), 4, 1),
+    ] {
+        let device = device();
+        let options = Options { scaling, ..options() };
+        let (journal, ..) = open_with(&device, Arc::new(NoHooks), options).unwrap();
+        let mut open = Vec::new();
+        for cpu in 0..4 {
+            let _here = cpu::pretend(cpu);
+            open.push(begin(&journal, 10));
+            log(&journal, &[&Thing::new(u64::from(cpu), b"x")]);
+        }
+        let inner = &journal.inner;
+        let lines = inner.gate.lines(&inner.central);
+        assert_eq!(lines, if active == 4 { vec![1; 4] } else { vec![4] });
+        assert_eq!(inner.cil.reserved_parts().iter().filter(|part| **part > 0).count(), reserved);
+    }
+}
+
+/// Seed 003, patch 1: what commits read is not on the lines that they write, and before it was.
+#[test]
+fn read_mostly_fields_are_apart() {
+    for (is_spread, apart) in [(true, true), (false, false)] {
+        let central = Central::new(is_spread, 1, 1, 1);
+        let read = std::ptr::from_ref(&central.read).addr();
+        let written = std::ptr::from_ref(central.written()).addr();
+        assert_eq!(read / 64 != written / 64, apart);
+    }
+}

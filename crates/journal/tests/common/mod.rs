@@ -115,11 +115,14 @@ impl LogItem for Block {
     }
 
     fn push(&self, lsn: Lsn) -> Result<Pushed> {
-        let Some(_locked) = self.lock.try_lock() else { return Ok(Pushed::Busy) };
-        if self.state.is_pinned() {
-            return Ok(Pushed::Pinned);
-        }
-        let value = self.value.lock().unwrap().now;
+        let value = {
+            // Changes are made under this lock, after the pin.
+            let value = self.value.lock().unwrap();
+            if self.state.is_pinned() {
+                return Ok(Pushed::Pinned);
+            }
+            value.now
+        };
         self.device.write_at(home_offset(self.id), &encode(self.id, lsn, value))?;
         Ok(Pushed::Written)
     }
@@ -223,10 +226,10 @@ impl Store {
                 *next - 1
             };
             for block in &blocks {
+                transaction.add(block.clone());
                 let mut value = block.value.lock().unwrap();
                 (value.now, value.bytes) = (number, bytes);
                 value.history.push(number);
-                transaction.add(block.clone());
             }
             let done = |committed| Done { number, blocks: ids.clone(), committed };
             if part == parts {

@@ -1,0 +1,80 @@
+//! Two commits on different CPUs, to different items, meet at no lock; and each setting that takes a patch back makes them meet again.
+
+#![cfg(not(shuttle))]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use common::{DEVICE_BYTES, LOG, Store, VOLUME};
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_journal::{Journal, Options, Scaling};
+use vfscale_sync::cpu;
+use vfscale_sync::lock::{lockstat, lockstat_record, lockstat_reset};
+
+const COMMITS: u64 = 200;
+
+/// lockstat belongs to the process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often locks of each class went from one CPU to the other while two of them commit in turn, each to a block of its own.
+fn bounces(scaling: Scaling) -> impl Fn(&str) -> u64 {
+    let device = MemoryDevice::with_block_size(DEVICE_BYTES, 4096).unwrap();
+    Journal::format(&device, LOG, VOLUME).unwrap();
+    let device: Arc<dyn Device> = Arc::new(device);
+    // Nothing is pushed meanwhile: the same two blocks are logged again and again.
+    let options = Options { scaling, sync_interval: None, ..Options::default() };
+    let store = Store::open(device, options).unwrap();
+    let commit = |n: u64| {
+        let _there = cpu::pretend(u32::try_from(n % 2).unwrap());
+        store.set(&[n % 2], 100).unwrap();
+    };
+    (0..4).for_each(commit);
+    lockstat_reset();
+    lockstat_record(true);
+    (0..COMMITS).for_each(commit);
+    lockstat_record(false);
+    let rows = lockstat();
+    move |class| rows.iter().find(|row| row.name == class).map_or(0, |row| row.acq_bounces)
+}
+
+const CLASSES: [&str; 9] = [
+    "freeze_gate",
+    "grant_queue",
+    "budget_pool",
+    "xc_ctx_lock",
+    "li_cil",
+    "xc_cil",
+    "l_icloglock",
+    "ail_lock",
+    "log_shutdown",
+];
+
+#[test]
+fn commits_on_two_cpus_meet_at_no_lock() {
+    let _alone = alone();
+    let bounces = bounces(Scaling::with_slots(2));
+    for class in CLASSES {
+        assert_eq!(bounces(class), 0, "{class}");
+    }
+}
+
+#[test]
+fn cil_lists_before_meet_at_the_list() {
+    let _alone = alone();
+    let bounces = bounces(Scaling::with_slots(2).before_cil_lists());
+    assert!(bounces("xc_cil") >= COMMITS - 2);
+    assert_eq!(bounces("xc_ctx_lock"), 0);
+}
+
+#[test]
+fn one_slot_of_the_context_lock_is_a_semaphore_that_everybody_writes() {
+    let _alone = alone();
+    let bounces = bounces(Scaling { context_slots: 1, ..Scaling::with_slots(2) });
+    assert!(bounces("xc_ctx_lock") >= COMMITS - 2);
+    assert_eq!(bounces("xc_cil"), 0);
+}
