@@ -19,7 +19,7 @@ use vfscale_block::{Device, MemoryDevice};
 use vfscale_journal::{Error, Journal, Options, Reservation, Scaling};
 use vfscale_sync::{cpu, rcu};
 
-const SCHEDULES: usize = 1_000;
+const SCHEDULES: usize = 500;
 
 /// Whether journals are made without any of the patches.
 static BEFORE: AtomicBool = AtomicBool::new(false);
