@@ -313,11 +313,9 @@ impl Namespace {
         let place = self.forest.topmost(target, &guard);
         let all = trees.below(mount.id());
         let into_itself = all.contains(&place.mount().id());
-        let Some((parent, _)) = mount.attached_at(&guard) else {
-            return Err(if into_itself { Errno::LOOP } else { Errno::INVAL });
-        };
+        let parent = mount.attached_at(&guard).map(|(parent, _)| parent.id());
         let both_here = self.has(&trees, mount) && self.has(&trees, place.mount());
-        if !both_here || trees.groups.is_shared(parent.id()) {
+        if !both_here || parent.is_some_and(|parent| trees.groups.is_shared(parent)) {
             return Err(Errno::INVAL);
         }
         let unbindable = all.iter().any(|id| trees.groups.sharing(*id).unbindable);
@@ -326,6 +324,9 @@ impl Namespace {
         }
         if into_itself {
             return Err(Errno::LOOP);
+        }
+        if parent.is_none() {
+            return Err(Errno::INVAL);
         }
         let branch = Branch::of_attached(&trees, mount, &guard);
         let done = self.forest.graft(&mut trees, branch, &place, &guard);

@@ -178,6 +178,9 @@ fn moves_and_binds_that_are_refused() {
     let user = task.with_credentials(Credentials::user(1000, 1000));
     assert_eq!(errno(user.set_propagation("/a", Propagation::Shared, false)), Errno::PERM);
     assert_eq!(errno(user.unshare_mounts()), Errno::PERM);
+    assert_eq!(errno(task.move_mount("/", "/a")), Errno::INVAL, "with what is unbindable");
+    share(&task, "/a", Propagation::Private);
+    assert_eq!(errno(task.move_mount("/", "/a")), Errno::LOOP);
     // What can't be bound is left out of a bind of what is above it.
     task.bind("/a", "/c", true).unwrap();
     assert_eq!(points(&task), ["/a", "/a/x", "/a/x", "/c", "/c/x"]);
