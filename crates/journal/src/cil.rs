@@ -110,7 +110,8 @@ impl Cil {
         }
     }
 
-    /// Puts a transaction into the current context. Waits for a push only while that takes the lists.
+    /// Puts a transaction into the current context; each of its items has a pin for it. Waits for a push only while that takes
+    /// the lists.
     ///
     /// # Errors
     /// [`Error::Overrun`]: the reservation was too small. The items are in the context all the same, and the journal
@@ -169,13 +170,15 @@ impl Cil {
             let Some(list) = self.lists.get(place.slot) else { return 0 };
             let mut list = list.lock();
             let Some(entry) = list.entries.get_mut(place.index) else { return 0 };
+            // The context has a pin of its own: the transaction's is given back.
+            holder.state().unpin();
             let old = mem::replace(&mut entry.vector, vector);
             let longer = bytes - signed(old.stream_bytes());
             replaced.push(old);
             return longer;
         }
         let Some(list) = self.lists.get(slot) else { return 0 };
-        item.state().pin();
+        // The transaction's pin becomes that of the context.
         let mut list = list.lock();
         *place = Place { sequence, slot, index: list.entries.len() };
         list.entries.push(Entry { order, item, vector });

@@ -200,7 +200,7 @@ impl Journal {
     }
 
     /// Writes everything home that was committed before the call. What is committed meanwhile may be left. Blocks for the I/O,
-    /// and while somebody holds an item locked.
+    /// and while somebody is changing an item. The caller has no transaction.
     ///
     /// # Errors
     /// [`Error::Shutdown`].

@@ -126,7 +126,6 @@ impl<'j> Transaction<'j> {
             self.inner.grant.give(left);
             return Ok(0);
         }
-        let items = self.items.clone();
         let format = |item: Item| {
             let mut vector = LogVector::new();
             item.format(&mut vector);
@@ -139,8 +138,6 @@ impl<'j> Transaction<'j> {
         };
         match self.inner.insert(commit) {
             Ok(inserted) => {
-                // The context has its own pins now.
-                items.iter().for_each(|item| item.state().unpin());
                 self.inner.grant.give(left - inserted.given);
                 Ok(inserted.sequence)
             }

@@ -18,6 +18,8 @@ fn commit(things: &[&Arc<Thing>]) -> Commit {
     let format = |thing: &&Arc<Thing>| {
         let mut vector = LogVector::new();
         thing.format(&mut vector);
+        // As a transaction does when the item is added.
+        thing.state().pin();
         (Arc::clone(thing) as Item, vector)
     };
     let items = things.iter().map(format).collect();
