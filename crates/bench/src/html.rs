@@ -107,7 +107,8 @@ fn head(page: &mut String, title: &str, report: &Report) {
     page.push_str(
         "<p class=\"note\">Medians of rounds; in brackets the interval of 95 % of a ratio. <em>cpu</em> is the \
          smallest share of its CPU that a worker got. Where rounds disagree, or the CPUs were not to be had, there is \
-         no verdict.</p>\n",
+         no verdict. A ratio or change is the median of the rounds' ratios, which is not the ratio of their \
+         medians.</p>\n",
     );
 }
 

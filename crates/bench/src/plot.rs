@@ -131,7 +131,9 @@ impl Picture {
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), PlotError> {
         register_once();
         area.fill(&WHITE).map_err(failed)?;
-        let top = self.points().map(|(_, y)| y.max).fold(0.0, f64::max).max(1e-9) * 1.15;
+        let top = self.points().map(|(_, y)| y.max).fold(0.0, f64::max).max(1e-9);
+        // Room for the names of the lines above them.
+        let top = top * (1.1 + 0.08 * self.lines.len() as f64);
         let right = self.points().map(|(x, _)| *x).fold(1.0, f64::max);
         let left = self.points().map(|(x, _)| *x).fold(right, f64::min);
         let margin = ((right - left) * 0.08).max(right * 0.05);
@@ -174,7 +176,7 @@ impl Picture {
             .background_style(WHITE.mix(0.85))
             .border_style(RGBColor(160, 160, 160))
             .label_font((FONT, 13))
-            .position(SeriesLabelPosition::LowerRight)
+            .position(SeriesLabelPosition::UpperRight)
             .draw()
             .map_err(failed)?;
         area.present().map_err(failed)

@@ -243,7 +243,7 @@ impl Seeds {
             plan.before = table.before.iter().map(|name| (*name).to_owned()).collect();
         }
         plan.users = vec![10, 100, 1_000, 2_000];
-        plan.slice = Duration::from_millis(150);
+        plan.slice = Duration::from_millis(120);
         if self.quick {
             plan.users = vec![10, 100];
             plan.rounds = crate::plan::ROUNDS_MIN;

@@ -44,7 +44,7 @@ pub fn number(value: f64) -> String {
         return grouped(value.round() as i64);
     }
     let digits = match value.abs() {
-        100.0.. => 0,
+        0.0 | 100.0.. => 0,
         10.0.. => 1,
         1.0.. => 2,
         _ => 3,

@@ -12,6 +12,7 @@ fn numbers_have_three_figures_or_groups_of_three() {
         (1.234, "1.23"),
         (0.1234, "0.123"),
         (-12_345.0, "-12,345"),
+        (0.0, "0"),
         (f64::NAN, "-"),
     ];
     for (value, text) in cases {
