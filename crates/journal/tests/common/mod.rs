@@ -21,6 +21,8 @@ use vfscale_sync::{Mutex, lock_class};
 lock_class! {
     /// An item's own lock.
     pub BlockLock = ("block", 100);
+    /// The lock of its contents.
+    pub ValueLock = ("value", 200);
 }
 
 pub const VOLUME: VolumeId = VolumeId(*b"a volume of test");
@@ -88,7 +90,8 @@ pub struct Block {
     device: Arc<dyn Device>,
     /// Held by a transaction from the change to the end of the commit.
     pub lock: Mutex<(), BlockLock>,
-    value: StdMutex<Value>,
+    /// A lock that a model knows: it is held while the pins are looked at.
+    value: Mutex<Value, ValueLock>,
 }
 
 #[derive(Default)]
@@ -109,7 +112,7 @@ impl LogItem for Block {
     }
 
     fn format(&self, vector: &mut LogVector) {
-        let value = self.value.lock().unwrap();
+        let value = self.value.lock();
         vector.push(&value.now.to_le_bytes());
         vector.push(&vec![value.now.to_le_bytes()[0]; value.bytes]);
     }
@@ -117,7 +120,7 @@ impl LogItem for Block {
     fn push(&self, lsn: Lsn) -> Result<Pushed> {
         let value = {
             // Changes are made under this lock, after the pin.
-            let value = self.value.lock().unwrap();
+            let value = self.value.lock();
             if self.state.is_pinned() {
                 return Ok(Pushed::Pinned);
             }
@@ -195,11 +198,11 @@ impl Store {
                 state: ItemState::new(),
                 device: device.clone(),
                 lock: Mutex::new(()),
-                value: StdMutex::new(value),
+                value: Mutex::new(value),
             })
         };
         let blocks: Vec<_> = (0..BLOCKS).map(block).collect();
-        let next = blocks.iter().map(|block| block.value.lock().unwrap().now).max().unwrap() + 1;
+        let next = blocks.iter().map(|block| block.value.lock().now).max().unwrap() + 1;
         Self { journal, blocks, next: StdMutex::new(next), done: StdMutex::new(Vec::new()) }
     }
 
@@ -227,7 +230,7 @@ impl Store {
             };
             for block in &blocks {
                 transaction.add(block.clone());
-                let mut value = block.value.lock().unwrap();
+                let mut value = block.value.lock();
                 (value.now, value.bytes) = (number, bytes);
                 value.history.push(number);
             }
@@ -256,7 +259,7 @@ impl Store {
 
     /// What happened, for comparing with what is found.
     pub fn history(&self) -> History {
-        let of = |block: &Arc<Block>| block.value.lock().unwrap().history.clone();
+        let of = |block: &Arc<Block>| block.value.lock().history.clone();
         History {
             blocks: self.blocks.iter().map(of).collect(),
             done: self.done.lock().unwrap().clone(),
