@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -12,9 +14,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vfscale::{
-    At, AtFlags, Credentials, Errno, FallocateFlags, Fd, FileHandle, FileList, LockKind, LockRange,
-    MemFs, Mode, MountFlags, OFlags, OpenHow, Propagation, RenameFlags, Result, Scaling, SetTime,
-    Task, Timestamp, UmountFlags, Vfs, XattrFlags,
+    At, AtFlags, Credentials, Errno, FallocateFlags, Fd, File, FileHandle, FileList, LockKind,
+    LockRange, MemFs, Mode, MountFlags, OFlags, OpenHow, Propagation, RenameFlags, Result, Scaling,
+    SetTime, Task, Timestamp, UmountFlags, Vfs, Whence, XattrFlags,
 };
 use vfscale_sync::{cpu, rcu};
 
@@ -143,6 +145,7 @@ const CALLS: &[Call] = &[
     Actor::mounts,
     Actor::new_task,
     Actor::terminal,
+    Actor::remove_tree,
     Actor::sync,
 ];
 
@@ -419,6 +422,16 @@ impl Actor {
         Ok(())
     }
 
+    /// Directories move into each other, deeper and deeper; now and then a tree goes as a whole.
+    fn remove_tree(&mut self) -> Result<()> {
+        if self.random.next(8) != 0 {
+            return Ok(());
+        }
+        let path = self.path();
+        let top = open_dir(&self.task, At::Cwd, path)?;
+        remove_below(&self.task, top, 500)
+    }
+
     fn sync(&mut self) -> Result<()> {
         self.task.sync();
         let path = self.path();
@@ -529,9 +542,7 @@ fn everything_at_once() {
     assert_eq!(shared.terminal.files().len(), 0, "a file was left on a private list");
     assert_eq!(task.open_files("/").unwrap(), [], "a file was left open");
     check_links(&task);
-    for entry in task.list_dir("/").unwrap() {
-        task.remove_dir_all(Path::new("/").join(entry.name)).unwrap();
-    }
+    remove_below(&task, open_dir(&task, At::Cwd, "/").unwrap(), usize::MAX).unwrap();
     let mounted = shared.mounted.into_inner().unwrap();
     let left = || mounted.iter().filter(|fs| fs.strong_count() > 0).count();
     // What is freed comes a few grace periods after the last use.
@@ -572,18 +583,66 @@ fn end_all_mounts(task: &Task) {
     task.remount("/", MountFlags::empty()).unwrap();
 }
 
+/// Opens a directory by its name in another; a path to it may be too long.
+fn open_dir(task: &Task, at: At<'_>, name: impl AsRef<Path>) -> Result<File> {
+    task.openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW, MODE)
+}
+
+fn names(dir: &File) -> Result<Vec<OsString>> {
+    dir.seek(Whence::Set(0))?;
+    let names = dir.read_dir().map(|entry| entry.map(|entry| entry.name));
+    let names: Vec<OsString> = names.collect::<Result<_>>()?;
+    Ok(names.into_iter().filter(|name| name != "." && name != "..").collect())
+}
+
 /// Link counts are the numbers of names.
 fn check_links(task: &Task) {
-    let mut links = std::collections::HashMap::new();
-    for entry in task.walk_dir("/") {
-        let entry = entry.unwrap();
-        if !entry.stat.is_dir() {
-            let (seen, said) = links.entry(entry.stat.ino).or_insert((0, entry.stat.nlink));
-            *seen += 1;
-            assert_eq!(*said, entry.stat.nlink);
+    let mut links = HashMap::new();
+    let mut dirs = vec![open_dir(task, At::Cwd, "/").unwrap()];
+    while let Some(dir) = dirs.pop() {
+        for name in names(&dir).unwrap() {
+            let at = At::File(&dir);
+            let stat = task.stat(at, &name, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+            if stat.is_dir() {
+                dirs.push(open_dir(task, at, &name).unwrap());
+            } else {
+                let (seen, said) = links.entry(stat.ino).or_insert((0, stat.nlink));
+                *seen += 1;
+                assert_eq!(*said, stat.nlink);
+            }
         }
     }
     for (ino, (seen, said)) in links {
         assert_eq!(seen, said, "names of inode {ino}");
     }
+}
+
+/// Removes all that is in a directory, in so many steps at most.
+fn remove_below(task: &Task, top: File, steps_max: usize) -> Result<()> {
+    let mut inside = vec![top];
+    for _ in 0..steps_max {
+        let Some(dir) = inside.last() else { break };
+        let mut deeper = None;
+        for name in names(dir)? {
+            match task.unlink(At::File(dir), &name, AtFlags::empty()) {
+                Err(error) if error.errno() == Errno::ISDIR => {}
+                other => {
+                    other?;
+                    continue;
+                }
+            }
+            match task.rmdir(At::File(dir), &name) {
+                Err(error) if error.errno() == Errno::NOTEMPTY => {
+                    deeper = Some(open_dir(task, At::File(dir), &name)?);
+                    break;
+                }
+                other => other?,
+            }
+        }
+        match deeper {
+            Some(dir) => inside.push(dir),
+            None => drop(inside.pop()),
+        }
+    }
+    Ok(())
 }
