@@ -131,6 +131,12 @@ pub(crate) struct ServeArgs {
           default_missing_value = "true")]
     pub(crate) allow_other: Option<bool>,
 
+    /// Show the file system's own state as text in `.vfscale` at its root: mounts, dentry-state,
+    /// inode-state, file-nr, lock_stat, scaling. The kernel then caches names and attributes for a
+    /// second only, and says when files are opened
+    #[arg(long, conflicts_with = "writeback")]
+    pub(crate) proc: bool,
+
     /// Let the kernel gather small writes; errors such as a lack of space may then show late
     #[arg(long)]
     pub(crate) writeback: bool,

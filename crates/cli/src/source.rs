@@ -1,11 +1,19 @@
 //! Makes the file system that the command line asks for, and says how to serve it.
 
-use vfscale::{Mode, MountFlags, Vfs};
+use std::time::Duration;
+
+use vfscale::{At, Mode, MountFlags, ProcFs, Vfs};
 use vfscale_fuse::{Builder, Sharing};
 
 use crate::args::{ServeArgs, SourceArgs};
 use crate::error::Failure;
 use crate::options::MountOptions;
+
+/// Where the state of the tree is shown.
+const STATE_DIR: &str = "/.vfscale";
+
+/// For how long the kernel may believe what changes by itself.
+const STATE_CACHE: Duration = Duration::from_secs(1);
 
 /// A builder of the mount, with everything set but the directory.
 pub(crate) fn builder(
@@ -20,10 +28,17 @@ pub(crate) fn builder(
         let kept = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME;
         vfs.task().remount_bind("/", flags & kept)?;
     }
+    if serve.proc {
+        mount_state(&vfs)?;
+    }
     let is_root = rustix::process::geteuid().is_root();
     let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
     let mut builder = Builder::new(&vfs)
-        .sharing(Sharing::Exclusive)
+        .sharing(if serve.proc {
+            Sharing::Shared { cache: STATE_CACHE }
+        } else {
+            Sharing::Exclusive
+        })
         .volatile(true)
         .writeback(serve.writeback)
         .allow_other(allow_other)
@@ -33,6 +48,14 @@ pub(crate) fn builder(
         builder = builder.threads(threads.into());
     }
     Ok(builder)
+}
+
+/// Mounts what tells of the tree in the tree.
+fn mount_state(vfs: &Vfs) -> Result<(), Failure> {
+    let task = vfs.task();
+    task.mkdir(At::Cwd, STATE_DIR, Mode::from_bits_retain(0o555))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    Ok(task.mount(ProcFs::new(vfs), STATE_DIR, flags)?)
 }
 
 /// The file system, its root directory owned by the user.

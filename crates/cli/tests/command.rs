@@ -164,6 +164,31 @@ fn patches_are_taken_back_and_locks_are_recorded() {
     assert_eq!(text(&quiet.stderr), "");
 }
 
+/// The state of the tree is in the tree when asked for, read by what reads the kernel's; it is in the way
+/// of `rm` and `rmdir` as a mount is, and of nothing else.
+#[test]
+fn the_state_of_the_tree_is_shown_when_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let script = "set -e; cd .vfscale; stat -c %s mounts; cat mounts; cut -f1 file-nr; \
+        cat file-nr inode-state dentry-state >/dev/null; grep -c class lock_stat; \
+        grep lockref scaling; ls -a tasks; cd ..; echo data >file; cat file; ls -A; \
+        if rm -rf .vfscale 2>/dev/null; then echo removed; fi; rm file; ls -A";
+    let run = run(&["--memory=4M", "--proc", "--before=lockref", "sh", "-c", script]);
+    assert!(run.status.success(), "{run:?}");
+    let lines: Vec<_> = text(&run.stdout).lines().collect();
+    assert_eq!(lines[0], "0");
+    assert!(lines[1].contains(" / memfs rw"), "{lines:?}");
+    assert!(lines[2].starts_with("vfscale /.vfscale vfscale ro,nosuid,nodev,noexec"), "{lines:?}");
+    // The file that is read, and what the server has open.
+    assert!(lines[3].parse::<u64>().unwrap() >= 1, "{lines:?}");
+    let rest = ["1", "lockref\tbefore", ".", "..", "data", ".vfscale", "file", ".vfscale"];
+    assert_eq!(lines[4..], rest);
+    let both = vfscale().args(["run", "--memory", "--proc", "--writeback", "true"]).output();
+    assert!(!both.unwrap().status.success());
+}
+
 #[test]
 fn the_exit_status_is_the_commands() {
     if !can_mount() {

@@ -132,6 +132,7 @@ bitflags! {
     /// How the kernel is to treat a file that was opened.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct OpenReply: u32 {
+        const DIRECT_IO = 1 << 0;
         const KEEP_CACHE = 1 << 1;
         const CACHE_DIR = 1 << 3;
     }

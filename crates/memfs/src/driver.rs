@@ -301,6 +301,7 @@ impl FileSystem for MemFs {
         let target_len = new.target.map_or(0, <[u8]>::len);
         self.take_inode(inode_bytes(is_dir, target_len) + name)?;
         let inode = sb.new_inode(InodeInit {
+            text: false,
             mode: new.mode,
             uid: new.uid,
             gid: new.gid,

@@ -278,6 +278,16 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What there is to read in a file of text that is made when it is read
+    /// ([`InodeInit::text`](crate::inode::InodeInit)), all of it. Called with nothing held; may block.
+    ///
+    /// # Errors
+    /// Whatever reading the file is to say.
+    fn text(&self, inode: &Inode) -> Result<Vec<u8>, Errno> {
+        let _ = inode;
+        Err(Errno::INVAL)
+    }
+
     /// What a symbolic link holds.
     ///
     /// # Errors

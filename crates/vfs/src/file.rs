@@ -83,6 +83,8 @@ const HAS_LOCKS: u8 = 1;
 const COUNTED: u8 = 2;
 /// The file is an end of a stream, which is told of its end.
 const STREAMS: u8 = 4;
+/// The file is on a private list.
+const PRIVATE: u8 = 8;
 
 pub(crate) struct OpenFile {
     path: Path,
@@ -124,6 +126,20 @@ impl OpenFile {
         &self.path
     }
 
+    /// See [`File::id`].
+    pub(crate) fn id(&self) -> u64 {
+        std::ptr::from_ref(self) as usize as u64
+    }
+
+    pub(crate) fn mode(&self) -> FileMode {
+        self.mode
+    }
+
+    /// It has something in what is behind its inode, which is told of its end.
+    pub(crate) fn note_stream(&self) {
+        self.state.fetch_or(STREAMS, Ordering::Release);
+    }
+
     pub(crate) fn flags(&self) -> OFlags {
         OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
     }
@@ -146,8 +162,17 @@ impl OpenFile {
         self.state.fetch_or(COUNTED, Ordering::Release);
     }
 
+    /// The file has left the list of its superblock, which counts it from now on.
+    pub(crate) fn note_private(&self) {
+        self.path.mount().sb().count_private(1);
+        self.state.fetch_or(PRIVATE, Ordering::Release);
+    }
+
     #[cold]
     fn end_state(&self, state: u8) {
+        if state & PRIVATE != 0 {
+            self.path.mount().sb().count_private(-1);
+        }
         if state & HAS_LOCKS != 0 {
             crate::lock_calls::release_file(self);
         }
@@ -155,7 +180,7 @@ impl OpenFile {
             self.path.mount().drop_unlisted();
         }
         if state & STREAMS != 0 {
-            crate::stream::release(self.inode(), self.mode);
+            crate::stream::release(self);
         }
     }
 }
@@ -198,7 +223,7 @@ impl File {
     /// Opens an end of the stream of an inode, which counts it already, until the file is closed.
     pub(crate) fn new_stream(path: Path, mode: FileMode, flags: OFlags) -> File {
         let file = File::new(path, mode.as_stream(), flags);
-        file.0.state.fetch_or(STREAMS, Ordering::Release);
+        file.0.note_stream();
         file
     }
 
@@ -291,7 +316,11 @@ impl File {
         check_offset(offset)?;
         let inode = self.check_read(offset, buf.len())?;
         let end = buf.is_empty() || offset >= inode.size();
-        let n = if end { 0 } else { inode.sb().fs().read_at(inode, offset, buf)? };
+        let n = if end {
+            self.read_text(offset, buf)?
+        } else {
+            inode.sb().fs().read_at(inode, offset, buf)?
+        };
         self.accessed(inode);
         Ok(n)
     }
@@ -309,7 +338,7 @@ impl File {
     /// `EBADF` if not open for reading, `EISDIR`, `EINVAL` for an offset above `i64::MAX`.
     #[inline]
     pub fn pread(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.read_inner(offset, buf).named("pread")
+        self.with_text(|| self.read_inner(offset, buf)).named("pread")
     }
 
     /// Reads at the file's position and moves it; returns how many bytes, 0 at the end. A pipe or
@@ -321,7 +350,7 @@ impl File {
         if self.is_stream() {
             return self.read_stream(&mut [IoSliceMut::new(buf)], None).named("read");
         }
-        self.read_with(|offset| self.read_inner(offset, buf)).named("read")
+        self.with_text(|| self.read_with(|offset| self.read_inner(offset, buf))).named("read")
     }
 
     fn read_with(
@@ -362,7 +391,7 @@ impl File {
     /// # Errors
     /// As [`pread`](Self::pread).
     pub fn preadv(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        self.read_vectored_at(offset, bufs).named("preadv")
+        self.with_text(|| self.read_vectored_at(offset, bufs)).named("preadv")
     }
 
     /// Reads into several buffers at the file's position and moves it. Blocks as [`read`](Self::read)
@@ -374,7 +403,8 @@ impl File {
         if self.is_stream() {
             return self.read_stream(bufs, None).named("readv");
         }
-        self.read_with(|offset| self.read_vectored_at(offset, bufs)).named("readv")
+        self.with_text(|| self.read_with(|offset| self.read_vectored_at(offset, bufs)))
+            .named("readv")
     }
 
     /// See [`SuperBlock::with_space`](crate::super_block::SuperBlock::with_space).

@@ -100,6 +100,9 @@ impl FileList {
             mount.count_unlisted();
         }
         let moved = file.0.move_to(&self.0);
+        if moved {
+            file.0.note_private();
+        }
         if counted && moved {
             file.0.note_counted();
         } else if counted {

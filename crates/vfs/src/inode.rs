@@ -35,6 +35,7 @@ use crate::locks::FileLocks;
 use crate::ranks::{InodeData, Xattrs};
 use crate::stream::Stream;
 use crate::super_block::SuperBlock;
+use crate::text::Text;
 use crate::time;
 use crate::types::{FileType, Timestamp};
 use crate::xattr::XattrSet;
@@ -78,7 +79,7 @@ pub struct Inode {
     rdev: u64,
     /// The one dentry of a directory.
     dir_dentry: AtomicPtr<Dentry>,
-    /// What is behind a pipe, a fifo that was opened, or a socket.
+    /// What is behind a pipe, a fifo that was opened, or a file of text that is made when it is read.
     stream: OnceLock<Box<Stream>>,
 }
 
@@ -132,6 +133,9 @@ pub struct InodeInit {
     pub nlink: u32,
     /// How often the number was used before.
     pub generation: u32,
+    /// Whether what can be read of it is made when it is read, by
+    /// [`FileSystem::text`](crate::driver::FileSystem::text); its size is 0.
+    pub text: bool,
     /// The driver's part.
     pub private: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -142,6 +146,10 @@ impl Inode {
         let private = OnceLock::new();
         if let Some(part) = init.private {
             let _ = private.set(part);
+        }
+        let stream = OnceLock::new();
+        if init.text {
+            let _ = stream.set(Box::new(Stream::Text(Text::default())));
         }
         Inode {
             sb: NonNull::from(sb),
@@ -165,7 +173,7 @@ impl Inode {
             generation: init.generation,
             rdev: init.rdev,
             dir_dentry: AtomicPtr::new(std::ptr::null_mut()),
-            stream: OnceLock::new(),
+            stream,
         }
     }
 
@@ -305,7 +313,8 @@ impl Inode {
         self.mode.store(mode, Ordering::Release);
     }
 
-    pub(crate) fn set_owner(&self, uid: u32, gid: u32) {
+    /// Sets the owner. Drivers, too, do that to inodes whose owner is decided elsewhere.
+    pub fn set_owner(&self, uid: u32, gid: u32) {
         self.uid.store(uid, Ordering::Release);
         self.gid.store(gid, Ordering::Release);
     }

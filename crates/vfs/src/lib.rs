@@ -79,6 +79,7 @@ mod sleep;
 mod stream;
 pub mod super_block;
 pub mod task;
+mod text;
 mod time;
 pub mod types;
 pub mod xattr;
@@ -97,7 +98,7 @@ pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, Wa
 pub use lru::CACHE_LIMIT_DEFAULT;
 pub use mountinfo::MountInfo;
 pub use namei::{PATH_MAX, SYMLINKS_MAX};
-pub use namespace::Vfs;
+pub use namespace::{Counts, Vfs, WeakVfs};
 pub use pipe::PIPE_BUF;
 pub use pseudo::MemfdFlags;
 pub use readdir::{DirEntry, DirEntryBuf, ReadDir};

@@ -11,7 +11,7 @@
 //! then detach, all in one section. So a walk that overlaps an unmount either is counted or starts again.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +49,33 @@ const GRACE_PERIODS: u32 = 32;
 /// [`Task::unshare_mounts`].
 #[derive(Clone)]
 pub struct Vfs(Arc<Namespace>);
+
+/// A [`Vfs`] that may have ended. Cheap to clone; `Send` and `Sync`.
+#[derive(Clone)]
+pub struct WeakVfs(Weak<Namespace>);
+
+impl WeakVfs {
+    /// The tree, if anybody has it still.
+    pub fn upgrade(&self) -> Option<Vfs> {
+        self.0.upgrade().map(Vfs)
+    }
+}
+
+/// See [`Vfs::counts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Dentries, in use or cached.
+    pub dentries: usize,
+    /// Of these, the ones that could be dropped when nobody uses them.
+    pub unused_dentries: usize,
+    /// Of these, the ones that stand for names that don't exist.
+    pub negative_dentries: usize,
+    /// Inodes.
+    pub inodes: usize,
+    /// Open files, however many descriptors each has.
+    pub open_files: usize,
+}
 
 /// One mount tree.
 pub(crate) struct Namespace {
@@ -140,6 +167,29 @@ impl Vfs {
     /// How its structures are spread.
     pub fn scaling(&self) -> &Scaling {
         &self.ns().scaling
+    }
+
+    /// A way to the tree that does not keep it.
+    pub fn downgrade(&self) -> WeakVfs {
+        WeakVfs(Arc::downgrade(&self.0))
+    }
+
+    /// What there is of everything, on the file systems that are mounted and those that no path leads to.
+    /// Each number is exact while nothing of its kind comes or goes. Takes the locks of all slots of what
+    /// is counted, one after the other; calls keep no count for it.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        let internal = self.ns().pseudo().super_blocks();
+        for sb in self.ns().super_blocks().into_iter().chain(internal) {
+            counts.dentries += sb.dentries().in_use();
+            if let Some(lru) = sb.lru() {
+                counts.negative_dentries += lru.list(true).len();
+                counts.unused_dentries += lru.list(false).len() + lru.list(true).len();
+            }
+            counts.inodes += sb.inodes_in_use();
+            counts.open_files += sb.files().len() + sb.private_files();
+        }
+        counts
     }
 
     /// What it shares with the trees it was copied from.

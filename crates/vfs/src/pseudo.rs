@@ -79,6 +79,12 @@ impl Pseudo {
         drop(slot.set(ns.internal_mount(driver()?)?));
         slot.get().map(|mount| &**mount).ok_or(Errno::NOMEM)
     }
+
+    /// The file systems that were made so far.
+    pub(crate) fn super_blocks(&self) -> Vec<Arc<SuperBlock>> {
+        let slots = [&self.pipes, &self.memory];
+        slots.into_iter().filter_map(|slot| Some(slot.get()?.sb().clone())).collect()
+    }
 }
 
 /// A dentry for a file that has no name, owned by the reference returned. Before the patch it is a child of the

@@ -91,3 +91,7 @@ lock_class! {
     /// What a pipe holds, and who waits for it (`pipe->mutex`).
     pub PipeMutex = ("pipe_mutex", 108);
 }
+lock_class! {
+    /// The texts of the open files of an inode whose text is made when it is read.
+    pub TextSnapshots = ("text_snapshots", 109);
+}

@@ -1,7 +1,7 @@
 //! Files without positions: the ends of pipes and fifos, and what they have in common.
 //!
 //! What is behind such a file belongs to its inode ([`Inode::stream`]), and counts the open files that have
-//! an end of it. A [`File`] of this kind says so in its mode, by bits of its own for reading and
+//! an end of it. (So does the text of a file that is made when it is read, which has positions: see [`crate::text`].) A [`File`] of this kind says so in its mode, by bits of its own for reading and
 //! writing ([`FileMode::STREAM`]). So calls with a position, which ask for the usual bits, fail on it
 //! without asking anything else, and cost other files nothing.
 //!
@@ -14,16 +14,18 @@ use rustix::io::Errno;
 
 use crate::cred::Credentials;
 use crate::error::{Named, Result};
-use crate::file::{File, FileMode};
+use crate::file::{File, FileMode, OpenFile};
 use crate::inode::Inode;
 use crate::locks::WaitToken;
 use crate::mount::WriteAccess;
 use crate::pipe::{Ends, Pipe, Waiting};
+use crate::text::Text;
 use crate::types::{Capabilities, OFlags};
 
 /// What is behind an inode whose files have no positions.
 pub(crate) enum Stream {
     Pipe(Pipe),
+    Text(Text),
 }
 
 impl Stream {
@@ -31,6 +33,7 @@ impl Stream {
     pub(crate) fn pipe(&self) -> Option<&Pipe> {
         match self {
             Stream::Pipe(pipe) => Some(pipe),
+            Stream::Text(_) => None,
         }
     }
 }
@@ -46,9 +49,10 @@ impl Ends {
 }
 
 /// An open file of a stream is closed.
-pub(crate) fn release(inode: &Inode, mode: FileMode) {
-    match inode.stream() {
-        Some(Stream::Pipe(pipe)) => pipe.close(Ends::of(mode)),
+pub(crate) fn release(file: &OpenFile) {
+    match file.inode().stream() {
+        Some(Stream::Pipe(pipe)) => pipe.close(Ends::of(file.mode())),
+        Some(Stream::Text(text)) => text.forget(file.id()),
         None => {}
     }
 }
@@ -83,6 +87,7 @@ impl File {
         }
         let n = match self.stream()? {
             Stream::Pipe(pipe) => pipe.read(bufs, self.waiting(token))?,
+            Stream::Text(_) => return Err(Errno::INVAL),
         };
         if n > 0 && self.keeps_times() {
             self.accessed(self.inode());
@@ -103,6 +108,7 @@ impl File {
             Stream::Pipe(pipe) => {
                 pipe.write(bufs, self.flags().contains(OFlags::DIRECT), self.waiting(token))?
             }
+            Stream::Text(_) => return Err(Errno::INVAL),
         };
         // A fifo may be written to where its times can't change.
         if n > 0

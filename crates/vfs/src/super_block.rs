@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64 as StdAtomicU64;
+use std::sync::atomic::{AtomicIsize, AtomicU64 as StdAtomicU64, Ordering as StdOrdering};
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
@@ -57,6 +57,8 @@ pub struct SuperBlock {
     inode_hash: RcuTable<Inode, InodeHash>,
     /// Every open file of it, but those that have moved to a private list.
     files: SharedList<OpenFile, FilesLock>,
+    /// Those that have.
+    private_files: AtomicIsize,
     /// Every mount of it, attached or not, until the grace period after its last use is over.
     mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
     /// Dentries whose count is spread over CPUs, the oldest first.
@@ -102,6 +104,7 @@ impl SuperBlock {
             ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
             inode_hash: RcuTable::new(),
             files: SharedList::new(scaling.files_lock_slots()),
+            private_files: AtomicIsize::new(0),
             mounts: Mutex::new(Vec::new()),
             hot: Mutex::new(VecDeque::new()),
             cache: None,
@@ -236,6 +239,16 @@ impl SuperBlock {
     /// The lists of its open files.
     pub(crate) fn files(&self) -> &SharedList<OpenFile, FilesLock> {
         &self.files
+    }
+
+    /// Open files on private lists.
+    pub(crate) fn private_files(&self) -> usize {
+        usize::try_from(self.private_files.load(StdOrdering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Another file has moved to a private list, or ended there.
+    pub(crate) fn count_private(&self, files: isize) {
+        self.private_files.fetch_add(files, StdOrdering::Relaxed);
     }
 
     /// Opens a file: it is on the list of its superblock from now on.

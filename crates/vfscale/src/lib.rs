@@ -23,6 +23,7 @@
 //! that wait for advisory locks, for the other end of a pipe or fifo, and `umount`, which say so.
 
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
+pub use vfscale_procfs::ProcFs;
 pub use vfscale_vfs::*;
 
 use std::sync::Arc;

@@ -14,7 +14,8 @@ const OPEN_EXEC: u32 = 0x20;
 /// The part of the kernel's open flags that matters here; it has dealt with the rest.
 pub(super) fn open_flags(flags: u32) -> OFlags {
     let kept = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NOATIME;
-    OFlags::from_bits_retain(flags) & kept
+    // The kernel opens fifos itself; one that gets here all the same must not be waited for.
+    OFlags::from_bits_retain(flags) & kept | OFlags::NONBLOCK
 }
 
 impl Server {
@@ -43,9 +44,11 @@ impl Server {
         if kill_priv && wanted.contains(OFlags::TRUNC) {
             self.kill_priv(&file)?;
         }
+        // What is made when it is read has no size that the kernel could go by.
+        let how = if file.is_text() { OpenReply::DIRECT_IO } else { OpenReply::empty() };
         let fh = self.files.insert(file);
         turn.worker.opened = Some(fh);
-        turn.reply.open(fh, OpenReply::empty());
+        turn.reply.open(fh, how);
         Ok(())
     }
 

@@ -1,0 +1,111 @@
+//! The texts: the formats of the kernel's files, from the numbers of the library.
+
+use std::fmt::Write;
+
+use vfscale_vfs::lockstat::{self, Row, Times};
+use vfscale_vfs::namespace::Counts;
+use vfscale_vfs::{PATCHES, Scaling, Vfs};
+
+use crate::node::Text;
+
+/// How wide the name of a lock class is in `lock_stat`, and each of the columns after it.
+const NAME_WIDTH: usize = 40;
+const COLUMN_WIDTH: usize = 14;
+
+const COLUMNS: [&str; 12] = [
+    "con-bounces",
+    "contentions",
+    "waittime-min",
+    "waittime-max",
+    "waittime-total",
+    "waittime-avg",
+    "acq-bounces",
+    "acquisitions",
+    "holdtime-min",
+    "holdtime-max",
+    "holdtime-total",
+    "holdtime-avg",
+];
+
+pub(crate) fn text(text: Text, vfs: &Vfs) -> String {
+    match text {
+        Text::Mounts => mounts(vfs),
+        Text::DentryState => dentry_state(&vfs.counts()),
+        Text::InodeState => inode_state(&vfs.counts()),
+        Text::FileNr => file_nr(&vfs.counts()),
+        Text::LockStat => lock_stat(lockstat::Table::now().rows()),
+        Text::Scaling => scaling(vfs.scaling()),
+    }
+}
+
+fn mounts(vfs: &Vfs) -> String {
+    vfs.task().mounts().iter().fold(String::new(), |mut text, mount| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{}", mount.mounts());
+        text
+    })
+}
+
+/// As `/proc/sys/fs/dentry-state`: dentries, unused ones, an age limit and a number of wanted pages, which
+/// mean nothing any more, negative ones, and a zero.
+#[must_use]
+pub fn dentry_state(counts: &Counts) -> String {
+    let Counts { dentries, unused_dentries, negative_dentries, .. } = counts;
+    format!("{dentries}\t{unused_dentries}\t45\t0\t{negative_dentries}\t0\n")
+}
+
+/// As `/proc/sys/fs/inode-state`: inodes, free ones (none is kept), and five numbers that mean nothing.
+#[must_use]
+pub fn inode_state(counts: &Counts) -> String {
+    format!("{}\t0\t0\t0\t0\t0\t0\n", counts.inodes)
+}
+
+/// As `/proc/sys/fs/file-nr`: open files, free ones (none is kept), and the most there may be (as many as
+/// can be counted).
+#[must_use]
+pub fn file_nr(counts: &Counts) -> String {
+    format!("{}\t0\t{}\n", counts.open_files, i64::MAX)
+}
+
+/// A line for each patch: its name, a tab, and whether the tree is as the kernel was `after` it or `before`
+/// it. With one CPU there are patches that make no difference; of these it says `before`.
+#[must_use]
+pub fn scaling(scaling: &Scaling) -> String {
+    PATCHES.iter().fold(String::new(), |mut text, patch| {
+        let without = scaling.and_before(patch.name());
+        let state = if without.as_ref() == Ok(scaling) { "before" } else { "after" };
+        let _ = writeln!(text, "{}\t{state}", patch.name());
+        text
+    })
+}
+
+/// As `/proc/lock_stat`, version 0.4, with a line for each class and times in microseconds.
+#[must_use]
+pub fn lock_stat(rows: &[Row]) -> String {
+    let line = "-".repeat(NAME_WIDTH + 1 + COLUMNS.len() * (COLUMN_WIDTH + 1));
+    let mut text = format!("lock_stat version 0.4\n{line}\n{:>NAME_WIDTH$}", "class name");
+    for column in COLUMNS {
+        let _ = write!(text, " {column:>COLUMN_WIDTH$}");
+    }
+    let _ = writeln!(text, "\n{line}\n");
+    for row in rows {
+        let _ = write!(text, "{:>NAME_WIDTH$}:", row.name);
+        let halves = [
+            (row.con_bounces, row.contentions, &row.wait),
+            (row.acq_bounces, row.acquisitions, &row.hold),
+        ];
+        for (bounces, all, times) in halves {
+            let _ = write!(text, "{bounces:>COLUMN_WIDTH$} {all:>COLUMN_WIDTH$} ");
+            for micros in in_micros(times) {
+                let _ = write!(text, "{micros:>COLUMN_WIDTH$.2} ");
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn in_micros(times: &Times) -> [f64; 4] {
+    let micros = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
+    [times.min, times.max, times.total, times.avg()].map(micros)
+}
