@@ -4,8 +4,8 @@
 //!
 //! A volume is an image file or a block device in blocks of 4 KiB, split into allocation groups. This
 //! crate has its foundations: blocks that say what they are ([`format::header`]), the superblock
-//! ([`format::superblock`]) and the keeping of its copies ([`copies`]), and how a volume of a given size is
-//! divided ([`geometry`]). `docs/FORMAT.md` gives every byte.
+//! ([`format::superblock`]) and the keeping of its copies ([`copies`]), how a volume of a given size is
+//! divided ([`geometry`]), and the tree that everything in it is found by ([`btree`]). `docs/FORMAT.md` gives every byte.
 //!
 //! # Invariants
 //!
@@ -22,6 +22,7 @@
 //! None: everything here is a value, or a call on a device that its caller owns. Functions that take a
 //! [`Device`](vfscale_block::Device) block for its I/O; of the writing ones, one runs at a time.
 
+pub mod btree;
 pub mod copies;
 pub mod format;
 pub mod geometry;

@@ -1,12 +1,14 @@
 //! What can be wrong with a block, by number.
 
+use super::btree::TreeDamage;
 use super::header::Magic;
 use super::uuid::Uuid;
 
 /// Something on disk that must not be so.
 ///
 /// Each kind has a number, which is shown and which never changes its meaning. Those below 100 are about
-/// blocks in general, those from 100 on about the superblock.
+/// blocks in general, those from 100 on about the superblock, those from 200 on
+/// about trees.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -99,6 +101,9 @@ pub enum Damage {
         /// Which copy it says it is.
         copy: u64,
     },
+    /// 200 and up: A block of a tree.
+    #[error(transparent)]
+    Tree(#[from] TreeDamage),
 }
 
 impl Damage {
@@ -117,6 +122,7 @@ impl Damage {
             Self::Time { .. } => 103,
             Self::Label => 104,
             Self::Copy { .. } => 105,
+            Self::Tree(damage) => damage.fault.number(),
         }
     }
 }

@@ -1,0 +1,269 @@
+//! The B+tree on disk, for everything that is found by a key.
+//!
+//! # Purpose
+//!
+//! One tree for free space, inode maps, directories, extents and attributes. A [`Kind`] says what
+//! its keys and values are; [`Nodes`] is where its blocks come from, so that the tree knows neither
+//! cache nor journal. A [`Tree`] is no more than the address of a root, which stays where it is for
+//! as long as the tree lives.
+//!
+//! # Invariants
+//!
+//! * All leaves are at level 0, and a block at level n leads to blocks at level n - 1 only.
+//! * Keys in a block ascend strictly. A block at a level above 0 has, for each block that it leads
+//!   to, a bound: all keys below that block are not less than its bound, and less than the next
+//!   one. Its first bound is its own bound in the block above it; that of the root is the least key
+//!   there is ([`Kind::KEY_MIN`]). Therefore neither inserting nor removing changes a bound, unless
+//!   blocks are split, merged or evened out.
+//! * All blocks of a level are linked both ways, in order.
+//! * A block has between a third of the records it has room for and all of them. The first and the
+//!   last of a level may have fewer, but one in a leaf, two above. The root may have fewer: none if
+//!   it is a leaf, two if not. So keys that come in order, forward or backward, leave full blocks
+//!   behind.
+//!
+//! What of this can be seen while a key is looked for is checked then, again for each block; order
+//! in the whole block when it comes from the device; the rest by [`Tree::check`]. Whatever is wrong
+//! ends the call with a numbered [`Damage`](crate::format::Damage).
+//!
+//! # All or nothing
+//!
+//! A change first reads, allocates and makes writable all it needs ([`Nodes`]): up to one block
+//! more than the tree has levels. Only if all that succeeded does it change anything, and then
+//! nothing can fail. A call that returns an error has changed nothing and allocated nothing.
+//!
+//! # Locks, references
+//!
+//! None. Reading calls have the blocks by shared reference, changing ones by unique reference;
+//! whoever owns the tree (a group, an inode) holds its lock for the whole call. A [`Cursor`]
+//! borrows the blocks and so keeps changes away.
+//!
+//! The structure is that of Bayer and McCreight's "Organization and Maintenance of Large Ordered
+//! Indices", with records in the leaves only, and with links between neighbours as in XFS.
+
+mod bulk;
+mod check;
+mod cursor;
+mod descend;
+mod insert;
+#[cfg(test)]
+pub(crate) mod memory;
+mod node;
+mod nodes;
+mod remove;
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub use crate::format::btree::{Entry, LEVELS_MAX, TreeDamage, TreeFault};
+pub use check::Summary;
+pub use cursor::{Cursor, Range};
+pub use nodes::{Error, Expected, Nodes};
+
+use crate::format::Magic;
+use crate::format::btree::AREA_BYTES;
+
+/// What lies on disk as it is: bytes in little-endian order, without padding or alignment.
+pub trait OnDisk:
+    Copy + fmt::Debug + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned
+{
+}
+
+impl<T: Copy + fmt::Debug + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned> OnDisk
+    for T
+{
+}
+
+/// What a tree holds.
+pub trait Kind {
+    /// Ordered as the tree is; any bytes are a key. Types of `zerocopy::little_endian` and structs
+    /// of them compare as numbers do, without a conversion on little-endian machines.
+    type Key: OnDisk + Ord;
+    /// What belongs to a key; any bytes are a value.
+    type Value: OnDisk;
+    /// What its blocks begin with.
+    const MAGIC: Magic;
+    /// The least key.
+    const KEY_MIN: Self::Key;
+    /// The most records of a block, if there is room for more. For tests, which want high trees.
+    const RECORDS_MAX: usize = AREA_BYTES;
+}
+
+/// A record of a leaf.
+pub type Record<K> = Entry<<K as Kind>::Key, <K as Kind>::Value>;
+/// A record of a block above the leaves.
+pub(crate) type Branch<K> = Entry<<K as Kind>::Key, U64>;
+
+/// A tree on disk: where its root is, and whom it belongs to. `Copy`, `Send` and `Sync`.
+pub struct Tree<K: Kind> {
+    root: u64,
+    owner: u64,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Clone for Tree<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Kind> Copy for Tree<K> {}
+
+impl<K: Kind> fmt::Debug for Tree<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut tree = f.debug_struct("Tree");
+        tree.field("kind", &K::MAGIC).field("root", &self.root).field("owner", &self.owner);
+        tree.finish()
+    }
+}
+
+impl<K: Kind> Tree<K> {
+    /// The most records of a leaf.
+    pub const LEAF_RECORDS_MAX: usize = capacity::<K, K::Value>();
+    /// The most records of a block above the leaves.
+    pub const BRANCH_RECORDS_MAX: usize = capacity::<K, U64>();
+
+    const FITS: () = {
+        assert!(Self::LEAF_RECORDS_MAX >= 4 && Self::BRANCH_RECORDS_MAX >= 4);
+    };
+
+    /// The tree whose root is at the address `root`, in blocks, and whose blocks belong to `owner`.
+    /// Reads nothing.
+    #[must_use]
+    pub fn at(root: u64, owner: u64) -> Self {
+        let () = Self::FITS;
+        Self { root, owner, kind: PhantomData }
+    }
+
+    /// Makes an empty tree of one block, which is near the address `hint` if possible.
+    ///
+    /// # Errors
+    /// Those of [`Nodes::allocate`].
+    pub fn create<N: Nodes>(nodes: &mut N, owner: u64, hint: u64) -> Result<Self, Error<N::Error>> {
+        let expected = Self::at(0, owner).expected();
+        let (root, slot) = nodes.allocate(hint, &expected)?;
+        node::write::<K::Key, K::Value>(nodes.edit(slot), 0, [0; 2], &[]);
+        Ok(Self::at(root, owner))
+    }
+
+    /// Where its root is, in blocks. Never changes.
+    #[must_use]
+    pub fn root(&self) -> u64 {
+        self.root
+    }
+
+    /// Whom its blocks belong to.
+    #[must_use]
+    pub fn owner(&self) -> u64 {
+        self.owner
+    }
+
+    /// The value of `key`. Reads one block per level.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn get<N: Nodes>(
+        &self,
+        nodes: &N,
+        key: K::Key,
+    ) -> Result<Option<K::Value>, Error<N::Error>> {
+        let leaf = self.descend(nodes, descend::Target::Key(key), None)?;
+        Ok(if leaf.is_found { leaf.record(self)?.map(|record| record.value) } else { None })
+    }
+
+    /// The record with the least key that is not less than `key`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn at_or_after<N: Nodes>(
+        &self,
+        nodes: &N,
+        key: K::Key,
+    ) -> Result<Option<Record<K>>, Error<N::Error>> {
+        self.seek(nodes, key)?.forward()
+    }
+
+    /// The record with the greatest key that is not greater than `key`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn at_or_before<N: Nodes>(
+        &self,
+        nodes: &N,
+        key: K::Key,
+    ) -> Result<Option<Record<K>>, Error<N::Error>> {
+        let mut cursor = self.seek(nodes, key)?;
+        if cursor.is_found() { cursor.forward() } else { cursor.backward() }
+    }
+
+    /// The record with the least key.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn first<N: Nodes>(&self, nodes: &N) -> Result<Option<Record<K>>, Error<N::Error>> {
+        self.seek(nodes, K::KEY_MIN)?.forward()
+    }
+
+    /// The record with the greatest key.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn last<N: Nodes>(&self, nodes: &N) -> Result<Option<Record<K>>, Error<N::Error>> {
+        self.seek_end(nodes)?.backward()
+    }
+
+    /// How many records there are. Reads all leaves.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn count<N: Nodes>(&self, nodes: &N) -> Result<u64, Error<N::Error>> {
+        let mut cursor = self.seek(nodes, K::KEY_MIN)?;
+        let mut records = cursor.leaf_records()?;
+        while cursor.step_right()? {
+            records += cursor.leaf_records()?;
+        }
+        Ok(records)
+    }
+
+    /// How many levels it has: 1 if the root is a leaf.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn height<N: Nodes>(&self, nodes: &N) -> Result<u16, Error<N::Error>> {
+        let guard = self.read(nodes, self.root, self.root)?;
+        Ok(self.view(self.root, &guard)?.level() + 1)
+    }
+
+    /// What its blocks must be.
+    #[must_use]
+    pub fn expected(&self) -> Expected {
+        Expected { magic: K::MAGIC, owner: self.owner, check: node::check_order::<K> }
+    }
+}
+
+/// The most records with a `V` that a block has.
+const fn capacity<K: Kind, V>() -> usize {
+    let fit = AREA_BYTES / size_of::<Entry<K::Key, V>>();
+    if fit < K::RECORDS_MAX { fit } else { K::RECORDS_MAX }
+}
+
+/// The most records of a block at `level`.
+pub(crate) const fn records_max<K: Kind>(level: u16) -> usize {
+    if level == 0 { Tree::<K>::LEAF_RECORDS_MAX } else { Tree::<K>::BRANCH_RECORDS_MAX }
+}
+
+/// The fewest records of the first and the last block of a level that is not the root's.
+pub(crate) const fn records_least(level: u16) -> usize {
+    if level == 0 { 1 } else { 2 }
+}
+
+/// The fewest records of every other block of the level.
+pub(crate) const fn records_min<K: Kind>(level: u16) -> usize {
+    let (third, least) = (records_max::<K>(level) / 3, records_least(level));
+    if third > least { third } else { least }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Building a tree of records that are in order already: for repair, and for what grows out of its
+//! inode.
+
+use zerocopy::little_endian::U64;
+
+use super::{
+    Branch, Entry, Error, Kind, LEVELS_MAX, Nodes, OnDisk, Record, Tree, TreeFault, node,
+    records_max,
+};
+use crate::format::Damage;
+use crate::format::btree::TreeDamage;
+
+impl<K: Kind> Tree<K> {
+    /// Makes a tree of `records`, whose keys ascend strictly. Blocks are filled to `fill` percent,
+    /// more or less: 50 to 100, and what is outside counts as the nearest of these. All blocks are
+    /// allocated before any is written.
+    ///
+    /// # Errors
+    /// Those of [`Nodes::allocate`], with nothing allocated then. [`TreeFault::Order`] with `hint`
+    /// as the address, if the keys don't ascend; the record is the last one if there are more than
+    /// 65,535 before it.
+    pub fn build<N: Nodes>(
+        nodes: &mut N,
+        owner: u64,
+        hint: u64,
+        records: &[Record<K>],
+        fill: u8,
+    ) -> Result<Self, Error<N::Error>> {
+        let fault = |fault| Damage::from(TreeDamage { address: hint, fault });
+        if let Some(before) = records.windows(2).position(|pair| pair[0].key >= pair[1].key) {
+            let record = u16::try_from(before + 1).unwrap_or(u16::MAX);
+            return Err(fault(TreeFault::Order { record }).into());
+        }
+        let shape = shape::<K>(records.len(), fill);
+        let Some(level) = u16::try_from(shape.len()).ok().filter(|len| *len <= LEVELS_MAX) else {
+            return Err(fault(TreeFault::Height { level: LEVELS_MAX }).into());
+        };
+        let expected = Self::at(0, owner).expected();
+        let mut taken = Vec::new();
+        for _ in 0..shape.iter().sum::<usize>() {
+            let near = taken.last().map_or(hint, |(address, _)| *address);
+            match nodes.allocate(near, &expected) {
+                Ok(new) => taken.push(new),
+                Err(error) => {
+                    taken.iter().rev().for_each(|(_, slot)| nodes.cancel(*slot));
+                    return Err(error);
+                }
+            }
+        }
+        // The blocks of each level are next to each other in the order of allocation.
+        let (leaves, mut rest) = taken.split_at(shape[0]);
+        let mut branches = Self::fill(nodes, 0, leaves, records);
+        for (level, blocks) in (1..level).zip(&shape[1..]) {
+            let (here, above) = rest.split_at(*blocks);
+            branches = Self::fill(nodes, level, here, &branches);
+            rest = above;
+        }
+        let root = taken.last().map_or(hint, |(address, _)| *address);
+        Ok(Self::at(root, owner))
+    }
+
+    /// Writes the blocks of a level. Returns the records that lead to them.
+    fn fill<N: Nodes, V: OnDisk>(
+        nodes: &mut N,
+        level: u16,
+        blocks: &[(u64, N::Slot)],
+        entries: &[Entry<K::Key, V>],
+    ) -> Vec<Branch<K>> {
+        let mut branches = Vec::with_capacity(blocks.len());
+        let address = |at: Option<usize>| at.and_then(|at| blocks.get(at)).map_or(0, |to| to.0);
+        for (at, (own, slot)) in blocks.iter().enumerate() {
+            let cut =
+                |at: usize| (entries.len() as u128 * at as u128 / blocks.len() as u128) as usize;
+            let here = &entries[cut(at)..cut(at + 1)];
+            let links = [address(at.checked_sub(1)), address(Some(at + 1))];
+            node::write(nodes.edit(*slot), level, links, here);
+            let bound = here.first().filter(|_| at > 0).map_or(K::KEY_MIN, |first| first.key);
+            branches.push(Entry { key: bound, value: U64::from(*own) });
+        }
+        branches
+    }
+}
+
+/// How many blocks each level has, from the leaves to the root.
+fn shape<K: Kind>(records: usize, fill: u8) -> Vec<usize> {
+    let fill = usize::from(fill.clamp(50, 100));
+    let mut shape = Vec::new();
+    let mut entries = records;
+    for level in 0.. {
+        let most = records_max::<K>(level);
+        let here = (most * fill / 100).max(3);
+        let blocks = if entries <= most { 1 } else { entries.div_ceil(here) };
+        shape.push(blocks);
+        if blocks == 1 {
+            break;
+        }
+        entries = blocks;
+    }
+    shape
+}

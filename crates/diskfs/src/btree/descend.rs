@@ -1,0 +1,125 @@
+//! The way from the root to a leaf.
+
+use super::node::{Link, Place};
+use super::{Error, Kind, Nodes, Record, TreeFault};
+use crate::btree::Tree;
+use crate::format::Damage;
+use crate::format::btree::TreeDamage;
+
+/// What is looked for.
+pub(crate) enum Target<K: Kind> {
+    Key(K::Key),
+    /// Behind the last record.
+    End,
+}
+
+/// A block on the way.
+#[derive(Debug)]
+pub(crate) struct Step<K: Kind> {
+    pub(crate) place: Place<K>,
+    pub(crate) level: u16,
+    pub(crate) len: usize,
+    /// The record that leads on, or in the leaf the first that is not before the target.
+    pub(crate) index: usize,
+    pub(crate) right: u64,
+}
+
+/// The leaf at the end of the way.
+pub(crate) struct Leaf<R> {
+    pub(crate) address: u64,
+    pub(crate) guard: R,
+    /// The first record that is not before the target; behind the last one if all are.
+    pub(crate) index: usize,
+    /// Whether it is the very one.
+    pub(crate) is_found: bool,
+}
+
+impl<R: std::ops::Deref<Target = crate::format::Block>> Leaf<R> {
+    /// The record at its index.
+    pub(crate) fn record<K: Kind>(&self, tree: &Tree<K>) -> Result<Option<Record<K>>, Damage> {
+        let view = tree.view(self.address, &self.guard)?;
+        Ok(view.records().get(self.index).copied())
+    }
+}
+
+impl<K: Kind> Tree<K> {
+    /// Where the root is.
+    pub(crate) fn root_place(&self) -> Place<K> {
+        Place {
+            address: self.root,
+            level: None,
+            low: K::KEY_MIN,
+            high: None,
+            left: Link::Nothing,
+            right: Link::Nothing,
+        }
+    }
+
+    /// Refuses an address that no block of a tree has, which `from` leads to.
+    pub(crate) fn check_address<N: Nodes>(
+        nodes: &N,
+        from: u64,
+        address: u64,
+    ) -> Result<(), Error<N::Error>> {
+        if address != 0 && nodes.is_possible(address) {
+            return Ok(());
+        }
+        let fault = TreeFault::Pointer { child: address };
+        Err(Damage::from(TreeDamage { address: from, fault }).into())
+    }
+
+    /// Reads a block that the block `from` leads to.
+    pub(crate) fn read<'n, N: Nodes>(
+        &self,
+        nodes: &'n N,
+        from: u64,
+        address: u64,
+    ) -> Result<N::Ref<'n>, Error<N::Error>> {
+        Self::check_address(nodes, from, address)?;
+        nodes.read(address, &self.expected())
+    }
+
+    /// Goes to the leaf where the target is or would be, and puts all blocks on the way into
+    /// `path`. Each is one level lower than the one before, so the way has an end.
+    pub(crate) fn descend<'n, N: Nodes>(
+        &self,
+        nodes: &'n N,
+        target: Target<K>,
+        mut path: Option<&mut Vec<Step<K>>>,
+    ) -> Result<Leaf<N::Ref<'n>>, Error<N::Error>> {
+        let mut place = self.root_place();
+        let mut from = self.root;
+        loop {
+            let address = place.address;
+            let guard = self.read(nodes, from, address)?;
+            let view = self.view(address, &guard)?;
+            view.check(&place)?;
+            let (level, len, right) = (view.level(), view.len(), view.right());
+            let (index, is_found, child) = if level == 0 {
+                let records = view.records();
+                let index = match &target {
+                    Target::Key(key) => records.partition_point(|record| record.key < *key),
+                    Target::End => len,
+                };
+                let is_found = match &target {
+                    Target::Key(key) => records.get(index).is_some_and(|found| found.key == *key),
+                    Target::End => false,
+                };
+                (index, is_found, None)
+            } else {
+                let index = match &target {
+                    // The first bound is not greater than any key that leads here.
+                    Target::Key(key) => view.branches().partition_point(|to| to.key <= *key),
+                    Target::End => len,
+                };
+                let index = index.saturating_sub(1);
+                (index, false, view.child(&place, index))
+            };
+            if let Some(path) = path.as_deref_mut() {
+                path.push(Step { place, level, len, index, right });
+            }
+            let Some(child) = child else { return Ok(Leaf { address, guard, index, is_found }) };
+            (from, place) = (address, child);
+        }
+    }
+}

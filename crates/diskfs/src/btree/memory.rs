@@ -1,0 +1,167 @@
+//! Blocks in memory, for tests: they count calls, and fail the one that a test wants to fail.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Error, Expected, Nodes};
+use crate::Uuid;
+use crate::format::{Block, Damage, Identity};
+
+pub(crate) const VOLUME: Uuid = Uuid::from_bytes(*b"volume of trees.");
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The test wanted so.
+    Injected,
+    NoSpace,
+    /// No block is there.
+    Missing(u64),
+}
+
+/// A volume of blocks 1 to `limit` - 1. Changed blocks are as they are in a transaction, others as
+/// on the device.
+#[derive(Clone, Default)]
+pub(crate) struct Memory {
+    pub(crate) blocks: BTreeMap<u64, Box<Block>>,
+    identities: BTreeMap<u64, Identity>,
+    /// Blocks that were changed, or made writable, since they were sealed.
+    dirty: BTreeSet<u64>,
+    freeable: BTreeSet<u64>,
+    allocated: BTreeSet<u64>,
+    /// Blocks there are; 0 for as many as wanted.
+    pub(crate) limit: u64,
+    pub(crate) reads: Cell<u64>,
+    pub(crate) writes: u64,
+    /// Calls that may fail, so far.
+    pub(crate) calls: Cell<u64>,
+    /// The call that is to fail, counted from 1 on.
+    pub(crate) failing: Option<u64>,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends a transaction: everything goes to the device.
+    pub(crate) fn commit(&mut self) {
+        for address in std::mem::take(&mut self.dirty) {
+            let identity = self.identities[&address];
+            self.blocks.get_mut(&address).unwrap().seal(&identity, 0);
+        }
+        self.freeable.clear();
+        self.allocated.clear();
+    }
+
+    /// The bytes of all blocks, headers left out.
+    pub(crate) fn bodies(&self) -> BTreeMap<u64, Vec<u8>> {
+        self.blocks.iter().map(|(address, block)| (*address, block.body().to_vec())).collect()
+    }
+
+    /// Changes a block behind the tree's back, and makes its checksum right if `sealed`.
+    pub(crate) fn damage(&mut self, address: u64, sealed: bool, change: impl FnOnce(&mut Block)) {
+        let block = self.blocks.get_mut(&address).unwrap();
+        change(block);
+        if sealed {
+            block.seal(&self.identities[&address], 0);
+        }
+    }
+
+    pub(crate) fn set_owner(&mut self, address: u64, owner: u64) {
+        self.identities.get_mut(&address).unwrap().owner = owner;
+        self.damage(address, true, |_| {});
+    }
+
+    fn call(&self) -> Result<(), Error<Failure>> {
+        self.calls.set(self.calls.get() + 1);
+        match self.failing {
+            Some(failing) if failing == self.calls.get() => Err(Error::Nodes(Failure::Injected)),
+            _ => Ok(()),
+        }
+    }
+
+    fn verified(&self, address: u64, expected: &Expected) -> Result<&Block, Error<Failure>> {
+        assert!(self.is_possible(address), "a wild read of {address}");
+        let block = self.blocks.get(&address).ok_or(Error::Nodes(Failure::Missing(address)))?;
+        if !self.dirty.contains(&address) {
+            let Expected { magic, owner, check } = *expected;
+            block.verify(&Identity { magic, address, owner, volume: VOLUME })?;
+            check(address, block)?;
+        }
+        Ok(block)
+    }
+}
+
+impl Nodes for Memory {
+    type Error = Failure;
+    type Ref<'a> = &'a Block;
+    type Slot = u64;
+
+    fn is_possible(&self, address: u64) -> bool {
+        address > 0 && address < 1 << 32
+    }
+
+    fn read(&self, address: u64, expected: &Expected) -> Result<&Block, Error<Failure>> {
+        self.call()?;
+        self.reads.set(self.reads.get() + 1);
+        self.verified(address, expected)
+    }
+
+    fn writable(&mut self, address: u64, expected: &Expected) -> Result<u64, Error<Failure>> {
+        self.call()?;
+        self.verified(address, expected)?;
+        self.dirty.insert(address);
+        Ok(address)
+    }
+
+    fn freeable(&mut self, address: u64, expected: &Expected) -> Result<u64, Error<Failure>> {
+        self.writable(address, expected)?;
+        self.freeable.insert(address);
+        Ok(address)
+    }
+
+    fn allocate(&mut self, hint: u64, expected: &Expected) -> Result<(u64, u64), Error<Failure>> {
+        self.call()?;
+        if self.limit != 0 && self.blocks.len() as u64 >= self.limit {
+            return Err(Error::Nodes(Failure::NoSpace));
+        }
+        let near = (hint.max(1)..).find(|address| !self.blocks.contains_key(address));
+        let address = near.ok_or(Error::Nodes(Failure::NoSpace))?;
+        let Expected { magic, owner, .. } = *expected;
+        let identity = Identity { magic, address, owner, volume: VOLUME };
+        let mut block = Block::zeroed();
+        block.seal(&identity, 0);
+        self.blocks.insert(address, block);
+        self.identities.insert(address, identity);
+        self.dirty.insert(address);
+        self.allocated.insert(address);
+        Ok((address, address))
+    }
+
+    fn edit(&mut self, slot: u64) -> &mut Block {
+        assert!(self.dirty.contains(&slot), "block {slot} was not prepared");
+        self.writes += 1;
+        self.blocks.get_mut(&slot).unwrap()
+    }
+
+    fn free(&mut self, slot: u64) {
+        assert!(self.freeable.remove(&slot), "block {slot} was not prepared");
+        self.dirty.remove(&slot);
+        self.blocks.remove(&slot).unwrap();
+    }
+
+    fn cancel(&mut self, slot: u64) {
+        assert!(self.allocated.remove(&slot), "block {slot} was not allocated");
+        self.dirty.remove(&slot);
+        self.blocks.remove(&slot).unwrap();
+    }
+}
+
+/// What a test that expects damage gets.
+pub(crate) fn number(error: &Error<Failure>) -> Option<u32> {
+    match error {
+        Error::Damage(damage) => Some(Damage::number(damage)),
+        Error::Nodes(_) => None,
+    }
+}
