@@ -37,8 +37,8 @@ pub struct Plan {
     pub threads: Vec<usize>,
     /// Whether workers are processes.
     pub processes: bool,
-    /// How a worker process is started; it is to call [`serve_process`](crate::serve_process). With an empty one
-    /// there are no worker processes.
+    /// How a worker process is started; it is to call [`serve_process`](crate::serve_process). With
+    /// an empty one there are no worker processes.
     pub worker_command: Vec<std::ffi::OsString>,
     /// Whether each worker is kept on a CPU.
     pub pinned: bool,

@@ -1,7 +1,7 @@
 //! The seeds' own tables, and a run that sets ours beside them.
 //!
-//! What the seeds say is quoted as numbers only. Their machines had 8 to 80 CPUs and this one has what it has: so
-//! what can be compared is which way a patch moves a figure, and not by how much.
+//! What the seeds say is quoted as numbers only. Their machines had 8 to 80 CPUs and this one has
+//! what it has: so what can be compared is which way a patch moves a figure, and not by how much.
 
 use std::time::Duration;
 
@@ -161,8 +161,8 @@ pub const TABLES: &[SeedTable] = &[
 /// The columns of [`ours`].
 pub const OUR_COLUMNS: [&str; 6] = ["workload", "workers", "before", "after", "change", "verdict"];
 
-/// What this run has to say to a table: a row for each case in memory that was measured before and after, and for
-/// the others a row with what there is.
+/// What this run has to say to a table: a row for each case in memory that was measured before and
+/// after, and for the others a row with what there is.
 pub fn ours(report: &Report, table: &SeedTable) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for name in table.workloads {

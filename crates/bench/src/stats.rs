@@ -1,10 +1,10 @@
 //! Medians, spread, and how sure a ratio is.
 //!
-//! Times of a shared machine have long tails and no known distribution, so nothing here assumes one:
-//! what stands for many rounds is their median, and the interval around the median of a ratio comes
-//! from the bootstrap (Efron 1979): the rounds are drawn again and again with replacement, and the
-//! middle 95 % of the medians of what was drawn is the interval. The draws come from a fixed seed, so the same
-//! rounds always give the same interval.
+//! Times of a shared machine have long tails and no known distribution, so nothing here assumes
+//! one: what stands for many rounds is their median, and the interval around the median of a ratio
+//! comes from the bootstrap (Efron 1979): the rounds are drawn again and again with replacement,
+//! and the middle 95 % of the medians of what was drawn is the interval. The draws come from a
+//! fixed seed, so the same rounds always give the same interval.
 
 use serde::{Deserialize, Serialize};
 

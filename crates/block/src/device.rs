@@ -28,13 +28,13 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// [`set_size`](Self::set_size).
     fn size(&self) -> u64;
 
-    /// The smallest unit that a write can have, in bytes: 512 or 4096. A write of one block, at a multiple of it,
-    /// is atomic: whatever happens, the block holds the old bytes or the new ones.
+    /// The smallest unit that a write can have, in bytes: 512 or 4096. A write of one block, at a
+    /// multiple of it, is atomic: whatever happens, the block holds the old bytes or the new ones.
     fn block_size(&self) -> u32;
 
-    /// Fills `buf` from `offset` on, whole or not at all successful. Any range may be read, aligned or not; where `buf`
-    /// lies in memory makes a difference in speed only. Bytes that were
-    /// never written read as zeros on a new image; on other devices they are whatever is there.
+    /// Fills `buf` from `offset` on, whole or not at all successful. Any range may be read, aligned
+    /// or not; where `buf` lies in memory makes a difference in speed only. Bytes that were never
+    /// written read as zeros on a new image; on other devices they are whatever is there.
     ///
     /// Blocks for the I/O.
     ///
@@ -76,7 +76,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Reads several ranges, `(offset, buffer)` each, at once if the device can.
     ///
     /// # Errors
-    /// Those of [`read_at`](Self::read_at), for one of the ranges that failed; all buffers are undefined then.
+    /// Those of [`read_at`](Self::read_at), for one of the ranges that failed; all buffers are
+    /// undefined then.
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         reads.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf))
     }
@@ -85,7 +86,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// order: ranges of one call do not overlap. Nothing of it is durable before a flush.
     ///
     /// # Errors
-    /// Those of [`write_at`](Self::write_at), for one of the ranges that failed; of the others, any may have been written.
+    /// Those of [`write_at`](Self::write_at), for one of the ranges that failed; of the others, any
+    /// may have been written.
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
         writes.iter().try_for_each(|(offset, buf)| self.write_at(*offset, buf))
     }
@@ -96,8 +98,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device has the size it has, or would have to shrink; [`Error::Misaligned`];
-    /// [`Error::Io`].
+    /// [`Error::Unsupported`] if the device has the size it has, or would have to shrink;
+    /// [`Error::Misaligned`]; [`Error::Io`].
     fn set_size(&self, size: u64) -> Result<(), Error> {
         let _ = size;
         let (device, operation) = (self.name().into(), Operation::Resize);

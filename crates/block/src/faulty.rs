@@ -132,8 +132,8 @@ impl Fault {
         Self { effect: Effect::Fail(error), ..self }
     }
 
-    /// A write changes its first `bytes` only, rounded down to sectors of 512, and then fails. Of other calls, nothing is
-    /// done.
+    /// A write changes its first `bytes` only, rounded down to sectors of 512, and then fails. Of
+    /// other calls, nothing is done.
     pub fn tear(self, bytes: u64) -> Self {
         Self { effect: Effect::Tear { bytes, error: Some(OsError::IO) }, ..self }
     }
@@ -143,8 +143,8 @@ impl Fault {
         Self { effect: Effect::Tear { bytes, error: None }, ..self }
     }
 
-    /// Claims success without doing anything: a lost write, or a flush by a disk that does not care. A read returns
-    /// zeros.
+    /// Claims success without doing anything: a lost write, or a flush by a disk that does not
+    /// care. A read returns zeros.
     pub fn lie(self) -> Self {
         Self { effect: Effect::Lie, ..self }
     }
@@ -213,8 +213,8 @@ impl<D: Device> FaultyDevice<D> {
         Self { inner, faults, calls, fired: AtomicU64::new(0) }
     }
 
-    /// Adds a fault. Of several that one call meets, delays and flipped bits all happen, and of those that replace
-    /// the call, the first armed.
+    /// Adds a fault. Of several that one call meets, delays and flipped bits all happen, and of
+    /// those that replace the call, the first armed.
     pub fn arm(&self, fault: Fault) {
         let armed = Arc::new(Armed { fault, calls: AtomicU64::new(0) });
         self.faults.lock().push(armed);

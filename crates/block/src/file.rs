@@ -2,33 +2,36 @@
 //!
 //! # Ways to the disk
 //!
-//! Direct I/O goes past the page cache of the system: the volume has a cache of its own, and what a write
-//! has accepted a flush finds on its way to the disk. Where the file system that an image lies in has no direct I/O
-//! (tmpfs), or the owner does not want it, the page cache is used, which is as safe and no more.
+//! Direct I/O goes past the page cache of the system: the volume has a cache of its own, and what a
+//! write has accepted a flush finds on its way to the disk. Where the file system that an image
+//! lies in has no direct I/O (tmpfs), or the owner does not want it, the page cache is used, which
+//! is as safe and no more.
 //!
-//! A batch is handed to the kernel by io_uring, up to 64 requests at once (`file/ring.rs`). A single request is one
-//! `pread` or `pwrite`: with a ring it would be one system call as well, and needs a ring. Where
-//! io_uring is not permitted, as in many containers, a batch is a loop of these.
-//! [`FileDevice::describe`](Device::describe) says which ways were chosen, and why.
+//! A batch is handed to the kernel by io_uring, up to 64 requests at once (`file/ring.rs`). A
+//! single request is one `pread` or `pwrite`: with a ring it would be one system call as well, and
+//! needs a ring. Where io_uring is not permitted, as in many containers, a batch is a loop of
+//! these. [`FileDevice::describe`](Device::describe) says which ways were chosen, and why.
 //!
 //! # Durability
 //!
-//! A flush is `fdatasync`, which on files and block devices alike writes what the page cache has and makes the
-//! disk empty its own cache. When it fails, the system may have dropped what it could not write, and
-//! would report success the next time. So the failure stays: every later flush of this device fails too.
+//! A flush is `fdatasync`, which on files and block devices alike writes what the page cache has
+//! and makes the disk empty its own cache. When it fails, the system may have dropped what it could
+//! not write, and would report success the next time. So the failure stays: every later flush of
+//! this device fails too.
 //!
 //! A created image is durable before it is returned, with its name in its directory.
 //!
 //! # Owners
 //!
-//! Who opens a device to write has it alone; those who only read share it. The lock
-//! belongs to the open file, and so does the name of its holder: both go when the holder goes, however that comes
-//! about (`file/lock.rs`). A block device is
-//! also claimed from the system (`O_EXCL`), so that it can't be mounted meanwhile, or is refused if it is.
+//! Who opens a device to write has it alone; those who only read share it. The lock belongs to the
+//! open file, and so does the name of its holder: both go when the holder goes, however that comes
+//! about (`file/lock.rs`). A block device is also claimed from the system (`O_EXCL`), so that it
+//! can't be mounted meanwhile, or is refused if it is.
 //!
 //! # Locks
 //!
-//! `RingPool` for a moment, to take a ring; `DeviceSize` while a file grows. Neither is held while a request waits.
+//! `RingPool` for a moment, to take a ring; `DeviceSize` while a file grows. Neither is held while
+//! a request waits.
 
 use std::fmt;
 use std::fs::File;
@@ -100,7 +103,8 @@ impl FileDevice {
     /// Makes an image file of `size` bytes, sparse and all zero, and opens it as [`open`](Self::open) does.
     ///
     /// # Errors
-    /// [`Error::Io`], also if there is something of that name; [`Error::Misaligned`] for a size that is not in whole blocks.
+    /// [`Error::Io`], also if there is something of that name; [`Error::Misaligned`] for a size
+    /// that is not in whole blocks.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Self, Error> {
         FileOptions::new().create(path, size)
     }

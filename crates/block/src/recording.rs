@@ -114,8 +114,8 @@ impl<D: Device + 'static> RecordingDevice<D> {
         CrashStates::new(self.recording(), plan)
     }
 
-    /// One state, by the name that it had before: for looking at a failure again. The calls must have been the
-    /// same. `None` if the log has no such state.
+    /// One state, by the name that it had before: for looking at a failure again. The calls must
+    /// have been the same. `None` if the log has no such state.
     pub fn crash_state(&self, id: CrashId) -> Option<CrashState> {
         crash::rebuild(&self.recording(), id)
     }

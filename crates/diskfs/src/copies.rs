@@ -1,16 +1,17 @@
-//! The superblock and its copies: written so that one is always whole, and found whatever has become of the others.
+//! The superblock and its copies: written so that one is always whole, and found whatever has
+//! become of the others.
 //!
 //! # Writing
 //!
-//! The superblock in block 0 is written and flushed before the copies are touched, and the copies are flushed
-//! before the call returns. A crash can tear what is being written; the others are whole then, and all of them
-//! old, or the first one new.
+//! The superblock in block 0 is written and flushed before the copies are touched, and the copies
+//! are flushed before the call returns. A crash can tear what is being written; the others are
+//! whole then, and all of them old, or the first one new.
 //!
 //! # Finding
 //!
-//! Of those that are whole the one with the greatest generation counts. If that in block 0 is damaged, nothing says
-//! how large groups are, and so where the copies lie; but it is a power of two, and a copy says
-//! what it belongs to. So all powers of two are tried, which are few.
+//! Of those that are whole the one with the greatest generation counts. If that in block 0 is
+//! damaged, nothing says how large groups are, and so where the copies lie; but it is a power of
+//! two, and a copy says what it belongs to. So all powers of two are tried, which are few.
 //!
 //! An older volume's copies may lie at such places, too. Making a volume clears them
 //! ([`create`]), and a search that finds more than one volume names them and chooses none.
@@ -18,7 +19,8 @@
 //! # Invariants
 //!
 //! * A volume is never opened by a superblock that is not whole, nor by one whose size is not there.
-//! * Reading writes nothing. Copies that are old or damaged are reported; the next [`write()`] makes them new.
+//! * Reading writes nothing. Copies that are old or damaged are reported; the next [`write()`]
+//!   makes them new.
 
 use vfscale_block::Device;
 
@@ -256,8 +258,8 @@ pub fn write(device: &dyn Device, superblock: &mut Superblock) -> Result<(), vfs
     device.flush()
 }
 
-/// Clears what former volumes have left where superblocks lie, and writes the superblock of a new one. Durable
-/// when it returns. Whether a former volume may be lost is for the caller to ask.
+/// Clears what former volumes have left where superblocks lie, and writes the superblock of a new
+/// one. Durable when it returns. Whether a former volume may be lost is for the caller to ask.
 ///
 /// # Errors
 /// Those of the device. The former volume is there then, or none, or the new one.

@@ -2,10 +2,11 @@
 //!
 //! # Allocation groups
 //!
-//! Groups are locked apart, so threads that allocate in different groups share nothing. There should be
-//! more of them than CPUs, and each should be large enough for the largest files to lie in one piece: about 32 to
-//! a volume. All have the same size, a power of two of blocks, but the last, which ends with the volume. The size
-//! is settled when the volume is made: growing adds groups.
+//! Groups are locked apart, so threads that allocate in different groups share nothing. There
+//! should be more of them than CPUs, and each should be large enough for the largest files to lie
+//! in one piece: about 32 to a volume. All have the same size, a power of two of blocks, but the
+//! last, which ends with the volume. The size is settled when the volume is made: growing adds
+//! groups.
 //!
 //! | volume | group |
 //! | --- | --- |

@@ -2,17 +2,19 @@
 //!
 //! # Purpose
 //!
-//! A volume is an image file or a block device in blocks of 4 KiB, split into allocation groups. This
-//! crate has its foundations: blocks that say what they are ([`format::header`]), the superblock
-//! ([`format::superblock`]) and the keeping of its copies ([`copies`]), how a volume of a given size is
-//! divided ([`geometry`]), and the tree that everything in it is found by ([`btree`]). `docs/FORMAT.md` gives every byte.
+//! A volume is an image file or a block device in blocks of 4 KiB, split into allocation groups.
+//! This crate has its foundations: blocks that say what they are ([`format::header`]), the
+//! superblock ([`format::superblock`]) and the keeping of its copies ([`copies`]), how a volume of
+//! a given size is divided ([`geometry`]), and the tree that everything in it is found by
+//! ([`btree`]). `docs/FORMAT.md` gives every byte.
 //!
 //! # Invariants
 //!
 //! * Types that lie on disk are in [`mod@format`] and nowhere else; they are little-endian, without padding,
 //!   and their sizes and offsets are asserted when they are compiled.
-//! * Every block of metadata carries a magic, a checksum, its own address, its owner, the volume's id and the log
-//!   position of its last change. Nothing in a block is believed before all of them are right.
+//! * Every block of metadata carries a magic, a checksum, its own address, its owner, the volume's
+//!   id and the log position of its last change. Nothing in a block is believed before all of them
+//!   are right.
 //! * Whatever the bytes are, reading them ends with a value or an error: never a panic, and never a number
 //!   that leads outside of the volume.
 //! * What is wrong has a number ([`format::Damage`]), which never gets another meaning.

@@ -9,6 +9,8 @@ use syn::visit::{self, Visit};
 pub const FILE_LINES_MAX: usize = 1_000;
 /// The most lines of a function's body; blank lines and lines of nothing but a comment are free.
 pub const FUNCTION_LINES_MAX: usize = 70;
+/// The most columns of a line of comment, rows of tables apart; the formatter looks after the code.
+pub const COMMENT_COLUMNS_MAX: usize = 110;
 /// The fewest lines of the page that a crate opens with.
 pub const PAGE_LINES_MIN: usize = 5;
 
@@ -85,6 +87,7 @@ pub fn complaints(source: Source<'_>) -> Vec<String> {
     };
     let mut inspector = Inspector { source, found: Vec::new() };
     inspector.page(&file);
+    inspector.comments();
     inspector.visit_file(&file);
     if let Ok(tokens) = source.text.parse::<TokenStream>() {
         inspector.unsafe_words(tokens);
@@ -133,6 +136,17 @@ impl Inspector<'_> {
             self.complain(1, "a crate opens with a page: purpose, invariants, who holds what");
         } else if lines == 0 && !self.source.is_test() {
             self.complain(1, "a module opens with what it is (`//!`)");
+        }
+    }
+
+    fn comments(&mut self) {
+        for (index, line) in self.source.text.lines().enumerate() {
+            let is_prose = line.trim_start().starts_with("//") && !line.contains(" | ");
+            let columns = line.chars().count();
+            if is_prose && columns > COMMENT_COLUMNS_MAX {
+                let what = format!("{columns} columns of comment, {COMMENT_COLUMNS_MAX} at most");
+                self.complain(index + 1, &what);
+            }
         }
     }
 

@@ -1,15 +1,17 @@
-//! The active item list: what is durable in the log and not yet home, and the tail of the log that follows from it.
+//! The active item list: what is durable in the log and not yet home, and the tail of the log that
+//! follows from it.
 //!
 //! # Invariants
 //!
-//! * Items are sorted by the first record of their last durable checkpoint. An item that is logged again moves forward only
-//!   when that checkpoint is durable.
-//! * *The tail* is the first item's place; if there is none, the last durable record. An item enters in the same
-//!   critical section that makes its checkpoint's commit record the last durable one, so that no tail
-//!   passes it.
+//! * Items are sorted by the first record of their last durable checkpoint. An item that is logged
+//!   again moves forward only when that checkpoint is durable.
+//! * *The tail* is the first item's place; if there is none, the last durable record. An item
+//!   enters in the same critical section that makes its checkpoint's commit record the last durable
+//!   one, so that no tail passes it.
 //! * An item leaves when the version that was pushed is home and durable there, and only if it has not
 //!   moved meanwhile: what it moved for may not be home.
-//! * One thread at a time writes items home ([`Ail::push_alone`]): else an older version could be written over a newer one.
+//! * One thread at a time writes items home ([`Ail::push_alone`]): else an older version could be
+//!   written over a newer one.
 //! * Both can only move the tail forward: an item enters behind the last durable record.
 
 use std::collections::BTreeMap;

@@ -1,9 +1,10 @@
 //! What every commit reads, apart from what commits write.
 //!
-//! Seed 003 begins with a field that is never written after the mount, on the line of a counter that every
-//! transaction writes: reading it cost a quarter of the time of one machine. Here the fields that every transaction
-//! reads (is the journal shut down, is it frozen, which context is it, is that empty, how full may it get) are on
-//! lines of their own, and the written ones are on others. With `read_mostly` taken back they share a line.
+//! Seed 003 begins with a field that is never written after the mount, on the line of a counter
+//! that every transaction writes: reading it cost a quarter of the time of one machine. Here the
+//! fields that every transaction reads (is the journal shut down, is it frozen, which context is
+//! it, is that empty, how full may it get) are on lines of their own, and the written ones are on
+//! others. With `read_mostly` taken back they share a line.
 
 use std::ops::Deref;
 
@@ -18,8 +19,8 @@ pub(crate) struct ReadMostly {
     pub(crate) cil_bytes: u64,
     /// How much a CPU adds to the common sum at once.
     pub(crate) cil_batch: u64,
-    /// Nothing is committed in the current context. Set under the writer's side of the context lock, cleared by the
-    /// first commit under the reader's.
+    /// Nothing is committed in the current context. Set under the writer's side of the context
+    /// lock, cleared by the first commit under the reader's.
     pub(crate) is_empty: AtomicBool,
     pub(crate) is_shut: AtomicBool,
     pub(crate) is_frozen: AtomicBool,

@@ -2,25 +2,30 @@
 //!
 //! # Purpose
 //!
-//! A commit puts each of its items on the list of its CPU, with the bytes that a recovery needs; an item that is on a list
-//! already gets its bytes replaced, wherever it is. A push takes all lists at once, as the checkpoint of this context.
+//! A commit puts each of its items on the list of its CPU, with the bytes that a recovery needs; an
+//! item that is on a list already gets its bytes replaced, wherever it is. A push takes all lists
+//! at once, as the checkpoint of this context.
 //!
 //! # Invariants
 //!
 //! * Commits hold the reader's side of the context lock (a brlock: its slots are all that they
 //!   write of it), the push takes the writer's side for as long as it needs to take the lists: a number of
 //!   moves that depends on the slots, not on the items. So a transaction is in one context, whole.
-//! * An item is on one list at most, at the place that its [`Place`](crate::item::Place) tells, and holds one pin for it.
-//! * The push visits every slot there is. That no CPU runs on it any more does not matter: nothing is lost with a CPU.
-//! * *Order*: each commit gets an order id above those of all its items' former ones and of its list's latest. So of two
-//!   transactions that share an item, or a list, or are connected by a chain of such, the later one has the larger id, and no line
-//!   is shared for it (Lamport's clocks, 1978, instead of the counter of the kernel's final version). Transactions that
-//!   are not connected commute. A checkpoint is written in the order of the ids; an item keeps its first one.
-//! * *Empty* is exact: the flag is cleared by the first commit of a context, under the reader's side, by test and
-//!   then test-and-clear, so that all later ones only read it (the rule that ended the discussion of
-//!   seed 003, patch 4); it is set and looked at under the writer's side.
-//! * The commit that clears the flag gives the unit reservation of the checkpoint; every commit gives what it adds, and its
-//!   share of record headers ([`ticket`](crate::ticket)).
+//! * An item is on one list at most, at the place that its [`Place`](crate::item::Place) tells, and
+//!   holds one pin for it.
+//! * The push visits every slot there is. That no CPU runs on it any more does not matter: nothing
+//!   is lost with a CPU.
+//! * *Order*: each commit gets an order id above those of all its items' former ones and of its
+//!   list's latest. So of two transactions that share an item, or a list, or are connected by a
+//!   chain of such, the later one has the larger id, and no line is shared for it (Lamport's
+//!   clocks, 1978, instead of the counter of the kernel's final version). Transactions that are not
+//!   connected commute. A checkpoint is written in the order of the ids; an item keeps its first
+//!   one.
+//! * *Empty* is exact: the flag is cleared by the first commit of a context, under the reader's
+//!   side, by test and then test-and-clear, so that all later ones only read it (the rule that
+//!   ended the discussion of seed 003, patch 4); it is set and looked at under the writer's side.
+//! * The commit that clears the flag gives the unit reservation of the checkpoint; every commit
+//!   gives what it adds, and its share of record headers ([`ticket`](crate::ticket)).
 
 use std::mem;
 
@@ -110,12 +115,12 @@ impl Cil {
         }
     }
 
-    /// Puts a transaction into the current context; each of its items has a pin for it. Waits for a push only while that takes
-    /// the lists.
+    /// Puts a transaction into the current context; each of its items has a pin for it. Waits for a
+    /// push only while that takes the lists.
     ///
     /// # Errors
-    /// [`Error::Overrun`]: the reservation was too small. The items are in the context all the same, and the journal
-    /// has to be shut down.
+    /// [`Error::Overrun`]: the reservation was too small. The items are in the context all the
+    /// same, and the journal has to be shut down.
     pub(crate) fn insert(&self, central: &Central, mut commit: Commit) -> Result<Inserted> {
         let slot = self.lists.this_slot();
         // Replaced vectors are freed when no lock is held any more.

@@ -2,16 +2,19 @@
 //!
 //! # Purpose
 //!
-//! A freeze has to wait until no transaction is active. Seed 003, patch 2: the count of them is a part for each CPU, and
-//! whoever freezes adds the parts up; with one part it is the counter that every transaction wrote.
+//! A freeze has to wait until no transaction is active. Seed 003, patch 2: the count of them is a
+//! part for each CPU, and whoever freezes adds the parts up; with one part it is the counter that
+//! every transaction wrote.
 //!
 //! # Why the sum can't miss a transaction
 //!
-//! A transaction adds itself and then looks whether the gate is shut; the freezer shuts it and then adds up; both have a
-//! full fence between. So a transaction that did not see the shut gate is in every sum that follows, and only it
-//! can take itself out, after it has ended. One that did see it takes itself back from the very part that it went
-//! to. So a sum of zero says that nobody is inside, and that nobody comes in: a part that was read too early can only make the sum too large, as do those who are about to be refused. Whoever
-//! leaves (or takes itself back) and sees the gate shut wakes the freezer, which adds up again.
+//! A transaction adds itself and then looks whether the gate is shut; the freezer shuts it and then
+//! adds up; both have a full fence between. So a transaction that did not see the shut gate is in
+//! every sum that follows, and only it can take itself out, after it has ended. One that did see it
+//! takes itself back from the very part that it went to. So a sum of zero says that nobody is
+//! inside, and that nobody comes in: a part that was read too early can only make the sum too
+//! large, as do those who are about to be refused. Whoever leaves (or takes itself back) and sees
+//! the gate shut wakes the freezer, which adds up again.
 
 use vfscale_sync::atomic::{Ordering, fence, fence_after_rmw};
 use vfscale_sync::percpu::PerCpuCounter;

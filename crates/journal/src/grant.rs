@@ -2,17 +2,19 @@
 //!
 //! # Purpose
 //!
-//! Every transaction reserves log before it changes anything, so that it can't run out later. The kernel keeps the
-//! reserved space in one word that every transaction writes twice. Here each CPU slot has an allowance
-//! (`vfscale_sync::percpu::Budget`), and only an empty one goes to the common pool.
+//! Every transaction reserves log before it changes anything, so that it can't run out later. The
+//! kernel keeps the reserved space in one word that every transaction writes twice. Here each CPU
+//! slot has an allowance (`vfscale_sync::percpu::Budget`), and only an empty one goes to the common
+//! pool.
 //!
 //! # What the units are
 //!
-//! The budget's total is the log less a few blocks. A byte of it is taken while it is reserved by a transaction, given by one to
-//! the current context, or *on the log*: between the tail that the latest durable record names and the head. Writing a
-//! checkpoint turns what its context has into bytes on the log and gives the rest back; moving the durable
-//! tail gives back what it passed. So all that is not taken is free to be written, and head and tail can't
-//! meet: the head moves by bytes that were taken, and what lies between it and the durable tail is taken.
+//! The budget's total is the log less a few blocks. A byte of it is taken while it is reserved by a
+//! transaction, given by one to the current context, or *on the log*: between the tail that the
+//! latest durable record names and the head. Writing a checkpoint turns what its context has into
+//! bytes on the log and gives the rest back; moving the durable tail gives back what it passed. So
+//! all that is not taken is free to be written, and head and tail can't meet: the head moves by
+//! bytes that were taken, and what lies between it and the durable tail is taken.
 //!
 //! # Waiting
 //!
@@ -24,11 +26,11 @@
 //!
 //! # Why a waiter gets what lies in other CPUs' batches
 //!
-//! Serving the queue takes from the budget, which fails only if less is left *anywhere*: before it does, it closes
-//! the allowance of every slot and adds it to the pool. What is given back after that goes to a slot again; but its
-//! giver looks for waiters afterwards. The waiter has counted itself before it took in vain, both with a full
-//! fence between, so one of the two sees the other: either the waiter's attempt finds the space, or the
-//! giver finds the waiter and serves it.
+//! Serving the queue takes from the budget, which fails only if less is left *anywhere*: before it
+//! does, it closes the allowance of every slot and adds it to the pool. What is given back after
+//! that goes to a slot again; but its giver looks for waiters afterwards. The waiter has counted
+//! itself before it took in vain, both with a full fence between, so one of the two sees the other:
+//! either the waiter's attempt finds the space, or the giver finds the waiter and serves it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -100,8 +102,8 @@ impl Grant {
         self.waiting.load(Ordering::SeqCst) != 0
     }
 
-    /// Takes `bytes`. If there are too few, or somebody else waits already, queues up and sleeps until it is served;
-    /// `push_tail` is called each time before it sleeps.
+    /// Takes `bytes`. If there are too few, or somebody else waits already, queues up and sleeps
+    /// until it is served; `push_tail` is called each time before it sleeps.
     pub(crate) fn take(&self, bytes: u64, asker: Asker, push_tail: impl Fn()) -> Result<(), Shut> {
         // Relaxed: a waiter that is overlooked came at the same time.
         if self.waiting.load(Ordering::Relaxed) == 0 && self.budget.take(bytes) {

@@ -4,12 +4,12 @@ use crate::{Durable, Result};
 
 /// The owner's part in the order of things. Every method has a default that does nothing.
 ///
-/// All are called without any lock of the journal, by a thread of the journal or by one that forces the log. They take no
-/// lock that somebody holds who forces the log or commits (an item's lock), and begin no transaction: these may be waiting for the
-/// very push that calls the hook.
+/// All are called without any lock of the journal, by a thread of the journal or by one that forces
+/// the log. They take no lock that somebody holds who forces the log or commits (an item's lock),
+/// and begin no transaction: these may be waiting for the very push that calls the hook.
 pub trait Hooks: Send + Sync {
-    /// The last record of checkpoint `sequence` is about to be written: what its metadata refers to (file data) has to be durable
-    /// when this returns.
+    /// The last record of checkpoint `sequence` is about to be written: what its metadata refers to
+    /// (file data) has to be durable when this returns.
     ///
     /// # Errors
     /// Any; it shuts the journal down.

@@ -4,11 +4,11 @@
 //!
 //! * There is one [`Writer`], and whoever holds it is the only one who writes the log. Records are written in
 //!   the order of their places, each linked with the one before by place and checksum.
-//! * A record is never written over what the latest durable record calls its tail, or behind it: that is looked at
-//!   before every write.
-//! * Nothing needs to be ordered inside of a checkpoint. Recovery accepts a record only if every record from its tail to it is
-//!   whole and linked, so that a commit record whose predecessors did not arrive does not count.
-//!   One flush, behind the commit record, makes the whole of it durable.
+//! * A record is never written over what the latest durable record calls its tail, or behind it:
+//!   that is looked at before every write.
+//! * Nothing needs to be ordered inside of a checkpoint. Recovery accepts a record only if every
+//!   record from its tail to it is whole and linked, so that a commit record whose predecessors did
+//!   not arrive does not count. One flush, behind the commit record, makes the whole of it durable.
 
 use std::sync::Arc;
 
@@ -111,8 +111,8 @@ impl Writer {
         rest
     }
 
-    /// Writes the record that was filled; nothing of it is durable before the next [`flush`](Self::flush). `limit` is
-    /// the first position that must not be written.
+    /// Writes the record that was filled; nothing of it is durable before the next
+    /// [`flush`](Self::flush). `limit` is the first position that must not be written.
     pub(crate) fn write(&mut self, contents: Contents, limit: Position) -> Result<Lsn> {
         let blocks = record::blocks_of(self.filled);
         let (head, geometry) = (self.head, self.geometry);

@@ -2,8 +2,8 @@
 //!
 //! # Purpose
 //!
-//! The journal knows no file system. Whatever a transaction changes (an inode, a block of a directory) implements
-//! [`LogItem`] and has an [`ItemState`] in it for the journal's own use.
+//! The journal knows no file system. Whatever a transaction changes (an inode, a block of a
+//! directory) implements [`LogItem`] and has an [`ItemState`] in it for the journal's own use.
 //!
 //! # The life of an item
 //!
@@ -16,8 +16,9 @@
 //!
 //! # Who holds what
 //!
-//! A transaction holds its caller's reference, a pin and, by the caller's promise, the item's lock from the change until the
-//! commit returns. The CIL and then the checkpoint hold a reference and a pin; the AIL holds a reference.
+//! A transaction holds its caller's reference, a pin and, by the caller's promise, the item's lock
+//! from the change until the commit returns. The CIL and then the checkpoint hold a reference and a
+//! pin; the AIL holds a reference.
 
 use std::sync::Arc;
 
@@ -39,11 +40,14 @@ pub struct LogKey {
 /// What became of an attempt to write an item home.
 #[derive(Debug)]
 pub enum Pushed {
-    /// It was written. It leaves the AIL once [`Hooks::flush_home`](crate::Hooks::flush_home) made that durable.
+    /// It was written. It leaves the AIL once [`Hooks::flush_home`](crate::Hooks::flush_home) made
+    /// that durable.
     Written,
-    /// It is being changed, or has changes that are not in the log yet ([`ItemState::is_pinned`]): the journal pushes the CIL.
+    /// It is being changed, or has changes that are not in the log yet ([`ItemState::is_pinned`]):
+    /// the journal pushes the CIL.
     Pinned,
-    /// It can't be written at the moment, for a reason that passes without the journal's doing. The journal comes again.
+    /// It can't be written at the moment, for a reason that passes without the journal's doing. The
+    /// journal comes again.
     Busy,
 }
 
@@ -51,15 +55,17 @@ pub enum Pushed {
 ///
 /// # What an implementation promises
 ///
-/// * From the first change in a transaction until the commit has returned the caller keeps the item locked, so
-///   that no other transaction changes or commits it. It [adds](crate::Transaction::add) the item to the transaction *before* it
-///   changes it, which pins it.
-/// * Whoever waits for the lock of an item that a rolling transaction may hold across a roll has changed nothing yet: that one may be
-///   waiting for log space, which changed items of others would keep from becoming free.
-/// * [`format`](Self::format) gives everything that has changed since the item was last home, not only what the last
-///   transaction changed: the latest vector replaces those before it.
-/// * [`push`](Self::push) looks at [`ItemState::is_pinned`] under the lock that each single change of the contents is made under, and
-///   writes nothing if it is. That somebody holds the item for a transaction, and has not changed it, does not keep it from being written.
+/// * From the first change in a transaction until the commit has returned the caller keeps the item
+///   locked, so that no other transaction changes or commits it. It [adds](crate::Transaction::add)
+///   the item to the transaction *before* it changes it, which pins it.
+/// * Whoever waits for the lock of an item that a rolling transaction may hold across a roll has
+///   changed nothing yet: that one may be waiting for log space, which changed items of others
+///   would keep from becoming free.
+/// * [`format`](Self::format) gives everything that has changed since the item was last home, not
+///   only what the last transaction changed: the latest vector replaces those before it.
+/// * [`push`](Self::push) looks at [`ItemState::is_pinned`] under the lock that each single change
+///   of the contents is made under, and writes nothing if it is. That somebody holds the item for a
+///   transaction, and has not changed it, does not keep it from being written.
 pub trait LogItem: Send + Sync {
     /// The journal's own part of the item.
     fn state(&self) -> &ItemState;
@@ -92,7 +98,8 @@ pub trait LogItem: Send + Sync {
 /// What the journal keeps in an item. Belongs to one journal at a time.
 #[derive(Debug)]
 pub struct ItemState {
-    /// Transactions that are changing it, and unfinished checkpoints that have it, the current context among them.
+    /// Transactions that are changing it, and unfinished checkpoints that have it, the current
+    /// context among them.
     pins: AtomicU32,
     /// The order of the last transaction that logged it.
     order: AtomicU64,
@@ -122,8 +129,8 @@ impl ItemState {
         }
     }
 
-    /// Whether some change of it is under way, or not durable in the log yet. Exact under the lock that each change is made under: it
-    /// was pinned before.
+    /// Whether some change of it is under way, or not durable in the log yet. Exact under the lock
+    /// that each change is made under: it was pinned before.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.pins.load(Ordering::Acquire) != 0
@@ -182,10 +189,11 @@ impl LogVector {
         self.bytes.extend_from_slice(region);
     }
 
-    /// Says that what this key stood for is gone: a recovery replays nothing that was logged under the key before
-    /// this, since the place may be used for something that is not logged. What is logged under the key later, maybe by another
-    /// object, is replayed if its transaction shares an item with this one, or a chain of transactions leads from
-    /// one to the other: the free space that both changed.
+    /// Says that what this key stood for is gone: a recovery replays nothing that was logged under
+    /// the key before this, since the place may be used for something that is not logged. What is
+    /// logged under the key later, maybe by another object, is replayed if its transaction shares
+    /// an item with this one, or a chain of transactions leads from one to the other: the free
+    /// space that both changed.
     pub fn cancel(&mut self) {
         self.bytes.clear();
         self.is_cancel = true;

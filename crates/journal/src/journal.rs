@@ -37,8 +37,8 @@ pub struct VolumeId(pub [u8; 16]);
 
 /// A log that is open. `Send` and `Sync`.
 ///
-/// Dropping it without [`close`](Self::close) ends its threads and writes nothing more: as after a crash, the next
-/// opening replays what is durable.
+/// Dropping it without [`close`](Self::close) ends its threads and writes nothing more: as after a
+/// crash, the next opening replays what is durable.
 pub struct Journal {
     inner: Arc<Inner>,
     workers: Vec<thread::JoinHandle<()>>,
@@ -115,8 +115,8 @@ impl Journal {
         Ok(device.flush()?)
     }
 
-    /// Opens the log of `volume` in `region`: finds its end, gives what is not home to `sink`, and begins an epoch. The log is
-    /// usable when this returns.
+    /// Opens the log of `volume` in `region`: finds its end, gives what is not home to `sink`, and
+    /// begins an epoch. The log is usable when this returns.
     ///
     /// # Errors
     /// [`Error::NotALog`], [`Error::Damaged`], [`Error::BadCheckpoint`]; [`Error::Device`] and what
@@ -159,8 +159,8 @@ impl Journal {
         Self { inner, workers }
     }
 
-    /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, and while there is too
-    /// little log space, which is then made.
+    /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, and while
+    /// there is too little log space, which is then made.
     ///
     /// # Errors
     /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
@@ -181,9 +181,9 @@ impl Journal {
         Ok(Transaction::new(inner, unit, reservation))
     }
 
-    /// Makes everything durable that was committed up to checkpoint `sequence` ([`Committed`](crate::Committed)). Many callers
-    /// share one write: what they have committed while one checkpoint is written goes into the next one
-    /// together. Blocks for the I/O.
+    /// Makes everything durable that was committed up to checkpoint `sequence`
+    /// ([`Committed`](crate::Committed)). Many callers share one write: what they have committed
+    /// while one checkpoint is written goes into the next one together. Blocks for the I/O.
     ///
     /// # Errors
     /// [`Error::Shutdown`]: it may or may not be durable.
@@ -199,8 +199,9 @@ impl Journal {
         self.inner.force_all()
     }
 
-    /// Writes everything home that was committed before the call. What is committed meanwhile may be left. Blocks for the I/O,
-    /// and while somebody is changing an item. The caller has no transaction.
+    /// Writes everything home that was committed before the call. What is committed meanwhile may
+    /// be left. Blocks for the I/O, and while somebody is changing an item. The caller has no
+    /// transaction.
     ///
     /// # Errors
     /// [`Error::Shutdown`].
@@ -208,9 +209,9 @@ impl Journal {
         self.inner.quiesce()
     }
 
-    /// Lets no transaction begin any more, waits until none is active, writes everything home, and covers the log: a recovery
-    /// would have nothing to do. Lasts until [`thaw`](Self::thaw). Freezes nest. The caller
-    /// has no transaction.
+    /// Lets no transaction begin any more, waits until none is active, writes everything home, and
+    /// covers the log: a recovery would have nothing to do. Lasts until [`thaw`](Self::thaw).
+    /// Freezes nest. The caller has no transaction.
     ///
     /// # Errors
     /// [`Error::Shutdown`]; the journal is thawed again then.
@@ -229,8 +230,8 @@ impl Journal {
         self.inner.gate.thaw(&self.inner.central);
     }
 
-    /// Waits for active transactions, refuses new ones, writes everything home, says in the log that it was closed, and ends the
-    /// journal's threads.
+    /// Waits for active transactions, refuses new ones, writes everything home, says in the log
+    /// that it was closed, and ends the journal's threads.
     ///
     /// # Errors
     /// [`Error::Shutdown`]; the threads have ended then, too.
@@ -271,7 +272,8 @@ impl Journal {
         self.inner.log.lock().durable
     }
 
-    /// Whether nothing is committed that is not on its way to the log. Exact at one moment during the call; waits for commits.
+    /// Whether nothing is committed that is not on its way to the log. Exact at one moment during
+    /// the call; waits for commits.
     #[must_use]
     pub fn is_cil_empty(&self) -> bool {
         self.inner.cil.is_empty(&self.inner.central)
@@ -370,8 +372,8 @@ impl Inner {
         self.gate.leave(&self.central);
     }
 
-    /// What a commit does when it holds nothing any more: wakes the push if the CIL is full, and waits for it if it is
-    /// twice as full as that.
+    /// What a commit does when it holds nothing any more: wakes the push if the CIL is full, and
+    /// waits for it if it is twice as full as that.
     pub(crate) fn after_commit(&self, sequence: u64) {
         let bytes = self.want_push(sequence);
         if bytes >= 2 * self.central.read.cil_bytes {
@@ -382,7 +384,8 @@ impl Inner {
         }
     }
 
-    /// Wakes the push if the CIL is full, and the AIL's worker if somebody waits for space. Gives the size of the CIL.
+    /// Wakes the push if the CIL is full, and the AIL's worker if somebody waits for space. Gives
+    /// the size of the CIL.
     pub(crate) fn want_push(&self, sequence: u64) -> u64 {
         let bytes = self.central.written().cil_bytes.load(Ordering::Relaxed);
         if bytes >= self.central.read.cil_bytes {
@@ -468,7 +471,8 @@ impl Inner {
         }
     }
 
-    /// Takes the writer, which makes the caller the only one who writes the log. Sleeps while somebody else has it.
+    /// Takes the writer, which makes the caller the only one who writes the log. Sleeps while
+    /// somebody else has it.
     pub(crate) fn writer(&self) -> Result<Pushing<'_>> {
         let mut log = self.log.lock();
         loop {

@@ -2,13 +2,14 @@
 //!
 //! # Purpose
 //!
-//! A file system changes several things at once, and a crash must leave all of them changed or none. Here a transaction
-//! reserves its worst case of log space, changes objects in memory, and puts what changed on the
-//! committed item list of its CPU; the same item logged a thousand times is written once. A push takes the
-//! whole list as one checkpoint, in order, to the log; only then may the objects be written home, and only
-//! when they are home is log space free again. It is the design of XFS's delayed logging (Dave Chinner), with its lists and counters per CPU as in
-//! seed 003, and past it where its discussion left something shared: the context lock is a brlock, log space is handed out in
-//! batches, and order needs no counter.
+//! A file system changes several things at once, and a crash must leave all of them changed or
+//! none. Here a transaction reserves its worst case of log space, changes objects in memory, and
+//! puts what changed on the committed item list of its CPU; the same item logged a thousand times
+//! is written once. A push takes the whole list as one checkpoint, in order, to the log; only then
+//! may the objects be written home, and only when they are home is log space free again. It is the
+//! design of XFS's delayed logging (Dave Chinner), with its lists and counters per CPU as in seed
+//! 003, and past it where its discussion left something shared: the context lock is a brlock, log
+//! space is handed out in batches, and order needs no counter.
 //!
 //! The crate knows no file system. Logged things are [`LogItem`]s, and a recovery delivers into a
 //! [`RecoverySink`].
@@ -17,12 +18,12 @@
 //!
 //! * A transaction that was granted its reservation never runs out of log.
 //! * A commit writes only what belongs to its CPU and its items, and does no I/O.
-//! * What a successful [`Journal::force`] covers is in the log, whole; a recovery replays it, in order, and of
-//!   every other transaction all or nothing.
+//! * What a successful [`Journal::force`] covers is in the log, whole; a recovery replays it, in
+//!   order, and of every other transaction all or nothing.
 //! * Nothing goes home before the log has it, and nothing leaves the log before it is home and durable there.
 //! * The head never reaches the tail that the latest durable record names.
-//! * After an error of the device nothing more becomes durable, every waiter is woken, and every later call gets
-//!   the error. Nothing that was not durable is ever said to be.
+//! * After an error of the device nothing more becomes durable, every waiter is woken, and every
+//!   later call gets the error. Nothing that was not durable is ever said to be.
 //! * Any bytes in the log are an error or a log: never a panic, a hang, or a read outside of the region.
 //!
 //! # Where things are
@@ -40,8 +41,8 @@
 //!
 //! # Locks
 //!
-//! In ascending rank; a thread that holds one takes only those below it. No lock is held during I/O, or while a hook or an item's
-//! method runs, but the client's own.
+//! In ascending rank; a thread that holds one takes only those below it. No lock is held during
+//! I/O, or while a hook or an item's method runs, but the client's own.
 //!
 //! ```text
 //! freeze_gate     30000   who waits for a thaw
@@ -61,8 +62,9 @@
 //!
 //! # Who holds which reference
 //!
-//! A transaction, the CIL, a checkpoint on its way and the AIL hold their items. The CIL and a checkpoint hold a pin on each
-//! as well, which keeps it from being written home. Transactions and the journal's two threads hold the inner journal.
+//! A transaction, the CIL, a checkpoint on its way and the AIL hold their items. The CIL and a
+//! checkpoint hold a pin on each as well, which keeps it from being written home. Transactions and
+//! the journal's two threads hold the inner journal.
 
 mod ail;
 mod central;

@@ -9,8 +9,8 @@ pub const LOG_BLOCKS_MIN: u32 = 256;
 /// The most blocks of a log (2 GiB), which bounds the scan of a recovery.
 pub const LOG_BLOCKS_MAX: u32 = 1 << 19;
 
-/// A place in the log: the number of times that the log was filled before (from 1 on), and a block of it. Later
-/// places are larger. Zero is no place at all.
+/// A place in the log: the number of times that the log was filled before (from 1 on), and a block
+/// of it. Later places are larger. Zero is no place at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(u64);
 
@@ -65,8 +65,9 @@ pub struct Region {
     pub length: u64,
 }
 
-/// A number of blocks written since the log was made, as if it had no end: a place that can be reckoned with. The
-/// block in the log is the rest of the division by its size, the cycle is the quotient, and the first is 1.
+/// A number of blocks written since the log was made, as if it had no end: a place that can be
+/// reckoned with. The block in the log is the rest of the division by its size, the cycle is the
+/// quotient, and the first is 1.
 pub(crate) type Position = u64;
 
 /// The size of a log, and where it lies.

@@ -2,23 +2,26 @@
 //!
 //! # Who does what
 //!
-//! * Whoever forces the log and finds the writer free pushes itself, in its own thread; everybody else who forces meanwhile
-//!   sleeps until that is done, and then one of them pushes everything that was committed in between. That
-//!   is group commit: as many callers as there are share one write and one flush.
+//! * Whoever forces the log and finds the writer free pushes itself, in its own thread; everybody
+//!   else who forces meanwhile sleeps until that is done, and then one of them pushes everything
+//!   that was committed in between. That is group commit: as many callers as there are share one
+//!   write and one flush.
 //! * The *push worker* pushes when the CIL is full, and after the sync interval.
-//! * The *AIL worker* writes items home when half of the log is used or somebody waits for space. What is pinned it
-//!   pushes to the log first.
+//! * The *AIL worker* writes items home when half of the log is used or somebody waits for space.
+//!   What is pinned it pushes to the log first.
 //!
 //! # Order of a checkpoint
 //!
-//! 1. The context is switched under the writer's side of the context lock: from here on commits go into the next one.
-//! 2. Its records are written, the last one after [`Hooks::before_commit_record`](crate::Hooks::before_commit_record).
+//! 1. The context is switched under the writer's side of the context lock: from here on commits go
+//!    into the next one.
+//! 2. Its records are written, the last one after
+//!    [`Hooks::before_commit_record`](crate::Hooks::before_commit_record).
 //! 3. One flush.
 //! 4. Items enter the AIL, and with them the tail knows of them; then they are unpinned.
 //! 5. Hooks and callbacks are told, then whoever forces; and what was reserved too much is given back.
 //!
-//! Whatever fails before 4 shuts the journal down: nobody is told, and no item of the checkpoint goes home, for they
-//! stay pinned.
+//! Whatever fails before 4 shuts the journal down: nobody is told, and no item of the checkpoint
+//! goes home, for they stay pinned.
 
 use std::collections::VecDeque;
 
@@ -206,9 +209,9 @@ impl<'i> Pushing<'i> {
         }
     }
 
-    /// Writes a record that names the tail, and makes it durable. If nothing is left to be written home it names itself, so that
-    /// a recovery has nothing to do. Does nothing if it would only say again what the last record says, or if there are
-    /// many of them already.
+    /// Writes a record that names the tail, and makes it durable. If nothing is left to be written
+    /// home it names itself, so that a recovery has nothing to do. Does nothing if it would only
+    /// say again what the last record says, or if there are many of them already.
     pub(crate) fn publish(&mut self, kind: RecordKind) -> Result<()> {
         let inner = self.inner;
         let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
@@ -241,7 +244,8 @@ impl<'i> Pushing<'i> {
 impl Drop for Pushing<'_> {
     fn drop(&mut self) {
         if self.is_under_way {
-            // A hook or an item panicked: what was taken off the lists is gone, and must not be taken for durable.
+            // A hook or an item panicked: what was taken off the lists is gone, and must not be
+            // taken for durable.
             self.inner.shut_down(Error::Panicked);
         }
         let mut log = self.inner.log.lock();
@@ -327,8 +331,8 @@ impl Inner {
                     return Ok(());
                 }
                 if pinned || self.grant.has_waiters() {
-                    // A rolling transaction that waits for space has logged again what it holds: once that is durable, it does
-                    // not keep the tail any more.
+                    // A rolling transaction that waits for space has logged again what it holds:
+                    // once that is durable, it does not keep the tail any more.
                     self.force_all()?;
                     self.publish_if_waited_for(1)?;
                 }
@@ -356,7 +360,8 @@ impl Inner {
         }
     }
 
-    /// Tells the log of the tail, if somebody waits for what that frees and it is so many blocks, or all there is.
+    /// Tells the log of the tail, if somebody waits for what that frees and it is so many blocks,
+    /// or all there is.
     fn publish_if_waited_for(&self, blocks_min: u32) -> Result<()> {
         if !self.grant.has_waiters() {
             return Ok(());

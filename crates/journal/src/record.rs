@@ -2,10 +2,10 @@
 //!
 //! # Purpose
 //!
-//! A record is one write of the log: 1 to [`RECORD_BLOCKS_MAX`] blocks. Every block begins with a stamp (the
-//! cycle, its index in the record, the epoch), so that a payload is never mistaken for a header. The first block
-//! goes on with a header that says where the record belongs, what came before it, and what is known to be
-//! durable; a checksum covers everything.
+//! A record is one write of the log: 1 to [`RECORD_BLOCKS_MAX`] blocks. Every block begins with a
+//! stamp (the cycle, its index in the record, the epoch), so that a payload is never mistaken for a
+//! header. The first block goes on with a header that says where the record belongs, what came
+//! before it, and what is known to be durable; a checksum covers everything.
 //!
 //! # Invariants
 //!
@@ -183,8 +183,9 @@ fn checksum(record: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, &record[at::RESERVED..])
 }
 
-/// Stamps every block of `record`, whose payload is there already, writes the header, and returns the checksum.
-/// `cycle_of` gives the cycle of each of its blocks: a record may go over the end of the log.
+/// Stamps every block of `record`, whose payload is there already, writes the header, and returns
+/// the checksum. `cycle_of` gives the cycle of each of its blocks: a record may go over the end of
+/// the log.
 pub(crate) fn encode(
     record: &mut [u8],
     header: &RecordHeader,

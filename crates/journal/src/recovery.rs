@@ -2,50 +2,56 @@
 //!
 //! # How the end is found
 //!
-//! The whole log is read once, which its largest size bounds (2 GiB), and every whole record in it is noted: its checksum
-//! is right, and its header gives the very place where it lies. Of these only those of the largest *epoch* count.
-//! A record is *acceptable* as the last one if every record from its tail to it is there, each linked with
-//! the one before by place and checksum. The last one is the acceptable record with the largest place.
+//! The whole log is read once, which its largest size bounds (2 GiB), and every whole record in it
+//! is noted: its checksum is right, and its header gives the very place where it lies. Of these
+//! only those of the largest *epoch* count. A record is *acceptable* as the last one if every
+//! record from its tail to it is there, each linked with the one before by place and checksum. The
+//! last one is the acceptable record with the largest place.
 //!
 //! # Why that is the right one
 //!
 //! Let `D` be the last record that a flush has covered.
 //!
-//! * `D` is acceptable: everything from its tail to it is durable, and nobody has written over that, since no write goes
-//!   behind the tail of the last durable record at its time, and tails only move forward.
+//! * `D` is acceptable: everything from its tail to it is durable, and nobody has written over
+//!   that, since no write goes behind the tail of the last durable record at its time, and tails
+//!   only move forward.
 //! * An acceptable `Y` behind `D` reaches back to `D`: its tail is no later than what was durable
 //!   when it was written. So all records between `D` and `Y` arrived whole, though nobody had waited
 //!   for them, and taking them is as good as a crash a moment later.
 //! * What lies behind the one that is taken is not connected with it, and never will be: see below.
-//! * Each record names the last durable one of its time. If any of them names a place behind the end that was
-//!   found, what was durable is gone: that is damage, not a crash, and said so instead of dropping what was promised.
+//! * Each record names the last durable one of its time. If any of them names a place behind the
+//!   end that was found, what was durable is gone: that is damage, not a crash, and said so instead
+//!   of dropping what was promised.
 //!
 //! # Why old records behind the end are never taken for new ones
 //!
-//! Records of a former round have a smaller cycle, and their link leads to a record of their own round, which is
-//! overwritten by the time the new ones reach them. But some records may have been written just before the crash, behind one
-//! that did not arrive, with the places and the cycle that new ones are going to have. So each opening of the log
-//! begins an epoch, one above the largest on disk, with a record of its own that is durable before anything else
-//! of the epoch is written; and before that one is written, a flush makes durable what it follows. So:
+//! Records of a former round have a smaller cycle, and their link leads to a record of their own
+//! round, which is overwritten by the time the new ones reach them. But some records may have been
+//! written just before the crash, behind one that did not arrive, with the places and the cycle
+//! that new ones are going to have. So each opening of the log begins an epoch, one above the
+//! largest on disk, with a record of its own that is durable before anything else of the epoch is
+//! written; and before that one is written, a flush makes durable what it follows. So:
 //!
-//! * if any record of an epoch is there, all that was there before it is durable, and only the opening record itself and what
-//!   follows count from now on;
+//! * if any record of an epoch is there, all that was there before it is durable, and only the
+//!   opening record itself and what follows count from now on;
 //! * a record of a former epoch never counts again, wherever it lies;
-//! * if the opening record did not arrive, nothing else of its epoch was ever written, and the next opening may use the same
-//!   epoch. It finds the same end, or a later one: the opening record was written where a record may lie that had
-//!   not arrived whole, and if it is torn, what is there of it can be just what that one lacked (the zeros behind a short
-//!   payload). That record is whole then, by its checksum, and with it those that follow it: more of what nobody was promised, and
+//! * if the opening record did not arrive, nothing else of its epoch was ever written, and the next
+//!   opening may use the same epoch. It finds the same end, or a later one: the opening record was
+//!   written where a record may lie that had not arrived whole, and if it is torn, what is there of
+//!   it can be just what that one lacked (the zeros behind a short payload). That record is whole
+//!   then, by its checksum, and with it those that follow it: more of what nobody was promised, and
 //!   nothing has happened in between that could contradict it.
 //!
 //! Nothing has to be rewritten or cleared.
 //!
 //! # Replay
 //!
-//! Checkpoints between tail and end are replayed in order if their last record is there. One whose first record is
-//! before the tail is home already. A first pass collects what was cancelled: an item is replayed only if nothing
-//! later cancels its key. Replaying twice does the same as once, since items hold contents, not
-//! changes; a sink that compares places may skip what is newer. When the sink says that it is done, all of it is home and durable,
-//! and only then is the opening record written, with itself as the tail.
+//! Checkpoints between tail and end are replayed in order if their last record is there. One whose
+//! first record is before the tail is home already. A first pass collects what was cancelled: an
+//! item is replayed only if nothing later cancels its key. Replaying twice does the same as once,
+//! since items hold contents, not changes; a sink that compares places may skip what is newer. When
+//! the sink says that it is done, all of it is home and durable, and only then is the opening
+//! record written, with itself as the tail.
 
 use std::collections::HashMap;
 
@@ -59,8 +65,9 @@ use crate::{Error, LogKey, Lsn, Region, Result, VolumeId};
 
 /// Where a recovery delivers what it finds.
 pub trait RecoverySink {
-    /// The item `key` had these contents at `lsn` (what its [`push`](crate::LogItem::push) would have been called
-    /// with). Items come in the order in which they were logged. If what is home is from a later place, it may be kept.
+    /// The item `key` had these contents at `lsn` (what its [`push`](crate::LogItem::push) would
+    /// have been called with). Items come in the order in which they were logged. If what is home
+    /// is from a later place, it may be kept.
     ///
     /// # Errors
     /// Any; the opening fails with it, and can be tried again.

@@ -2,27 +2,29 @@
 //!
 //! # How much log a number of bytes is
 //!
-//! Transactions log bytes of a checkpoint's stream; the log is written in records of whole blocks, each with a
-//! stamp, a record with a header. A record of `M` blocks carries `P` = 4080 `M` - 112 bytes. A stream of `S` bytes has
-//! `S / P` full records and a rest `r < P` of `1 + ceil((r - 3968) / 4080)` blocks at most, so that
+//! Transactions log bytes of a checkpoint's stream; the log is written in records of whole blocks,
+//! each with a stamp, a record with a header. A record of `M` blocks carries `P` = 4080 `M` - 112
+//! bytes. A stream of `S` bytes has `S / P` full records and a rest `r < P` of
+//! `1 + ceil((r - 3968) / 4080)` blocks at most, so that
 //!
 //! ```text
 //! log bytes  <=  S * 4096 M / P  +  2 * 4096
 //!             =  S  +  S * (16 M + 112) / P  +  8192
 //! ```
 //!
-//! The second term is the *split reservation*: one more header per so many bytes. The third is the *unit reservation
-//! of the checkpoint*, which its first transaction gives.
+//! The second term is the *split reservation*: one more header per so many bytes. The third is the
+//! *unit reservation of the checkpoint*, which its first transaction gives.
 //!
 //! # Why it is never too few
 //!
-//! A commit that makes the stream longer by `len` gives `len` and its share of the second term, rounded up. Sums of
-//! numbers that are rounded up are no less than the rounded sum: whatever the sizes of the transactions, in
-//! whatever order and on whatever CPU they come, the shares of a checkpoint cover all of its
-//! headers. Nobody has to know where in a record a commit ends up, which is what seed 003 could not know
-//! without a shared sum; and what is reserved too much is below one byte per commit and the rest of a block. The share is
-//! taken by the first transaction of a checkpoint as by any other: a single large one may be all there is (Foster's
-//! case in the discussion of patch 3).
+//! A commit that makes the stream longer by `len` gives `len` and its share of the second term,
+//! rounded up. Sums of numbers that are rounded up are no less than the rounded sum: whatever the
+//! sizes of the transactions, in whatever order and on whatever CPU they come, the shares of a
+//! checkpoint cover all of its headers. Nobody has to know where in a record a commit ends up,
+//! which is what seed 003 could not know without a shared sum; and what is reserved too much is
+//! below one byte per commit and the rest of a block. The share is taken by the first transaction
+//! of a checkpoint as by any other: a single large one may be all there is (Foster's case in the
+//! discussion of patch 3).
 
 use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, op_bytes};
 use crate::lsn::LOG_BLOCK_BYTES;
@@ -30,13 +32,14 @@ use crate::record::{blocks_of, payload_of};
 
 /// What a transaction may log at most.
 ///
-/// A worst case: a transaction that logs more shuts the journal down, and what it does not use is given back when
-/// it ends.
+/// A worst case: a transaction that logs more shuts the journal down, and what it does not use is
+/// given back when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// The sum of [`Reservation::item_bytes`] over all items that it may log between two commits.
     pub bytes: u64,
-    /// How many times it can [roll](crate::Transaction::roll) without asking again, itself included; at least 1.
+    /// How many times it can [roll](crate::Transaction::roll) without asking again, itself
+    /// included; at least 1.
     pub count: u32,
 }
 
@@ -71,8 +74,9 @@ impl Costs {
         Self { record_blocks }
     }
 
-    /// What the first transaction of a checkpoint gives for it, in bytes of log: a partial record, and the checkpoint's
-    /// header (which costs less than its share of the slack of the page's formula).
+    /// What the first transaction of a checkpoint gives for it, in bytes of log: a partial record,
+    /// and the checkpoint's header (which costs less than its share of the slack of the page's
+    /// formula).
     #[expect(clippy::unused_self, reason = "the costs of one log belong together")]
     pub(crate) fn unit(self) -> u64 {
         2 * LOG_BLOCK_BYTES as u64
@@ -102,7 +106,8 @@ impl Costs {
 
 const _: () = assert!(CHECKPOINT_HEADER_BYTES * 4 < 3968 - 128);
 
-/// What became of the reservation of one checkpoint: a row of the table in the discussion of seed 003, patch 3.
+/// What became of the reservation of one checkpoint: a row of the table in the discussion of seed
+/// 003, patch 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketTrace {
     /// The checkpoint.

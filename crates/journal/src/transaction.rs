@@ -2,14 +2,17 @@
 //!
 //! # The life of a transaction
 //!
-//! 1. [`Journal::begin`](crate::Journal::begin) goes through the freeze gate and reserves the worst case. It may
-//!    sleep for both, so the caller holds no lock that others need to end their transactions, and no item locked.
+//! 1. [`Journal::begin`](crate::Journal::begin) goes through the freeze gate and reserves the worst
+//!    case. It may sleep for both, so the caller holds no lock that others need to end their
+//!    transactions, and no item locked.
 //! 2. The caller locks items, [adds](Transaction::add) them, and changes them.
-//! 3. [`commit`](Transaction::commit) formats them, puts them on the CIL of this CPU, gives the checkpoint what they
-//!    need and gives back the rest. It does no I/O. Then the caller unlocks the items.
-//! 4. Or [`roll`](Transaction::roll): the same, and another transaction goes on at once, with the next part of the
-//!    reservation. It may have to wait for log space, while the caller still holds items locked: those are to be added to each of
-//!    the parts, so that nothing that waits for them keeps the tail where it is.
+//! 3. [`commit`](Transaction::commit) formats them, puts them on the CIL of this CPU, gives the
+//!    checkpoint what they need and gives back the rest. It does no I/O. Then the caller unlocks
+//!    the items.
+//! 4. Or [`roll`](Transaction::roll): the same, and another transaction goes on at once, with the
+//!    next part of the reservation. It may have to wait for log space, while the caller still holds
+//!    items locked: those are to be added to each of the parts, so that nothing that waits for them
+//!    keeps the tail where it is.
 //!
 //! A transaction that is dropped gives everything back. If it has items, these were changed in memory and no
 //! log has the change: that can't be taken back, and shuts the journal down.
@@ -22,7 +25,8 @@ use crate::item::{Item, LogVector, address};
 use crate::journal::Inner;
 use crate::{Durable, Error, LogItem, Reservation, Result};
 
-/// A change of several items that happens wholly or not at all. `Send`. It lives no longer than its journal is open.
+/// A change of several items that happens wholly or not at all. `Send`. It lives no longer than its
+/// journal is open.
 #[must_use = "a transaction that is dropped does nothing"]
 pub struct Transaction<'j> {
     /// Borrowed: a reference count would be a line that every transaction writes.
@@ -60,8 +64,8 @@ impl<'j> Transaction<'j> {
         }
     }
 
-    /// The transaction is about to change `item`, which the caller has locked until after the commit. Pins it. Adding it twice
-    /// does no harm; after a roll it is to be added again.
+    /// The transaction is about to change `item`, which the caller has locked until after the
+    /// commit. Pins it. Adding it twice does no harm; after a roll it is to be added again.
     pub fn add<I: LogItem + 'static>(&mut self, item: Arc<I>) {
         let item: Item = item;
         let id = address(&item);
@@ -71,10 +75,10 @@ impl<'j> Transaction<'j> {
         }
     }
 
-    /// Calls `f` once when the transaction is durable, with its checkpoint, or with the error that keeps it from
-    /// ever being so. This is where busy extents become free. It runs as hooks do
-    /// ([`Hooks`](crate::Hooks)), before those who force the log are told. If the transaction is dropped, or its commit fails, `f`
-    /// may be dropped without being called.
+    /// Calls `f` once when the transaction is durable, with its checkpoint, or with the error that
+    /// keeps it from ever being so. This is where busy extents become free. It runs as hooks do
+    /// ([`Hooks`](crate::Hooks)), before those who force the log are told. If the transaction is
+    /// dropped, or its commit fails, `f` may be dropped without being called.
     pub fn on_durable(&mut self, f: impl FnOnce(Result<Durable>) + Send + 'static) {
         self.callbacks.push(Box::new(f));
     }
@@ -85,8 +89,9 @@ impl<'j> Transaction<'j> {
         self.left
     }
 
-    /// Ends the transaction: all of its items are in one checkpoint, which is durable once it is forced. Does no
-    /// I/O. Sleeps only if the CIL is twice as full as it should be, until a push has begun.
+    /// Ends the transaction: all of its items are in one checkpoint, which is durable once it is
+    /// forced. Does no I/O. Sleeps only if the CIL is twice as full as it should be, until a push
+    /// has begun.
     ///
     /// # Errors
     /// [`Error::Shutdown`]; [`Error::Overrun`], which shuts the journal down: more was logged than reserved.
@@ -99,8 +104,8 @@ impl<'j> Transaction<'j> {
         Ok(Committed { sequence })
     }
 
-    /// Commits what was added so far, and goes on with the next part. Sleeps if the parts that were reserved at
-    /// the beginning are used up and there is no space for another.
+    /// Commits what was added so far, and goes on with the next part. Sleeps if the parts that were
+    /// reserved at the beginning are used up and there is no space for another.
     ///
     /// # Errors
     /// As [`commit`](Self::commit). The transaction is over then.

@@ -1,5 +1,5 @@
-//! Power loss at every moment: what was forced is there, every transaction is there wholly or not at all, and a recovery that is cut
-//! off can be repeated.
+//! Power loss at every moment: what was forced is there, every transaction is there wholly or not
+//! at all, and a recovery that is cut off can be repeated.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -58,7 +58,8 @@ fn run(
     promises
 }
 
-/// Recovers a state and checks it. Every now and then the recovery itself is recorded, and cut off at every moment.
+/// Recovers a state and checks it. Every now and then the recovery itself is recorded, and cut off
+/// at every moment.
 fn check(state: &CrashState, number: usize, history: &History, promises: &Promises) {
     let promises = promises.lock().unwrap();
     let promised = |done: &common::Done| {
@@ -80,8 +81,9 @@ fn check(state: &CrashState, number: usize, history: &History, promises: &Promis
         recover(&twice, state);
         history.check(&*twice, promised);
         for id in 0..common::BLOCKS {
-            // Not less than before; but it may be more. The first recovery's opening record goes where a record
-            // may lie that did not arrive whole, and if it is torn in turn, the zeros of its end can be what that one lacked.
+            // Not less than before; but it may be more. The first recovery's opening record goes
+            // where a record may lie that did not arrive whole, and if it is torn in turn, the
+            // zeros of its end can be what that one lacked.
             let (once, twice) = (common::read_home(&*device, id), common::read_home(&*twice, id));
             assert!(once <= twice, "block {id} after a second recovery, {state}, {again}");
         }
@@ -184,7 +186,8 @@ fn a_crash_after_a_crash() {
         drop(store);
         let plan = CrashPlan::default().listed_max(2).samples(1).exhaustive_bits(2);
         for again in second.crash_states(plan) {
-            // The histories begin with what the first recovery found, so only states after it can be compared.
+            // The histories begin with what the first recovery found, so only states after it can
+            // be compared.
             if again.marks() > 0 {
                 check(&again, 1, &history, &promises);
             }

@@ -1,5 +1,5 @@
-//! Every call of the device fails once: nothing that was not durable is acknowledged, every later call gets an error, nobody waits
-//! forever, and a recovery finds what was promised.
+//! Every call of the device fails once: nothing that was not durable is acknowledged, every later
+//! call gets an error, nobody waits forever, and a recovery finds what was promised.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test")]

@@ -1,4 +1,5 @@
-//! Two commits on different CPUs, to different items, meet at no lock; and each setting that takes a patch back makes them meet again.
+//! Two commits on different CPUs, to different items, meet at no lock; and each setting that takes
+//! a patch back makes them meet again.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -21,7 +22,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often locks of each class went from one CPU to the other while two of them commit in turn, each to a block of its own.
+/// How often locks of each class went from one CPU to the other while two of them commit in turn,
+/// each to a block of its own.
 fn bounces(scaling: Scaling) -> impl Fn(&str) -> u64 {
     let device = MemoryDevice::with_block_size(DEVICE_BYTES, 4096).unwrap();
     Journal::format(&device, LOG, VOLUME).unwrap();

@@ -75,7 +75,8 @@ fn crash_and_check(device: &Arc<dyn Device>, store: Arc<Store>, promised: &[u64]
     history.check(&**device, |done| promised.contains(&done.number));
 }
 
-/// A transaction is in one checkpoint, whole, whenever the push comes; what is relogged meanwhile is in the next.
+/// A transaction is in one checkpoint, whole, whenever the push comes; what is relogged meanwhile
+/// is in the next.
 #[test]
 fn commit_against_push() {
     check(|| {
@@ -96,7 +97,8 @@ fn commit_against_push() {
     });
 }
 
-/// Whoever forces finds what it committed durable, whoever wrote it, and nobody sleeps for a wakeup that has gone.
+/// Whoever forces finds what it committed durable, whoever wrote it, and nobody sleeps for a wakeup
+/// that has gone.
 #[test]
 fn force_against_force() {
     check(|| {
@@ -149,8 +151,8 @@ fn waiters_against_tail_moves() {
     });
 }
 
-/// Rolling transactions ask for more than they had reserved while they hold their blocks locked, and these are what
-/// keeps the tail.
+/// Rolling transactions ask for more than they had reserved while they hold their blocks locked,
+/// and these are what keeps the tail.
 #[test]
 fn rolling_transactions_against_tail_moves() {
     check(|| {
@@ -218,7 +220,8 @@ fn freeze_against_new_transactions() {
     });
 }
 
-/// A shutdown at any moment: whoever commits, forces, waits for space, freezes or waits for a thaw comes back.
+/// A shutdown at any moment: whoever commits, forces, waits for space, freezes or waits for a thaw
+/// comes back.
 #[test]
 fn shutdown_against_everything() {
     check(|| {

@@ -1,4 +1,5 @@
-//! Everything at once, on real threads: transactions that roll, forces, freezes, quiesces, and a log that is always full.
+//! Everything at once, on real threads: transactions that roll, forces, freezes, quiesces, and a
+//! log that is always full.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test")]

@@ -1,8 +1,8 @@
 //! What there is in the tree, and the inode numbers that tell it.
 //!
-//! The root is 1, what is in it follows. Of a task, the bits from [`TASK_SHIFT`] on are its number; below
-//! are its directory, what is in that, and with [`FD_BIT`] its descriptors, each with its access mode, since a
-//! link shows that in its own mode.
+//! The root is 1, what is in it follows. Of a task, the bits from [`TASK_SHIFT`] on are its number;
+//! below are its directory, what is in that, and with [`FD_BIT`] its descriptors, each with its
+//! access mode, since a link shows that in its own mode.
 
 use vfscale_vfs::{FileType, OFlags};
 

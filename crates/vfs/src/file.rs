@@ -1,9 +1,10 @@
 //! Open files.
 //!
 //! A [`File`] is a counted handle on an open file description: the place it was opened at, status
-//! flags, a position. Calls enter an RCU section before they take a lock, since entering one may run
-//! deferred work that takes locks of its own. Clones share it, as after `dup(2)`; dropping the last one closes it. It works
-//! without a task and keeps working after the name is gone or the permissions have changed.
+//! flags, a position. Calls enter an RCU section before they take a lock, since entering one may
+//! run deferred work that takes locks of its own. Clones share it, as after `dup(2)`; dropping the
+//! last one closes it. It works without a task and keeps working after the name is gone or the
+//! permissions have changed.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -497,7 +498,8 @@ impl File {
     /// has no position: it blocks until there is room for all of it, unless opened with `NONBLOCK`.
     ///
     /// # Errors
-    /// As [`pwrite`](Self::pwrite); `EPIPE` if nobody can read it, and no signal; `EAGAIN` instead of blocking.
+    /// As [`pwrite`](Self::pwrite); `EPIPE` if nobody can read it, and no signal; `EAGAIN` instead
+    /// of blocking.
     pub fn write(&self, buf: &[u8]) -> Result<usize> {
         if self.is_stream() {
             return self.write_stream(&[IoSlice::new(buf)], None).named("write");
@@ -807,8 +809,8 @@ fn copy_file_range(
     Ok(done)
 }
 
-/// Cuts or extends a regular file. `keep_ids` tells of the rights to keep set-id bits; `always` sets the times even when
-/// the size stays.
+/// Cuts or extends a regular file. `keep_ids` tells of the rights to keep set-id bits; `always`
+/// sets the times even when the size stays.
 pub(crate) fn truncate_inode(
     inode: &Inode,
     size: u64,

@@ -223,7 +223,8 @@ impl Namespace {
         self.has(&self.forest.trees.lock(), mount)
     }
 
-    /// A copy of the tree, whose mounts share with those of this one as binds of them would. `fs` comes to the same places in it, if it is in this tree.
+    /// A copy of the tree, whose mounts share with those of this one as binds of them would. `fs`
+    /// comes to the same places in it, if it is in this tree.
     pub(crate) fn copy(&self, fs: &FsStruct) -> (Vfs, FsStruct) {
         let guard = rcu::pin();
         let mut trees = self.forest.trees.lock();

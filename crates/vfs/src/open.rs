@@ -268,8 +268,9 @@ impl Task {
         }
     }
 
-    /// Opens what is neither a file nor a directory, if it can be: a fifo, which the caller's walk has come to.
-    /// It must be looked for again, now to be kept while this waits; until then nobody waited for anything.
+    /// Opens what is neither a file nor a directory, if it can be: a fifo, which the caller's walk
+    /// has come to. It must be looked for again, now to be kept while this waits; until then nobody
+    /// waited for anything.
     fn open_special(
         &self,
         at: At<'_>,

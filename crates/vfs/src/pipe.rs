@@ -2,25 +2,28 @@
 //!
 //! # What a pipe holds
 //!
-//! A ring of buffers of a page each, as in Linux, since programs can see it: a write that fits into what the
-//! last buffer has left goes there, any other begins with a new one, and the pipe is full when all buffers
-//! are in use, whatever is in them. So a write of [`PIPE_BUF`] bytes or less is whole or not at all. In packet mode (`O_DIRECT`)
-//! each buffer is a packet, of which a read gets one. Buffers take memory as data comes, and one that was emptied is kept
-//! for the next write.
+//! A ring of buffers of a page each, as in Linux, since programs can see it: a write that fits into
+//! what the last buffer has left goes there, any other begins with a new one, and the pipe is full
+//! when all buffers are in use, whatever is in them. So a write of [`PIPE_BUF`] bytes or less is
+//! whole or not at all. In packet mode (`O_DIRECT`) each buffer is a packet, of which a read gets
+//! one. Buffers take memory as data comes, and one that was emptied is kept for the next write.
 //!
 //! # Who wakes whom
 //!
-//! Everything is behind one lock (`pipe_mutex`), which is held for copying and never while waiting. Whoever releases it with something to
-//! read and readers asleep wakes one of them, and with room and writers asleep one of those
-//! ([`State::settle`]). A reader that is woken and leaves something does the same in turn, and so does one that was interrupted
-//! instead; so no thread sleeps on what it could have, and one byte does not wake a crowd.
+//! Everything is behind one lock (`pipe_mutex`), which is held for copying and never while waiting.
+//! Whoever releases it with something to read and readers asleep wakes one of them, and with room
+//! and writers asleep one of those ([`State::settle`]). A reader that is woken and leaves something
+//! does the same in turn, and so does one that was interrupted instead; so no thread sleeps on what
+//! it could have, and one byte does not wake a crowd.
 //!
-//! The end of the last writer counts as something to read (the end of file), the end of the last reader as room (for `EPIPE`).
+//! The end of the last writer counts as something to read (the end of file), the end of the last
+//! reader as room (for `EPIPE`).
 //!
 //! # Fifos
 //!
-//! Opening one end of a fifo waits until the other end *was* opened since, not until it *is* open: a writer that comes, writes and goes must
-//! not be overlooked. So openings are counted, and the opener waits for the other count to change.
+//! Opening one end of a fifo waits until the other end *was* opened since, not until it *is* open:
+//! a writer that comes, writes and goes must not be overlooked. So openings are counted, and the
+//! opener waits for the other count to change.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -398,8 +401,8 @@ impl Pipe {
     /// Changes the capacity to `bytes` or the next power of two; returns what it is then.
     ///
     /// # Errors
-    /// `EINVAL` for more than 2 GiB, `EPERM` for more than anybody may have unless `privileged`, `EBUSY` if it
-    /// holds more at the moment.
+    /// `EINVAL` for more than 2 GiB, `EPERM` for more than anybody may have unless `privileged`,
+    /// `EBUSY` if it holds more at the moment.
     pub(crate) fn set_size(&self, bytes: u32, privileged: bool) -> Result<usize, Errno> {
         if bytes > SIZE_MAX {
             return Err(Errno::INVAL);

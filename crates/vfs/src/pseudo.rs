@@ -2,22 +2,24 @@
 //!
 //! # Purpose
 //!
-//! Such files belong to file systems of their own, which no path leads to: a pipe's to `pipefs`, a file of memory
-//! ([`Task::memfd_create`]) to another instance of the driver that the tree's owner gave it for this. A tree makes
-//! each of them when it is first needed, with a mount that is attached nowhere.
+//! Such files belong to file systems of their own, which no path leads to: a pipe's to `pipefs`, a
+//! file of memory ([`Task::memfd_create`]) to another instance of the driver that the tree's owner
+//! gave it for this. A tree makes each of them when it is first needed, with a mount that is
+//! attached nowhere.
 //!
 //! # Nothing is shared
 //!
-//! The kernel of 2.6 hung the dentry of every pipe and socket below the root of its file system, under
-//! `dcache_lock`, and took its inode number from one counter, so that all of them met there (seed 004, slides
-//! 21 and 33). Nobody ever looks there. So here a dentry of this kind has no parent and is on no list: making and
-//! closing such a file takes memory, an inode number and a place on the list of open files from what the CPU has for
-//! itself. [`Scaling::before_pseudo`](crate::Scaling::before_pseudo) takes that back.
+//! The kernel of 2.6 hung the dentry of every pipe and socket below the root of its file system,
+//! under `dcache_lock`, and took its inode number from one counter, so that all of them met there
+//! (seed 004, slides 21 and 33). Nobody ever looks there. So here a dentry of this kind has no
+//! parent and is on no list: making and closing such a file takes memory, an inode number and a
+//! place on the list of open files from what the CPU has for itself.
+//! [`Scaling::before_pseudo`](crate::Scaling::before_pseudo) takes that back.
 //!
 //! # Who holds what
 //!
-//! The forest of trees has one use of each of these mounts until it ends, and every file one more. A dentry without a
-//! parent is kept by the files alone and freed with the last of them.
+//! The forest of trees has one use of each of these mounts until it ends, and every file one more.
+//! A dentry without a parent is kept by the files alone and freed with the last of them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -87,8 +89,8 @@ impl Pseudo {
     }
 }
 
-/// A dentry for a file that has no name, owned by the reference returned. Before the patch it is a child of the
-/// root of its file system.
+/// A dentry for a file that has no name, owned by the reference returned. Before the patch it is a
+/// child of the root of its file system.
 fn new_dentry(sb: &SuperBlock, name: &[u8], inode: InodeRef, guard: &Guard) -> DentryRef {
     if sb.scaling().pseudo() {
         return Dentry::new_pseudo(sb, name, inode);
@@ -96,7 +98,8 @@ fn new_dentry(sb: &SuperBlock, name: &[u8], inode: InodeRef, guard: &Guard) -> D
     Dentry::new_attached(sb, name, SuperBlock::ino_hash(inode.ino()), inode, guard)
 }
 
-/// Takes a dentry that [`new_dentry`] has made a child of the root out of its table. The caller holds no lock.
+/// Takes a dentry that [`new_dentry`] has made a child of the root out of its table. The caller
+/// holds no lock.
 pub(crate) fn detach(dentry: &Dentry, guard: &Guard) {
     let parent = dentry.parent(guard);
     let _dcache = parent.sb().lock_dcache();
@@ -189,8 +192,8 @@ impl Task {
     }
 
     /// Makes an empty file of memory without a name, open for reading and writing; it is gone when
-    /// nobody has it open any more. `name` is for [`path_of`](Self::path_of) only. `flags`: `EXEC`, which is the
-    /// default; `CLOEXEC` is for [`memfd_create_fd`](Self::memfd_create_fd).
+    /// nobody has it open any more. `name` is for [`path_of`](Self::path_of) only. `flags`: `EXEC`,
+    /// which is the default; `CLOEXEC` is for [`memfd_create_fd`](Self::memfd_create_fd).
     ///
     /// # Errors
     /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENOSYS` if

@@ -383,8 +383,8 @@ impl Scaling {
         self.pseudo
     }
 
-    /// The same for a file system that no path leads to: before that patch, its dentries are under one lock and
-    /// its inode numbers come from one counter.
+    /// The same for a file system that no path leads to: before that patch, its dentries are under
+    /// one lock and its inode numbers come from one counter.
     pub(crate) fn of_internal(self) -> Scaling {
         if self.pseudo { self } else { Scaling { dcache_hash: false, ino_alloc: 1, ..self } }
     }

@@ -1,10 +1,11 @@
 //! Threads that sleep until something becomes possible: reading from a pipe, writing to it, opening one
 //! end of it.
 //!
-//! A thread that finds nothing to do enters a [`SleepList`] under the lock of what it waits for, releases the
-//! lock, and parks. Whoever changes that state takes sleepers off the list under the same lock, and wakes them
-//! when it has released it. So a thread is on the list before anybody can miss it, and what wakes it is a bit
-//! of its own, whatever else unparks the thread. A [`WaitToken`](crate::WaitToken) sets another bit.
+//! A thread that finds nothing to do enters a [`SleepList`] under the lock of what it waits for,
+//! releases the lock, and parks. Whoever changes that state takes sleepers off the list under the
+//! same lock, and wakes them when it has released it. So a thread is on the list before anybody can
+//! miss it, and what wakes it is a bit of its own, whatever else unparks the thread. A
+//! [`WaitToken`](crate::WaitToken) sets another bit.
 //!
 //! Nobody sleeps inside an RCU section or with a lock.
 

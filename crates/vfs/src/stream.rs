@@ -1,9 +1,10 @@
 //! Files without positions: the ends of pipes and fifos, and what they have in common.
 //!
-//! What is behind such a file belongs to its inode ([`Inode::stream`]), and counts the open files that have
-//! an end of it. (So does the text of a file that is made when it is read, which has positions: see [`crate::text`].) A [`File`] of this kind says so in its mode, by bits of its own for reading and
-//! writing ([`FileMode::STREAM`]). So calls with a position, which ask for the usual bits, fail on it
-//! without asking anything else, and cost other files nothing.
+//! What is behind such a file belongs to its inode ([`Inode::stream`]), and counts the open files
+//! that have an end of it. (So does the text of a file that is made when it is read, which has
+//! positions: see [`crate::text`].) A [`File`] of this kind says so in its mode, by bits of its own
+//! for reading and writing ([`FileMode::STREAM`]). So calls with a position, which ask for the
+//! usual bits, fail on it without asking anything else, and cost other files nothing.
 //!
 //! Waiting happens with no lock held and in no RCU section. The file that the caller holds keeps the
 //! inode meanwhile.

@@ -1,12 +1,12 @@
 //! Files of text that is made when it is read, as those of `/proc`.
 //!
-//! Such a file has size 0. The driver makes the whole text when an open file is read for the first time, and
-//! again when it is read from the beginning, so that what is read piece by piece belongs together: the kernel's
-//! `seq_file`. A text belongs to one open file and goes with it.
+//! Such a file has size 0. The driver makes the whole text when an open file is read for the first
+//! time, and again when it is read from the beginning, so that what is read piece by piece belongs
+//! together: the kernel's `seq_file`. A text belongs to one open file and goes with it.
 //!
-//! A read looks for the text where every read of a file ends, at the end of the file, and so costs other
-//! files nothing. Making it may take any lock, so the read fails with [`UNREAD`] first, lets go of the position, has the text
-//! made with nothing held, and begins again.
+//! A read looks for the text where every read of a file ends, at the end of the file, and so costs
+//! other files nothing. Making it may take any lock, so the read fails with [`UNREAD`] first, lets
+//! go of the position, has the text made with nothing held, and begins again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

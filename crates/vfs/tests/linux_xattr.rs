@@ -37,7 +37,8 @@ const NAMES: [&str; 16] = [
     ".",
 ];
 
-/// Nothing, an empty list, a list without names, one that makes no sense, capabilities of version 2, and others.
+/// Nothing, an empty list, a list without names, one that makes no sense, capabilities of version
+/// 2, and others.
 const VALUES: [&[u8]; 7] = [
     b"",
     b"\x02\0\0\0",

@@ -1,10 +1,11 @@
 //! AIM7's short mix, reduced to what reaches a file system: seed 000, patch 1, and seed 004, slide 34.
 //!
-//! The mix has 17 kinds of job, which each user does in an order of its own, and the result is jobs per minute
-//! for a number of users. Of the kinds the seed describes the one that was all contention,
-//! `misc_rtns_1`: it looks up users and groups, so that everybody opens, reads and closes the same two files.
-//! The other sixteen are AIM7's jobs that touch files, by their names, without the computing around
-//! them. Users are dealt out to the workers, who do a job of one user after the other.
+//! The mix has 17 kinds of job, which each user does in an order of its own, and the result is jobs
+//! per minute for a number of users. Of the kinds the seed describes the one that was all
+//! contention, `misc_rtns_1`: it looks up users and groups, so that everybody opens, reads and
+//! closes the same two files. The other sixteen are AIM7's jobs that touch files, by their names,
+//! without the computing around them. Users are dealt out to the workers, who do a job of one user
+//! after the other.
 
 use std::ffi::CString;
 

@@ -2,16 +2,16 @@
 //!
 //! # Where the name is kept
 //!
-//! The lock is a record lock of the open file (an *open file description lock*), so it goes when its holder goes,
-//! whichever way: there is no stale lock. A name that is kept anywhere else, in the image or in a file
-//! beside it, stays behind after a crash, and may name the wrong one. So the name is made of locks
-//! too: record locks lie at byte offsets, nobody needs the offsets beyond 2^62, and *where* a lock
-//! lies says something. The holder of the lock also holds one-byte locks, each of which stands for four bytes
-//! of its name, by its offset:
+//! The lock is a record lock of the open file (an *open file description lock*), so it goes when
+//! its holder goes, whichever way: there is no stale lock. A name that is kept anywhere else, in
+//! the image or in a file beside it, stays behind after a crash, and may name the wrong one. So the
+//! name is made of locks too: record locks lie at byte offsets, nobody needs the offsets beyond
+//! 2^62, and *where* a lock lies says something. The holder of the lock also holds one-byte locks,
+//! each of which stands for four bytes of its name, by its offset:
 //!
 //! ```text
 //!  bit  62   56     40      32        0
-//!        1    1   lane   index    value       value: four bytes of the name; in the first, length and checksum
+//!        1    1   lane   index    value       value: four bytes of the name; the first: length, checksum
 //!        1    0      0       0        0       the lock itself
 //! ```
 //!
@@ -26,8 +26,8 @@
 //!
 //! * Who writes has the lock alone; those who only read share it.
 //! * The locks belong to the open file: a second opener in the same process is kept out as any other.
-//! * A child that is forked while a device is open shares it, lock and name: who goes into the background opens
-//!   afterwards.
+//! * A child that is forked while a device is open shares it, lock and name: who goes into the
+//!   background opens afterwards.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -84,8 +84,8 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
     Ok(Locked::Theirs(None))
 }
 
-/// Gives everything back. Closing the file would do it too, but later if something else still holds the file open, such
-/// as a child that is just being started.
+/// Gives everything back. Closing the file would do it too, but later if something else still holds
+/// the file open, such as a child that is just being started.
 pub(super) fn unlock(file: &File) {
     // The name first, so that nobody finds it with somebody else's lock. A failure is made good by closing.
     let _ = ofd_lock(file, LockKind::None, NAMES, i64::MAX - NAMES);
@@ -137,7 +137,8 @@ fn decode(name: &[u8]) -> Option<Holder> {
     })
 }
 
-/// The value of the first window: the length, and three bytes that a half-read name does not have (FNV-1a, folded).
+/// The value of the first window: the length, and three bytes that a half-read name does not have
+/// (FNV-1a, folded).
 fn seal(name: &[u8]) -> u32 {
     let hash = name
         .iter()

@@ -21,8 +21,8 @@ use crate::{Error, Operation, OsError};
 
 /// `statfs` of a file system in memory, which takes the flag for direct I/O and has none.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// How often a block device is asked for again: its last holder may be about to let go, or have a child that is just
-/// being started and holds the file open until then.
+/// How often a block device is asked for again: its last holder may be about to let go, or have a
+/// child that is just being started and holds the file open until then.
 const CLAIMS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -96,8 +96,8 @@ impl FileOptions {
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] for a size that is not in whole blocks; [`Error::ReadOnly`] if it was to be that;
-    /// [`Error::Io`], also if there is something of that name.
+    /// [`Error::Misaligned`] for a size that is not in whole blocks; [`Error::ReadOnly`] if it was
+    /// to be that; [`Error::Io`], also if there is something of that name.
     pub fn create(self, path: impl AsRef<Path>, size: u64) -> Result<FileDevice, Error> {
         let path = path.as_ref();
         let opening = Opening { options: self, path, name: name(path) };
@@ -205,8 +205,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Opens a block device once more, so that the system keeps everybody else out who asks for the same, such
-    /// as `mount`. `file` has our lock, which the new opening takes over.
+    /// Opens a block device once more, so that the system keeps everybody else out who asks for the
+    /// same, such as `mount`. `file` has our lock, which the new opening takes over.
     fn claim(&self, file: File, number: u64) -> Result<File, Error> {
         let flags = (OFlags::EXCL | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
         let mut how = OpenOptions::new();

@@ -1,8 +1,9 @@
 //! Pieces of a request, as the file takes them.
 //!
-//! Direct I/O wants offsets, lengths and memory in multiples of a unit. A request that has them all goes as it
-//! is; any other is cut into pieces with a copy of their own each (a *bounce buffer*), which for a read covers the
-//! whole units around it. Writes are in whole blocks already, so only their memory can be elsewhere.
+//! Direct I/O wants offsets, lengths and memory in multiples of a unit. A request that has them all
+//! goes as it is; any other is cut into pieces with a copy of their own each (a *bounce buffer*),
+//! which for a read covers the whole units around it. Writes are in whole blocks already, so only
+//! their memory can be elsewhere.
 
 use crate::aligned::ALIGNMENT;
 use crate::{AlignedBuf, Operation, OsError};
@@ -25,8 +26,8 @@ impl Alignment {
     /// That of buffered I/O.
     pub(super) const NONE: Self = Self { memory: 1, offset: 1 };
 
-    /// That of direct I/O in blocks of `block_size` bytes, at addresses in multiples of `memory`; `None` if it wants
-    /// more than a copy has.
+    /// That of direct I/O in blocks of `block_size` bytes, at addresses in multiples of `memory`;
+    /// `None` if it wants more than a copy has.
     pub(super) fn direct(memory: u32, block_size: u32) -> Option<Self> {
         let (memory, offset) = (memory.max(1) as usize, block_size as usize);
         let fits = |unit: usize| unit.is_power_of_two() && unit <= ALIGNMENT;

@@ -41,8 +41,8 @@ vfscale_sync::lock_class! {
 
 /// How many requests of a batch the device has at once.
 const DEPTH: u32 = 64;
-/// How many of them must be done before new ones follow: each time costs a system call, and the device still has
-/// the others.
+/// How many of them must be done before new ones follow: each time costs a system call, and the
+/// device still has the others.
 const REFILL: usize = DEPTH as usize / 4;
 /// How many idle rings a CPU keeps.
 const IDLE_MAX: usize = 4;
@@ -88,8 +88,8 @@ impl Rings {
 pub(super) enum Failure {
     /// The device failed this request.
     Request { operation: Operation, offset: u64, length: u64, error: OsError },
-    /// The ring itself failed. What became of the batch is unknown, and nothing of it is under way any more: it
-    /// can be done again by other means.
+    /// The ring itself failed. What became of the batch is unknown, and nothing of it is under way
+    /// any more: it can be done again by other means.
     Ring,
 }
 
@@ -113,8 +113,9 @@ impl Ring {
         }
     }
 
-    /// Does all `pieces` on `file`, up to [`DEPTH`] at a time and in any order, and waits for them. New ones
-    /// follow when [`REFILL`] are done. After a failure no new ones are begun; those under way are waited for.
+    /// Does all `pieces` on `file`, up to [`DEPTH`] at a time and in any order, and waits for them.
+    /// New ones follow when [`REFILL`] are done. After a failure no new ones are begun; those under
+    /// way are waited for.
     ///
     /// On [`Failure::Ring`] the ring must not be used again.
     pub(super) fn run<'a>(
@@ -214,7 +215,8 @@ impl<'r, 'a> Flights<'r, 'a> {
         unsafe { self.uring.submission().push(&entry) }.map_err(|_| Full)
     }
 
-    /// Hands everything queued to the kernel, and waits until so many completions are there or a signal comes.
+    /// Hands everything queued to the kernel, and waits until so many completions are there or a
+    /// signal comes.
     fn submit_and_wait(&mut self, wanted: usize) -> io::Result<()> {
         match self.uring.submit_and_wait(wanted) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),

@@ -2,9 +2,10 @@
 //!
 //! # Which states there are
 //!
-//! A crash comes after some line of the log (the *point*). What a flush had made durable by then is there; of the
-//! changes that were *pending*, each fragment may be there or not. A fragment is what a device writes
-//! atomically: a block, or a sector of 512 bytes for devices that don't keep their word.
+//! A crash comes after some line of the log (the *point*). What a flush had made durable by then is
+//! there; of the changes that were *pending*, each fragment may be there or not. A fragment is what
+//! a device writes atomically: a block, or a sector of 512 bytes for devices that don't keep their
+//! word.
 //!
 //! Order needs no enumeration of its own. Whatever order a device writes in, a fragment ends up
 //! with its old contents or with those of one pending change; and that is the state in which
@@ -293,8 +294,8 @@ impl Replay {
         Step::Nothing
     }
 
-    /// The flush that began at line `began` has returned. If it leaves nothing pending, the state that it leaves
-    /// was one of the last change's.
+    /// The flush that began at line `began` has returned. If it leaves nothing pending, the state
+    /// that it leaves was one of the last change's.
     fn flushed(&mut self, began: usize) -> Step {
         let covered = |change: &Pending| change.returned.is_some_and(|line| line < began);
         let (durable, pending) =

@@ -356,7 +356,8 @@ pub enum DecodeError {
 }
 
 impl Superblock {
-    /// The superblock of a new volume, not written yet, made now, with the log where [`LogPlace::inside`] puts it.
+    /// The superblock of a new volume, not written yet, made now, with the log where
+    /// [`LogPlace::inside`] puts it.
     #[must_use]
     pub fn new(volume: Uuid, geometry: Geometry) -> Self {
         let (features, log) = (Features::default(), LogPlace::inside(geometry, None));

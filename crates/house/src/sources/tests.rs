@@ -38,6 +38,17 @@ fn functions_are_measured_without_comments_and_blank_lines() {
 }
 
 #[test]
+fn comments_are_no_wider_than_the_code() {
+    let words = |columns: usize| format!("//! A module.\n    // {}\n", "x".repeat(columns - 7));
+    assert!(check("crates/vfs/src/a.rs", &words(COMMENT_COLUMNS_MAX)).is_empty());
+    assert_eq!(check("crates/vfs/src/a.rs", &words(COMMENT_COLUMNS_MAX + 1)).len(), 1);
+    let row = format!("//! | a | {} |\n", "x".repeat(COMMENT_COLUMNS_MAX));
+    assert!(check("crates/vfs/src/a.rs", &row).is_empty());
+    let code = format!("//! A module.\nconst A: &str = \"{}\";\n", "x".repeat(COMMENT_COLUMNS_MAX));
+    assert!(check("crates/vfs/src/a.rs", &code).is_empty());
+}
+
+#[test]
 fn a_length_can_not_be_allowed() {
     let text = "//! A module.\n#[allow(clippy::too_many_lines)]\nfn f() {}\n";
     assert_eq!(check("crates/vfs/src/a.rs", text).len(), 1);

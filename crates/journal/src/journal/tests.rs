@@ -61,7 +61,8 @@ fn a_commit_does_no_io_and_a_force_writes_once() {
     assert_eq!(journal.stats().log_writes, after.log_writes);
 }
 
-/// Sixteen threads commit and force at the same time, round by round; the writer is held up so that they meet.
+/// Sixteen threads commit and force at the same time, round by round; the writer is held up so that
+/// they meet.
 #[test]
 fn sixteen_forces_share_log_writes() {
     const THREADS: u64 = 16;
@@ -123,7 +124,8 @@ fn the_ticket_of_each_checkpoint_is_traced() {
     }
 }
 
-/// The table of the discussion, for a load of many small transactions: what is reserved too much stays far below what is used.
+/// The table of the discussion, for a load of many small transactions: what is reserved too much
+/// stays far below what is used.
 #[test]
 fn over_reservation_is_small() {
     let device = device();
@@ -137,8 +139,8 @@ fn over_reservation_is_small() {
     assert!(ticket.used > 60_000 && ticket.returned < 10_000, "{ticket:?}");
 }
 
-/// Foster's case through the whole journal: the first transaction of a checkpoint needs many records, and its reservation is just
-/// what it asked for.
+/// Foster's case through the whole journal: the first transaction of a checkpoint needs many
+/// records, and its reservation is just what it asked for.
 #[test]
 fn a_first_large_transaction_is_written() {
     let device = device();
@@ -222,8 +224,8 @@ fn a_reservation_that_can_never_be_granted_is_refused() {
     }
 }
 
-/// Every transaction needs a tenth of the log, and the tail has to move for each: nobody waits forever, and what is written
-/// home is written because of it.
+/// Every transaction needs a tenth of the log, and the tail has to move for each: nobody waits
+/// forever, and what is written home is written because of it.
 #[test]
 fn waiting_for_space_moves_the_tail() {
     for slots in [1, 4] {
@@ -524,7 +526,8 @@ fn a_panic_in_a_hook_shuts_the_journal_down() {
     assert!(journal.force(sequence).is_err() && journal.durable_sequence() < sequence);
 }
 
-/// Nobody has to be asked twice: what was committed is told of a shutdown at once, and not only when the journal is dropped.
+/// Nobody has to be asked twice: what was committed is told of a shutdown at once, and not only
+/// when the journal is dropped.
 #[test]
 fn what_is_committed_is_told_of_a_shutdown() {
     let device = device();

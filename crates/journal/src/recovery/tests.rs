@@ -136,8 +136,8 @@ fn a_checkpoint_that_spans_records_is_whole_or_nothing() {
     assert_eq!(sink.last()[&2], [2; 30_000]);
 }
 
-/// What is behind a torn record has the very place and the cycle that new records come to have; a new epoch keeps it
-/// from ever counting.
+/// What is behind a torn record has the very place and the cycle that new records come to have; a
+/// new epoch keeps it from ever counting.
 #[test]
 fn stale_records_behind_the_end_are_never_taken_for_new_ones() {
     let device = device();

@@ -2,8 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Foster's case in the discussion of seed 003, patch 3: the first transaction of a checkpoint fills several records, and is all
-/// there is of it. What it gives covers the headers of all of them.
+/// Foster's case in the discussion of seed 003, patch 3: the first transaction of a checkpoint
+/// fills several records, and is all there is of it. What it gives covers the headers of all of
+/// them.
 #[test]
 fn the_first_large_transaction_takes_its_split_reservation() {
     for record_blocks in [1, 2, 8, 64] {

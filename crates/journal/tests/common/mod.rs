@@ -1,9 +1,9 @@
-//! A file system that is nothing but an array of numbered blocks, for tests: transactions set several blocks at once to
-//! their own number.
+//! A file system that is nothing but an array of numbered blocks, for tests: transactions set
+//! several blocks at once to their own number.
 //!
-//! What is true after a crash can be told exactly. Each block has a history, the transactions that set it in the order of
-//! its lock. A block that is found with the value of its n-th transaction has the first n. Then every transaction must be
-//! in all of its blocks or in none.
+//! What is true after a crash can be told exactly. Each block has a history, the transactions that
+//! set it in the order of its lock. A block that is found with the value of its n-th transaction
+//! has the first n. Then every transaction must be in all of its blocks or in none.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -274,8 +274,8 @@ pub struct History {
 }
 
 impl History {
-    /// Checks the homes after a recovery: each transaction is there wholly or not at all, and those of which `is_promised` says so
-    /// are.
+    /// Checks the homes after a recovery: each transaction is there wholly or not at all, and those
+    /// of which `is_promised` says so are.
     pub fn check(&self, device: &dyn Device, is_promised: impl Fn(&Done) -> bool) {
         let position = |id: u64| {
             let history = &self.blocks[id as usize];

@@ -127,7 +127,8 @@ struct Model {
     pages: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
-/// The pages that a range of bytes, which is not empty, touches, each with the part of it that is in the range.
+/// The pages that a range of bytes, which is not empty, touches, each with the part of it that is
+/// in the range.
 fn pieces(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> + use<> {
     let (start, end) = (range.start, range.end);
     (start / PAGE..end.div_ceil(PAGE)).map(move |index| {

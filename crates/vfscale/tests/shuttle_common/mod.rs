@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use shuttle::scheduler::RandomScheduler;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use vfscale::{At, AtFlags, Errno, Mode, OFlags, RenameFlags, Scaling, Task, Vfs};
 use vfscale_sync::{cpu, rcu};
 
@@ -23,6 +23,19 @@ pub fn check(model: impl Fn() + Send + Sync + 'static) {
 
 /// As [`check`], under another number of schedules.
 pub fn check_times(schedules: usize, model: impl Fn() + Send + Sync + 'static) {
+    check_with(|seed| RandomScheduler::new_from_seed(seed, schedules), model);
+}
+
+/// As [`check`], under schedules with few switches of threads, at moments chosen at random: for what takes
+/// one long delay at the right moment, which schedules that switch all the time hardly ever have.
+pub fn check_delays(model: impl Fn() + Send + Sync + 'static) {
+    check_with(|seed| PctScheduler::new_from_seed(seed, 3, 2 * SCHEDULES), model);
+}
+
+fn check_with<S: Scheduler + 'static>(
+    scheduler: impl Fn(u64) -> S,
+    model: impl Fn() + Send + Sync + 'static,
+) {
     let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
     println!("VFSCALE_SEED={seed}");
@@ -36,8 +49,7 @@ pub fn check_times(schedules: usize, model: impl Fn() + Send + Sync + 'static) {
         println!("without patches: {before}");
         BEFORE.store(before, Ordering::Relaxed);
         let (model, config) = (model.clone(), config.clone());
-        let scheduler = RandomScheduler::new_from_seed(seed, schedules);
-        shuttle::Runner::new(scheduler, config).run(move || {
+        shuttle::Runner::new(scheduler(seed), config).run(move || {
             let _cpu = cpu::pretend(0);
             model();
             // What was deferred belongs to this run, and must be done in it.
