@@ -22,7 +22,7 @@
 //!
 //! * Nothing is counted for the sake of this: numbers are summed when a file is read.
 //! * A file is read as it was when its beginning was read ([`vfscale_vfs::inode::InodeInit`], `text`).
-//! * The number of an inode tells what it is ([`Node`]); a driver keeps nothing of its own but the
+//! * The number of an inode tells what it is (`node::Node`); a driver keeps nothing of its own but the
 //!   links' text.
 //! * The driver does not keep its tree, nor tasks. What has ended is not there.
 //!

@@ -8,18 +8,21 @@
 
 use std::sync::Arc;
 
-use shuttle::scheduler::RandomScheduler;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
 use vfscale::{
     At, Errno, File, FileType, Mode, OFlags, OpenHow, PIPE_BUF, Scaling, Task, WaitToken,
 };
 use vfscale_sync::{cpu, rcu};
 
-const SCHEDULES: usize = 4_000;
+const SCHEDULES: usize = 3_000;
+/// Changes of priority in a schedule in which one thread runs far ahead of the others.
+const CHANGES: usize = 3;
 const MODE: Mode = Mode::from_bits_retain(0o600);
 
-/// Runs a model under many schedules. All of its threads are on one CPU, as far as they know, so that a
-/// schedule is all that a run depends on.
+/// Runs a model under many schedules: those in which threads take turns at any moment, and those in which
+/// one is done before another goes on. All of its threads are on one CPU, as far as they know, so that
+/// a schedule is all that a run depends on.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
@@ -27,9 +30,14 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     // Deferred work of one model must not run in another: they share the collector.
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let model = Arc::new(model);
+    run(RandomScheduler::new_from_seed(seed, SCHEDULES), model.clone());
+    run(PctScheduler::new_from_seed(seed, CHANGES, SCHEDULES), model);
+}
+
+fn run(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + Sync + 'static>) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
-    let scheduler = RandomScheduler::new_from_seed(seed, SCHEDULES);
     shuttle::Runner::new(scheduler, config).run(move || {
         let _cpu = cpu::pretend(0);
         model();
