@@ -209,6 +209,29 @@ fn links_that_make_a_ring_have_an_end() {
     assert_eq!(everything(&tree, &mut nodes).first(), Some(&204));
 }
 
+#[test]
+fn a_split_refuses_a_neighbour_that_does_not_lead_back() {
+    let (nodes, tree, levels) = sample();
+    let mut refused = 0;
+    for pair in levels[0].windows(2) {
+        let mut nodes = nodes.clone();
+        nodes.damage(pair[1], true, |block| raw_mut(block).left = 1.into());
+        let (bodies, key) = (nodes.bodies(), raw_key(&nodes, pair[0]) + 1);
+        let outcome = tree.insert(&mut nodes, key.into(), 1.into());
+        if raw(&nodes.blocks[&pair[0]]).records.get() < 4 || outcome.is_ok() {
+            continue;
+        }
+        nodes.commit();
+        assert_eq!(number(&outcome.unwrap_err()), Some(204));
+        assert!(nodes.bodies() == bodies);
+        refused += 1;
+    }
+    let full = levels[0].split_last().unwrap().1.iter();
+    let full = full.filter(|address| raw(&nodes.blocks[address]).records == 4).count();
+    assert!(full > 2);
+    assert_eq!(refused, full);
+}
+
 /// The first key of a leaf.
 fn raw_key(nodes: &Memory, address: u64) -> u64 {
     node::copied::<U64, U32>(&nodes.blocks[&address])[0].key.get()
