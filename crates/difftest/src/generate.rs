@@ -36,6 +36,10 @@ pub struct Candidate {
     pub trees: Vec<Option<Box<dyn ValueTree<Value = Step>>>>,
 }
 
+/// Binds of shared mounts, and copies of the tree, that a sequence has at most: each can double the number
+/// of mounts, and more than these keep the kernel busy for minutes.
+const DOUBLINGS_MAX: u32 = 10;
+
 /// Makes sequences.
 pub struct Sequences {
     step: BoxedStrategy<Step>,
@@ -65,10 +69,14 @@ impl Sequences {
         let count = rng.random_range(1..=self.shape.steps_max);
         let config = Config { failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new_with_rng(config, rng);
+        let mut doublings = 0;
         for _ in 0..count {
             // None of the strategies filters, so none can run out of tries.
-            if let Ok(tree) = kind.new_tree(&mut runner) {
-                steps.push(tame(tree.current()));
+            let Ok(tree) = kind.new_tree(&mut runner) else { continue };
+            let step = tame(tree.current());
+            doublings += u32::from(matches!(step.op, Op::Bind { .. } | Op::Unshare { .. }));
+            if doublings <= DOUBLINGS_MAX {
+                steps.push(step);
                 trees.push(Some(tree));
             }
         }

@@ -93,9 +93,17 @@ impl Workload for CatMaps {
     }
 
     fn work<C: Calls>(&self, calls: C, _: &Scene, _: usize) -> Outcome<CatMapsWork<C>> {
-        let map = |n| calls.map(&calls.open(&Self::file(n), OFlags::RDONLY)?);
-        let maps = (0..MAPPED).map(map).collect::<Outcome<_>>()?;
-        Ok(CatMapsWork { _calls: calls, _maps: maps, buf: Vec::with_capacity(1 << 20) })
+        let (mut maps, mut lines) = (Vec::new(), Vec::new());
+        for n in 0..MAPPED {
+            let file = calls.open(&Self::file(n), OFlags::RDONLY)?;
+            // The whole path: others of this process may map files of the same name.
+            let mut line = Vec::new();
+            calls.path_of(&file, &mut line)?;
+            line.push(b'\n');
+            lines.push(line);
+            maps.push(calls.map(&file)?);
+        }
+        Ok(CatMapsWork { _calls: calls, _maps: maps, lines, buf: Vec::with_capacity(1 << 20) })
     }
 
     fn inspect<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
@@ -107,6 +115,8 @@ pub(super) struct CatMapsWork<C: Calls> {
     _calls: C,
     /// Mapped for as long as there is work.
     _maps: Vec<C::Map>,
+    /// How the lines end that the table has to have.
+    lines: Vec<Vec<u8>>,
     buf: Vec<u8>,
 }
 
@@ -136,9 +146,9 @@ impl<C: Calls> Work for CatMapsWork<C> {
 
     fn end(&mut self) -> Outcome<()> {
         self.cat("/proc/self/maps")?;
-        for n in 0..MAPPED {
-            let due = format!("/mapped/m{n}\n");
-            if !self.buf.windows(due.len()).any(|seen| seen == due.as_bytes()) {
+        for due in &self.lines {
+            if !self.buf.windows(due.len()).any(|seen| seen == due) {
+                let due = String::from_utf8_lossy(due);
                 return Err(Fault::wrong(format!("no mapping of {}", due.trim_end())));
             }
         }
