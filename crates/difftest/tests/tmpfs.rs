@@ -78,7 +78,7 @@ fn sequences_reach_deep_enough() {
     if !permitted() {
         return;
     }
-    let summary = play(&TmpfsAndVfscale::default(), &Plan::new(1, 40_000));
+    let summary = play(&TmpfsAndVfscale::default(), &Plan::new(1, 60_000));
     let wanted = REACHED
         .iter()
         .flat_map(|(call, classes)| classes.split(' ').map(move |class| (*call, class.to_owned())));

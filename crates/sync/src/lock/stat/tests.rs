@@ -252,26 +252,28 @@ impl Guarded {
 /// Locks are taken and given back on either path while recording goes on and off under them.
 #[test]
 fn switching_breaks_no_lock() {
-    const ROUNDS: u32 = 20_000;
+    const SWITCHES: u32 = 100;
     let _alone = alone();
     let (mutex, rwlock) = (Mutex::<(), Stressed>::new(()), RwLock::<(), StressedToo>::new(()));
     let lockref = Lockref::new(1);
     let counts = Guarded::default();
-    let running = AtomicU32::new(3);
-    // On a busy machine the threads may be done before this one comes to switch anything.
-    lockstat_record(true);
+    // Rounds of all threads, and how many of them wrote under the second lock.
+    let (rounds, writes) = (AtomicU32::new(0), AtomicU32::new(0));
+    let stop = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                for round in 0..ROUNDS {
+                while stop.load(Ordering::Acquire) == 0 {
+                    let round = rounds.fetch_add(1, Ordering::Relaxed);
                     let held = mutex.lock();
                     // SAFETY: the mutex is held.
                     unsafe { counts.add(0) };
                     drop(held);
-                    if round % 4 == 0 {
+                    if round.is_multiple_of(4) {
                         let _held = rwlock.write();
                         // SAFETY: the lock is held by a writer.
                         unsafe { counts.add(1) };
+                        writes.fetch_add(1, Ordering::Relaxed);
                     } else {
                         let _reader = rwlock.read();
                     }
@@ -279,19 +281,23 @@ fn switching_breaks_no_lock() {
                     // SAFETY: the lock is held.
                     unsafe { counts.add(2) };
                 }
-                running.fetch_sub(1, Ordering::Release);
             });
         }
-        let mut on = true;
-        while running.load(Ordering::Acquire) > 0 {
-            on = !on;
-            lockstat_record(on);
+        for switch in 0..SWITCHES {
+            lockstat_record(switch % 2 == 0);
+            let seen = rounds.load(Ordering::Relaxed);
             std::thread::sleep(Duration::from_micros(200));
+            // On a busy machine nobody may have come by yet.
+            while rounds.load(Ordering::Relaxed) < seen + 8 {
+                std::thread::yield_now();
+            }
         }
+        stop.store(1, Ordering::Release);
     });
     lockstat_record(false);
     let counts = counts.0.map(std::cell::UnsafeCell::into_inner);
-    assert_eq!(counts, [3 * ROUNDS, 3 * ROUNDS / 4, 3 * ROUNDS]);
+    let (rounds, writes) = (rounds.into_inner(), writes.into_inner());
+    assert_eq!(counts, [rounds, writes, rounds]);
     assert_eq!(lockref.count(), 1);
     assert!(row("stressed").unwrap().acquisitions > 0);
     // Nothing is left in their words that would make them slow.
