@@ -11,6 +11,7 @@
 
 pub mod btree;
 mod damage;
+pub mod extent;
 pub mod header;
 pub mod superblock;
 pub mod uuid;

@@ -26,6 +26,7 @@
 
 pub mod btree;
 pub mod copies;
+pub mod extents;
 pub mod format;
 pub mod geometry;
 

@@ -1,6 +1,7 @@
 //! What can be wrong with a block, by number.
 
 use super::btree::TreeDamage;
+use super::extent::ExtentDamage;
 use super::header::Magic;
 use super::uuid::Uuid;
 
@@ -8,7 +9,7 @@ use super::uuid::Uuid;
 ///
 /// Each kind has a number, which is shown and which never changes its meaning. Those below 100 are about
 /// blocks in general, those from 100 on about the superblock, those from 200 on
-/// about trees.
+/// about trees, those from 700 on about the extents of files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -104,6 +105,9 @@ pub enum Damage {
     /// 200 and up: A block of a tree.
     #[error(transparent)]
     Tree(#[from] TreeDamage),
+    /// 700 and up: An extent of a file.
+    #[error(transparent)]
+    Extent(#[from] ExtentDamage),
 }
 
 impl Damage {
@@ -123,6 +127,7 @@ impl Damage {
             Self::Label => 104,
             Self::Copy { .. } => 105,
             Self::Tree(damage) => damage.fault.number(),
+            Self::Extent(damage) => damage.fault.number(),
         }
     }
 }

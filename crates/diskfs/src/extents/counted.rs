@@ -1,0 +1,70 @@
+//! Blocks of a tree, counted as they come and go.
+
+use crate::btree::{Error, Expected, Nodes};
+use crate::format::Block;
+
+/// Passes everything on to `N`, and counts how many blocks there are more than before.
+pub(super) struct Counted<'a, N> {
+    nodes: &'a mut N,
+    grown: i64,
+}
+
+impl<'a, N> Counted<'a, N> {
+    pub(super) fn new(nodes: &'a mut N) -> Self {
+        Self { nodes, grown: 0 }
+    }
+
+    /// The blocks allocated, less those freed.
+    pub(super) fn grown(&self) -> i64 {
+        self.grown
+    }
+}
+
+impl<N: Nodes> Nodes for Counted<'_, N> {
+    type Error = N::Error;
+    type Ref<'r>
+        = N::Ref<'r>
+    where
+        Self: 'r;
+    type Slot = N::Slot;
+
+    fn is_possible(&self, address: u64) -> bool {
+        self.nodes.is_possible(address)
+    }
+
+    fn read(&self, address: u64, expected: &Expected) -> Result<N::Ref<'_>, Error<N::Error>> {
+        self.nodes.read(address, expected)
+    }
+
+    fn writable(&mut self, address: u64, expected: &Expected) -> Result<N::Slot, Error<N::Error>> {
+        self.nodes.writable(address, expected)
+    }
+
+    fn freeable(&mut self, address: u64, expected: &Expected) -> Result<N::Slot, Error<N::Error>> {
+        self.nodes.freeable(address, expected)
+    }
+
+    fn allocate(
+        &mut self,
+        hint: u64,
+        expected: &Expected,
+    ) -> Result<(u64, N::Slot), Error<N::Error>> {
+        let new = self.nodes.allocate(hint, expected)?;
+        self.grown += 1;
+        Ok(new)
+    }
+
+    fn edit(&mut self, slot: N::Slot) -> &mut Block {
+        self.nodes.edit(slot)
+    }
+
+    fn free(&mut self, slot: N::Slot) {
+        self.grown -= 1;
+        self.nodes.free(slot);
+    }
+
+    fn cancel(&mut self, slot: N::Slot) {
+        self.grown -= 1;
+        self.nodes.cancel(slot);
+    }
+}
