@@ -301,18 +301,15 @@ impl FileSystem for MemFs {
         let target_len = new.target.map_or(0, <[u8]>::len);
         self.take_inode(inode_bytes(is_dir, target_len) + name)?;
         let inode = sb.new_inode(InodeInit {
-            text: false,
             mode: new.mode,
             uid: new.uid,
             gid: new.gid,
             rdev: new.rdev,
             nlink: u32::from(has_name) + u32::from(is_dir),
-            generation: 0,
+            size: target_len as u64,
             private: new.target.map(|target| Box::new(Target(target.into())) as _),
+            ..InodeInit::default()
         });
-        if target_len > 0 {
-            inode.set_size(target_len as u64);
-        }
         Ok(inode)
     }
 

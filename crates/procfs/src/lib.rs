@@ -46,12 +46,10 @@ use rustix::io::Errno;
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::lock_class;
 use vfscale_sync::rcu::{Guard, Rcu};
-use vfscale_vfs::driver::{Directories, FileSystem, Found, NewInode};
+use vfscale_vfs::driver::{Directories, FileSystem, Found};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
-use vfscale_vfs::{
-    At, DirEntry, FallocateFlags, Fd, FileType, Mode, OFlags, StatFs, Task, Vfs, WeakVfs,
-};
+use vfscale_vfs::{At, DirEntry, Fd, FileType, Mode, OFlags, StatFs, Task, Vfs, WeakVfs};
 
 use node::{Access, Node};
 pub use texts::{dentry_state, file_nr, inode_state, lock_stat, scaling};
@@ -265,50 +263,8 @@ impl FileSystem for ProcFs {
         Ok(target.0.read(guard))
     }
 
-    fn create(&self, _: &SuperBlock, _: &NewInode<'_>) -> Result<InodeRef, Errno> {
-        Err(Errno::ROFS)
-    }
-
-    fn link(&self, _: &Inode, _: usize) -> Result<(), Errno> {
-        Err(Errno::ROFS)
-    }
-
-    fn unlinked(&self, _: &Inode, _: usize) {}
-
-    fn evict(&self, _: &Inode) {}
-
-    fn charge(&self, _: u64) -> Result<(), Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn uncharge(&self, _: u64) {}
-
     /// All there is to read is text, and lies past the end.
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         Ok(0)
-    }
-
-    fn write_at(&self, _: &Inode, _: u64, _: &[u8]) -> Result<usize, Errno> {
-        Err(Errno::ROFS)
-    }
-
-    fn set_size(&self, _: &Inode, _: u64) -> Result<(), Errno> {
-        Err(Errno::ROFS)
-    }
-
-    fn fallocate(&self, _: &Inode, _: FallocateFlags, _: u64, _: u64) -> Result<(), Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn seek_data(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
-        Err(Errno::NXIO)
-    }
-
-    fn seek_hole(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
-        Err(Errno::NXIO)
-    }
-
-    fn sync(&self, _: &Inode, _: bool) -> Result<(), Errno> {
-        Ok(())
     }
 }

@@ -58,7 +58,7 @@ impl<C: LockClass> BrLock<C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn read(&self) -> BrReadGuard<'_, C> {
-        held::acquire(C::RANK, C::NAME, false);
+        held::acquire::<C>(false);
         let slot = self.slot();
         slot.read(C::stat);
         BrReadGuard { slot, class: PhantomData, not_send: PhantomData }
@@ -71,7 +71,7 @@ impl<C: LockClass> BrLock<C> {
         if !slot.try_read(C::stat) {
             return None;
         }
-        held::note(C::RANK, C::NAME);
+        held::note::<C>();
         Some(BrReadGuard { slot, class: PhantomData, not_send: PhantomData })
     }
 
@@ -89,7 +89,7 @@ impl<C: LockClass> BrLock<C> {
     ///
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     pub fn write(&self) -> BrWriteGuard<'_, C> {
-        held::acquire(C::RANK, C::NAME, false);
+        held::acquire::<C>(false);
         for slot in &self.slots {
             slot.write(C::stat);
         }
@@ -109,7 +109,7 @@ impl<C: LockClass> Drop for BrReadGuard<'_, C> {
     #[inline]
     fn drop(&mut self) {
         self.slot.unlock_read();
-        held::release(C::RANK, C::NAME);
+        held::release::<C>();
     }
 }
 
@@ -125,7 +125,7 @@ impl<C: LockClass> Drop for BrWriteGuard<'_, C> {
         for slot in self.lock.slots.iter().rev() {
             slot.unlock_write();
         }
-        held::release(C::RANK, C::NAME);
+        held::release::<C>();
     }
 }
 

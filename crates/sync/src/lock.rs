@@ -54,11 +54,16 @@ pub trait LockClass: 'static {
     const NAME: &'static str;
     /// Locks are taken in ascending rank.
     const RANK: u16;
+    /// Whether who holds one may wait for a disk, and enter RCU sections: deferred work that runs there
+    /// must neither take such a lock nor wait for anybody who does. So nobody takes one while holding
+    /// a lock that deferred work takes.
+    const SLEEPS: bool = false;
     /// The contention counters of the class.
     fn stat() -> &'static LockStat;
 }
 
-/// Declares lock classes: a type, a name and a rank each.
+/// Declares lock classes: a type, a name and a rank each; `sleeping` behind it says that holders may
+/// sleep ([`LockClass::SLEEPS`](crate::lock::LockClass::SLEEPS)).
 ///
 /// ```
 /// vfscale_sync::lock_class! {
@@ -72,7 +77,9 @@ pub trait LockClass: 'static {
 /// ```
 #[macro_export]
 macro_rules! lock_class {
-    ($($(#[$meta:meta])* $vis:vis $name:ident = ($text:expr, $rank:expr));+ $(;)?) => {
+    (@sleeps) => { false };
+    (@sleeps sleeping) => { true };
+    ($($(#[$meta:meta])* $vis:vis $name:ident = ($text:expr, $rank:expr) $($how:ident)?);+ $(;)?) => {
         $(
             $(#[$meta])*
             $vis enum $name {}
@@ -80,6 +87,7 @@ macro_rules! lock_class {
             impl $crate::lock::LockClass for $name {
                 const NAME: &'static str = $text;
                 const RANK: u16 = $rank;
+                const SLEEPS: bool = $crate::lock_class!(@sleeps $($how)?);
                 fn stat() -> &'static $crate::lock::LockStat {
                     static STAT: $crate::lock::LockStat = $crate::lock::LockStat::new($text, $rank);
                     &STAT

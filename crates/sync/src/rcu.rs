@@ -20,7 +20,8 @@
 //!
 //! Pinning costs a few nanoseconds and never blocks, but an outermost [`pin`] and every
 //! [`Guard::flush`] may run other threads' deferred work, which may take any lock. So neither may
-//! happen while this thread holds a lock; debug builds assert it.
+//! happen while this thread holds a lock; debug builds assert it. Locks whose holders sleep are excepted
+//! ([`LockClass::SLEEPS`](crate::lock::LockClass::SLEEPS)): deferred work takes none of them.
 
 use std::marker::PhantomData;
 
@@ -42,11 +43,15 @@ pub struct Guard {
 ///
 /// # Panics
 ///
-/// In debug builds, if this is the outermost guard and the thread holds a lock.
+/// In debug builds, if this is the outermost guard and the thread holds a lock whose holders don't sleep.
 #[inline]
 pub fn pin() -> Guard {
     if held::CHECKED && !epoch::is_pinned() {
         held::assert_none("an outermost rcu::pin");
+        let hidden = held::hide();
+        let epoch = epoch::pin();
+        held::show(hidden);
+        return Guard { epoch };
     }
     Guard { epoch: epoch::pin() }
 }
@@ -78,10 +83,12 @@ impl Guard {
     ///
     /// # Panics
     ///
-    /// In debug builds, if the thread holds a lock.
+    /// In debug builds, if the thread holds a lock whose holders don't sleep.
     pub fn flush(&self) {
         held::assert_none("rcu::Guard::flush");
+        let hidden = held::hide();
         self.epoch.flush();
+        held::show(hidden);
     }
 
     /// Unpins and pins again if this is the thread's only guard, so that a long walk does not hold

@@ -76,6 +76,7 @@ fn make_inode(
         rdev: what.rdev,
         target: what.target,
         name_len,
+        xattrs: &[],
     };
     let sb = dir.sb();
     let inode = sb.fs().create(sb, &new)?;

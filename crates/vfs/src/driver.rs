@@ -10,22 +10,49 @@
 //!
 //! A driver that keeps directories itself has [`Directories`], of which the dcache then is a cache: what
 //! is not in it is asked for, and what nobody uses is dropped when it grows too large
-//! ([`SuperBlock::set_cache_limit`]). Such a file system is read-only: there is no call yet that changes a
-//! directory of a driver.
+//! ([`SuperBlock::set_cache_limit`]). If they can be changed ([`Directories::is_writable`]), the VFS makes
+//! all the checks of a call, locks the name, has the driver change its directory, and then changes the dcache.
+//! There the driver keeps link counts and the times of directories, since it stores them with the change.
 //!
 //! # Locks the VFS holds
+//!
+//! Where names live in the dcache:
 //!
 //! | call | held |
 //! | --- | --- |
 //! | `create`, `link`, `renamed`, `unlinked` | the bucket lock of the name; no inode lock |
-//! | `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively |
-//! | `read_at`, `seek_data`, `seek_hole`, `get_link` | nothing; they may run beside the ones above |
-//! | `evict` | nothing; nobody else can reach the inode |
-//! | `Directories::lookup`, `read_dir` | nothing, not even an RCU section: they may wait for a disk |
-//! | `Directories::is_current` | nothing, in an RCU section |
+//! | `charge`, `uncharge` | that, or the inode's lock |
+//! | `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively; an RCU section |
+//! | `read_at`, `seek_data`, `seek_hole`, `get_link` | they may run beside the ones above |
 //!
-//! Calls that get a [`Guard`] run inside an RCU section and must not
-//! block for long.
+//! Where the driver keeps directories, each of these may wait for a disk, but for those that say otherwise:
+//!
+//! | call | held |
+//! | --- | --- |
+//! | `Directories::lookup` | the name, so that nobody else asks for it or changes it |
+//! | `Directories::{create, link, unlink, rmdir}` | the name, and write access to the mount |
+//! | `Directories::rename` | both names, write access to the mount; where a directory moves to another one, all such moves of the file system |
+//! | `Directories::create_unnamed` | write access to the mount |
+//! | `Directories::{read_dir, inode, parent}` | nothing |
+//! | `Directories::is_current`, `get_link` | an RCU section: must not block |
+//! | `set_attr`, `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively; write access to the mount or a file that is open for writing |
+//! | `seek_data`, `seek_hole` | the inode's lock, shared |
+//! | `read_at`, `sync` | no lock of an inode |
+//! | `dirtied` | anything: must not block |
+//!
+//! A call on a file with a position (`read`, `write`, `seek`) holds that position's lock besides. "The name"
+//! is no lock of a class but one in a table of names (`key_locks`): a driver need not think of it, but
+//! must not walk paths of its own file system.
+//!
+//! Everywhere:
+//!
+//! | call | held |
+//! | --- | --- |
+//! | `evict` | anything, an RCU section: must not block. Nobody else can reach the inode |
+//! | `put_super`, and dropping the driver | an RCU section: must not block |
+//! | `fill_super`, `sync_fs`, `reclaim`, `text` | nothing |
+//!
+//! Calls that get a [`Guard`] run inside an RCU section and must not block for long.
 
 use std::ops::ControlFlow;
 
@@ -35,7 +62,7 @@ use vfscale_sync::rcu::Guard;
 use crate::inode::{Inode, InodeRef};
 use crate::readdir::DirEntry;
 use crate::super_block::SuperBlock;
-use crate::types::{FallocateFlags, StatFs};
+use crate::types::{FallocateFlags, StatFs, Timestamp};
 
 /// What a new inode is to be.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +79,62 @@ pub struct NewInode<'a> {
     pub target: Option<&'a [u8]>,
     /// The length of the name it will get, in bytes; 0 for a file without one (`O_TMPFILE`).
     pub name_len: usize,
+    /// The extended attributes it begins with, access control lists among them in the form in which
+    /// `getxattr` gives them. Empty where names live in the dcache: the VFS keeps them there.
+    pub xattrs: &'a [XattrPair],
+}
+
+/// Name and value of an extended attribute, or of an access control list in the form of one
+/// (`system.posix_acl_access`).
+pub type XattrPair = (Box<[u8]>, Box<[u8]>);
+
+/// A change of attributes, all of it or nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttrChange<'a> {
+    /// Type and permission bits.
+    pub mode: Option<u32>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// The time of last access.
+    pub atime: Option<Timestamp>,
+    /// The time of the last change of the data.
+    pub mtime: Option<Timestamp>,
+    /// The time of this change.
+    pub ctime: Option<Timestamp>,
+    /// Extended attributes and access control lists that get a value, or go. Each name once; one that goes
+    /// need not be there.
+    pub xattrs: &'a [XattrChange<'a>],
+}
+
+/// What becomes of an extended attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XattrChange<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value; `None` removes it.
+    pub value: Option<&'a [u8]>,
+}
+
+/// A rename that the VFS has checked; see [`Directories::rename`].
+#[derive(Clone, Copy)]
+pub struct Rename<'a> {
+    /// The directory that `source` is in.
+    pub old_dir: &'a Inode,
+    /// Its name there.
+    pub old_name: &'a [u8],
+    /// What moves.
+    pub source: &'a Inode,
+    /// The directory that it moves to; may be the same.
+    pub new_dir: &'a Inode,
+    /// The name that it gets there.
+    pub new_name: &'a [u8],
+    /// What has that name until then: it is replaced, or with `exchange` gets the old name. Another inode
+    /// than `source`; a directory exactly if `source` is one, but with `exchange`.
+    pub target: Option<&'a Inode>,
+    /// The two change places. Then there is a target.
+    pub exchange: bool,
 }
 
 /// What a driver has found under a name.
@@ -75,6 +158,18 @@ pub struct ParentName {
 ///
 /// Inodes come from [`SuperBlock::iget`], so that one file under two names has one inode. A directory has
 /// one name at a time: where it is found under another, the old one leaves the dcache.
+///
+/// # Changes
+///
+/// Each of the calls that change directories is one transaction: it happens as a whole, or fails and has
+/// changed nothing. The VFS has looked the names up and checked rights, types and mounts; a name is locked,
+/// so that nobody else looks it up or changes it. What only the driver can know it checks itself, in its
+/// transaction: that a directory still is there (`ENOENT` if it has been removed), that one to be removed or
+/// replaced is empty (`ENOTEMPTY`), the number of links (`EMLINK`, `ENOENT` for a file that has none left,
+/// but see [`Inode::is_linkable`]), space. It sets what is to be seen from then on, and has stored: the link
+/// counts of all inodes involved ([`Inode::set_nlink`], 0 for a removed directory, with `.` and `..`
+/// counted), the change times of the directories ([`Inode::changed_at`]), and that of a file which gets
+/// or loses a name ([`Inode::inode_changed_at`]). Then the VFS changes the dcache.
 pub trait Directories: Send + Sync {
     /// Looks `name` (1 to 255 bytes, neither `.` nor `..`, without `/` and NUL) up in `dir`. One thread at
     /// a time asks for one name in one directory. May block.
@@ -118,6 +213,73 @@ pub trait Directories: Send + Sync {
     fn parent(&self, dir: &Inode) -> Result<Option<ParentName>, Errno> {
         let _ = dir;
         Ok(None)
+    }
+
+    /// Whether they can be changed. If not, the superblock is read-only for good, and none of the calls that
+    /// follow is made. Always the same answer.
+    fn is_writable(&self) -> bool {
+        false
+    }
+
+    /// Makes a file of any type under `name` in `dir`, where there is none. Its inode has one link (a
+    /// directory two), and its times are now; of `..` the directory has one link more.
+    ///
+    /// # Errors
+    /// `ENOENT` if the directory has been removed, `EEXIST` if there is such a name all the same, `ENOSPC`,
+    /// `EMLINK`, `EIO` and the like.
+    fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        let _ = (dir, name, new);
+        Err(Errno::ROFS)
+    }
+
+    /// Makes a regular file without a name, which goes when nobody uses it, unless it gets one
+    /// ([`link`](Self::link)). It has no link. `dir` is where it was asked for.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); `EOPNOTSUPP` if there are no such files.
+    fn create_unnamed(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        let _ = (dir, new);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Gives a file, which is no directory, another name.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); `ENOENT` if the file has no link and is not
+    /// [linkable](Inode::is_linkable).
+    fn link(&self, inode: &Inode, dir: &Inode, name: &[u8]) -> Result<(), Errno> {
+        let _ = (inode, dir, name);
+        Err(Errno::ROFS)
+    }
+
+    /// Takes a name of a file, which is no directory, away. A file without links goes when nobody uses it
+    /// any more ([`FileSystem::evict`]).
+    ///
+    /// # Errors
+    /// `EIO` and the like; `ENOSPC` never.
+    fn unlink(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Errno> {
+        let _ = (dir, name, inode);
+        Err(Errno::ROFS)
+    }
+
+    /// Removes a directory if it is empty. Nothing is made in it from then on.
+    ///
+    /// # Errors
+    /// `ENOTEMPTY`; `EIO` and the like; `ENOSPC` never.
+    fn rmdir(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Errno> {
+        let _ = (dir, name, inode);
+        Err(Errno::ROFS)
+    }
+
+    /// Renames. A directory that moves does not move into itself. The parent of a directory that moves to
+    /// another one changes.
+    ///
+    /// # Errors
+    /// `ENOTEMPTY` for a directory to be replaced, `ENOENT` if `new_dir` has been removed, `EMLINK`,
+    /// `ENOSPC`, `EIO` and the like.
+    fn rename(&self, rename: &Rename<'_>) -> Result<(), Errno> {
+        let _ = rename;
+        Err(Errno::ROFS)
     }
 
     /// Whether `name` in `dir` still is what [`lookup`](Self::lookup) said, if that asked for it
@@ -164,7 +326,8 @@ pub trait FileSystem: Send + Sync + 'static {
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno>;
 
     /// The superblock ends: gives back every [`InodeRef`] that the driver has kept. Its tree is still
-    /// there; nobody else can reach it.
+    /// there; nobody else can reach it. Must not block, nor must dropping the driver: that happens when a
+    /// grace period after the last use is over, on whichever thread finds that out.
     fn put_super(&self) {}
 
     /// Free and used space. `fsid` and `flags` are filled in by the VFS.
@@ -175,20 +338,29 @@ pub trait FileSystem: Send + Sync + 'static {
         i64::MAX as u64
     }
 
-    /// Makes an inode, with one link (a directory two, a file without a name none).
+    /// Makes an inode, with one link (a directory two, a file without a name none). Only where names live in
+    /// the dcache, as the three that follow.
     ///
     /// # Errors
-    /// `ENOSPC` when there is no room for it.
-    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> Result<InodeRef, Errno>;
+    /// `ENOSPC` when there is no room for it. By default `EROFS`.
+    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        let _ = (sb, new);
+        Err(Errno::ROFS)
+    }
 
     /// Another name of `name_len` bytes is about to be made for `inode`.
     ///
     /// # Errors
-    /// `ENOSPC`, `EMLINK`.
-    fn link(&self, inode: &Inode, name_len: usize) -> Result<(), Errno>;
+    /// `ENOSPC`, `EMLINK`. By default `EROFS`.
+    fn link(&self, inode: &Inode, name_len: usize) -> Result<(), Errno> {
+        let _ = (inode, name_len);
+        Err(Errno::ROFS)
+    }
 
     /// A name of `name_len` bytes of `inode` is gone.
-    fn unlinked(&self, inode: &Inode, name_len: usize);
+    fn unlinked(&self, inode: &Inode, name_len: usize) {
+        let _ = (inode, name_len);
+    }
 
     /// A name of `inode` is about to get another length in bytes, because it is being renamed.
     ///
@@ -199,18 +371,49 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Nobody uses `inode` any more and it has no name (or the superblock ends): frees its data.
-    fn evict(&self, inode: &Inode);
+    /// Nobody uses `inode` any more. Where names live in the dcache it has no name then, or the superblock
+    /// ends: frees its data.
+    ///
+    /// Where the driver keeps directories, that is for files without links ([`Inode::nlink`]); any other can
+    /// be asked for again. Whoever asks for the same number waits until this has returned
+    /// ([`SuperBlock::iget`]). Must not block: what takes long is left to a thread of the driver's own.
+    fn evict(&self, inode: &Inode) {
+        let _ = inode;
+    }
 
     /// Takes `bytes` from the space limit for what the VFS keeps with an inode: extended
-    /// attributes and ACLs.
+    /// attributes and ACLs. Not asked where the driver keeps directories: it has
+    /// [`set_attr`](Self::set_attr) for these.
     ///
     /// # Errors
-    /// `ENOSPC`.
-    fn charge(&self, bytes: u64) -> Result<(), Errno>;
+    /// `ENOSPC`. By default `EOPNOTSUPP`.
+    fn charge(&self, bytes: u64) -> Result<(), Errno> {
+        let _ = bytes;
+        Err(Errno::OPNOTSUPP)
+    }
 
     /// Gives back what [`charge`](Self::charge) took.
-    fn uncharge(&self, bytes: u64);
+    fn uncharge(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
+    /// Stores a change of attributes, in one transaction; the VFS has checked it, and changes what is to be
+    /// seen when this has returned. Asked only where the driver keeps directories. May block.
+    ///
+    /// # Errors
+    /// Then nothing has changed: `ENOSPC`, `EIO` and the like.
+    fn set_attr(&self, inode: &Inode, change: &AttrChange<'_>) -> Result<(), Errno> {
+        let _ = (inode, change);
+        Ok(())
+    }
+
+    /// The times of `inode` have changed in passing, because it was read or written: they are to be stored
+    /// with the next change of the inode, or some time. Told only where the driver keeps directories, after
+    /// each such change (at most once in a tick of the clock, unless somebody looks in between). Must not
+    /// block.
+    fn dirtied(&self, inode: &Inode) {
+        let _ = inode;
+    }
 
     /// Waits, but not for long, for space that was freed and may still be read, so that a call that
     /// failed with `ENOSPC` can be tried again; false if there is no such space. Called with nothing
@@ -229,14 +432,20 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`size_max`](Self::size_max). A shorter count than `buf.len()` means that space ran out.
     ///
     /// # Errors
-    /// `ENOSPC` when not a byte could be written.
-    fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno>;
+    /// `ENOSPC` when not a byte could be written. By default `EROFS`.
+    fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
+        let _ = (inode, offset, buf);
+        Err(Errno::ROFS)
+    }
 
     /// Cuts or extends (with a hole) the file to `size`.
     ///
     /// # Errors
-    /// `ENOSPC`.
-    fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno>;
+    /// `ENOSPC`. By default `EROFS`.
+    fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
+        let _ = (inode, size);
+        Err(Errno::ROFS)
+    }
 
     /// `fallocate(2)`: allocate, with `KEEP_SIZE`, `PUNCH_HOLE | KEEP_SIZE`, `ZERO_RANGE`.
     /// `offset + len` has been checked against [`size_max`](Self::size_max), `len` is not 0.
@@ -249,25 +458,37 @@ pub trait FileSystem: Send + Sync + 'static {
         mode: FallocateFlags,
         offset: u64,
         len: u64,
-    ) -> Result<(), Errno>;
+    ) -> Result<(), Errno> {
+        let _ = (inode, mode, offset, len);
+        Err(Errno::OPNOTSUPP)
+    }
 
     /// The first offset at or after `offset` that holds data.
     ///
     /// # Errors
-    /// `ENXIO` when there is none, or `offset` is at or past the end.
-    fn seek_data(&self, inode: &Inode, offset: u64) -> Result<u64, Errno>;
+    /// `ENXIO` when there is none, or `offset` is at or past the end. By default that.
+    fn seek_data(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
+        let _ = (inode, offset);
+        Err(Errno::NXIO)
+    }
 
     /// The first offset at or after `offset` in a hole; the end of the file counts as one.
     ///
     /// # Errors
-    /// `ENXIO` when `offset` is at or past the end.
-    fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno>;
+    /// `ENXIO` when `offset` is at or past the end. By default that.
+    fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
+        let _ = (inode, offset);
+        Err(Errno::NXIO)
+    }
 
     /// Makes data (and, unless `data_only`, attributes) durable, as far as the driver can.
     ///
     /// # Errors
     /// `EIO`.
-    fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno>;
+    fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno> {
+        let _ = (inode, data_only);
+        Ok(())
+    }
 
     /// Makes all that was changed so far durable, as far as the driver can. A driver that keeps nothing
     /// back has nothing to do. May block; called with nothing held.
@@ -288,9 +509,12 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Errno::INVAL)
     }
 
-    /// What a symbolic link holds.
+    /// What a symbolic link holds. Must not block: the driver has it in memory with the inode.
     ///
     /// # Errors
-    /// Device errors.
-    fn get_link<'g>(&self, inode: &'g Inode, guard: &'g Guard) -> Result<&'g [u8], Errno>;
+    /// By default `EINVAL`.
+    fn get_link<'g>(&self, inode: &'g Inode, guard: &'g Guard) -> Result<&'g [u8], Errno> {
+        let _ = (inode, guard);
+        Err(Errno::INVAL)
+    }
 }

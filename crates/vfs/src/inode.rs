@@ -31,14 +31,15 @@ use vfscale_sync::table::Hashed;
 
 use crate::acl::Acl;
 use crate::dentry::Dentry;
+use crate::driver::XattrPair;
 use crate::locks::FileLocks;
 use crate::ranks::{InodeData, Xattrs};
 use crate::stream::Stream;
 use crate::super_block::SuperBlock;
 use crate::text::Text;
 use crate::time;
-use crate::types::{FileType, Timestamp};
-use crate::xattr::XattrSet;
+use crate::types::{FileType, Timestamp, XattrFlags};
+use crate::xattr::{Namespace, XattrName, XattrSet};
 
 pub(crate) const DEAD: u32 = 1;
 const HASHED: u32 = 2;
@@ -103,6 +104,23 @@ impl InodeExtra {
         }
     }
 
+    /// With attributes that a driver has stored.
+    fn stored(pairs: &[XattrPair]) -> InodeExtra {
+        let list = |value| Acl::from_xattr(value).ok().flatten().map(RcuOption::some);
+        let mut extra = InodeExtra::new();
+        let mut set = XattrSet::new();
+        for (name, value) in pairs {
+            let Ok(name) = XattrName::new(name) else { continue };
+            match name.namespace() {
+                Namespace::AclAccess => extra.acl_access = list(value).unwrap_or_default(),
+                Namespace::AclDefault => extra.acl_default = list(value).unwrap_or_default(),
+                _ => drop(set.set(name, value, XattrFlags::empty())),
+            }
+        }
+        extra.xattrs = Mutex::new(set);
+        extra
+    }
+
     /// Whether the file system was charged for it.
     pub(crate) fn is_charged(&self) -> bool {
         self.charged.load(Ordering::Relaxed)
@@ -133,6 +151,15 @@ pub struct InodeInit {
     pub nlink: u32,
     /// How often the number was used before.
     pub generation: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Space it occupies, in units of 512 bytes.
+    pub blocks: u64,
+    /// Its times; `None` for one that is made now.
+    pub times: Option<InodeTimes>,
+    /// Its extended attributes, and its access control lists in the form of such. What is not well-formed is
+    /// left out: a driver looks at that before.
+    pub xattrs: Vec<XattrPair>,
     /// Whether what can be read of it is made when it is read, by
     /// [`FileSystem::text`](crate::driver::FileSystem::text); its size is 0.
     pub text: bool,
@@ -140,13 +167,37 @@ pub struct InodeInit {
     pub private: Option<Box<dyn Any + Send + Sync>>,
 }
 
+/// The times of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeTimes {
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+}
+
+impl InodeTimes {
+    /// Those of an inode that is made at `now`.
+    pub fn all(now: Timestamp) -> InodeTimes {
+        InodeTimes { atime: now, mtime: now, ctime: now, btime: now }
+    }
+}
+
 impl Inode {
     pub(crate) fn new(sb: &SuperBlock, ino: u64, init: InodeInit) -> Inode {
-        let now = time::now();
+        let times = init.times.unwrap_or_else(|| InodeTimes::all(time::now()));
         let private = OnceLock::new();
         if let Some(part) = init.private {
             let _ = private.set(part);
         }
+        let extra = match &init.xattrs[..] {
+            [] => RcuOption::none(),
+            stored => RcuOption::some(InodeExtra::stored(stored)),
+        };
         let stream = OnceLock::new();
         if init.text {
             let _ = stream.set(Box::new(Stream::Text(Text::default())));
@@ -158,14 +209,14 @@ impl Inode {
             uid: AtomicU32::new(init.uid),
             gid: AtomicU32::new(init.gid),
             flags: AtomicU32::new(0),
-            extra: RcuOption::none(),
+            extra,
             private,
-            size: AtomicU64::new(0),
-            blocks: AtomicU64::new(0),
-            atime: AtomicI64::new(now.0),
-            mtime: AtomicI64::new(now.0),
-            ctime: AtomicI64::new(now.0),
-            btime: now,
+            size: AtomicU64::new(init.size),
+            blocks: AtomicU64::new(init.blocks),
+            atime: AtomicI64::new(times.atime.0),
+            mtime: AtomicI64::new(times.mtime.0),
+            ctime: AtomicI64::new(times.ctime.0),
+            btime: times.btime,
             nlink: AtomicU32::new(init.nlink),
             count: AtomicU32::new(1),
             lock: RwLock::new(()),
@@ -268,6 +319,11 @@ impl Inode {
         self.blocks.fetch_add(delta as u64, Ordering::Relaxed);
     }
 
+    /// Sets the occupied space, in units of 512 bytes.
+    pub fn set_blocks(&self, blocks: u64) {
+        self.blocks.store(blocks, Ordering::Relaxed);
+    }
+
     /// The number of names.
     #[inline]
     pub fn nlink(&self) -> u32 {
@@ -294,6 +350,20 @@ impl Inode {
             })
             .map(drop)
             .map_err(|n| if n == 0 { Errno::NOENT } else { Errno::MLINK })
+    }
+
+    /// Sets the number of names; for drivers that keep directories, with the change that they have stored. A
+    /// file that was made without a name and has one now is like any other from then on.
+    pub fn set_nlink(&self, nlink: u32) {
+        if nlink > 0 && self.is_linkable() {
+            self.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
+        }
+        self.nlink.store(nlink, Ordering::Release);
+    }
+
+    /// Whether it was made without a name, has none yet, and may be given one.
+    pub fn is_linkable(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & LINKABLE != 0
     }
 
     pub(crate) fn set_linkable(&self) {
@@ -432,6 +502,34 @@ impl Inode {
     /// Creation.
     pub fn btime(&self) -> Timestamp {
         self.btime
+    }
+
+    /// The time that a change gets which is made now: that of the last tick of the clock, or if somebody has
+    /// seen that one, the exact time. For drivers that store it with the change.
+    pub fn change_time(&self) -> Timestamp {
+        let now = time::now();
+        let last = self.ctime.load(Ordering::Relaxed).max(self.mtime.load(Ordering::Relaxed));
+        if last < now.0 || last > now.0 + time::SKEW_NANOS {
+            // One in the future was set by hand, or the clock was set back.
+            now
+        } else if self.queried.load(Ordering::Relaxed) & (CTIME_SEEN | MTIME_SEEN) != 0 {
+            time::now_fine()
+        } else {
+            Timestamp(last)
+        }
+    }
+
+    /// Data and inode have changed at `time`, which came from [`change_time`](Self::change_time) and has been
+    /// stored.
+    pub fn changed_at(&self, time: Timestamp) {
+        self.mtime.store(time.0, Ordering::Relaxed);
+        self.inode_changed_at(time);
+    }
+
+    /// The inode has changed at `time`, and not its data; see [`changed_at`](Self::changed_at).
+    pub fn inode_changed_at(&self, time: Timestamp) {
+        self.ctime.store(time.0, Ordering::Relaxed);
+        self.queried.store(0, Ordering::Relaxed);
     }
 
     /// Data and inode change now.

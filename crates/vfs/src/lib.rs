@@ -89,7 +89,9 @@ pub use convenience::{OpenOptions, WalkDir, WalkEntry};
 pub use cred::Credentials;
 pub use dentry::NAME_MAX;
 pub use descriptors::{Fd, OPEN_MAX};
-pub use driver::{Directories, FileSystem, Found, ParentName};
+pub use driver::{
+    AttrChange, Directories, FileSystem, Found, ParentName, Rename, XattrChange, XattrPair,
+};
 pub use error::{Errno, Error, Result};
 pub use file::File;
 pub use file_list::{FileList, OpenFileInfo};

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
-use vfscale_sync::rcu::Guard;
 
 use crate::driver::{FileSystem, NewInode};
 use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::namespace::Vfs;
 use crate::scaling::Scaling;
 use crate::super_block::SuperBlock;
-use crate::types::{FallocateFlags, StatFs};
+use crate::types::StatFs;
 
 #[derive(Default)]
 pub(crate) struct NamesOnly {
@@ -47,15 +46,9 @@ impl FileSystem for NamesOnly {
         Ok(())
     }
 
-    fn unlinked(&self, _: &Inode, _: usize) {}
-
-    fn evict(&self, _: &Inode) {}
-
     fn charge(&self, _: u64) -> Result<(), Errno> {
         Ok(())
     }
-
-    fn uncharge(&self, _: u64) {}
 
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         Ok(0)
@@ -70,28 +63,8 @@ impl FileSystem for NamesOnly {
         Ok(())
     }
 
-    fn fallocate(&self, _: &Inode, _: FallocateFlags, _: u64, _: u64) -> Result<(), Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn seek_data(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
-        Err(Errno::NXIO)
-    }
-
-    fn seek_hole(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
-        Err(Errno::NXIO)
-    }
-
-    fn sync(&self, _: &Inode, _: bool) -> Result<(), Errno> {
-        Ok(())
-    }
-
     fn sync_fs(&self) -> Result<(), Errno> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
-    }
-
-    fn get_link<'g>(&self, _: &'g Inode, _: &'g Guard) -> Result<&'g [u8], Errno> {
-        Err(Errno::INVAL)
     }
 }

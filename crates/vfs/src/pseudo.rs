@@ -231,6 +231,7 @@ impl Task {
                     rdev: 0,
                     target: None,
                     name_len: 0,
+                    xattrs: &[],
                 },
             )?;
             inode.clear_nlink();
@@ -270,17 +271,6 @@ impl FileSystem for PseudoFs {
         Err(Errno::PERM)
     }
 
-    fn unlinked(&self, _: &Inode, _: usize) {}
-
-    fn evict(&self, _: &Inode) {}
-
-    /// There is nothing to keep attributes and access control lists in.
-    fn charge(&self, _: u64) -> std::result::Result<(), Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn uncharge(&self, _: u64) {}
-
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> std::result::Result<usize, Errno> {
         Err(Errno::SPIPE)
     }
@@ -312,10 +302,6 @@ impl FileSystem for PseudoFs {
     }
 
     fn sync(&self, _: &Inode, _: bool) -> std::result::Result<(), Errno> {
-        Err(Errno::INVAL)
-    }
-
-    fn get_link<'g>(&self, _: &'g Inode, _: &'g Guard) -> std::result::Result<&'g [u8], Errno> {
         Err(Errno::INVAL)
     }
 }

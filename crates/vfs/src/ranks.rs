@@ -25,7 +25,7 @@ lock_class! {
 }
 lock_class! {
     /// The position of an open file (`f_pos_lock`).
-    pub FilePosition = ("f_pos_lock", 40);
+    pub FilePosition = ("f_pos_lock", 40) sleeping;
 }
 lock_class! {
     /// All children tables of a superblock, where they had one lock before (`dcache_lock`).
@@ -45,7 +45,7 @@ lock_class! {
 }
 lock_class! {
     /// Data and attributes of an inode (`i_rwsem`).
-    pub InodeData = ("i_rwsem", 70);
+    pub InodeData = ("i_rwsem", 70) sleeping;
 }
 lock_class! {
     /// Extended attributes of an inode.

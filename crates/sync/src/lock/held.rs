@@ -9,32 +9,41 @@ pub(crate) const CHECKED: bool = cfg!(all(debug_assertions, not(any(loom, shuttl
 mod imp {
     use std::cell::Cell;
 
+    use crate::lock::LockClass;
+
+    /// A lock that is held: its rank, its name, and whether its holders may sleep.
+    type Entry = (u16, &'static str, bool);
+
     /// Locks a thread can be seen to hold at once. Beyond that they go unchecked.
     const DEPTH: usize = 48;
 
     /// No destructor, so that it can be used while a thread ends.
     struct Held {
         depth: Cell<usize>,
+        /// Those before are left out of account: deferred work is running, which is not this thread's.
+        hidden: Cell<usize>,
         /// Locks without a rank (those inside lockrefs).
         unranked: Cell<usize>,
-        locks: [Cell<(u16, &'static str)>; DEPTH],
+        locks: [Cell<Entry>; DEPTH],
     }
 
     thread_local! {
         static HELD: Held = const {
             Held {
                 depth: Cell::new(0),
+                hidden: Cell::new(0),
                 unranked: Cell::new(0),
-                locks: [const { Cell::new((0, "")) }; DEPTH],
+                locks: [const { Cell::new((0, "", false)) }; DEPTH],
             }
         };
     }
 
     /// Checks the order, and notes the lock as held.
-    pub(crate) fn acquire(rank: u16, name: &'static str, nested: bool) {
+    pub(crate) fn acquire<C: LockClass>(nested: bool) {
+        let (rank, name) = (C::RANK, C::NAME);
         HELD.with(|held| {
-            let locks = &held.locks[..held.depth.get()];
-            if let Some((top, above)) = locks.iter().map(Cell::get).max_by_key(|lock| lock.0) {
+            let locks = held.seen();
+            if let Some((top, above, _)) = locks.iter().map(Cell::get).max_by_key(|lock| lock.0) {
                 let ordered = top < rank || (nested && top == rank);
                 assert!(
                     ordered || std::thread::panicking(),
@@ -42,25 +51,25 @@ mod imp {
                 );
             }
         });
-        note(rank, name);
+        note::<C>();
     }
 
     /// Notes a lock as held without checking.
-    pub(crate) fn note(rank: u16, name: &'static str) {
+    pub(crate) fn note<C: LockClass>() {
         HELD.with(|held| {
             let depth = held.depth.get();
             if let Some(entry) = held.locks.get(depth) {
-                entry.set((rank, name));
+                entry.set((C::RANK, C::NAME, C::SLEEPS));
                 held.depth.set(depth + 1);
             }
         });
     }
 
     /// Forgets the latest such lock.
-    pub(crate) fn release(rank: u16, name: &'static str) {
+    pub(crate) fn release<C: LockClass>() {
         HELD.with(|held| {
             let depth = held.depth.get();
-            let same = |lock: &Cell<(u16, &'static str)>| lock.get() == (rank, name);
+            let same = |lock: &Cell<Entry>| lock.get() == (C::RANK, C::NAME, C::SLEEPS);
             if let Some(index) = held.locks[..depth].iter().rposition(same) {
                 for next in index + 1..depth {
                     held.locks[next - 1].set(held.locks[next].get());
@@ -78,14 +87,32 @@ mod imp {
         HELD.with(|held| held.unranked.set(held.unranked.get().saturating_sub(1)));
     }
 
-    /// Panics if this thread holds any lock.
+    impl Held {
+        /// The locks that count.
+        fn seen(&self) -> &[Cell<Entry>] {
+            let depth = self.depth.get();
+            &self.locks[self.hidden.get().min(depth)..depth]
+        }
+    }
+
+    /// Leaves the locks that are held out of account; returns what to give to [`show`].
+    pub(crate) fn hide() -> usize {
+        HELD.with(|held| held.hidden.replace(held.depth.get()))
+    }
+
+    /// Ends what [`hide`] began.
+    pub(crate) fn show(hidden: usize) {
+        HELD.with(|held| held.hidden.set(hidden));
+    }
+
+    /// Panics if this thread holds any lock whose holders don't sleep.
     pub(crate) fn assert_none(what: &str) {
         HELD.with(|held| {
             if std::thread::panicking() {
                 return;
             }
-            let top = held.locks[..held.depth.get()].last().map(Cell::get);
-            if let Some((rank, name)) = top {
+            let top = held.seen().iter().map(Cell::get).rfind(|(_, _, sleeps)| !sleeps);
+            if let Some((rank, name, _)) = top {
                 panic!("{what} while holding {name} (rank {rank}): deferred work may need it");
             }
             assert!(
@@ -99,11 +126,17 @@ mod imp {
 #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
 mod imp {
     #[inline(always)]
-    pub(crate) fn acquire(_: u16, _: &'static str, _: bool) {}
+    pub(crate) fn acquire<C>(_: bool) {}
     #[inline(always)]
-    pub(crate) fn note(_: u16, _: &'static str) {}
+    pub(crate) fn note<C>() {}
     #[inline(always)]
-    pub(crate) fn release(_: u16, _: &'static str) {}
+    pub(crate) fn release<C>() {}
+    #[inline(always)]
+    pub(crate) fn hide() -> usize {
+        0
+    }
+    #[inline(always)]
+    pub(crate) fn show(_: usize) {}
     #[inline(always)]
     pub(crate) fn acquire_unranked() {}
     #[inline(always)]
@@ -112,4 +145,6 @@ mod imp {
     pub(crate) fn assert_none(_: &str) {}
 }
 
-pub(crate) use imp::{acquire, acquire_unranked, assert_none, note, release, release_unranked};
+pub(crate) use imp::{
+    acquire, acquire_unranked, assert_none, hide, note, release, release_unranked, show,
+};

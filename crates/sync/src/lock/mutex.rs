@@ -48,7 +48,7 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T, C> {
-        held::acquire(C::RANK, C::NAME, false);
+        held::acquire::<C>(false);
         self.raw.lock(C::stat);
         MutexGuard { mutex: self, not_send: PhantomData }
     }
@@ -57,7 +57,7 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
     /// takes locks of this class in an order of its own (by address, parent before child).
     #[inline]
     pub fn lock_nested(&self) -> MutexGuard<'_, T, C> {
-        held::acquire(C::RANK, C::NAME, true);
+        held::acquire::<C>(true);
         self.raw.lock(C::stat);
         MutexGuard { mutex: self, not_send: PhantomData }
     }
@@ -68,7 +68,7 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
         if !self.raw.try_lock(C::stat) {
             return None;
         }
-        held::note(C::RANK, C::NAME);
+        held::note::<C>();
         Some(MutexGuard { mutex: self, not_send: PhantomData })
     }
 
@@ -133,7 +133,7 @@ impl<T: ?Sized, C: LockClass> Drop for MutexGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         self.mutex.raw.unlock();
-        held::release(C::RANK, C::NAME);
+        held::release::<C>();
     }
 }
 

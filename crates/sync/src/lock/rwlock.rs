@@ -50,7 +50,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T, C> {
-        held::acquire(C::RANK, C::NAME, false);
+        held::acquire::<C>(false);
         self.raw.read(C::stat);
         RwLockReadGuard { lock: self, not_send: PhantomData }
     }
@@ -59,7 +59,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// caller takes locks of this class in an order of its own.
     #[inline]
     pub fn read_nested(&self) -> RwLockReadGuard<'_, T, C> {
-        held::acquire(C::RANK, C::NAME, true);
+        held::acquire::<C>(true);
         self.raw.read(C::stat);
         RwLockReadGuard { lock: self, not_send: PhantomData }
     }
@@ -70,7 +70,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         if !self.raw.try_read(C::stat) {
             return None;
         }
-        held::note(C::RANK, C::NAME);
+        held::note::<C>();
         Some(RwLockReadGuard { lock: self, not_send: PhantomData })
     }
 
@@ -81,7 +81,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T, C> {
-        held::acquire(C::RANK, C::NAME, false);
+        held::acquire::<C>(false);
         self.raw.write(C::stat);
         RwLockWriteGuard { lock: self, not_send: PhantomData }
     }
@@ -90,7 +90,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// caller takes locks of this class in an order of its own.
     #[inline]
     pub fn write_nested(&self) -> RwLockWriteGuard<'_, T, C> {
-        held::acquire(C::RANK, C::NAME, true);
+        held::acquire::<C>(true);
         self.raw.write(C::stat);
         RwLockWriteGuard { lock: self, not_send: PhantomData }
     }
@@ -101,7 +101,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         if !self.raw.try_write(C::stat) {
             return None;
         }
-        held::note(C::RANK, C::NAME);
+        held::note::<C>();
         Some(RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 
@@ -151,7 +151,7 @@ impl<T: ?Sized, C: LockClass> Drop for RwLockReadGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         self.lock.raw.unlock_read();
-        held::release(C::RANK, C::NAME);
+        held::release::<C>();
     }
 }
 
@@ -187,6 +187,6 @@ impl<T: ?Sized, C: LockClass> Drop for RwLockWriteGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         self.lock.raw.unlock_write();
-        held::release(C::RANK, C::NAME);
+        held::release::<C>();
     }
 }

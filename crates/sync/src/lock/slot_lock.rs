@@ -49,7 +49,7 @@ impl<T, C: LockClass> SlotLock<T, C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub(crate) fn lock(&self) -> SlotGuard<'_, T, C> {
-        held::acquire(C::RANK, C::NAME, false);
+        held::acquire::<C>(false);
         if !self.take(stat::free_word()) {
             self.lock_slow();
         }
@@ -114,6 +114,6 @@ impl<T, C: LockClass> Drop for SlotGuard<'_, T, C> {
             self.lock.record_release();
         }
         self.lock.word.store(0, Ordering::Release);
-        held::release(C::RANK, C::NAME);
+        held::release::<C>();
     }
 }

@@ -92,3 +92,22 @@ fn an_outermost_pin_under_a_lock_is_refused() {
     let _held = lock.lock();
     let _guard = pin();
 }
+
+#[test]
+fn deferred_work_under_a_lock_whose_holders_sleep_takes_any_other() {
+    crate::lock_class! {
+        Below = ("below", 1);
+        Sleeps = ("sleeps", 2) sleeping;
+    }
+    let below = std::sync::Arc::new(crate::Mutex::<u32, Below>::new(0));
+    let lock = crate::Mutex::<(), Sleeps>::new(());
+    let held = lock.lock();
+    let guard = pin();
+    let own = below.clone();
+    guard.defer(move || *own.lock() += 1);
+    drop(guard);
+    while below.try_lock().is_none_or(|runs| *runs == 0) {
+        pin().flush();
+    }
+    drop(held);
+}

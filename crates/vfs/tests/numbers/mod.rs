@@ -7,13 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use vfscale_sync::rcu::Guard;
-use vfscale_vfs::driver::NewInode;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
-use vfscale_vfs::{
-    DirEntry, Directories, Errno, FallocateFlags, FileSystem, FileType, Found, ParentName, StatFs,
-};
+use vfscale_vfs::{DirEntry, Directories, Errno, FileSystem, FileType, Found, ParentName, StatFs};
 
 /// The name that comes and goes by itself.
 pub const TIDE: &[u8] = b"tide";
@@ -165,14 +161,6 @@ impl FileSystem for Numbers {
         StatFs::default()
     }
 
-    fn create(&self, _: &SuperBlock, _: &NewInode<'_>) -> Result<InodeRef, Errno> {
-        Err(Errno::ROFS)
-    }
-
-    fn link(&self, _: &Inode, _: usize) -> Result<(), Errno> {
-        Err(Errno::ROFS)
-    }
-
     fn unlinked(&self, _: &Inode, _: usize) {
         panic!("no name is removed");
     }
@@ -181,41 +169,7 @@ impl FileSystem for Numbers {
         self.evicted.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn charge(&self, _: u64) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn uncharge(&self, _: u64) {}
-
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         Ok(0)
-    }
-
-    fn write_at(&self, _: &Inode, _: u64, _: &[u8]) -> Result<usize, Errno> {
-        Err(Errno::ROFS)
-    }
-
-    fn set_size(&self, _: &Inode, _: u64) -> Result<(), Errno> {
-        Err(Errno::ROFS)
-    }
-
-    fn fallocate(&self, _: &Inode, _: FallocateFlags, _: u64, _: u64) -> Result<(), Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn seek_data(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
-        Err(Errno::NXIO)
-    }
-
-    fn seek_hole(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
-        Err(Errno::NXIO)
-    }
-
-    fn sync(&self, _: &Inode, _: bool) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn get_link<'g>(&self, _: &'g Inode, _: &'g Guard) -> Result<&'g [u8], Errno> {
-        Err(Errno::INVAL)
     }
 }
