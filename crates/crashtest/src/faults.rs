@@ -1,0 +1,172 @@
+//! Runs scripts on a device of which one call fails, for every call that there is.
+//!
+//! # What is promised
+//!
+//! A call of the script returns what it would have, or an error that says that the device has failed. Nothing
+//! panics or waits for ever. When the device is well again, the volume opens, and everything that a
+//! successful `fsync` or `sync` had covered is there. Of a call that has failed, the effect is there or not.
+//!
+//! # How a failure is judged
+//!
+//! By two models, of which one has to explain the tree: without the calls that have failed, and with them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use vfscale::Errno;
+use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, MemoryDevice, Operation};
+
+use crate::history::History;
+use crate::op::Op;
+use crate::scripts::{Script, setup};
+use crate::subject::{Opened, Subject};
+use crate::sweep::{Violation, prepare};
+use crate::tree::Tree;
+use crate::verdict;
+
+/// Which calls of the device fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Only one.
+    One,
+    /// One, and all of its kind that follow.
+    Rest,
+}
+
+/// A subject, and an image of it with the tree that every script finds.
+pub struct Faults<'a> {
+    subject: &'a dyn Subject,
+    base: Arc<dyn Device>,
+}
+
+type Faulty = Arc<FaultyDevice<Arc<CowDevice>>>;
+
+impl<'a> Faults<'a> {
+    /// Makes the image, on a device of so many bytes.
+    ///
+    /// # Errors
+    /// If the subject can't do even that.
+    pub fn new(subject: &'a dyn Subject, device_bytes: u64) -> Result<Self, String> {
+        let device = MemoryDevice::with_block_size(device_bytes, 512);
+        let base: Arc<dyn Device> = Arc::new(device.map_err(|error| error.to_string())?);
+        prepare(subject, &base)?;
+        Ok(Self { subject, base })
+    }
+
+    fn device(&self) -> Faulty {
+        Arc::new(FaultyDevice::new(Arc::new(CowDevice::new(self.base.clone()))))
+    }
+
+    /// How many calls of a kind a script makes, from the opening to the end.
+    ///
+    /// # Errors
+    /// If it does not work without any fault.
+    pub fn calls(&self, script: &Script, operation: Operation) -> Result<u64, String> {
+        let device = self.device();
+        self.run_and_judge(script, &device)?;
+        Ok(device.calls(operation))
+    }
+
+    /// Runs a script with the `n`-th call of a kind failing. Whether it has come to that.
+    ///
+    /// # Errors
+    /// What must not be.
+    pub fn run(
+        &self,
+        script: &Script,
+        (operation, n, extent): (Operation, u64, Extent),
+    ) -> Result<bool, Violation> {
+        let device = self.device();
+        let fault = Fault::on(operation);
+        device.arm(match extent {
+            Extent::One => fault.nth(n),
+            Extent::Rest => fault.from(n),
+        });
+        let run = catch_unwind(AssertUnwindSafe(|| self.run_and_judge(script, &device)));
+        let why = match run {
+            Ok(Ok(())) => return Ok(device.fired() > 0),
+            Ok(Err(why)) => why,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                format!("panic: {}", text.unwrap_or_else(|| "of no words".into()))
+            }
+        };
+        let why = format!("{operation} {n} failed ({extent:?}): {why}");
+        Err(Violation { script: script.clone(), state: None, why })
+    }
+
+    fn run_and_judge(&self, script: &Script, device: &Faulty) -> Result<(), String> {
+        let outcomes = match self.subject.open(device.clone()) {
+            Ok(opened) => play(opened, &script.ops, device)?,
+            Err(_) if device.fired() > 0 => Vec::new(),
+            Err(why) => return Err(format!("not opened: {why}")),
+        };
+        // From here on the device is well.
+        let image: Arc<dyn Device> = device.inner().clone();
+        let opened = self.subject.open(image.clone()).map_err(|why| format!("reopened: {why}"))?;
+        let task = opened.vfs().task();
+        let tree = Tree::read(&task).map_err(|why| format!("reopened: {why}"))?;
+        drop(task);
+        opened.close().map_err(|why| format!("reopened: not closed: {why}"))?;
+        judge(&script.ops, &outcomes, &tree)?;
+        self.subject.check(&image).map_err(|why| format!("checked: {why}"))
+    }
+}
+
+/// Makes the calls, and closes.
+fn play(
+    opened: Box<dyn Opened>,
+    ops: &[Op],
+    device: &Faulty,
+) -> Result<Vec<Result<(), Errno>>, String> {
+    let task = opened.vfs().task();
+    let calls = ops.iter().filter(|op| **op != Op::Close);
+    let run = |op: &Op| op.run(&task).and_then(|()| opened.done(op));
+    let mut outcomes: Vec<_> = calls.map(run).collect();
+    drop(task);
+    match opened.close() {
+        Ok(()) => outcomes.push(Ok(())),
+        Err(_) if device.fired() > 0 => outcomes.push(Err(Errno::IO)),
+        Err(why) => return Err(format!("not closed: {why}")),
+    }
+    Ok(outcomes)
+}
+
+/// Whether the tree is what calls with these outcomes may have left.
+fn judge(ops: &[Op], outcomes: &[Result<(), Errno>], tree: &Tree) -> Result<(), String> {
+    let failed = |outcome: &Result<(), Errno>| *outcome == Err(Errno::IO);
+    let done = ops.iter().zip(outcomes);
+    let (kept, results): (Vec<Op>, Vec<_>) = done
+        .clone()
+        .filter(|(_, outcome)| !failed(outcome))
+        .map(|(op, o)| (op.clone(), *o))
+        .unzip();
+    let without = History::of(&setup(), &kept)?;
+    let complaint = match agree(&without, &results) {
+        Ok(()) => match verdict::judge(&without, kept.len(), tree) {
+            Ok(_) => return Ok(()),
+            Err(why) => why,
+        },
+        Err(why) => why,
+    };
+    let mut with = History::of(&setup(), &ops[..outcomes.len()])?;
+    for (step, outcome) in with.steps.iter_mut().zip(outcomes) {
+        if failed(outcome) {
+            step.result = Err(Errno::IO);
+            step.synced = None;
+        }
+    }
+    agree(&with, outcomes)
+        .and_then(|()| verdict::judge(&with, outcomes.len(), tree).map(drop))
+        .map_err(|why| format!("{outcomes:?}: without what failed: {complaint}; with it: {why}"))
+}
+
+/// Whether the calls that did not fail gave what they had to.
+fn agree(history: &History, results: &[Result<(), Errno>]) -> Result<(), String> {
+    let steps = history.steps.iter().zip(results);
+    let wrong = steps.clone().find(|(step, result)| step.result != **result);
+    match wrong {
+        None => Ok(()),
+        Some((step, result)) => Err(format!("{}: {result:?}, not {:?}", step.op, step.result)),
+    }
+}

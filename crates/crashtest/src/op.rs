@@ -1,0 +1,193 @@
+//! The calls of a script.
+
+use std::fmt;
+
+use vfscale::{
+    At, AtFlags, Errno, FallocateFlags, File, Mode, OFlags, RenameFlags, Task, XattrFlags,
+};
+
+use crate::pattern;
+
+/// What `fallocate` is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Take space, and let the file grow to its end.
+    Take,
+    /// Take space, and keep the size.
+    Keep,
+    /// Make a hole.
+    Punch,
+    /// Make zeros.
+    Zero,
+}
+
+impl Space {
+    fn flags(self) -> FallocateFlags {
+        match self {
+            Space::Take => FallocateFlags::empty(),
+            Space::Keep => FallocateFlags::KEEP_SIZE,
+            Space::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            Space::Zero => FallocateFlags::ZERO_RANGE,
+        }
+    }
+}
+
+/// A call. Paths are absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// `open` with `O_CREAT | O_EXCL`.
+    Create(String),
+    /// `mkdir`.
+    Mkdir(String),
+    /// `mknod` of a fifo.
+    Mkfifo(String),
+    /// `link`.
+    Link(String, String),
+    /// `symlink`: what it holds, and its own path.
+    Symlink(String, String),
+    /// `renameat2`.
+    Rename(String, String, RenameFlags),
+    /// `unlink`.
+    Unlink(String),
+    /// `rmdir`.
+    Rmdir(String),
+    /// `pwrite` of the pattern `tag`.
+    Write {
+        /// The file, which must be there.
+        path: String,
+        /// Where.
+        offset: u64,
+        /// How many bytes.
+        len: usize,
+        /// Whose bytes.
+        tag: u32,
+    },
+    /// `write` with `O_APPEND` of the pattern `tag`.
+    Append {
+        /// The file, which must be there.
+        path: String,
+        /// How many bytes.
+        len: usize,
+        /// Whose bytes.
+        tag: u32,
+    },
+    /// `truncate`.
+    Truncate(String, u64),
+    /// `fallocate`: the file, what, offset and length.
+    Fallocate(String, Space, u64, u64),
+    /// `lsetxattr` of a value of so many bytes, which are all the last.
+    SetXattr(String, &'static str, usize, u8),
+    /// `lremovexattr`.
+    RemoveXattr(String, &'static str),
+    /// `chmod`.
+    Chmod(String, u32),
+    /// `chown`.
+    Chown(String, u32),
+    /// `fsync` of anything but a directory.
+    Fsync(String),
+    /// `fdatasync`.
+    Fdatasync(String),
+    /// `fsync` of a directory.
+    FsyncDir(String),
+    /// `syncfs`.
+    Sync,
+    /// The volume is closed. The last of a script.
+    Close,
+}
+
+impl Op {
+    /// Makes the call.
+    ///
+    /// # Errors
+    /// What the call says.
+    pub fn run(&self, task: &Task) -> Result<(), Errno> {
+        match self {
+            Op::Create(path) => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+                drop(task.open(path, flags, Mode::from_bits_retain(0o644))?);
+            }
+            Op::Mkdir(path) => task.mkdir(At::Cwd, path, Mode::from_bits_retain(0o755))?,
+            Op::Mkfifo(path) => {
+                let mode = Mode::from_bits_retain(0o600);
+                task.mknod(At::Cwd, path, vfscale::FileType::Fifo, mode, 0)?;
+            }
+            Op::Link(old, new) => task.link(At::Cwd, old, At::Cwd, new, AtFlags::empty())?,
+            Op::Symlink(target, path) => task.symlink(target, At::Cwd, path)?,
+            Op::Rename(old, new, flags) => task.rename(At::Cwd, old, At::Cwd, new, *flags)?,
+            Op::Unlink(path) => task.unlink(At::Cwd, path, AtFlags::empty())?,
+            Op::Rmdir(path) => task.rmdir(At::Cwd, path)?,
+            Op::Write { .. } | Op::Append { .. } => self.write(task)?,
+            Op::Truncate(path, size) => task.truncate(path, *size)?,
+            Op::Fallocate(path, space, offset, len) => {
+                open(task, path, OFlags::WRONLY)?.fallocate(space.flags(), *offset, *len)?;
+            }
+            Op::SetXattr(path, name, len, byte) => {
+                let (value, how) = (vec![*byte; *len], XattrFlags::empty());
+                task.setxattr(At::Cwd, path, name, &value, how, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Op::RemoveXattr(path, name) => {
+                task.removexattr(At::Cwd, path, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Op::Chmod(path, mode) => {
+                task.chmod(At::Cwd, path, Mode::from_bits_retain(*mode), AtFlags::empty())?;
+            }
+            Op::Chown(path, owner) => {
+                task.chown(At::Cwd, path, Some(*owner), Some(*owner), AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Op::Fsync(path) => open(task, path, OFlags::WRONLY)?.sync_all()?,
+            Op::Fdatasync(path) => open(task, path, OFlags::WRONLY)?.sync_data()?,
+            Op::FsyncDir(path) => {
+                open(task, path, OFlags::RDONLY | OFlags::DIRECTORY)?.sync_all()?
+            }
+            Op::Sync => open(task, "/", OFlags::RDONLY | OFlags::DIRECTORY)?.sync_fs()?,
+            // Whoever runs the script closes; the tree is not changed by that.
+            Op::Close => {}
+        }
+        Ok(())
+    }
+
+    /// The bytes go out at once or not at all: a file system with room for them takes them all.
+    fn write(&self, task: &Task) -> Result<(), Errno> {
+        let (file, offset, len, tag) = match self {
+            Op::Write { path, offset, len, tag } => {
+                (open(task, path, OFlags::WRONLY)?, *offset, *len, *tag)
+            }
+            Op::Append { path, len, tag } => {
+                let file = open(task, path, OFlags::WRONLY | OFlags::APPEND)?;
+                let end = file.stat()?.size;
+                (file, end, *len, *tag)
+            }
+            _ => return Ok(()),
+        };
+        let bytes = pattern::bytes(tag, offset, len);
+        let written = match self {
+            Op::Append { .. } => file.write(&bytes)?,
+            _ => file.pwrite(&bytes, offset)?,
+        };
+        if written == len { Ok(()) } else { Err(Errno::NOSPC) }
+    }
+
+    /// Whether everything before it has to be there once it has returned.
+    #[must_use]
+    pub fn syncs_all(&self) -> bool {
+        matches!(self, Op::Sync | Op::Close)
+    }
+}
+
+fn open(task: &Task, path: &str, flags: OFlags) -> Result<File, Errno> {
+    Ok(task.open(path, flags, Mode::empty())?)
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Rename(old, new, flags) if flags.is_empty() => write!(f, "rename {old} {new}"),
+            Op::Rename(old, new, flags) => write!(f, "rename {old} {new} {flags:?}"),
+            Op::Write { path, offset, len, tag } => {
+                write!(f, "write {path} {len} bytes at {offset} (write {tag})")
+            }
+            Op::Append { path, len, tag } => write!(f, "append {path} {len} bytes (write {tag})"),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}

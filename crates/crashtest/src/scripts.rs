@@ -1,0 +1,291 @@
+//! Which calls are made: every pair of kinds, and random scripts.
+//!
+//! All scripts begin with the same tree ([`setup`]), which is durable, and end with `sync` and the end of the
+//! file system. The first call of a pair moves the *focus*: the second is made once on what the first has
+//! made or changed, and once on something else.
+
+use vfscale::RenameFlags;
+
+use crate::op::{Op, Space};
+
+/// Calls in order, and what they are called.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// For people.
+    pub name: String,
+    /// The calls; the last is [`Op::Close`].
+    pub ops: Vec<Op>,
+}
+
+impl Script {
+    fn new(name: String, mut ops: Vec<Op>) -> Self {
+        ops.extend([Op::Sync, Op::Close]);
+        Self { name, ops }
+    }
+}
+
+/// How many names the large directory has at first: more than fit into an inode.
+const MANY: usize = 60;
+
+/// The tree that every script finds. The tags of its writes are above a thousand.
+#[must_use]
+pub fn setup() -> Vec<Op> {
+    let mut ops: Vec<Op> = ["/d", "/e", "/e/empty", "/many"].map(|p| Op::Mkdir(p.into())).into();
+    let files = [("/d/f", 10_000), ("/d/s", 100), ("/e/big", 300_000), ("/e/g", 5_000)];
+    for ((path, len), tag) in files.into_iter().zip(1001..) {
+        ops.push(Op::Create(path.into()));
+        ops.push(Op::Write { path: path.into(), offset: 0, len, tag });
+    }
+    ops.push(Op::Link("/e/g".into(), "/d/h".into()));
+    ops.push(Op::Symlink("f".into(), "/d/l".into()));
+    ops.push(Op::SetXattr("/d/f".into(), "user.old", 20, b'o'));
+    ops.extend((0..MANY).map(|n| Op::Create(format!("/many/name number {n}"))));
+    ops
+}
+
+/// What a call is about.
+#[derive(Clone, Debug)]
+struct Focus {
+    /// A regular file.
+    file: String,
+    /// A directory.
+    dir: String,
+    /// An empty directory, not above any of the others.
+    empty: String,
+    /// A name that is free.
+    fresh: String,
+    /// Another regular file.
+    other: String,
+}
+
+impl Focus {
+    fn first() -> Self {
+        let [file, dir, empty, fresh, other] =
+            ["/d/f", "/d", "/e/empty", "/d/n", "/d/s"].map(String::from);
+        Self { file, dir, empty, fresh, other }
+    }
+
+    /// Something that the first call has nothing to do with.
+    fn elsewhere() -> Self {
+        let [file, dir, empty, fresh, other] =
+            ["/e/big", "/many", "/e/empty", "/many/fresh", "/e/g"].map(String::from);
+        Self { file, dir, empty, fresh, other }
+    }
+}
+
+/// A kind of call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the call of its name")]
+pub enum Kind {
+    Create,
+    Mkdir,
+    Mkfifo,
+    Link,
+    Symlink,
+    LongSymlink,
+    Rename,
+    RenameOver,
+    RenameDir,
+    Exchange,
+    NoReplace,
+    Unlink,
+    Rmdir,
+    Write,
+    WriteFar,
+    Append,
+    AppendMuch,
+    Shrink,
+    Grow,
+    Allocate,
+    AllocateKeep,
+    Punch,
+    ZeroRange,
+    SetXattr,
+    SetLongXattr,
+    RemoveXattr,
+    Chmod,
+    Chown,
+    Fsync,
+    Fdatasync,
+    FsyncDir,
+    Sync,
+}
+
+/// All of them.
+pub const KINDS: [Kind; 32] = {
+    use Kind::*;
+    [
+        Create,
+        Mkdir,
+        Mkfifo,
+        Link,
+        Symlink,
+        LongSymlink,
+        Rename,
+        RenameOver,
+        RenameDir,
+        Exchange,
+        NoReplace,
+        Unlink,
+        Rmdir,
+        Write,
+        WriteFar,
+        Append,
+        AppendMuch,
+        Shrink,
+        Grow,
+        Allocate,
+        AllocateKeep,
+        Punch,
+        ZeroRange,
+        SetXattr,
+        SetLongXattr,
+        RemoveXattr,
+        Chmod,
+        Chown,
+        Fsync,
+        Fdatasync,
+        FsyncDir,
+        Sync,
+    ]
+};
+
+impl Kind {
+    /// The call, on what `focus` says; `tag` marks what it writes.
+    fn op(self, focus: &Focus, tag: u32) -> Op {
+        let Focus { file, dir, empty, fresh, other } = focus.clone();
+        let plain = RenameFlags::empty();
+        let write = |offset, len| Op::Write { path: file.clone(), offset, len, tag };
+        match self {
+            Kind::Create => Op::Create(fresh),
+            Kind::Mkdir => Op::Mkdir(fresh),
+            Kind::Mkfifo => Op::Mkfifo(fresh),
+            Kind::Link => Op::Link(file, fresh),
+            Kind::Symlink => Op::Symlink("some/where".into(), fresh),
+            Kind::LongSymlink => Op::Symlink("somewhere/".repeat(90), fresh),
+            Kind::Rename => Op::Rename(file, fresh, plain),
+            Kind::RenameOver => Op::Rename(file, other, plain),
+            Kind::RenameDir => Op::Rename(empty, fresh, plain),
+            Kind::Exchange => Op::Rename(file, empty, RenameFlags::EXCHANGE),
+            Kind::NoReplace => Op::Rename(other, fresh, RenameFlags::NOREPLACE),
+            Kind::Unlink => Op::Unlink(file),
+            Kind::Rmdir => Op::Rmdir(empty),
+            Kind::Write => write(1000, 6000),
+            Kind::WriteFar => write(500_000, 5000),
+            Kind::Append => Op::Append { path: file, len: 700, tag },
+            Kind::AppendMuch => Op::Append { path: file, len: 70_000, tag },
+            Kind::Shrink => Op::Truncate(file, 50),
+            Kind::Grow => Op::Truncate(file, 400_000),
+            Kind::Allocate => Op::Fallocate(file, Space::Take, 8_000, 100_000),
+            Kind::AllocateKeep => Op::Fallocate(file, Space::Keep, 4096, 65_536),
+            Kind::Punch => Op::Fallocate(file, Space::Punch, 100, 9_000),
+            Kind::ZeroRange => Op::Fallocate(file, Space::Zero, 3000, 12_000),
+            Kind::SetXattr => Op::SetXattr(file, "user.new", 30, b'n'),
+            Kind::SetLongXattr => Op::SetXattr(file, "user.long", 9_000, b'l'),
+            Kind::RemoveXattr => Op::RemoveXattr(file, "user.old"),
+            Kind::Chmod => Op::Chmod(file, 0o640),
+            Kind::Chown => Op::Chown(file, 77),
+            Kind::Fsync => Op::Fsync(file),
+            Kind::Fdatasync => Op::Fdatasync(file),
+            Kind::FsyncDir => Op::FsyncDir(dir),
+            Kind::Sync => Op::Sync,
+        }
+    }
+
+    /// What a call is about that follows this one on the same things.
+    fn moves(self, focus: Focus) -> Focus {
+        let beside = format!("{}2", focus.fresh);
+        let Focus { file, dir, empty, fresh, other } = focus;
+        match self {
+            Kind::Create | Kind::Link => Focus { file: fresh, fresh: beside, dir, empty, other },
+            Kind::Mkdir => Focus { empty: fresh.clone(), fresh: beside, dir: fresh, file, other },
+            Kind::Rename => Focus { file: fresh, fresh: file, dir, empty, other },
+            Kind::RenameOver => {
+                Focus { file: other, fresh: file, dir, empty, other: "/e/g".into() }
+            }
+            Kind::RenameDir => {
+                Focus { fresh: empty, empty: fresh.clone(), dir: fresh, file, other }
+            }
+            Kind::Exchange => Focus { file: empty, empty: file, dir, fresh, other },
+            Kind::NoReplace => Focus { file: fresh, fresh: other.clone(), dir, empty, other },
+            Kind::Unlink => Focus { file: other.clone(), fresh: file, dir, empty, other },
+            Kind::Rmdir => Focus { fresh: empty.clone(), file, dir, empty, other },
+            Kind::Mkfifo | Kind::Symlink | Kind::LongSymlink => {
+                Focus { other: fresh, fresh: beside, file, dir, empty }
+            }
+            _ => Focus { file, dir, empty, fresh, other },
+        }
+    }
+}
+
+/// Every pair of kinds, on the same things and on different ones.
+#[must_use]
+pub fn pairs() -> Vec<Script> {
+    let mut scripts = Vec::new();
+    for first in KINDS {
+        for second in KINDS {
+            let one = first.op(&Focus::first(), 1);
+            let same = second.op(&first.moves(Focus::first()), 2);
+            let other = second.op(&Focus::elsewhere(), 2);
+            scripts.push(Script::new(format!("{first:?} {second:?}"), vec![one.clone(), same]));
+            scripts.push(Script::new(format!("{first:?} {second:?} elsewhere"), vec![one, other]));
+        }
+    }
+    scripts
+}
+
+/// A random script of `length` calls, which move the focus, or leave for something else.
+#[must_use]
+pub fn random(random: &mut Random, length: usize) -> Script {
+    let mut focus = Focus::first();
+    let mut ops = Vec::new();
+    let mut name = Vec::new();
+    for tag in 1..=length as u32 {
+        match random.below(4) {
+            0 => focus = Focus::first(),
+            1 => focus = Focus::elsewhere(),
+            _ => {}
+        }
+        let kind = KINDS[random.below(KINDS.len())];
+        ops.push(kind.op(&focus, tag));
+        focus = kind.moves(focus);
+        name.push(format!("{kind:?}"));
+    }
+    Script::new(name.join(" "), ops)
+}
+
+/// Random numbers: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Numbers that follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below `end`, which is not 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.number() % end as u64) as usize
+    }
+
+    /// Puts `items` in another order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

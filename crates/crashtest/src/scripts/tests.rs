@@ -1,0 +1,48 @@
+//! Tests of the scripts: that they do what they are for.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::history::History;
+
+#[test]
+fn every_kind_is_there_and_does_something_alone() {
+    for kind in KINDS {
+        let op = kind.op(&Focus::first(), 1);
+        let history = History::of(&setup(), std::slice::from_ref(&op)).unwrap();
+        assert_eq!(history.steps[0].result, Ok(()), "{op}");
+        let tree = &history.trees;
+        let changed = tree[0].nodes != tree[1].nodes;
+        let syncs = history.steps[0].synced.is_some() || op.syncs_all();
+        // Space that is taken within a file is not seen in its data.
+        let quiet = kind == Kind::AllocateKeep;
+        assert_eq!(changed, !syncs && !quiet, "{op}");
+    }
+}
+
+#[test]
+fn there_are_all_pairs() {
+    let pairs = pairs();
+    assert_eq!(pairs.len(), KINDS.len() * KINDS.len() * 2);
+    let names: BTreeSet<&str> = pairs.iter().map(|script| script.name.as_str()).collect();
+    assert_eq!(names.len(), pairs.len());
+}
+
+/// Most second calls of a pair have something to work on.
+#[test]
+fn most_calls_succeed() {
+    let (mut good, mut all) = (0, 0);
+    for script in pairs().iter().step_by(37) {
+        let history = History::of(&setup(), &script.ops).unwrap();
+        all += history.steps.len();
+        good += history.steps.iter().filter(|step| step.result.is_ok()).count();
+    }
+    assert!(good * 10 > all * 8, "{good} of {all}");
+}
+
+#[test]
+fn scripts_follow_from_their_seed() {
+    let names = |seed| random(&mut Random::new(seed), 20).name;
+    assert_eq!(names(1), names(1));
+    assert_ne!(names(1), names(2));
+}

@@ -1,0 +1,163 @@
+//! Whether a tree that was recovered may be what a crash has left of a script.
+//!
+//! # How
+//!
+//! For each prefix that may have been recovered ([`History::floor`], up to the call that was running) the
+//! trees are compared, data apart; the prefix tells which inode of the model each file is. Then, for
+//! each file, [`Data`] follows its changes since it was last made durable, and collects what each of its
+//! sectors may hold and where it may end. It is enough that one prefix explains everything.
+
+use std::ops::RangeInclusive;
+
+use crate::history::{Change, History};
+use crate::pattern;
+use crate::tree::Tree;
+
+/// What a device writes atomically: parts of a page may be old and parts new, but none smaller.
+const SECTOR: usize = 512;
+
+/// Judges a tree that was recovered when the first `done` calls had returned and no other than the next had
+/// begun. Gives the prefix that it is.
+///
+/// # Errors
+/// Why no prefix explains it, for the longest that agrees best.
+pub fn judge(history: &History, done: usize, recovered: &Tree) -> Result<usize, String> {
+    let calls = history.steps.len();
+    let (floor, ceiling) = (history.floor(done), (done + 1).min(calls));
+    let mut complaint = String::new();
+    let mut has_shape = false;
+    for prefix in (floor..=ceiling).rev() {
+        match history.trees[prefix].match_shape(recovered) {
+            Err(why) => {
+                if complaint.is_empty() {
+                    complaint = format!("not as after {prefix} calls: {why}");
+                }
+            }
+            Ok(pairs) => {
+                let files = pairs.iter().try_for_each(|(ours, theirs)| {
+                    judge_file(history, (done, ceiling, prefix), *ours, recovered, *theirs)
+                });
+                match files {
+                    Ok(()) => return Ok(prefix),
+                    Err(why) if !has_shape => complaint = format!("after {prefix} calls: {why}"),
+                    Err(_) => {}
+                }
+                has_shape = true;
+            }
+        }
+    }
+    Err(format!("no prefix of {floor} to {ceiling} calls explains it; {complaint}"))
+}
+
+fn judge_file(
+    history: &History,
+    (done, ceiling, prefix): (usize, usize, usize),
+    ours: u64,
+    recovered: &Tree,
+    theirs: u64,
+) -> Result<(), String> {
+    let Some(found) = recovered.nodes.get(&theirs).and_then(|node| node.data()) else {
+        return Ok(());
+    };
+    let base = history.durable_data(ours, done);
+    let durable = history.trees[base].nodes.get(&ours).and_then(|node| node.data());
+    let mut data = Data::new(durable.unwrap_or_default());
+    for (number, step) in history.steps.iter().enumerate().take(ceiling).skip(base) {
+        if let Some((ino, change)) = &step.change
+            && *ino == ours
+        {
+            data.change(change, number < prefix);
+        }
+    }
+    data.judge(found).map_err(|why| format!("{}: {why}", recovered.path_of(theirs)))
+}
+
+/// What may be found in a file.
+#[derive(Clone, Debug)]
+pub struct Data {
+    /// What it may have held at some moment: each sector is that of one of them.
+    versions: Vec<Vec<u8>>,
+    /// What it holds when everything has been done.
+    latest: Vec<u8>,
+    /// Where it may end.
+    sizes: Vec<RangeInclusive<usize>>,
+}
+
+impl Data {
+    /// A file that holds this for sure.
+    #[must_use]
+    pub fn new(durable: &[u8]) -> Self {
+        let size = durable.len();
+        Self { versions: vec![durable.into()], latest: durable.into(), sizes: vec![size..=size] }
+    }
+
+    /// Another change was made. `counts`: it is known to have taken its turn, which makes a difference
+    /// for changes that do so.
+    pub fn change(&mut self, change: &Change, counts: bool) {
+        let old = self.latest.len();
+        match change {
+            Change::Write(offset, bytes) => {
+                let start = *offset as usize;
+                self.grow(start + bytes.len());
+                self.latest[start..][..bytes.len()].copy_from_slice(bytes);
+            }
+            Change::Grow(size) => self.grow(*size as usize),
+            Change::Cut(size) if counts => {
+                let size = *size as usize;
+                for version in self.versions.iter_mut().chain([&mut self.latest]) {
+                    version.truncate(size);
+                }
+                for range in &mut self.sizes {
+                    *range = (*range.start()).min(size)..=(*range.end()).min(size);
+                }
+                return;
+            }
+            Change::Cut(_) => return,
+            Change::Zero(range, size) => {
+                self.grow(*size as usize);
+                let end = (range.end as usize).min(self.latest.len());
+                self.latest[(range.start as usize).min(end)..end].fill(0);
+            }
+        }
+        // What is behind the old end is written page by page, and the end follows.
+        self.sizes.push(old..=self.latest.len());
+        self.versions.push(self.latest.clone());
+    }
+
+    fn grow(&mut self, size: usize) {
+        if size > self.latest.len() {
+            self.latest.resize(size, 0);
+        }
+    }
+
+    /// Whether a file may hold this.
+    ///
+    /// # Errors
+    /// What must not be there.
+    pub fn judge(&self, found: &[u8]) -> Result<(), String> {
+        let size = found.len();
+        if !self.sizes.iter().any(|range| range.contains(&size)) {
+            return Err(format!("ends at {size}, instead of one of {:?}", self.sizes));
+        }
+        for (number, sector) in found.chunks(SECTOR).enumerate() {
+            let start = number * SECTOR;
+            let end = start + sector.len();
+            // A version that ends before this does not explain why the file goes on.
+            let mut versions = self.versions.iter().filter_map(|version| version.get(start..end));
+            if !versions.any(|version| version == sector) {
+                let versions: Vec<String> = self
+                    .versions
+                    .iter()
+                    .filter_map(|version| version.get(start..end))
+                    .map(pattern::explain)
+                    .collect();
+                let what = pattern::explain(sector);
+                return Err(format!("at {start}: {what}, instead of one of {versions:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
