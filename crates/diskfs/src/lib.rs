@@ -3,10 +3,11 @@
 //! # Purpose
 //!
 //! A volume is an image file or a block device in blocks of 4 KiB, split into allocation groups.
-//! This crate has its foundations: blocks that say what they are ([`format::header`]), the
-//! superblock ([`format::superblock`]) and the keeping of its copies ([`copies`]), how a volume of
-//! a given size is divided ([`geometry`]), and the tree that everything in it is found by
-//! ([`btree`]). `docs/FORMAT.md` gives every byte.
+//! Its foundations are blocks that say what they are ([`format::header`]), the superblock
+//! ([`format::superblock`]) and the keeping of its copies ([`copies`]), how a volume of a given
+//! size is divided ([`geometry`]), and the tree that everything in it is found by ([`btree`]).
+//! On them stand the blocks of metadata in memory ([`cache`]) and the open volume ([`volume`]),
+//! which is changed by transactions of the journal. `docs/FORMAT.md` gives every byte.
 //!
 //! # Invariants
 //!
@@ -21,16 +22,26 @@
 //!
 //! # Locks, references
 //!
-//! None: everything here is a value, or a call on a device that its caller owns. Functions that take a
+//! [`ranks`] has the classes of locks, and the pages of the modules say who takes them. The foundations have
+//! none: they are values, or calls on a device that their caller owns. Functions that take a
 //! [`Device`](vfscale_block::Device) block for its I/O; of the writing ones, one runs at a time.
 
 pub mod btree;
+pub mod cache;
 pub mod copies;
 pub mod extents;
+pub mod fault;
 pub mod format;
 pub mod geometry;
+pub mod ranks;
+mod recovery;
+pub mod tx;
+pub mod volume;
 
 pub use copies::{CopyState, Found, OpenError, SuperblockCopy};
+pub use fault::Fault;
 pub use format::superblock::{Features, Label, LogPlace, Superblock, Timestamp};
 pub use format::uuid::Uuid;
 pub use geometry::Geometry;
+pub use tx::{Need, Run};
+pub use volume::{Reader, Volume, VolumeOptions};

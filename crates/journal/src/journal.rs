@@ -15,7 +15,7 @@ use crate::grant::{Asker, Grant};
 use crate::iclog::{self, Contents, Writer};
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::push::{LogProgress, Pushing};
-use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock};
+use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock, Workers};
 use crate::record::RecordKind;
 use crate::recovery;
 use crate::ticket::Costs;
@@ -41,7 +41,7 @@ pub struct VolumeId(pub [u8; 16]);
 /// crash, the next opening replays what is durable.
 pub struct Journal {
     inner: Arc<Inner>,
-    workers: Vec<thread::JoinHandle<()>>,
+    workers: Mutex<Vec<thread::JoinHandle<()>>, Workers>,
 }
 
 /// What transactions and threads share.
@@ -156,7 +156,7 @@ impl Journal {
             thread::spawn(move || for_log.push_worker()),
             thread::spawn(move || for_ail.ail_worker()),
         ];
-        Self { inner, workers }
+        Self { inner, workers: Mutex::new(workers) }
     }
 
     /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, and while
@@ -231,22 +231,26 @@ impl Journal {
     }
 
     /// Waits for active transactions, refuses new ones, writes everything home, says in the log
-    /// that it was closed, and ends the journal's threads.
+    /// that it was closed, and ends the journal's threads. The second time it does nothing.
     ///
     /// # Errors
     /// [`Error::Shutdown`]; the threads have ended then, too.
-    pub fn close(mut self) -> Result<()> {
-        let inner = self.inner.clone();
+    pub fn close(&self) -> Result<()> {
+        let inner = &self.inner;
+        let workers = std::mem::take(&mut *self.workers.lock());
+        if workers.is_empty() {
+            return Ok(());
+        }
         inner.gate.freeze(&inner.central, true);
         let closed = inner.quiesce().and_then(|()| inner.cover(RecordKind::Unmount));
-        self.stop();
+        self.stop(workers);
         closed
     }
 
     /// Ends the threads.
-    fn stop(&mut self) {
+    fn stop(&self, workers: Vec<thread::JoinHandle<()>>) {
         self.inner.stop_workers();
-        for worker in self.workers.drain(..) {
+        for worker in workers {
             // A worker that panicked has said so.
             let _ = worker.join();
         }
@@ -286,13 +290,20 @@ impl Journal {
     }
 }
 
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("geometry", &self.inner.geometry).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Journal {
     fn drop(&mut self) {
-        if self.workers.is_empty() {
+        let workers = std::mem::take(&mut *self.workers.lock());
+        if workers.is_empty() {
             return;
         }
         self.inner.shut_down(Error::Closed);
-        self.stop();
+        self.stop(workers);
     }
 }
 

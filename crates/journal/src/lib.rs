@@ -55,6 +55,7 @@
 //!   ail_lock      30060   items by place, the tail
 //! log_trace       30070   tickets of checkpoints
 //! log_shutdown    30080   the error that shut the journal down
+//! log_workers     30090   the threads, until the journal is closed
 //! ```
 //!
 //! The right to write the log is no lock but an object that is taken and put back (`Writer`), since it is

@@ -39,3 +39,7 @@ lock_class! {
     /// The error that shut the journal down.
     pub ShutdownLock = ("log_shutdown", 30080);
 }
+lock_class! {
+    /// The threads of a journal, until it is closed.
+    pub Workers = ("log_workers", 30090);
+}

@@ -9,7 +9,7 @@ use super::uuid::Uuid;
 ///
 /// Each kind has a number, which is shown and which never changes its meaning. Those below 100 are about
 /// blocks in general, those from 100 on about the superblock, those from 200 on
-/// about trees, those from 700 on about the extents of files.
+/// about trees, those from 700 on about the extents of files, those from 900 on about what the log has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -102,6 +102,24 @@ pub enum Damage {
         /// Which copy it says it is.
         copy: u64,
     },
+    /// 900: The log has something of a kind that no version has.
+    #[error("V900: log: item {id} of kind {kind}, which does not exist")]
+    LogKind {
+        /// The kind.
+        kind: u32,
+        /// Which one of that kind.
+        id: u64,
+    },
+    /// 901: What the log has can't be put into the volume.
+    #[error("V901: log: item {id} of kind {kind}: {why}")]
+    LogItem {
+        /// The kind.
+        kind: u32,
+        /// Which one of that kind.
+        id: u64,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// 200 and up: A block of a tree.
     #[error(transparent)]
     Tree(#[from] TreeDamage),
@@ -126,6 +144,8 @@ impl Damage {
             Self::Time { .. } => 103,
             Self::Label => 104,
             Self::Copy { .. } => 105,
+            Self::LogKind { .. } => 900,
+            Self::LogItem { .. } => 901,
             Self::Tree(damage) => damage.fault.number(),
             Self::Extent(damage) => damage.fault.number(),
         }

@@ -1,0 +1,186 @@
+//! One block of metadata in memory, as the journal has it.
+//!
+//! # Why an old buffer never writes over what its address is used for next
+//!
+//! A block that is freed gets its [`Content::is_gone`] in the commit that frees it, under the lock
+//! of its content, and that commit waits until a write home that had begun before is done. From
+//! then on the buffer writes nothing. It stays in the journal's lists, where it stands for the
+//! cancellation of what was logged under its key; that leaves the log only behind the last such
+//! record. The address is given to others only once the free is durable: if it is used for data, a
+//! recovery has the cancellation and replays nothing into it; if it is used for metadata, that is
+//! another buffer, whose records come later than the cancellation.
+
+use std::sync::Arc;
+
+use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
+use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::{Condvar, Mutex};
+
+use super::{Home, compare};
+use crate::btree::Expected;
+use crate::fault::Fault;
+use crate::format::{Block, Identity, byte_of_block};
+use crate::ranks::BufferContent;
+
+/// The kind of log item that a block of metadata is.
+pub const KIND_BLOCK: u32 = 1;
+
+/// One block of metadata in memory. `Send` and `Sync`.
+pub struct Buffer {
+    address: u64,
+    home: Arc<Home>,
+    log: ItemState,
+    /// It was used since the hand of the cache came by.
+    touched: AtomicBool,
+    content: Mutex<Content, BufferContent>,
+    /// A write home has ended.
+    written: Condvar,
+}
+
+struct Content {
+    block: Arc<Block>,
+    /// The version that is on the device.
+    home: Lsn,
+    is_writing: bool,
+    /// The block was freed.
+    is_gone: bool,
+}
+
+impl Buffer {
+    pub(super) fn new(home: &Arc<Home>, address: u64, block: Arc<Block>) -> Arc<Self> {
+        let content = Content { block, home: Lsn::NONE, is_writing: false, is_gone: false };
+        Arc::new(Self {
+            address,
+            home: home.clone(),
+            log: ItemState::new(),
+            touched: AtomicBool::new(true),
+            content: Mutex::new(content),
+            written: Condvar::new(),
+        })
+    }
+
+    /// Where it belongs, in blocks.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// What it holds. That never changes; what the buffer holds does.
+    #[must_use]
+    pub fn block(&self) -> Arc<Block> {
+        self.content.lock().block.clone()
+    }
+
+    pub(super) fn touch(&self) {
+        // Looked at first, so that blocks that everybody reads are not written by everybody.
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn was_touched(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
+    }
+
+    pub(super) fn is_as_expected(&self, expected: &Expected) -> Result<(), Fault> {
+        Ok(compare(self.address, &self.content.lock().block, expected)?)
+    }
+
+    /// Gives it another content. The caller owns the block, and has added the buffer to his
+    /// transaction, which pins it.
+    pub fn set_block(&self, block: Arc<Block>) {
+        let mut content = self.content.lock();
+        let old = std::mem::replace(&mut content.block, block);
+        drop(content);
+        drop(old);
+    }
+
+    /// The block is freed: nothing is written home any more when this returns. Sleeps while it is
+    /// being written. The caller owns the block, and has added the buffer to his transaction.
+    pub fn set_gone(&self) {
+        let mut content = self.content.lock();
+        content.is_gone = true;
+        drop(self.written.wait_while(content, |content| content.is_writing));
+    }
+
+    /// Changes the block and writes it home, as the version at `lsn`. For blocks that are not logged
+    /// themselves, but whose parts are (those of inodes); one thread at a time, as the journal pushes.
+    ///
+    /// # Errors
+    /// Those of the device: the block in memory is changed then all the same.
+    pub fn write_home(
+        &self,
+        lsn: Lsn,
+        change: impl FnOnce(&mut Block),
+    ) -> Result<(), vfscale_block::Error> {
+        let mut content = self.content.lock();
+        change(Arc::make_mut(&mut content.block));
+        content.is_writing = true;
+        let block = content.block.clone();
+        drop(content);
+        self.write(&block, lsn)
+    }
+
+    /// Writes a copy that says when it was changed. `is_writing` was set.
+    fn write(&self, block: &Block, lsn: Lsn) -> Result<(), vfscale_block::Error> {
+        let ending = EndWriting(self);
+        let mut copy = Box::new(block.clone());
+        let header = block.header();
+        let (magic, owner, volume) = (header.magic, header.owner.get(), self.home.volume);
+        copy.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
+        self.home.device.write_at(byte_of_block(self.address), copy.bytes())?;
+        self.content.lock().home = lsn;
+        drop(ending);
+        Ok(())
+    }
+}
+
+/// A write home that ends, well or not.
+struct EndWriting<'b>(&'b Buffer);
+
+impl Drop for EndWriting<'_> {
+    fn drop(&mut self) {
+        self.0.content.lock().is_writing = false;
+        self.0.written.notify_all();
+    }
+}
+
+impl LogItem for Buffer {
+    fn state(&self) -> &ItemState {
+        &self.log
+    }
+
+    fn key(&self) -> LogKey {
+        LogKey { kind: KIND_BLOCK, id: self.address }
+    }
+
+    fn format(&self, vector: &mut LogVector) {
+        let content = self.content.lock();
+        if content.is_gone {
+            vector.cancel();
+        } else {
+            vector.push(content.block.bytes());
+        }
+    }
+
+    fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {
+        let mut content = self.content.lock();
+        if self.log.is_pinned() {
+            return Ok(Pushed::Pinned);
+        }
+        if content.is_gone || content.home >= lsn {
+            return Ok(Pushed::Written);
+        }
+        content.is_writing = true;
+        let block = content.block.clone();
+        drop(content);
+        self.write(&block, lsn)?;
+        Ok(Pushed::Written)
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffer").field("address", &self.address).finish_non_exhaustive()
+    }
+}

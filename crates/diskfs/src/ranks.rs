@@ -1,0 +1,24 @@
+//! The lock classes of volumes, in the order in which they may be taken. `docs/LOCKING.md` says what each
+//! protects.
+//!
+//! Commit runs with inodes and groups locked, so these rank below the locks of the journal (30000
+//! to 30080). Everything else is a leaf for a moment, and ranks above them.
+
+use vfscale_sync::lock_class;
+
+lock_class! {
+    /// Where blocks of metadata are found in memory: one shard.
+    pub CacheShard = ("cache_shard", 31000);
+}
+lock_class! {
+    /// What a block of metadata holds.
+    pub BufferContent = ("buffer_content", 31010);
+}
+lock_class! {
+    /// Who flushes the device for data.
+    pub DataFlush = ("data_flush", 31020);
+}
+lock_class! {
+    /// The superblock, and that one thread at a time writes it.
+    pub SuperblockLock = ("superblock", 31900);
+}

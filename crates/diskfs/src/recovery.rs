@@ -1,0 +1,188 @@
+//! What a recovery does with what the log has.
+//!
+//! # Why the order of the log is enough
+//!
+//! Everything from the tail on is replayed in order, whatever is home already. A block is logged as
+//! a whole, so the last image of it is the state to have. An inode is logged as its whole record,
+//! and so is the last record of it; the block that it goes into is there: either the log has the
+//! chunk that made it, earlier, or the chunk is home.
+//!
+//! # Torn blocks
+//!
+//! A crash can tear a block that was being written home, on a device that writes less than a block at once. A block
+//! that is logged as a whole is written again as a whole. A block of inodes differs in what was
+//! being written only by records that the log has, since nothing leaves the log before it is
+//! durable at home; so its sectors, old or new, are right but for these records, which are written
+//! again, and the header. Therefore its checksum is not asked for if its device can tear blocks;
+//! what it says that it is must be right even then.
+//!
+//! # Invariants
+//!
+//! * Nothing is written outside of the places where such a thing can be.
+//! * What no version of the program logs ends the recovery with a numbered [`Damage`].
+//! * When [`finish`](RecoverySink::finish) has returned, everything is home and durable.
+
+use std::collections::BTreeMap;
+
+use vfscale_block::Device;
+use vfscale_journal::{LogKey, Lsn, RecoverySink};
+
+use crate::Uuid;
+use crate::cache::{INODE_CHUNK_BLOCKS, KIND_BLOCK, KIND_INODE_CHUNK};
+use crate::fault::Fault;
+use crate::format::header::BODY_BYTES;
+use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
+use crate::volume::Places;
+
+/// The kind of log item that an inode is.
+pub const KIND_INODE: u32 = 2;
+
+/// What blocks of inodes begin with.
+const INODE_MAGIC: Magic = Magic(*b"vfsN");
+/// The bytes of an inode's record.
+const RECORD_BYTES: usize = 504;
+/// How many records a block has.
+const RECORDS: u64 = 8;
+/// How many blocks are kept before they are written.
+const BLOCKS_MAX: usize = 8192;
+
+const _: () = assert!(RECORDS as usize * RECORD_BYTES <= BODY_BYTES);
+
+/// Puts what the log has into its places.
+pub(crate) struct Replay<'d> {
+    device: &'d dyn Device,
+    volume: Uuid,
+    places: &'d Places,
+    /// What is not written yet, and the place in the log of its last change.
+    blocks: BTreeMap<u64, (Box<Block>, Lsn)>,
+    blocks_max: usize,
+}
+
+impl<'d> Replay<'d> {
+    pub(crate) fn new(device: &'d dyn Device, volume: Uuid, places: &'d Places) -> Self {
+        let blocks = BTreeMap::new();
+        Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX }
+    }
+
+    /// A whole block. What is logged was never sealed, but says what it is.
+    fn block(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
+        let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
+        if bytes.len() != BLOCK_BYTES {
+            return Err(bad("it has not the size of a block").into());
+        }
+        if !self.places.is_for_metadata(key.id) {
+            return Err(bad("no metadata can be there").into());
+        }
+        let mut block = Block::zeroed();
+        block.bytes_mut().copy_from_slice(bytes);
+        let header = block.header();
+        if header.address.get() != key.id || header.volume != self.volume {
+            return Err(bad("the block is another one").into());
+        }
+        self.blocks.insert(key.id, (block, lsn));
+        Ok(())
+    }
+
+    /// Blocks of free inodes.
+    fn inode_chunk(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
+        let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
+        if !bytes.is_empty() {
+            return Err(bad("it has contents").into());
+        }
+        let end = key.id.checked_add(INODE_CHUNK_BLOCKS);
+        let blocks = key.id..end.ok_or_else(|| bad("no inodes can be there"))?;
+        if !blocks.clone().all(|address| self.places.is_for_files(address)) {
+            return Err(bad("no inodes can be there").into());
+        }
+        for address in blocks {
+            let mut block = Block::zeroed();
+            block.seal(&self.identity(INODE_MAGIC, address, key.id), lsn.to_bits());
+            self.blocks.insert(address, (block, lsn));
+        }
+        Ok(())
+    }
+
+    /// The record of an inode.
+    fn inode(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
+        let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
+        if bytes.len() != RECORD_BYTES {
+            return Err(bad("it has not the size of a record").into());
+        }
+        let (address, slot) = (key.id / RECORDS, key.id % RECORDS);
+        if !self.places.is_for_files(address) {
+            return Err(bad("no inodes can be there").into());
+        }
+        if !self.blocks.contains_key(&address) {
+            let block = self.read_inodes(address)?;
+            self.blocks.insert(address, (block, lsn));
+        }
+        let Some((block, newest)) = self.blocks.get_mut(&address) else { return Ok(()) };
+        if block.header().magic != INODE_MAGIC {
+            return Err(bad("no inodes are there").into());
+        }
+        let at = slot as usize * RECORD_BYTES;
+        block.body_mut()[at..at + RECORD_BYTES].copy_from_slice(bytes);
+        *newest = lsn;
+        Ok(())
+    }
+
+    /// A block of inodes that is home, torn or not.
+    fn read_inodes(&self, address: u64) -> Result<Box<Block>, Fault> {
+        let mut block = Block::zeroed();
+        self.device.read_at(byte_of_block(address), block.bytes_mut())?;
+        let (owner, found) = (block.header().owner.get(), block.header().address.get());
+        let identity = self.identity(INODE_MAGIC, address, owner);
+        let can_tear = (self.device.block_size() as usize) < BLOCK_BYTES;
+        match block.verify(&identity) {
+            Err(Damage::Checksum { .. }) if can_tear && found == address => {
+                let volume = block.header().volume;
+                if volume != self.volume {
+                    return Err(Damage::Volume { address, found: volume }.into());
+                }
+                tracing::warn!(address, "a block of inodes was being written when it ended");
+            }
+            verified => verified?,
+        }
+        if !(owner..owner.saturating_add(INODE_CHUNK_BLOCKS)).contains(&address) {
+            return Err(Damage::Owner { address, found: owner, expected: address }.into());
+        }
+        Ok(block)
+    }
+
+    fn identity(&self, magic: Magic, address: u64, owner: u64) -> Identity {
+        Identity { magic, address, owner, volume: self.volume }
+    }
+
+    /// Writes what was gathered.
+    fn write(&mut self) -> Result<(), Fault> {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        for (address, (block, lsn)) in &mut blocks {
+            let (magic, owner) = (block.header().magic, block.header().owner.get());
+            block.seal(&self.identity(magic, *address, owner), lsn.to_bits());
+        }
+        let writes = blocks.iter().map(|(at, (block, _))| (byte_of_block(*at), block.bytes()));
+        let writes: Vec<_> = writes.collect();
+        Ok(self.device.write_many(&writes)?)
+    }
+}
+
+impl RecoverySink for Replay<'_> {
+    fn replay(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> vfscale_journal::Result<()> {
+        match key.kind {
+            KIND_BLOCK => self.block(key, bytes, lsn)?,
+            KIND_INODE => self.inode(key, bytes, lsn)?,
+            KIND_INODE_CHUNK => self.inode_chunk(key, bytes, lsn)?,
+            kind => return Err(Fault::from(Damage::LogKind { kind, id: key.id }).into()),
+        }
+        if self.blocks.len() >= self.blocks_max {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> vfscale_journal::Result<()> {
+        self.write()?;
+        self.device.flush().map_err(Fault::Device)?;
+        Ok(())
+    }
+}

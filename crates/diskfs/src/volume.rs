@@ -1,0 +1,352 @@
+//! An open volume.
+//!
+//! # Purpose
+//!
+//! A [`Volume`] is what all parts of the file system share: the device, the log, the blocks of metadata in
+//! memory, how the volume is divided. It is opened by its superblock, after the log was replayed;
+//! from then on whatever changes it is a transaction.
+//!
+//! # Invariants
+//!
+//! * Nothing of the volume is read before the log was replayed. A volume that is open for reading
+//!   only has no log: it is opened only if there is nothing to replay.
+//! * Data is durable before metadata that refers to it: whoever has written data says so
+//!   ([`Volume::mark_data_written`]) before the transaction is committed, and the log asks for a
+//!   flush of the device before a checkpoint's last record ([`hooks`]).
+//! * After an error of the log, or of a write home, nothing more becomes durable, and every later
+//!   transaction fails.
+//!
+//! # Locks
+//!
+//! `superblock` is held while the superblock is written, `data_flush` for moments. Neither is taken with the
+//! other.
+//!
+//! # Who holds which reference
+//!
+//! A volume holds its device, its log, its cache. Transactions and readers borrow the volume.
+
+mod hooks;
+mod reader;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_journal::{Inspection, Journal, Recovered, Region, VolumeId};
+use vfscale_sync::Mutex;
+
+pub use reader::Reader;
+
+use crate::cache::BufferCache;
+use crate::copies;
+use crate::fault::Fault;
+use crate::format::superblock::{LogPlace, Superblock, Timestamp};
+use crate::format::{BLOCK_BYTES, byte_of_block};
+use crate::geometry::{GROUP_BLOCKS_KEPT, Geometry};
+use crate::ranks::SuperblockLock;
+use crate::recovery::Replay;
+use crate::{Uuid, volume::hooks::VolumeHooks};
+
+/// How a volume is opened.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// Nothing is written, not even the log.
+    pub read_only: bool,
+    /// How the log is set up.
+    pub journal: vfscale_journal::Options,
+    /// How many bytes of metadata are kept in memory that could be read again.
+    pub cache_bytes: u64,
+    /// The device with the log, if it is on one of its own.
+    pub log_device: Option<Arc<dyn Device>>,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            journal: vfscale_journal::Options::default(),
+            cache_bytes: 64 << 20,
+            log_device: None,
+        }
+    }
+}
+
+/// An open volume. `Send` and `Sync`.
+///
+/// Dropping it without [`close`](Self::close) writes nothing more: as after a crash, the next
+/// opening replays what is durable.
+#[derive(Debug)]
+pub struct Volume {
+    device: Arc<dyn Device>,
+    uuid: Uuid,
+    geometry: Geometry,
+    places: Places,
+    superblock: Mutex<Superblock, SuperblockLock>,
+    cache: BufferCache,
+    hooks: Arc<VolumeHooks>,
+    /// None: open for reading only.
+    journal: Option<Journal>,
+    recovered: Recovered,
+}
+
+/// Where in a volume there are blocks of metadata.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    geometry: Geometry,
+    /// The blocks of the log; none if it is on another device.
+    log: Range<u64>,
+}
+
+/// The blocks at the start of a group that are roots of trees.
+const GROUP_ROOTS: Range<u64> = 2..4;
+/// The block of a group that has its header.
+const GROUP_HEADER: u64 = 1;
+
+impl Places {
+    pub(crate) fn new(superblock: &Superblock) -> Self {
+        let log = match superblock.log() {
+            LogPlace::Inside { start, blocks } => start..start + blocks,
+            LogPlace::Outside { .. } => 0..0,
+        };
+        Self { geometry: superblock.geometry(), log }
+    }
+
+    /// Where in its group a block is that is neither outside of the volume nor in the log.
+    fn in_group(&self, address: u64) -> Option<u64> {
+        let is_there = address < self.geometry.blocks() && !self.log.contains(&address);
+        is_there.then_some(address & (self.geometry.group_blocks() - 1))
+    }
+
+    /// Whether files can have this block.
+    pub(crate) fn is_for_files(&self, address: u64) -> bool {
+        self.in_group(address).is_some_and(|at| at >= GROUP_BLOCKS_KEPT)
+    }
+
+    /// Whether a block of a tree can be there.
+    pub(crate) fn is_for_trees(&self, address: u64) -> bool {
+        self.in_group(address)
+            .is_some_and(|at| at >= GROUP_BLOCKS_KEPT || GROUP_ROOTS.contains(&at))
+    }
+
+    /// Whether a block that is logged as a whole can be there.
+    pub(crate) fn is_for_metadata(&self, address: u64) -> bool {
+        self.is_for_trees(address) || self.in_group(address) == Some(GROUP_HEADER)
+    }
+}
+
+impl Volume {
+    /// Opens the volume on `device`: finds the superblock, replays the log.
+    ///
+    /// Blocks for the I/O; how long depends on the size of the log.
+    ///
+    /// # Errors
+    /// There is no volume, or it can't be used by this program; those of the log, of the device,
+    /// and damage. [`Fault::Dirty`] if it is to be opened for reading only and there is something to replay.
+    pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Self, Fault> {
+        let found = copies::read(&*device)?;
+        if found.is_read_only() && !options.read_only {
+            return Err(Fault::ReadOnly);
+        }
+        let superblock = found.superblock;
+        let (uuid, geometry) = (superblock.volume(), superblock.geometry());
+        let places = Places::new(&superblock);
+        let (log_device, region) = log_of(&device, &superblock, &options)?;
+        let hooks = Arc::new(VolumeHooks::new(device.clone()));
+        let volume = VolumeId(uuid.to_bytes());
+        let mut recovered = Recovered::default();
+        let journal = if options.read_only {
+            check_clean(&*log_device, region, volume)?;
+            None
+        } else {
+            let mut sink = Replay::new(&*device, uuid, &places);
+            let opened = Journal::open(
+                log_device,
+                region,
+                volume,
+                hooks.clone(),
+                &mut sink,
+                options.journal,
+            );
+            let (journal, found) = opened?;
+            recovered = found;
+            Some(journal)
+        };
+        let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
+        let superblock = Mutex::new(superblock);
+        let opened =
+            Self { device, uuid, geometry, places, superblock, cache, hooks, journal, recovered };
+        if !opened.is_read_only() {
+            opened.update_superblock(|superblock| superblock.mounted = Timestamp::now())?;
+        }
+        Ok(opened)
+    }
+
+    /// Changes the superblock and writes it, with all its copies. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`], and those of the device.
+    pub fn update_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), Fault> {
+        self.writable()?;
+        let mut superblock = self.superblock.lock();
+        change(&mut superblock);
+        Ok(copies::write(&*self.device, &mut superblock)?)
+    }
+
+    /// The superblock as it was written last.
+    #[must_use]
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.lock().clone()
+    }
+
+    /// The device that the volume is on.
+    #[must_use]
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// How it is divided.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// Its log; none if it is open for reading only.
+    #[must_use]
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
+    }
+
+    /// What opening it found in the log.
+    #[must_use]
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
+    /// Its blocks of metadata in memory.
+    #[must_use]
+    pub fn cache(&self) -> &BufferCache {
+        &self.cache
+    }
+
+    /// Whether it is open for reading only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.journal.is_none()
+    }
+
+    /// Whether files can have the block at this address: it is in the volume, and neither in the
+    /// log nor kept for what describes a group.
+    #[must_use]
+    pub fn is_for_files(&self, address: u64) -> bool {
+        self.places.is_for_files(address)
+    }
+
+    /// The log, for who writes.
+    pub(crate) fn writable(&self) -> Result<&Journal, Fault> {
+        self.journal.as_ref().ok_or(Fault::ReadOnly)
+    }
+
+    /// What is published, for reading.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::new(self)
+    }
+
+    /// Data was written to the device: it is flushed before a transaction that is committed from
+    /// now on is durable. Called after the write has returned.
+    pub fn mark_data_written(&self) {
+        self.hooks.mark_data_written();
+    }
+
+    /// Makes data durable whose writing was [marked](Self::mark_data_written) before the call.
+    /// Blocks for the I/O; does nothing if a flush has covered it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn flush_data(&self) -> Result<(), Fault> {
+        Ok(self.hooks.flush_data()?)
+    }
+
+    /// Makes everything durable that was committed up to `sequence`, which a commit has returned.
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Those of the log: it may or may not be durable.
+    pub fn force(&self, sequence: u64) -> Result<(), Fault> {
+        self.journal.as_ref().map_or(Ok(()), |journal| Ok(journal.force(sequence)?))
+    }
+
+    /// Makes everything durable that was committed, and data whose writing was marked, before the
+    /// call. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Those of the log and the device: it may or may not be durable.
+    pub fn sync(&self) -> Result<(), Fault> {
+        if let Some(journal) = &self.journal {
+            journal.force_all()?;
+        }
+        self.flush_data()
+    }
+
+    /// Why nothing becomes durable any more, if that is so.
+    #[must_use]
+    pub fn failure(&self) -> Option<Fault> {
+        self.journal.as_ref().and_then(Journal::failure).map(Fault::Journal)
+    }
+
+    /// Makes the volume fail as an error of its log would: nothing more becomes durable.
+    pub fn shut_down(&self, why: Fault) {
+        if let Some(journal) = &self.journal {
+            journal.shut_down(why.into());
+        }
+    }
+
+    /// Writes everything home, closes the log and writes the superblock. Waits for transactions
+    /// under way, and refuses later ones. The second time it does nothing.
+    ///
+    /// # Errors
+    /// Those of the log and the device. What is durable is replayed by the next opening.
+    pub fn close(&self) -> Result<(), Fault> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        self.flush_data()?;
+        journal.close()?;
+        self.update_superblock(|_| {})
+    }
+}
+
+/// The device with the log, and where on it the log is.
+fn log_of(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    options: &VolumeOptions,
+) -> Result<(Arc<dyn Device>, Region), Fault> {
+    let length = superblock.log().blocks() * BLOCK_BYTES as u64;
+    match (superblock.log(), &options.log_device) {
+        (LogPlace::Inside { start, .. }, None) => {
+            Ok((device.clone(), Region { offset: byte_of_block(start), length }))
+        }
+        (LogPlace::Outside { .. }, Some(log)) => Ok((log.clone(), Region { offset: 0, length })),
+        (LogPlace::Inside { .. }, Some(_)) => {
+            Err(Fault::LogDevice("the volume has its log inside, not on a device of its own"))
+        }
+        (LogPlace::Outside { .. }, None) => {
+            Err(Fault::LogDevice("the volume has its log on a device of its own: name that too"))
+        }
+    }
+}
+
+/// That the log has nothing to replay.
+fn check_clean(device: &dyn Device, region: Region, volume: VolumeId) -> Result<(), Fault> {
+    let mut checkpoints = 0;
+    Inspection::new(device, region, volume)?.checkpoints(|_| {
+        checkpoints += 1;
+        Ok(())
+    })?;
+    if checkpoints == 0 { Ok(()) } else { Err(Fault::Dirty) }
+}
