@@ -131,7 +131,10 @@ fn shown(volumes: &[Uuid]) -> String {
 }
 
 /// A block of a device, or why it can't be read.
-fn read_block(device: &dyn Device, address: u64) -> Result<Box<Block>, vfscale_block::Error> {
+pub(crate) fn read_block(
+    device: &dyn Device,
+    address: u64,
+) -> Result<Box<Block>, vfscale_block::Error> {
     let mut block = Block::zeroed();
     device.read_at(byte_of_block(address), block.bytes_mut())?;
     Ok(block)

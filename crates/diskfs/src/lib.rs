@@ -29,6 +29,7 @@
 pub mod btree;
 pub mod cache;
 pub mod copies;
+pub mod dump;
 pub mod extents;
 pub mod fault;
 pub mod format;

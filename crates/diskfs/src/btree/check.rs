@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::node::{Link, Place};
-use super::{Error, Expected, Kind, Nodes, Tree, TreeFault, records_max, records_min};
+use super::{Error, Expected, Kind, Nodes, Record, Tree, TreeFault, records_max, records_min};
 use crate::format::Damage;
 use crate::format::btree::TreeDamage;
 
@@ -44,8 +44,23 @@ impl<K: Kind> Tree<K> {
     pub fn check<N: Nodes>(
         &self,
         nodes: &N,
+        found: impl FnMut(Damage),
+        used: impl FnMut(u64),
+    ) -> Result<Summary, Error<N::Error>> {
+        self.check_records(nodes, found, used, |_| {})
+    }
+
+    /// The same, which gives the records of each leaf to `records`, from left to right: those that can be
+    /// read, whatever is wrong with them. So a caller that checks what they mean reads the tree once.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`] only.
+    pub fn check_records<N: Nodes>(
+        &self,
+        nodes: &N,
         mut found: impl FnMut(Damage),
         mut used: impl FnMut(u64),
+        mut records: impl FnMut(&[Record<K>]),
     ) -> Result<Summary, Error<N::Error>> {
         // The order of records is looked at here, where all that is wrong is told and not the first
         // only.
@@ -68,7 +83,13 @@ impl<K: Kind> Tree<K> {
             }
             used(address);
             let checked = match nodes.read(address, &expected) {
-                Ok(guard) => walk.block(&place, &guard, &mut found),
+                Ok(guard) => {
+                    let children = walk.block(&place, &guard, &mut found);
+                    if children.is_ok() {
+                        records(self.view(address, &guard)?.records());
+                    }
+                    children
+                }
                 Err(Error::Damage(damage)) => Err(damage),
                 Err(error) => return Err(error),
             };

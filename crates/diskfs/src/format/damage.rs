@@ -59,6 +59,14 @@ pub enum Damage {
         /// The owner that it should name.
         expected: u64,
     },
+    /// 6: The device could not read the block.
+    #[error("V006: block {address}: {error}")]
+    Unreadable {
+        /// Where it was to be read, in blocks.
+        address: u64,
+        /// What the device said.
+        error: vfscale_block::Error,
+    },
     /// 100: Blocks of another size than 4 KiB.
     #[error("V100: superblock: blocks of 2 to the power of {log2} bytes")]
     BlockSize {
@@ -138,6 +146,7 @@ impl Damage {
             Self::Address { .. } => 3,
             Self::Volume { .. } => 4,
             Self::Owner { .. } => 5,
+            Self::Unreadable { .. } => 6,
             Self::BlockSize { .. } => 100,
             Self::Geometry { .. } => 101,
             Self::Log { .. } => 102,

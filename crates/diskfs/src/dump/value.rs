@@ -1,0 +1,188 @@
+//! What is shown of a structure: names and values, for people and for programs.
+
+use std::fmt;
+
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+
+/// A value that can be shown in words ([`Display`](fmt::Display)) and as JSON ([`Serialize`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// There is none.
+    Nothing,
+    /// Yes or no.
+    Flag(bool),
+    /// A number.
+    Number(u64),
+    /// A number that may be less than zero.
+    Signed(i64),
+    /// Text.
+    Text(String),
+    /// Several, in order.
+    List(Vec<Value>),
+    /// Several, by name, in order.
+    Fields(Vec<(&'static str, Value)>),
+}
+
+impl Value {
+    /// No fields yet.
+    #[must_use]
+    pub const fn fields() -> Self {
+        Self::Fields(Vec::new())
+    }
+
+    /// The same with one field more; other values become fields.
+    #[must_use]
+    pub fn with(self, name: &'static str, value: impl Into<Value>) -> Self {
+        let mut fields = match self {
+            Self::Fields(fields) => fields,
+            _ => Vec::new(),
+        };
+        fields.push((name, value.into()));
+        Self::Fields(fields)
+    }
+
+    /// Text that need not be UTF-8: what is not is shown as escapes.
+    #[must_use]
+    pub fn bytes(bytes: &[u8]) -> Self {
+        Self::Text(match str::from_utf8(bytes) {
+            Ok(text) if !text.contains(char::is_control) => text.into(),
+            _ => bytes.escape_ascii().to_string(),
+        })
+    }
+
+    /// Bytes as hexadecimal digits.
+    #[must_use]
+    pub fn hex(bytes: &[u8]) -> Self {
+        Self::Text(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("-"),
+            Self::Flag(true) => f.write_str("yes"),
+            Self::Flag(false) => f.write_str("no"),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Signed(number) => write!(f, "{number}"),
+            Self::Text(text) => f.write_str(text),
+            Self::List(values) => {
+                for (number, value) in values.iter().enumerate() {
+                    if number > 0 || depth > 0 {
+                        line(f, depth)?;
+                    }
+                    if let Self::Fields(fields) = value {
+                        value.show_in_line(f, fields)?;
+                    } else {
+                        value.show(f, depth + 1)?;
+                    }
+                }
+                Ok(())
+            }
+            Self::Fields(fields) => {
+                for (number, (name, value)) in fields.iter().enumerate() {
+                    if number > 0 || depth > 0 {
+                        line(f, depth)?;
+                    }
+                    match value {
+                        Self::List(values) if values.is_empty() => write!(f, "{name}: none")?,
+                        Self::List(_) | Self::Fields(_) => {
+                            write!(f, "{name}:")?;
+                            value.show(f, depth + 1)?;
+                        }
+                        _ => write!(f, "{name}: {value}")?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The fields of one of many in one line, if they are no lists.
+    fn show_in_line(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        fields: &[(&'static str, Value)],
+    ) -> fmt::Result {
+        for (number, (name, value)) in fields.iter().enumerate() {
+            if number > 0 {
+                f.write_str(", ")?;
+            }
+            match value {
+                Self::List(_) | Self::Fields(_) => {
+                    let text = value.to_string();
+                    write!(f, "{name} ({})", text.replace('\n', "; "))?;
+                }
+                _ => write!(f, "{name} {value}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+    write!(f, "\n{:1$}", "", depth * 2)
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show(f, 0)
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Nothing => serializer.serialize_none(),
+            Self::Flag(flag) => serializer.serialize_bool(*flag),
+            Self::Number(number) => serializer.serialize_u64(*number),
+            Self::Signed(number) => serializer.serialize_i64(*number),
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::List(values) => {
+                let mut list = serializer.serialize_seq(Some(values.len()))?;
+                for value in values {
+                    list.serialize_element(value)?;
+                }
+                list.end()
+            }
+            Self::Fields(fields) => {
+                let mut map = serializer.serialize_map(Some(fields.len()))?;
+                for (name, value) in fields {
+                    map.serialize_entry(name, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+macro_rules! from {
+    ($($kind:ident: $($type:ty),+;)+) => {$($(
+        impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                Self::$kind(value.into())
+            }
+        }
+    )+)+};
+}
+
+from! {
+    Flag: bool;
+    Number: u64, u32, u16, u8;
+    Signed: i64;
+    Text: String, &str;
+    List: Vec<Value>;
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Nothing, Into::into)
+    }
+}
+
+impl FromIterator<Value> for Value {
+    fn from_iter<I: IntoIterator<Item = Value>>(values: I) -> Self {
+        Self::List(values.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;
