@@ -8,9 +8,10 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{DEVICE_BYTES, History, LOG, Random, Store, VOLUME, open, options};
+use common::{DEVICE_BYTES, History, LOG, Store, VOLUME, open, options};
 use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
 use vfscale_journal::Journal;
+use vfscale_sync::random::{Random, seed};
 
 /// Every how many states the recovery is itself cut off.
 const AGAIN: usize = 97;
@@ -19,13 +20,6 @@ fn formatted() -> MemoryDevice {
     let device = MemoryDevice::with_block_size(DEVICE_BYTES, 512).unwrap();
     Journal::format(&device, LOG, VOLUME).unwrap();
     device
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919 + 1);
-    println!("VFSCALE_SEED={seed}");
-    seed
 }
 
 /// What was promised, and by which mark.
@@ -43,7 +37,7 @@ fn run(
         for thread in 0..threads {
             let promises = &promises;
             scope.spawn(move || {
-                let mut random = Random(seed ^ (thread + 1) << 32);
+                let mut random = Random::new(seed ^ (thread + 1) << 32);
                 for _ in 0..rounds {
                     let done = store.set_some(&mut random).unwrap();
                     if random.below(3) == 0 {
@@ -135,7 +129,7 @@ fn several_threads() {
 fn over_the_end_of_the_log() {
     let base: Arc<dyn Device> = Arc::new(formatted());
     let store = Store::open(base.clone(), options(1)).unwrap();
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     while store.journal.stats().head.block() < 220 {
         let done = store.set_some(&mut random).unwrap();
         store.journal.force(done.committed.sequence).unwrap();

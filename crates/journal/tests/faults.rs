@@ -9,9 +9,10 @@ mod common;
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use common::{DEVICE_BYTES, LOG, Random, Store, VOLUME, open, options};
+use common::{DEVICE_BYTES, LOG, Store, VOLUME, open, options};
 use vfscale_block::{Device, Fault, FaultyDevice, MemoryDevice, Operation};
 use vfscale_journal::{Error, Journal, Reservation};
+use vfscale_sync::random::Random;
 
 type Faulty = Arc<FaultyDevice<MemoryDevice>>;
 
@@ -28,7 +29,7 @@ fn run(store: &Store, threads: u64, rounds: u64) -> Vec<u64> {
         for thread in 0..threads {
             let promised = &promised;
             scope.spawn(move || {
-                let mut random = Random(0x5eed ^ (thread + 1) << 20);
+                let mut random = Random::new(0x5eed ^ (thread + 1) << 20);
                 for round in 0..rounds {
                     let Ok(done) = store.set_some(&mut random) else { return };
                     if round % 2 == 0 && store.journal.force(done.committed.sequence).is_ok() {

@@ -13,38 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{BLOCKS, DEVICE_BYTES, LOG, Store, VOLUME, open, options};
 use shuttle::rand::Rng;
-use shuttle::scheduler::RandomScheduler;
 use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_journal::{Error, Journal, Options, Reservation, Scaling};
-use vfscale_sync::{cpu, rcu};
+use vfscale_sync::cpu;
+use vfscale_sync::model::{self, Schedules};
 
 const SCHEDULES: usize = 500;
 
-/// Whether journals are made without any of the patches.
-static BEFORE: AtomicBool = AtomicBool::new(false);
-
 /// Runs a model under many schedules, with all patches and without any.
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
-    println!("VFSCALE_SEED={seed}");
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut config = shuttle::Config::new();
-    config.stack_size = 1 << 19;
-    let model = Arc::new(model);
-    for before in [false, true] {
-        println!("without patches: {before}");
-        BEFORE.store(before, Ordering::Relaxed);
-        let (model, config) = (model.clone(), config.clone());
-        let scheduler = RandomScheduler::new_from_seed(seed, SCHEDULES);
-        shuttle::Runner::new(scheduler, config).run(move || {
-            let _cpu = cpu::pretend(0);
-            model();
-            rcu::synchronize();
-        });
-    }
+    model::check_patches(&[Schedules::Turns(SCHEDULES)], model);
 }
 
 fn device() -> Arc<dyn Device> {
@@ -54,7 +33,7 @@ fn device() -> Arc<dyn Device> {
 }
 
 fn store(device: &Arc<dyn Device>) -> Arc<Store> {
-    let slots = if BEFORE.load(Ordering::Relaxed) { 1 } else { 2 };
+    let slots = if model::is_without_patches() { 1 } else { 2 };
     let options = Options { scaling: Scaling::with_slots(slots), ..options(slots) };
     Arc::new(Store::open(device.clone(), options).unwrap())
 }

@@ -9,10 +9,11 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{DEVICE_BYTES, LOG, Random, Store, VOLUME, open, options};
+use common::{DEVICE_BYTES, LOG, Store, VOLUME, open, options};
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_journal::{Journal, Options, Scaling};
 use vfscale_sync::cpu;
+use vfscale_sync::random::Random;
 
 const ROUNDS: u64 = 300;
 
@@ -27,7 +28,7 @@ fn run(scaling: Scaling, seed: u64) {
             .map(|thread| {
                 let store = &store;
                 scope.spawn(move || {
-                    let mut random = Random(seed ^ (thread + 1) << 40);
+                    let mut random = Random::new(seed ^ (thread + 1) << 40);
                     for round in 0..ROUNDS {
                         // Threads move, also in the middle of what they do.
                         let _here = cpu::pretend(u32::try_from(random.below(8)).unwrap());

@@ -37,10 +37,13 @@ pub mod brlock;
 pub mod cpu;
 pub mod lock;
 pub mod lockref;
+#[cfg(all(shuttle, not(loom)))]
+pub mod model;
 pub mod page;
 pub mod percpu;
 pub mod percpu_list;
 pub mod percpu_ref;
+pub mod random;
 pub mod rcu;
 pub mod seqcount;
 pub mod seqlock;

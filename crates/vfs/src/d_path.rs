@@ -58,7 +58,29 @@ impl Prepend {
         self.reversed.extend(bytes.iter().rev());
     }
 
+    /// Puts names in front, from that of `dentry` up to, and without, the first dentry that is a root of
+    /// its file system or of which `is_top` says that the way ends there. Returns that one.
+    fn climb<'g>(
+        &mut self,
+        dentry: &'g Dentry,
+        is_top: impl Fn(&Dentry) -> bool,
+        guard: &'g Guard,
+    ) -> &'g Dentry {
+        let mut at = dentry;
+        while !is_top(at) && !at.is_root() {
+            let (name, parent) = name_and_parent(at, guard);
+            self.push(name);
+            self.push(b"/");
+            at = parent;
+        }
+        at
+    }
+
+    /// The path; that of the top itself, which has no name, is `/`.
     fn finish(mut self) -> Vec<u8> {
+        if self.reversed.is_empty() {
+            self.push(b"/");
+        }
         self.reversed.reverse();
         self.reversed
     }
@@ -84,29 +106,21 @@ fn prepend_path(
 ) -> (Vec<u8>, Top) {
     let mut out = Prepend { reversed: Vec::with_capacity(128) };
     let top = loop {
+        let is_top = |at: &Dentry| root.is_same(mount, at) || std::ptr::eq(at, mount.root());
+        dentry = out.climb(dentry, is_top, guard);
         if root.is_same(mount, dentry) {
             break Top::Root;
         }
-        if std::ptr::eq(dentry, mount.root()) {
-            let Some((parent, mountpoint)) = mount.attached_at(guard) else {
-                break Top::Unreachable;
-            };
-            (mount, dentry) = (parent, mountpoint);
-            continue;
-        }
-        if dentry.is_root() {
+        if !std::ptr::eq(dentry, mount.root()) {
             // It was moved out of what the mount shows, so that no name of it is seen from there.
             out.reversed.clear();
             break Top::Unreachable;
         }
-        let (name, parent) = name_and_parent(dentry, guard);
-        out.push(name);
-        out.push(b"/");
-        dentry = parent;
+        let Some((parent, mountpoint)) = mount.attached_at(guard) else {
+            break Top::Unreachable;
+        };
+        (mount, dentry) = (parent, mountpoint);
     };
-    if out.reversed.is_empty() {
-        out.push(b"/");
-    }
     (out.finish(), top)
 }
 
@@ -124,16 +138,7 @@ pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     if dentry.is_unhashed() {
         out.push(b"//deleted");
     }
-    let mut at = dentry;
-    while !at.is_root() {
-        let (name, parent) = name_and_parent(at, guard);
-        out.push(name);
-        out.push(b"/");
-        at = parent;
-    }
-    if out.reversed.is_empty() {
-        out.push(b"/");
-    }
+    out.climb(dentry, |_| false, guard);
     out.finish()
 }
 

@@ -1,5 +1,6 @@
 //! Schedules of the waiting locks, chosen at random: `RUSTFLAGS="--cfg shuttle" cargo test -p vfscale-vfs
-//! --test shuttle_locks --release`. A schedule that fails is printed and can be replayed.
+//! --test shuttle_locks --release`. Each test prints its seed; `VFSCALE_SEED`
+//! repeats a run. A schedule that fails is printed as well.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
+use vfscale_sync::model::{self, Schedules};
 use vfscale_vfs::locks::{
     Acquire, FileLocks, LockGraph, LockKind, LockRange, Owner, RecordLock, WaitToken,
 };
@@ -39,7 +41,7 @@ fn writers_exclude_each_other() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(locks.is_empty() && graph.is_empty());
     };
-    shuttle::check_random(run, SCHEDULES);
+    model::check(&[Schedules::Turns(SCHEDULES)], run);
 }
 
 /// A release, a cancellation and the wait they both end.
@@ -66,7 +68,7 @@ fn a_cancellation_races_with_a_grant() {
         }
         assert!(graph.is_empty());
     };
-    shuttle::check_random(run, SCHEDULES);
+    model::check(&[Schedules::Turns(SCHEDULES)], run);
 }
 
 /// A function is called once, whether the lock, the cancellation, or neither comes before it is known.
@@ -96,7 +98,7 @@ fn a_function_is_called_once() {
         cancels.join().unwrap();
         assert_eq!(calls.load(Ordering::SeqCst), 1);
     };
-    shuttle::check_random(run, SCHEDULES);
+    model::check(&[Schedules::Turns(SCHEDULES)], run);
 }
 
 /// Two tasks take two files in opposite orders: one of them is told, and neither hangs.
@@ -120,5 +122,5 @@ fn a_deadlock_is_told_to_one() {
         assert!(results.contains(&Ok(())), "{results:?}");
         assert!(files.iter().all(FileLocks::is_empty) && graph.is_empty());
     };
-    shuttle::check_random(run, SCHEDULES);
+    model::check(&[Schedules::Turns(SCHEDULES)], run);
 }

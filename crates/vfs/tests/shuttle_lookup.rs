@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use numbers::Numbers;
-use shuttle::scheduler::RandomScheduler;
 use shuttle::thread;
+use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::{cpu, rcu};
 use vfscale_vfs::{At, AtFlags, Errno, Mode, OFlags, Task, Vfs};
 
@@ -21,26 +21,13 @@ const SCHEDULES: usize = 5_000;
 
 /// Runs a model under many schedules.
 fn check(model: impl Fn(&Arc<Numbers>, &Arc<Task>) + Send + Sync + 'static) {
-    let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
-    println!("VFSCALE_SEED={seed}");
-    // Deferred work of one model must not run in another: they share the collector.
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut config = shuttle::Config::new();
-    config.stack_size = 1 << 20;
-    let scheduler = RandomScheduler::new_from_seed(seed, SCHEDULES);
-    shuttle::Runner::new(scheduler, config).run(move || {
-        let _cpu = cpu::pretend(0);
+    model::check(&[Schedules::Turns(SCHEDULES)], move || {
         let fs = Numbers::new(2, 2);
         let task = Arc::new(Vfs::new(fs.clone()).unwrap().task());
         model(&fs, &task);
         rcu::synchronize();
         fs.with_super(|sb| sb.shrink(usize::MAX));
         assert_eq!(fs.with_super(|sb| sb.inodes_in_use()), 2, "the root, and none");
-        drop(task);
-        // What was deferred belongs to this run, and must be done in it.
-        rcu::synchronize();
     });
 }
 

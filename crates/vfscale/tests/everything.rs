@@ -18,6 +18,7 @@ use vfscale::{
     LockRange, MemFs, Mode, MountFlags, OFlags, OpenHow, Propagation, RenameFlags, Result, Scaling,
     SetTime, Task, Timestamp, UmountFlags, Vfs, Whence, XattrFlags,
 };
+use vfscale_sync::random::{self, Random};
 use vfscale_sync::{cpu, rcu};
 
 const THREADS: usize = 64;
@@ -54,26 +55,11 @@ const EXPECTED: &[Errno] = &[
     Errno::NXIO,
 ];
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.next(of.len() as u64) as usize]
-    }
-
-    fn path(&mut self) -> String {
-        let depth = self.next(3) + 1;
-        let name = |random: &mut Random| random.one(&["a", "b", "c", "d"]);
-        let start = self.one(&["/", "/", "/", ""]);
-        let names: Vec<&str> = (0..depth).map(|_| name(self)).collect();
-        format!("{start}{}", names.join("/"))
-    }
+fn random_path(random: &mut Random) -> String {
+    let depth = random.below(3) + 1;
+    let start = random.one(&["/", "/", "/", ""]);
+    let names: Vec<&str> = (0..depth).map(|_| random.one(&["a", "b", "c", "d"])).collect();
+    format!("{start}{}", names.join("/"))
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -151,13 +137,13 @@ const CALLS: &[Call] = &[
 
 impl Actor {
     fn path(&mut self) -> String {
-        self.random.path()
+        random_path(&mut self.random)
     }
 
     fn create(&mut self) -> Result<()> {
         let path = self.path();
         let file = self.task.open(&path, OFlags::CREATE | OFlags::RDWR, MODE)?;
-        file.pwrite(path.as_bytes(), self.random.next(9000))?;
+        file.pwrite(path.as_bytes(), self.random.below(9000))?;
         let stat = file.stat()?;
         assert!(stat.size >= path.len() as u64 || stat.nlink == 0 || stat.size < 9000);
         Ok(())
@@ -205,19 +191,19 @@ impl Actor {
         let file = self.task.open(path, flags, MODE)?;
         let mut buf = [0; 600];
         file.read(&mut buf)?;
-        file.write(&buf[..self.random.next(600) as usize])?;
+        file.write(&buf[..self.random.below(600) as usize])?;
         Ok(())
     }
 
     fn size(&mut self) -> Result<()> {
         let path = self.path();
-        self.task.truncate(&path, self.random.next(20_000))?;
+        self.task.truncate(&path, self.random.below(20_000))?;
         let file = self.task.open(path, OFlags::RDWR, MODE)?;
         let mode = self.random.one(&[
             FallocateFlags::empty(),
             FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
         ]);
-        file.fallocate(mode, self.random.next(9000), 5000)
+        file.fallocate(mode, self.random.below(9000), 5000)
     }
 
     fn stat(&mut self) -> Result<()> {
@@ -273,7 +259,7 @@ impl Actor {
         self.task.setxattr(At::Cwd, &path, name, path.as_bytes(), XattrFlags::empty(), none)?;
         self.task.listxattr(At::Cwd, &path, none)?;
         self.task.getxattr(At::Cwd, &path, name, none)?;
-        if self.random.next(2) == 0 {
+        if self.random.below(2) == 0 {
             self.task.removexattr(At::Cwd, &path, name, none)?;
         }
         Ok(())
@@ -285,9 +271,9 @@ impl Actor {
         let fd = self.task.open_fd(At::Cwd, path, &how)?;
         self.fds.push(fd);
         let file = self.task.file(fd)?;
-        let first = self.random.next(50);
+        let first = self.random.below(50);
         let range = LockRange::new(first, first + 9).unwrap();
-        match self.random.next(3) {
+        match self.random.below(3) {
             0 => file.flock(Some(LockKind::Shared), None)?,
             1 => file.ofd_lock(Some(LockKind::Exclusive), range, None)?,
             _ => self.task.posix_lock(&file, Some(LockKind::Exclusive), range, None)?,
@@ -297,7 +283,7 @@ impl Actor {
 
     fn descriptors(&mut self) -> Result<()> {
         while self.fds.len() > 6 {
-            let fd = self.fds.swap_remove(self.random.next(6) as usize);
+            let fd = self.fds.swap_remove(self.random.below(6) as usize);
             self.task.close(fd)?;
         }
         let path = self.path();
@@ -339,7 +325,7 @@ impl Actor {
             return Ok(());
         }
         let (source, target) = (self.path(), self.path());
-        let recursive = self.random.next(2) == 0;
+        let recursive = self.random.below(2) == 0;
         self.task.bind(source, target, recursive)
     }
 
@@ -357,18 +343,18 @@ impl Actor {
             UmountFlags::EXPIRE,
         ]);
         let mounts = self.task.mounts();
-        let at = self.random.next(mounts.len() as u64 + 1) as usize;
+        let at = self.random.below(mounts.len() as u64 + 1) as usize;
         let Some(mount) = mounts.get(at) else { return Ok(()) };
         self.task.umount(&mount.mount_point, flags)
     }
 
     fn remount(&mut self) -> Result<()> {
         let mounts = self.task.mounts();
-        let at = self.random.next(mounts.len() as u64 + 1) as usize;
+        let at = self.random.below(mounts.len() as u64 + 1) as usize;
         let Some(mount) = mounts.get(at) else { return Ok(()) };
         let path = &mount.mount_point;
         let flags = self.random.one(&[MountFlags::RDONLY, MountFlags::NOATIME]);
-        if self.random.next(2) == 0 {
+        if self.random.below(2) == 0 {
             self.task.remount_bind(path, flags)?;
             return self.task.remount_bind(path, MountFlags::empty());
         }
@@ -385,7 +371,7 @@ impl Actor {
             Propagation::Unbindable,
         ]);
         let path = self.random.one(&["/", "/a", "/b", "/c", "/d", "/a/b"]);
-        let recursive = self.random.next(2) == 0;
+        let recursive = self.random.below(2) == 0;
         self.task.set_propagation(path, kind, recursive)
     }
 
@@ -400,7 +386,7 @@ impl Actor {
     /// Another task in the place of this one: forked, in a tree of its own, or from the first tree.
     fn new_task(&mut self) -> Result<()> {
         self.fds.clear();
-        self.task = match self.random.next(6) {
+        self.task = match self.random.below(6) {
             0 => self.task.unshare_mounts()?,
             1 => self.task.with_credentials(Credentials::root()),
             2 => {
@@ -424,7 +410,7 @@ impl Actor {
 
     /// Directories move into each other, deeper and deeper; now and then a tree goes as a whole.
     fn remove_tree(&mut self) -> Result<()> {
-        if self.random.next(8) != 0 {
+        if self.random.below(8) != 0 {
             return Ok(());
         }
         let path = self.path();
@@ -441,7 +427,7 @@ impl Actor {
 
 /// One thread: random calls, on a CPU that changes now and then.
 fn act(shared: &Arc<Shared>, number: usize, seed: u64) {
-    let random = Random(seed ^ (number as u64) << 32);
+    let random = Random::new(seed ^ (number as u64) << 32);
     let mut actor = Actor {
         shared: shared.clone(),
         task: shared.vfs.task(),
@@ -450,9 +436,9 @@ fn act(shared: &Arc<Shared>, number: usize, seed: u64) {
         handle: None,
     };
     while !shared.stop.load(Ordering::Relaxed) {
-        let _cpu = cpu::pretend(actor.random.next(u64::from(CPUS)) as u32);
+        let _cpu = cpu::pretend(actor.random.below(u64::from(CPUS)) as u32);
         for _ in 0..50 {
-            let call = actor.random.next(CALLS.len() as u64) as usize;
+            let call = actor.random.below(CALLS.len() as u64) as usize;
             let now = shared.start.elapsed().as_millis() as u64;
             shared.began[number].0.store(now, Ordering::Relaxed);
             shared.began[number].1.store(call, Ordering::Relaxed);
@@ -502,8 +488,7 @@ fn memory() -> Vfs {
 #[test]
 fn everything_at_once() {
     let seconds = number("VFSCALE_STRESS_SECONDS").unwrap_or(10);
-    let seed = number("VFSCALE_SEED").unwrap_or(u64::from(std::process::id()) * 7919);
-    println!("VFSCALE_SEED={seed}");
+    let seed = random::seed();
     let vfs = memory();
     let free = |task: &Task| {
         let stat = task.statfs(At::Cwd, "/").unwrap();

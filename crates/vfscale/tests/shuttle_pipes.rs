@@ -8,42 +8,19 @@
 
 use std::sync::Arc;
 
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
 use vfscale::{
     At, Errno, File, FileType, Mode, OFlags, OpenHow, PIPE_BUF, Scaling, Task, WaitToken,
 };
-use vfscale_sync::{cpu, rcu};
+use vfscale_sync::model::{self, Schedules};
 
 const SCHEDULES: usize = 3_000;
-/// Changes of priority in a schedule in which one thread runs far ahead of the others.
-const CHANGES: usize = 3;
 const MODE: Mode = Mode::from_bits_retain(0o600);
 
-/// Runs a model under many schedules: those in which threads take turns at any moment, and those in which
-/// one is done before another goes on. All of its threads are on one CPU, as far as they know, so that
-/// a schedule is all that a run depends on.
+/// Runs a model under schedules in which threads take turns at any moment, and those in which one is done
+/// before another goes on.
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    let seed = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
-    println!("VFSCALE_SEED={seed}");
-    // Deferred work of one model must not run in another: they share the collector.
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let model = Arc::new(model);
-    run(RandomScheduler::new_from_seed(seed, SCHEDULES), model.clone());
-    run(PctScheduler::new_from_seed(seed, CHANGES, SCHEDULES), model);
-}
-
-fn run(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + Sync + 'static>) {
-    let mut config = shuttle::Config::new();
-    config.stack_size = 1 << 20;
-    shuttle::Runner::new(scheduler, config).run(move || {
-        let _cpu = cpu::pretend(0);
-        model();
-        // What was deferred belongs to this run, and must be done in it.
-        rcu::synchronize();
-    });
+    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
 }
 
 fn task(scaling: Scaling) -> Task {

@@ -8,6 +8,7 @@ use std::thread;
 use vfscale::{
     At, AtFlags, Errno, Fd, Mode, OFlags, OpenHow, RenameFlags, Scaling, Task, UmountFlags, Vfs,
 };
+use vfscale_sync::random::{Random, seed};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -15,32 +16,14 @@ fn memory() -> Vfs {
     vfscale::memory().size(256 << 20).build().unwrap()
 }
 
-/// A small generator, so that a run can be told by its seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("VFSCALE_SEED").ok().and_then(|s| s.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
-    println!("VFSCALE_SEED={seed}");
-    seed
-}
-
 fn path(random: &mut Random) -> String {
-    let depth = random.next(3) + 1;
-    (0..depth).map(|_| format!("/{}", ["a", "b", "c", "d"][random.next(4) as usize])).collect()
+    let depth = random.below(3) + 1;
+    (0..depth).map(|_| format!("/{}", ["a", "b", "c", "d"][random.below(4) as usize])).collect()
 }
 
 fn step(task: &Task, random: &mut Random) -> Result<(), Errno> {
     let (a, b) = (path(random), path(random));
-    let done = match random.next(12) {
+    let done = match random.below(12) {
         0 => task.mkdir(At::Cwd, &a, MODE),
         1 => task.rmdir(At::Cwd, &a),
         2 | 3 => task.open(&a, OFlags::CREATE | OFlags::RDWR, MODE).map(|file| {
@@ -101,7 +84,7 @@ fn random_changes(vfs: &Vfs, steps: u64) {
             let task = vfs.task();
             scope.spawn(move || {
                 let _cpu = vfscale_sync::cpu::pretend(n as u32 * 13);
-                let mut random = Random(seed ^ n << 32);
+                let mut random = Random::new(seed ^ n << 32);
                 for _ in 0..steps {
                     if let Err(errno) = step(&task, &mut random) {
                         assert!(known.contains(&errno), "unexpected {errno}");

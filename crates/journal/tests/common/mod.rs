@@ -16,6 +16,7 @@ use vfscale_journal::{
     Committed, Error, Hooks, ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Options, Pushed,
     Recovered, RecoverySink, Region, Reservation, Result, Scaling, VolumeId,
 };
+use vfscale_sync::random::Random;
 use vfscale_sync::{Mutex, lock_class};
 
 lock_class! {
@@ -32,18 +33,6 @@ pub const BLOCKS: u64 = 24;
 pub const BLOCK_BYTES: usize = 4096;
 /// The log, and the homes of the blocks behind it.
 pub const DEVICE_BYTES: u64 = LOG_BYTES + BLOCKS * BLOCK_BYTES as u64;
-
-/// Numbers by chance (xorshift64*), repeatable by their seed.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-}
 
 /// The options of a test: small and without a clock.
 pub fn options(slots: usize) -> Options {

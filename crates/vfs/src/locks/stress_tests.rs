@@ -5,19 +5,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use vfscale_sync::random::Random;
+
 use super::*;
-
-/// A small generator of numbers, seeded per thread (xorshift, Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 const BYTES: usize = 16;
 
@@ -50,7 +40,7 @@ fn run(threads: u64, work: impl Fn(u64, &mut Random) + Sync) {
     thread::scope(|scope| {
         for i in 0..threads {
             let work = &work;
-            scope.spawn(move || work(i, &mut Random(0x9e37_79b9 ^ (i + 1) << 20)));
+            scope.spawn(move || work(i, &mut Random::new(0x9e37_79b9 ^ (i + 1) << 20)));
         }
     });
 }

@@ -1,0 +1,51 @@
+//! Numbers by chance, for tests that can be repeated.
+//!
+//! # Invariants
+//!
+//! * The same seed gives the same numbers on every machine.
+//! * A test that begins from [`seed`] prints what repeats it.
+//!
+//! Not for anything that must not be guessed.
+
+/// The environment variable that [`seed`] follows.
+const VARIABLE: &str = "VFSCALE_SEED";
+
+/// Where a test begins: at `VFSCALE_SEED` if that is a number, or else somewhere new in each process.
+/// Prints it, so that a run that fails can be repeated.
+#[must_use]
+pub fn seed() -> u64 {
+    let given = std::env::var(VARIABLE).ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
+    println!("{VARIABLE}={seed}");
+    seed
+}
+
+/// A small generator (SplitMix64; Steele, Lea and Flood 2014). Seeds that differ in any bit give numbers
+/// that have nothing to do with each other, so that threads may begin at `seed ^ number << 32`.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Begins at a seed, whichever.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number below `limit`, which is not 0. Some are more likely than others by `limit` in 2^64.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+
+    /// One of some things, of which there is at least one.
+    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
