@@ -14,6 +14,7 @@ use std::ops::ControlFlow;
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use vfscale_sync::shared::{Listable, Listed, Shared, SharedList};
 use vfscale_sync::{cpu, lock_class};
@@ -39,6 +40,7 @@ unsafe impl Send for Cell {}
 
 struct Value {
     cell: Arc<Cell>,
+    is_over: Arc<AtomicBool>,
     _list: List,
 }
 
@@ -52,6 +54,7 @@ impl Value {
 impl Listable for Value {
     fn ended(&self) {
         assert_eq!(self.read(), 0, "ended once, and not dropped");
+        self.is_over.store(true, Ordering::Release);
     }
 }
 
@@ -67,8 +70,9 @@ fn list(slots: usize) -> List {
 }
 
 fn insert(list: &List, cell: &Arc<Cell>) -> Shared<Value, Listed<Lists>> {
+    let is_over = Arc::new(AtomicBool::new(false));
     // SAFETY: the value keeps the list.
-    unsafe { list.insert(Value { cell: Arc::clone(cell), _list: List::clone(list) }) }
+    unsafe { list.insert(Value { cell: Arc::clone(cell), is_over, _list: List::clone(list) }) }
 }
 
 fn cell() -> Arc<Cell> {
@@ -171,6 +175,22 @@ fn a_walk_beside_a_move() {
         assert!(walk(&to) + walk(&from) <= 1);
         mover.join().unwrap();
         assert_eq!((walk(&from), walk(&to), drops(&cell)), (0, 0, 1));
+    });
+}
+
+/// Whoever sees what the end of a value has done does not find the value.
+#[test]
+fn a_walk_after_an_end() {
+    check(3, || {
+        let (list, cell) = (list(1), cell());
+        let value = insert(&list, &cell);
+        let is_over = Arc::clone(&value.is_over);
+        let ending = thread::spawn(move || drop(value));
+        let was_over = is_over.load(Ordering::Acquire);
+        let seen = walk(&list);
+        assert!(!was_over || seen == 0, "on its list after its end");
+        ending.join().unwrap();
+        assert!(is_over.load(Ordering::Acquire));
     });
 }
 

@@ -97,11 +97,13 @@ pub(crate) struct OpenFile {
 
 impl Listable for OpenFile {
     #[inline]
+    fn has_duties(&self) -> bool {
+        self.state.load(Ordering::Acquire) != 0
+    }
+
+    #[cold]
     fn ended(&self) {
-        let state = self.state.load(Ordering::Acquire);
-        if state != 0 {
-            self.end_state(state);
-        }
+        self.end_state(self.state.load(Ordering::Acquire));
     }
 }
 

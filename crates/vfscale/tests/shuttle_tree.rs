@@ -12,7 +12,7 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{MODE, assert_empty, check, errno, free, ino, make, memory, rename};
+use common::{MODE, assert_empty, check, check_delays, errno, free, ino, make, memory, rename};
 use shuttle::thread;
 use vfscale::{
     At, AtFlags, Errno, FileList, MountFlags, OFlags, OpenFileInfo, RenameFlags, Task, UmountFlags,
@@ -43,29 +43,37 @@ fn a_replaced_name_is_never_missing() {
 /// opened and whoever owns it.
 #[test]
 fn remount_against_opens_for_writing() {
-    check(|| {
-        let task = Arc::new(memory().task());
-        make(&task, "/file");
-        let terminal = FileList::new();
-        let opens = [false, true].map(|private| {
-            let (task, terminal) = (task.clone(), terminal.clone());
-            thread::spawn(move || {
-                let here = cpu::pretend(u32::from(private));
-                let Ok(file) = task.open("/file", OFlags::WRONLY, MODE) else { return };
-                assert!(!private || terminal.adopt(&file));
-                drop(here);
-                drop(file);
-            })
-        });
-        if errno(task.remount("/", MountFlags::RDONLY)).is_none() {
-            let for_writing = |file: &OpenFileInfo| file.flags.contains(OFlags::WRONLY);
-            assert!(!task.open_files("/").unwrap().iter().any(for_writing));
-            assert!(!terminal.files().iter().any(for_writing));
-        }
-        opens.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(errno(task.remount("/", MountFlags::RDONLY)), None);
-        assert_eq!(task.open_files("/").unwrap(), []);
+    check(remount_against_opens);
+}
+
+/// The same when a close takes long to get from one thing that it takes back to the next.
+#[test]
+fn remount_against_opens_for_writing_under_long_delays() {
+    check_delays(remount_against_opens);
+}
+
+fn remount_against_opens() {
+    let task = Arc::new(memory().task());
+    make(&task, "/file");
+    let terminal = FileList::new();
+    let opens = [false, true].map(|private| {
+        let (task, terminal) = (task.clone(), terminal.clone());
+        thread::spawn(move || {
+            let here = cpu::pretend(u32::from(private));
+            let Ok(file) = task.open("/file", OFlags::WRONLY, MODE) else { return };
+            assert!(!private || terminal.adopt(&file));
+            drop(here);
+            drop(file);
+        })
     });
+    if errno(task.remount("/", MountFlags::RDONLY)).is_none() {
+        let for_writing = |file: &OpenFileInfo| file.flags.contains(OFlags::WRONLY);
+        assert!(!task.open_files("/").unwrap().iter().any(for_writing));
+        assert!(!terminal.files().iter().any(for_writing));
+    }
+    opens.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(errno(task.remount("/", MountFlags::RDONLY)), None);
+    assert_eq!(task.open_files("/").unwrap(), []);
 }
 
 /// Two names that change places are there all the time.

@@ -14,6 +14,9 @@
 //!
 //! * A value is on exactly one list from its beginning until its last owner ends it, but for a moment
 //!   while it moves to another ([`Shared::move_to`]), which it does once at most.
+//! * It is told of its end ([`Listable::ended`]) when it has left its list, and before its memory is used
+//!   again: what the end takes back (a count of what is on the list, say) is taken back late rather than
+//!   early.
 //! * It is on the list of the slot on which it began, whatever CPU its last owner is on: the value
 //!   remembers the slot, and ending it there takes that slot's lock.
 //! * A value's neighbours and slot are read and written under the lock of the slot it is on. The slot
@@ -39,8 +42,16 @@ const KEPT_MAX: u32 = 32;
 
 /// A value that can be on a [`SharedList`].
 pub trait Listable: Send + Sync + 'static {
-    /// The last owner is gone. Called while the value is still at its address and on its list; it is
-    /// dropped somewhere else afterwards.
+    /// Whether [`ended`](Self::ended) has anything to do. Asked of a value whose last owner is gone, under
+    /// its list's lock.
+    #[inline]
+    fn has_duties(&self) -> bool {
+        true
+    }
+
+    /// The last owner is gone. Called when the value is on no list any more, so that whoever sees what this
+    /// does does not find the value there; with no lock held. It is still at its address, which is
+    /// nobody else's; it is dropped somewhere else afterwards.
     fn ended(&self);
 }
 
@@ -71,12 +82,17 @@ impl<T: Listable, C: LockClass> Keep<T> for Listed<C> {
         // walks read the value until it has left the list; it is not changed before. The list lives,
         // for the value, or the keeper, keeps it until it is dropped at the end.
         unsafe {
-            (*node).value.ended();
             let links = (*node).beside.get();
+            let home = &*(*links).home;
+            let mut slot = home.lock();
+            slot.unlink(node);
+            if (*node).value.has_duties() {
+                drop(slot);
+                (*node).value.ended();
+                slot = home.lock();
+            }
             let value = ptr::read(&raw const (*node).value);
             let keeper = ptr::read(&raw const (*links).keeper);
-            let mut slot = (*(*links).home).lock();
-            slot.unlink(node);
             let spare = slot.keep(node);
             drop(slot);
             if !spare.is_null() {
