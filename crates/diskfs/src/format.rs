@@ -12,6 +12,7 @@
 pub mod btree;
 mod damage;
 pub mod extent;
+pub mod group;
 pub mod header;
 pub mod superblock;
 pub mod uuid;

@@ -34,6 +34,7 @@ pub mod extents;
 pub mod fault;
 pub mod format;
 pub mod geometry;
+pub mod group;
 pub mod ranks;
 mod recovery;
 pub mod tx;

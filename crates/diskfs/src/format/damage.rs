@@ -2,6 +2,7 @@
 
 use super::btree::TreeDamage;
 use super::extent::ExtentDamage;
+use super::group::GroupDamage;
 use super::header::Magic;
 use super::uuid::Uuid;
 
@@ -9,7 +10,8 @@ use super::uuid::Uuid;
 ///
 /// Each kind has a number, which is shown and which never changes its meaning. Those below 100 are about
 /// blocks in general, those from 100 on about the superblock, those from 200 on
-/// about trees, those from 700 on about the extents of files, those from 900 on about what the log has.
+/// about trees, those from 300 on about groups, those from 700 on about the extents of files, those from 900 on
+/// about what the log has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -131,6 +133,9 @@ pub enum Damage {
     /// 200 and up: A block of a tree.
     #[error(transparent)]
     Tree(#[from] TreeDamage),
+    /// 300 and up: A group.
+    #[error(transparent)]
+    Group(#[from] GroupDamage),
     /// 700 and up: An extent of a file.
     #[error(transparent)]
     Extent(#[from] ExtentDamage),
@@ -156,6 +161,7 @@ impl Damage {
             Self::LogKind { .. } => 900,
             Self::LogItem { .. } => 901,
             Self::Tree(damage) => damage.fault.number(),
+            Self::Group(damage) => damage.fault.number(),
             Self::Extent(damage) => damage.fault.number(),
         }
     }

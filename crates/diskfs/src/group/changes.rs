@@ -1,0 +1,107 @@
+//! What a transaction does with blocks and inodes.
+
+use std::collections::BTreeMap;
+
+use crate::Run;
+
+/// What a transaction does with blocks and inodes of the groups, collected until it commits.
+///
+/// Claims in here belong to it: either `Groups::finish` and
+/// `Finished::committed` make them last, or
+/// `Groups::abandon` takes them back.
+#[derive(Debug, Default)]
+#[must_use = "claims that are lost are not free before the next mount"]
+pub struct Changes {
+    /// Blocks that are used from now on.
+    pub(super) claims: Vec<Run>,
+    /// Blocks of files that are free from now on.
+    pub(super) frees: Vec<Run>,
+    /// Blocks of metadata that are free from now on: what was logged of them is cancelled in this
+    /// transaction.
+    pub(super) destroyed: Vec<Run>,
+    pub(super) inodes: BTreeMap<u64, InodeChange>,
+    /// The first blocks of chunks that are made, and which of their inodes nobody has yet.
+    pub(super) new_chunks: BTreeMap<u64, u64>,
+    /// Chunks that were found to be empty when this was written into the trees.
+    pub(super) freed_chunks: Vec<u64>,
+}
+
+/// What becomes of an inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InodeChange {
+    /// It was free before and is made.
+    pub(super) is_new: bool,
+    /// It is free after this.
+    pub(super) is_freed: bool,
+    /// Whether it is an orphan after this, if that is said.
+    pub(super) orphan: Option<bool>,
+}
+
+impl Changes {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether nothing is to be done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.claims.is_empty()
+            && self.frees.is_empty()
+            && self.destroyed.is_empty()
+            && self.inodes.is_empty()
+            && self.new_chunks.is_empty()
+    }
+
+    /// The claim becomes that of the transaction: its blocks are used from now on.
+    pub fn use_claim(&mut self, run: Run) {
+        if !run.is_empty() {
+            self.claims.push(run);
+        }
+    }
+
+    /// Takes a claim of exactly this run out again, which is then the caller's, to be given back. Says
+    /// whether there was one.
+    #[must_use]
+    pub fn drop_claim(&mut self, run: Run) -> bool {
+        // What was claimed last is dropped first.
+        let at = self.claims.iter().rposition(|claim| *claim == run);
+        at.map(|at| self.claims.swap_remove(at)).is_some()
+    }
+
+    /// Blocks that held data of files, which nothing leads to any more once this is committed.
+    pub fn free(&mut self, run: Run) {
+        if !run.is_empty() {
+            self.frees.push(run);
+        }
+    }
+
+    /// A block of metadata that was [destroyed](super::GroupNodes::destroy) in this transaction.
+    pub fn free_destroyed(&mut self, address: u64) {
+        self.destroyed.push(Run::new(address, 1));
+    }
+
+    /// The inode is free from now on.
+    pub fn free_inode(&mut self, ino: u64) {
+        self.inodes.entry(ino).or_default().is_freed = true;
+    }
+
+    /// The inode is an orphan from now on, or is none any more. Saying what is so already does no harm.
+    pub fn set_orphan(&mut self, ino: u64, is_orphan: bool) {
+        self.inodes.entry(ino).or_default().orphan = Some(is_orphan);
+    }
+
+    /// The addresses of the first blocks of the chunks of inodes that are made: the transaction logs
+    /// their blocks as fresh ones.
+    pub fn new_chunks(&self) -> impl Iterator<Item = u64> {
+        self.new_chunks.keys().copied()
+    }
+
+    /// The addresses of the first blocks of the chunks that are given up, once
+    /// `Groups::finish` has found them: the transaction cancels what the
+    /// log has of them and of their 64 inodes each.
+    #[must_use]
+    pub fn freed_chunks(&self) -> &[u64] {
+        &self.freed_chunks
+    }
+}
