@@ -14,6 +14,7 @@ mod damage;
 pub mod extent;
 pub mod group;
 pub mod header;
+pub mod inode;
 pub mod superblock;
 pub mod uuid;
 

@@ -35,6 +35,7 @@ pub mod fault;
 pub mod format;
 pub mod geometry;
 pub mod group;
+pub mod inode_core;
 pub mod ranks;
 mod recovery;
 pub mod tx;

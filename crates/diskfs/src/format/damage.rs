@@ -4,14 +4,15 @@ use super::btree::TreeDamage;
 use super::extent::ExtentDamage;
 use super::group::GroupDamage;
 use super::header::Magic;
+use super::inode::InodeDamage;
 use super::uuid::Uuid;
 
 /// Something on disk that must not be so.
 ///
 /// Each kind has a number, which is shown and which never changes its meaning. Those below 100 are about
 /// blocks in general, those from 100 on about the superblock, those from 200 on
-/// about trees, those from 300 on about groups, those from 700 on about the extents of files, those from 900 on
-/// about what the log has.
+/// about trees, those from 300 on about groups, those from 400 on about inodes, those from 700 on about
+/// the extents of files, those from 900 on about what the log has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -136,6 +137,9 @@ pub enum Damage {
     /// 300 and up: A group.
     #[error(transparent)]
     Group(#[from] GroupDamage),
+    /// 400 and up: The record of an inode.
+    #[error(transparent)]
+    Inode(#[from] InodeDamage),
     /// 700 and up: An extent of a file.
     #[error(transparent)]
     Extent(#[from] ExtentDamage),
@@ -162,6 +166,7 @@ impl Damage {
             Self::LogItem { .. } => 901,
             Self::Tree(damage) => damage.fault.number(),
             Self::Group(damage) => damage.fault.number(),
+            Self::Inode(damage) => damage.fault.number(),
             Self::Extent(damage) => damage.fault.number(),
         }
     }

@@ -13,7 +13,7 @@ use super::Magic;
 /// The bytes of an extent.
 pub const EXTENT_BYTES: usize = 20;
 /// The most extents that an inode has in itself.
-pub const LIST_MAX: usize = 20;
+pub const LIST_MAX: usize = super::inode::DATA_BYTES_MAX / EXTENT_BYTES;
 /// The most blocks of an extent.
 pub const EXTENT_BLOCKS_MAX: u32 = UNWRITTEN - 1;
 /// No file has this block or a later one: sizes are less than 2^63.

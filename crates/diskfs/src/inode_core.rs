@@ -1,0 +1,443 @@
+//! What an inode is, in memory: its record with only possible values.
+//!
+//! # Purpose
+//!
+//! [`InodeCore`] is decoded from the record that lies on disk and encoded into one. A transaction
+//! changes a copy of it; the published one never changes, so it is cheap to copy: bytes in the inode are
+//! shared, and few extents lie in place.
+//!
+//! # Invariants
+//!
+//! * Whatever the record is, decoding it ends with a core or with a [numbered fault](InodeFault).
+//! * Addresses of a decoded core lie in the volume, outside of what is kept for groups. That they belong
+//!   to this inode only, a check of the volume has to find out.
+//! * What the two forks have in the inode goes together into the area of a record: who makes a
+//!   fork larger asks [`data_room`](InodeCore::data_room) or [`attr_room`](InodeCore::attr_room) before.
+//!
+//! # Locks, references
+//!
+//! None: it is a value.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::format::Damage;
+use crate::format::extent::{EXTENT_BYTES, Extent, decode_list, encode_list};
+use crate::format::inode::{
+    AREA_BYTES, ATTR_BLOB_BYTES_MAX, ATTR_BYTES_MAX, ATTR_ROOT_BYTES, ATTR_TREE, DATA_BYTES_MAX,
+    DATA_EXTENTS, DATA_ROOT_BYTES, DATA_TREE, FORK_INLINE, FORK_NONE, InodeDamage, InodeFault,
+    InodeRecord, LINK_TARGET_BYTES_MAX, LINKS_MAX, RawAttrRoot, RawInode, block_of,
+};
+
+/// The type bits of a mode.
+pub const TYPE_MASK: u32 = 0o170_000;
+/// The type of a fifo.
+pub const TYPE_FIFO: u32 = 0o010_000;
+/// The type of a character device.
+pub const TYPE_CHARACTER: u32 = 0o020_000;
+/// The type of a directory.
+pub const TYPE_DIRECTORY: u32 = 0o040_000;
+/// The type of a block device.
+pub const TYPE_BLOCK: u32 = 0o060_000;
+/// The type of a regular file.
+pub const TYPE_REGULAR: u32 = 0o100_000;
+/// The type of a symbolic link.
+pub const TYPE_LINK: u32 = 0o120_000;
+/// The type of a socket.
+pub const TYPE_SOCKET: u32 = 0o140_000;
+
+/// The largest size of a file, in bytes.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// Where the data of a file is, or the entries of a directory, or what a symbolic link holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DataFork {
+    /// There are none, nor can there be: devices, fifos, sockets. Or an empty file.
+    #[default]
+    None,
+    /// In the inode: the first bytes of a file (zeros follow up to its size), entries of a directory, the
+    /// target of a link.
+    Inline(Arc<[u8]>),
+    /// In these extents, in ascending order, of a regular file. Not empty.
+    Extents(Arc<[Extent]>),
+    /// In a tree, whose kind the type of the file says.
+    Tree {
+        /// The address of its root, in blocks.
+        root: u64,
+    },
+}
+
+/// Where the attributes are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AttrFork {
+    /// There are none.
+    #[default]
+    None,
+    /// All of them together are these bytes, in the inode. Not empty.
+    Inline(Arc<[u8]>),
+    /// All of them together are in a tree of chunks.
+    Tree {
+        /// The address of its root, in blocks.
+        root: u64,
+        /// Their length, in bytes.
+        bytes: u32,
+    },
+}
+
+/// What an inode is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InodeCore {
+    /// Type and permission bits; 16 of them.
+    pub mode: u32,
+    /// Bits without a meaning yet, kept as they are.
+    pub flags: u16,
+    /// How many names it has.
+    pub nlink: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Of a file: its size on disk, in bytes, at most [`SIZE_MAX`]. Of a symbolic link: the length of its
+    /// target. Of a directory: the sum of the lengths of its entries as they lie in an inode.
+    pub size: u64,
+    /// Blocks that it has, those of trees included.
+    pub blocks: u64,
+    /// How often its number was used, this time included.
+    pub generation: u32,
+    /// The device that a device node stands for.
+    pub rdev: u64,
+    /// Of the last access, in nanoseconds since 1970.
+    pub atime: i64,
+    /// Of the last change of the contents, likewise.
+    pub mtime: i64,
+    /// Of the last change of anything, likewise.
+    pub ctime: i64,
+    /// When it was made, likewise.
+    pub btime: i64,
+    /// Of a directory: the inode of the one that it is in, or was in; the root's is itself. 0 for others.
+    pub parent: u64,
+    /// Its contents.
+    pub data: DataFork,
+    /// Its attributes.
+    pub attr: AttrFork,
+}
+
+impl InodeCore {
+    /// A new inode without contents: of a directory, no entries and no parent yet. All times are `now`, in
+    /// nanoseconds since 1970.
+    #[must_use]
+    pub fn new(mode: u32, generation: u32, now: i64) -> Self {
+        let is_directory = mode & TYPE_MASK == TYPE_DIRECTORY;
+        Self {
+            mode: mode & 0xFFFF,
+            flags: 0,
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            blocks: 0,
+            generation,
+            rdev: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            parent: 0,
+            data: if is_directory { DataFork::Inline(Arc::default()) } else { DataFork::None },
+            attr: AttrFork::None,
+        }
+    }
+
+    /// That of a number that no inode has any more.
+    #[must_use]
+    pub fn free(generation: u32) -> Self {
+        Self::new(0, generation, 0)
+    }
+
+    /// Whether there is no such inode any more.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.mode == 0
+    }
+
+    /// The type bits of the mode.
+    #[must_use]
+    pub fn file_type(&self) -> u32 {
+        self.mode & TYPE_MASK
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        self.file_type() == TYPE_DIRECTORY
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_regular(&self) -> bool {
+        self.file_type() == TYPE_REGULAR
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub fn is_link(&self) -> bool {
+        self.file_type() == TYPE_LINK
+    }
+
+    /// The most bytes that the data fork may have in the inode, with the attributes as they are.
+    #[must_use]
+    pub fn data_room(&self) -> usize {
+        DATA_BYTES_MAX.min(AREA_BYTES.saturating_sub(self.attr.bytes_in_inode()))
+    }
+
+    /// The most extents that the data fork may have in the inode, with the attributes as they are: 7 at
+    /// least.
+    #[must_use]
+    pub fn extents_room(&self) -> usize {
+        self.data_room() / EXTENT_BYTES
+    }
+
+    /// The most bytes that attributes may have in the inode, with the data as they are.
+    #[must_use]
+    pub fn attr_room(&self) -> usize {
+        ATTR_BYTES_MAX.min(AREA_BYTES.saturating_sub(self.data.bytes_in_inode()))
+    }
+
+    /// Reads the record of an inode that exists, in a volume where `is_possible` says which blocks files
+    /// and trees can have.
+    ///
+    /// # Errors
+    /// What is wrong first; [`InodeFault::Free`] if there is no inode in it.
+    pub fn decode(
+        ino: u64,
+        record: &InodeRecord,
+        is_possible: impl Fn(u64) -> bool,
+    ) -> Result<Self, Damage> {
+        let damage = |fault| InodeDamage { ino, fault };
+        record.verify().map_err(damage)?;
+        let core = Self::try_decode(record.raw(), &is_possible).map_err(damage)?;
+        if let (DATA_EXTENTS, Some(bytes)) = (record.raw().data_format, data_bytes(record.raw())) {
+            let list = decode_list(ino, bytes, &is_possible)?;
+            return Ok(Self { data: DataFork::Extents(list.into()), ..core });
+        }
+        Ok(core)
+    }
+
+    /// All but a list of extents.
+    fn try_decode(raw: &RawInode, is_possible: &dyn Fn(u64) -> bool) -> Result<Self, InodeFault> {
+        let mode = raw.mode.get();
+        let file_type = u32::from(mode) & TYPE_MASK;
+        let is_type = matches!(
+            file_type,
+            TYPE_FIFO
+                | TYPE_CHARACTER
+                | TYPE_DIRECTORY
+                | TYPE_BLOCK
+                | TYPE_REGULAR
+                | TYPE_LINK
+                | TYPE_SOCKET
+        );
+        if !is_type {
+            return Err(InodeFault::Type { mode });
+        }
+        if raw.nlink.get() > LINKS_MAX {
+            return Err(InodeFault::Links { links: raw.nlink.get() });
+        }
+        let (data_bytes, attr_bytes) = (raw.data_bytes.get(), raw.attr_bytes.get());
+        if usize::from(data_bytes) + usize::from(attr_bytes) > AREA_BYTES {
+            return Err(InodeFault::Overlap { data: data_bytes, attr: attr_bytes });
+        }
+        let data = decode_data(raw, file_type, is_possible)?;
+        check_size(raw.size.get(), file_type, &data)?;
+        let parent = raw.parent.get();
+        let is_directory = file_type == TYPE_DIRECTORY;
+        if is_directory && !is_possible(block_of(parent)) || !is_directory && parent != 0 {
+            return Err(InodeFault::Parent { parent });
+        }
+        Ok(Self {
+            mode: mode.into(),
+            flags: raw.flags.get(),
+            nlink: raw.nlink.get(),
+            uid: raw.uid.get(),
+            gid: raw.gid.get(),
+            size: raw.size.get(),
+            blocks: raw.blocks.get(),
+            generation: raw.generation.get(),
+            rdev: raw.rdev.get(),
+            atime: raw.atime.get(),
+            mtime: raw.mtime.get(),
+            ctime: raw.ctime.get(),
+            btime: raw.btime.get(),
+            parent,
+            data,
+            attr: decode_attr(raw, is_possible)?,
+        })
+    }
+
+    /// The record as it is logged and lies on disk.
+    #[must_use]
+    pub fn encode(&self) -> InodeRecord {
+        if self.is_free() {
+            return InodeRecord::free(self.generation);
+        }
+        let (data_format, data) = self.data.encode();
+        let (attr_format, attr) = self.attr.encode();
+        debug_assert!(data.len() + attr.len() <= AREA_BYTES, "the forks of an inode overlap");
+        let mut area = [0; AREA_BYTES];
+        area.iter_mut().zip(&*data).for_each(|(to, byte)| *to = *byte);
+        area.iter_mut().rev().zip(attr.iter().rev()).for_each(|(to, byte)| *to = *byte);
+        let raw = RawInode {
+            mode: (self.mode as u16).into(),
+            flags: self.flags.into(),
+            nlink: self.nlink.into(),
+            uid: self.uid.into(),
+            gid: self.gid.into(),
+            size: self.size.into(),
+            blocks: self.blocks.into(),
+            generation: self.generation.into(),
+            rdev: self.rdev.into(),
+            atime: self.atime.into(),
+            mtime: self.mtime.into(),
+            ctime: self.ctime.into(),
+            btime: self.btime.into(),
+            parent: self.parent.into(),
+            data_format,
+            attr_format,
+            data_bytes: u16::try_from(data.len()).unwrap_or(u16::MAX).into(),
+            attr_bytes: u16::try_from(attr.len()).unwrap_or(u16::MAX).into(),
+            area,
+            ..RawInode::new_zeroed()
+        };
+        InodeRecord::from_raw(raw)
+    }
+}
+
+impl DataFork {
+    /// The bytes of the area that it takes.
+    #[must_use]
+    pub fn bytes_in_inode(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Inline(bytes) => bytes.len(),
+            Self::Extents(extents) => extents.len() * EXTENT_BYTES,
+            Self::Tree { .. } => DATA_ROOT_BYTES,
+        }
+    }
+
+    fn encode(&self) -> (u8, Cow<'_, [u8]>) {
+        match self {
+            Self::None => (FORK_NONE, Cow::default()),
+            Self::Inline(bytes) => (FORK_INLINE, Cow::Borrowed(bytes)),
+            Self::Extents(extents) => (DATA_EXTENTS, Cow::Owned(encode_list(extents))),
+            Self::Tree { root } => (DATA_TREE, Cow::Owned(root.to_le_bytes().to_vec())),
+        }
+    }
+}
+
+impl AttrFork {
+    /// The bytes of the area that it takes.
+    #[must_use]
+    pub fn bytes_in_inode(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Inline(bytes) => bytes.len(),
+            Self::Tree { .. } => ATTR_ROOT_BYTES,
+        }
+    }
+
+    fn encode(&self) -> (u8, Cow<'_, [u8]>) {
+        match self {
+            Self::None => (FORK_NONE, Cow::default()),
+            Self::Inline(bytes) => (FORK_INLINE, Cow::Borrowed(bytes)),
+            Self::Tree { root, bytes } => {
+                let raw = RawAttrRoot { root: (*root).into(), bytes: (*bytes).into() };
+                (ATTR_TREE, Cow::Owned(raw.as_bytes().to_vec()))
+            }
+        }
+    }
+}
+
+fn decode_data(
+    raw: &RawInode,
+    file_type: u32,
+    is_possible: &dyn Fn(u64) -> bool,
+) -> Result<DataFork, InodeFault> {
+    let (format, length) = (raw.data_format, raw.data_bytes.get());
+    let is_allowed = match format {
+        FORK_NONE => !matches!(file_type, TYPE_DIRECTORY | TYPE_LINK),
+        FORK_INLINE | DATA_TREE => matches!(file_type, TYPE_DIRECTORY | TYPE_LINK | TYPE_REGULAR),
+        DATA_EXTENTS => file_type == TYPE_REGULAR,
+        _ => false,
+    };
+    if !is_allowed {
+        return Err(InodeFault::DataFormat { format });
+    }
+    let wrong = InodeFault::DataBytes { bytes: length };
+    let bytes = data_bytes(raw).ok_or(wrong)?;
+    match format {
+        FORK_NONE if bytes.is_empty() => Ok(DataFork::None),
+        FORK_INLINE => Ok(DataFork::Inline(bytes.into())),
+        DATA_EXTENTS if !bytes.is_empty() && bytes.len() % EXTENT_BYTES == 0 => {
+            Ok(DataFork::Extents(Arc::default()))
+        }
+        DATA_TREE => {
+            let root = u64::from_le_bytes(bytes.try_into().map_err(|_| wrong)?);
+            check_root(root, is_possible)?;
+            Ok(DataFork::Tree { root })
+        }
+        _ => Err(wrong),
+    }
+}
+
+fn decode_attr(raw: &RawInode, is_possible: &dyn Fn(u64) -> bool) -> Result<AttrFork, InodeFault> {
+    let (format, length) = (raw.attr_format, raw.attr_bytes.get());
+    let wrong = InodeFault::AttrBytes { bytes: length };
+    let begin = AREA_BYTES.checked_sub(length.into()).ok_or(wrong)?;
+    let bytes = raw.area.get(begin..).ok_or(wrong)?;
+    match format {
+        FORK_NONE if bytes.is_empty() => Ok(AttrFork::None),
+        FORK_INLINE if (1..=ATTR_BYTES_MAX).contains(&bytes.len()) => {
+            Ok(AttrFork::Inline(bytes.into()))
+        }
+        ATTR_TREE => {
+            let raw = RawAttrRoot::read_from_bytes(bytes).map_err(|_| wrong)?;
+            check_root(raw.root.get(), is_possible)?;
+            let bytes = raw.bytes.get();
+            if bytes == 0 || bytes > ATTR_BLOB_BYTES_MAX {
+                return Err(wrong);
+            }
+            Ok(AttrFork::Tree { root: raw.root.get(), bytes })
+        }
+        FORK_NONE | FORK_INLINE => Err(wrong),
+        _ => Err(InodeFault::AttrFormat { format }),
+    }
+}
+
+fn data_bytes(raw: &RawInode) -> Option<&[u8]> {
+    raw.area[..DATA_BYTES_MAX].get(..raw.data_bytes.get().into())
+}
+
+fn check_root(root: u64, is_possible: &dyn Fn(u64) -> bool) -> Result<(), InodeFault> {
+    if root != 0 && is_possible(root) { Ok(()) } else { Err(InodeFault::Root { root }) }
+}
+
+fn check_size(size: u64, file_type: u32, data: &DataFork) -> Result<(), InodeFault> {
+    let inline = match data {
+        DataFork::Inline(bytes) => Some(bytes.len() as u64),
+        _ => None,
+    };
+    let is_possible = match file_type {
+        TYPE_REGULAR => size <= SIZE_MAX && inline.is_none_or(|bytes| bytes <= size),
+        TYPE_LINK => {
+            (1..=LINK_TARGET_BYTES_MAX).contains(&size) && inline.is_none_or(|bytes| bytes == size)
+        }
+        TYPE_DIRECTORY => size <= SIZE_MAX && inline.is_none_or(|bytes| bytes == size),
+        _ => size == 0,
+    };
+    if is_possible { Ok(()) } else { Err(InodeFault::Size { size }) }
+}
+
+#[cfg(test)]
+mod tests;
