@@ -326,7 +326,7 @@ impl Drop for Loading<'_> {
 }
 
 /// What a block in memory is, against what a caller wants it to be.
-fn compare(address: u64, block: &Block, expected: &Expected) -> Result<(), Damage> {
+pub(crate) fn compare(address: u64, block: &Block, expected: &Expected) -> Result<(), Damage> {
     let header = block.header();
     if header.magic != expected.magic {
         let (found, expected) = (header.magic, expected.magic);
@@ -338,3 +338,6 @@ fn compare(address: u64, block: &Block, expected: &Expected) -> Result<(), Damag
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
