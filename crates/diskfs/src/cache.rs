@@ -39,7 +39,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::{Condvar, Mutex, cpu};
 
 pub use buffer::{Buffer, KIND_BLOCK};
-pub use chunk::{INODE_CHUNK_BLOCKS, InodeChunk, KIND_INODE_CHUNK};
+pub use chunk::{InodeChunk, KIND_INODE_CHUNK};
 
 use crate::Uuid;
 use crate::btree::Expected;

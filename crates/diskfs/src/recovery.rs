@@ -7,14 +7,8 @@
 //! and so is the last record of it; the block that it goes into is there: either the log has the
 //! chunk that made it, earlier, or the chunk is home.
 //!
-//! # Torn blocks
-//!
-//! A crash can tear a block that was being written home, on a device that writes less than a block at once. A block
-//! that is logged as a whole is written again as a whole. A block of inodes differs in what was
-//! being written only by records that the log has, since nothing leaves the log before it is
-//! durable at home; so its sectors, old or new, are right but for these records, which are written
-//! again, and the header. Therefore its checksum is not asked for if its device can tear blocks;
-//! what it says that it is must be right even then.
+//! A block that was torn while it was written home is written again if it is logged as a whole; what
+//! becomes of a block of inodes is argued in [`format::inode`](crate::format::inode).
 //!
 //! # Invariants
 //!
@@ -28,25 +22,19 @@ use vfscale_block::Device;
 use vfscale_journal::{LogKey, Lsn, RecoverySink};
 
 use crate::Uuid;
-use crate::cache::{INODE_CHUNK_BLOCKS, KIND_BLOCK, KIND_INODE_CHUNK};
+use crate::cache::{KIND_BLOCK, KIND_INODE_CHUNK};
 use crate::fault::Fault;
-use crate::format::header::BODY_BYTES;
+use crate::format::inode::{
+    CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, records_mut, slot_of, verify_torn,
+};
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
 use crate::volume::Places;
 
 /// The kind of log item that an inode is.
 pub const KIND_INODE: u32 = 2;
 
-/// What blocks of inodes begin with.
-const INODE_MAGIC: Magic = Magic(*b"vfsN");
-/// The bytes of an inode's record.
-const RECORD_BYTES: usize = 504;
-/// How many records a block has.
-const RECORDS: u64 = 8;
 /// How many blocks are kept before they are written.
 const BLOCKS_MAX: usize = 8192;
-
-const _: () = assert!(RECORDS as usize * RECORD_BYTES <= BODY_BYTES);
 
 /// Puts what the log has into its places.
 pub(crate) struct Replay<'d> {
@@ -89,9 +77,9 @@ impl<'d> Replay<'d> {
         if !bytes.is_empty() {
             return Err(bad("it has contents").into());
         }
-        let end = key.id.checked_add(INODE_CHUNK_BLOCKS);
-        let blocks = key.id..end.ok_or_else(|| bad("no inodes can be there"))?;
-        if !blocks.clone().all(|address| self.places.is_for_files(address)) {
+        let blocks = key.id..key.id.saturating_add(CHUNK_BLOCKS);
+        let is_chunk = chunk_of(key.id) == key.id;
+        if !is_chunk || !blocks.clone().all(|address| self.places.is_for_files(address)) {
             return Err(bad("no inodes can be there").into());
         }
         for address in blocks {
@@ -105,48 +93,26 @@ impl<'d> Replay<'d> {
     /// The record of an inode.
     fn inode(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
         let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
-        if bytes.len() != RECORD_BYTES {
+        let Ok(record) = bytes.try_into().map(InodeRecord) else {
             return Err(bad("it has not the size of a record").into());
-        }
-        let (address, slot) = (key.id / RECORDS, key.id % RECORDS);
+        };
+        let (address, slot) = (block_of(key.id), slot_of(key.id));
         if !self.places.is_for_files(address) {
             return Err(bad("no inodes can be there").into());
         }
         if !self.blocks.contains_key(&address) {
-            let block = self.read_inodes(address)?;
+            let mut block = Block::zeroed();
+            self.device.read_at(byte_of_block(address), block.bytes_mut())?;
+            verify_torn(&block, &self.identity(INODE_MAGIC, address, chunk_of(address)))?;
             self.blocks.insert(address, (block, lsn));
         }
         let Some((block, newest)) = self.blocks.get_mut(&address) else { return Ok(()) };
         if block.header().magic != INODE_MAGIC {
             return Err(bad("no inodes are there").into());
         }
-        let at = slot as usize * RECORD_BYTES;
-        block.body_mut()[at..at + RECORD_BYTES].copy_from_slice(bytes);
+        records_mut(block)[slot] = record;
         *newest = lsn;
         Ok(())
-    }
-
-    /// A block of inodes that is home, torn or not.
-    fn read_inodes(&self, address: u64) -> Result<Box<Block>, Fault> {
-        let mut block = Block::zeroed();
-        self.device.read_at(byte_of_block(address), block.bytes_mut())?;
-        let (owner, found) = (block.header().owner.get(), block.header().address.get());
-        let identity = self.identity(INODE_MAGIC, address, owner);
-        let can_tear = (self.device.block_size() as usize) < BLOCK_BYTES;
-        match block.verify(&identity) {
-            Err(Damage::Checksum { .. }) if can_tear && found == address => {
-                let volume = block.header().volume;
-                if volume != self.volume {
-                    return Err(Damage::Volume { address, found: volume }.into());
-                }
-                tracing::warn!(address, "a block of inodes was being written when it ended");
-            }
-            verified => verified?,
-        }
-        if !(owner..owner.saturating_add(INODE_CHUNK_BLOCKS)).contains(&address) {
-            return Err(Damage::Owner { address, found: owner, expected: address }.into());
-        }
-        Ok(block)
     }
 
     fn identity(&self, magic: Magic, address: u64, owner: u64) -> Identity {
@@ -186,3 +152,6 @@ impl RecoverySink for Replay<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

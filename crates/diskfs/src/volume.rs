@@ -350,3 +350,6 @@ fn check_clean(device: &dyn Device, region: Region, volume: VolumeId) -> Result<
     })?;
     if checkpoints == 0 { Ok(()) } else { Err(Fault::Dirty) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,8 +18,6 @@ use super::Buffer;
 
 /// The kind of log item that a chunk of new inodes is.
 pub const KIND_INODE_CHUNK: u32 = 3;
-/// How many blocks of inodes are made at once.
-pub const INODE_CHUNK_BLOCKS: u64 = 8;
 
 /// Eight blocks of inodes that were made together. `Send` and `Sync`.
 #[derive(Debug)]

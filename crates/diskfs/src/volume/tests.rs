@@ -1,0 +1,215 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_journal::{Hooks, Journal, Region, Reservation, VolumeId};
+
+use super::hooks::VolumeHooks;
+use super::{Places, Volume, VolumeOptions};
+use crate::fault::Fault;
+use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
+use crate::{Geometry, LogPlace, Superblock, Timestamp, Uuid, copies};
+
+const ID: Uuid = Uuid::from_bytes(*b"volume of opens.");
+const BLOCKS: u64 = 4096;
+
+fn device() -> MemoryDevice {
+    MemoryDevice::new(BLOCKS * BLOCK_BYTES as u64).unwrap()
+}
+
+/// Writes a superblock and an empty log.
+fn made(device: impl Device + 'static) -> Arc<dyn Device> {
+    let device: Arc<dyn Device> = Arc::new(device);
+    let mut superblock = Superblock::new(ID, Geometry::for_blocks(BLOCKS).unwrap());
+    copies::create(&device, &mut superblock).unwrap();
+    let LogPlace::Inside { start, blocks } = superblock.log() else { panic!() };
+    let region = Region { offset: byte_of_block(start), length: blocks * BLOCK_BYTES as u64 };
+    Journal::format(&device, region, VolumeId(ID.to_bytes())).unwrap();
+    device
+}
+
+fn read_only() -> VolumeOptions {
+    VolumeOptions { read_only: true, ..VolumeOptions::default() }
+}
+
+fn open(device: &Arc<dyn Device>) -> Volume {
+    Volume::open(device.clone(), VolumeOptions::default()).unwrap()
+}
+
+/// Logs an image of block 100 that begins with `first`.
+fn log_block(volume: &Volume, first: u8) {
+    let mut block = Block::zeroed();
+    let magic = crate::format::Magic(*b"test");
+    block.seal(&Identity { magic, address: 100, owner: 0, volume: ID }, 0);
+    block.body_mut()[0] = first;
+    let journal = volume.journal().unwrap();
+    let mut log =
+        journal.begin(Reservation::new(Reservation::item_bytes(BLOCK_BYTES as u64))).unwrap();
+    let buffer = volume.cache().fresh(100, block.into());
+    log.add(buffer.clone());
+    volume.cache().publish(&buffer);
+    volume.force(log.commit().unwrap().sequence).unwrap();
+}
+
+fn first_of_100(device: &Arc<dyn Device>) -> u8 {
+    let mut block = Block::zeroed();
+    device.read_at(byte_of_block(100), block.bytes_mut()).unwrap();
+    block.body()[0]
+}
+
+#[test]
+fn opening_replays_and_closing_leaves_nothing_to_replay() {
+    let device = made(device());
+    let volume = open(&device);
+    assert!(volume.recovered().checkpoints == 0);
+    assert!(volume.superblock().mounted > Timestamp::NEVER);
+    log_block(&volume, 5);
+    drop(volume);
+    assert_eq!(first_of_100(&device), 0, "nothing was written home");
+    let volume = open(&device);
+    assert_eq!(volume.recovered().items, 1);
+    assert_eq!(first_of_100(&device), 5);
+    log_block(&volume, 6);
+    volume.close().unwrap();
+    volume.close().unwrap();
+    assert_eq!(first_of_100(&device), 6);
+    let volume = open(&device);
+    assert!(volume.recovered().was_clean);
+    assert_eq!(volume.recovered().items, 0);
+}
+
+#[test]
+fn reading_only_writes_nothing_and_needs_a_clean_log() {
+    let faulty = Arc::new(FaultyDevice::new(device()));
+    let device = made(faulty.clone());
+    let volume = open(&device);
+    log_block(&volume, 5);
+    drop(volume);
+    let writes = faulty.calls(Operation::Write);
+    assert!(matches!(Volume::open(device.clone(), read_only()), Err(Fault::Dirty)));
+    assert_eq!(faulty.calls(Operation::Write), writes);
+    open(&device).close().unwrap();
+    let writes = faulty.calls(Operation::Write);
+    let volume = Volume::open(device.clone(), read_only()).unwrap();
+    assert!(volume.is_read_only() && volume.journal().is_none());
+    assert!(matches!(volume.update_superblock(|_| {}), Err(Fault::ReadOnly)));
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    assert_eq!(faulty.calls(Operation::Write), writes);
+}
+
+#[test]
+fn the_log_may_be_on_a_device_of_its_own() {
+    let device: Arc<dyn Device> = Arc::new(device());
+    let log: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20).unwrap());
+    let place = LogPlace::Outside { device: Uuid::from_bytes([9; 16]), blocks: 256 };
+    let superblock = Superblock::new(ID, Geometry::for_blocks(BLOCKS).unwrap());
+    let mut superblock = superblock.with_log(place).unwrap();
+    copies::create(&device, &mut superblock).unwrap();
+    let region = Region { offset: 0, length: 1 << 20 };
+    Journal::format(&log, region, VolumeId(ID.to_bytes())).unwrap();
+    let missing = Volume::open(device.clone(), VolumeOptions::default());
+    assert!(matches!(missing, Err(Fault::LogDevice(_))));
+    let options = VolumeOptions { log_device: Some(log), ..VolumeOptions::default() };
+    let volume = Volume::open(device.clone(), options.clone()).unwrap();
+    log_block(&volume, 7);
+    drop(volume);
+    Volume::open(device.clone(), options.clone()).unwrap().close().unwrap();
+    assert_eq!(first_of_100(&device), 7);
+    let inside = made(MemoryDevice::new(BLOCKS * BLOCK_BYTES as u64).unwrap());
+    assert!(matches!(Volume::open(inside, options), Err(Fault::LogDevice(_))));
+}
+
+#[test]
+fn an_error_of_the_log_fails_everything_that_follows() {
+    let faulty = Arc::new(FaultyDevice::new(device()));
+    let device = made(faulty.clone());
+    let volume = open(&device);
+    assert!(volume.failure().is_none());
+    faulty.arm(vfscale_block::Fault::on(Operation::Flush));
+    let journal = volume.journal().unwrap();
+    let bytes = Reservation::item_bytes(BLOCK_BYTES as u64);
+    let mut log = journal.begin(Reservation::new(bytes)).unwrap();
+    log.add(volume.cache().fresh(100, Block::zeroed().into()));
+    let sequence = log.commit().unwrap().sequence;
+    assert!(matches!(volume.force(sequence), Err(Fault::Journal(_))));
+    assert!(volume.failure().is_some());
+    faulty.disarm();
+    assert!(journal.begin(Reservation::new(bytes)).is_err());
+    assert!(volume.close().is_err());
+}
+
+#[test]
+fn places_of_metadata() {
+    let superblock = Superblock::new(ID, Geometry::for_blocks(BLOCKS).unwrap());
+    let LogPlace::Inside { start: log, blocks } = superblock.log() else { panic!() };
+    let (places, group) = (Places::new(&superblock), superblock.geometry().group_blocks());
+    let files = |at| places.is_for_files(at);
+    let trees = |at| places.is_for_trees(at);
+    let metadata = |at| places.is_for_metadata(at);
+    for start in [0, group] {
+        let found: Vec<_> =
+            (start..start + 9).map(|at| (files(at), trees(at), metadata(at))).collect();
+        let (none, header) = ((false, false, false), (false, false, true));
+        let (root, any) = ((false, true, true), (true, true, true));
+        assert_eq!(found, [none, header, root, root, none, none, none, none, any]);
+    }
+    for (at, is_possible) in [
+        (log - 1, false),
+        (log, false),
+        (log + blocks - 1, false),
+        (log + blocks, true),
+        (BLOCKS - 1, true),
+        (BLOCKS, false),
+        (u64::MAX, false),
+    ] {
+        assert_eq!((files(at), trees(at), metadata(at)), (is_possible, is_possible, is_possible));
+    }
+}
+
+fn hooks(faulty: &Arc<FaultyDevice<MemoryDevice>>) -> VolumeHooks {
+    VolumeHooks::new(faulty.clone())
+}
+
+#[test]
+fn data_is_flushed_when_some_was_written() {
+    let faulty = Arc::new(FaultyDevice::new(device()));
+    let hooks = hooks(&faulty);
+    let flushes = || faulty.calls(Operation::Flush);
+    hooks.before_commit_record(1).unwrap();
+    assert_eq!(flushes(), 0);
+    hooks.mark_data_written();
+    hooks.mark_data_written();
+    hooks.before_commit_record(2).unwrap();
+    hooks.before_commit_record(3).unwrap();
+    assert_eq!(flushes(), 1);
+    hooks.mark_data_written();
+    hooks.flush_data().unwrap();
+    assert_eq!(flushes(), 2);
+}
+
+#[test]
+fn a_flush_that_fails_fails_everybody_who_waits_for_it() {
+    let faulty = Arc::new(FaultyDevice::new(device()));
+    let hooks = hooks(&faulty);
+    hooks.mark_data_written();
+    let flush = vfscale_block::Fault::on(Operation::Flush);
+    faulty.arm(flush.clone().delay(Duration::from_millis(10)));
+    faulty.arm(flush.fail(OsError::IO));
+    let failed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let result = hooks.flush_data();
+                failed.fetch_add(usize::from(result.is_err()), Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(failed.load(Ordering::Relaxed), 3);
+    faulty.disarm();
+    hooks.flush_data().unwrap();
+    hooks.flush_data().unwrap();
+    assert_eq!(faulty.calls(Operation::Flush), 4);
+}
