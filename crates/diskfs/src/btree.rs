@@ -42,6 +42,7 @@
 
 mod bulk;
 mod check;
+pub(crate) mod counted;
 mod cursor;
 mod descend;
 mod insert;

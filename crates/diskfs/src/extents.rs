@@ -24,16 +24,14 @@
 //! None. Whoever reads has the map as it was at some moment, and nobody changes its tree meanwhile;
 //! whoever changes it is alone.
 
-mod counted;
-
 use zerocopy::little_endian::U64;
 
+use crate::btree::counted::Counted;
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
 use crate::format::extent::{
     EXTENT_MAGIC, Extent, ExtentDamage, ExtentFault, FILE_BLOCKS_MAX, RawPlace, check_order,
 };
 use crate::format::{Damage, Magic};
-use counted::Counted;
 
 /// The tree of a file with many extents.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,7 @@
 //! * A type on disk has no meaning of its own: it is decoded into a type that can only have
 //!   possible values, and encoded from it.
 
+pub mod attr;
 pub mod btree;
 mod damage;
 pub mod extent;

@@ -26,6 +26,8 @@
 //! none: they are values, or calls on a device that their caller owns. Functions that take a
 //! [`Device`](vfscale_block::Device) block for its I/O; of the writing ones, one runs at a time.
 
+pub mod attr;
+pub mod blob;
 pub mod btree;
 pub mod cache;
 pub mod copies;

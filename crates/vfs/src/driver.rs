@@ -8,11 +8,12 @@
 //! The driver is told of names coming and going ([`FileSystem::link`], [`FileSystem::unlinked`]) so
 //! that it can charge them.
 //!
-//! A driver that keeps directories itself has [`Directories`], of which the dcache then is a cache: what
-//! is not in it is asked for, and what nobody uses is dropped when it grows too large
-//! ([`SuperBlock::set_cache_limit`]). If they can be changed ([`Directories::is_writable`]), the VFS makes
-//! all the checks of a call, locks the name, has the driver change its directory, and then changes the dcache.
-//! There the driver keeps link counts and the times of directories, since it stores them with the change.
+//! A driver that keeps directories itself has [`Directories`], of which the dcache then is a cache:
+//! what is not in it is asked for, and what nobody uses is dropped when it grows too large
+//! ([`SuperBlock::set_cache_limit`]). If they can be changed ([`Directories::is_writable`]), the
+//! VFS makes all the checks of a call, locks the name, has the driver change its directory, and
+//! then changes the dcache. There the driver keeps link counts and the times of directories, since
+//! it stores them with the change.
 //!
 //! # Locks the VFS holds
 //!

@@ -1,5 +1,6 @@
 //! What can be wrong with a block, by number.
 
+use super::attr::BlobDamage;
 use super::btree::TreeDamage;
 use super::extent::ExtentDamage;
 use super::group::GroupDamage;
@@ -113,6 +114,9 @@ pub enum Damage {
         /// Which copy it says it is.
         copy: u64,
     },
+    /// 600 and up: The attributes of an inode, or the target of a long link.
+    #[error(transparent)]
+    Blob(#[from] BlobDamage),
     /// 900: The log has something of a kind that no version has.
     #[error("V900: log: item {id} of kind {kind}, which does not exist")]
     LogKind {
@@ -162,6 +166,7 @@ impl Damage {
             Self::Time { .. } => 103,
             Self::Label => 104,
             Self::Copy { .. } => 105,
+            Self::Blob(damage) => damage.fault.number(),
             Self::LogKind { .. } => 900,
             Self::LogItem { .. } => 901,
             Self::Tree(damage) => damage.fault.number(),

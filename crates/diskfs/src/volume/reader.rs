@@ -8,7 +8,8 @@ use crate::btree::{Error, Expected, Nodes};
 use crate::fault::Fault;
 use crate::format::Block;
 
-/// The blocks of a volume as the last commits have left them. `Copy`, `Send` and `Sync`; costs nothing to make.
+/// The blocks of a volume as the last commits have left them. `Copy`, `Send` and `Sync`; costs
+/// nothing to make.
 ///
 /// Whoever reads a tree holds what owns it, at least shared: then no commit changes it meanwhile.
 /// Calls that change fail with [`Fault::ReadOnly`].

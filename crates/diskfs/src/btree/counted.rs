@@ -1,21 +1,21 @@
 //! Blocks of a tree, counted as they come and go.
 
-use crate::btree::{Error, Expected, Nodes};
+use super::{Error, Expected, Nodes};
 use crate::format::Block;
 
 /// Passes everything on to `N`, and counts how many blocks there are more than before.
-pub(super) struct Counted<'a, N> {
+pub(crate) struct Counted<'a, N> {
     nodes: &'a mut N,
     grown: i64,
 }
 
 impl<'a, N> Counted<'a, N> {
-    pub(super) fn new(nodes: &'a mut N) -> Self {
+    pub(crate) fn new(nodes: &'a mut N) -> Self {
         Self { nodes, grown: 0 }
     }
 
     /// The blocks allocated, less those freed.
-    pub(super) fn grown(&self) -> i64 {
+    pub(crate) fn grown(&self) -> i64 {
         self.grown
     }
 }

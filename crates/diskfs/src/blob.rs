@@ -1,0 +1,143 @@
+//! Bytes that belong to an inode and don't fit into it, in a tree of chunks.
+//!
+//! # Purpose
+//!
+//! Attributes, and the targets of long symbolic links, are read as a whole and written as a whole. A
+//! blob is that: its length stands in the inode, its bytes in records of a tree, one for each
+//! [`CHUNK_BYTES`].
+//!
+//! # All or nothing
+//!
+//! A change of a blob changes several records. After an error the nodes are to be given up, as a
+//! transaction is that is dropped.
+//!
+//! # Locks, references
+//!
+//! None: who owns the inode holds its lock.
+
+use zerocopy::little_endian::U32;
+
+use crate::btree::{Error, Kind, Nodes, Record, Tree};
+use crate::format::attr::{ATTR_MAGIC, BlobDamage, BlobFault, CHUNK_BYTES, LINK_MAGIC, RawChunk};
+use crate::format::{Damage, Magic};
+
+/// The tree of attributes that don't fit into the inode.
+#[derive(Clone, Copy, Debug)]
+pub enum AttrTree {}
+
+/// The tree of a link's target that does not fit into the inode.
+#[derive(Clone, Copy, Debug)]
+pub enum LinkTree {}
+
+/// A tree of chunks.
+pub trait BlobKind: Kind<Key = U32, Value = RawChunk> {}
+
+impl Kind for AttrTree {
+    type Key = U32;
+    type Value = RawChunk;
+    const MAGIC: Magic = ATTR_MAGIC;
+    const KEY_MIN: U32 = U32::ZERO;
+}
+
+impl Kind for LinkTree {
+    type Key = U32;
+    type Value = RawChunk;
+    const MAGIC: Magic = LINK_MAGIC;
+    const KEY_MIN: U32 = U32::ZERO;
+}
+
+impl BlobKind for AttrTree {}
+impl BlobKind for LinkTree {}
+
+/// Reads a blob of `bytes` bytes.
+///
+/// # Errors
+/// [`Error`]; a chunk that is missing, or one too many.
+pub fn load<K: BlobKind, N: Nodes>(
+    nodes: &N,
+    tree: Tree<K>,
+    bytes: u32,
+) -> Result<Vec<u8>, Error<N::Error>> {
+    let chunks = chunks_of(bytes as usize);
+    let damage = |fault| Error::Damage(Damage::from(BlobDamage { ino: tree.owner(), fault }));
+    let mut blob = Vec::with_capacity(chunks as usize * CHUNK_BYTES);
+    let mut cursor = tree.seek(nodes, K::KEY_MIN)?;
+    for chunk in 0..chunks {
+        match cursor.forward()? {
+            Some(record) if record.key == chunk => blob.extend_from_slice(&record.value.0),
+            _ => return Err(damage(BlobFault::Missing { chunk })),
+        }
+    }
+    if let Some(record) = cursor.forward()? {
+        return Err(damage(BlobFault::Surplus { chunk: record.key.get(), chunks }));
+    }
+    blob.truncate(bytes as usize);
+    Ok(blob)
+}
+
+/// Makes a tree with a blob, near the address `near`.
+///
+/// # Errors
+/// [`Error`].
+pub fn create<K: BlobKind, N: Nodes>(
+    nodes: &mut N,
+    owner: u64,
+    near: u64,
+    blob: &[u8],
+) -> Result<Tree<K>, Error<N::Error>> {
+    let records: Vec<_> = records::<K>(blob).collect();
+    Tree::build(nodes, owner, near, &records, 100)
+}
+
+/// Puts `blob` in the place of what the tree holds.
+///
+/// # Errors
+/// [`Error`].
+pub fn replace<K: BlobKind, N: Nodes>(
+    nodes: &mut N,
+    tree: Tree<K>,
+    blob: &[u8],
+) -> Result<(), Error<N::Error>> {
+    for Record::<K> { key, value } in records::<K>(blob) {
+        if tree.update(nodes, key, value)?.is_none() {
+            tree.insert(nodes, key, value)?;
+        }
+    }
+    cut(nodes, tree, chunks_of(blob.len()))
+}
+
+/// Frees the tree, the root included.
+///
+/// # Errors
+/// [`Error`].
+pub fn remove<K: BlobKind, N: Nodes>(nodes: &mut N, tree: Tree<K>) -> Result<(), Error<N::Error>> {
+    cut(nodes, tree, 0)?;
+    let slot = nodes.freeable(tree.root(), &tree.expected())?;
+    nodes.free(slot);
+    Ok(())
+}
+
+/// Removes the chunks from `chunks` on, the last one first, so that blocks are left full.
+fn cut<K: BlobKind, N: Nodes>(
+    nodes: &mut N,
+    tree: Tree<K>,
+    chunks: u32,
+) -> Result<(), Error<N::Error>> {
+    while let Some(last) = tree.last(nodes)?.filter(|last| last.key.get() >= chunks) {
+        tree.remove(nodes, last.key)?;
+    }
+    Ok(())
+}
+
+fn chunks_of(bytes: usize) -> u32 {
+    // Blobs are much smaller than the 2 TiB that 32 bits of chunks have.
+    bytes.div_ceil(CHUNK_BYTES) as u32
+}
+
+fn records<K: BlobKind>(blob: &[u8]) -> impl Iterator<Item = Record<K>> {
+    (0..).zip(blob.chunks(CHUNK_BYTES)).map(|(number, bytes): (u32, &[u8])| {
+        let mut chunk = [0; CHUNK_BYTES];
+        chunk[..bytes.len()].copy_from_slice(bytes);
+        Record::<K> { key: number.into(), value: RawChunk(chunk) }
+    })
+}
