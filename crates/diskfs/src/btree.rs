@@ -45,6 +45,7 @@ mod check;
 pub(crate) mod counted;
 mod cursor;
 mod descend;
+mod destroy;
 mod insert;
 #[cfg(test)]
 pub(crate) mod memory;

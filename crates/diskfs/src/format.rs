@@ -12,6 +12,7 @@
 pub mod attr;
 pub mod btree;
 mod damage;
+pub mod dir;
 pub mod extent;
 pub mod group;
 pub mod header;

@@ -48,6 +48,55 @@ pub const TYPE_LINK: u32 = 0o120_000;
 /// The type of a socket.
 pub const TYPE_SOCKET: u32 = 0o140_000;
 
+/// What an inode is, apart from its permissions. As a directory has it on disk: the type bits of a mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FileKind {
+    /// A fifo.
+    Fifo = 1,
+    /// A character device.
+    Character = 2,
+    /// A directory.
+    Directory = 4,
+    /// A block device.
+    Block = 6,
+    /// A regular file.
+    Regular = 8,
+    /// A symbolic link.
+    Link = 10,
+    /// A socket.
+    Socket = 12,
+}
+
+impl FileKind {
+    /// The one with this number.
+    #[must_use]
+    pub const fn of_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            1 => Self::Fifo,
+            2 => Self::Character,
+            4 => Self::Directory,
+            6 => Self::Block,
+            8 => Self::Regular,
+            10 => Self::Link,
+            12 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// That of a mode.
+    #[must_use]
+    pub const fn of_mode(mode: u32) -> Option<Self> {
+        Self::of_raw(((mode & TYPE_MASK) >> 12) as u8)
+    }
+
+    /// Its number: the type bits of a mode, shifted.
+    #[must_use]
+    pub const fn to_raw(self) -> u8 {
+        self as u8
+    }
+}
+
 /// The largest size of a file, in bytes.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 
@@ -168,6 +217,12 @@ impl InodeCore {
         self.mode & TYPE_MASK
     }
 
+    /// What it is; `None` if there is no such inode any more.
+    #[must_use]
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::of_mode(self.mode)
+    }
+
     /// Whether it is a directory.
     #[must_use]
     pub fn is_directory(&self) -> bool {
@@ -229,17 +284,7 @@ impl InodeCore {
     fn try_decode(raw: &RawInode, is_possible: &dyn Fn(u64) -> bool) -> Result<Self, InodeFault> {
         let mode = raw.mode.get();
         let file_type = u32::from(mode) & TYPE_MASK;
-        let is_type = matches!(
-            file_type,
-            TYPE_FIFO
-                | TYPE_CHARACTER
-                | TYPE_DIRECTORY
-                | TYPE_BLOCK
-                | TYPE_REGULAR
-                | TYPE_LINK
-                | TYPE_SOCKET
-        );
-        if !is_type {
+        if FileKind::of_mode(file_type).is_none() {
             return Err(InodeFault::Type { mode });
         }
         if raw.nlink.get() > LINKS_MAX {

@@ -31,6 +31,7 @@ pub mod blob;
 pub mod btree;
 pub mod cache;
 pub mod copies;
+pub mod dir;
 pub mod dump;
 pub mod extents;
 pub mod fault;

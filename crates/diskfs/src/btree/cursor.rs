@@ -14,7 +14,7 @@ use crate::format::Damage;
 pub struct Cursor<'n, K: Kind, N: Nodes> {
     tree: Tree<K>,
     nodes: &'n N,
-    leaf: Leaf<N::Ref<'n>>,
+    leaf: Leaf<K, N::Ref<'n>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,6 +130,13 @@ impl<'n, K: Kind, N: Nodes> Cursor<'n, K, N> {
         self.leaf.is_found
     }
 
+    /// If all records behind the cursor are in other leaves: what their keys are not less than, if that
+    /// is known.
+    fn bound_ahead(&self) -> Result<Option<K::Key>, Damage> {
+        let is_at_end = self.leaf.index as u64 >= self.leaf_records()?;
+        Ok(self.leaf.high.filter(|_| is_at_end))
+    }
+
     /// How many records its leaf has.
     pub(crate) fn leaf_records(&self) -> Result<u64, Damage> {
         Ok(self.tree.view(self.leaf.address, &self.leaf.guard)?.len() as u64)
@@ -172,7 +179,7 @@ impl<'n, K: Kind, N: Nodes> Cursor<'n, K, N> {
             return Err(there.fault(TreeFault::Range { record: record as u16 }).into());
         }
         let index = if side == Side::Right { 0 } else { len };
-        self.leaf = Leaf { address, guard, index, is_found: false };
+        self.leaf = Leaf { address, guard, index, is_found: false, high: None };
         Ok(true)
     }
 }
@@ -192,16 +199,21 @@ impl<K: Kind, N: Nodes> Iterator for Range<'_, K, N> {
         if self.is_over {
             return None;
         }
-        let next = match self.is_backward {
-            false => self.cursor.forward(),
-            true => self.cursor.backward(),
-        };
         let is_inside = |key: K::Key| match (self.end, self.is_backward) {
             (Bound::Unbounded, _) => true,
             (Bound::Included(end), false) => key <= end,
             (Bound::Excluded(end), false) => key < end,
             (Bound::Included(end), true) => key >= end,
             (Bound::Excluded(end), true) => key > end,
+        };
+        let next = match self.is_backward {
+            // What is outside is not read only to see that it is.
+            false => match self.cursor.bound_ahead() {
+                Ok(Some(bound)) if !is_inside(bound) => Ok(None),
+                Ok(_) => self.cursor.forward(),
+                Err(damage) => Err(damage.into()),
+            },
+            true => self.cursor.backward(),
         };
         let next = next.map(|record| record.filter(|record| is_inside(record.key)));
         self.is_over = !matches!(next, Ok(Some(_)));

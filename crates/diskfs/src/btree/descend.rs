@@ -25,18 +25,20 @@ pub(crate) struct Step<K: Kind> {
 }
 
 /// The leaf at the end of the way.
-pub(crate) struct Leaf<R> {
+pub(crate) struct Leaf<K: Kind, R> {
     pub(crate) address: u64,
     pub(crate) guard: R,
     /// The first record that is not before the target; behind the last one if all are.
     pub(crate) index: usize,
     /// Whether it is the very one.
     pub(crate) is_found: bool,
+    /// No key to the right of the leaf is less, if that is known.
+    pub(crate) high: Option<K::Key>,
 }
 
-impl<R: std::ops::Deref<Target = crate::format::Block>> Leaf<R> {
+impl<K: Kind, R: std::ops::Deref<Target = crate::format::Block>> Leaf<K, R> {
     /// The record at its index.
-    pub(crate) fn record<K: Kind>(&self, tree: &Tree<K>) -> Result<Option<Record<K>>, Damage> {
+    pub(crate) fn record(&self, tree: &Tree<K>) -> Result<Option<Record<K>>, Damage> {
         let view = tree.view(self.address, &self.guard)?;
         Ok(view.records().get(self.index).copied())
     }
@@ -86,7 +88,7 @@ impl<K: Kind> Tree<K> {
         nodes: &'n N,
         target: Target<K>,
         mut path: Option<&mut Vec<Step<K>>>,
-    ) -> Result<Leaf<N::Ref<'n>>, Error<N::Error>> {
+    ) -> Result<Leaf<K, N::Ref<'n>>, Error<N::Error>> {
         let mut place = self.root_place();
         let mut from = self.root;
         loop {
@@ -118,7 +120,9 @@ impl<K: Kind> Tree<K> {
             if let Some(path) = path.as_deref_mut() {
                 path.push(Step { place, level, len, index, right });
             }
-            let Some(child) = child else { return Ok(Leaf { address, guard, index, is_found }) };
+            let Some(child) = child else {
+                return Ok(Leaf { address, guard, index, is_found, high: place.high });
+            };
             (from, place) = (address, child);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::attr::BlobDamage;
 use super::btree::TreeDamage;
+use super::dir::DirDamage;
 use super::extent::ExtentDamage;
 use super::group::GroupDamage;
 use super::header::Magic;
@@ -144,6 +145,9 @@ pub enum Damage {
     /// 400 and up: The record of an inode.
     #[error(transparent)]
     Inode(#[from] InodeDamage),
+    /// 500 and up: An entry of a directory.
+    #[error(transparent)]
+    Directory(#[from] DirDamage),
     /// 700 and up: An extent of a file.
     #[error(transparent)]
     Extent(#[from] ExtentDamage),
@@ -172,6 +176,7 @@ impl Damage {
             Self::Tree(damage) => damage.fault.number(),
             Self::Group(damage) => damage.fault.number(),
             Self::Inode(damage) => damage.fault.number(),
+            Self::Directory(damage) => damage.fault.number(),
             Self::Extent(damage) => damage.fault.number(),
         }
     }

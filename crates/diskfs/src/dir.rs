@@ -1,0 +1,427 @@
+//! Directories: names, and the inodes that they lead to.
+//!
+//! # Purpose
+//!
+//! A directory begins as a list of entries in its inode. When that has no room for them any more, they
+//! go into a B+tree ([`DirTree`]), spread over as many records of a fixed size as the name needs. Where the
+//! blocks of the tree come from is the business of [`Nodes`].
+//!
+//! # Positions
+//!
+//! An entry lies where the [hash](NameHash) of its name says, or, since names may have the same hash, up
+//! to fifteen behind that. This is the order in which a directory is read, and an entry stays where it is
+//! for as long as it is there. So whoever reads a directory in pieces gets every entry once that is there
+//! throughout, whatever else comes and goes. The hash is keyed by the volume, so that nobody finds names
+//! that collide without knowing it; a seventeenth name of one hash is refused.
+//!
+//! # Invariants
+//!
+//! * In ascending order of positions, in the inode as in the tree; the records of an entry follow each
+//!   other.
+//! * [`InodeCore::size`] of a directory is the sum of what its entries take in an inode, wherever they
+//!   are; [`InodeCore::blocks`] has the blocks of the tree.
+//! * A tree stays a tree when it gets small: an empty directory may have one block.
+//! * Looking a name up in a tree reads one block per level; one more if a long name lies across two leaves.
+//!
+//! # All or nothing
+//!
+//! A change of one record is all or nothing ([`btree`](crate::btree)); a name of more than 21 bytes has
+//! several. After an error the core and the nodes are to be given up together, as a transaction is that
+//! is dropped.
+//!
+//! # Locks, references
+//!
+//! None here. Whoever changes a directory holds its inode's lock until the commit has returned. Whoever
+//! reads one with a tree holds it shared; entries in the inode are read from the core, which never changes.
+
+mod check;
+mod inline;
+mod tree;
+
+use std::ops::ControlFlow;
+
+use crate::Uuid;
+use crate::btree::counted::Counted;
+use crate::btree::{Error, Nodes, Tree};
+use crate::format::Damage;
+use crate::format::dir::{COLLISIONS_MAX, NAME_BYTES_MAX, POSITION_MIN};
+pub use crate::format::dir::{DirDamage, DirFault, DirTree};
+use crate::format::inode::block_of;
+use crate::inode_core::{DataFork, FileKind, InodeCore};
+
+/// What a call returns that reads or changes blocks.
+type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
+
+/// The most records that an entry has in a tree.
+pub const RECORDS_OF_ENTRY: usize = 9;
+
+/// Where names lie in the directories of a volume: SipHash-2-4 (Aumasson and Bernstein 2012) of the name,
+/// whose key is the id of the volume. `Copy`.
+#[derive(Clone, Copy, Debug)]
+pub struct NameHash {
+    key: [u8; 16],
+    #[cfg(test)]
+    planted: Option<fn(&[u8]) -> u64>,
+}
+
+impl NameHash {
+    /// That of `volume`.
+    #[must_use]
+    pub fn of(volume: Uuid) -> Self {
+        Self {
+            key: volume.to_bytes(),
+            #[cfg(test)]
+            planted: None,
+        }
+    }
+
+    /// One that a test chooses.
+    #[cfg(test)]
+    pub(crate) fn planted(hash: fn(&[u8]) -> u64) -> Self {
+        Self { key: [0; 16], planted: Some(hash) }
+    }
+
+    /// The first position that `name` can have: a multiple of 16.
+    #[must_use]
+    pub fn position(&self, name: &[u8]) -> u64 {
+        #[cfg(test)]
+        if let Some(planted) = self.planted {
+            return planted(name);
+        }
+        let hash = siphasher::sip::SipHasher24::new_with_key(&self.key).hash(name);
+        ((hash >> 1) & !(COLLISIONS_MAX - 1)).max(POSITION_MIN)
+    }
+}
+
+/// An entry of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// Where it is in the directory: 16 to 2^63 - 1.
+    pub position: u64,
+    /// The inode that it leads to.
+    pub ino: u64,
+    /// What that is.
+    pub kind: FileKind,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+impl DirEntry<'_> {
+    /// What it leads to, and where it is.
+    #[must_use]
+    pub fn found(&self) -> Found {
+        Found { position: self.position, ino: self.ino, kind: self.kind }
+    }
+}
+
+/// What a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where the entry is in the directory.
+    pub position: u64,
+    /// The inode.
+    pub ino: u64,
+    /// What that is.
+    pub kind: FileKind,
+}
+
+/// What became of a new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Insertion {
+    /// It is there, at this position.
+    At(u64),
+    /// It was there already: nothing has changed.
+    Exists,
+    /// There are sixteen names with its hash: nothing has changed.
+    Full,
+    /// No file can have this name: nothing has changed.
+    BadName,
+}
+
+/// The directory with the number `ino`. `Copy`.
+#[derive(Clone, Copy, Debug)]
+pub struct Directory {
+    ino: u64,
+    hash: NameHash,
+}
+
+impl Directory {
+    /// The directory `ino` of a volume where names lie as `hash` says.
+    #[must_use]
+    pub fn new(ino: u64, hash: NameHash) -> Self {
+        Self { ino, hash }
+    }
+
+    /// What `name` leads to.
+    ///
+    /// # Errors
+    /// [`Error`], damage among them.
+    pub fn lookup<N: Nodes>(
+        &self,
+        nodes: &N,
+        core: &InodeCore,
+        name: &[u8],
+    ) -> Outcome<Option<Found>, N> {
+        match &core.data {
+            DataFork::Tree { root } => {
+                let (found, _) = tree::find(self, nodes, &self.tree(*root), name)?;
+                Ok(found)
+            }
+            data => {
+                let bytes = inline::bytes(data);
+                let mut found = None;
+                for entry in inline::entries(self.ino, bytes) {
+                    let (_, entry) = entry?;
+                    if entry.name == name {
+                        found = Some(self.possible(nodes, entry.found())?);
+                        break;
+                    }
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Makes `name` lead to an inode. If there is no room in the inode, the entries go into a tree.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn insert<N: Nodes>(
+        &self,
+        nodes: &mut N,
+        core: &mut InodeCore,
+        name: &[u8],
+        (ino, kind): (u64, FileKind),
+    ) -> Outcome<Insertion, N> {
+        if !is_name(name) {
+            return Ok(Insertion::BadName);
+        }
+        let (found, taken) = self.find(nodes, core, name)?;
+        if found.is_some() {
+            return Ok(Insertion::Exists);
+        }
+        let Some(free) = (0..COLLISIONS_MAX).find(|index| taken & 1 << index == 0) else {
+            return Ok(Insertion::Full);
+        };
+        let entry = DirEntry { position: self.hash.position(name) + free, ino, kind, name };
+        let inserted = match &core.data {
+            DataFork::Tree { .. } => None,
+            data => inline::inserted(self.ino, inline::bytes(data), &entry, core.data_room())?,
+        };
+        match inserted {
+            Some(bytes) => core.data = DataFork::Inline(bytes),
+            None => {
+                let mut counted = Counted::new(nodes);
+                let tree = self.grown_out(&mut counted, core)?;
+                tree::insert(self.ino, &mut counted, &tree, &entry)?;
+                count(core, counted.grown());
+            }
+        }
+        core.size = core.size.saturating_add(entry_bytes(name));
+        Ok(Insertion::At(entry.position))
+    }
+
+    /// Removes `name`, and says what it has led to; `None`, and no change, if it is not there.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn remove<N: Nodes>(
+        &self,
+        nodes: &mut N,
+        core: &mut InodeCore,
+        name: &[u8],
+    ) -> Outcome<Option<Found>, N> {
+        let Some(found) = self.lookup(nodes, core, name)? else { return Ok(None) };
+        match &core.data {
+            DataFork::Tree { root } => {
+                let mut counted = Counted::new(nodes);
+                let tree = self.tree(*root);
+                tree::remove(self.ino, &mut counted, &tree, found.position, name)?;
+                count(core, counted.grown());
+            }
+            data => {
+                let bytes = inline::removed(self.ino, inline::bytes(data), found.position)?;
+                core.data = DataFork::Inline(bytes);
+            }
+        }
+        core.size = core.size.saturating_sub(entry_bytes(name));
+        Ok(Some(found))
+    }
+
+    /// Makes `name`, which is there, lead to another inode, and says what it has led to; `None`, and no
+    /// change, if it is not there. The entry stays where it is.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn replace<N: Nodes>(
+        &self,
+        nodes: &mut N,
+        core: &mut InodeCore,
+        name: &[u8],
+        (ino, kind): (u64, FileKind),
+    ) -> Outcome<Option<Found>, N> {
+        let Some(found) = self.lookup(nodes, core, name)? else { return Ok(None) };
+        let entry = DirEntry { position: found.position, ino, kind, name };
+        match &core.data {
+            DataFork::Tree { root } => tree::update(self.ino, nodes, &self.tree(*root), &entry)?,
+            data => {
+                let bytes = inline::replaced(self.ino, inline::bytes(data), &entry)?;
+                core.data = DataFork::Inline(bytes);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Calls `emit` with the entries behind position `behind`, 0 for all, in order, until it breaks.
+    ///
+    /// # Errors
+    /// [`Error`], damage among them.
+    pub fn read<N: Nodes>(
+        &self,
+        nodes: &N,
+        core: &InodeCore,
+        behind: u64,
+        mut emit: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Outcome<(), N> {
+        match &core.data {
+            DataFork::Tree { root } => {
+                tree::read(self.ino, nodes, &self.tree(*root), behind, |entry| {
+                    self.possible(nodes, entry.found()).map(|_| emit(entry))
+                })
+            }
+            data => {
+                for entry in inline::entries(self.ino, inline::bytes(data)) {
+                    let (_, entry) = entry?;
+                    self.possible(nodes, entry.found())?;
+                    if entry.position > behind && emit(entry).is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether there is no entry.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn is_empty<N: Nodes>(&self, nodes: &N, core: &InodeCore) -> Outcome<bool, N> {
+        match &core.data {
+            DataFork::Tree { root } => Ok(self.tree(*root).first(nodes)?.is_none()),
+            data => Ok(inline::bytes(data).is_empty()),
+        }
+    }
+
+    /// Removes up to `most` records of what is left of a directory that nobody uses any more, and says
+    /// whether nothing is left: neither entry nor tree.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn destroy<N: Nodes>(
+        &self,
+        nodes: &mut N,
+        core: &mut InodeCore,
+        most: usize,
+    ) -> Outcome<bool, N> {
+        if let DataFork::Tree { root } = core.data {
+            let mut counted = Counted::new(nodes);
+            let is_gone = self.tree(root).destroy(&mut counted, most, |_| {})?;
+            count(core, counted.grown());
+            if !is_gone {
+                return Ok(false);
+            }
+        }
+        core.data = DataFork::Inline([].into());
+        core.size = 0;
+        Ok(true)
+    }
+
+    /// What `name` leads to, and which of its sixteen positions are taken, as bits.
+    fn find<N: Nodes>(
+        &self,
+        nodes: &N,
+        core: &InodeCore,
+        name: &[u8],
+    ) -> Outcome<(Option<Found>, u16), N> {
+        match &core.data {
+            DataFork::Tree { root } => tree::find(self, nodes, &self.tree(*root), name),
+            data => {
+                let base = self.hash.position(name);
+                let (mut found, mut taken) = (None, 0);
+                for entry in inline::entries(self.ino, inline::bytes(data)) {
+                    let (_, entry) = entry?;
+                    taken |= taken_bit(base, entry.position);
+                    found = found.or((entry.name == name).then(|| entry.found()));
+                }
+                Ok((found, taken))
+            }
+        }
+    }
+
+    /// Its tree, which is made if there is none yet, with the entries that were in the inode.
+    fn grown_out<N: Nodes>(
+        &self,
+        nodes: &mut N,
+        core: &mut InodeCore,
+    ) -> Outcome<Tree<DirTree>, N> {
+        if let DataFork::Tree { root } = core.data {
+            return Ok(self.tree(root));
+        }
+        let mut records = Vec::new();
+        for entry in inline::entries(self.ino, inline::bytes(&core.data)) {
+            let (_, entry) = entry?;
+            records.extend(tree::records(&entry));
+        }
+        let tree = Tree::build(nodes, self.ino, block_of(self.ino), &records, 100)?;
+        core.data = DataFork::Tree { root: tree.root() };
+        Ok(tree)
+    }
+
+    fn tree(&self, root: u64) -> Tree<DirTree> {
+        Tree::at(root, self.ino)
+    }
+
+    /// An entry whose inode can be in the volume.
+    fn possible<N: Nodes>(&self, nodes: &N, found: Found) -> Result<Found, Damage> {
+        let Found { position, ino, .. } = found;
+        if nodes.is_possible(block_of(ino)) {
+            return Ok(found);
+        }
+        Err(damage(self.ino, position, DirFault::Inode { ino }))
+    }
+}
+
+/// Whether a file can have this name: 1 to 255 bytes, without `/` and NUL, neither `.` nor `..`.
+#[must_use]
+pub fn is_name(name: &[u8]) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && !matches!(name, b"." | b"..")
+        && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
+/// What is wrong with the entry at `position` of directory `ino`.
+fn damage(ino: u64, position: u64, fault: DirFault) -> Damage {
+    DirDamage { ino, position, fault }.into()
+}
+
+/// What an entry takes in an inode.
+fn entry_bytes(name: &[u8]) -> u64 {
+    (crate::format::dir::ENTRY_BYTES + name.len()) as u64
+}
+
+/// The bit of a position among the sixteen from `base` on; none if it is another.
+fn taken_bit(base: u64, position: u64) -> u16 {
+    match position.checked_sub(base) {
+        Some(index) if index < COLLISIONS_MAX => 1 << index,
+        _ => 0,
+    }
+}
+
+fn count(core: &mut InodeCore, grown: i64) {
+    core.blocks = core.blocks.saturating_add_signed(grown);
+}
+
+#[cfg(test)]
+mod tests;

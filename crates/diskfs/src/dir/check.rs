@@ -1,0 +1,102 @@
+//! Checking a whole directory.
+
+use super::tree::Assembly;
+use super::{DirEntry, DirFault, Directory, Outcome, damage, entry_bytes, inline};
+use crate::btree::{Nodes, Summary};
+use crate::format::Damage;
+use crate::format::dir::COLLISIONS_MAX;
+use crate::inode_core::{DataFork, InodeCore};
+
+/// What is known of the entries so far.
+struct Seen<'d> {
+    dir: &'d Directory,
+    size: u64,
+    /// The names of the current sixteen positions.
+    names: Vec<Box<[u8]>>,
+    base: u64,
+}
+
+impl Seen<'_> {
+    fn entry(&mut self, entry: &DirEntry<'_>) -> Result<(), Damage> {
+        self.size = self.size.saturating_add(entry_bytes(entry.name));
+        let damage = |fault| damage(self.dir.ino, entry.position, fault);
+        let base = entry.position & !(COLLISIONS_MAX - 1);
+        if self.dir.hash.position(entry.name) != base {
+            return Err(damage(DirFault::Hash));
+        }
+        if self.base != base {
+            (self.base, self.names) = (base, Vec::new());
+        }
+        if self.names.iter().any(|name| **name == *entry.name) {
+            return Err(damage(DirFault::Twice));
+        }
+        self.names.push(entry.name.into());
+        Ok(())
+    }
+}
+
+impl Directory {
+    /// Reads the whole directory. Calls `found` with each thing that is wrong, `used` with the address of
+    /// each block of its tree, and `each` with every entry that can be made out, in order, also if its name
+    /// belongs elsewhere. What the entries lead to is the caller's to look at. Returns what the tree has,
+    /// if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`](crate::btree::Error) only.
+    pub fn check<N: Nodes>(
+        &self,
+        nodes: &N,
+        core: &InodeCore,
+        found: &mut dyn FnMut(Damage),
+        used: &mut dyn FnMut(u64),
+        each: &mut dyn FnMut(DirEntry<'_>),
+    ) -> Outcome<Option<Summary>, N> {
+        let mut seen = Seen { dir: self, size: 0, names: Vec::new(), base: 0 };
+        // What is wrong with entries is told behind what is wrong with the tree that they are in.
+        let mut wrong: Vec<Damage> = Vec::new();
+        let mut look = |entry: DirEntry<'_>, wrong: &mut Vec<Damage>| {
+            wrong.extend(seen.entry(&entry).err());
+            wrong.extend(self.possible(nodes, entry.found()).err());
+            each(entry);
+        };
+        let summary = match &core.data {
+            DataFork::Tree { root } => {
+                let mut assembly = Assembly::new(self.ino);
+                let records = |records: &[_]| {
+                    for record in records {
+                        match assembly.push(record) {
+                            Ok(Some(entry)) => look(entry, &mut wrong),
+                            Ok(None) => {}
+                            Err(damage) => {
+                                wrong.push(damage);
+                                // The record may have been that of an entry that is complete.
+                                if let Ok(Some(entry)) = assembly.complete() {
+                                    look(entry, &mut wrong);
+                                }
+                            }
+                        }
+                    }
+                };
+                let tree = self.tree(*root);
+                let summary = tree.check_records(nodes, &mut *found, used, records)?;
+                wrong.extend(assembly.finish().err());
+                Some(summary)
+            }
+            data => {
+                for entry in inline::entries(self.ino, inline::bytes(data)) {
+                    match entry {
+                        Ok((_, entry)) => look(entry, &mut wrong),
+                        Err(damage) => wrong.push(damage),
+                    }
+                }
+                None
+            }
+        };
+        if seen.size != core.size && wrong.is_empty() {
+            let fault = DirFault::Size { found: core.size, computed: seen.size };
+            wrong.push(damage(self.ino, 0, fault));
+        }
+        wrong.into_iter().for_each(found);
+        Ok(summary)
+    }
+}

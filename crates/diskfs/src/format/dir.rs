@@ -1,0 +1,198 @@
+//! Directories on disk: entries in an inode and in a tree, and what can be wrong with them.
+
+use std::mem::offset_of;
+
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::header::Magic;
+use crate::btree::Kind;
+
+/// What blocks of directories begin with. Their owner is the inode.
+pub const DIR_MAGIC: Magic = Magic(*b"vfsD");
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// The least position of an entry.
+pub const POSITION_MIN: u64 = 16;
+/// The greatest position of an entry.
+pub const POSITION_MAX: u64 = i64::MAX as u64;
+/// How many names with the same hash a directory can have.
+pub const COLLISIONS_MAX: u64 = 16;
+/// The bytes of an entry in an inode, without its name.
+pub const ENTRY_BYTES: usize = 18;
+/// The bytes of a name in the first record of an entry.
+pub const HEAD_NAME_BYTES: usize = 21;
+/// The bytes of a name in each other record of an entry.
+pub const PART_NAME_BYTES: usize = 31;
+
+/// An entry in an inode, on disk, without the name that follows.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawEntry {
+    pub(crate) position: U64,
+    pub(crate) ino: U64,
+    pub(crate) kind: u8,
+    pub(crate) name_bytes: u8,
+}
+
+/// A key of a tree of entries, on disk.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct DirKey {
+    /// Where the entry is in the directory.
+    pub position: U64,
+    /// Which record of the entry, from 0 on.
+    pub part: u8,
+}
+
+impl DirKey {
+    pub(crate) fn new(position: u64, part: u8) -> Self {
+        Self { position: position.into(), part }
+    }
+}
+
+/// A value of a tree of entries, on disk: a `RawHead` in the first record of an entry, more of the
+/// name in the others.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(transparent)]
+pub struct DirPart(pub [u8; PART_NAME_BYTES]);
+
+/// The first record of an entry, on disk.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawHead {
+    pub(crate) ino: U64,
+    pub(crate) kind: u8,
+    pub(crate) name_bytes: u8,
+    pub(crate) name: [u8; HEAD_NAME_BYTES],
+}
+
+/// The entries of a directory that has no room for them in its inode.
+#[derive(Clone, Copy, Debug)]
+pub enum DirTree {}
+
+impl Kind for DirTree {
+    type Key = DirKey;
+    type Value = DirPart;
+    const MAGIC: Magic = DIR_MAGIC;
+    const KEY_MIN: DirKey = DirKey { position: U64::ZERO, part: 0 };
+}
+
+const _: () = {
+    assert!(size_of::<RawEntry>() == ENTRY_BYTES && offset_of!(RawEntry, kind) == 16);
+    assert!(size_of::<RawHead>() == PART_NAME_BYTES && size_of::<DirPart>() == PART_NAME_BYTES);
+    assert!(size_of::<DirKey>() == 9 && offset_of!(RawHead, name) == 10);
+};
+
+/// The fields as `docs/FORMAT.md` lists them: of an entry in an inode, and of the first record of one in
+/// a tree.
+#[cfg(test)]
+pub(crate) const FIELDS: [&[(usize, usize, &str)]; 2] = [
+    &[
+        (offset_of!(RawEntry, position), 8, "position"),
+        (offset_of!(RawEntry, ino), 8, "inode"),
+        (offset_of!(RawEntry, kind), 1, "type"),
+        (offset_of!(RawEntry, name_bytes), 1, "name bytes"),
+    ],
+    &[
+        (offset_of!(RawHead, ino), 8, "inode"),
+        (offset_of!(RawHead, kind), 1, "type"),
+        (offset_of!(RawHead, name_bytes), 1, "name bytes"),
+        (offset_of!(RawHead, name), HEAD_NAME_BYTES, "name"),
+    ],
+];
+
+/// Something in a directory that must not be so. Numbers begin with 500.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("V{}: directory {ino}: the entry at {position}: {fault}", fault.number())]
+pub struct DirDamage {
+    /// The directory.
+    pub ino: u64,
+    /// Where in it the entry is.
+    pub position: u64,
+    /// What is wrong.
+    pub fault: DirFault,
+}
+
+/// What is wrong with an entry of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirFault {
+    /// 500: It goes on behind the end of what the inode has.
+    #[error("is cut off")]
+    Cut,
+    /// 501: No entry can have its position, or it is not behind the one before it.
+    #[error("can't be there")]
+    Position,
+    /// 502: Its name is none that a file can have.
+    #[error("a name that no file can have")]
+    Name,
+    /// 503: It leads to no type of file.
+    #[error("type {kind}")]
+    Type {
+        /// The type.
+        kind: u8,
+    },
+    /// 504: It leads to no inode.
+    #[error("leads to inode {ino}, which can't be")]
+    Inode {
+        /// The inode.
+        ino: u64,
+    },
+    /// 505: A record of it is missing, or there is one that does not belong to it.
+    #[error("part {part} of its name is missing or one too many")]
+    Part {
+        /// Which record.
+        part: u8,
+    },
+    /// 506: Its name is not found where it is.
+    #[error("a name that belongs elsewhere")]
+    Hash,
+    /// 507: Another one before it has the same name.
+    #[error("a name that is there already")]
+    Twice,
+    /// 508: The size of the directory is not that of its entries. The position is 0.
+    #[error("its entries have {computed} bytes together, its size is {found}")]
+    Size {
+        /// The size of the directory.
+        found: u64,
+        /// The sum of the sizes of its entries.
+        computed: u64,
+    },
+}
+
+impl DirFault {
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        match self {
+            Self::Cut => 500,
+            Self::Position => 501,
+            Self::Name => 502,
+            Self::Type { .. } => 503,
+            Self::Inode { .. } => 504,
+            Self::Part { .. } => 505,
+            Self::Hash => 506,
+            Self::Twice => 507,
+            Self::Size { .. } => 508,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
