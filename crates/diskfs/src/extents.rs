@@ -32,6 +32,7 @@ use crate::format::extent::{
     EXTENT_MAGIC, Extent, ExtentDamage, ExtentFault, FILE_BLOCKS_MAX, RawPlace, check_order,
 };
 use crate::format::{Damage, Magic};
+use crate::tx::Run;
 
 /// The tree of a file with many extents.
 #[derive(Clone, Copy, Debug)]
@@ -76,15 +77,6 @@ pub enum Mapping {
         /// How many blocks the hole has from there on.
         blocks: u64,
     },
-}
-
-/// Blocks of the device, one behind the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Freed {
-    /// The first one.
-    pub start: u64,
-    /// How many.
-    pub blocks: u32,
 }
 
 /// Whose map is changed.
@@ -203,7 +195,7 @@ impl ExtentMap {
         owner: Owner,
         (from, to): (u64, u64),
         extents_max: usize,
-        freed: &mut Vec<Freed>,
+        freed: &mut Vec<Run>,
         grown: &mut i64,
     ) -> Outcome<u64, N> {
         let mut at = from;
@@ -215,14 +207,16 @@ impl ExtentMap {
             let right = extent.part(gone.end(), u64::MAX);
             let rest: Vec<_> = left.into_iter().chain(right).collect();
             *grown += self.replace(nodes, owner, None, &[extent], &rest, None)?;
-            freed.push(Freed { start: gone.start, blocks: gone.blocks });
+            freed.push(Run { start: gone.start, blocks: gone.blocks });
             at = gone.end();
         }
         Ok(at.min(to))
     }
 
-    /// Says that the blocks `from` to `to` of the file, where they lie in unwritten extents, have been
-    /// written. Returns by how many blocks the tree has grown.
+    /// Says that the blocks `from` to `to` of the file, as far as there are any, have been written, or with
+    /// `is_unwritten` that they read as zeros from now on. Stops when it has changed `extents_max` extents, and
+    /// returns the block from which on nothing was done: `to` if all was. `grown` is raised by as many blocks
+    /// as the tree has more.
     ///
     /// # Errors
     /// [`Error`].
@@ -231,23 +225,31 @@ impl ExtentMap {
         nodes: &mut N,
         owner: Owner,
         (from, to): (u64, u64),
-    ) -> Outcome<i64, N> {
-        let (mut at, mut grown) = (from, 0);
+        is_unwritten: bool,
+        extents_max: usize,
+        grown: &mut i64,
+    ) -> Outcome<u64, N> {
+        let (mut at, mut changed) = (from, 0);
         while let Some(extent) = self.next(nodes, owner.ino, at)? {
             let Some(part) = extent.part(at, to) else { break };
-            at = part.end();
-            if !extent.is_unwritten {
+            if extent.is_unwritten == is_unwritten {
+                at = part.end();
                 continue;
             }
+            if changed == extents_max {
+                return Ok(at);
+            }
+            at = part.end();
+            changed += 1;
             let before = self.before(nodes, owner.ino, extent.file_block)?;
             let next = self.next(nodes, owner.ino, extent.end())?;
             let left = extent.part(0, part.file_block);
             let right = extent.part(part.end(), u64::MAX);
-            let written = Extent { is_unwritten: false, ..part };
+            let written = Extent { is_unwritten, ..part };
             let parts: Vec<_> = left.into_iter().chain([written]).chain(right).collect();
-            grown += self.replace(nodes, owner, before, &[extent], &parts, next)?;
+            *grown += self.replace(nodes, owner, before, &[extent], &parts, next)?;
         }
-        Ok(grown)
+        Ok(to)
     }
 
     /// Replaces extents by others that lie in the same blocks of the file, and joins these with each

@@ -35,6 +35,7 @@ pub mod dir;
 pub mod dump;
 pub mod extents;
 pub mod fault;
+pub mod file;
 pub mod format;
 pub mod geometry;
 pub mod group;

@@ -17,6 +17,12 @@ fn unwritten(file_block: u64, start: u64, blocks: u32) -> Extent {
     Extent { is_unwritten: true, ..extent(file_block, start, blocks) }
 }
 
+fn written(map: &mut ExtentMap, nodes: &mut Memory, range: (u64, u64)) {
+    let mut grown = 0;
+    assert_eq!(map.convert(nodes, OWNER, range, false, 99, &mut grown).unwrap(), range.1);
+    assert_eq!(grown, 0);
+}
+
 /// All extents, after checks of the map, of the tree and of the blocks there are.
 fn all(map: &ExtentMap, nodes: &Memory) -> Vec<Extent> {
     let mut found = Vec::new();
@@ -47,13 +53,17 @@ fn extents_join_with_what_is_beside_them() {
     }
     assert_eq!(map.insert(&mut nodes, OWNER, extent(5, 105, 5)).unwrap(), 0);
     assert_eq!(all(&map, &nodes), [extent(0, 100, 15), unwritten(15, 115, 5)]);
-    assert_eq!(map.convert(&mut nodes, OWNER, (15, 17)).unwrap(), 0);
+    written(&mut map, &mut nodes, (15, 17));
     assert_eq!(all(&map, &nodes), [extent(0, 100, 17), unwritten(17, 117, 3)]);
-    map.convert(&mut nodes, OWNER, (18, 19)).unwrap();
+    written(&mut map, &mut nodes, (18, 19));
     let middle = [unwritten(17, 117, 1), extent(18, 118, 1), unwritten(19, 119, 1)];
     assert_eq!(all(&map, &nodes)[1..], middle);
-    map.convert(&mut nodes, OWNER, (0, 100)).unwrap();
+    written(&mut map, &mut nodes, (0, 100));
     assert_eq!(all(&map, &nodes), [extent(0, 100, 20)]);
+    let mut grown = 0;
+    let done = map.convert(&mut nodes, OWNER, (5, 7), true, 9, &mut grown).unwrap();
+    let parts = [extent(0, 100, 5), unwritten(5, 105, 2), extent(7, 107, 13)];
+    assert_eq!((done, all(&map, &nodes)), (7, parts.to_vec()));
 }
 
 #[test]

@@ -11,7 +11,7 @@ type Model = BTreeMap<u64, (u64, bool)>;
 enum Step {
     Insert { block: u64, blocks: u32, is_unwritten: bool, is_behind: bool },
     Remove { from: u64, blocks: u64, most: usize },
-    Convert { from: u64, blocks: u64 },
+    Convert { from: u64, blocks: u64, is_unwritten: bool, most: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -24,7 +24,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (block.clone(), 1..60_u64, 1..9_usize).prop_map(|(from, blocks, most)| {
             Step::Remove { from, blocks, most }
         }),
-        2 => (block, 1..40_u64).prop_map(|(from, blocks)| Step::Convert { from, blocks }),
+        2 => (block, 1..40_u64, any::<bool>(), 1..9_usize).prop_map(
+            |(from, blocks, is_unwritten, most)| Step::Convert { from, blocks, is_unwritten, most }
+        ),
     ]
 }
 
@@ -89,11 +91,13 @@ impl Run {
                     freed.iter().flat_map(|run| run.start..run.start + u64::from(run.blocks));
                 assert_eq!(freed.collect::<Vec<_>>(), expected);
             }
-            Step::Convert { from, blocks } => {
-                self.grown +=
-                    self.map.convert(&mut self.nodes, owner, (from, from + blocks)).unwrap();
-                for (_, (_, is_unwritten)) in self.model.range_mut(from..from + blocks) {
-                    *is_unwritten = false;
+            Step::Convert { from, blocks, is_unwritten, most } => {
+                let range = (from, from + blocks);
+                let (map, nodes, grown) = (&mut self.map, &mut self.nodes, &mut self.grown);
+                let end = map.convert(nodes, owner, range, is_unwritten, most, grown).unwrap();
+                assert!(from <= end && end <= from + blocks);
+                for (_, (_, unwritten)) in self.model.range_mut(from..end) {
+                    *unwritten = is_unwritten;
                 }
             }
         }

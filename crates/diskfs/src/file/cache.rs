@@ -1,0 +1,173 @@
+//! What the files of a volume share: how many pages there may be, and which files are asked to give
+//! some back.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use vfscale_sync::Mutex;
+use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::percpu::Budget;
+
+use super::{ClockLock, DirtyFilesLock, FileData, FillLock, PAGE, PIECE_PAGES};
+
+/// How many pages of a file the clock looks at before it goes to the next file.
+const SCAN: usize = 512;
+/// The fewest pages of a cache.
+const PAGES_MIN: u64 = 16;
+const FILL_LOCKS: usize = 64;
+
+/// The pages of all files of a volume. `Send` and `Sync`.
+///
+/// A clock drops pages: it goes from file to file, and in each from page to page, and drops what is clean and was not
+/// used since it last came by.
+#[derive(Debug)]
+pub struct PageCache {
+    pages: Budget,
+    /// Pages that are dirty or being written back.
+    unstable: AtomicU64,
+    clock: Mutex<VecDeque<Weak<FileData>>, ClockLock>,
+    fill: Box<[Mutex<(), FillLock>]>,
+}
+
+impl PageCache {
+    /// A cache of `bytes` bytes, but of 16 pages at least, in per-CPU accounts of `slots` slots.
+    #[must_use]
+    pub fn new(bytes: u64, slots: usize) -> Arc<Self> {
+        Arc::new(Self {
+            pages: Budget::new((bytes / PAGE).max(PAGES_MIN), slots),
+            unstable: AtomicU64::new(0),
+            clock: Mutex::default(),
+            fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
+        })
+    }
+
+    /// How many pages there are.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.pages.used()
+    }
+
+    /// How many of them are dirty or being written back.
+    #[must_use]
+    pub fn unstable(&self) -> u64 {
+        self.unstable.load(Ordering::Relaxed)
+    }
+
+    /// So much is dirty that write-back is to begin.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.unstable() > self.pages.total() / 8
+    }
+
+    /// So much is dirty that writers have to wait for write-back.
+    #[must_use]
+    pub fn is_too_dirty(&self) -> bool {
+        self.unstable() > self.pages.total() / 2
+    }
+
+    /// Room for `pages` pages more, dropping others if need be. False if there is none.
+    pub(super) fn take_pages(&self, pages: u64) -> bool {
+        if self.pages.take(pages) {
+            return true;
+        }
+        // Some more than that, so that the next ones need not look as well.
+        self.reclaim(pages + PIECE_PAGES.min(self.pages.total() / 8));
+        self.pages.take(pages)
+    }
+
+    pub(super) fn give_pages(&self, pages: u64) {
+        if pages > 0 {
+            self.pages.give(pages);
+        }
+    }
+
+    pub(super) fn add_unstable(&self, pages: u64) {
+        self.unstable.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    pub(super) fn give_unstable(&self, pages: u64) {
+        if pages > 0 {
+            self.unstable.fetch_sub(pages, Ordering::Relaxed);
+        }
+    }
+
+    /// The lock under which a megabyte of a file is read. Files may share one.
+    pub(super) fn fill_lock(&self, file: &FileData, index: u64) -> &Mutex<(), FillLock> {
+        let file = std::ptr::from_ref(file).addr() as u64 >> 6;
+        let mixed = (file ^ (index / PIECE_PAGES)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.fill[(mixed >> 32) as usize % self.fill.len()]
+    }
+
+    /// Says that a file has pages.
+    pub(super) fn join(&self, file: &FileData) {
+        if !file.has_pages.swap(true, Ordering::AcqRel) {
+            self.clock.lock().push_back(file.this.clone());
+        }
+    }
+
+    /// Drops up to `want` clean pages. Returns how many.
+    pub fn reclaim(&self, want: u64) -> u64 {
+        let mut dropped = 0;
+        // Twice around: what was used is kept the first time only.
+        let mut left = 2 * self.clock.lock().len() + self.pages.total() as usize / SCAN * 2 + 2;
+        while dropped < want && left > 0 {
+            left -= 1;
+            let Some(entry) = self.clock.lock().pop_front() else { break };
+            let Some(file) = entry.upgrade() else { continue };
+            let gone = self.evict(&file, want - dropped);
+            dropped += gone;
+        }
+        dropped
+    }
+
+    fn evict(&self, file: &FileData, want: u64) -> u64 {
+        let mut pages = file.pages.write();
+        let gone = pages.evict(want, SCAN);
+        if pages.map.is_empty() {
+            // With the pages' lock held: whoever puts one in later finds this done.
+            file.has_pages.store(false, Ordering::Release);
+        } else {
+            self.clock.lock().push_back(file.this.clone());
+        }
+        drop(pages);
+        self.give_pages(gone);
+        gone
+    }
+}
+
+/// The files that have something to be written back, in the order in which they became dirty. Each is there
+/// once ([`FileData::set_queued`]).
+#[derive(Debug)]
+pub struct DirtyFiles<F> {
+    files: Mutex<VecDeque<F>, DirtyFilesLock>,
+}
+
+impl<F> Default for DirtyFiles<F> {
+    fn default() -> Self {
+        Self { files: Mutex::default() }
+    }
+}
+
+impl<F> DirtyFiles<F> {
+    /// Adds a file, if it is not there already.
+    pub fn add(&self, data: &FileData, file: impl FnOnce() -> F) {
+        if data.set_queued() {
+            self.files.lock().push_back(file());
+        }
+    }
+
+    /// Takes the one that has been there for longest.
+    pub fn take(&self) -> Option<F> {
+        self.files.lock().pop_front()
+    }
+
+    /// Takes all.
+    pub fn take_all(&self) -> VecDeque<F> {
+        std::mem::take(&mut *self.files.lock())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.files.lock().is_empty()
+    }
+}

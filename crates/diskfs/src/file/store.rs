@@ -1,0 +1,119 @@
+//! What the data of a file need of the volume.
+
+use std::sync::Arc;
+
+use crate::extents::Mapping;
+use crate::fault::Fault;
+use crate::tx::Run;
+
+/// A change of what a file has on the device. Each is one transaction: it is done, or nothing of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// The blocks of a claim belong to the file from `file_block` on.
+    Insert {
+        /// The first block of the file.
+        file_block: u64,
+        /// The claim.
+        run: Run,
+        /// Nothing was written there yet.
+        is_unwritten: bool,
+    },
+    /// The unwritten blocks among `from` to `to` of the file have been written.
+    Written {
+        /// The first one.
+        from: u64,
+        /// Behind the last one.
+        to: u64,
+    },
+    /// These bytes are all there is of the file up to its size. It has no blocks.
+    Inline(&'a [u8]),
+    /// Nothing but the size.
+    Size,
+}
+
+/// One file of a volume, as its data see it.
+///
+/// Space is set aside ([`reserve`](Self::reserve)) before it is needed, so that write-back doesn't run
+/// out of it.
+pub trait Store {
+    /// Sets blocks aside.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`].
+    fn reserve(&self, blocks: u64) -> Result<(), Fault>;
+
+    /// Gives back what was set aside.
+    fn unreserve(&self, blocks: u64);
+
+    /// What is at a block of the file. May block for I/O. The caller keeps the extent that it finds from going
+    /// away, through `invalidate_lock`, `i_writeback` or the inode's lock.
+    ///
+    /// # Errors
+    /// Of the device, damage.
+    fn lookup(&self, block: u64) -> Result<Mapping, Fault>;
+
+    /// The bytes of a file that lies in its inode; zeros follow, up to its size.
+    fn inline(&self) -> Option<Arc<[u8]>>;
+
+    /// How many bytes the file may have to lie in its inode; `None` if it has blocks.
+    fn inline_room(&self) -> Option<u64>;
+
+    /// The size in the inode: up to where the bytes of the file are on the device.
+    fn disk_size(&self) -> u64;
+
+    /// Reads blocks of the device. Blocks for I/O.
+    ///
+    /// # Errors
+    /// Of the device.
+    fn read_blocks(&self, start: u64, into: &mut [u8]) -> Result<(), Fault>;
+
+    /// Writes blocks of the device; whatever transaction is committed after it returned will
+    /// not be durable before them. Blocks for I/O.
+    ///
+    /// # Errors
+    /// Of the device.
+    fn write_blocks(&self, start: u64, from: &[u8]) -> Result<(), Fault>;
+
+    /// Claims one to `blocks` free blocks for block `file_block` of the file and those behind, near to what
+    /// is there already. They were set aside before.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`].
+    fn claim(&self, file_block: u64, blocks: u32) -> Result<Run, Fault>;
+
+    /// Gives a claim back; its blocks are set aside again.
+    fn unclaim(&self, run: Run);
+
+    /// Changes the file on the device, and its size there to `disk_size`. A claim that was not used is still
+    /// there if this fails. May block.
+    ///
+    /// # Errors
+    /// Of the log, of the device, damage, no space for the tree.
+    fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault>;
+
+    /// Cuts the file on the device to `size`, or leaves its size if it is not larger, and frees its
+    /// blocks behind `size`: in several transactions if need be, of which the first one cuts. If it fails
+    /// later, or there is a crash, the rest is freed when the volume is mounted. May block.
+    ///
+    /// # Errors
+    /// As of [`change`](Self::change). `Err((fault, true))`: the size has been cut.
+    fn truncate(&self, size: u64) -> Result<(), (Fault, bool)>;
+
+    /// Frees the blocks `from` to `to` of the file, in several transactions if need be. May block.
+    ///
+    /// # Errors
+    /// As of [`change`](Self::change); some may be freed by then.
+    fn free(&self, from: u64, to: u64) -> Result<(), Fault>;
+
+    /// Makes the written blocks `from` to `to` of the file unwritten, in several transactions if need be. May block.
+    ///
+    /// # Errors
+    /// As of [`change`](Self::change); some may be unwritten by then.
+    fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault>;
+
+    /// Says that there is something to be written back.
+    fn set_dirty(&self);
+
+    /// Writes files back because memory is short: this one or others. False if there was nothing to write.
+    fn relieve(&self) -> bool;
+}

@@ -1,0 +1,243 @@
+//! What files do, one thing at a time.
+
+use super::*;
+
+fn file_of(blocks: u64) -> (Arc<PageCache>, File) {
+    let cache = PageCache::new(1 << 20, 2);
+    let file = Disk::new(blocks).open(&cache);
+    (cache, file)
+}
+
+fn extents(file: &File) -> Vec<Extent> {
+    let state = file.disk.state.lock().unwrap();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Some(extent) = state.map.next(&state.nodes, INO, at).unwrap() {
+        found.push(extent);
+        at = extent.end();
+    }
+    found
+}
+
+#[test]
+fn a_small_file_lies_in_its_inode_until_it_grows() {
+    let (cache, file) = file_of(50);
+    let data = file.data();
+    assert_eq!(data.write(&file, 0, b"hello").unwrap(), 5);
+    assert_eq!((data.delayed_blocks(), file.disk.state.lock().unwrap().reserved), (1, 1));
+    data.write_back(&file).unwrap();
+    assert_eq!(file.inline().as_deref(), Some(&b"hello"[..]));
+    assert_eq!((file.disk_size(), data.delayed_blocks(), file.disk.free_blocks()), (5, 0, 50));
+    assert!(!data.is_dirty(&file));
+    data.write(&file, 3, b"p, and more of it").unwrap();
+    data.write_back(&file).unwrap();
+    assert_eq!(file.inline().as_deref(), Some(&b"help, and more of it"[..]));
+    // Behind a hole: it has to leave.
+    data.write(&file, 5 * PAGE, b"far away").unwrap();
+    data.write_back(&file).unwrap();
+    assert_eq!((file.inline(), extents(&file).len()), (None, 2));
+    let mut expected = vec![0; 5 * PAGE_SIZE + 8];
+    expected[..20].copy_from_slice(b"help, and more of it");
+    expected[5 * PAGE_SIZE..].copy_from_slice(b"far away");
+    assert_eq!(contents(&file), expected);
+    cache.reclaim(100);
+    assert_eq!(cache.pages(), 0);
+    assert_eq!(contents(&file), expected);
+    assert_eq!(contents(&file.disk.open(&cache)), expected);
+}
+
+#[test]
+fn what_is_written_in_order_lies_in_one_piece() {
+    let (_cache, file) = file_of(200);
+    for page in 0..100 {
+        file.data().write(&file, page * PAGE, &[1; PAGE_SIZE]).unwrap();
+    }
+    assert_eq!(file.data().delayed_blocks(), 100);
+    assert_eq!(file.data().write_back(&file).unwrap(), 100);
+    let only = Extent { file_block: 0, start: FIRST, blocks: 100, is_unwritten: false };
+    assert_eq!(extents(&file), [only]);
+    // Again, in place.
+    file.data().write(&file, 5 * PAGE + 7, &[2; 10]).unwrap();
+    assert_eq!(file.data().delayed_blocks(), 0);
+    assert_eq!(file.data().write_back(&file).unwrap(), 1);
+    assert_eq!(extents(&file), [only]);
+}
+
+#[test]
+fn what_is_gone_before_it_is_written_never_has_a_block() {
+    let (cache, file) = file_of(10);
+    file.data().write(&file, 0, &[1; 8 * PAGE_SIZE]).unwrap();
+    file.data().set_size(&file, PAGE + 1).unwrap();
+    assert_eq!(file.data().delayed_blocks(), 2);
+    check_counts(&file, &cache);
+    file.data().set_size(&file, 0).unwrap();
+    assert_eq!(file.data().delayed_blocks(), 0);
+    file.data().write_back(&file).unwrap();
+    assert_eq!((extents(&file).len(), file.disk.free_blocks()), (0, 10));
+}
+
+#[test]
+fn space_runs_out_at_the_call_and_to_the_block() {
+    let (cache, file) = file_of(10);
+    let bytes = [3; 20 * PAGE_SIZE];
+    assert_eq!(file.data().write(&file, 100, &bytes).unwrap(), 10 * PAGE_SIZE - 100);
+    assert!(matches!(file.data().write(&file, 10 * PAGE, b"x"), Err(Fault::NoSpace)));
+    // Within what is there it goes on.
+    assert_eq!(file.data().write(&file, 5, &bytes[..100]).unwrap(), 100);
+    file.data().write_back(&file).unwrap();
+    assert!(file.data().take_error().is_none());
+    check_counts(&file, &cache);
+    assert_eq!(file.disk.free_blocks(), 0);
+    assert!(matches!(file.data().write(&file, 10 * PAGE, b"x"), Err(Fault::NoSpace)));
+    file.data().punch(&file, 2 * PAGE, 3 * PAGE).unwrap();
+    assert_eq!(file.data().write(&file, 10 * PAGE, &bytes).unwrap(), 3 * PAGE_SIZE);
+}
+
+#[test]
+fn allocating_takes_all_or_nothing() {
+    let (cache, file) = file_of(20);
+    let data = file.data();
+    data.write(&file, 4 * PAGE, &[1; 2 * PAGE_SIZE]).unwrap();
+    data.write_back(&file).unwrap();
+    let before = extents(&file);
+    assert!(matches!(data.allocate(&file, 0, 30 * PAGE, true), Err(Fault::NoSpace)));
+    assert_eq!(file.disk.free_blocks(), 18);
+    // The last piece can't be had: those before it are taken back.
+    file.disk.state.lock().unwrap().claim_max = 3;
+    file.disk.state.lock().unwrap().claims_left = 4;
+    data.allocate(&file, 0, 20 * PAGE, true).unwrap_err();
+    file.disk.state.lock().unwrap().claims_left = u64::MAX;
+    check_counts(&file, &cache);
+    assert_eq!((extents(&file), file.disk.free_blocks()), (before, 18));
+    data.allocate(&file, 0, 20 * PAGE, true).unwrap();
+    assert_eq!((file.disk.free_blocks(), data.size()), (0, 6 * PAGE));
+    check_counts(&file, &cache);
+    let mut expected = vec![0; 6 * PAGE_SIZE];
+    expected[4 * PAGE_SIZE..].fill(1);
+    assert_eq!(contents(&file), expected);
+    // Writing there needs no space.
+    assert_eq!(data.write(&file, PAGE + 5, &[2; 100]).unwrap(), 100);
+    data.write_back(&file).unwrap();
+    expected[PAGE_SIZE + 5..PAGE_SIZE + 105].fill(2);
+    assert_eq!(contents(&file.disk.open(&cache)), expected);
+    // What is behind the end goes when the size is set to what it is.
+    data.set_size(&file, 6 * PAGE).unwrap();
+    assert_eq!(file.disk.free_blocks(), 14);
+}
+
+#[test]
+fn a_file_in_its_inode_is_allocated_blocks() {
+    let (cache, file) = file_of(20);
+    file.data().write(&file, 0, b"small").unwrap();
+    file.data().write_back(&file).unwrap();
+    file.data().allocate(&file, PAGE, PAGE, false).unwrap();
+    assert_eq!((file.inline(), file.data().size()), (None, 2 * PAGE));
+    file.data().write_back(&file).unwrap();
+    let mut expected = vec![0; 2 * PAGE_SIZE];
+    expected[..5].copy_from_slice(b"small");
+    assert_eq!(contents(&file.disk.open(&cache)), expected);
+}
+
+#[test]
+fn data_and_holes_are_told_apart() {
+    let (cache, file) = file_of(40);
+    let data = file.data();
+    data.write(&file, 2 * PAGE, &[1; PAGE_SIZE]).unwrap();
+    data.write_back(&file).unwrap();
+    data.allocate(&file, 3 * PAGE, 2 * PAGE, false).unwrap();
+    data.write(&file, 7 * PAGE, &[1; 10]).unwrap();
+    for _ in 0..2 {
+        // Dirty pages are data, and so are they when they have been written; what is allocated is a hole.
+        assert_eq!(data.seek_data(&file, 0).unwrap(), Some(2 * PAGE));
+        assert_eq!(data.seek_hole(&file, 0).unwrap(), Some(0));
+        assert_eq!(data.seek_hole(&file, 2 * PAGE + 5).unwrap(), Some(3 * PAGE));
+        assert_eq!(data.seek_data(&file, 3 * PAGE).unwrap(), Some(7 * PAGE));
+        assert_eq!(data.seek_data(&file, 7 * PAGE + 3).unwrap(), Some(7 * PAGE + 3));
+        assert_eq!(data.seek_hole(&file, 7 * PAGE).unwrap(), Some(7 * PAGE + 10));
+        assert_eq!(data.seek_data(&file, 7 * PAGE + 10).unwrap(), None);
+        assert_eq!(data.seek_hole(&file, 7 * PAGE + 10).unwrap(), None);
+        data.write_back(&file).unwrap();
+        cache.reclaim(100);
+    }
+}
+
+#[test]
+fn reading_in_order_reads_ahead() {
+    let (_, file) = file_of(600);
+    file.data().write(&file, 0, &vec![5; 512 * PAGE_SIZE]).unwrap();
+    file.data().write_back(&file).unwrap();
+    let cache = PageCache::new(8 << 20, 1);
+    let file = file.disk.open(&cache);
+    let reads = |file: &File| u64::MAX - file.disk.state.lock().unwrap().reads_left;
+    let mut page = [0; PAGE_SIZE];
+    for at in 0..512 {
+        assert_eq!(file.data().read(&file, at * PAGE, &mut page).unwrap(), PAGE_SIZE);
+        assert_eq!(page, [5; PAGE_SIZE]);
+    }
+    assert!(reads(&file) < 20, "{} reads", reads(&file));
+    assert_eq!(cache.pages(), 512);
+    // Here and there does not.
+    let before = reads(&file);
+    let file = file.disk.open(&PageCache::new(8 << 20, 1));
+    for at in [400, 3, 77, 300, 9] {
+        file.data().read(&file, at * PAGE, &mut page).unwrap();
+    }
+    assert_eq!(reads(&file) - before, 5);
+    assert_eq!(file.data().pages.read().map.len(), 5);
+}
+
+#[test]
+fn a_file_that_is_gone_gives_everything_back() {
+    let (cache, file) = file_of(100);
+    file.data().write(&file, 0, &[1; 40 * PAGE_SIZE]).unwrap();
+    file.data().discard(&file);
+    assert_eq!((cache.pages(), cache.unstable(), file.data().delayed_blocks()), (0, 0, 0));
+    assert_eq!(file.disk.state.lock().unwrap().reserved, 0);
+    // And what was only read goes with its last user.
+    let other = Disk::new(10).open(&cache);
+    other.data().write(&other, 0, &[1; 5 * PAGE_SIZE]).unwrap();
+    other.data().write_back(&other).unwrap();
+    assert_eq!(cache.pages(), 5);
+    drop(other);
+    assert_eq!(cache.pages(), 0);
+    assert_eq!(cache.reclaim(1), 0);
+}
+
+#[test]
+fn more_than_memory_can_be_written_and_read() {
+    let cache = PageCache::new(64 << 10, 1);
+    let file = Disk::new(300).open(&cache);
+    let bytes: Vec<u8> = (0..200 * PAGE_SIZE).map(|at| (at / 7 % 200 + 1) as u8).collect();
+    assert_eq!(file.data().write(&file, 1000, &bytes).unwrap(), bytes.len());
+    assert!(cache.pages() <= 16);
+    assert_eq!(contents(&file)[1000..], bytes);
+    assert!(cache.pages() <= 16);
+    check_counts(&file, &cache);
+}
+
+#[test]
+fn files_give_room_to_each_other() {
+    let cache = PageCache::new(256 << 10, 1);
+    let files: Vec<File> = (0..10).map(|_| Disk::new(40).open(&cache)).collect();
+    for (number, file) in files.iter().enumerate() {
+        file.data().write(file, 0, &[number as u8 + 1; 20 * PAGE_SIZE]).unwrap();
+        file.data().write_back(file).unwrap();
+    }
+    for (number, file) in files.iter().enumerate() {
+        assert_eq!(contents(file), [number as u8 + 1; 20 * PAGE_SIZE]);
+    }
+    assert!(cache.pages() <= 64);
+    let there: usize = files.iter().map(|file| file.data().pages.read().map.len()).sum();
+    assert_eq!(cache.pages(), there as u64);
+}
+
+#[test]
+fn each_dirty_file_is_there_once() {
+    let (_cache, file) = file_of(5);
+    let files = DirtyFiles::default();
+    files.add(file.data(), || 1);
+    files.add(file.data(), || 2);
+    assert_eq!((files.take(), files.take(), files.is_empty()), (Some(1), None, true));
+    file.data().clear_queued();
+    files.add(file.data(), || 3);
+    assert_eq!(files.take_all(), [3]);
+}
