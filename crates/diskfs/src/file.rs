@@ -2,10 +2,11 @@
 //!
 //! # Purpose
 //!
-//! A [`FileData`] belongs to each file that was read or written. It keeps pages of 4 KiB, which all files of a
-//! volume share one budget for ([`PageCache`]). Writing changes pages and sets space aside; where
-//! the data will lie is decided when it is written back, so that much of it lies in one piece, and
-//! what is gone before never costs a block. What a file needs of its volume is a [`Store`].
+//! A [`FileData`] belongs to each file that was read or written. It keeps pages of 4 KiB, which all
+//! files of a volume share one budget for ([`PageCache`]). Writing changes pages and sets space
+//! aside; where the data will lie is decided when it is written back, so that much of it lies in
+//! one piece, and what is gone before never costs a block. What a file needs of its volume is a
+//! [`Store`].
 //!
 //! # Who is where at the same time
 //!
@@ -18,18 +19,21 @@
 //! | [`allocate`](FileData::allocate) | the VFS's lock, `i_writeback` |
 //! | dropping clean pages | nothing |
 //!
-//! In this order; then the volume's transactions, the lock of the extents, and those below it. `i_pages`, of the pages
-//! in memory, is a leaf: with it bytes are copied, and nothing is waited for. A page is written to with it
-//! held, so that each read of a page sees a write to it wholly or not at all.
+//! In this order; then the volume's transactions, the lock of the extents, and those below it.
+//! `i_pages`, of the pages in memory, is a leaf: with it bytes are copied, and nothing is waited
+//! for. A page is written to with it held, so that each read of a page sees a write to it wholly or
+//! not at all.
 //!
 //! # Why nothing gets lost
 //!
-//! 1. **A page that is written to while it is being written back.** Write-back takes the mark *dirty* from a page before it copies it, both with
-//!    `i_pages` held; whoever writes to the page copies and marks with it held, too. So a write is in
-//!    the copy, or the page is dirty after it and will be written again. One thread at a time writes a
-//!    file back (`i_writeback`), so that an older copy never reaches the device after a newer one.
-//! 2. **A clean page that is dropped.** Pages that are dirty or being written back are not. A page stops being
-//!    written back when its transaction has been committed: whoever does not find it finds its block.
+//! 1. **A page that is written to while it is being written back.** Write-back takes the mark
+//!    *dirty* from a page before it copies it, both with `i_pages` held; whoever writes to the page
+//!    copies and marks with it held, too. So a write is in the copy, or the page is dirty after it
+//!    and will be written again. One thread at a time writes a file back (`i_writeback`), so that
+//!    an older copy never reaches the device after a newer one.
+//! 2. **A clean page that is dropped.** Pages that are dirty or being written back are not. A page
+//!    stops being written back when its transaction has been committed: whoever does not find it
+//!    finds its block.
 //! 3. **Reading against writing.** Who misses a page reads its block without `i_pages`, and puts
 //!    it in afterwards if there is none by then. It could be out of date only if meanwhile the page came, was
 //!    written back and dropped again: dropping a page that was ever written counts up
@@ -49,10 +53,10 @@
 //! these rules keep it so:
 //!
 //! * Bytes of a page behind the end of the file are zero in memory.
-//! * A file is written back in ascending order, and the size on the device goes up in the same transaction as blocks come,
-//!   over nothing but bytes that have been written and holes: up to the first page that is dirty by then,
-//!   and to no more than the size was before the pages were copied. So blocks with bytes never
-//!   lie behind the size on the device; unwritten ones may.
+//! * A file is written back in ascending order, and the size on the device goes up in the same
+//!   transaction as blocks come, over nothing but bytes that have been written and holes: up to the
+//!   first page that is dirty by then, and to no more than the size was before the pages were
+//!   copied. So blocks with bytes never lie behind the size on the device; unwritten ones may.
 //! * A file that grows out of the middle of a block that has bytes makes that page dirty, zeros
 //!   behind the old end included; so the size on the device passes it only after they were written.
 //! * Data reach the device before the transaction that leads to them is durable: the store marks
@@ -61,10 +65,10 @@
 //!
 //! # Errors of the device
 //!
-//! What can't be read fails the call. What can't be written back is given up, as otherwise it would stay in
-//! memory for ever: the pages are dropped, so that the file reads as what is on the device (a hole if it had no
-//! block there), their space is given back, and the error is kept ([`FileData::take_error`]) for the next call that makes the file durable. It
-//! is told once.
+//! What can't be read fails the call. What can't be written back is given up, as otherwise it would
+//! stay in memory for ever: the pages are dropped, so that the file reads as what is on the device
+//! (a hole if it had no block there), their space is given back, and the error is kept
+//! ([`FileData::take_error`]) for the next call that makes the file durable. It is told once.
 
 mod cache;
 mod extend;
@@ -85,7 +89,7 @@ use vfscale_sync::{Mutex, RwLock, lock_class};
 use crate::fault::Fault;
 
 pub use cache::{DirtyFiles, PageCache};
-pub use store::{Change, Store};
+pub use store::{Change, Cut, Store};
 
 use pages::Pages;
 
@@ -204,8 +208,8 @@ impl FileData {
         self.is_queued.store(false, Ordering::Release);
     }
 
-    /// Forgets all pages, whatever is in them, and gives the space back that was set aside for them: the file is
-    /// gone. Nobody uses it any more. Waits for a write-back under way.
+    /// Forgets all pages, whatever is in them, and gives the space back that was set aside for
+    /// them: the file is gone. Nobody uses it any more. Waits for a write-back under way.
     pub fn discard(&self, store: &impl Store) {
         let writing = self.writing_back.lock();
         let invalidate = self.invalidate.write();

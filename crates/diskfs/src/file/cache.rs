@@ -18,8 +18,8 @@ const FILL_LOCKS: usize = 64;
 
 /// The pages of all files of a volume. `Send` and `Sync`.
 ///
-/// A clock drops pages: it goes from file to file, and in each from page to page, and drops what is clean and was not
-/// used since it last came by.
+/// A clock drops pages: it goes from file to file, and in each from page to page, and drops what is
+/// clean and was not used since it last came by.
 #[derive(Debug)]
 pub struct PageCache {
     pages: Budget,

@@ -6,17 +6,17 @@ use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
 use super::write_back::Inline;
-use super::{Change, FileData, PAGE, Store, page_of, pages_of};
+use super::{Change, Cut, FileData, PAGE, Store, page_of, pages_of};
 use crate::extents::Mapping;
 use crate::fault::Fault;
 
 impl FileData {
-    /// Cuts the file, or extends it with a hole; with the same size, gives back what was allocated behind the end.
-    /// Blocks for I/O. The caller has the inode's lock.
+    /// Cuts the file, or extends it with a hole; with the same size, gives back what was allocated
+    /// behind the end. Blocks for I/O. The caller has the inode's lock.
     ///
     /// # Errors
-    /// Of the device, the log, damage. The file may have been cut then, and have blocks behind its end until the
-    /// volume is mounted the next time.
+    /// Of the device, the log, damage. The file may have been cut then, and have blocks behind its
+    /// end until the volume is mounted the next time.
     pub fn set_size(&self, store: &impl Store, size: u64) -> Result<(), Fault> {
         if size > self.size() {
             return self.grow_to(store, size);
@@ -24,9 +24,9 @@ impl FileData {
         let writing = self.writing_back.lock();
         let invalidate = self.invalidate.write();
         let outcome = match store.truncate(size) {
-            Ok(()) => Ok(()),
-            Err((fault, false)) => return Err(fault),
-            Err((fault, true)) => Err(fault),
+            Cut::Whole => Ok(()),
+            Cut::Part(fault) => Err(fault),
+            Cut::Failed(fault) => return Err(fault),
         };
         self.size.store(size, Ordering::Release);
         self.drop_pages(store, pages_of(size), u64::MAX);
@@ -40,9 +40,9 @@ impl FileData {
         outcome
     }
 
-    /// Sets blocks aside for `len` bytes from `offset` on, where there are none: they read as zeros until they are
-    /// written. The file grows if it ends before, unless `keep_size`. Blocks for I/O. The caller has the inode's
-    /// lock.
+    /// Sets blocks aside for `len` bytes from `offset` on, where there are none: they read as zeros
+    /// until they are written. The file grows if it ends before, unless `keep_size`. Blocks for
+    /// I/O. The caller has the inode's lock.
     ///
     /// # Errors
     /// [`Fault::NoSpace`] and others, with nothing allocated.

@@ -6,8 +6,9 @@ use super::{FileData, PAGE, Store, offset_of};
 use crate::fault::Fault;
 
 impl FileData {
-    /// Makes a hole of `len` bytes from `offset` on. Pages that are covered in part keep their blocks, and that part
-    /// is zeroed. The size stays. Blocks for I/O. The caller has the inode's lock.
+    /// Makes a hole of `len` bytes from `offset` on. Pages that are covered in part keep their
+    /// blocks, and that part is zeroed. The size stays. Blocks for I/O. The caller has the inode's
+    /// lock.
     ///
     /// # Errors
     /// Of the device, the log, damage, and no space for the parts of pages; some of it may be a hole then.
@@ -28,8 +29,8 @@ impl FileData {
         freed
     }
 
-    /// Sets `len` bytes from `offset` on to zero, and allocates their blocks. The file grows if it ends before, unless
-    /// `keep_size`. Blocks for I/O. The caller has the inode's lock.
+    /// Sets `len` bytes from `offset` on to zero, and allocates their blocks. The file grows if it
+    /// ends before, unless `keep_size`. Blocks for I/O. The caller has the inode's lock.
     ///
     /// # Errors
     /// [`Fault::NoSpace`] with nothing changed; of the device, the log, damage, with some of it done.
@@ -56,8 +57,8 @@ impl FileData {
         done
     }
 
-    /// Zeros what `range` covers of the pages that it covers in part, and of a page that lies in the inode. Returns
-    /// the pages that are left, covered as a whole.
+    /// Zeros what `range` covers of the pages that it covers in part, and of a page that lies in
+    /// the inode. Returns the pages that are left, covered as a whole.
     fn zero_edges(&self, store: &impl Store, range: &Range<u64>) -> Result<Range<u64>, Fault> {
         let mut whole = range.start.div_ceil(PAGE)..range.end / PAGE;
         if whole.start > whole.end {

@@ -168,8 +168,8 @@ impl FileData {
         })
     }
 
-    /// Puts pages that were read into memory where there are none, as far as there is `room`, and copies what is
-    /// asked for: what is in memory by now, or what was read.
+    /// Puts pages that were read into memory where there are none, as far as there is `room`, and
+    /// copies what is asked for: what is in memory by now, or what was read.
     #[expect(clippy::too_many_arguments, reason = "one place calls it")]
     fn put(
         &self,

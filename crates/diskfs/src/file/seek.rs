@@ -5,8 +5,8 @@ use crate::extents::Mapping;
 use crate::fault::Fault;
 
 impl FileData {
-    /// The first offset at or behind `offset` that has data; `None` if there is none before the end of the file. Dirty
-    /// pages are data, unwritten blocks are not. May block for I/O.
+    /// The first offset at or behind `offset` that has data; `None` if there is none before the end
+    /// of the file. Dirty pages are data, unwritten blocks are not. May block for I/O.
     ///
     /// # Errors
     /// Of the device, damage.
@@ -30,8 +30,8 @@ impl FileData {
         Ok((at < end && found < size).then_some(found))
     }
 
-    /// The first offset at or behind `offset` in a hole: at the latest the end of the file. `None` if `offset` is not
-    /// before that. May block for I/O.
+    /// The first offset at or behind `offset` in a hole: at the latest the end of the file. `None`
+    /// if `offset` is not before that. May block for I/O.
     ///
     /// # Errors
     /// Of the device, damage.

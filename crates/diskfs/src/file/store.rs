@@ -31,6 +31,17 @@ pub enum Change<'a> {
     Size,
 }
 
+/// What became of a file that was to be cut.
+#[derive(Debug)]
+pub enum Cut {
+    /// All that is to go is gone.
+    Whole,
+    /// The size has been cut; some blocks are left.
+    Part(Fault),
+    /// Nothing has changed.
+    Failed(Fault),
+}
+
 /// One file of a volume, as its data see it.
 ///
 /// Space is set aside ([`reserve`](Self::reserve)) before it is needed, so that write-back doesn't run
@@ -45,8 +56,8 @@ pub trait Store {
     /// Gives back what was set aside.
     fn unreserve(&self, blocks: u64);
 
-    /// What is at a block of the file. May block for I/O. The caller keeps the extent that it finds from going
-    /// away, through `invalidate_lock`, `i_writeback` or the inode's lock.
+    /// What is at a block of the file. May block for I/O. The caller keeps the extent that it finds
+    /// from going away, through `invalidate_lock`, `i_writeback` or the inode's lock.
     ///
     /// # Errors
     /// Of the device, damage.
@@ -94,10 +105,7 @@ pub trait Store {
     /// Cuts the file on the device to `size`, or leaves its size if it is not larger, and frees its
     /// blocks behind `size`: in several transactions if need be, of which the first one cuts. If it fails
     /// later, or there is a crash, the rest is freed when the volume is mounted. May block.
-    ///
-    /// # Errors
-    /// As of [`change`](Self::change). `Err((fault, true))`: the size has been cut.
-    fn truncate(&self, size: u64) -> Result<(), (Fault, bool)>;
+    fn truncate(&self, size: u64) -> Cut;
 
     /// Frees the blocks `from` to `to` of the file, in several transactions if need be. May block.
     ///
@@ -105,7 +113,8 @@ pub trait Store {
     /// As of [`change`](Self::change); some may be freed by then.
     fn free(&self, from: u64, to: u64) -> Result<(), Fault>;
 
-    /// Makes the written blocks `from` to `to` of the file unwritten, in several transactions if need be. May block.
+    /// Makes the written blocks `from` to `to` of the file unwritten, in several transactions if
+    /// need be. May block.
     ///
     /// # Errors
     /// As of [`change`](Self::change); some may be unwritten by then.

@@ -228,9 +228,11 @@ impl Store for File {
         Self::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size)
     }
 
-    fn truncate(&self, size: u64) -> Result<(), (Fault, bool)> {
+    fn truncate(&self, size: u64) -> Cut {
         let mut state = self.disk.state.lock().unwrap();
-        State::fail(&mut state.changes_left).map_err(|fault| (fault, false))?;
+        if let Err(fault) = State::fail(&mut state.changes_left) {
+            return Cut::Failed(fault);
+        }
         state.size = state.size.min(size);
         state.inline = match state.inline.take() {
             Some(bytes) if size > 0 => Some(bytes[..bytes.len().min(size as usize)].into()),
@@ -242,7 +244,7 @@ impl Store for File {
         map.remove(nodes, OWNER, range, usize::MAX, &mut freed, &mut 0).unwrap();
         state.give(&self.disk.device, &freed);
         state.check();
-        Ok(())
+        Cut::Whole
     }
 
     fn free(&self, from: u64, to: u64) -> Result<(), Fault> {

@@ -21,8 +21,9 @@ pub(super) struct Known {
 }
 
 impl FileData {
-    /// Writes at `offset`; the file grows if it ends before. Returns how many bytes: fewer if space ran out. Blocks
-    /// for I/O, of parts of pages, and if much is dirty. The caller has the inode's lock.
+    /// Writes at `offset`; the file grows if it ends before. Returns how many bytes: fewer if space
+    /// ran out. Blocks for I/O, of parts of pages, and if much is dirty. The caller has the inode's
+    /// lock.
     ///
     /// # Errors
     /// [`Fault::NoSpace`], and what can stop a page from being read; nothing was written then.
@@ -73,8 +74,8 @@ impl FileData {
         self.write_page(store, &mut Known::default(), 0, 0, &[])
     }
 
-    /// The file is about to grow: if it ends within a block that has bytes, that page becomes dirty, with zeros
-    /// behind the end.
+    /// The file is about to grow: if it ends within a block that has bytes, that page becomes
+    /// dirty, with zeros behind the end.
     pub(super) fn dirty_end(&self, store: &impl Store) -> Result<(), Fault> {
         let size = self.size();
         if size.is_multiple_of(PAGE) || store.inline().is_some() {
@@ -100,8 +101,8 @@ impl FileData {
         Ok(())
     }
 
-    /// What there is on the device at page `index`, which is not in memory, or was not just now. Blocks that are
-    /// there stay, since the caller has the inode's lock.
+    /// What there is on the device at page `index`, which is not in memory, or was not just now.
+    /// Blocks that are there stay, since the caller has the inode's lock.
     fn know<'k>(
         &self,
         store: &impl Store,
@@ -210,8 +211,8 @@ impl FileData {
         unused
     }
 
-    /// The file is `size` long from now on, and longer than it was: what is between is a hole. The caller has the
-    /// inode's lock.
+    /// The file is `size` long from now on, and longer than it was: what is between is a hole. The
+    /// caller has the inode's lock.
     pub(super) fn grow_to(&self, store: &impl Store, size: u64) -> Result<(), Fault> {
         self.dirty_end(store)?;
         self.size.store(size, Ordering::Release);

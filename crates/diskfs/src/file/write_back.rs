@@ -32,6 +32,15 @@ enum Place {
     Inline,
 }
 
+/// What became of a piece.
+struct Outcome {
+    /// The page behind it.
+    next: u64,
+    /// How many pages have been written.
+    pages: u64,
+    fault: Option<Fault>,
+}
+
 /// Whether a small file may lie in its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inline {
@@ -40,8 +49,9 @@ pub(super) enum Inline {
 }
 
 impl FileData {
-    /// Writes the pages back that are dirty by now, and the size. Does all it can also if a part of it fails; what
-    /// failed is given up ([module](super)). Returns how many pages it has written. Blocks for I/O.
+    /// Writes the pages back that are dirty by now, and the size. Does all it can also if a part of
+    /// it fails; what failed is given up ([module](super)). Returns how many pages it has written.
+    /// Blocks for I/O.
     ///
     /// # Errors
     /// The first error, which is kept for [`take_error`](Self::take_error) as well.
@@ -59,17 +69,11 @@ impl FileData {
         loop {
             // For one piece at a time, so that whoever wants to cut the file need not wait for long.
             let _writing = self.writing_back.lock();
-            match self.write_piece_back(store, cursor, last, inline) {
-                Ok(None) => break,
-                Ok(Some((next, pages))) => {
-                    cursor = next;
-                    written += pages;
-                }
-                Err((next, fault)) => {
-                    cursor = next;
-                    first_fault.get_or_insert(fault);
-                }
-            }
+            let done = self.write_piece_back(store, cursor, last, inline);
+            let Some(Outcome { next, pages, fault }) = done else { break };
+            cursor = next;
+            written += pages;
+            first_fault = first_fault.or(fault);
         }
         let _writing = self.writing_back.lock();
         if let Err(fault) = self.write_size_back(store) {
@@ -81,39 +85,37 @@ impl FileData {
         }
     }
 
-    /// Writes the first piece from `cursor` on, up to page `last`. Returns the page behind it, and how many pages
-    /// it had; `None` if there is none. The caller holds `i_writeback`.
+    /// Writes the first piece from `cursor` on, up to page `last`. `None` if there is none. The caller holds
+    /// `i_writeback`.
     fn write_piece_back(
         &self,
         store: &impl Store,
         cursor: u64,
         last: u64,
         inline: Inline,
-    ) -> Result<Option<(u64, u64)>, (u64, Fault)> {
+    ) -> Option<Outcome> {
         let size = self.size();
-        let Some((first, run)) = self.next_piece(store, cursor, last, size) else {
-            return Ok(None);
+        let (first, run) = self.next_piece(store, cursor, last, size)?;
+        let (place, pages) = match self.place(store, first, run, size, inline) {
+            Ok(place) => place,
+            Err(fault) => {
+                // Without a place for the first page there is none for those behind it, probably.
+                let fault = Some(self.give_up(store, first, run, fault));
+                return Some(Outcome { next: first + run, pages: 0, fault });
+            }
         };
-        let placed = self.place(store, first, run, size, inline);
-        let (place, pages) = placed.map_err(|fault| {
-            // Without a place for the first page there is none for those behind it, probably.
-            (first + run, self.give_up(store, first, run, fault))
-        })?;
         let piece = Piece { first, pages, size, place };
         let next = first + pages;
         self.begin(piece);
-        match self.write_and_change(store, piece) {
-            Ok(()) => {
-                self.finish(store, piece);
-                Ok(Some((next, pages)))
+        if let Err(fault) = self.write_and_change(store, piece) {
+            if let Place::Claimed(run) = place {
+                store.unclaim(run);
             }
-            Err(fault) => {
-                if let Place::Claimed(run) = place {
-                    store.unclaim(run);
-                }
-                Err((next, self.give_up(store, first, pages, fault)))
-            }
+            let fault = Some(self.give_up(store, first, pages, fault));
+            return Some(Outcome { next, pages: 0, fault });
         }
+        self.finish(store, piece);
+        Some(Outcome { next, pages, fault: None })
     }
 
     /// Which pages are next: from `cursor` on, but nothing behind the size on the device is overtaken.
@@ -164,8 +166,8 @@ impl FileData {
         }
     }
 
-    /// Sees to it that space is set aside for these pages, all of them dirty. It was when they became so, unless they
-    /// had a block then.
+    /// Sees to it that space is set aside for these pages, all of them dirty. It was when they
+    /// became so, unless they had a block then.
     fn pay(&self, store: &impl Store, first: u64, pages: u64) -> Result<(), Fault> {
         let is_unpaid = |(_, cached): &(&u64, &mut Cached)| !cached.is_reserved;
         let mut locked = self.pages.write();

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Does `work` with all changes failing from one on, for every such one: as if it had crashed there. `check` gets what
-/// the file then holds for somebody who knows nothing but the disk.
+/// Does `work` with all changes failing from one on, for every such one: as if it had crashed
+/// there. `check` gets what the file then holds for somebody who knows nothing but the disk.
 fn at_every_change(work: impl Fn(&File), check: impl Fn(&[u8])) {
     for changes in 0.. {
         let disk = Disk::new(100);

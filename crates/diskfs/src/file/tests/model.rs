@@ -1,5 +1,5 @@
-//! Random calls against a vector of bytes, with a cache that holds little, on a disk whose free blocks are full of
-//! what nobody may read.
+//! Random calls against a vector of bytes, with a cache that holds little, on a disk whose free
+//! blocks are full of what nobody may read.
 
 use proptest::prelude::*;
 
