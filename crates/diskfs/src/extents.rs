@@ -213,10 +213,10 @@ impl ExtentMap {
         Ok(at.min(to))
     }
 
-    /// Says that the blocks `from` to `to` of the file, as far as there are any, have been written, or with
-    /// `is_unwritten` that they read as zeros from now on. Stops when it has changed `extents_max` extents, and
-    /// returns the block from which on nothing was done: `to` if all was. `grown` is raised by as many blocks
-    /// as the tree has more.
+    /// Says that the blocks `from` to `to` of the file, as far as there are any, have been written,
+    /// or with `is_unwritten` that they read as zeros from now on. Stops when it has changed
+    /// `extents_max` extents, and returns the block from which on nothing was done: `to` if all
+    /// was. `grown` is raised by as many blocks as the tree has more.
     ///
     /// # Errors
     /// [`Error`].
