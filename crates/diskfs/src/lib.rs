@@ -40,6 +40,8 @@ pub mod format;
 pub mod geometry;
 pub mod group;
 pub mod inode_core;
+pub mod node;
+pub mod node_table;
 pub mod ranks;
 mod recovery;
 pub mod tx;

@@ -7,6 +7,18 @@
 use vfscale_sync::lock_class;
 
 lock_class! {
+    /// An inode: from its first change in a transaction to the end of its commit.
+    pub NodeLock = ("i_node", 29000);
+}
+lock_class! {
+    /// Which inodes are in memory: one shard.
+    pub NodeTableLock = ("inode_table", 31030);
+}
+lock_class! {
+    /// What an inode is at the moment.
+    pub NodeCore = ("i_core", 31040);
+}
+lock_class! {
     /// Where blocks of metadata are found in memory: one shard.
     pub CacheShard = ("cache_shard", 31000);
 }

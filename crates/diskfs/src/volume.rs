@@ -82,7 +82,7 @@ pub struct Volume {
     geometry: Geometry,
     places: Places,
     superblock: Mutex<Superblock, SuperblockLock>,
-    cache: BufferCache,
+    cache: Arc<BufferCache>,
     hooks: Arc<VolumeHooks>,
     /// None: open for reading only.
     journal: Option<Journal>,
@@ -171,7 +171,7 @@ impl Volume {
             recovered = found;
             Some(journal)
         };
-        let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
+        let cache = Arc::new(BufferCache::new(device.clone(), uuid, options.cache_bytes));
         let superblock = Mutex::new(superblock);
         let opened =
             Self { device, uuid, geometry, places, superblock, cache, hooks, journal, recovered };
@@ -230,7 +230,7 @@ impl Volume {
 
     /// Its blocks of metadata in memory.
     #[must_use]
-    pub fn cache(&self) -> &BufferCache {
+    pub fn cache(&self) -> &Arc<BufferCache> {
         &self.cache
     }
 

@@ -1,0 +1,76 @@
+use vfscale_block::{Device, MemoryDevice};
+
+use super::*;
+use crate::Uuid;
+use crate::format::{Block, Identity, byte_of_block};
+use crate::inode_core::TYPE_REGULAR;
+
+const VOLUME: Uuid = Uuid::from_bytes(*b"volume of nodes.");
+const INO: u64 = 64 * 8 + 3;
+
+fn device() -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(1 << 20).unwrap();
+    for address in 64..72 {
+        let mut block = Block::zeroed();
+        block.seal(&Identity { magic: INODE_MAGIC, address, owner: 64, volume: VOLUME }, 0);
+        device.write_at(byte_of_block(address), block.bytes()).unwrap();
+    }
+    Arc::new(device)
+}
+
+fn core(mode: u32) -> InodeCore {
+    InodeCore::new(TYPE_REGULAR | mode, 1, 5)
+}
+
+#[test]
+fn a_push_writes_its_own_record_and_no_other() {
+    let device = device();
+    let cache = Arc::new(BufferCache::new(device.clone(), VOLUME, 1 << 20));
+    let nodes = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600), &cache));
+    assert!(matches!(nodes[0].push(Lsn::from_bits(1 << 32)), Ok(Pushed::Written)));
+    let record = |ino: u64| {
+        let mut block = Block::zeroed();
+        device.read_at(byte_of_block(block_of(ino)), block.bytes_mut()).unwrap();
+        let identity =
+            Identity { magic: INODE_MAGIC, address: block_of(ino), owner: 64, volume: VOLUME };
+        block.verify(&identity).unwrap();
+        crate::format::inode::records(&block)[slot_of(ino)].clone()
+    };
+    assert_eq!(record(INO), core(0o600).encode());
+    assert!(record(INO + 1).is_free());
+    nodes[1].publish(core(0o640));
+    assert!(matches!(nodes[1].push(Lsn::from_bits(2 << 32)), Ok(Pushed::Written)));
+    assert_eq!(record(INO), core(0o600).encode());
+    assert_eq!(record(INO + 1), core(0o640).encode());
+}
+
+#[test]
+fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them() {
+    let cache = Arc::new(BufferCache::new(device(), VOLUME, 1 << 20));
+    let node = Node::new(INO, core(0o600), &cache);
+    assert!(!node.has_new_times());
+    assert!(node.set_times(Times { atime: 9, mtime: 5, ctime: 5 }));
+    assert!(!node.set_times(Times { atime: 10, mtime: 5, ctime: 5 }));
+    let copy = (*node.core()).clone();
+    assert_eq!((copy.atime, copy.mtime), (10, 5));
+    // Others come while the transaction is under way.
+    node.set_times(Times { atime: 11, mtime: 5, ctime: 5 });
+    node.publish(copy);
+    assert!(node.has_new_times());
+    assert_eq!(node.core().atime, 11);
+    let copy = (*node.core()).clone();
+    node.publish(copy);
+    assert!(!node.has_new_times());
+    assert_eq!(node.core().atime, 11);
+}
+
+#[test]
+fn several_are_locked_in_one_order_and_each_once() {
+    let cache = Arc::new(BufferCache::new(device(), VOLUME, 1 << 20));
+    let [a, b] = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600), &cache));
+    let guards = lock_all(&[&b, &a, &b]);
+    assert_eq!(guards.len(), 2);
+    assert!(a.lock.try_read().is_none() && b.lock.try_read().is_none());
+    drop(guards);
+    assert!(a.lock.try_read().is_some());
+}

@@ -1,0 +1,247 @@
+//! Which inodes are in memory.
+//!
+//! # Purpose
+//!
+//! One [`Node`] for each number, made of the record on disk when it is first asked for, and kept
+//! for as long as anybody uses it or the journal has it; then for as long as there is room.
+//!
+//! # Why there is never a second one
+//!
+//! A record that is read is as old as the reading. If a node came, was changed, went home and was
+//! given up while another thread was still reading the record, that thread would bring the old
+//! inode back. So who finds no node leaves a mark, under the lock of the shard, before it reads;
+//! everybody else waits for it. And a node is given up only if the table has the only reference,
+//! which the journal's lists are one of as long as it is not home, and if its times are stored.
+//!
+//! The same goes for a number that is free: its node stays until that is home, and is used again
+//! for the next inode of that number.
+//!
+//! # Locks
+//!
+//! `inode_table`, one for each shard, is held for no longer than a look. Below it there is only `i_core`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use vfscale_sync::{Condvar, Mutex, cpu};
+
+use crate::cache::BufferCache;
+use crate::fault::Fault;
+use crate::format::inode::{block_of, records, slot_of};
+use crate::inode_core::InodeCore;
+use crate::node::Node;
+use crate::ranks::NodeTableLock;
+use crate::volume::Volume;
+
+/// How many nodes are looked at for each one that comes in. More than one, so that a table that is too
+/// large gets smaller.
+const HAND_STEPS: usize = 4;
+
+/// The inodes of a volume that are in memory. `Send` and `Sync`.
+pub struct NodeTable {
+    shards: Box<[Shard]>,
+    /// How many nodes a shard keeps if it can.
+    shard_limit: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: Mutex<Entries, NodeTableLock>,
+    /// A record was read, or could not be.
+    loaded: Condvar,
+}
+
+#[derive(Default)]
+struct Entries {
+    map: HashMap<u64, Entry>,
+    /// Numbers of nodes, for the hand to go around.
+    ring: Vec<u64>,
+    hand: usize,
+}
+
+enum Entry {
+    /// Somebody is reading the record.
+    Loading,
+    Present(Arc<Node>),
+}
+
+impl NodeTable {
+    /// An empty table that keeps `limit` nodes more or less of which nobody has need.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        let shards = (4 * cpu::possible() as usize).next_power_of_two();
+        Self {
+            shards: (0..shards).map(|_| Shard::default()).collect(),
+            shard_limit: (limit / shards).max(16),
+        }
+    }
+
+    fn shard(&self, ino: u64) -> &Shard {
+        // The inodes of a block are asked for one after the other.
+        &self.shards[ino as usize & (self.shards.len() - 1)]
+    }
+
+    /// The node of inode `ino`; `None` if there is no such inode. Sleeps if its record has to be read.
+    ///
+    /// # Errors
+    /// Those of the device, and damage; a number that no inode of the volume can have is damage, too.
+    pub fn get(&self, volume: &Volume, ino: u64) -> Result<Option<Arc<Node>>, Fault> {
+        let shard = self.shard(ino);
+        let mut entries = shard.entries.lock();
+        loop {
+            match entries.map.get(&ino) {
+                Some(Entry::Present(node)) => {
+                    let node = Arc::clone(node);
+                    drop(entries);
+                    return Ok(Some(node).filter(|node| !node.core().is_free()));
+                }
+                Some(Entry::Loading) => entries = shard.loaded.wait(entries),
+                None => break,
+            }
+        }
+        entries.map.insert(ino, Entry::Loading);
+        drop(entries);
+        let loading = Loading { shard, ino };
+        let core = read(volume, ino)?;
+        let node = core.map(|core| Node::new(ino, core, volume.cache()));
+        Ok(node.inspect(|node| self.enter(&loading, node)))
+    }
+
+    /// The node of a number that is free and about to be used: that of the inode which had it before, if
+    /// there is still something of it to be written, or a new one.
+    pub fn claim(&self, ino: u64, cache: &Arc<BufferCache>) -> Arc<Node> {
+        let shard = self.shard(ino);
+        let mut entries = shard.entries.lock();
+        loop {
+            match entries.map.get(&ino) {
+                Some(Entry::Present(node)) => return Arc::clone(node),
+                Some(Entry::Loading) => entries = shard.loaded.wait(entries),
+                None => break,
+            }
+        }
+        let node = Node::new(ino, InodeCore::free(0), cache);
+        entries.put(&node);
+        let given_up = entries.shrink(self.shard_limit);
+        drop(entries);
+        drop(given_up);
+        node
+    }
+
+    /// Puts in what was read.
+    fn enter(&self, loading: &Loading<'_>, node: &Arc<Node>) {
+        let mut entries = loading.shard.entries.lock();
+        entries.put(node);
+        let given_up = entries.shrink(self.shard_limit);
+        drop(entries);
+        drop(given_up);
+    }
+
+    /// Calls `visit` with every node that is in memory, outside of all locks of the table.
+    pub fn for_each(&self, mut visit: impl FnMut(&Arc<Node>)) {
+        for shard in &self.shards {
+            let entries = shard.entries.lock();
+            let nodes: Vec<_> = entries.map.values().filter_map(Entry::node).cloned().collect();
+            drop(entries);
+            nodes.iter().for_each(&mut visit);
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.entries.lock().ring.len()).sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Reads and decodes the record of an inode; `None` if it is free.
+fn read(volume: &Volume, ino: u64) -> Result<Option<InodeCore>, Fault> {
+    let address = block_of(ino);
+    if !volume.is_for_files(address) {
+        return Ok(None);
+    }
+    let block = volume.cache().read(address, &Node::expected(ino))?;
+    let record = &records(&block)[slot_of(ino)];
+    if record.is_free() {
+        return Ok(None);
+    }
+    Ok(Some(InodeCore::decode(ino, record, |block| volume.is_for_files(block))?))
+}
+
+impl Entry {
+    fn node(&self) -> Option<&Arc<Node>> {
+        match self {
+            Self::Loading => None,
+            Self::Present(node) => Some(node),
+        }
+    }
+}
+
+impl Entries {
+    fn put(&mut self, node: &Arc<Node>) {
+        let former = self.map.insert(node.ino(), Entry::Present(Arc::clone(node)));
+        if former.as_ref().and_then(Entry::node).is_none() {
+            self.ring.push(node.ino());
+        }
+    }
+
+    /// Gives a few nodes up if there are too many, and returns them, to be dropped outside of the lock.
+    fn shrink(&mut self, limit: usize) -> Vec<Arc<Node>> {
+        let mut given_up = Vec::new();
+        for _ in 0..HAND_STEPS {
+            if self.ring.len() <= limit {
+                break;
+            }
+            self.hand %= self.ring.len();
+            let ino = self.ring[self.hand];
+            let is_unused = match self.map.get(&ino) {
+                Some(Entry::Present(node)) => is_unused(node),
+                _ => false,
+            };
+            if is_unused {
+                self.ring.swap_remove(self.hand);
+                given_up.extend(self.map.remove(&ino).as_ref().and_then(Entry::node).cloned());
+            } else {
+                self.hand += 1;
+            }
+        }
+        given_up
+    }
+}
+
+/// Whether only the table has it, and there is nothing to be written. References come from the table, under
+/// its lock, so that this stays so.
+fn is_unused(node: &Arc<Node>) -> bool {
+    Arc::strong_count(node) == 1 && !node.has_new_times()
+}
+
+/// A reading under way. However it ends, nobody waits for it any longer.
+struct Loading<'t> {
+    shard: &'t Shard,
+    ino: u64,
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        let mut entries = self.shard.entries.lock();
+        if matches!(entries.map.get(&self.ino), Some(Entry::Loading)) {
+            entries.map.remove(&self.ino);
+        }
+        drop(entries);
+        self.shard.loaded.notify_all();
+    }
+}
+
+impl std::fmt::Debug for NodeTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeTable").field("nodes", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
