@@ -214,6 +214,8 @@ impl FileData {
         let writing = self.writing_back.lock();
         let invalidate = self.invalidate.write();
         self.drop_pages(store, 0, u64::MAX);
+        self.size.store(0, Ordering::Release);
+        self.take_error();
         drop(invalidate);
         drop(writing);
     }

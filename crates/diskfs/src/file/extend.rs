@@ -131,7 +131,6 @@ fn holes(store: &impl Store, blocks: Range<u64>) -> Result<Vec<Range<u64>>, Faul
 fn insert_unwritten(store: &impl Store, file_block: u64, blocks: u64) -> Result<u64, Fault> {
     let run = store.claim(file_block, u32::try_from(blocks).unwrap_or(u32::MAX))?;
     let change = Change::Insert { file_block, run, is_unwritten: true };
-    let changed = store.change(change, store.disk_size());
-    changed.inspect_err(|_| store.unclaim(run))?;
+    store.change(change, store.disk_size())?;
     Ok(u64::from(run.blocks))
 }

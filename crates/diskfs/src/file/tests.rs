@@ -225,7 +225,12 @@ impl Store for File {
     }
 
     fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
-        Self::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size)
+        let changed = Self::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size);
+        changed.inspect_err(|_| {
+            if let Change::Insert { run, .. } = change {
+                self.unclaim(run);
+            }
+        })
     }
 
     fn truncate(&self, size: u64) -> Cut {

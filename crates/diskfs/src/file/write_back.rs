@@ -108,9 +108,6 @@ impl FileData {
         let next = first + pages;
         self.begin(piece);
         if let Err(fault) = self.write_and_change(store, piece) {
-            if let Place::Claimed(run) = place {
-                store.unclaim(run);
-            }
             let fault = Some(self.give_up(store, first, pages, fault));
             return Some(Outcome { next, pages: 0, fault });
         }
@@ -211,7 +208,7 @@ impl FileData {
                 }
             }
             Place::Claimed(run) => {
-                store.write_blocks(run.start, &bytes)?;
+                store.write_blocks(run.start, &bytes).inspect_err(|_| store.unclaim(run))?;
                 Change::Insert { file_block: first, run, is_unwritten: false }
             }
         };
