@@ -189,6 +189,14 @@ impl FileData {
         !self.pages.read().unstable.is_empty() || store.disk_size() < self.size()
     }
 
+    /// Whether nothing would be lost with it: no page, nothing to be written back, no error to be told.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.pages.read().map.is_empty()
+            && !self.is_queued.load(Ordering::Acquire)
+            && self.error.lock().is_none()
+    }
+
     /// The error that the latest write-back met, if nobody was told of it yet.
     pub fn take_error(&self) -> Option<Fault> {
         self.error.lock().take()

@@ -41,6 +41,7 @@ use vfscale_sync::{Mutex, RwLock};
 
 use crate::btree::Expected;
 use crate::cache::BufferCache;
+use crate::file::FileData;
 use crate::format::inode::{INODE_MAGIC, InodeRecord, block_of, chunk_of, records_mut, slot_of};
 use crate::inode_core::InodeCore;
 use crate::ranks::{NodeCore, NodeLock};
@@ -64,7 +65,7 @@ pub struct Node {
     ino: u64,
     cache: Arc<BufferCache>,
     lock: RwLock<(), NodeLock>,
-    published: Mutex<Arc<InodeCore>, NodeCore>,
+    published: Mutex<Published, NodeCore>,
     log: ItemState,
     /// The checkpoint with the last transaction that changed it; 0 for none since it is in memory.
     sequence: AtomicU64,
@@ -73,6 +74,12 @@ pub struct Node {
     ctime: AtomicI64,
     /// The three above are newer than the core.
     has_times: AtomicBool,
+}
+
+struct Published {
+    core: Arc<InodeCore>,
+    /// What is in memory of the data of the file that it is.
+    data: Option<Arc<FileData>>,
 }
 
 /// A node that is locked for changing.
@@ -89,7 +96,7 @@ impl Node {
             ino,
             cache: Arc::clone(cache),
             lock: RwLock::new(()),
-            published: Mutex::new(Arc::new(core)),
+            published: Mutex::new(Published { core: Arc::new(core), data: None }),
             log: ItemState::new(),
             sequence: AtomicU64::new(0),
             atime: AtomicI64::new(atime),
@@ -124,7 +131,7 @@ impl Node {
     /// What it is, as the last commit has left it, with the times that have changed since.
     #[must_use]
     pub fn core(&self) -> Arc<InodeCore> {
-        let core = Arc::clone(&self.published.lock());
+        let core = Arc::clone(&self.published.lock().core);
         if !self.has_new_times() {
             return core;
         }
@@ -162,7 +169,7 @@ impl Node {
         let taken = Times { atime: core.atime, mtime: core.mtime, ctime: core.ctime };
         let core = Arc::new(core);
         let mut published = self.published.lock();
-        let old = std::mem::replace(&mut *published, core);
+        let old = std::mem::replace(&mut published.core, core);
         drop(published);
         drop(old);
         // Whoever changed the times before this exchange is seen below, and whoever does after it says
@@ -184,6 +191,28 @@ impl Node {
         self.sequence.load(Ordering::Acquire)
     }
 
+    /// What is in memory of its data, if there is anything.
+    #[must_use]
+    pub fn data(&self) -> Option<Arc<FileData>> {
+        self.published.lock().data.clone()
+    }
+
+    /// The same, made by `make` if there is nothing. `make` may be called in vain.
+    pub fn data_or_init(&self, make: impl FnOnce(&InodeCore) -> Arc<FileData>) -> Arc<FileData> {
+        if let Some(data) = self.data() {
+            return data;
+        }
+        let made = make(&self.core());
+        let mut published = self.published.lock();
+        Arc::clone(published.data.get_or_insert(made))
+    }
+
+    /// Lets go of what is in memory of its data: the file is gone.
+    pub fn drop_data(&self) {
+        let data = self.published.lock().data.take();
+        drop(data);
+    }
+
     /// What the block of its record must be.
     #[must_use]
     pub fn expected(ino: u64) -> Expected {
@@ -193,7 +222,7 @@ impl Node {
     }
 
     fn record(&self) -> InodeRecord {
-        let core = Arc::clone(&self.published.lock());
+        let core = Arc::clone(&self.published.lock().core);
         core.encode()
     }
 }
@@ -216,7 +245,7 @@ impl LogItem for Node {
         if self.log.is_pinned() {
             return Ok(Pushed::Pinned);
         }
-        let core = Arc::clone(&published);
+        let core = Arc::clone(&published.core);
         drop(published);
         let (record, slot) = (core.encode(), slot_of(self.ino));
         let buffer = self.cache.get(self.block(), &Self::expected(self.ino))?;

@@ -217,7 +217,9 @@ impl Entries {
 /// Whether only the table has it, and there is nothing to be written. References come from the table, under
 /// its lock, so that this stays so.
 fn is_unused(node: &Arc<Node>) -> bool {
-    Arc::strong_count(node) == 1 && !node.has_new_times()
+    Arc::strong_count(node) == 1
+        && !node.has_new_times()
+        && node.data().is_none_or(|data| data.is_idle())
 }
 
 /// A reading under way. However it ends, nobody waits for it any longer.
