@@ -5,19 +5,20 @@ use std::path::Path as StdPath;
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
+use crate::attr_plan::Plan;
 use crate::cred::{Credentials, permission};
 use crate::dentry::Dentry;
 use crate::error::{Named, Result};
 use crate::file;
 use crate::inode::Inode;
+use crate::lookup::Left;
 use crate::mount::{Mount, WriteAccess};
-use crate::namei::{Fail, Lookup, Pos, Walk};
+use crate::namei::{Lookup, Pos, Walk};
 use crate::task::{At, Task, bytes, lookup_flags};
 use crate::time;
 use crate::types::{
     Access, AtFlags, Capabilities, FileType, Mode, MountFlags, SetTime, Stat, StatFs, Timestamp,
 };
-use crate::xattr_calls::drop_capabilities;
 
 /// Preferred unit of I/O.
 const BLOCK_BYTES: u32 = 4096;
@@ -218,19 +219,42 @@ impl Task {
         let apply = || {
             let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
             let base = self.base(at);
-            base.looking_up(|| {
+            let call = || {
                 let guard = rcu::pin();
                 self.walk(&base, bytes(path), lookup, &guard, |walk| {
                     let pos = walk.lookup()?;
                     let write = walk.want_write(pos)?;
                     let kept = walk.keep(pos)?;
-                    change_attributes(kept.dentry().inode(), walk.cred(), change, &guard)?;
+                    let inode = kept.dentry().inode();
+                    if inode.is_kept() {
+                        let write = write.keep(kept.mount_ref());
+                        return Err(walk.leave(Left::Place(kept, write)));
+                    }
+                    let _locked = inode.lock();
+                    plan(inode, walk.cred(), change, &guard)?.apply(inode, &guard);
                     drop(write);
                     Ok(())
                 })
+            };
+            base.changing(call, |left| match left {
+                Left::Place(place, _write) => {
+                    self.change_kept(place.dentry().inode(), change).map(Some)
+                }
+                _ => Ok(None),
             })
         };
         apply().on(call, path)
+    }
+
+    /// Changes attributes of a driver's inode, which the driver stores before.
+    #[cold]
+    fn change_kept(&self, inode: &Inode, change: Change) -> std::result::Result<(), Errno> {
+        let _locked = inode.lock();
+        let plan = {
+            let guard = rcu::pin();
+            plan(inode, self.cred(&guard), change, &guard)?
+        };
+        plan.store(inode)
     }
 
     /// Cuts or extends the file `path` to `size` bytes.
@@ -250,16 +274,19 @@ impl Task {
                 FileType::Directory => return Err(Errno::ISDIR),
                 _ => return Err(Errno::INVAL),
             }
-            let guard = rcu::pin();
-            let cred = self.cred(&guard);
-            // That the file system is read-only comes before the permission, that the mount is comes
-            // after.
-            if inode.sb().flags().contains(MountFlags::RDONLY) {
-                return Err(Errno::ROFS);
-            }
-            permission(inode, cred, Access::WRITE, &guard)?;
+            let keep_ids = {
+                let guard = rcu::pin();
+                let cred = self.cred(&guard);
+                // That the file system is read-only comes before the permission, that the mount is comes
+                // after.
+                if inode.sb().flags().contains(MountFlags::RDONLY) {
+                    return Err(Errno::ROFS);
+                }
+                permission(inode, cred, Access::WRITE, &guard)?;
+                file::kept_ids(cred, inode)
+            };
             let _write = WriteAccess::new(place.mount())?;
-            file::truncate_inode(inode, size, file::kept_ids(cred, inode), false)
+            file::truncate_inode(inode, size, keep_ids, false)
         };
         truncate().on("truncate", path)
     }
@@ -285,19 +312,18 @@ fn may_access(walk: &Walk<'_>, pos: Pos<'_>, want: Access) -> std::result::Resul
     if writes && flags.contains(MountFlags::RDONLY) { Err(Errno::ROFS) } else { Ok(()) }
 }
 
-fn change_attributes(
+/// What a change comes to, if `cred` may make it. The caller holds the inode's lock.
+fn plan(
     inode: &Inode,
     cred: &Credentials,
     change: Change,
     guard: &Guard,
-) -> std::result::Result<(), Fail> {
-    let _locked = inode.lock();
+) -> std::result::Result<Plan<'static>, Errno> {
     match change {
         Change::Mode(mode) => set_mode(inode, cred, mode, guard),
-        Change::Owner(uid, gid) => set_owner(inode, cred, uid, gid, guard),
+        Change::Owner(uid, gid) => set_owner(inode, cred, uid, gid),
         Change::Times(times) => set_times(inode, cred, times, guard),
     }
-    .map_err(Fail::Errno)
 }
 
 fn set_mode(
@@ -305,7 +331,7 @@ fn set_mode(
     cred: &Credentials,
     mode: u32,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> std::result::Result<Plan<'static>, Errno> {
     if inode.is_symlink() {
         return Err(Errno::OPNOTSUPP);
     }
@@ -317,14 +343,12 @@ fn set_mode(
     if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
         mode &= !0o2000;
     }
-    if let Some(extra) = inode.extra(guard)
-        && let Some(acl) = extra.acl_access.read(guard)
-    {
-        extra.acl_access.replace(Some(acl.chmod(mode)), guard);
-    }
-    inode.set_mode(inode.mode() & !0o7777 | mode);
-    inode.touch_ctime();
-    Ok(())
+    let list = inode.extra(guard).and_then(|extra| extra.acl_access.read(guard));
+    Ok(Plan {
+        mode: Some(inode.mode() & !0o7777 | mode),
+        access: list.map(|list| Some(list.chmod(mode))),
+        ..Plan::default()
+    })
 }
 
 fn set_owner(
@@ -332,8 +356,7 @@ fn set_owner(
     cred: &Credentials,
     uid: Option<u32>,
     gid: Option<u32>,
-    guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> std::result::Result<Plan<'static>, Errno> {
     let privileged = cred.has(Capabilities::CHOWN);
     let owner = cred.uid == inode.uid();
     if uid.is_some_and(|uid| !(privileged || owner && uid == inode.uid())) {
@@ -344,6 +367,7 @@ fn set_owner(
         return Err(Errno::PERM);
     }
     let mode = inode.mode();
+    let mut plan = Plan { uid, gid, ..Plan::default() };
     if !inode.is_dir() {
         // A change of owner ends set-id rights, whoever makes it, even if nothing changes.
         let mut gone = mode & 0o4000;
@@ -361,12 +385,10 @@ fn set_owner(
         if mode & gone != 0 && !cred.in_group(new_gid) && !cred.has(Capabilities::FSETID) {
             gone |= mode & 0o2000;
         }
-        inode.set_mode(mode & !gone);
-        drop_capabilities(inode, guard);
+        plan.mode = Some(mode & !gone);
+        plan.no_capabilities = true;
     }
-    inode.set_owner(uid.unwrap_or(inode.uid()), gid.unwrap_or(inode.gid()));
-    inode.touch_ctime();
-    Ok(())
+    Ok(plan)
 }
 
 fn set_times(
@@ -374,7 +396,7 @@ fn set_times(
     cred: &Credentials,
     times: [SetTime; 2],
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> std::result::Result<Plan<'static>, Errno> {
     if times == [SetTime::Now; 2] {
         // Who may write the data may as well touch it.
         if !cred.owns(inode) {
@@ -391,7 +413,5 @@ fn set_times(
             SetTime::At(time) => Some(time),
         }
     };
-    inode.set_times(value(times[0]), value(times[1]));
-    inode.touch_ctime();
-    Ok(())
+    Ok(Plan { atime: value(times[0]), mtime: value(times[1]), ..Plan::default() })
 }

@@ -12,18 +12,21 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::table::Bucket;
 
-use crate::acl::{self, Inherited};
+use crate::acl::{self, Acl, Inherited};
 use crate::cred::{Credentials, permission};
 use crate::dentry::{Dentry, DentryRef};
-use crate::driver::NewInode;
+use crate::driver::{NewInode, XattrPair};
 use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeRef};
+use crate::kept;
+use crate::lookup::Left;
 use crate::mount::WriteAccess;
 use crate::name::Name;
 use crate::namei::{Fail, Last, Lookup, PATH_MAX, Pos, Walk};
 use crate::ranks::Children;
 use crate::task::{At, Task, bytes, lookup_flags};
 use crate::types::{Access, AtFlags, Capabilities, FileType, Mode};
+use crate::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 
 /// A file to be made.
 pub(crate) struct What<'a> {
@@ -85,6 +88,37 @@ fn make_inode(
         acls.inspect_err(|_| unname(&inode, name_len))?;
     }
     Ok(inode)
+}
+
+/// What a driver is to make that keeps directories itself: as [`make_inode`], beyond the RCU section.
+pub(crate) struct Birth {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    xattrs: Vec<XattrPair>,
+}
+
+impl Birth {
+    pub(crate) fn new(
+        dir: &Inode,
+        mode: u32,
+        cred: &Credentials,
+        umask: u32,
+        guard: &Guard,
+    ) -> Birth {
+        let Heritage { gid, inherited } = heritage(dir, mode, cred, umask, guard);
+        let Inherited { mode, access, default } = inherited;
+        let lists = [(POSIX_ACL_ACCESS, access), (POSIX_ACL_DEFAULT, default)];
+        let pair = |(name, list): (&[u8], Option<Acl>)| -> Option<XattrPair> {
+            Some((name.into(), list?.to_xattr().into()))
+        };
+        Birth { mode, uid: cred.uid, gid, xattrs: lists.into_iter().filter_map(pair).collect() }
+    }
+
+    pub(crate) fn inode<'a>(&'a self, what: &What<'a>, name_len: usize) -> NewInode<'a> {
+        let Birth { mode, uid, gid, ref xattrs } = *self;
+        NewInode { mode, uid, gid, rdev: what.rdev, target: what.target, name_len, xattrs }
+    }
 }
 
 /// The name that the driver made `inode` for does not come about.
@@ -191,6 +225,19 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
     Ok(Place { dir, write: write? })
 }
 
+/// Leaves a name, which there is not yet, to be made by a driver that keeps directories itself.
+#[cold]
+pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: Pos<'g>, write: WriteAccess<'g>) -> Fail {
+    let name = walk.name();
+    match walk.find_kept(dir, name).and_then(|found| walk.keep_name(dir, name, found)) {
+        Ok(at) => {
+            let write = write.keep(at.dir().mount_ref());
+            walk.leave(Left::Name(at, write))
+        }
+        Err(fail) => fail,
+    }
+}
+
 fn may_create<'g>(walk: &Walk<'g>, dir: Pos<'g>) -> std::result::Result<(), Fail> {
     Ok(permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, walk.guard())?)
 }
@@ -251,16 +298,23 @@ impl Task {
     ) -> std::result::Result<(), Errno> {
         let is_dir = what.mode & 0o170000 == 0o040000;
         let base = self.base(at);
-        base.looking_up(|| {
+        let call = || {
             let guard = rcu::pin();
             self.walk(&base, path, Lookup::empty(), &guard, |walk| {
                 let Place { dir, write } = place_for(walk, is_dir)?;
                 may_create(walk, dir)?;
                 check_device(what, walk.cred())?;
+                if dir.dentry.is_partial() {
+                    return Err(leave_new(walk, dir, write));
+                }
                 make(dir.dentry, walk.name(), what, walk.cred(), self.mask(), &guard)?;
                 drop(write);
                 Ok(())
             })
+        };
+        base.changing(call, |left| match left {
+            Left::Name(at, _write) => Ok(kept::make(self, &at, what)?.map(drop)),
+            _ => Ok(None),
         })
     }
 
@@ -349,7 +403,7 @@ impl Task {
             let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
             let source = self.resolve(old_at, bytes(old.as_ref()), lookup)?;
             let base = self.base(new_at);
-            base.looking_up(|| {
+            let call = || {
                 let guard = rcu::pin();
                 self.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
                     let Place { dir, write } = place_for(walk, false)?;
@@ -358,10 +412,20 @@ impl Task {
                     }
                     may_link(source.dentry().inode(), walk.cred(), &guard)?;
                     may_create(walk, dir)?;
+                    if source.dentry().inode().is_dir() {
+                        return Err(Errno::PERM.into());
+                    }
+                    if dir.dentry.is_partial() {
+                        return Err(leave_new(walk, dir, write));
+                    }
                     link_inode(source.dentry(), dir.dentry, walk.name(), &guard)?;
                     drop(write);
                     Ok(())
                 })
+            };
+            base.changing(call, |left| match left {
+                Left::Name(at, _write) => kept::link(&source, &at),
+                _ => Ok(None),
             })
         };
         self.with_space_at(new_at, bytes(new), Lookup::empty(), link).on("linkat", new)
@@ -401,9 +465,6 @@ fn link_inode(
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
     let inode = source.inode();
-    if inode.is_dir() {
-        return Err(Errno::PERM);
-    }
     let _dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(name.hash(), guard);
     if dir.inode().is_dead() {

@@ -63,6 +63,8 @@ const NEGATIVE: u32 = 8;
 const COLD: u32 = 16;
 /// The driver is asked each time whether it is still right.
 const CHECKED: u32 = 32;
+/// Nothing may be mounted on it: its name is about to be removed.
+const CANT_MOUNT: u32 = 128;
 /// A directory that may have names which are not in its table: only the driver knows them all.
 const PARTIAL: u32 = 64;
 
@@ -220,6 +222,24 @@ impl Dentry {
             bucket.insert(raw);
             sb.lru().map_or(0, |lru| lru.list(flags & NEGATIVE != 0).insert(raw))
         }
+    }
+
+    /// Puts a dentry for a name that a driver has just made into its bucket, and on the list of what can be
+    /// dropped. It has the reference of the name, and the one returned, beside how many are on that list.
+    pub(crate) fn insert_made(
+        bucket: &mut Bucket<'_, Dentry, Children>,
+        parent: &Dentry,
+        name: &Name<'_>,
+        inode: InodeRef,
+    ) -> (DentryRef, usize) {
+        let hash = bucket.free_hash(name.hash());
+        let dentry = Dentry::new_child(parent, name.bytes(), hash, inode);
+        // SAFETY: as in `insert_cached`.
+        let listed = unsafe {
+            bucket.insert(dentry.0);
+            parent.sb().lru().map_or(0, |lru| lru.list(false).insert(dentry.0))
+        };
+        (dentry, listed)
     }
 
     /// A dentry for a file without a name (`O_TMPFILE`), owned by the reference returned.
@@ -437,6 +457,19 @@ impl Dentry {
             self.flags.fetch_or(MOUNTED, Ordering::AcqRel);
         } else {
             self.flags.fetch_and(!MOUNTED, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether nothing may be mounted on it. Changes under the bucket lock of its name.
+    pub(crate) fn cant_mount(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & CANT_MOUNT != 0
+    }
+
+    pub(crate) fn set_cant_mount(&self, cant_mount: bool) {
+        if cant_mount {
+            self.flags.fetch_or(CANT_MOUNT, Ordering::AcqRel);
+        } else {
+            self.flags.fetch_and(!CANT_MOUNT, Ordering::AcqRel);
         }
     }
 

@@ -16,6 +16,7 @@ use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::shared::{Listable, Listed, Shared};
 
+use crate::attr_plan::Plan;
 use crate::cred::Credentials;
 use crate::error::{Named, Result};
 use crate::inode::Inode;
@@ -25,7 +26,7 @@ use crate::super_block::SuperBlock;
 use crate::types::{
     Capabilities, FallocateFlags, FileType, MountFlags, OFlags, Stat, StatFs, Whence,
 };
-use crate::xattr_calls::drop_capabilities;
+use crate::xattr_calls::{drop_capabilities, has_capabilities};
 
 bitflags! {
     /// What may be done with an open file (`f_mode`).
@@ -201,20 +202,47 @@ pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
 
 /// Takes away what a change of the data takes away: file capabilities always, set-id bits when the user is
 /// unprivileged, as far as [`kept_ids`] says. The caller holds the inode's lock.
-pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode, guard: &Guard) {
+///
+/// # Errors
+/// The driver's, if that is asked: without an RCU section.
+pub(crate) fn drop_privileges(
+    inode: &Inode,
+    keep: FileMode,
+    section: Option<&Guard>,
+) -> std::result::Result<(), Errno> {
+    let Some(guard) = section else { return drop_privileges_kept(inode, keep) };
     drop_capabilities(inode, guard);
+    let (mode, gone) = set_ids_gone(inode, keep);
+    if gone != 0 {
+        inode.set_mode(mode & !gone);
+        inode.touch_ctime();
+    }
+    Ok(())
+}
+
+/// The same where the driver keeps directories, which stores it before.
+fn drop_privileges_kept(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
+    let no_capabilities = inode.has_extra() && has_capabilities(inode, &rcu::pin());
+    let (mode, gone) = set_ids_gone(inode, keep);
+    if gone == 0 && !no_capabilities {
+        return Ok(());
+    }
+    let mode = (gone != 0).then_some(mode & !gone);
+    Plan { mode, no_capabilities, ..Plan::default() }.store(inode)
+}
+
+/// The mode, and which of its set-id bits go when the data changes.
+#[inline]
+fn set_ids_gone(inode: &Inode, keep: FileMode) -> (u32, u32) {
     let mode = inode.mode();
     if mode & 0o6000 == 0 || keep.contains(FileMode::FSETID) || !inode.is_file() {
-        return;
+        return (mode, 0);
     }
     let mut gone = mode & 0o4000;
     if mode & 0o0010 != 0 || !keep.contains(FileMode::GROUP) {
         gone |= mode & 0o2000;
     }
-    if gone != 0 {
-        inode.set_mode(mode & !gone);
-        inode.touch_ctime();
-    }
+    (mode, gone)
 }
 
 impl File {
@@ -360,7 +388,7 @@ impl File {
         &self,
         read: impl FnOnce(u64) -> std::result::Result<usize, Errno>,
     ) -> std::result::Result<usize, Errno> {
-        let _guard = rcu::pin();
+        let _section = self.inode().section();
         let mut pos = self.0.pos.lock();
         let n = read(*pos)?;
         *pos += n as u64;
@@ -443,14 +471,14 @@ impl File {
         check_range(offset, len)?;
         let flags = self.flags();
         let fs = inode.sb().fs();
-        let guard = rcu::pin();
+        let section = inode.section();
         let locked = inode.lock();
         let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
         if start >= fs.size_max() {
             return Err(Errno::FBIG);
         }
-        drop_privileges(inode, self.0.mode, &guard);
-        inode.touch();
+        drop_privileges(inode, self.0.mode, section.as_ref())?;
+        inode.touch_in_passing();
         let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
         let mut done = 0;
         for buf in bufs {
@@ -523,7 +551,7 @@ impl File {
 
     fn write_at_pos(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
         self.check_write()?;
-        let _guard = rcu::pin();
+        let _section = self.inode().section();
         let mut pos = self.0.pos.lock();
         let (start, n) = self.write_inner(*pos, bufs)?;
         if n > 0 {
@@ -551,7 +579,7 @@ impl File {
         }
         let inode = self.inode();
         let fs = inode.sb().fs();
-        let _guard = rcu::pin();
+        let _section = inode.section();
         let mut pos = self.0.pos.lock();
         let is_dir = inode.is_dir();
         let target = match to {
@@ -638,11 +666,11 @@ impl File {
         if offset + len > fs.size_max() {
             return Err(Errno::FBIG);
         }
-        let guard = rcu::pin();
+        let section = inode.section();
         let _locked = inode.lock();
         fs.fallocate(inode, mode, offset, len)?;
-        drop_privileges(inode, self.0.mode, &guard);
-        inode.touch();
+        drop_privileges(inode, self.0.mode, section.as_ref())?;
+        inode.touch_in_passing();
         Ok(())
     }
 
@@ -823,19 +851,21 @@ pub(crate) fn truncate_inode(
     if size > fs.size_max() {
         return Err(Errno::FBIG);
     }
-    let guard = rcu::pin();
+    let section = inode.section();
     let locked = inode.lock();
     let before = inode.size();
     // The same size, too, frees what was set aside beyond it, and counts as a change of the data if
     // there is anything that could be freed.
     let has_space = inode.blocks() > 0;
     fs.set_size(inode, size)?;
-    drop_privileges(inode, keep_ids, &guard);
+    drop_privileges(inode, keep_ids, section.as_ref())?;
     if size != before || has_space || always {
-        inode.touch();
+        inode.touch_in_passing();
     }
     drop(locked);
-    if before.saturating_sub(size) >= FLUSH_BYTES {
+    if before.saturating_sub(size) >= FLUSH_BYTES
+        && let Some(guard) = section
+    {
         // So much memory should not wait until this thread frees something again.
         guard.flush();
     }

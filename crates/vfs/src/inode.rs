@@ -26,7 +26,7 @@ use vfscale_sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
 use vfscale_sync::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use vfscale_sync::rcu::{Guard, RcuOption};
+use vfscale_sync::rcu::{self, Guard, RcuOption};
 use vfscale_sync::table::Hashed;
 
 use crate::acl::Acl;
@@ -45,6 +45,8 @@ pub(crate) const DEAD: u32 = 1;
 const HASHED: u32 = 2;
 /// Made without a name, and may be given one.
 const LINKABLE: u32 = 4;
+/// Of a file system whose driver keeps directories itself.
+const KEPT: u32 = 8;
 
 /// `queried` bits: somebody has seen this time since it was last written.
 const CTIME_SEEN: u8 = 1;
@@ -208,7 +210,7 @@ impl Inode {
             mode: AtomicU32::new(init.mode),
             uid: AtomicU32::new(init.uid),
             gid: AtomicU32::new(init.gid),
-            flags: AtomicU32::new(0),
+            flags: AtomicU32::new(if sb.is_kept() { KEPT } else { 0 }),
             extra,
             private,
             size: AtomicU64::new(init.size),
@@ -399,6 +401,19 @@ impl Inode {
         self.flags.fetch_or(DEAD, Ordering::AcqRel);
     }
 
+    /// Whether the driver keeps directories itself, and is asked before attributes change: it may block
+    /// then, so that no RCU section and no lock but this inode's may be held.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & KEPT != 0
+    }
+
+    /// An RCU section for a call of the driver, where that is made in one.
+    #[inline]
+    pub(crate) fn section(&self) -> Option<Guard> {
+        (!self.is_kept()).then(rcu::pin)
+    }
+
     /// Claims the right to enter the inode hash; true for the first caller.
     pub(crate) fn claim_hashed(&self) -> bool {
         self.flags.fetch_or(HASHED, Ordering::AcqRel) & HASHED == 0
@@ -455,6 +470,12 @@ impl Inode {
             Some(extra) => extra,
             None => self.extra.init(InodeExtra::new(), guard),
         }
+    }
+
+    /// Another counted reference. The caller has one.
+    pub(crate) fn to_ref(&self) -> InodeRef {
+        self.get();
+        InodeRef(NonNull::from(self))
     }
 
     #[inline]
@@ -523,19 +544,39 @@ impl Inode {
     /// stored.
     pub fn changed_at(&self, time: Timestamp) {
         self.mtime.store(time.0, Ordering::Relaxed);
+        self.unsee(MTIME_SEEN);
         self.inode_changed_at(time);
     }
 
     /// The inode has changed at `time`, and not its data; see [`changed_at`](Self::changed_at).
     pub fn inode_changed_at(&self, time: Timestamp) {
         self.ctime.store(time.0, Ordering::Relaxed);
-        self.queried.store(0, Ordering::Relaxed);
+        self.unsee(CTIME_SEEN);
+    }
+
+    /// Nobody has seen the time that was just written.
+    #[inline]
+    fn unsee(&self, seen: u8) {
+        if self.queried.load(Ordering::Relaxed) & seen != 0 {
+            self.queried.fetch_and(!seen, Ordering::Relaxed);
+        }
     }
 
     /// Data and inode change now.
     #[inline]
     pub fn touch(&self) {
         self.touch_at(time::now());
+    }
+
+    /// As [`touch`](Self::touch), in passing: a driver that stores times is told.
+    #[inline]
+    pub(crate) fn touch_in_passing(&self) {
+        let now = time::now();
+        let changed =
+            self.stamp(&self.mtime, MTIME_SEEN, now) | self.stamp(&self.ctime, CTIME_SEEN, now);
+        if changed && self.is_kept() {
+            self.sb().fs().dirtied(self);
+        }
     }
 
     /// As [`touch`](Self::touch), when the clock has just been read.
@@ -560,23 +601,23 @@ impl Inode {
     /// Writes a change time, but only when it differs: the coarse clock stands still for some
     /// milliseconds, during which changes by any number of CPUs write nothing here. A time that
     /// somebody has looked at since gets a fine stamp instead, so that a change after a look is
-    /// always visible (as the kernel's multigrain timestamps).
+    /// always visible (as the kernel's multigrain timestamps). Returns whether it was written.
     #[inline]
-    fn stamp(&self, which: &AtomicI64, seen: u8, coarse: Timestamp) {
+    fn stamp(&self, which: &AtomicI64, seen: u8, coarse: Timestamp) -> bool {
         if which.load(Ordering::Relaxed) < coarse.0 {
             which.store(coarse.0, Ordering::Relaxed);
         } else if self.queried.load(Ordering::Relaxed) & seen != 0 {
             self.stamp_fine(which, seen);
         } else {
             // A time in the future was set by hand, or the clock was set back.
-            if which.load(Ordering::Relaxed) > coarse.0 + time::SKEW_NANOS {
+            let ahead = which.load(Ordering::Relaxed) > coarse.0 + time::SKEW_NANOS;
+            if ahead {
                 which.store(coarse.0, Ordering::Relaxed);
             }
-            return;
+            return ahead;
         }
-        if self.queried.load(Ordering::Relaxed) & seen != 0 {
-            self.queried.fetch_and(!seen, Ordering::Relaxed);
-        }
+        self.unsee(seen);
+        true
     }
 
     #[cold]
@@ -614,6 +655,9 @@ impl Inode {
         let now = time::now().0;
         if (strict || changed || now.saturating_sub(atime) >= time::DAY_NANOS) && atime != now {
             self.atime.store(now, Ordering::Relaxed);
+            if self.is_kept() {
+                self.sb().fs().dirtied(self);
+            }
         }
     }
 }

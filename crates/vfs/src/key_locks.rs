@@ -4,8 +4,12 @@
 //! and then finds what the first one found. The kernel has a hash of dentries "in lookup" for that. Here
 //! the key (directory and hash of the name) is what is locked, for there may be no dentry yet.
 //!
+//! A change of a name locks it as well ([`crate::kept`]), and inodes are made by number in the same way
+//! ([`SuperBlock::iget`](crate::super_block::SuperBlock::iget)).
+//!
 //! Keys are locked across calls of a driver, which may take as long as a disk does. So nobody who holds a
-//! lock or an RCU section locks a key, a thread locks one at a time, and waiting is sleeping.
+//! lock or an RCU section locks a key, and waiting is sleeping. Who locks several names locks them in the
+//! order of their keys, and numbers after names, one at a time.
 //!
 //! The keys that are locked just now are a short list in each of a few shards. A shard's lock is held for
 //! as long as it takes to look through that list.
@@ -20,7 +24,7 @@ use crate::ranks::InLookup;
 /// Names that are looked up at the same time rarely share a shard.
 const SHARDS: usize = 32;
 
-/// What is locked: a directory's address, and a name's hash.
+/// What is locked: a directory's address, and a name's hash; or a number, and its hash.
 pub(crate) type Key = (usize, u64);
 
 struct Held {

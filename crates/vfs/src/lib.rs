@@ -34,6 +34,7 @@
 
 pub mod acl;
 mod attr;
+mod attr_plan;
 mod convenience;
 pub mod cpu;
 mod create;
@@ -49,6 +50,7 @@ pub mod file_list;
 mod graft;
 mod handle;
 pub mod inode;
+mod kept;
 mod key_locks;
 mod link_calls;
 mod lock_calls;

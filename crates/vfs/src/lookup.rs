@@ -26,13 +26,18 @@ use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
 
 use crate::dentry::{self, Dentry};
 use crate::driver::Found;
-use crate::mount::Path;
+use crate::file::File;
+use crate::kept::KeptName;
+use crate::mount::{Path, Writing};
 use crate::name::Name;
 use crate::ranks::Children;
 
 /// A walk came to a name that only the driver knows of. Never leaves this crate: no call of Linux
 /// returns this number.
 pub(crate) const MISSING: Errno = Errno::from_raw_os_error(4095);
+
+/// A walk has made all checks of a change that the driver is to make. Never leaves this crate either.
+pub(crate) const CHANGE: Errno = Errno::from_raw_os_error(4094);
 
 /// Children of a directory that is taken out of the dcache which are looked at together.
 const BATCH: usize = 64;
@@ -43,19 +48,33 @@ pub(crate) struct Missing {
     name: Box<[u8]>,
 }
 
-/// The name at which the last walk of a call ended with [`MISSING`].
+/// What the driver is to do, when the call has let go of everything.
+pub(crate) enum Left {
+    /// Say what has this name ([`MISSING`]).
+    Lookup(Missing),
+    /// Change this name; what follows comes with [`CHANGE`].
+    Name(KeptName, Writing),
+    /// Rename the first to the second.
+    Names(KeptName, KeptName, Writing),
+    /// Change the inode of this place, or make a file without a name there.
+    Place(Path, Writing),
+    /// Cut the file that has been opened.
+    Opened(File, Writing),
+}
+
+/// What the last walk of a call has left behind.
 ///
 /// Every call has one and hardly any call uses it, so it is made and dropped without a call of a function.
 #[derive(Default)]
-pub(crate) struct Missed(ManuallyDrop<Cell<Option<Box<Missing>>>>);
+pub(crate) struct Missed(ManuallyDrop<Cell<Option<Box<Left>>>>);
 
 impl Missed {
-    pub(crate) fn set(&self, missing: Missing) {
-        self.0.set(Some(Box::new(missing)));
+    pub(crate) fn set(&self, left: Left) {
+        self.0.set(Some(Box::new(left)));
     }
 
-    pub(crate) fn take(&self) -> Option<Box<Missing>> {
-        self.0.take()
+    pub(crate) fn take(&self) -> Option<Left> {
+        self.0.take().map(|left| *left)
     }
 
     #[cold]

@@ -408,6 +408,24 @@ impl Drop for WriteAccess<'_> {
     }
 }
 
+impl WriteAccess<'_> {
+    /// The same beyond the RCU section, for a use of the mount keeps it.
+    pub(crate) fn keep(self, mount: MountRef) -> Writing {
+        debug_assert!(std::ptr::eq(self.0, &raw const *mount));
+        std::mem::forget(self);
+        Writing(mount)
+    }
+}
+
+/// A change under way on a mount that it keeps in use; see [`WriteAccess`].
+pub(crate) struct Writing(MountRef);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.drop_write();
+    }
+}
+
 /// A place: a dentry as seen through a mount, both held.
 pub(crate) struct Path {
     /// Dropped before the mount, which keeps its memory.

@@ -143,7 +143,13 @@ impl Task {
         let remount = || {
             let place = self.mount_root(path)?;
             let flags = normal_flags(flags, Some(place.mount().flags()));
-            place.mount().remount(flags)
+            let sb = place.mount().sb();
+            let was_writable = !sb.flags().contains(MountFlags::RDONLY);
+            place.mount().remount(flags)?;
+            // What was changed until then is to be there when this returns.
+            let is_readonly = flags.contains(MountFlags::RDONLY);
+            let syncs = is_readonly && was_writable && sb.is_kept();
+            if syncs { sb.fs().sync_fs() } else { Ok(()) }
         };
         remount().on("mount", path)
     }

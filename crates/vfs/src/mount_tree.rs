@@ -226,7 +226,8 @@ impl Forest {
     }
 }
 
-/// Marks a dentry as a mountpoint, unless its name is just being removed: then `ENOENT`.
+/// Marks a dentry as a mountpoint, unless its name has been removed: then `ENOENT`. `EBUSY` while a driver is
+/// asked to remove it.
 pub(crate) fn claim_mountpoint(dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
     if dentry.is_root() {
         dentry.set_mounted(true);
@@ -240,6 +241,9 @@ pub(crate) fn claim_mountpoint(dentry: &Dentry, guard: &Guard) -> Result<(), Err
             return Err(Errno::NOENT);
         }
         if dentry.is_child_of(parent) {
+            if dentry.cant_mount() {
+                return Err(Errno::BUSY);
+            }
             dentry.set_mounted(true);
             return Ok(());
         }

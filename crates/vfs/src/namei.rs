@@ -21,7 +21,8 @@ use vfscale_sync::rcu::Guard;
 use crate::cred::{Credentials, permission};
 use crate::dentry::{Dentry, NAME_MAX};
 use crate::inode::Inode;
-use crate::lookup::{self, Missed, Missing};
+use crate::kept::KeptName;
+use crate::lookup::{self, Left, Missed, Missing};
 use crate::mount::{Mount, MountRef, Path, WriteAccess};
 use crate::name::{self, Name};
 use crate::namespace::Forest;
@@ -456,7 +457,7 @@ impl<'g> Walk<'g> {
     fn look_up(&self, name: &Name<'_>) -> Child<'g> {
         let mount = self.cur.mount;
         let found = if self.by_ref {
-            self.find_locked(name)
+            self.find_locked(self.cur.dentry, name)
         } else {
             let found = self.cur.dentry.find(name, self.guard);
             // Whether it is there or not was read from this directory, if it is still where it was.
@@ -468,7 +469,7 @@ impl<'g> Walk<'g> {
         let Some((dentry, seq)) = found else {
             let fail = check_length(self.cur.inode(), name.len()).err().map(Fail::Errno);
             let fail = match fail {
-                None if self.cur.dentry.is_partial() => Some(self.miss(name)),
+                None if self.cur.dentry.is_partial() => Some(self.miss(self.cur, name)),
                 other => other,
             };
             return Child { fail, dentry: None, mount, seq: 0 };
@@ -491,7 +492,7 @@ impl<'g> Walk<'g> {
     fn special(&self, pos: Pos<'g>, name: &Name<'_>) -> Result<Option<Pos<'g>>, Fail> {
         pos.dentry.warm();
         if !pos.dentry.is_current(self.cur.inode(), name) {
-            return Err(self.miss(name));
+            return Err(self.miss(self.cur, name));
         }
         if pos.dentry.is_negative() {
             return Ok(None);
@@ -499,19 +500,53 @@ impl<'g> Walk<'g> {
         self.cross_down(pos).map(Some)
     }
 
-    /// Leaves the name in `cur` to be looked up by the driver, when the call has let go of everything.
+    /// Finds what a directory of a driver has under a name, or the dentry that says that there is nothing;
+    /// whatever is mounted there. The name is no longer than names are.
+    pub(crate) fn find_kept(&self, dir: Pos<'g>, name: &Name<'_>) -> Result<&'g Dentry, Fail> {
+        let found = if self.by_ref {
+            self.find_locked(dir.dentry, name)
+        } else {
+            dir.dentry.find(name, self.guard)
+        };
+        if !self.by_ref && dir.is_stale() {
+            return Err(Fail::Retry);
+        }
+        let Some((dentry, _)) = found else { return Err(self.miss(dir, name)) };
+        dentry.warm();
+        if dentry.is_current(dir.inode(), name) { Ok(dentry) } else { Err(self.miss(dir, name)) }
+    }
+
+    /// Keeps a name of a driver's directory beyond the RCU section, with what has been found there.
+    pub(crate) fn keep_name(
+        &self,
+        dir: Pos<'g>,
+        name: &Name<'_>,
+        found: &'g Dentry,
+    ) -> Result<KeptName, Fail> {
+        let found = found.try_ref(self.guard).ok_or(Fail::Retry)?;
+        Ok(KeptName::new(self.keep(dir)?, name.bytes(), found))
+    }
+
+    /// Leaves a change to be made by the driver, when the call has let go of everything.
     #[cold]
-    fn miss(&self, name: &Name<'_>) -> Fail {
-        if self.cur.dentry.is_unhashed() {
+    pub(crate) fn leave(&self, left: Left) -> Fail {
+        self.start.missing.set(left);
+        Fail::Errno(lookup::CHANGE)
+    }
+
+    /// Leaves the name in `dir` to be looked up by the driver, when the call has let go of everything.
+    #[cold]
+    fn miss(&self, dir: Pos<'g>, name: &Name<'_>) -> Fail {
+        if dir.dentry.is_unhashed() {
             // Nothing is looked up in a directory that is gone.
             return Fail::Errno(Errno::NOENT);
         }
         if self.start.flags.contains(Lookup::CACHED) {
             return Fail::Errno(Errno::AGAIN);
         }
-        match self.keep(self.cur) {
+        match self.keep(dir) {
             Ok(dir) => {
-                self.start.missing.set(Missing::new(dir, name.bytes()));
+                self.start.missing.set(Left::Lookup(Missing::new(dir, name.bytes())));
                 Fail::Errno(lookup::MISSING)
             }
             Err(fail) => fail,
@@ -520,9 +555,9 @@ impl<'g> Walk<'g> {
 
     /// A lookup that waits for changes of the bucket.
     #[cold]
-    fn find_locked(&self, name: &Name<'_>) -> Option<(&'g Dentry, u32)> {
-        let _dcache = self.cur.dentry.sb().lock_dcache();
-        let bucket = self.cur.dentry.children().lock(name.hash(), self.guard);
+    fn find_locked(&self, dir: &'g Dentry, name: &Name<'_>) -> Option<(&'g Dentry, u32)> {
+        let _dcache = dir.sb().lock_dcache();
+        let bucket = dir.children().lock(name.hash(), self.guard);
         let child = bucket.find(name.hash(), |child| child.is_named(name, self.guard))?;
         Some((child, child.seq().begin()))
     }

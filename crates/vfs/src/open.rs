@@ -12,7 +12,9 @@ use crate::descriptors::Fd;
 use crate::error::{Named, Result};
 use crate::file::{self, File, FileMode};
 use crate::inode::Inode;
+use crate::kept;
 use crate::locks::WaitToken;
+use crate::lookup::{self, Left};
 use crate::mount::{MountRef, Path, WriteAccess};
 use crate::namei::{Fail, Last, Lookup, Walk};
 use crate::pipe::{Ends, Waiting};
@@ -212,18 +214,23 @@ impl Task {
         {
             return self.open_fifo(path, opening, None);
         }
-        let guard = rcu::pin();
-        let is_link = path.dentry().inode().is_symlink();
-        if by_handle && is_link && !opening.flags.contains(OFlags::PATH) {
-            return Err(Errno::LOOP);
-        }
-        if opening.lookup.contains(Lookup::DIRECTORY) && !path.dentry().inode().is_dir() {
-            return Err(Errno::NOTDIR);
-        }
-        if opening.flags.bits() & TMPFILE_BIT != 0 {
-            return self.open_tmpfile(path, opening, self.cred(&guard), &guard);
-        }
-        self.finish_open(path, opening, self.cred(&guard), &guard)
+        let base = self.base(At::Cwd);
+        let open = || {
+            let guard = rcu::pin();
+            let path = path.clone();
+            let is_link = path.dentry().inode().is_symlink();
+            if by_handle && is_link && !opening.flags.contains(OFlags::PATH) {
+                return Err(Errno::LOOP);
+            }
+            if opening.lookup.contains(Lookup::DIRECTORY) && !path.dentry().inode().is_dir() {
+                return Err(Errno::NOTDIR);
+            }
+            if opening.flags.bits() & TMPFILE_BIT != 0 {
+                return self.open_tmpfile(&base, path, opening, self.cred(&guard), &guard);
+            }
+            self.finish_open(&base, path, opening, self.cred(&guard), &guard)
+        };
+        base.changing(open, |left| self.open_kept(left, opening))
     }
 
     /// Opens `path` and puts it under the lowest free descriptor.
@@ -368,7 +375,33 @@ impl Task {
         opening: Opening,
     ) -> std::result::Result<File, Errno> {
         let base = self.base(at);
-        base.looking_up(|| self.open_from(&base, path, opening))
+        base.changing(|| self.open_from(&base, path, opening), |left| self.open_kept(left, opening))
+    }
+
+    /// The part of an open that a driver has which keeps directories itself; see [`crate::kept`].
+    #[cold]
+    fn open_kept(&self, left: Left, opening: Opening) -> std::result::Result<Option<File>, Errno> {
+        let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
+        let (mount, dentry, write) = match left {
+            Left::Name(at, write) => {
+                let what = create::What { mode, rdev: 0, target: None };
+                let Some(dentry) = kept::make(self, &at, &what)? else { return Ok(None) };
+                (at.dir().mount_ref(), dentry, write)
+            }
+            Left::Place(dir, write) => {
+                let linkable = !opening.flags.contains(OFlags::EXCL);
+                let dentry = kept::make_unnamed(self, &dir, mode, linkable)?;
+                (dir.mount_ref(), dentry, write)
+            }
+            Left::Opened(file, _write) => {
+                file::truncate_inode(file.inode(), 0, file.mode(), true)?;
+                return Ok(Some(file));
+            }
+            Left::Lookup(_) | Left::Names(..) => return Ok(None),
+        };
+        let mut opening = opening;
+        opening.flags.remove(OFlags::TRUNC);
+        Ok(Some(open_made(mount, dentry, write, opening, self.cred(&rcu::pin()))))
     }
 
     #[inline]
@@ -385,14 +418,14 @@ impl Task {
                 let pos = walk.lookup()?;
                 walk.keep(pos)
             })?;
-            return self.open_tmpfile(dir, opening, cred, &guard);
+            return self.open_tmpfile(base, dir, opening, cred, &guard);
         }
         if !opening.flags.contains(OFlags::CREATE) {
             let path = self.walk(base, path, opening.lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
                 walk.keep(pos)
             })?;
-            return self.finish_open(path, opening, cred, &guard);
+            return self.finish_open(base, path, opening, cred, &guard);
         }
         let found = self
             .walk(base, path, opening.lookup, &guard, |walk| self.open_or_create(walk, opening))?;
@@ -409,7 +442,7 @@ impl Task {
                 if path.dentry().inode().is_dir() {
                     return Err(Errno::ISDIR);
                 }
-                self.finish_open(path, opening, cred, &guard)
+                self.finish_open(base, path, opening, cred, &guard)
             }
         }
     }
@@ -464,6 +497,9 @@ impl Task {
         let mount = walk.hold_mount(dir.mount)?;
         let write = WriteAccess::new(dir.mount)?;
         permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, guard)?;
+        if dir.dentry.is_partial() {
+            return Err(create::leave_new(walk, dir, write));
+        }
         let what = create::What {
             mode: FileType::RegularFile.as_raw_mode() | opening.mode,
             rdev: 0,
@@ -480,6 +516,7 @@ impl Task {
     /// Makes a file without a name in `dir`.
     fn open_tmpfile(
         &self,
+        base: &Base,
         dir: Path,
         opening: Opening,
         cred: &Credentials,
@@ -488,6 +525,11 @@ impl Task {
         let write = WriteAccess::new(dir.mount())?;
         let inode = dir.dentry().inode();
         permission(inode, cred, Access::WRITE | Access::EXEC, guard)?;
+        if inode.is_kept() {
+            let write = write.keep(dir.mount_ref());
+            base.missing().set(Left::Place(dir, write));
+            return Err(lookup::CHANGE);
+        }
         let linkable = !opening.flags.contains(OFlags::EXCL);
         let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
         let dentry = create::make_unnamed(dir.dentry(), mode, cred, self.mask(), linkable, guard)?;
@@ -499,6 +541,7 @@ impl Task {
     /// Opens a place that exists: checks type and permission, and truncates.
     fn finish_open(
         &self,
+        base: &Base,
         path: Path,
         opening: Opening,
         cred: &Credentials,
@@ -519,7 +562,13 @@ impl Task {
         let file = File::new(path, mode, opening.kept());
         // On the list of open files now, which says so from here on.
         drop(opening_for_write);
-        if truncating.is_some() {
+        if let Some(write) = truncating {
+            if file.inode().is_kept() {
+                // That may wait for a disk.
+                let write = write.keep(file.path().mount_ref());
+                base.missing().set(Left::Opened(file, write));
+                return Err(lookup::CHANGE);
+            }
             file::truncate_inode(file.inode(), 0, mode, true)?;
         }
         Ok(file)
@@ -533,10 +582,10 @@ enum Found<'g> {
 }
 
 /// Opens a file that was just made: its maker may do with it what it asked for, whatever the mode.
-fn open_made(
+fn open_made<W>(
     mount: MountRef,
     dentry: DentryRef,
-    write: WriteAccess<'_>,
+    write: W,
     opening: Opening,
     cred: &Credentials,
 ) -> File {

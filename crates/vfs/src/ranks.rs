@@ -72,6 +72,10 @@ lock_class! {
     pub InodeHash = ("inode_hash", 90);
 }
 lock_class! {
+    /// Who waits for an inode to have gone.
+    pub InodeWaiters = ("inode_waiters", 91);
+}
+lock_class! {
     /// One slot of a superblock's lists of open files.
     pub FilesLock = ("files_lock", 110);
 }

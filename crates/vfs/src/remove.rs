@@ -14,7 +14,10 @@ use crate::cred::{Credentials, check_sticky, permission};
 use crate::dentry::{self, Dentry};
 use crate::error::{Named, Result};
 use crate::inode::Inode;
-use crate::namei::{Fail, Last, Lookup, Walk, check_length};
+use crate::kept;
+use crate::lookup::Left;
+use crate::mount::WriteAccess;
+use crate::namei::{Fail, Last, Lookup, Pos, Walk, check_length};
 use crate::namespace::Namespace;
 use crate::task::{At, Task, bytes};
 use crate::time;
@@ -52,12 +55,16 @@ impl Task {
                 return Err(Errno::INVAL);
             }
             let base = self.base(at);
-            base.looking_up(|| {
+            let tree = self.vfs().tree();
+            let call = || {
                 let guard = rcu::pin();
                 self.walk(&base, bytes(path), Lookup::empty(), &guard, |walk| {
-                    let tree = self.vfs().tree();
                     if is_rmdir { rmdir(walk, tree) } else { unlink(walk, tree) }
                 })
+            };
+            base.changing(call, |left| match left {
+                Left::Name(at, _write) => kept::remove(&at, is_rmdir, tree),
+                _ => Ok(None),
             })
         };
         remove().on(if is_rmdir { "rmdir" } else { "unlinkat" }, path)
@@ -70,6 +77,24 @@ impl Task {
     pub fn rmdir(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<()> {
         self.unlink(at, path, AtFlags::REMOVEDIR)
     }
+}
+
+/// Leaves a name to be removed by a driver that keeps directories itself.
+#[cold]
+fn leave_removal<'g>(
+    walk: &Walk<'g>,
+    dir: Pos<'g>,
+    is_rmdir: bool,
+    write: WriteAccess<'g>,
+) -> std::result::Result<(), Fail> {
+    let victim = walk.find_kept(dir, walk.name())?;
+    if victim.is_negative() {
+        return Err(Errno::NOENT.into());
+    }
+    may_delete(dir.inode(), victim, is_rmdir, walk.cred(), walk.guard())?;
+    let at = walk.keep_name(dir, walk.name(), victim)?;
+    let write = write.keep(at.dir().mount_ref());
+    Err(walk.leave(Left::Name(at, write)))
 }
 
 fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail> {
@@ -87,6 +112,9 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
         return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into());
     }
     check_length(pos.inode(), name.len())?;
+    if dir.is_partial() {
+        return leave_removal(walk, pos, false, write);
+    }
     let dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(name.hash(), guard);
     let victim =
@@ -125,6 +153,9 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     let dir = pos.dentry;
     let write = walk.want_write(pos)?;
     check_length(pos.inode(), name.len())?;
+    if dir.is_partial() {
+        return leave_removal(walk, pos, true, write);
+    }
     let victim = dir.find(name, guard).map(|(victim, _)| victim);
     let Some(victim) = victim else {
         walk.validate(pos)?;

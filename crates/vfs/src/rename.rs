@@ -22,8 +22,12 @@ use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::table::{LockReq, LockSet, RcuTable};
 
 use crate::cred::{Credentials, permission};
+use crate::d_path::is_below;
 use crate::dentry::{self, Dentry, Removed};
+use crate::driver;
 use crate::error::{Named, Result};
+use crate::kept::{self, Doomed, KeptName};
+use crate::lookup::{self, Left};
 use crate::mount::WriteAccess;
 use crate::name::Name;
 use crate::namei::{Fail, Last, Lookup, Pos, Walk, check_length};
@@ -74,10 +78,12 @@ impl Task {
                 return Err(Errno::INVAL);
             }
             let (old_base, new_base) = (self.base(old_at), self.base(new_at));
-            old_base.looking_up(|| {
-                new_base
-                    .looking_up(|| self.rename_from(&old_base, old, &new_base, bytes(new), flags))
-            })
+            match self.rename_from(&old_base, old, &new_base, bytes(new), flags) {
+                Err(lookup::MISSING | lookup::CHANGE) => {
+                    self.rename_slowly(&old_base, old, &new_base, bytes(new), flags)
+                }
+                other => other,
+            }
         };
         self.with_space_at(new_at, bytes(new), Lookup::empty(), rename).on("renameat2", new)
     }
@@ -100,8 +106,14 @@ impl Task {
                     sides(walk, (old_dir, old_name, old_last), new_last, flags)?;
                 let cred = walk.cred();
                 let (ns, tree) = (self.ns(), self.vfs().tree());
-                let result = Rename { ns, tree, cred, guard: &guard, flags, old, new }.run();
-                drop(write);
+                let rename = Rename { ns, tree, cred, guard: &guard, flags, old, new };
+                let result = if new.dir.is_partial() {
+                    rename.leave(walk, old_dir, write)
+                } else {
+                    let result = rename.run();
+                    drop(write);
+                    result
+                };
                 match result {
                     // The walk over the old path is the outer one: it has to start again as well.
                     Err(Fail::Retry) => Ok(Err(Fail::Retry)),
@@ -109,6 +121,94 @@ impl Task {
                 }
             })?
         })
+    }
+
+    /// Goes on after an attempt that came to a driver's directories: has it look names up and make the
+    /// change, with nothing held, and begins again as often as that takes.
+    #[cold]
+    fn rename_slowly(
+        &self,
+        old_base: &Base,
+        old: &[u8],
+        new_base: &Base,
+        new: &[u8],
+        flags: RenameFlags,
+    ) -> std::result::Result<(), Errno> {
+        loop {
+            old_base.look_up_left()?;
+            match new_base.missing().take() {
+                Some(Left::Lookup(missing)) => missing.look_up()?,
+                Some(Left::Names(old, new, _write))
+                    if self.rename_kept(&old, &new, flags)?.is_some() =>
+                {
+                    return Ok(());
+                }
+                _ => {}
+            }
+            match self.rename_from(old_base, old, new_base, new, flags) {
+                Err(lookup::MISSING | lookup::CHANGE) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Renames in the directories of a driver, after all checks; see [`crate::kept`]. `None` if the walks
+    /// have to look again.
+    fn rename_kept(
+        &self,
+        old: &KeptName,
+        new: &KeptName,
+        flags: RenameFlags,
+    ) -> std::result::Result<Option<()>, Errno> {
+        let tree = self.vfs().tree();
+        let (old_dir, new_dir) = (old.dir().dentry(), new.dir().dentry());
+        let (source, found) = (old.found(), new.found());
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let target = (!found.is_negative()).then_some(found);
+        let swapped = target.filter(|_| exchange);
+        let moves_dir = source.inode().is_dir() || swapped.is_some_and(|t| t.inode().is_dir());
+        let sb = old_dir.sb();
+        let directories = sb.fs().directories().ok_or(Errno::ROFS)?;
+        let moves_away = moves_dir && !std::ptr::eq(old_dir, new_dir);
+        let _moves = moves_away.then(|| sb.lock_moves());
+        let _turns = sb.lock_names((old_dir, &old.name()), (new_dir, &new.name()));
+        let mut doomed = None;
+        if target.is_some() && !exchange {
+            doomed = Doomed::new(new, tree)?;
+            if doomed.is_none() {
+                return Ok(None);
+            }
+        }
+        {
+            let guard = rcu::pin();
+            if !old.is_current(&guard) || !new.is_current(&guard) {
+                return Ok(None);
+            }
+            let above = |d: &Dentry, dir: &Dentry| d.inode().is_dir() && is_below(dir, d, &guard);
+            if moves_away && (above(source, new_dir) || target.is_some_and(|t| above(t, old_dir))) {
+                // Since the walk, somebody has moved a directory. Another walk says what is wrong.
+                return Ok(None);
+            }
+        }
+        directories.rename(&driver::Rename {
+            old_dir: old_dir.inode(),
+            old_name: old.bytes(),
+            source: source.inode(),
+            new_dir: new_dir.inode(),
+            new_name: new.bytes(),
+            target: target.map(Dentry::inode),
+            exchange,
+        })?;
+        if doomed.is_some() {
+            kept::take_out(found, tree);
+        }
+        let guard = rcu::pin();
+        let side = |dir, name| Side { dir, name, slash: false };
+        let (old, new) = (side(old_dir, old.name()), side(new_dir, new.name()));
+        let (ns, cred) = (self.ns(), self.cred(&guard));
+        let rename = Rename { ns, tree, cred, guard: &guard, flags, old, new };
+        rename.move_kept(source, found, moves_dir);
+        Ok(Some(()))
     }
 }
 
@@ -160,6 +260,76 @@ impl<'g> Rename<'g> {
         }
     }
 
+    /// Whether something is mounted on one of the two, in this tree.
+    fn is_busy(&self, source: &Dentry, target: Option<&Dentry>) -> bool {
+        let local = |d: &Dentry| d.is_mounted() && self.tree.has_mountpoint(d, self.guard);
+        local(source) || target.is_some_and(local)
+    }
+
+    /// Checks a rename in the directories of a driver, and leaves it to be made there.
+    #[cold]
+    fn leave(
+        &self,
+        walk: &Walk<'g>,
+        old_dir: Pos<'g>,
+        write: WriteAccess<'g>,
+    ) -> std::result::Result<(), Fail> {
+        let new_dir = walk.cur();
+        let source = walk.find_kept(old_dir, &self.old.name)?;
+        if source.is_negative() || new_dir.inode().is_dead() {
+            return Err(Errno::NOENT.into());
+        }
+        check_length(new_dir.inode(), self.new.name.len())?;
+        let found = walk.find_kept(new_dir, &self.new.name)?;
+        let target = (!found.is_negative()).then_some(found);
+        self.check(source, target, self.is_busy(source, target))?;
+        if target.is_some_and(|t| std::ptr::eq(t.inode(), source.inode())) {
+            return Ok(());
+        }
+        let old = walk.keep_name(old_dir, &self.old.name, source)?;
+        let new = walk.keep_name(new_dir, &self.new.name, found)?;
+        let write = write.keep(new.dir().mount_ref());
+        Err(walk.leave(Left::Names(old, new, write)))
+    }
+
+    /// Moves dentries after the driver has renamed: `source` to the new name, where `found` is, which takes
+    /// its place or says that there was nothing; what was replaced has gone. The names are locked.
+    fn move_kept(&self, source: &'g Dentry, found: &'g Dentry, moves_dir: bool) {
+        let dcache = self.new.dir.sb().lock_dcache();
+        let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
+        let mut locks = RcuTable::lock_set([one(&self.old), one(&self.new)], self.guard);
+        let is_at = |locks: &Locks<'g, 2>, i: usize, dentry: &Dentry| {
+            locks.find(i, dentry.hash(), |child| std::ptr::eq(child, dentry)).is_some()
+        };
+        let found_there = is_at(&locks, 1, found);
+        let lost = self.new.dir.is_unhashed()
+            || !is_at(&locks, 0, source)
+            || (self.exchanges() && !found_there);
+        if lost {
+            // The dcache has lost one of the directories meanwhile. It can ask again.
+            drop((locks, dcache));
+            for dentry in [source, found] {
+                lookup::detach(dentry, self.guard);
+            }
+            return;
+        }
+        let mut removed = None;
+        {
+            let _names = moves_dir.then(|| self.ns.rename_lock().write());
+            locks.announce([0, 1]);
+            if self.exchanges() {
+                self.exchange(&mut locks, source, found);
+            } else {
+                removed = self.replace(&mut locks, source, found_there.then_some(found));
+            }
+            locks.settle();
+        }
+        drop((locks, dcache));
+        if let Some(removed) = removed {
+            dentry::finish_removal(removed, self.guard);
+        }
+    }
+
     /// Looks both names up, decides which locks are needed, takes them, and checks that the names
     /// still are what they were. Returns what would be replaced while something is mounted on it, in
     /// another tree: that has to go before.
@@ -174,8 +344,7 @@ impl<'g> Rename<'g> {
         check_length(self.new.dir.inode(), self.new.name.len())?;
         let target = find(&self.new);
         // Before any lock; what is mounted here meanwhile moves along with the name.
-        let local = |d: &Dentry| d.is_mounted() && self.tree.has_mountpoint(d, guard);
-        let busy = local(source) || target.is_some_and(local);
+        let busy = self.is_busy(source, target);
         let moves_dir = source.inode().is_dir()
             || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
         let _topology = (moves_dir && !self.same_dir()).then(|| self.ns.lock_directory_move());
@@ -259,7 +428,7 @@ impl<'g> Rename<'g> {
         target: Option<&Dentry>,
     ) -> std::result::Result<(), Errno> {
         let above = |dentry: &Dentry, dir: &Dentry| {
-            dentry.inode().is_dir() && crate::d_path::is_below(dir, dentry, self.guard)
+            dentry.inode().is_dir() && is_below(dir, dentry, self.guard)
         };
         if above(source, self.new.dir) {
             return Err(Errno::INVAL);

@@ -116,7 +116,7 @@ impl File {
             && self.keeps_times()
             && let Ok(_change) = WriteAccess::new(self.path().mount())
         {
-            self.inode().touch();
+            self.inode().touch_in_passing();
         }
         Ok(n)
     }

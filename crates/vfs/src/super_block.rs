@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicU64 as StdAtomicU64, Ordering as StdOrdering};
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use vfscale_sync::atomic::thread::{self, Thread};
+use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu::IdAlloc;
 use vfscale_sync::rcu::{self, Guard};
@@ -21,17 +22,22 @@ use vfscale_sync::slab::Slab;
 use vfscale_sync::table::RcuTable;
 
 use crate::dentry::{self, Dentry, DentryRef};
-use crate::driver::FileSystem;
+use crate::driver::{Directories, FileSystem};
 use crate::file::{OpenFile, SharedFile};
 use crate::inode::{Inode, InodeInit, InodeRef};
-use crate::key_locks::{KeyGuard, KeyLocks};
+use crate::key_locks::{Key, KeyGuard, KeyLocks};
 use crate::locks::LockGraph;
 use crate::lru::Lru;
 use crate::mount::Mount;
 use crate::name::Name;
-use crate::ranks::{DcacheLock, FilesLock, HotList, InodeHash, InodeLock, SuperMounts};
+use crate::ranks::{
+    DcacheLock, FilesLock, HotList, InodeHash, InodeLock, InodeWaiters, SuperMounts,
+};
 use crate::scaling::Scaling;
 use crate::types::{MountFlags, StatFs};
+
+/// Stands for all moves of directories between directories, where names have their keys: no dentry is there.
+const MOVES: Key = (0, 0);
 
 /// The first inode number that a driver's files get; the root has 1.
 const INO_FIRST: u64 = 2;
@@ -70,8 +76,13 @@ pub struct SuperBlock {
 /// What a superblock has whose directories the driver keeps, of which the dcache is but a cache.
 struct Cache {
     lru: Lru,
-    /// The names that the driver is being asked for.
+    /// The names that the driver is being asked for, or changes.
     in_lookup: KeyLocks,
+    /// The numbers for which inodes are being made.
+    numbers: KeyLocks,
+    /// Who waits for an inode to have gone, and how many that are.
+    going: Mutex<Vec<Thread>, InodeWaiters>,
+    waiting: AtomicUsize,
     /// What the dentries of names that don't exist have in place of an inode.
     no_inode: NonNull<Inode>,
 }
@@ -112,11 +123,18 @@ impl SuperBlock {
         if let Some(sb) = Arc::get_mut(&mut sb)
             && sb.fs.directories().is_some()
         {
-            // It can't change its names through us yet.
-            sb.flags = AtomicU32::new(MountFlags::RDONLY.bits());
+            if !sb.is_writable() {
+                sb.flags = AtomicU32::new(MountFlags::RDONLY.bits());
+            }
             let no_inode = sb.inodes.alloc_with(|| Inode::new(sb, 0, InodeInit::default()));
-            let (lru, in_lookup) = (Lru::new(scaling.lru_slots()), KeyLocks::new());
-            sb.cache = Some(Box::new(Cache { lru, in_lookup, no_inode }));
+            sb.cache = Some(Box::new(Cache {
+                lru: Lru::new(scaling.lru_slots()),
+                in_lookup: KeyLocks::new(),
+                numbers: KeyLocks::new(),
+                going: Mutex::new(Vec::new()),
+                waiting: AtomicUsize::new(0),
+                no_inode,
+            }));
         }
         let inode = sb.fs.fill_super(&sb)?;
         let root = Dentry::new_root(&sb, inode);
@@ -182,11 +200,41 @@ impl SuperBlock {
         self.cache.as_ref().map(|cache| &cache.lru)
     }
 
-    /// Keeps others from asking the driver for this name. Sleeps while somebody else does; the caller holds
-    /// nothing.
+    /// Keeps others from asking the driver for this name, and from changing it. Sleeps while somebody else
+    /// does; the caller holds nothing.
     pub(crate) fn lock_name(&self, dir: &Dentry, name: &Name<'_>) -> Option<KeyGuard<'_>> {
-        let key = (std::ptr::from_ref(dir).addr(), name.hash());
-        self.cache.as_ref().map(|cache| cache.in_lookup.lock(key))
+        self.cache.as_ref().map(|cache| cache.in_lookup.lock(name_key(dir, name)))
+    }
+
+    /// The same for two names, which may be one.
+    pub(crate) fn lock_names(
+        &self,
+        one: (&Dentry, &Name<'_>),
+        other: (&Dentry, &Name<'_>),
+    ) -> Option<(KeyGuard<'_>, Option<KeyGuard<'_>>)> {
+        let (one, other) = (name_key(one.0, one.1), name_key(other.0, other.1));
+        let (first, second) = (one.min(other), one.max(other));
+        self.cache.as_ref().map(|cache| {
+            let first_guard = cache.in_lookup.lock(first);
+            (first_guard, (first != second).then(|| cache.in_lookup.lock(second)))
+        })
+    }
+
+    /// Keeps out other moves of directories to other directories, so that no two of them make a loop. Sleeps
+    /// while there is one; the caller holds nothing, and locks names after that.
+    pub(crate) fn lock_moves(&self) -> Option<KeyGuard<'_>> {
+        self.cache.as_ref().map(|cache| cache.in_lookup.lock(MOVES))
+    }
+
+    /// Whether the driver keeps directories itself.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// Whether its names can be changed at all.
+    fn is_writable(&self) -> bool {
+        self.fs.directories().is_none_or(Directories::is_writable)
     }
 
     /// What a dentry has that stands for no inode.
@@ -278,7 +326,7 @@ impl SuperBlock {
 
     /// As [`remount`](Self::remount), and does what follows from it before another remount begins.
     pub(crate) fn remount_and(&self, flags: MountFlags, then: impl FnOnce()) -> Result<(), Errno> {
-        if self.cache.is_some() && !flags.contains(MountFlags::RDONLY) {
+        if !self.is_writable() && !flags.contains(MountFlags::RDONLY) {
             return Err(Errno::ROFS);
         }
         let mounts = self.mounts.lock();
@@ -377,13 +425,27 @@ impl SuperBlock {
 
     /// The inode with this number, made by `make` unless somebody has it already; for drivers that number
     /// their inodes themselves, from 1 on. While anybody has it, there is one inode of a number.
-    /// `make` may be called in vain.
+    ///
+    /// If the last user of one has just gone, waits until the driver's
+    /// [`evict`](crate::driver::FileSystem::evict) has returned; and while another thread makes one, for
+    /// that. So `make` finds what the driver has stored as the last inode left it. (Where names live in the
+    /// dcache, nobody waits for anything, and `make` may be called in vain.)
+    /// The caller is in no RCU section and holds no lock that evicting takes.
     pub fn iget(&self, ino: u64, make: impl FnOnce() -> InodeInit) -> InodeRef {
-        let guard = rcu::pin();
-        if let Some(found) = self.find_inode(ino, &guard) {
+        if let Some(found) = self.find_inode(ino, &rcu::pin()) {
             return found;
         }
+        let key = (ino as usize, Self::ino_hash(ino) << 1);
+        let _turn = self.cache.as_ref().map(|cache| cache.numbers.lock(key));
+        loop {
+            match self.find_or_wait(ino) {
+                Seen::Used(found) => return found,
+                Seen::Going => thread::park(),
+                Seen::Nothing => break,
+            }
+        }
         let init = make();
+        let guard = rcu::pin();
         let raw = self.inodes.alloc_with(|| Inode::new(self, ino, init));
         // SAFETY: just allocated, with one reference, ours.
         let made = unsafe { raw.as_ref() };
@@ -408,20 +470,81 @@ impl SuperBlock {
         unsafe { InodeRef::from_raw(raw) }
     }
 
+    /// Looks for an inode by number. If one is there that is going, this thread will be unparked when it has
+    /// gone (or before).
+    fn find_or_wait(&self, ino: u64) -> Seen {
+        let guard = rcu::pin();
+        let _inodes = self.lock_inodes();
+        let bucket = self.inode_hash.lock(Self::ino_hash(ino), &guard);
+        let Some(found) = bucket.find(Self::ino_hash(ino), |inode| inode.ino() == ino) else {
+            return Seen::Nothing;
+        };
+        if found.get_not_zero() {
+            // SAFETY: the reference was just counted.
+            return Seen::Used(unsafe { InodeRef::from_raw(NonNull::from(found)) });
+        }
+        if let Some(cache) = &self.cache {
+            // Under the bucket's lock, which is taken to remove the inode before it is looked who waits.
+            let mut going = cache.going.lock();
+            going.push(thread::current());
+            cache.waiting.store(going.len(), Ordering::Relaxed);
+        }
+        Seen::Going
+    }
+
     /// The last reference is gone: frees the inode's data now, its memory after a grace period.
     pub(crate) fn evict(&self, inode: &Inode, guard: &Guard) {
-        if inode.is_hashed() {
-            let _inodes = self.lock_inodes();
-            self.inode_hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
+        if let Some(cache) = &self.cache {
+            // It is found until the driver has done with it.
+            self.fs.evict(inode);
+            self.unhash_inode(inode, guard);
+            cache.wake_waiters();
+        } else {
+            self.unhash_inode(inode, guard);
+            if let Some(extra) = inode.extra(guard) {
+                self.fs.uncharge(crate::xattr_calls::extra_bytes(extra, guard));
+            }
+            self.fs.evict(inode);
         }
-        if let Some(extra) = inode.extra(guard) {
-            self.fs.uncharge(crate::xattr_calls::extra_bytes(extra, guard));
-        }
-        self.fs.evict(inode);
         // SAFETY: the count is zero and never rises again (`get_not_zero`); only RCU readers that
         // began before still see it.
         unsafe { self.inodes.free_rcu(NonNull::from(inode), guard) };
     }
+
+    #[inline]
+    fn unhash_inode(&self, inode: &Inode, guard: &Guard) {
+        if inode.is_hashed() {
+            let _inodes = self.lock_inodes();
+            self.inode_hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
+        }
+    }
+}
+
+/// What is to be seen under an inode number.
+enum Seen {
+    Used(InodeRef),
+    Going,
+    Nothing,
+}
+
+impl Cache {
+    /// An inode has gone: whoever waits for one looks again.
+    fn wake_waiters(&self) {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let woken = {
+            let mut going = self.going.lock();
+            self.waiting.store(0, Ordering::Relaxed);
+            std::mem::take(&mut *going)
+        };
+        woken.iter().for_each(Thread::unpark);
+    }
+}
+
+/// What stands for a name among what is locked.
+fn name_key(dir: &Dentry, name: &Name<'_>) -> Key {
+    (std::ptr::from_ref(dir).addr(), name.hash())
 }
 
 impl Drop for SuperBlock {

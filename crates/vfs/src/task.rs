@@ -16,7 +16,7 @@ use crate::cred::Credentials;
 use crate::descriptors::{Descriptors, Fd};
 use crate::error::{Named, Result};
 use crate::file::File;
-use crate::lookup::{self, Missed};
+use crate::lookup::{self, Left, Missed};
 use crate::mount::Path;
 use crate::namei::{self, Fail, Lookup, Start, Walk};
 use crate::namespace::{Forest, Vfs};
@@ -376,14 +376,64 @@ impl Base {
         mut call: impl FnMut() -> std::result::Result<T, Errno>,
     ) -> std::result::Result<T, Errno> {
         loop {
-            if let Some(missing) = self.missing.take() {
-                missing.look_up()?;
-            }
+            self.look_up_left()?;
             match call() {
                 Err(lookup::MISSING) => {}
                 other => return other,
             }
         }
+    }
+
+    /// Asks the driver for the name that a walk has left here, if any. The caller holds nothing.
+    pub(crate) fn look_up_left(&self) -> std::result::Result<(), Errno> {
+        match self.missing.take() {
+            Some(Left::Lookup(missing)) => missing.look_up(),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`looking_up`](Self::looking_up), for a call that may find a change to be made by a driver which
+    /// keeps directories itself: it leaves that behind and fails with [`lookup::CHANGE`]. Then `change` makes
+    /// it, again with nothing held; `None` if what was found is no longer so, and the call has to run again.
+    #[inline(always)]
+    pub(crate) fn changing<T>(
+        &self,
+        mut call: impl FnMut() -> std::result::Result<T, Errno>,
+        change: impl FnMut(Left) -> std::result::Result<Option<T>, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        match call() {
+            Err(lookup::MISSING | lookup::CHANGE) => self.change_and(call, change),
+            other => other,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change_and<T>(
+        &self,
+        mut call: impl FnMut() -> std::result::Result<T, Errno>,
+        mut change: impl FnMut(Left) -> std::result::Result<Option<T>, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        loop {
+            match self.missing.take() {
+                Some(Left::Lookup(missing)) => missing.look_up()?,
+                Some(left) => {
+                    if let Some(done) = change(left)? {
+                        return Ok(done);
+                    }
+                }
+                None => {}
+            }
+            match call() {
+                Err(lookup::MISSING | lookup::CHANGE) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// What a walk has left here.
+    pub(crate) fn missing(&self) -> &Missed {
+        &self.missing
     }
 }
 

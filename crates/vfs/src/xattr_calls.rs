@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::acl::{Acl, Inherited};
+use crate::attr_plan::Plan;
 use crate::cred::{Credentials, permission};
 use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeExtra};
@@ -18,7 +19,9 @@ use crate::mount::{Path, WriteAccess};
 use crate::namei::Lookup;
 use crate::task::{At, Origin, Task, bytes, lookup_flags};
 use crate::types::{AtFlags, Capabilities, XattrFlags};
-use crate::xattr::{AclNames, Namespace, XattrName, XattrOp, XattrSubject, xattr_permission};
+use crate::xattr::{
+    AclNames, Namespace, XattrName, XattrOp, XattrSet, XattrSubject, xattr_permission,
+};
 
 /// What the extra part of an inode is charged for itself.
 const EXTRA_BYTES: u64 = size_of::<InodeExtra>() as u64 + 16;
@@ -97,6 +100,12 @@ pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
     }
 }
 
+/// Whether there are file capabilities to be taken away.
+pub(crate) fn has_capabilities(inode: &Inode, guard: &Guard) -> bool {
+    let extra = inode.extra(guard);
+    extra.is_some_and(|extra| extra.xattrs.lock().get(XattrName::CAPABILITY).is_ok())
+}
+
 impl Task {
     /// The value of an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
     ///
@@ -139,9 +148,13 @@ impl Task {
             if value.len() > crate::xattr::XATTR_VALUE_BYTES_MAX {
                 return Err(Errno::TOOBIG);
             }
-            self.with_inode_writable(at, path, flags, |inode, cred, guard| {
-                set(inode, name, value, how, cred, guard)
-            })
+            self.with_inode_writable(
+                at,
+                path,
+                flags,
+                |inode, cred, guard| set(inode, name, value, how, cred, guard),
+                |inode, cred, guard| plan_set(inode, name, value, how, cred, guard),
+            )
         };
         set().on("setxattr", path)
     }
@@ -176,9 +189,13 @@ impl Task {
         let path = path.as_ref();
         let remove = || {
             let name = checked(flags, name.as_ref())?;
-            self.with_inode_writable(at, path, flags, |inode, cred, guard| {
-                remove(inode, name, cred, guard)
-            })
+            self.with_inode_writable(
+                at,
+                path,
+                flags,
+                |inode, cred, guard| remove(inode, name, cred, guard),
+                |inode, cred, guard| plan_removal(inode, name, cred, guard),
+            )
         };
         remove().on("removexattr", path)
     }
@@ -213,17 +230,27 @@ impl Task {
         body(place.dentry().inode(), self.cred(&guard), &guard)
     }
 
-    fn with_inode_writable<T>(
+    /// Changes an inode by `body`; or if a driver is to store the change, by what `plan` says.
+    fn with_inode_writable<'a>(
         &self,
         at: At<'_>,
         path: &StdPath,
         flags: AtFlags,
-        body: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
+        body: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<(), Errno>,
+        plan: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<Option<Plan<'a>>, Errno>,
+    ) -> std::result::Result<(), Errno> {
         let place = self.xattr_place(at, path, flags)?;
         let _write = WriteAccess::new(place.mount())?;
         let inode = place.dentry().inode();
         inode.sb().with_space(|| {
+            if inode.is_kept() {
+                let _locked = inode.lock();
+                let plan = {
+                    let guard = rcu::pin();
+                    plan(inode, self.cred(&guard), &guard)?
+                };
+                return plan.map_or(Ok(()), |plan| plan.store(inode));
+            }
             let guard = rcu::pin();
             let _locked = inode.lock();
             body(inode, self.cred(&guard), &guard)
@@ -306,10 +333,102 @@ fn set_acl(
     cred: &Credentials,
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
+    let acl = acl_to_set(inode, name, value, cred, guard)?;
+    apply_acl(inode, is_default, acl, cred, guard)
+}
+
+/// The list to be set, if the caller may; `None` removes.
+fn acl_to_set(
+    inode: &Inode,
+    name: XattrName<'_>,
+    value: &[u8],
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Option<Acl>, Errno> {
     let unchecked = crate::acl::UncheckedAcl::from_xattr(value)?;
     allow(inode, name, XattrOp::Set(value), cred, guard)?;
-    let acl = unchecked.map(crate::acl::UncheckedAcl::validate).transpose()?;
-    apply_acl(inode, is_default, acl, cred, guard)
+    unchecked.map(crate::acl::UncheckedAcl::validate).transpose()
+}
+
+/// What setting an attribute comes to that a driver stores; `None` if nothing changes.
+fn plan_set<'a>(
+    inode: &Inode,
+    name: XattrName<'a>,
+    value: &'a [u8],
+    how: XattrFlags,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Option<Plan<'a>>, Errno> {
+    if let Some(is_default) = is_default_acl(name) {
+        let acl = acl_to_set(inode, name, value, cred, guard)?;
+        return plan_acl(inode, is_default, acl, cred);
+    }
+    allow(inode, name, XattrOp::Set(value), cred, guard)?;
+    name.supported()?;
+    // What the flags ask for.
+    match inode.extra(guard) {
+        Some(extra) => extra.xattrs.lock().set_cost(name, value, how)?,
+        None => XattrSet::new().set_cost(name, value, how)?,
+    };
+    Ok(Some(Plan { xattr: Some((name, Some(value))), ..Plan::default() }))
+}
+
+/// What removing an attribute comes to that a driver stores; `None` if nothing changes.
+fn plan_removal<'a>(
+    inode: &Inode,
+    name: XattrName<'a>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Option<Plan<'a>>, Errno> {
+    allow(inode, name, XattrOp::Remove, cred, guard)?;
+    if let Some(is_default) = is_default_acl(name) {
+        return plan_acl(inode, is_default, None, cred);
+    }
+    name.supported()?;
+    inode.extra(guard).ok_or(Errno::NODATA)?.xattrs.lock().get(name)?;
+    Ok(Some(Plan { xattr: Some((name, None)), ..Plan::default() }))
+}
+
+/// Which access control list a name stands for, if any.
+fn is_default_acl(name: XattrName<'_>) -> Option<bool> {
+    match name.namespace() {
+        Namespace::AclAccess => Some(false),
+        Namespace::AclDefault => Some(true),
+        _ => None,
+    }
+}
+
+/// What setting or removing a list comes to. An access list that the mode can express becomes part of the
+/// mode. A default list is for directories only; to remove it from others changes nothing.
+fn plan_acl(
+    inode: &Inode,
+    is_default: bool,
+    acl: Option<Acl>,
+    cred: &Credentials,
+) -> std::result::Result<Option<Plan<'static>>, Errno> {
+    if is_default && !inode.is_dir() {
+        return if acl.is_some() { Err(Errno::ACCESS) } else { Ok(None) };
+    }
+    if is_default {
+        return Ok(Some(Plan { default: Some(acl), ..Plan::default() }));
+    }
+    let (mode, kept) = access_list(inode, acl, cred);
+    Ok(Some(Plan { mode: Some(mode), access: Some(kept), ..Plan::default() }))
+}
+
+/// What is kept of an access list beside the mode, and the mode.
+fn access_list(inode: &Inode, acl: Option<Acl>, cred: &Credentials) -> (u32, Option<Acl>) {
+    let mut mode = inode.mode();
+    let mut kept = None;
+    if let Some(acl) = acl {
+        let equivalent = acl.equiv_mode(mode);
+        mode = equivalent.mode;
+        kept = equivalent.needs_acl.then_some(acl);
+    }
+    if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
+        mode &= !0o2000;
+    }
+    (mode, kept)
 }
 
 fn apply_acl(
@@ -327,16 +446,7 @@ fn apply_acl(
         inode.touch_ctime();
         return Ok(());
     }
-    let mut mode = inode.mode();
-    let mut kept = None;
-    if let Some(acl) = acl {
-        let equivalent = acl.equiv_mode(mode);
-        mode = equivalent.mode;
-        kept = equivalent.needs_acl.then_some(acl);
-    }
-    if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
-        mode &= !0o2000;
-    }
+    let (mode, kept) = access_list(inode, acl, cred);
     replace_acl(inode, false, kept, guard)?;
     inode.set_mode(mode);
     inode.touch_ctime();
