@@ -39,6 +39,7 @@ pub mod file;
 pub mod format;
 pub mod geometry;
 pub mod group;
+pub mod inactivate;
 pub mod inode_core;
 pub mod node;
 pub mod node_table;

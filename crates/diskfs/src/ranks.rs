@@ -31,6 +31,10 @@ lock_class! {
     pub DataFlush = ("data_flush", 31020);
 }
 lock_class! {
+    /// Which inodes are to be freed in the background.
+    pub InactiveQueue = ("inactive_list", 31200);
+}
+lock_class! {
     /// The superblock, and that one thread at a time writes it.
     pub SuperblockLock = ("superblock", 31900);
 }

@@ -1,0 +1,107 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, mpsc};
+use std::time::Duration;
+
+use super::*;
+
+#[test]
+fn everything_is_done_once_and_flush_waits_for_it() {
+    for threads in [1, 4] {
+        let done = Arc::new(Mutex::<_, InactiveQueueOfTest>::new(Vec::new()));
+        let of_action = Arc::clone(&done);
+        let queue = Queue::new(threads, 10, move |number: u64| of_action.lock().push(number));
+        for number in 0..1000 {
+            queue.throttle();
+            queue.add(number);
+        }
+        queue.flush();
+        assert!(queue.is_empty());
+        let mut done = std::mem::take(&mut *done.lock());
+        done.sort_unstable();
+        assert!(done.into_iter().eq(0..1000));
+    }
+}
+
+vfscale_sync::lock_class! {
+    InactiveQueueOfTest = ("inactive_queue_of_test", 32000);
+}
+
+#[test]
+fn flush_does_not_wait_for_what_comes_later() {
+    let (gate, gates) = mpsc::channel::<()>();
+    let gates = Mutex::<_, InactiveQueueOfTest>::new(gates);
+    let is_first_done = Arc::new(AtomicBool::new(false));
+    let first = Arc::clone(&is_first_done);
+    let queue = Queue::new(1, 10, move |number: u32| {
+        if number == 0 {
+            first.store(true, Ordering::SeqCst);
+        } else {
+            // Until the test ends.
+            let _ = gates.lock().recv();
+        }
+    });
+    queue.add(0);
+    std::thread::scope(|scope| {
+        let flushing = scope.spawn(|| queue.flush());
+        queue.add(1);
+        // If the second one came before the flush looked, it waits for that as well.
+        if !is_first_done.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(gate);
+        flushing.join().unwrap();
+        assert!(is_first_done.load(Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn a_queue_that_is_full_makes_wait() {
+    let barrier = Arc::new(Barrier::new(2));
+    let of_action = Arc::clone(&barrier);
+    let queue = Queue::new(1, 1, move |()| {
+        of_action.wait();
+    });
+    let passed = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..4 {
+                queue.throttle();
+                passed.fetch_add(1, Ordering::SeqCst);
+                queue.add(());
+            }
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        // One is being done, and two more than the limit of one waits for nobody.
+        assert!(passed.load(Ordering::SeqCst) <= 3);
+        for _ in 0..4 {
+            barrier.wait();
+        }
+    });
+    assert_eq!(passed.load(Ordering::SeqCst), 4);
+    queue.flush();
+}
+
+#[test]
+fn a_queue_that_is_dropped_leaves_the_rest() {
+    let done = Arc::new(AtomicU64::new(0));
+    let of_action = Arc::clone(&done);
+    let queue = Queue::new(1, 10, move |thing: Arc<()>| {
+        drop(thing);
+        of_action.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(2));
+    });
+    let thing = Arc::new(());
+    (0..1000).for_each(|_| queue.add(Arc::clone(&thing)));
+    drop(queue);
+    assert!(done.load(Ordering::SeqCst) < 1000);
+    assert_eq!(Arc::strong_count(&thing), 1);
+}
+
+#[test]
+fn what_panics_is_not_waited_for() {
+    let queue = Queue::new(1, 10, |is_bad: bool| assert!(!is_bad, "as the test wants it"));
+    queue.add(true);
+    queue.flush();
+    queue.add(false);
+    queue.flush();
+}
