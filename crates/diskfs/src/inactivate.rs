@@ -10,8 +10,8 @@
 //!
 //! # Invariants
 //!
-//! * Each transaction leaves an inode that is right, with less in it. The last one frees the number, and takes
-//!   the orphan off the list.
+//! * Each transaction leaves an inode that is right, with less in it. The last one frees the number,
+//!   and takes the orphan off the list.
 //! * A transaction frees few blocks: how much of the log it needs does not depend on the size of the inode.
 //! * Whatever fails leaves an orphan. Nothing waits for it: the next mount tries again.
 //!
@@ -32,7 +32,7 @@ use crate::inode_core::{AttrFork, DataFork, FileKind, InodeCore};
 
 /// Records that one transaction takes out of the trees of an inode. A block has two at least, so that it
 /// frees few blocks.
-const RECORDS_AT_ONCE: usize = 8;
+pub const RECORDS_AT_ONCE: usize = 8;
 
 /// Frees up to `most` records of the trees of inode `ino`, and their blocks; true if nothing is left. The
 /// extents of a file are not its business: of a file whose data are in a tree something is left. On an error
@@ -74,7 +74,8 @@ pub fn strip<N: Nodes>(
     Ok(!is_left)
 }
 
-/// Takes up to `left` records out of a tree, and the root when it is empty; true if there is no tree any more.
+/// Takes up to `left` records out of a tree, and the root when it is empty; true if there is no tree any
+/// more.
 fn take<K: crate::btree::Kind, N: Nodes>(
     nodes: &mut N,
     tree: Tree<K>,
