@@ -261,6 +261,23 @@ pub fn write(device: &dyn Device, superblock: &mut Superblock) -> Result<(), vfs
     device.flush()
 }
 
+/// Clears what former volumes have left where superblocks lie. Durable when it returns; a flush is made in
+/// any case. Whether a former volume may be lost is for the caller to ask.
+///
+/// # Errors
+/// Those of the device. The former volume is there then, or none.
+pub fn clear(device: &dyn Device) -> Result<(), vfscale_block::Error> {
+    let zeros = Block::zeroed();
+    for place in std::iter::once(0).chain(places(blocks_of(device))) {
+        // What can't be read is not left by anybody; if it can't be written either, that will be told.
+        let is_left = read_block(device, place).map_or(true, |block| block.header().magic == MAGIC);
+        if is_left {
+            device.write_at(byte_of_block(place), zeros.bytes())?;
+        }
+    }
+    device.flush()
+}
+
 /// Clears what former volumes have left where superblocks lie, and writes the superblock of a new
 /// one. Durable when it returns. Whether a former volume may be lost is for the caller to ask.
 ///
@@ -270,19 +287,7 @@ pub fn create(
     device: &dyn Device,
     superblock: &mut Superblock,
 ) -> Result<(), vfscale_block::Error> {
-    let zeros = Block::zeroed();
-    let mut is_clear = true;
-    for place in std::iter::once(0).chain(places(blocks_of(device))) {
-        // What can't be read is not left by anybody; if it can't be written either, that will be told.
-        let is_left = read_block(device, place).map_or(true, |block| block.header().magic == MAGIC);
-        if is_left {
-            device.write_at(byte_of_block(place), zeros.bytes())?;
-            is_clear = false;
-        }
-    }
-    if !is_clear {
-        device.flush()?;
-    }
+    clear(device)?;
     write(device, superblock)
 }
 

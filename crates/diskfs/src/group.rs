@@ -2,17 +2,679 @@
 //!
 //! # Purpose
 //!
-//! A group knows its free blocks and free inodes twice: on disk, in two trees and a header that
-//! only commits change, and in memory, in an index that says what can still be had. Taking
-//! something from the index (a *claim*) takes a short lock of one group and no I/O, at any time and
-//! in any order of groups. What a transaction then does with its claims is written into the trees
-//! when it commits ([`Changes`]).
+//! A group knows its free blocks and free inodes twice: on disk, in two trees and a header, and in
+//! memory, in an index that says what can still be had. Taking something from the index (a *claim*) takes a
+//! short lock of one group and no I/O, at any time and in any order of groups. What a transaction
+//! does with its claims is collected ([`Changes`]) and written into the trees when it commits
+//! ([`Groups::finish`]).
+//!
+//! # Invariants
+//!
+//! * What is free on disk is one of these: in the index; claimed by a transaction or by who writes data
+//!   back; busy, which means that a transaction has freed it and is not durable yet.
+//! * A block is in the index only once the transaction that freed it is durable: whoever claims it may
+//!   write data there at once, and a crash must not bring the former owner back. A tree of the group may have
+//!   such a block earlier: what is written there is logged, and goes home only after that.
+//! * An inode that was freed can be had as soon as its transaction is committed: whatever becomes of it
+//!   is logged behind that.
+//! * Whatever the index holds was checked against what a group can have. Damage is an error of the call that
+//!   meets it.
+//! * The trees find the blocks they need: `group/work.rs` has the argument.
+//!
+//! # An index is made
+//!
+//! when a group is used for the first time, from its trees, with the group locked. Until then no claim
+//! can have been made in it. What is freed in a group makes its index first, so nothing is busy
+//! that an index does not know of.
+//!
+//! # Locks
+//!
+//! `group_lock` is held by a commit from the first change of a tree until the journal has the
+//! transaction, and while an index is made; several are taken in the order of groups. `group_index` is
+//! a leaf, held for one search.
+//!
+//! # Who goes where
+//!
+//! Files go to the group of their directory, directories are spread over the groups, each CPU
+//! beginning elsewhere; so threads that work in different directories lock different groups.
 
+mod aside;
 pub mod changes;
+mod extents;
+mod index;
+pub mod initial;
 mod layout;
 mod nodes;
 mod run;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::percpu::{IdAlloc, PerCpu};
+use vfscale_sync::{Mutex, MutexGuard, cpu};
 
 pub use changes::Changes;
 pub use layout::Layout;
 pub use nodes::GroupNodes;
+
+use crate::btree::{Error, Nodes};
+use crate::format::group::{GroupFault, GroupHeader, fault};
+use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK};
+use crate::format::{Block, Damage};
+use crate::ranks::{GroupIndex, GroupLock};
+use crate::{Geometry, LogPlace, Run};
+use extents::FreeExtents;
+use index::{Index, available};
+use work::{Outcome, Part, Work, impossible, in_order};
+
+/// Runs shorter than this are left alone as long as there are others, in whatever group.
+const RUN_WANTED: u32 = 16;
+/// How many groups are compared when a place for a directory is sought.
+const GROUPS_COMPARED: u32 = 8;
+
+/// One group. On cache lines of its own.
+#[repr(align(128))]
+struct Group {
+    layout: Layout,
+    /// What is on disk.
+    lock: Mutex<(), GroupLock>,
+    /// What can be had; none before it is needed.
+    index: Mutex<Option<Index>, GroupIndex>,
+    /// How many blocks files can have, and how many inodes can be had, as the index has it.
+    available: AtomicU64,
+    free_inodes: AtomicU64,
+    /// What the header on disk says.
+    counts: Counts,
+}
+
+/// The counters of a header that are wanted without reading it.
+#[derive(Default)]
+struct Counts {
+    free: AtomicU64,
+    inodes: AtomicU64,
+    free_inodes: AtomicU64,
+    orphans: AtomicU64,
+}
+
+impl Counts {
+    fn set(&self, header: &GroupHeader) {
+        self.free.store(header.free, Ordering::Relaxed);
+        self.inodes.store(header.inodes, Ordering::Relaxed);
+        self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
+        self.orphans.store(header.orphans, Ordering::Relaxed);
+    }
+}
+
+/// The groups of an open volume. `Send` and `Sync`.
+pub struct Groups {
+    geometry: Geometry,
+    groups: Box<[Group]>,
+    /// Where each CPU looks for a place for the next directory.
+    cursors: PerCpu<AtomicU32>,
+    generations: IdAlloc,
+}
+
+/// What all groups have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Blocks that files can have if there are none.
+    pub blocks: u64,
+    /// Blocks that are neither used nor claimed nor kept for the groups' own trees.
+    pub available: u64,
+    /// Inodes of all chunks.
+    pub inodes: u64,
+    /// Inodes that are free on disk.
+    pub free_inodes: u64,
+    /// Inodes that are orphans on disk.
+    pub orphans: u64,
+}
+
+/// Runs that a transaction has freed: free in the trees, and not to be used before the transaction is
+/// durable.
+#[derive(Debug, Default)]
+#[must_use = "what is lost here is not free before the next mount"]
+pub struct Busy {
+    /// By group: runs, and how many blocks of them were its trees' before.
+    parts: Vec<(u32, Vec<Run>, u64)>,
+    blocks: u64,
+}
+
+impl Busy {
+    /// How many blocks the transaction has freed.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+}
+
+/// Groups that a transaction has changed, which stay locked until the journal has it.
+#[must_use = "a transaction that is finished is committed or abandoned"]
+pub struct Finished<'g> {
+    groups: &'g Groups,
+    parts: Vec<Locked<'g>>,
+}
+
+struct Locked<'g> {
+    group: &'g Group,
+    outcome: Outcome,
+    _guard: MutexGuard<'g, (), GroupLock>,
+}
+
+impl Groups {
+    /// The groups of a volume that is divided so, with its log there. Reads one block per group.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn load<N: Nodes>(
+        nodes: &N,
+        geometry: Geometry,
+        log: LogPlace,
+    ) -> Result<Self, Error<N::Error>> {
+        let mut groups = Vec::new();
+        for number in 0..geometry.groups() {
+            let Some(layout) = Layout::new(geometry, log, number) else { break };
+            let group = Group::new(layout);
+            group.read_header(nodes)?;
+            groups.push(group);
+        }
+        let slots = cpu::possible().max(1);
+        let step = (geometry.groups() / slots).max(1);
+        let start = |slot: usize| (slot as u32).wrapping_mul(step) % geometry.groups();
+        // Numbers that are not those of an earlier mount, as far as that can be.
+        let first = RandomState::new().build_hasher().finish() >> 32;
+        Ok(Self {
+            geometry,
+            groups: groups.into(),
+            cursors: PerCpu::new(slots as usize, |slot| AtomicU32::new(start(slot))),
+            generations: IdAlloc::new(first, slots as usize),
+        })
+    }
+
+    /// What all groups have together. Sums up; what changes meanwhile may be seen or not.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.groups.iter().fold(Totals::default(), |sum, group| {
+            let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let layout = &group.layout;
+            Totals {
+                blocks: sum.blocks
+                    + layout.usable_blocks().saturating_sub(layout.tree_blocks_max()),
+                available: sum.available + value(&group.available),
+                inodes: sum.inodes + value(&group.counts.inodes),
+                free_inodes: sum.free_inodes + value(&group.counts.free_inodes),
+                orphans: sum.orphans + value(&group.counts.orphans),
+            }
+        })
+    }
+
+    /// How many groups there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.geometry.groups()
+    }
+
+    /// The most blocks that [`finish`](Self::finish) changes or frees for a transaction with so many
+    /// claims and frees of blocks, and so many inodes made, freed or made orphans.
+    #[must_use]
+    pub fn log_blocks(&self, runs: u32, inodes: u32) -> u32 {
+        let levels = self.groups.iter().map(|group| group.layout.levels_max()).max().unwrap_or(1);
+        let levels = levels as u32;
+        // A record that is removed and one that is inserted: on each level the block, a neighbour, and the
+        // one behind it; and a root that gets two blocks below it. Blocks are fetched once in a while: the
+        // same again.
+        let change = 6 * levels + 2;
+        // A chunk that is made or given up, and its blocks.
+        let changes = runs.saturating_add(inodes.saturating_mul(2)).saturating_add(1);
+        // Each may be in another group, with its header.
+        changes.saturating_mul(change + 1)
+    }
+
+    /// A number for a new inode's generation. It differs from those before it in this mount, unless
+    /// these are 2^32, and from those of earlier mounts most probably: so a handle of a file that was
+    /// removed does not find another file with the same number.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        // Zero is for who has none.
+        loop {
+            let generation = self.generations.next() as u32;
+            if generation != 0 {
+                return generation;
+            }
+        }
+    }
+
+    fn at(&self, group: u32) -> Option<&Group> {
+        self.groups.get(group as usize)
+    }
+
+    /// All groups, from the one of the block `near` on.
+    fn from(&self, first: u32) -> impl Iterator<Item = &Group> {
+        let (before, behind) = self.groups.split_at((first as usize).min(self.groups.len()));
+        behind.iter().chain(before)
+    }
+
+    /// Takes `min` to `max` consecutive blocks, `min` at least one, near the block `near` if
+    /// possible: right there, if it is free; elsewhere in its group; in another group. `None` if
+    /// there are not as many free blocks in one piece anywhere. They are the caller's until it gives them to
+    /// [`Changes::use_claim`], or back ([`unclaim`](Self::unclaim)).
+    ///
+    /// Takes leaf locks; reads from the device if a group is used for the first time.
+    ///
+    /// # Errors
+    /// [`Error`], from that reading.
+    pub fn claim<N: Nodes>(
+        &self,
+        nodes: &N,
+        near: u64,
+        min: u32,
+        max: u32,
+    ) -> Result<Option<Run>, Error<N::Error>> {
+        let max = max.max(min);
+        let first = self.geometry.group_of(near).unwrap_or(0);
+        // Fragments are for when nothing else is left. And what others have taken while we looked may
+        // be back in a group that we have left, so nothing is refused after one look.
+        for min in [min.max(max.min(RUN_WANTED)), min, min] {
+            for group in self.from(first) {
+                if let Some(run) = group.claim(nodes, near, min, max)? {
+                    return Ok(Some(run));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives a claim back, or a part of it, that was not used.
+    pub fn unclaim(&self, run: Run) {
+        if let Some(group) = self.geometry.group_of(run.start).and_then(|group| self.at(group)) {
+            group.change_index(|index| index.free.insert(run.start, run.len()));
+        }
+    }
+
+    /// Takes a free inode for the transaction with `changes`, or makes a chunk of inodes in it: for a
+    /// file in the group of the block `near`, which is that of its directory's inode; for a directory in
+    /// a group with more free space than others. `None` if neither is possible. Returns the
+    /// inode's number.
+    ///
+    /// A chunk takes 8 blocks.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub fn claim_inode<N: Nodes>(
+        &self,
+        nodes: &N,
+        near: u64,
+        is_dir: bool,
+        changes: &mut Changes,
+    ) -> Result<Option<u64>, Error<N::Error>> {
+        let of_near = self.geometry.group_of(near).unwrap_or(0);
+        let wanted = if is_dir { self.group_for_directory() } else { of_near };
+        for group in self.from(wanted) {
+            let range = group.layout.blocks();
+            let near = if range.contains(&near) { near } else { range.start };
+            let chunk = changes.new_chunks.range_mut(range).find(|(_, free)| **free != 0);
+            let found = if let Some((&chunk, free)) = chunk {
+                let bit = free.trailing_zeros();
+                *free &= !(1 << bit);
+                Some((chunk, bit))
+            } else if let Some((chunk, bit)) = group.claim_inode(nodes, near)? {
+                changes.claimed_inodes.push((chunk, 1 << bit));
+                Some((chunk, bit))
+            } else {
+                group.claim_for_chunk(nodes, near)?.map(|run| {
+                    changes.claims.push(run);
+                    changes.new_chunks.insert(run.start, !1);
+                    (run.start, 0)
+                })
+            };
+            if let Some((chunk, bit)) = found {
+                let ino = chunk * INODES_PER_BLOCK + u64::from(bit);
+                changes.inodes.entry(ino).or_default().is_new = true;
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A group with at least as much free space as others beside it; the next one each time.
+    fn group_for_directory(&self) -> u32 {
+        let groups = self.geometry.groups();
+        let compared = GROUPS_COMPARED.min(groups);
+        let cursor = self.cursors.this();
+        let start = cursor.load(Ordering::Relaxed) % groups;
+        let window = (start..start + compared).map(|group| group % groups);
+        let free =
+            |group: u32| self.at(group).map_or(0, |group| group.available.load(Ordering::Relaxed));
+        let sum: u64 = window.clone().map(free).sum();
+        let average = sum / u64::from(compared);
+        let chosen = window.clone().find(|group| free(*group) >= average).unwrap_or(start);
+        cursor.store((chosen + 1) % groups, Ordering::Relaxed);
+        chosen
+    }
+
+    /// Writes what a transaction does into the trees of the groups, whose locks it takes. Reads what it needs
+    /// from the device. Comes last before the journal's commit; [`Finished::committed`] comes after it.
+    ///
+    /// # Errors
+    /// [`Error`], [`GroupNodes::no_space`] among them. The transaction must not be committed then;
+    /// `changes` is to be [abandoned](Self::abandon).
+    pub fn finish<N: GroupNodes>(
+        &self,
+        nodes: &mut N,
+        changes: &mut Changes,
+    ) -> Result<Finished<'_>, Error<N::Error>> {
+        let mut finished = Finished { groups: self, parts: Vec::new() };
+        for (number, part) in self.parts(changes)? {
+            let Some(group) = self.at(number) else { continue };
+            // In the order of groups.
+            let guard = group.lock.lock_nested();
+            group.load_index(nodes)?;
+            let outcome = Work::run(group, nodes, &mut changes.undo, part)?;
+            finished.parts.push(Locked { group, outcome, _guard: guard });
+        }
+        Ok(finished)
+    }
+
+    /// What is to be done in each group.
+    fn parts(&self, changes: &mut Changes) -> Result<BTreeMap<u32, Part>, Damage> {
+        let mut parts: BTreeMap<u32, Part> = BTreeMap::new();
+        let header = |run: Run| {
+            let group = self.geometry.group_of(run.start).unwrap_or(0);
+            self.at(group).map_or(0, |group| group.layout.header())
+        };
+        let ordered = |runs: &[Run], is_free: bool| {
+            let group_of = |run: Run| {
+                let group = self.geometry.group_of(run.start)?;
+                let layout = &self.at(group)?.layout;
+                layout.is_usable(run.start, run.len()).then_some(group)
+            };
+            in_order(runs.to_vec(), group_of).map_err(|run| impossible(header(run), run, is_free))
+        };
+        for (group, run) in ordered(&changes.claims, true)? {
+            parts.entry(group).or_default().claims.push(run);
+        }
+        for (group, run) in ordered(&changes.frees, false)? {
+            parts.entry(group).or_default().frees.push(run);
+        }
+        for (group, run) in ordered(&changes.destroyed, false)? {
+            parts.entry(group).or_default().destroyed.push(run);
+        }
+        for (&ino, change) in &changes.inodes {
+            let block = ino / INODES_PER_BLOCK;
+            let Some(group) = self.geometry.group_of(block) else {
+                return Err(fault(header(Run::new(0, 0)), GroupFault::Inode { ino }));
+            };
+            parts.entry(group).or_default().inodes.insert(ino, *change);
+        }
+        for &chunk in changes.new_chunks.keys() {
+            let group = self.geometry.group_of(chunk).unwrap_or(0);
+            parts.entry(group).or_default().new_chunks.push(chunk);
+        }
+        Ok(parts)
+    }
+
+    /// The transaction was not committed: what it had claimed can be had by others.
+    pub fn abandon(&self, changes: Changes) {
+        let Changes { claims, claimed_inodes, undo, .. } = changes;
+        claims.into_iter().for_each(|run| self.unclaim(run));
+        let at = |block: u64| self.geometry.group_of(block).and_then(|group| self.at(group));
+        for run in undo.fetched {
+            at(run.start).and_then(|group| {
+                group.change_index(|index| {
+                    index.tree_total -= run.len();
+                    index.free.insert(run.start, run.len())
+                })
+            });
+        }
+        for (chunk, free) in claimed_inodes.into_iter().chain(undo.chunks) {
+            at(chunk).and_then(|group| group.change_index(|index| index.add_inodes(chunk, free)));
+        }
+    }
+
+    /// The transaction that freed this is durable: now it can be had. Called by
+    /// [`on_durable`](vfscale_journal::Transaction::on_durable); takes leaf locks.
+    pub fn durable(&self, busy: Busy) {
+        for (group, runs, drained) in busy.parts {
+            let Some(group) = self.at(group) else { continue };
+            group.change_index(|index| {
+                index.tree_total = index.tree_total.saturating_sub(drained);
+                for run in runs {
+                    index.free.insert(run.start, run.len());
+                }
+            });
+        }
+    }
+
+    /// The orphans of a group, by number. Reads nothing if its header counts none.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn orphans<N: Nodes>(&self, nodes: &N, group: u32) -> Result<Vec<u64>, Error<N::Error>> {
+        let mut orphans = Vec::new();
+        let Some(group) = self.at(group) else { return Ok(orphans) };
+        if group.counts.orphans.load(Ordering::Relaxed) == 0 {
+            return Ok(orphans);
+        }
+        let _guard = group.lock.lock();
+        for record in group.layout.chunk_tree().range(nodes, ..)? {
+            let (chunk, mask) = group.chunk(&record?)?;
+            let bits = (0..CHUNK_INODES).filter(|bit| mask.1 & (1 << bit) != 0);
+            orphans.extend(bits.map(|bit| chunk * INODES_PER_BLOCK + bit));
+        }
+        Ok(orphans)
+    }
+}
+
+impl std::fmt::Debug for Groups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Groups").field("totals", &self.totals()).finish_non_exhaustive()
+    }
+}
+
+impl Finished<'_> {
+    /// What the transaction has freed, to be told to [`Groups::durable`] when it is durable. Taken once,
+    /// before the commit.
+    pub fn busy(&mut self) -> Busy {
+        let mut busy = Busy::default();
+        for Locked { group, outcome, .. } in &mut self.parts {
+            let runs = std::mem::take(&mut outcome.busy);
+            let freed: u64 = runs.iter().map(|run| run.len()).sum();
+            busy.blocks += freed - outcome.drained + outcome.donated;
+            busy.parts.push((group.layout.group(), runs, outcome.drained));
+        }
+        busy
+    }
+
+    /// The journal has the transaction: what it did is seen from now on, and the groups are unlocked.
+    pub fn committed(self, changes: Changes) {
+        for (chunk, free) in changes.new_chunks {
+            let group = self.groups.geometry.group_of(chunk);
+            if let Some(group) = group.and_then(|at| self.groups.at(at)) {
+                group.change_index(|index| index.add_inodes(chunk, free));
+            }
+        }
+        for Locked { group, outcome, .. } in self.parts {
+            group.counts.set(&outcome.header);
+            group.change_index(|index| {
+                index.tree_total += outcome.donated;
+                for (chunk, freed) in outcome.freed_inodes {
+                    index.add_inodes(chunk, freed);
+                }
+            });
+        }
+    }
+}
+
+impl Group {
+    fn new(layout: Layout) -> Self {
+        Self {
+            layout,
+            lock: Mutex::new(()),
+            index: Mutex::new(None),
+            available: AtomicU64::new(0),
+            free_inodes: AtomicU64::new(0),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The header in a block.
+    fn decode(&self, block: &Block) -> Result<GroupHeader, Damage> {
+        let is_usable = |block| self.layout.is_usable(block, 1);
+        let header = GroupHeader::decode(self.layout.header(), block, is_usable)?;
+        let usable = self.layout.usable_blocks();
+        if header.free.saturating_add(header.tree_blocks) > usable {
+            let GroupHeader { free, inodes, free_inodes, orphans, .. } = header;
+            let counts = GroupFault::Counts { free, inodes, free_inodes, orphans };
+            return Err(fault(self.layout.header(), counts));
+        }
+        Ok(header)
+    }
+
+    /// Reads the header, and remembers what it says.
+    fn read_header<N: Nodes>(&self, nodes: &N) -> Result<GroupHeader, Error<N::Error>> {
+        let expected = GroupHeader::expected(self.layout.group());
+        let block = nodes.read(self.layout.header(), &expected)?;
+        let header = self.decode(&block)?;
+        let tree_total = header.tree_blocks + header.set_aside.len() as u64;
+        let available = available(header.free, tree_total, self.layout.tree_blocks_max());
+        self.available.store(available, Ordering::Relaxed);
+        self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
+        self.counts.set(&header);
+        Ok(header)
+    }
+
+    /// A record of a chunk, as its first block and its masks: free, orphans.
+    fn chunk(
+        &self,
+        record: &crate::btree::Record<crate::format::group::InodeChunks>,
+    ) -> Result<(u64, (u64, u64)), Damage> {
+        let (chunk, free) = (record.key.get(), record.value.free.get());
+        let orphan = record.value.orphan.get();
+        if !self.layout.is_chunk(chunk) || free & orphan != 0 {
+            return Err(fault(self.layout.chunk_tree().root(), GroupFault::Chunk { start: chunk }));
+        }
+        Ok((chunk, (free, orphan)))
+    }
+
+    /// Makes the index, if there is none. The caller holds the lock of the group.
+    fn load_index<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
+        if self.index.lock().is_some() {
+            return Ok(());
+        }
+        let header = self.read_header(nodes)?;
+        let mut index = Index {
+            free: self.read_free(nodes)?,
+            tree_total: header.tree_blocks + header.set_aside.len() as u64,
+            tree_max: self.layout.tree_blocks_max(),
+            ..Index::default()
+        };
+        for record in self.layout.chunk_tree().range(nodes, ..)? {
+            let (chunk, (free, _)) = self.chunk(&record?)?;
+            index.add_inodes(chunk, free);
+        }
+        if index.free.blocks() != header.free || index.free_inodes != header.free_inodes {
+            return Err(fault(self.layout.header(), GroupFault::Counter).into());
+        }
+        self.publish(&index);
+        *self.index.lock() = Some(index);
+        Ok(())
+    }
+
+    /// What the tree of free space has.
+    fn read_free<N: Nodes>(&self, nodes: &N) -> Result<FreeExtents, Error<N::Error>> {
+        let mut free = FreeExtents::default();
+        let mut end = 0;
+        for record in self.layout.free_tree().range(nodes, ..)? {
+            let record = record?;
+            let (start, blocks) = (record.key.get(), record.value.get());
+            let is_possible = self.layout.is_usable(start, blocks) && start > end;
+            if !is_possible || !free.insert(start, blocks) {
+                let what = GroupFault::FreeRun { start, blocks };
+                return Err(fault(self.layout.free_tree().root(), what).into());
+            }
+            end = start + blocks;
+        }
+        Ok(free)
+    }
+
+    /// What others see of the index without its lock. Written with it held.
+    fn publish(&self, index: &Index) {
+        self.available.store(index.available(), Ordering::Relaxed);
+        self.free_inodes.store(index.free_inodes, Ordering::Relaxed);
+    }
+
+    /// Changes the index; `None` if there is none.
+    fn change_index<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Option<T> {
+        let mut guard = self.index.lock();
+        let index = guard.as_mut()?;
+        let changed = change(index);
+        self.publish(index);
+        Some(changed)
+    }
+
+    /// Changes the index, which is made if there is none. The caller holds no lock of a group.
+    fn index<N: Nodes, T>(
+        &self,
+        nodes: &N,
+        mut change: impl FnMut(&mut Index) -> Option<T>,
+    ) -> Result<Option<T>, Error<N::Error>> {
+        if let Some(changed) = self.change_index(&mut change) {
+            return Ok(changed);
+        }
+        let _guard = self.lock.lock();
+        self.load_index(nodes)?;
+        Ok(self.change_index(change).flatten())
+    }
+
+    fn claim<N: Nodes>(
+        &self,
+        nodes: &N,
+        near: u64,
+        min: u32,
+        max: u32,
+    ) -> Result<Option<Run>, Error<N::Error>> {
+        // Groups that are full need not be read, nor locked.
+        if self.available.load(Ordering::Relaxed) < u64::from(min) {
+            return Ok(None);
+        }
+        let near =
+            if self.layout.blocks().contains(&near) { near } else { self.layout.blocks().start };
+        self.index(nodes, |index| index.claim(near, min.into(), max.into()))
+    }
+
+    fn claim_inode<N: Nodes>(
+        &self,
+        nodes: &N,
+        near: u64,
+    ) -> Result<Option<(u64, u32)>, Error<N::Error>> {
+        if self.free_inodes.load(Ordering::Relaxed) == 0 {
+            return Ok(None);
+        }
+        self.index(nodes, |index| index.claim_inode(near))
+    }
+
+    fn claim_for_chunk<N: Nodes>(
+        &self,
+        nodes: &N,
+        near: u64,
+    ) -> Result<Option<Run>, Error<N::Error>> {
+        if self.available.load(Ordering::Relaxed) < CHUNK_BLOCKS {
+            return Ok(None);
+        }
+        self.index(nodes, |index| index.claim_for_chunk(near))
+    }
+
+    /// Takes up to `blocks` blocks for the trees.
+    fn claim_for_trees(&self, blocks: u64) -> Option<Run> {
+        self.change_index(|index| index.claim_for_trees(blocks)).flatten()
+    }
+
+    /// See [`Index::claim_chunk`].
+    fn claim_chunk(&self, chunk: u64, also: u64) -> Option<u64> {
+        self.change_index(|index| index.claim_chunk(chunk, also)).flatten()
+    }
+}

@@ -19,6 +19,14 @@ lock_class! {
     pub NodeCore = ("i_core", 31040);
 }
 lock_class! {
+    /// What a group has on disk. Several are taken in the order of their numbers.
+    pub GroupLock = ("group_lock", 29100) sleeping;
+}
+lock_class! {
+    /// What can be had of a group.
+    pub GroupIndex = ("group_index", 31050);
+}
+lock_class! {
     /// Where blocks of metadata are found in memory: one shard.
     pub CacheShard = ("cache_shard", 31000);
 }

@@ -98,14 +98,19 @@ impl Journal {
     /// [`Error::Region`] and [`Error::Device`].
     pub fn format(device: &dyn Device, region: Region, volume: VolumeId) -> Result<()> {
         let geometry = recovery::geometry(device, region)?;
-        // Records of an older log of the same volume must not be found.
+        // Records of an older log of the same volume must not be found. What is zero is left so: a
+        // sparse image stays one.
         let zeros = vec![0; 256 * LOG_BLOCK_BYTES];
+        let mut there = zeros.clone();
         let mut at = 0;
         while at < region.length {
             let len = region.length.saturating_sub(at).min(zeros.len() as u64);
-            let piece = &zeros[..usize::try_from(len).unwrap_or(zeros.len())];
-            device.write_at(region.offset + at, piece)?;
-            at += len;
+            let len = usize::try_from(len).unwrap_or(zeros.len());
+            device.read_at(region.offset + at, &mut there[..len])?;
+            if there[..len] != zeros[..len] {
+                device.write_at(region.offset + at, &zeros[..len])?;
+            }
+            at += len as u64;
         }
         device.flush()?;
         // The first cycle is 1, so that no record has the place that stands for none.

@@ -73,7 +73,20 @@ impl Memory {
         self.damage(address, true, |_| {});
     }
 
-    fn call(&self) -> Result<(), Error<Failure>> {
+    /// A new block at this address, as [`Nodes::allocate`] makes one.
+    pub(crate) fn place(&mut self, address: u64, expected: &Expected) {
+        assert!(!self.blocks.contains_key(&address), "block {address} is in use");
+        let Expected { magic, owner, .. } = *expected;
+        let identity = Identity { magic, address, owner, volume: VOLUME };
+        let mut block = Block::zeroed();
+        block.seal(&identity, 0);
+        self.blocks.insert(address, block);
+        self.identities.insert(address, identity);
+        self.dirty.insert(address);
+        self.allocated.insert(address);
+    }
+
+    pub(crate) fn call(&self) -> Result<(), Error<Failure>> {
         self.calls.set(self.calls.get() + 1);
         match self.failing {
             Some(failing) if failing == self.calls.get() => Err(Error::Nodes(Failure::Injected)),
@@ -128,14 +141,7 @@ impl Nodes for Memory {
         }
         let near = (hint.max(1)..).find(|address| !self.blocks.contains_key(address));
         let address = near.ok_or(Error::Nodes(Failure::NoSpace))?;
-        let Expected { magic, owner, .. } = *expected;
-        let identity = Identity { magic, address, owner, volume: VOLUME };
-        let mut block = Block::zeroed();
-        block.seal(&identity, 0);
-        self.blocks.insert(address, block);
-        self.identities.insert(address, identity);
-        self.dirty.insert(address);
-        self.allocated.insert(address);
+        self.place(address, expected);
         Ok((address, address))
     }
 

@@ -11,8 +11,10 @@ use zerocopy::{
 };
 
 use super::header::{BODY_BYTES, Block, HEADER_BYTES, Magic};
+use super::inode::CHUNK_INODES;
 use super::{BLOCK_BYTES, Damage};
 use crate::btree::{Expected, Kind};
+use crate::geometry::GROUP_BLOCKS_KEPT;
 
 /// What headers of groups begin with.
 pub const MAGIC: Magic = Magic(*b"vfsG");
@@ -24,13 +26,9 @@ pub const HEADER_AT: u64 = 1;
 pub const FREE_ROOT_AT: u64 = 2;
 /// Where in a group the root of its inode chunks lies, in blocks.
 pub const CHUNK_ROOT_AT: u64 = 3;
-/// Blocks of a chunk of inodes.
-pub const CHUNK_BLOCKS: u64 = 8;
-/// Inodes of a block.
-pub const INODES_PER_BLOCK: u64 = 8;
-/// Inodes of a chunk: as many as a mask has bits.
-pub const CHUNK_INODES: u64 = CHUNK_BLOCKS * INODES_PER_BLOCK;
-
+/// The first block of the first chunk of group 0, whose first inode is the root directory: right behind
+/// what is kept.
+pub const ROOT_CHUNK: u64 = GROUP_BLOCKS_KEPT;
 /// The body of the block, on disk.
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -284,8 +282,8 @@ pub enum GroupFault {
         /// Its number.
         ino: u64,
     },
-    /// 307: A counter that would go below zero, so it was wrong before.
-    #[error("a counter of the group is too low")]
+    /// 307: A counter that is not what the trees have.
+    #[error("a counter of the group is not what its trees have")]
     Counter,
 }
 

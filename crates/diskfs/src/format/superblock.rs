@@ -281,15 +281,21 @@ pub enum LogPlace {
 }
 
 impl LogPlace {
-    /// A log in the middle of the volume, of a 128th of its size, or `blocks` if given, as far as a group and
-    /// the bounds of logs permit.
+    /// A log in the middle of the volume, of the size that it [should have](Self::wanted_blocks), or
+    /// `blocks` if given, as far as a group and the bounds of logs permit.
     #[must_use]
     pub fn inside(geometry: Geometry, blocks: Option<u64>) -> Self {
-        let blocks = blocks.unwrap_or(geometry.blocks() / 128);
+        let blocks = blocks.unwrap_or(Self::wanted_blocks(geometry));
         // The middle group is never the last one, for there are four at least; so it is a full one.
         let start = u64::from(geometry.groups() / 2) * geometry.group_blocks() + GROUP_BLOCKS_KEPT;
-        let most = LOG_BLOCKS_MAX.min(geometry.group_blocks() / 2);
+        let most = LOG_BLOCKS_MAX.min(geometry.group_blocks() - GROUP_BLOCKS_KEPT);
         Self::Inside { start, blocks: blocks.clamp(LOG_BLOCKS_MIN, most) }
+    }
+
+    /// How many blocks a log has unless it is said: a 64th of the volume, 4 MiB at least, 1 GiB at most.
+    #[must_use]
+    pub fn wanted_blocks(geometry: Geometry) -> u64 {
+        (geometry.blocks() / 64).clamp(1 << 10, 1 << 18)
     }
 
     /// Its size, in blocks.

@@ -6,9 +6,9 @@ use crate::Run;
 
 /// What a transaction does with blocks and inodes of the groups, collected until it commits.
 ///
-/// Claims in here belong to it: either `Groups::finish` and
-/// `Finished::committed` make them last, or
-/// `Groups::abandon` takes them back.
+/// Claims in here belong to it: either [`Groups::finish`](super::Groups::finish) and
+/// [`Finished::committed`](super::Finished::committed) make them last, or
+/// [`Groups::abandon`](super::Groups::abandon) takes them back.
 #[derive(Debug, Default)]
 #[must_use = "claims that are lost are not free before the next mount"]
 pub struct Changes {
@@ -22,8 +22,18 @@ pub struct Changes {
     pub(super) inodes: BTreeMap<u64, InodeChange>,
     /// The first blocks of chunks that are made, and which of their inodes nobody has yet.
     pub(super) new_chunks: BTreeMap<u64, u64>,
-    /// Chunks that were found to be empty when this was written into the trees.
-    pub(super) freed_chunks: Vec<u64>,
+    /// Inodes that were taken out of indexes: their chunks, and one bit each.
+    pub(super) claimed_inodes: Vec<(u64, u64)>,
+    pub(super) undo: Undo,
+}
+
+/// What was taken out of indexes while a transaction was written into the trees.
+#[derive(Debug, Default)]
+pub(super) struct Undo {
+    /// Blocks for the trees.
+    pub(super) fetched: Vec<Run>,
+    /// Chunks that were found to be empty, and which of their inodes could be had.
+    pub(super) chunks: Vec<(u64, u64)>,
 }
 
 /// What becomes of an inode.
@@ -98,10 +108,9 @@ impl Changes {
     }
 
     /// The addresses of the first blocks of the chunks that are given up, once
-    /// `Groups::finish` has found them: the transaction cancels what the
+    /// [`Groups::finish`](super::Groups::finish) has found them: the transaction cancels what the
     /// log has of them and of their 64 inodes each.
-    #[must_use]
-    pub fn freed_chunks(&self) -> &[u64] {
-        &self.freed_chunks
+    pub fn freed_chunks(&self) -> impl Iterator<Item = u64> {
+        self.undo.chunks.iter().map(|(chunk, _)| *chunk)
     }
 }

@@ -5,9 +5,8 @@ use std::ops::Range;
 use crate::LogPlace;
 use crate::Run;
 use crate::btree::{Kind, Tree};
-use crate::format::group::{
-    CHUNK_BLOCKS, CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, HEADER_AT, InodeChunks,
-};
+use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, HEADER_AT, InodeChunks};
+use crate::format::inode::CHUNK_BLOCKS;
 use crate::geometry::{GROUP_BLOCKS_KEPT, Geometry};
 
 /// Where things lie in a group. A value.
@@ -86,6 +85,12 @@ impl Layout {
         let fits =
             |run: Run| start >= run.start && start < run.end() && blocks <= run.end() - start;
         blocks > 0 && self.usable().any(fits)
+    }
+
+    /// Whether a chunk of inodes can begin at this block.
+    #[must_use]
+    pub fn is_chunk(&self, start: u64) -> bool {
+        start.is_multiple_of(CHUNK_BLOCKS) && self.is_usable(start, CHUNK_BLOCKS)
     }
 
     /// Whether a block can be one of the group's trees.

@@ -143,7 +143,9 @@ fn an_error_of_the_log_fails_everything_that_follows() {
 
 #[test]
 fn places_of_metadata() {
-    let superblock = Superblock::new(ID, Geometry::for_blocks(BLOCKS).unwrap());
+    let geometry = Geometry::for_blocks(BLOCKS).unwrap();
+    let log = LogPlace::inside(geometry, Some(300));
+    let superblock = Superblock::new(ID, geometry).with_log(log).unwrap();
     let LogPlace::Inside { start: log, blocks } = superblock.log() else { panic!() };
     let (places, group) = (Places::new(&superblock), superblock.geometry().group_blocks());
     let files = |at| places.is_for_files(at);

@@ -163,10 +163,11 @@ fn logs_lie_in_the_middle() {
         let LogPlace::Inside { start, blocks } = log else { panic!("{log:?}") };
         (start, blocks)
     };
-    assert_eq!(of(16 * MIB, None), (8 * MIB + 8, MIB));
-    assert_eq!(of(10 * 1024 * MIB, None), (5 * 1024 * MIB + 8, 80 * MIB));
-    assert_eq!(of(16 << 28, None), (8 * (1 << 28) + 8, 2048 * MIB));
-    assert_eq!(of(16 * MIB, Some(u64::MAX)), (8 * MIB + 8, 2 * MIB));
+    assert_eq!(of(16 * MIB, None), (8 * MIB + 8, 4 * MIB - 8));
+    assert_eq!(of(256 * MIB, None), (128 * MIB + 8, 4 * MIB));
+    assert_eq!(of(10 * 1024 * MIB, None), (5 * 1024 * MIB + 8, 160 * MIB));
+    assert_eq!(of(16 << 28, None), (8 * (1 << 28) + 8, 1024 * MIB));
+    assert_eq!(of(16 * MIB, Some(u64::MAX)), (8 * MIB + 8, 4 * MIB - 8));
     assert_eq!(of(16 * MIB, Some(0)), (8 * MIB + 8, MIB));
     let geometry = Geometry::for_blocks(16 * MIB).unwrap();
     let nowhere = LogPlace::Outside { device: Uuid::NIL, blocks: 256 };

@@ -1,0 +1,5 @@
+mod failures;
+mod inodes;
+mod model;
+mod pressure;
+mod world;

@@ -1,0 +1,229 @@
+//! A volume in memory, and what every test asks of it after each step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::initial;
+use crate::btree::memory::{Failure, Memory, VOLUME};
+use crate::btree::{Error, Expected, Nodes};
+use crate::format::group::GroupHeader;
+use crate::format::inode::{CHUNK_BLOCKS, INODES_PER_BLOCK};
+use crate::group::{Busy, Changes, GroupNodes, Groups, Layout};
+use crate::{Geometry, LogPlace, Run};
+
+impl GroupNodes for Memory {
+    fn create(&mut self, address: u64, expected: &Expected) -> Result<u64, Error<Failure>> {
+        self.call()?;
+        self.place(address, expected);
+        Ok(address)
+    }
+
+    fn destroy(&mut self, slot: u64) {
+        self.free(slot);
+    }
+
+    fn uncreate(&mut self, slot: u64) {
+        self.cancel(slot);
+    }
+
+    fn no_space() -> Failure {
+        Failure::NoSpace
+    }
+}
+
+/// A volume, with what is used and what is freed but not durable.
+pub(super) struct World {
+    pub(super) nodes: Memory,
+    pub(super) groups: Groups,
+    pub(super) layouts: Vec<Layout>,
+    /// Blocks of files.
+    pub(super) used: BTreeSet<u64>,
+    /// Inodes that are in use, and whether they are orphans.
+    pub(super) inodes: BTreeMap<u64, bool>,
+    /// What is claimed and in no transaction.
+    pub(super) claims: Vec<Run>,
+    pub(super) busy: Vec<Busy>,
+}
+
+impl World {
+    pub(super) fn new(blocks: u64, group_log2: u8) -> Self {
+        let geometry = Geometry::new(blocks, group_log2).unwrap();
+        let log = LogPlace::inside(geometry, None);
+        let mut nodes = Memory::new();
+        let layouts: Vec<_> =
+            (0..geometry.groups()).map(|at| Layout::new(geometry, log, at).unwrap()).collect();
+        for layout in &layouts {
+            let group = layout.group();
+            let places = [
+                (layout.header(), GroupHeader::expected(group)),
+                (layout.free_tree().root(), layout.free_tree().expected()),
+                (layout.chunk_tree().root(), layout.chunk_tree().expected()),
+            ];
+            for ((address, expected), block) in places.iter().zip(initial::blocks(layout, VOLUME)) {
+                nodes.place(*address, expected);
+                nodes.blocks.insert(*address, block);
+            }
+        }
+        nodes.commit();
+        let groups = Groups::load(&nodes, geometry, log).unwrap();
+        let (used, inodes) = (BTreeSet::new(), [(64, false)].into());
+        Self { nodes, groups, layouts, used, inodes, claims: Vec::new(), busy: Vec::new() }
+    }
+
+    /// As if the volume were opened again, after everything has become durable.
+    pub(super) fn reopen(&mut self) {
+        let geometry = self.groups.geometry;
+        let log = LogPlace::inside(geometry, None);
+        self.claims.clear();
+        self.busy.clear();
+        self.groups = Groups::load(&self.nodes, geometry, log).unwrap();
+    }
+
+    pub(super) fn claim(&mut self, near: u64, min: u32, max: u32) -> Option<Run> {
+        let run = self.groups.claim(&self.nodes, near, min, max).unwrap()?;
+        assert!((min..=max).contains(&run.blocks));
+        assert!(!run.range().any(|block| self.used.contains(&block)));
+        let overlaps = |claim: &Run| claim.start < run.end() && run.start < claim.end();
+        assert!(!self.claims.iter().any(overlaps));
+        self.claims.push(run);
+        Some(run)
+    }
+
+    pub(super) fn unclaim(&mut self, at: usize) {
+        let run = self.claims.swap_remove(at);
+        self.groups.unclaim(run);
+    }
+
+    /// Commits. Returns the chunks that were made and given up.
+    pub(super) fn commit(&mut self, mut changes: Changes) -> (Vec<u64>, Vec<u64>) {
+        let mut finished = self.groups.finish(&mut self.nodes, &mut changes).unwrap();
+        self.busy.push(finished.busy());
+        let chunks = (changes.new_chunks().collect(), changes.freed_chunks().collect());
+        let chunk_blocks = |chunk: &u64| *chunk..*chunk + CHUNK_BLOCKS;
+        let made: BTreeSet<_> = changes.new_chunks().collect();
+        for run in changes.claims.iter().filter(|run| !made.contains(&run.start)) {
+            self.used.extend(run.range());
+        }
+        for run in changes.frees.iter().chain(&changes.destroyed) {
+            run.range().for_each(|block| assert!(self.used.remove(&block)));
+        }
+        for (ino, change) in &changes.inodes {
+            if change.is_freed {
+                self.inodes.remove(ino);
+            } else {
+                let orphan = self.inodes.entry(*ino).or_default();
+                *orphan = change.orphan.unwrap_or(*orphan);
+            }
+        }
+        let gone: BTreeSet<_> = changes.freed_chunks().flat_map(|at| chunk_blocks(&at)).collect();
+        assert!(!self.inodes.keys().any(|ino| gone.contains(&(ino / INODES_PER_BLOCK))));
+        finished.committed(changes);
+        self.nodes.commit();
+        chunks
+    }
+
+    /// Uses the claim with this index.
+    pub(super) fn use_claim(&mut self, at: usize, changes: &mut Changes) {
+        changes.use_claim(self.claims.swap_remove(at));
+    }
+
+    pub(super) fn durable(&mut self) {
+        for busy in self.busy.drain(..) {
+            self.groups.durable(busy);
+        }
+    }
+
+    /// That every block is exactly one thing, that all numbers agree, and that the index has what
+    /// is free and neither claimed nor busy.
+    pub(super) fn check(&self) {
+        let mut sum = (0, 0, 0, 0);
+        for layout in &self.layouts {
+            let (header, free) = self.check_disk(layout);
+            sum = (
+                sum.0 + header.free,
+                sum.1 + header.inodes,
+                sum.2 + header.free_inodes,
+                sum.3 + header.orphans,
+            );
+            self.check_index(layout, &header, &free);
+        }
+        let totals = self.groups.totals();
+        assert_eq!((totals.inodes, totals.free_inodes, totals.orphans), (sum.1, sum.2, sum.3));
+        assert!(totals.available <= sum.0);
+        assert_eq!(self.inodes.len() as u64, sum.1 - sum.2);
+    }
+
+    fn check_disk(&self, layout: &Layout) -> (GroupHeader, BTreeSet<u64>) {
+        let group = &self.groups.groups[layout.group() as usize];
+        let header = group.decode(&self.nodes.blocks[&layout.header()]).unwrap();
+        let mut whole: BTreeSet<u64> = layout.usable().flat_map(Run::range).collect();
+        let mut take = |block: u64| assert!(whole.remove(&block), "block {block} is two things");
+        let roots = [layout.free_tree().root(), layout.chunk_tree().root()];
+        let mut tree_blocks = Vec::new();
+        let mut used = |block| {
+            if !roots.contains(&block) {
+                tree_blocks.push(block);
+            }
+        };
+        let damage = |damage| panic!("{damage}");
+        layout.free_tree().check(&self.nodes, damage, &mut used).unwrap();
+        layout.chunk_tree().check(&self.nodes, damage, &mut used).unwrap();
+        tree_blocks.iter().chain(&header.set_aside).for_each(|block| take(*block));
+        assert_eq!(header.tree_blocks, tree_blocks.len() as u64);
+        assert!(header.tree_blocks + header.set_aside.len() as u64 <= layout.tree_blocks_max());
+        let (mut free, mut end) = (BTreeSet::new(), 0);
+        for record in layout.free_tree().range(&self.nodes, ..).unwrap() {
+            let record = record.unwrap();
+            assert!(record.key.get() > end, "runs don't touch");
+            end = record.key.get() + record.value.get();
+            (record.key.get()..end).for_each(&mut take);
+            free.extend(record.key.get()..end);
+        }
+        assert_eq!(header.free, free.len() as u64);
+        let (mut inodes, mut free_inodes, mut orphans) = (0, 0, 0);
+        for record in layout.chunk_tree().range(&self.nodes, ..).unwrap() {
+            let record = record.unwrap();
+            let chunk = record.key.get();
+            (chunk..chunk + CHUNK_BLOCKS).for_each(&mut take);
+            for bit in 0..64 {
+                let is = |mask: u64| mask & (1 << bit) != 0;
+                let state = match self.inodes.get(&(chunk * INODES_PER_BLOCK + bit)) {
+                    None => (true, false),
+                    Some(orphan) => (false, *orphan),
+                };
+                assert_eq!((is(record.value.free.get()), is(record.value.orphan.get())), state);
+            }
+            inodes += 64;
+            free_inodes += u64::from(record.value.free.get().count_ones());
+            orphans += u64::from(record.value.orphan.get().count_ones());
+        }
+        let counted = (header.inodes, header.free_inodes, header.orphans);
+        assert_eq!(counted, (inodes, free_inodes, orphans));
+        let of_files: BTreeSet<_> = self.used.range(layout.blocks()).copied().collect();
+        assert_eq!(whole, of_files, "what is nothing else is a file's");
+        (header, free)
+    }
+
+    fn check_index(&self, layout: &Layout, header: &GroupHeader, free: &BTreeSet<u64>) {
+        let number = layout.group();
+        let group = &self.groups.groups[number as usize];
+        let guard = group.index.lock();
+        let Some(index) = guard.as_ref() else { return };
+        let (mut taken, mut drained) = (BTreeSet::new(), 0);
+        for (of, runs, count) in self.busy.iter().flat_map(|busy| &busy.parts) {
+            if *of == number {
+                taken.extend(runs.iter().flat_map(|run| run.range()));
+                drained += count;
+            }
+        }
+        let claims = self.claims.iter().filter(|run| layout.blocks().contains(&run.start));
+        taken.extend(claims.flat_map(|run| run.range()));
+        let has: BTreeSet<_> = index.free.runs().flat_map(|(at, len)| at..at + len).collect();
+        assert!(has.is_disjoint(&taken));
+        assert_eq!(&(&has | &taken), free);
+        let aside = header.set_aside.len() as u64;
+        assert_eq!(index.tree_total, header.tree_blocks + aside + drained);
+        assert_eq!(index.free_inodes, header.free_inodes);
+        let free: u64 = index.chunks.values().map(|mask| u64::from(mask.count_ones())).sum();
+        assert_eq!(index.free_inodes, free);
+    }
+}

@@ -1,0 +1,76 @@
+use vfscale_sync::random::Random;
+
+use super::*;
+
+fn space(blocks: u64, available: u64) -> Space {
+    Space::new(&Totals { blocks, available, ..Totals::default() })
+}
+
+fn figures(space: &Space) -> (u64, u64) {
+    let SpaceFigures { free, available, .. } = space.figures();
+    (free, available)
+}
+
+#[test]
+fn the_pool_is_for_those_who_make_space() {
+    let space = space(10_000, 10_000);
+    assert_eq!(figures(&space), (10_000, 9500));
+    assert!(!space.take(9501, false) && space.take(9000, false));
+    assert!(!space.take(501, false) && space.take(501, true));
+    assert_eq!(figures(&space), (499, 499), "where it comes from: the pool and the rest");
+    assert!(!space.take(500, true) && space.take(499, true));
+    assert_eq!(figures(&space), (0, 0));
+    assert!(!space.take(1, true));
+    space.give(300);
+    assert_eq!(figures(&space), (300, 0), "the pool is filled first");
+    space.give(300);
+    assert_eq!(figures(&space), (600, 100));
+    space.give(9400);
+    assert_eq!(figures(&space), (10_000, 9500));
+}
+
+#[test]
+fn the_pool_has_bounds() {
+    assert_eq!(figures(&space(1000, 1000)), (1000, 936));
+    assert_eq!(figures(&space(1 << 30, 1 << 30)), (1 << 30, (1 << 30) - 8192));
+    assert_eq!(figures(&space(1000, 40)), (40, 0), "a full volume has what it has");
+    assert_eq!(figures(&space(30, 30)), (30, 0));
+    assert_eq!(figures(&space(0, 0)), (0, 0));
+}
+
+#[test]
+fn a_volume_that_grows_has_more() {
+    let space = space(1000, 10);
+    assert_eq!(figures(&space), (10, 0));
+    space.grow(9000);
+    assert_eq!(figures(&space), (9010, 8510));
+    assert_eq!(space.figures().blocks, 10_000);
+    assert!(space.take(8510, false) && !space.take(1, false) && space.take(500, true));
+}
+
+/// Whatever is taken and given by several threads, nothing is lost and nothing is there twice.
+#[test]
+fn threads_lose_nothing() {
+    let space = space(5000, 5000);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let space = &space;
+            scope.spawn(move || {
+                let (mut random, mut held) = (Random::new(thread), 0);
+                for _ in 0..20_000 {
+                    let blocks = 1 + random.below(800);
+                    if random.below(2) == 0 && space.take(blocks, random.below(2) == 0) {
+                        held += blocks;
+                    } else {
+                        let back = blocks.min(held);
+                        space.give(back);
+                        held -= back;
+                    }
+                    assert!(held <= 5000);
+                }
+                space.give(held);
+            });
+        }
+    });
+    assert_eq!(figures(&space), (5000, 4750));
+}
