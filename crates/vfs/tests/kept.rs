@@ -6,9 +6,10 @@
 mod tables;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tables::Tables;
+use vfscale_sync::random::Random;
 use vfscale_vfs::{
     At, AtFlags, Errno, FileType, Mode, MountFlags, OFlags, RenameFlags, Result, SetTime, Stat,
     Task, Timestamp, Vfs, Whence, XattrFlags,
@@ -365,4 +366,58 @@ fn mountpoints_keep_their_names() {
     rename("/e", "/d").unwrap();
     task.rmdir(At::Cwd, "/d").unwrap();
     assert_eq!((fs.stored(), other.stored()), (1, 2));
+}
+
+/// One call by chance, on few names; whether it succeeded. Many don't, for the names are others' as well.
+fn disturb(fs: &Tables, task: &Task, random: &mut Random) -> bool {
+    let path = |random: &mut Random| -> String {
+        let names = ["/a", "/b", "/c"];
+        (0..=random.below(2)).map(|_| random.one(&names)).collect()
+    };
+    let (one, other) = (path(random), path(random));
+    let none = AtFlags::empty();
+    let result = match random.below(10) {
+        0 | 1 => task.mkdir(At::Cwd, one, Mode::RWXU),
+        2 => task.rmdir(At::Cwd, one),
+        3 => task.unlink(At::Cwd, one, none),
+        4 => task.link(At::Cwd, one, At::Cwd, other, none),
+        5 | 6 => {
+            let flags = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
+            task.rename(At::Cwd, one, At::Cwd, other, random.one(&flags))
+        }
+        7 => task.chmod(At::Cwd, one, Mode::RWXU, none),
+        8 => task.open(one, NEW, Mode::RWXU).and_then(|file| file.write(b"data").map(drop)),
+        _ => {
+            fs.with_super(|sb| sb.shrink(1 << random.below(20)));
+            return false;
+        }
+    };
+    result.is_ok()
+}
+
+#[test]
+fn stress_of_everything_leaves_what_fits_together() {
+    const THREADS: u64 = 4;
+    const CALLS: u64 = 3_000;
+    let seed = vfscale_sync::random::seed();
+    let (fs, task) = mounted();
+    fs.pauses.store(1, Ordering::Relaxed);
+    let succeeded = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (fs, task, succeeded) = (&fs, &task, &succeeded);
+            scope.spawn(move || {
+                let mut random = Random::new(seed ^ thread << 32);
+                let did = (0..CALLS).filter(|_| disturb(fs, task, &mut random)).count();
+                succeeded.fetch_add(did as u64, Ordering::Relaxed);
+            });
+        }
+    });
+    let succeeded = succeeded.into_inner();
+    println!("{succeeded} calls succeeded");
+    assert!(succeeded > THREADS * CALLS / 20);
+    fs.check();
+    forget(&fs);
+    fs.check();
+    assert_eq!(fs.with_super(|sb| sb.inodes_in_use()), 2, "the root, and none");
 }

@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vfscale_sync::atomic::thread;
+use vfscale_sync::lock::{Mutex, MutexGuard};
+use vfscale_sync::lock_class;
 use vfscale_sync::rcu::Guard;
 use vfscale_vfs::driver::NewInode;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef, InodeTimes};
@@ -19,6 +21,13 @@ use vfscale_vfs::{
     AttrChange, DirEntry, Directories, Errno, FileSystem, FileType, Found, ParentName, Rename,
     StatFs, Timestamp,
 };
+
+lock_class! {
+    /// All that is stored.
+    pub Stored = ("stored", 60000);
+    /// The root that the driver keeps.
+    pub Root = ("root", 59999);
+}
 
 const DIR: u32 = 0o040_000;
 const ROOT: u64 = 1;
@@ -62,8 +71,8 @@ struct Target(Vec<u8>);
 /// The driver.
 #[derive(Default)]
 pub struct Tables {
-    state: Mutex<State>,
-    root: Mutex<Option<InodeRef>>,
+    state: Mutex<State, Stored>,
+    root: Mutex<Option<InodeRef>, Root>,
     /// How often a call gives way to other threads, before and after it does something.
     pub pauses: AtomicU32,
     /// The error of the next change, if not 0.
@@ -85,12 +94,12 @@ impl Tables {
 
     /// Does something with the superblock.
     pub fn with_super<T>(&self, body: impl FnOnce(&SuperBlock) -> T) -> T {
-        let root = self.root.lock().unwrap().clone().expect("it is mounted");
+        let root = self.root.lock().clone().expect("it is mounted");
         body(root.sb())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State, Stored> {
+        self.state.lock()
     }
 
     fn pause(&self) {
@@ -134,7 +143,8 @@ impl Tables {
         }
         for (ino, node) in &state.nodes {
             let counted = links.get(ino).copied().unwrap_or_default();
-            let own = u32::from(node.is_dir());
+            // A directory that has been removed has none, though somebody may still use it.
+            let own = u32::from(node.is_dir() && counted > 0);
             assert_eq!(node.nlink, counted + own, "links of {ino}");
         }
     }
@@ -432,12 +442,13 @@ impl FileSystem for Tables {
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
         let root = self.inode_of(sb, ROOT);
-        *self.root.lock().unwrap() = Some(root.clone());
+        *self.root.lock() = Some(root.clone());
         Ok(root)
     }
 
     fn put_super(&self) {
-        *self.root.lock().unwrap() = None;
+        let root = self.root.lock().take();
+        drop(root);
     }
 
     fn statfs(&self, _: &SuperBlock) -> StatFs {
