@@ -66,6 +66,7 @@ use crate::btree::{Error, Nodes};
 use crate::format::group::{GroupFault, GroupHeader, fault};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK};
 use crate::format::{Block, Damage};
+use crate::geometry::LAST_GROUP_BLOCKS_MIN;
 use crate::ranks::{GroupIndex, GroupLock};
 use crate::{Geometry, LogPlace, Run};
 use extents::FreeExtents;
@@ -80,7 +81,10 @@ const GROUPS_COMPARED: u32 = 8;
 /// One group. On cache lines of its own.
 #[repr(align(128))]
 struct Group {
-    layout: Layout,
+    /// Where things lie in all of it.
+    whole: Layout,
+    /// How many of its blocks are accounted for.
+    blocks: AtomicU64,
     /// What is on disk.
     lock: Mutex<(), GroupLock>,
     /// What can be had; none before it is needed.
@@ -117,6 +121,10 @@ pub struct Groups {
     /// Where each CPU looks for a place for the next directory.
     cursors: PerCpu<AtomicU32>,
     generations: IdAlloc,
+    /// The most blocks that the trees of a group have had.
+    largest_trees: AtomicU64,
+    /// The most levels that they can have.
+    levels_max: u32,
 }
 
 /// What all groups have together.
@@ -139,9 +147,19 @@ pub struct Totals {
 #[derive(Debug, Default)]
 #[must_use = "what is lost here is not free before the next mount"]
 pub struct Busy {
-    /// By group: runs, and how many blocks of them were its trees' before.
-    parts: Vec<(u32, Vec<Run>, u64)>,
+    parts: Vec<BusyPart>,
     blocks: u64,
+}
+
+/// The same of one group.
+#[derive(Debug)]
+struct BusyPart {
+    group: u32,
+    runs: Vec<Run>,
+    /// How many blocks of these were its trees' before.
+    drained: u64,
+    /// If the group was extended, how many blocks its trees can now come to need.
+    tree_max: Option<u64>,
 }
 
 impl Busy {
@@ -175,11 +193,12 @@ impl Groups {
         geometry: Geometry,
         log: LogPlace,
     ) -> Result<Self, Error<N::Error>> {
-        let mut groups = Vec::new();
+        let (mut groups, mut largest_trees, mut levels_max) = (Vec::new(), 0, 1);
         for number in 0..geometry.groups() {
             let Some(layout) = Layout::new(geometry, log, number) else { break };
             let group = Group::new(layout);
-            group.read_header(nodes)?;
+            largest_trees = group.read_header(nodes)?.tree_blocks.max(largest_trees);
+            levels_max = group.whole.levels_max().max(levels_max);
             groups.push(group);
         }
         let slots = cpu::possible().max(1);
@@ -192,6 +211,8 @@ impl Groups {
             groups: groups.into(),
             cursors: PerCpu::new(slots as usize, |slot| AtomicU32::new(start(slot))),
             generations: IdAlloc::new(first, slots as usize),
+            largest_trees: AtomicU64::new(largest_trees),
+            levels_max: levels_max as u32,
         })
     }
 
@@ -200,7 +221,7 @@ impl Groups {
     pub fn totals(&self) -> Totals {
         self.groups.iter().fold(Totals::default(), |sum, group| {
             let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            let layout = &group.layout;
+            let layout = group.layout();
             Totals {
                 blocks: sum.blocks
                     + layout.usable_blocks().saturating_sub(layout.tree_blocks_max()),
@@ -218,20 +239,26 @@ impl Groups {
         self.geometry.groups()
     }
 
-    /// The most blocks that [`finish`](Self::finish) changes or frees for a transaction with so many
-    /// claims and frees of blocks, and so many inodes made, freed or made orphans.
+    /// The most blocks that [`finish`](Self::finish) changes, makes or frees for a transaction with so
+    /// many claims and frees of blocks, and so many inodes made, freed or made orphans.
+    ///
+    /// A change of a tree is a removal and an insertion, in the worst case: at each level a block, its
+    /// neighbour, and the one behind a new or a freed one; a root has no neighbours. An inode changes a
+    /// leaf, and may make a chunk or give one up, which is a change of both trees. Each may be in another
+    /// group, which has a header and may fetch blocks for its trees. Trees don't grow by more than a
+    /// level from now until then: that takes thousands of runs.
     #[must_use]
     pub fn log_blocks(&self, runs: u32, inodes: u32) -> u32 {
-        let levels = self.groups.iter().map(|group| group.layout.levels_max()).max().unwrap_or(1);
-        let levels = levels as u32;
-        // A record that is removed and one that is inserted: on each level the block, a neighbour, and the
-        // one behind it; and a root that gets two blocks below it. Blocks are fetched once in a while: the
-        // same again.
-        let change = 6 * levels + 2;
-        // A chunk that is made or given up, and its blocks.
-        let changes = runs.saturating_add(inodes.saturating_mul(2)).saturating_add(1);
-        // Each may be in another group, with its header.
-        changes.saturating_mul(change + 1)
+        let trees = self.largest_trees.load(Ordering::Relaxed);
+        // A tree of so many levels has two blocks at least below its root, four below these, and so on.
+        let levels = (trees / 2 + 1).ilog2() + 2;
+        let levels = levels.min(self.levels_max);
+        let change = 6 * levels;
+        let changes = runs.saturating_add(inodes);
+        let groups = changes.min(self.geometry.groups());
+        runs.saturating_mul(change)
+            .saturating_add(inodes.saturating_mul(change + 3 * levels))
+            .saturating_add(groups.saturating_mul(change + 1))
     }
 
     /// A number for a new inode's generation. It differs from those before it in this mount, unless
@@ -314,7 +341,7 @@ impl Groups {
         let of_near = self.geometry.group_of(near).unwrap_or(0);
         let wanted = if is_dir { self.group_for_directory() } else { of_near };
         for group in self.from(wanted) {
-            let range = group.layout.blocks();
+            let range = group.whole.blocks();
             let near = if range.contains(&near) { near } else { range.start };
             let chunk = changes.new_chunks.range_mut(range).find(|(_, free)| **free != 0);
             let found = if let Some((&chunk, free)) = chunk {
@@ -384,13 +411,12 @@ impl Groups {
         let mut parts: BTreeMap<u32, Part> = BTreeMap::new();
         let header = |run: Run| {
             let group = self.geometry.group_of(run.start).unwrap_or(0);
-            self.at(group).map_or(0, |group| group.layout.header())
+            self.at(group).map_or(0, |group| group.whole.header())
         };
         let ordered = |runs: &[Run], is_free: bool| {
             let group_of = |run: Run| {
                 let group = self.geometry.group_of(run.start)?;
-                let layout = &self.at(group)?.layout;
-                layout.is_usable(run.start, run.len()).then_some(group)
+                self.at(group)?.layout().is_usable(run.start, run.len()).then_some(group)
             };
             in_order(runs.to_vec(), group_of).map_err(|run| impossible(header(run), run, is_free))
         };
@@ -414,7 +440,17 @@ impl Groups {
             let group = self.geometry.group_of(chunk).unwrap_or(0);
             parts.entry(group).or_default().new_chunks.push(chunk);
         }
+        for &group in &changes.extended {
+            parts.entry(group).or_default().is_extended = true;
+        }
         Ok(parts)
+    }
+
+    /// The groups that don't account for all of their blocks yet, since the volume has grown: a
+    /// transaction is to [extend](Changes::extend) them.
+    pub fn unfinished(&self) -> impl Iterator<Item = u32> {
+        let is_unfinished = |group: &&Group| group.layout() != group.whole;
+        self.groups.iter().filter(is_unfinished).map(|group| group.whole.group())
     }
 
     /// The transaction was not committed: what it had claimed can be had by others.
@@ -438,10 +474,11 @@ impl Groups {
     /// The transaction that freed this is durable: now it can be had. Called by
     /// [`on_durable`](vfscale_journal::Transaction::on_durable); takes leaf locks.
     pub fn durable(&self, busy: Busy) {
-        for (group, runs, drained) in busy.parts {
+        for BusyPart { group, runs, drained, tree_max } in busy.parts {
             let Some(group) = self.at(group) else { continue };
             group.change_index(|index| {
                 index.tree_total = index.tree_total.saturating_sub(drained);
+                index.tree_max = tree_max.unwrap_or(index.tree_max);
                 for run in runs {
                     index.free.insert(run.start, run.len());
                 }
@@ -460,7 +497,7 @@ impl Groups {
             return Ok(orphans);
         }
         let _guard = group.lock.lock();
-        for record in group.layout.chunk_tree().range(nodes, ..)? {
+        for record in group.whole.chunk_tree().range(nodes, ..)? {
             let (chunk, mask) = group.chunk(&record?)?;
             let bits = (0..CHUNK_INODES).filter(|bit| mask.1 & (1 << bit) != 0);
             orphans.extend(bits.map(|bit| chunk * INODES_PER_BLOCK + bit));
@@ -483,8 +520,10 @@ impl Finished<'_> {
         for Locked { group, outcome, .. } in &mut self.parts {
             let runs = std::mem::take(&mut outcome.busy);
             let freed: u64 = runs.iter().map(|run| run.len()).sum();
-            busy.blocks += freed - outcome.drained + outcome.donated;
-            busy.parts.push((group.layout.group(), runs, outcome.drained));
+            busy.blocks += freed - outcome.drained - outcome.extended + outcome.donated;
+            let tree_max = (outcome.extended > 0).then(|| group.whole.tree_blocks_max());
+            let (group, drained) = (group.whole.group(), outcome.drained);
+            busy.parts.push(BusyPart { group, runs, drained, tree_max });
         }
         busy
     }
@@ -498,7 +537,12 @@ impl Finished<'_> {
             }
         }
         for Locked { group, outcome, .. } in self.parts {
+            let trees = outcome.header.tree_blocks;
+            if trees > self.groups.largest_trees.load(Ordering::Relaxed) {
+                self.groups.largest_trees.fetch_max(trees, Ordering::Relaxed);
+            }
             group.counts.set(&outcome.header);
+            group.blocks.store(outcome.header.blocks, Ordering::Release);
             group.change_index(|index| {
                 index.tree_total += outcome.donated;
                 for (chunk, freed) in outcome.freed_inodes {
@@ -512,7 +556,8 @@ impl Finished<'_> {
 impl Group {
     fn new(layout: Layout) -> Self {
         Self {
-            layout,
+            blocks: AtomicU64::new(layout.blocks().end - layout.blocks().start),
+            whole: layout,
             lock: Mutex::new(()),
             index: Mutex::new(None),
             available: AtomicU64::new(0),
@@ -521,26 +566,35 @@ impl Group {
         }
     }
 
+    /// Where things lie, as far as it is accounted for.
+    fn layout(&self) -> Layout {
+        self.whole.clone().with_blocks(self.blocks.load(Ordering::Acquire))
+    }
+
     /// The header in a block.
     fn decode(&self, block: &Block) -> Result<GroupHeader, Damage> {
-        let is_usable = |block| self.layout.is_usable(block, 1);
-        let header = GroupHeader::decode(self.layout.header(), block, is_usable)?;
-        let usable = self.layout.usable_blocks();
-        if header.free.saturating_add(header.tree_blocks) > usable {
+        let address = self.whole.header();
+        let is_usable = |block| self.whole.is_usable(block, 1);
+        let header = GroupHeader::decode(address, block, is_usable)?;
+        let range = self.whole.blocks();
+        if !(LAST_GROUP_BLOCKS_MIN..=range.end - range.start).contains(&header.blocks) {
+            return Err(fault(address, GroupFault::Size { blocks: header.blocks }));
+        }
+        if header.free.saturating_add(header.tree_blocks) > self.whole.usable_blocks() {
             let GroupHeader { free, inodes, free_inodes, orphans, .. } = header;
-            let counts = GroupFault::Counts { free, inodes, free_inodes, orphans };
-            return Err(fault(self.layout.header(), counts));
+            return Err(fault(address, GroupFault::Counts { free, inodes, free_inodes, orphans }));
         }
         Ok(header)
     }
 
     /// Reads the header, and remembers what it says.
     fn read_header<N: Nodes>(&self, nodes: &N) -> Result<GroupHeader, Error<N::Error>> {
-        let expected = GroupHeader::expected(self.layout.group());
-        let block = nodes.read(self.layout.header(), &expected)?;
+        let expected = GroupHeader::expected(self.whole.group());
+        let block = nodes.read(self.whole.header(), &expected)?;
         let header = self.decode(&block)?;
+        self.blocks.store(header.blocks, Ordering::Release);
         let tree_total = header.tree_blocks + header.set_aside.len() as u64;
-        let available = available(header.free, tree_total, self.layout.tree_blocks_max());
+        let available = available(header.free, tree_total, self.layout().tree_blocks_max());
         self.available.store(available, Ordering::Relaxed);
         self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
         self.counts.set(&header);
@@ -554,8 +608,11 @@ impl Group {
     ) -> Result<(u64, (u64, u64)), Damage> {
         let (chunk, free) = (record.key.get(), record.value.free.get());
         let orphan = record.value.orphan.get();
-        if !self.layout.is_chunk(chunk) || free & orphan != 0 {
-            return Err(fault(self.layout.chunk_tree().root(), GroupFault::Chunk { start: chunk }));
+        if !self.layout().is_chunk(chunk) || free & orphan != 0 {
+            return Err(fault(
+                self.layout().chunk_tree().root(),
+                GroupFault::Chunk { start: chunk },
+            ));
         }
         Ok((chunk, (free, orphan)))
     }
@@ -569,15 +626,15 @@ impl Group {
         let mut index = Index {
             free: self.read_free(nodes)?,
             tree_total: header.tree_blocks + header.set_aside.len() as u64,
-            tree_max: self.layout.tree_blocks_max(),
+            tree_max: self.layout().tree_blocks_max(),
             ..Index::default()
         };
-        for record in self.layout.chunk_tree().range(nodes, ..)? {
+        for record in self.layout().chunk_tree().range(nodes, ..)? {
             let (chunk, (free, _)) = self.chunk(&record?)?;
             index.add_inodes(chunk, free);
         }
         if index.free.blocks() != header.free || index.free_inodes != header.free_inodes {
-            return Err(fault(self.layout.header(), GroupFault::Counter).into());
+            return Err(fault(self.layout().header(), GroupFault::Counter).into());
         }
         self.publish(&index);
         *self.index.lock() = Some(index);
@@ -588,13 +645,13 @@ impl Group {
     fn read_free<N: Nodes>(&self, nodes: &N) -> Result<FreeExtents, Error<N::Error>> {
         let mut free = FreeExtents::default();
         let mut end = 0;
-        for record in self.layout.free_tree().range(nodes, ..)? {
+        for record in self.layout().free_tree().range(nodes, ..)? {
             let record = record?;
             let (start, blocks) = (record.key.get(), record.value.get());
-            let is_possible = self.layout.is_usable(start, blocks) && start > end;
+            let is_possible = self.layout().is_usable(start, blocks) && start > end;
             if !is_possible || !free.insert(start, blocks) {
                 let what = GroupFault::FreeRun { start, blocks };
-                return Err(fault(self.layout.free_tree().root(), what).into());
+                return Err(fault(self.layout().free_tree().root(), what).into());
             }
             end = start + blocks;
         }
@@ -641,8 +698,11 @@ impl Group {
         if self.available.load(Ordering::Relaxed) < u64::from(min) {
             return Ok(None);
         }
-        let near =
-            if self.layout.blocks().contains(&near) { near } else { self.layout.blocks().start };
+        let near = if self.layout().blocks().contains(&near) {
+            near
+        } else {
+            self.layout().blocks().start
+        };
         self.index(nodes, |index| index.claim(near, min.into(), max.into()))
     }
 

@@ -153,7 +153,7 @@ pub struct InodeCore {
     pub size: u64,
     /// Blocks that it has, those of trees included.
     pub blocks: u64,
-    /// How often its number was used, this time included.
+    /// What tells it from those who had its number before.
     pub generation: u32,
     /// The device that a device node stands for.
     pub rdev: u64,

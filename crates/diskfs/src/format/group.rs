@@ -38,6 +38,7 @@ pub(crate) struct Raw {
     inodes: U64,
     orphans: U64,
     tree_blocks: U64,
+    blocks: U64,
     set_aside_count: U32,
     zero: U32,
     set_aside: [U64; SET_ASIDE_MAX],
@@ -45,7 +46,7 @@ pub(crate) struct Raw {
 }
 
 /// The bytes of the body that have a meaning.
-const FIELDS_BYTES: usize = 48 + 8 * SET_ASIDE_MAX;
+const FIELDS_BYTES: usize = 56 + 8 * SET_ASIDE_MAX;
 
 /// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
     (HEADER_BYTES + offset_of!(Raw, inodes), 8, "inodes"),
     (HEADER_BYTES + offset_of!(Raw, orphans), 8, "orphans"),
     (HEADER_BYTES + offset_of!(Raw, tree_blocks), 8, "tree blocks"),
+    (HEADER_BYTES + offset_of!(Raw, blocks), 8, "blocks"),
     (HEADER_BYTES + offset_of!(Raw, set_aside_count), 4, "set-aside count"),
     (HEADER_BYTES + offset_of!(Raw, zero), 4, ""),
     (HEADER_BYTES + offset_of!(Raw, set_aside), 8 * SET_ASIDE_MAX, "set aside"),
@@ -64,7 +66,7 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
 const _: () = {
     assert!(size_of::<Raw>() == BODY_BYTES && HEADER_BYTES + BODY_BYTES == BLOCK_BYTES);
     assert!(offset_of!(Raw, free) == 0 && offset_of!(Raw, orphans) == 24);
-    assert!(offset_of!(Raw, set_aside_count) == 40 && offset_of!(Raw, set_aside) == 48);
+    assert!(offset_of!(Raw, set_aside_count) == 48 && offset_of!(Raw, set_aside) == 56);
     assert!(offset_of!(Raw, rest) == FIELDS_BYTES && size_of::<RawChunk>() == 16);
     assert!(CHUNK_INODES == u64::BITS as u64);
 };
@@ -116,6 +118,8 @@ pub struct GroupHeader {
     pub orphans: u64,
     /// Blocks of its two trees, the roots left out.
     pub tree_blocks: u64,
+    /// Blocks of the group that are accounted for: all, or fewer as long as the volume is growing.
+    pub blocks: u64,
     /// Blocks that are set aside for the trees, [`SET_ASIDE_MAX`] at most.
     pub set_aside: Vec<u64>,
 }
@@ -145,6 +149,7 @@ impl GroupHeader {
             inodes: self.inodes.into(),
             orphans: self.orphans.into(),
             tree_blocks: self.tree_blocks.into(),
+            blocks: self.blocks.into(),
             set_aside_count: (count as u32).into(),
             zero: U32::ZERO,
             set_aside: [U64::ZERO; SET_ASIDE_MAX],
@@ -173,6 +178,7 @@ impl GroupHeader {
             inodes: raw.inodes.get(),
             orphans: raw.orphans.get(),
             tree_blocks: raw.tree_blocks.get(),
+            blocks: raw.blocks.get(),
             set_aside: set_aside(raw).collect(),
         };
         match header.set_aside.iter().find(|block| !is_usable(**block)) {
@@ -285,6 +291,12 @@ pub enum GroupFault {
     /// 307: A counter that is not what the trees have.
     #[error("a counter of the group is not what its trees have")]
     Counter,
+    /// 308: More blocks than the group has, or fewer than any group has.
+    #[error("the group accounts for {blocks} blocks")]
+    Size {
+        /// How many it accounts for.
+        blocks: u64,
+    },
 }
 
 impl GroupFault {
@@ -300,6 +312,7 @@ impl GroupFault {
             Self::NotFree { .. } => 305,
             Self::Inode { .. } => 306,
             Self::Counter => 307,
+            Self::Size { .. } => 308,
         }
     }
 }

@@ -121,7 +121,7 @@ pub(crate) struct RawAttrRoot {
 pub struct InodeRecord(pub [u8; RECORD_BYTES]);
 
 impl InodeRecord {
-    /// That of an inode that does not exist, whose number has been used `generation` times.
+    /// That of an inode that does not exist, whose number was last used with this generation.
     #[must_use]
     pub fn free(generation: u32) -> Self {
         let raw = RawInode { generation: generation.into(), ..RawInode::new_zeroed() };
@@ -134,7 +134,7 @@ impl InodeRecord {
         self.raw().mode == 0
     }
 
-    /// How often its number was used, this time included.
+    /// What tells it from those who had its number before.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.raw().generation.get()

@@ -1,6 +1,6 @@
 //! What a transaction does with blocks and inodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Run;
 
@@ -22,6 +22,8 @@ pub struct Changes {
     pub(super) inodes: BTreeMap<u64, InodeChange>,
     /// The first blocks of chunks that are made, and which of their inodes nobody has yet.
     pub(super) new_chunks: BTreeMap<u64, u64>,
+    /// Groups that account for all of their blocks from now on.
+    pub(super) extended: BTreeSet<u32>,
     /// Inodes that were taken out of indexes: their chunks, and one bit each.
     pub(super) claimed_inodes: Vec<(u64, u64)>,
     pub(super) undo: Undo,
@@ -61,6 +63,7 @@ impl Changes {
             && self.destroyed.is_empty()
             && self.inodes.is_empty()
             && self.new_chunks.is_empty()
+            && self.extended.is_empty()
     }
 
     /// The claim becomes that of the transaction: its blocks are used from now on.
@@ -99,6 +102,11 @@ impl Changes {
     /// The inode is an orphan from now on, or is none any more. Saying what is so already does no harm.
     pub fn set_orphan(&mut self, ino: u64, is_orphan: bool) {
         self.inodes.entry(ino).or_default().orphan = Some(is_orphan);
+    }
+
+    /// The group accounts for all of its blocks from now on: those that the volume has grown by are free.
+    pub fn extend(&mut self, group: u32) {
+        self.extended.insert(group);
     }
 
     /// The addresses of the first blocks of the chunks of inodes that are made: the transaction logs

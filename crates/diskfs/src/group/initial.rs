@@ -17,7 +17,8 @@ const ASIDE: u64 = 2 * (1 + 2) + ASIDE_EXTRA;
 /// group 0: the header and the roots of its trees, in the order of addresses, which follow each other.
 #[must_use]
 pub fn blocks(layout: &Layout, volume: Uuid) -> [Box<Block>; 3] {
-    let mut header = GroupHeader::default();
+    let range = layout.blocks();
+    let mut header = GroupHeader { blocks: range.end - range.start, ..GroupHeader::default() };
     let mut chunks: Vec<Record<InodeChunks>> = Vec::new();
     let mut free: Vec<Record<FreeSpace>> = Vec::new();
     for run in layout.usable() {

@@ -32,6 +32,13 @@ impl Layout {
         Some(Self { group, blocks, log })
     }
 
+    /// The same, as far as the first `blocks` blocks of the group go.
+    #[must_use]
+    pub fn with_blocks(self, blocks: u64) -> Self {
+        let end = self.blocks.end.min(self.blocks.start.saturating_add(blocks));
+        Self { blocks: self.blocks.start..end, ..self }
+    }
+
     /// Its number.
     #[must_use]
     pub fn group(&self) -> u32 {

@@ -1,4 +1,5 @@
 mod failures;
+mod growth;
 mod inodes;
 mod model;
 mod pressure;

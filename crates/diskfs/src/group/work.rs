@@ -23,7 +23,7 @@ use zerocopy::little_endian::U64;
 
 use super::aside::{Aside, TreeNodes};
 use super::changes::{InodeChange, Undo};
-use super::{Group, GroupNodes};
+use super::{Group, GroupNodes, Layout};
 use crate::Run;
 use crate::btree::{Error, Nodes};
 use crate::format::Damage;
@@ -48,6 +48,8 @@ pub(super) struct Part {
     pub(super) destroyed: Vec<Run>,
     pub(super) inodes: BTreeMap<u64, InodeChange>,
     pub(super) new_chunks: Vec<u64>,
+    /// It accounts for all of its blocks.
+    pub(super) is_extended: bool,
 }
 
 /// What became of that.
@@ -60,6 +62,8 @@ pub(super) struct Outcome {
     pub(super) drained: u64,
     /// Blocks that were freed and went to the trees.
     pub(super) donated: u64,
+    /// Among these, how many were not accounted for before.
+    pub(super) extended: u64,
     /// By chunk, inodes that were freed.
     pub(super) freed_inodes: BTreeMap<u64, u64>,
 }
@@ -67,11 +71,18 @@ pub(super) struct Outcome {
 /// Changes the trees and the header of a group, whose lock the caller holds and whose index is loaded.
 pub(super) struct Work<'a, N> {
     group: &'a Group,
+    layout: Layout,
     nodes: &'a mut N,
     aside: Aside,
     outcome: Outcome,
     undo: &'a mut Undo,
     tree_max: u64,
+    has_fetched: bool,
+}
+
+/// How many blocks there should be set aside before a change that may take `need`.
+const fn aside_low(need: u64) -> u64 {
+    2 * (need + 1)
 }
 
 type Done<N> = Result<(), Error<<N as Nodes>::Error>>;
@@ -85,7 +96,8 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         undo: &'a mut Undo,
         part: Part,
     ) -> Result<Outcome, Error<N::Error>> {
-        let layout = &group.layout;
+        let former = group.layout();
+        let layout = if part.is_extended { group.whole.clone() } else { former.clone() };
         let expected = GroupHeader::expected(layout.group());
         let slot = nodes.writable(layout.header(), &expected)?;
         let mut header = group.decode(nodes.edit(slot))?;
@@ -93,8 +105,10 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         let aside = Aside { list, fresh: Vec::new(), tree_blocks: header.tree_blocks };
         let tree_max = layout.tree_blocks_max();
         let outcome = Outcome { header, ..Outcome::default() };
-        let mut work = Self { group, nodes, aside, outcome, undo, tree_max };
-        let Part { claims, mut frees, destroyed, inodes, new_chunks } = part;
+        let has_fetched = false;
+        let mut work = Self { group, layout, nodes, aside, outcome, undo, tree_max, has_fetched };
+        let Part { claims, mut frees, destroyed, inodes, new_chunks, .. } = part;
+        work.extend(former.blocks().end)?;
         work.donate(&mut frees)?;
         for run in claims {
             work.top_up()?;
@@ -116,19 +130,18 @@ impl<'a, N: GroupNodes> Work<'a, N> {
     }
 
     fn tree_nodes(&mut self) -> TreeNodes<'_, N> {
-        let layout = &self.group.layout;
-        TreeNodes { nodes: &mut *self.nodes, layout, aside: &mut self.aside }
+        TreeNodes { nodes: &mut *self.nodes, layout: &self.layout, aside: &mut self.aside }
     }
 
     fn fault<T>(&self, what: GroupFault) -> Result<T, Error<N::Error>> {
-        Err(Error::Damage(fault(self.group.layout.header(), what)))
+        Err(Error::Damage(fault(self.layout.header(), what)))
     }
 
-    /// How many blocks there should be set aside before a tree is changed.
-    fn low(&mut self) -> Result<u64, Error<N::Error>> {
-        let (free, chunks) = (self.group.layout.free_tree(), self.group.layout.chunk_tree());
+    /// How many blocks a change of a tree may take.
+    fn need(&mut self) -> Result<u64, Error<N::Error>> {
+        let (free, chunks) = (self.layout.free_tree(), self.layout.chunk_tree());
         let height = free.height(&self.tree_nodes())?.max(chunks.height(&self.tree_nodes())?);
-        Ok(2 * (u64::from(height) + 2))
+        Ok(u64::from(height) + 1)
     }
 
     /// How many blocks the trees may still need beyond those that can be used in this transaction.
@@ -136,9 +149,24 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         self.tree_max.saturating_sub(self.aside.tree_blocks + self.aside.list.len() as u64)
     }
 
+    /// Makes what lies behind `end` free.
+    fn extend(&mut self, end: u64) -> Done<N> {
+        let blocks = self.layout.blocks();
+        self.outcome.header.blocks = blocks.end - blocks.start;
+        // The log does not lie there: it was in the volume before it grew.
+        if end < blocks.end {
+            let run = Run::new(end, (blocks.end - end) as u32);
+            self.top_up()?;
+            self.give(run)?;
+            self.outcome.busy.push(run);
+            self.outcome.extended = run.len();
+        }
+        Ok(())
+    }
+
     /// Takes blocks of the runs that are freed, if too few are set aside.
     fn donate(&mut self, frees: &mut Vec<Run>) -> Done<N> {
-        let low = self.low()?;
+        let low = aside_low(self.need()?);
         loop {
             let have = self.aside.list.len() as u64;
             if have >= low || self.room() == 0 {
@@ -157,17 +185,21 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         }
     }
 
-    /// Sees to it that enough blocks are set aside for a change of a tree.
+    /// Sees to it that enough blocks are set aside for a change of a tree. After the first time in a
+    /// transaction, which is what its log space is reckoned with, no more than that.
     fn top_up(&mut self) -> Done<N> {
-        let low = self.low()?;
+        let need = self.need()?;
+        let low = aside_low(need);
         loop {
             let have = self.aside.list.len() as u64;
             let wanted = (low + ASIDE_EXTRA).saturating_sub(have).min(self.room());
-            if have >= low || wanted == 0 {
+            let is_enough = have >= if self.has_fetched { need } else { low };
+            if is_enough || wanted == 0 {
                 return Ok(());
             }
             let Some(run) = self.group.claim_for_trees(wanted) else { return Ok(()) };
             self.undo.fetched.push(run);
+            self.has_fetched = true;
             self.take(run)?;
             self.aside.list.extend(run.range());
         }
@@ -175,7 +207,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
 
     /// Takes a run out of free space.
     fn take(&mut self, run: Run) -> Done<N> {
-        let tree = self.group.layout.free_tree();
+        let tree = self.layout.free_tree();
         let (start, end) = (run.start, run.end());
         let found = tree.at_or_before(&self.tree_nodes(), start.into())?;
         let found = found.map(|record| (record.key.get(), record.value.get()));
@@ -198,9 +230,9 @@ impl<'a, N: GroupNodes> Work<'a, N> {
     /// The free runs that touch a run which is in use: where the one before it begins, with its length,
     /// and the length of the one behind it.
     fn neighbours(&mut self, run: Run) -> Result<Neighbours, Error<N::Error>> {
-        let tree = self.group.layout.free_tree();
+        let tree = self.layout.free_tree();
         let not_in_use = GroupFault::NotInUse { start: run.start, blocks: run.len() };
-        if !self.group.layout.is_usable(run.start, run.len()) {
+        if !self.layout.is_usable(run.start, run.len()) {
             return self.fault(not_in_use);
         }
         let nodes = self.tree_nodes();
@@ -222,7 +254,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
 
     /// Adds a run to free space.
     fn give(&mut self, run: Run) -> Done<N> {
-        let tree = self.group.layout.free_tree();
+        let tree = self.layout.free_tree();
         let Neighbours { before, behind } = self.neighbours(run)?;
         let nodes = &mut self.tree_nodes();
         if behind.is_some() {
@@ -279,11 +311,11 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         new_chunks: &[u64],
         inodes: &BTreeMap<u64, InodeChange>,
     ) -> Result<Vec<Run>, Error<N::Error>> {
-        let tree = self.group.layout.chunk_tree();
+        let tree = self.layout.chunk_tree();
         for &chunk in new_chunks {
             self.top_up()?;
             let value = RawChunk { free: u64::MAX.into(), orphan: U64::ZERO };
-            let is_possible = self.group.layout.is_chunk(chunk);
+            let is_possible = self.layout.is_chunk(chunk);
             if !is_possible || !tree.insert(&mut self.tree_nodes(), chunk.into(), value)? {
                 return self.fault(GroupFault::Chunk { start: chunk });
             }
@@ -318,7 +350,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
 
     /// The chunk that an inode is in.
     fn chunk_of(&mut self, ino: u64) -> Result<(u64, RawChunk), Error<N::Error>> {
-        let tree = self.group.layout.chunk_tree();
+        let tree = self.layout.chunk_tree();
         let chunk = chunk_of(block_of(ino));
         match tree.get(&self.tree_nodes(), chunk.into())? {
             Some(found) => Ok((chunk, found)),
@@ -331,7 +363,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         if former == now {
             return Ok(());
         }
-        let tree = self.group.layout.chunk_tree();
+        let tree = self.layout.chunk_tree();
         let value = RawChunk { free: now.0.into(), orphan: now.1.into() };
         tree.update(&mut self.tree_nodes(), chunk.into(), value)?;
         let bits = |mask: u64| u64::from(mask.count_ones());
@@ -352,7 +384,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         let Some(mask) = self.group.claim_chunk(chunk, freed) else { return Ok(false) };
         self.undo.chunks.push((chunk, mask));
         self.top_up()?;
-        let tree = self.group.layout.chunk_tree();
+        let tree = self.layout.chunk_tree();
         tree.remove(&mut self.tree_nodes(), chunk.into())?;
         self.outcome.freed_inodes.remove(&chunk);
         self.count(|header| &mut header.inodes, 0, CHUNK_INODES)?;

@@ -9,6 +9,7 @@ fn header() -> GroupHeader {
         inodes: 128,
         orphans: 2,
         tree_blocks: 9,
+        blocks: 1024,
         set_aside: vec![1030, 1031, 1044],
     }
 }
@@ -49,6 +50,7 @@ fn format_md_has_every_number() {
         GroupFault::NotFree { start: 0, blocks: 0 },
         GroupFault::Inode { ino: 0 },
         GroupFault::Counter,
+        GroupFault::Size { blocks: 0 },
     ];
     for (fault, number) in faults.into_iter().zip(300..) {
         assert_eq!(fault.number(), number);
@@ -65,10 +67,10 @@ fn fields_lie_where_format_md_says() {
     let bytes = block.bytes();
     assert_eq!(bytes[48..64], [2, 1, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[64..80], [128, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(bytes[80..96], [9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(bytes[96..112], [6, 4, 0, 0, 0, 0, 0, 0, 7, 4, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(bytes[112..120], [0x14, 4, 0, 0, 0, 0, 0, 0]);
-    assert!(bytes[120..].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes[80..96], [9, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes[96..112], [3, 0, 0, 0, 0, 0, 0, 0, 6, 4, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes[112..128], [7, 4, 0, 0, 0, 0, 0, 0, 0x14, 4, 0, 0, 0, 0, 0, 0]);
+    assert!(bytes[128..].iter().all(|byte| *byte == 0));
 }
 
 #[test]

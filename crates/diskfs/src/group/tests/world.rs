@@ -34,6 +34,7 @@ impl GroupNodes for Memory {
 pub(super) struct World {
     pub(super) nodes: Memory,
     pub(super) groups: Groups,
+    pub(super) log: LogPlace,
     pub(super) layouts: Vec<Layout>,
     /// Blocks of files.
     pub(super) used: BTreeSet<u64>,
@@ -44,6 +45,19 @@ pub(super) struct World {
     pub(super) busy: Vec<Busy>,
 }
 
+/// Writes a group in which nothing is used.
+fn write(nodes: &mut Memory, layout: &Layout) {
+    let places = [
+        (layout.header(), GroupHeader::expected(layout.group())),
+        (layout.free_tree().root(), layout.free_tree().expected()),
+        (layout.chunk_tree().root(), layout.chunk_tree().expected()),
+    ];
+    for ((address, expected), block) in places.iter().zip(initial::blocks(layout, VOLUME)) {
+        nodes.place(*address, expected);
+        nodes.blocks.insert(*address, block);
+    }
+}
+
 impl World {
     pub(super) fn new(blocks: u64, group_log2: u8) -> Self {
         let geometry = Geometry::new(blocks, group_log2).unwrap();
@@ -51,31 +65,30 @@ impl World {
         let mut nodes = Memory::new();
         let layouts: Vec<_> =
             (0..geometry.groups()).map(|at| Layout::new(geometry, log, at).unwrap()).collect();
-        for layout in &layouts {
-            let group = layout.group();
-            let places = [
-                (layout.header(), GroupHeader::expected(group)),
-                (layout.free_tree().root(), layout.free_tree().expected()),
-                (layout.chunk_tree().root(), layout.chunk_tree().expected()),
-            ];
-            for ((address, expected), block) in places.iter().zip(initial::blocks(layout, VOLUME)) {
-                nodes.place(*address, expected);
-                nodes.blocks.insert(*address, block);
-            }
-        }
+        layouts.iter().for_each(|layout| write(&mut nodes, layout));
         nodes.commit();
         let groups = Groups::load(&nodes, geometry, log).unwrap();
         let (used, inodes) = (BTreeSet::new(), [(64, false)].into());
-        Self { nodes, groups, layouts, used, inodes, claims: Vec::new(), busy: Vec::new() }
+        let (claims, busy) = (Vec::new(), Vec::new());
+        Self { nodes, groups, log, layouts, used, inodes, claims, busy }
     }
 
     /// As if the volume were opened again, after everything has become durable.
     pub(super) fn reopen(&mut self) {
-        let geometry = self.groups.geometry;
-        let log = LogPlace::inside(geometry, None);
+        self.open_as(self.groups.geometry);
+    }
+
+    /// As if it were opened again, and had grown: new groups are made, the former last one knows nothing.
+    pub(super) fn open_as(&mut self, geometry: Geometry) {
+        for number in self.groups.count()..geometry.groups() {
+            write(&mut self.nodes, &Layout::new(geometry, self.log, number).unwrap());
+        }
+        self.nodes.commit();
         self.claims.clear();
         self.busy.clear();
-        self.groups = Groups::load(&self.nodes, geometry, log).unwrap();
+        self.groups = Groups::load(&self.nodes, geometry, self.log).unwrap();
+        let layout = |group| Layout::new(geometry, self.log, group).unwrap();
+        self.layouts = (0..geometry.groups()).map(layout).collect();
     }
 
     pub(super) fn claim(&mut self, near: u64, min: u32, max: u32) -> Option<Run> {
@@ -155,7 +168,7 @@ impl World {
     fn check_disk(&self, layout: &Layout) -> (GroupHeader, BTreeSet<u64>) {
         let group = &self.groups.groups[layout.group() as usize];
         let header = group.decode(&self.nodes.blocks[&layout.header()]).unwrap();
-        let mut whole: BTreeSet<u64> = layout.usable().flat_map(Run::range).collect();
+        let mut whole: BTreeSet<u64> = group.layout().usable().flat_map(Run::range).collect();
         let mut take = |block: u64| assert!(whole.remove(&block), "block {block} is two things");
         let roots = [layout.free_tree().root(), layout.chunk_tree().root()];
         let mut tree_blocks = Vec::new();
@@ -169,7 +182,8 @@ impl World {
         layout.chunk_tree().check(&self.nodes, damage, &mut used).unwrap();
         tree_blocks.iter().chain(&header.set_aside).for_each(|block| take(*block));
         assert_eq!(header.tree_blocks, tree_blocks.len() as u64);
-        assert!(header.tree_blocks + header.set_aside.len() as u64 <= layout.tree_blocks_max());
+        let most = group.layout().tree_blocks_max();
+        assert!(header.tree_blocks + header.set_aside.len() as u64 <= most);
         let (mut free, mut end) = (BTreeSet::new(), 0);
         for record in layout.free_tree().range(&self.nodes, ..).unwrap() {
             let record = record.unwrap();
@@ -209,10 +223,10 @@ impl World {
         let guard = group.index.lock();
         let Some(index) = guard.as_ref() else { return };
         let (mut taken, mut drained) = (BTreeSet::new(), 0);
-        for (of, runs, count) in self.busy.iter().flat_map(|busy| &busy.parts) {
-            if *of == number {
-                taken.extend(runs.iter().flat_map(|run| run.range()));
-                drained += count;
+        for part in self.busy.iter().flat_map(|busy| &busy.parts) {
+            if part.group == number {
+                taken.extend(part.runs.iter().flat_map(|run| run.range()));
+                drained += part.drained;
             }
         }
         let claims = self.claims.iter().filter(|run| layout.blocks().contains(&run.start));
@@ -222,6 +236,9 @@ impl World {
         assert_eq!(&(&has | &taken), free);
         let aside = header.set_aside.len() as u64;
         assert_eq!(index.tree_total, header.tree_blocks + aside + drained);
+        if self.busy.is_empty() {
+            assert_eq!(index.tree_max, group.layout().tree_blocks_max());
+        }
         assert_eq!(index.free_inodes, header.free_inodes);
         let free: u64 = index.chunks.values().map(|mask| u64::from(mask.count_ones())).sum();
         assert_eq!(index.free_inodes, free);

@@ -1,0 +1,73 @@
+//! Volumes that grow.
+
+use super::world::World;
+use crate::Geometry;
+use crate::group::Changes;
+
+#[test]
+fn a_group_accounts_for_what_it_has_grown_by() {
+    // The last group has 300 blocks of 1024.
+    let mut world = World::new(3 * 1024 + 1024 + 300, 10);
+    let (mut changes, former) = (Changes::new(), world.groups.totals());
+    while world.claim(4096, 1, 50).is_some_and(|run| run.start >= 4096) {
+        world.use_claim(0, &mut changes);
+    }
+    world.unclaim(0);
+    world.commit(changes);
+    world.check();
+    assert_eq!(world.groups.unfinished().count(), 0);
+    for blocks in [4096 + 300, 4096 + 700, 6 * 1024 + 500] {
+        let geometry = Geometry::new(blocks, 10).unwrap();
+        world.open_as(geometry);
+        world.check();
+        let unfinished: Vec<_> = world.groups.unfinished().collect();
+        let is_larger = blocks > 4096 + 300;
+        assert_eq!(unfinished, if is_larger { vec![4] } else { vec![] });
+        assert!(world.groups.totals().available <= former.available + blocks - 4396);
+        for abandoned in [true, false] {
+            let mut changes = Changes::new();
+            unfinished.iter().for_each(|group| changes.extend(*group));
+            assert_eq!(changes.is_empty(), !is_larger);
+            if abandoned {
+                let before = world.nodes.clone();
+                drop(world.groups.finish(&mut world.nodes, &mut changes).unwrap());
+                world.groups.abandon(changes);
+                world.nodes = before;
+            } else {
+                world.commit(changes);
+                let freed: u64 = world.busy.iter().map(|busy| busy.blocks()).sum();
+                assert_eq!(freed, 0, "nobody has freed anything");
+            }
+            world.check();
+        }
+        world.durable();
+        world.check();
+        assert_eq!(world.groups.unfinished().count(), 0);
+        world.reopen();
+        assert_eq!(world.groups.unfinished().count(), 0);
+        world.check();
+        if is_larger {
+            let run = world.claim(4396, 1, 300).unwrap();
+            assert_eq!(run.start, 4396);
+            world.unclaim(0);
+        }
+    }
+}
+
+#[test]
+fn a_group_accounts_for_what_it_has() {
+    use crate::btree::Nodes;
+    use crate::btree::memory::number;
+    use crate::format::group::GroupHeader;
+    use crate::group::Groups;
+    for blocks in [0, 255, 1025, u64::MAX] {
+        let mut world = World::new(4096, 10);
+        let slot = world.nodes.writable(1025, &GroupHeader::expected(1)).unwrap();
+        let block = world.nodes.edit(slot);
+        let header = GroupHeader::decode(1025, block, |_| true).unwrap();
+        GroupHeader { blocks, ..header }.encode(block);
+        world.nodes.commit();
+        let error = Groups::load(&world.nodes, world.groups.geometry, world.log).unwrap_err();
+        assert_eq!(number(&error), Some(308), "{blocks}");
+    }
+}
