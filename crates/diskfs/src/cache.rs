@@ -22,30 +22,41 @@
 //! # Locks
 //!
 //! `cache_shard` protects which buffers there are, `buffer_content` what one holds. Neither is held
-//! during I/O. Both are leaves, in this order.
+//! during I/O. Both are leaves, in this order. `inode_homes`, before them, is held shared while a
+//! block of inodes is written home.
+//!
+//! # Blocks of inodes that are given up
+//!
+//! An inode is an item of the log, and goes home into a block that may not be one of inodes any
+//! more by then: all inodes in it were free, and the block was given up. So whoever gives blocks of
+//! inodes up says so under the exclusive side of `inode_homes`: writes that had begun are done then, and
+//! later ones do nothing, until there is a new chunk of inodes at the same place.
 //!
 //! Eviction is the clock algorithm (Corbató 1968) per shard: a hand goes around, what was used since it
 //! came by last stays.
 
 mod buffer;
+mod cancel;
 mod chunk;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use vfscale_block::Device;
+use vfscale_journal::Lsn;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::{Condvar, Mutex, cpu};
+use vfscale_sync::{Condvar, Mutex, RwLock, cpu};
 
 pub use buffer::{Buffer, KIND_BLOCK};
+pub(crate) use cancel::Cancel;
 pub use chunk::{InodeChunk, KIND_INODE_CHUNK};
 
 use crate::Uuid;
 use crate::btree::Expected;
 use crate::fault::Fault;
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, byte_of_block};
-use crate::ranks::CacheShard;
+use crate::ranks::{CacheShard, InodeHomes};
 
 /// How many buffers the hand passes for each one that comes in. More than one, so that it catches up
 /// with what was in use when it came by.
@@ -58,6 +69,8 @@ pub struct BufferCache {
     /// How many buffers a shard keeps if it can.
     shard_limit: usize,
     reads: AtomicU64,
+    /// Blocks that were of inodes, and were given up.
+    given_up: RwLock<HashSet<u64>, InodeHomes>,
 }
 
 /// Where blocks of metadata are written and read.
@@ -128,6 +141,7 @@ impl BufferCache {
             shards: (0..shards).map(|_| Shard::default()).collect(),
             shard_limit: (limit / shards).max(1),
             reads: AtomicU64::new(0),
+            given_up: RwLock::new(HashSet::new()),
         }
     }
 
@@ -233,6 +247,53 @@ impl BufferCache {
         };
         drop(entries);
         drop(taken);
+    }
+
+    /// Changes a block of inodes and writes it home, as the version at `lsn`. Does nothing if the block was
+    /// given up. For items of the log, when they are pushed; one thread at a time.
+    ///
+    /// # Errors
+    /// Those of the device, and damage.
+    pub fn write_inodes(
+        &self,
+        address: u64,
+        expected: &Expected,
+        lsn: Lsn,
+        change: impl FnOnce(&mut Block),
+    ) -> Result<(), Fault> {
+        let given_up = self.given_up.read();
+        if given_up.contains(&address) {
+            return Ok(());
+        }
+        Ok(self.get(address, expected)?.write_home(lsn, change)?)
+    }
+
+    /// These blocks are of inodes no more: nothing writes them home from now on. Sleeps while one
+    /// is written.
+    pub(crate) fn give_up_inodes(&self, blocks: std::ops::Range<u64>) {
+        let mut given_up = self.given_up.write();
+        for address in blocks {
+            given_up.insert(address);
+            let entries = self.shard(address).state.lock();
+            let found = match entries.map.get(&address) {
+                Some(Entry::Present { buffer, .. }) => Some(buffer.clone()),
+                _ => None,
+            };
+            drop(entries);
+            if let Some(buffer) = found {
+                self.forget(&buffer);
+                buffer.set_gone();
+            }
+        }
+    }
+
+    /// Readers find the blocks of a new chunk from now on, and inodes can go home there.
+    pub(crate) fn publish_inodes(&self, chunk: &InodeChunk) {
+        let mut given_up = self.given_up.write();
+        for buffer in chunk.buffers() {
+            given_up.remove(&buffer.address());
+            self.publish(buffer);
+        }
     }
 
     /// How many buffers there are. Exact when nobody adds or drops some meanwhile.

@@ -42,7 +42,7 @@ use vfscale_sync::{Mutex, RwLock};
 use crate::btree::Expected;
 use crate::cache::BufferCache;
 use crate::file::FileData;
-use crate::format::inode::{INODE_MAGIC, InodeRecord, block_of, chunk_of, records_mut, slot_of};
+use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records_mut, slot_of};
 use crate::inode_core::InodeCore;
 use crate::ranks::{NodeCore, NodeLock};
 
@@ -78,6 +78,8 @@ pub struct Node {
 
 struct Published {
     core: Arc<InodeCore>,
+    /// The block of its record is not one of inodes any more.
+    is_given_up: bool,
     /// What is in memory of the data of the file that it is.
     data: Option<Arc<FileData>>,
 }
@@ -96,7 +98,11 @@ impl Node {
             ino,
             cache: Arc::clone(cache),
             lock: RwLock::new(()),
-            published: Mutex::new(Published { core: Arc::new(core), data: None }),
+            published: Mutex::new(Published {
+                core: Arc::new(core),
+                is_given_up: false,
+                data: None,
+            }),
             log: ItemState::new(),
             sequence: AtomicU64::new(0),
             atime: AtomicI64::new(atime),
@@ -163,20 +169,31 @@ impl Node {
         self.has_times.load(Ordering::Acquire)
     }
 
-    /// Makes it `core`, whose times are those to go by. The caller holds the node locked, and has added it
-    /// to his transaction.
-    pub fn publish(&self, core: InodeCore) {
+    /// Makes it `core`, which was made from `before`: what [`core`](Self::core) was when the transaction took
+    /// it. The caller holds the node locked, and has added it to his transaction.
+    pub fn publish(&self, core: Arc<InodeCore>, before: &InodeCore) {
         let taken = Times { atime: core.atime, mtime: core.mtime, ctime: core.ctime };
-        let core = Arc::new(core);
         let mut published = self.published.lock();
         let old = std::mem::replace(&mut published.core, core);
+        published.is_given_up = false;
         drop(published);
         drop(old);
+        // A time that was changed meanwhile stays; one that was not is the transaction's.
+        let (order, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.atime.compare_exchange(before.atime, taken.atime, order, failed);
+        let _ = self.mtime.compare_exchange(before.mtime, taken.mtime, order, failed);
+        let _ = self.ctime.compare_exchange(before.ctime, taken.ctime, order, failed);
         // Whoever changed the times before this exchange is seen below, and whoever does after it says
         // so again.
         if self.has_times.swap(false, Ordering::AcqRel) && self.times() != taken {
             self.has_times.store(true, Ordering::Release);
         }
+    }
+
+    /// The chunk of its number is given up by the transaction that has just freed it: what the log has of
+    /// it is cancelled. Comes after [`publish`](Self::publish).
+    pub fn give_up(&self) {
+        self.published.lock().is_given_up = true;
     }
 
     /// The transaction that has changed it is in this checkpoint.
@@ -220,11 +237,6 @@ impl Node {
         // Each record is looked at when it is decoded.
         Expected { magic: INODE_MAGIC, owner, check: |_, _| Ok(()) }
     }
-
-    fn record(&self) -> InodeRecord {
-        let core = Arc::clone(&self.published.lock().core);
-        core.encode()
-    }
 }
 
 impl LogItem for Node {
@@ -237,7 +249,14 @@ impl LogItem for Node {
     }
 
     fn format(&self, vector: &mut LogVector) {
-        vector.push(&self.record().0);
+        let published = self.published.lock();
+        if published.is_given_up {
+            vector.cancel();
+            return;
+        }
+        let core = Arc::clone(&published.core);
+        drop(published);
+        vector.push(&core.encode().0);
     }
 
     fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {
@@ -245,11 +264,15 @@ impl LogItem for Node {
         if self.log.is_pinned() {
             return Ok(Pushed::Pinned);
         }
+        if published.is_given_up {
+            return Ok(Pushed::Written);
+        }
         let core = Arc::clone(&published.core);
         drop(published);
         let (record, slot) = (core.encode(), slot_of(self.ino));
-        let buffer = self.cache.get(self.block(), &Self::expected(self.ino))?;
-        buffer.write_home(lsn, |block| records_mut(block)[slot] = record)?;
+        self.cache.write_inodes(self.block(), &Self::expected(self.ino), lsn, |block| {
+            records_mut(block)[slot] = record;
+        })?;
         Ok(Pushed::Written)
     }
 }

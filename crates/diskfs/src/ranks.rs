@@ -8,7 +8,7 @@ use vfscale_sync::lock_class;
 
 lock_class! {
     /// An inode: from its first change in a transaction to the end of its commit.
-    pub NodeLock = ("i_node", 29000);
+    pub NodeLock = ("i_node", 29000) sleeping;
 }
 lock_class! {
     /// Which inodes are in memory: one shard.
@@ -25,6 +25,10 @@ lock_class! {
 lock_class! {
     /// What can be had of a group.
     pub GroupIndex = ("group_index", 31050);
+}
+lock_class! {
+    /// Blocks of inodes that are written home, against their being given up.
+    pub InodeHomes = ("inode_homes", 30900) sleeping;
 }
 lock_class! {
     /// Where blocks of metadata are found in memory: one shard.
@@ -44,5 +48,5 @@ lock_class! {
 }
 lock_class! {
     /// The superblock, and that one thread at a time writes it.
-    pub SuperblockLock = ("superblock", 31900);
+    pub SuperblockLock = ("superblock", 31900) sleeping;
 }

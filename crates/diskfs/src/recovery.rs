@@ -28,10 +28,8 @@ use crate::format::inode::{
     CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, records_mut, slot_of, verify_torn,
 };
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
+use crate::node::KIND_INODE;
 use crate::volume::Places;
-
-/// The kind of log item that an inode is.
-pub const KIND_INODE: u32 = 2;
 
 /// How many blocks are kept before they are written.
 const BLOCKS_MAX: usize = 8192;

@@ -38,6 +38,26 @@
 //! A transaction holds the buffers that it changes, so that none of them is evicted, and from the
 //! commit on the journal does, until they are home.
 
+mod shadows;
+
+use std::sync::Arc;
+
+use vfscale_journal::{LogKey, Reservation, Transaction};
+
+use crate::btree::{Error, Expected, Nodes};
+use crate::cache::{Cancel, InodeChunk, KIND_INODE_CHUNK};
+use crate::fault::Fault;
+use crate::format::inode::{
+    CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, RECORD_BYTES, chunk_of, ino_at,
+};
+use crate::format::{BLOCK_BYTES, Block, Identity};
+use crate::group::{Busy, Changes, Finished, GroupNodes};
+use crate::inode_core::InodeCore;
+use crate::node::{KIND_INODE, Node};
+use crate::volume::Volume;
+use shadows::Shadows;
+pub use shadows::{BlockRef, Slot};
+
 /// Consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
@@ -71,3 +91,385 @@ pub struct Need {
     /// Whether they may come from what is kept back for removing and writing back.
     pub from_pool: bool,
 }
+
+/// A transaction. `Send`.
+///
+/// Dropped without a commit it gives everything back that it has claimed and reserved, and has
+/// changed nothing.
+#[must_use = "a transaction that is dropped does nothing"]
+pub struct Tx<'v> {
+    volume: &'v Volume,
+    shadows: Shadows<'v>,
+    nodes: Vec<ChangedNode>,
+    changes: Changes,
+    log: Option<Transaction<'v>>,
+    /// What it may log, in bytes of reservation.
+    log_bytes: u64,
+    /// Blocks of free space that are reserved and not claimed yet, and those that are claimed.
+    space_left: u64,
+    space_used: u64,
+    from_pool: bool,
+    /// It has claimed what it could not pay for, and can only be dropped.
+    is_spoiled: bool,
+}
+
+/// An inode that a transaction changes.
+struct ChangedNode {
+    node: Arc<Node>,
+    /// What it was, and what it becomes.
+    before: Arc<InodeCore>,
+    core: Arc<InodeCore>,
+}
+
+impl Volume {
+    /// Begins a transaction: reserves what it may need at most. Sleeps for log space, and while the
+    /// volume is frozen; the caller holds no lock of an inode or a group, and has no other transaction.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`], [`Fault::NoSpace`], and those of the log.
+    pub fn begin(&self, need: Need) -> Result<Tx<'_>, Fault> {
+        let journal = self.writable()?;
+        if !self.space().take(need.space, need.from_pool) {
+            return Err(Fault::NoSpace);
+        }
+        let log_bytes =
+            Reservation::item_bytes(BLOCK_BYTES as u64).saturating_mul(need.log_blocks.into());
+        let mut tx = Tx {
+            volume: self,
+            shadows: Shadows::new(self.cache(), self.uuid()),
+            nodes: Vec::new(),
+            changes: Changes::new(),
+            log: None,
+            log_bytes,
+            space_left: need.space,
+            space_used: 0,
+            from_pool: need.from_pool,
+            is_spoiled: false,
+        };
+        tx.log = Some(journal.begin(Reservation::new(log_bytes))?);
+        Ok(tx)
+    }
+}
+
+impl<'v> Tx<'v> {
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &'v Volume {
+        self.volume
+    }
+
+    /// Makes `blocks` of the reserved space its own; reserves more if that is too little.
+    fn take_space(&mut self, blocks: u64) -> Result<(), Fault> {
+        let missing = blocks.saturating_sub(self.space_left);
+        if missing > 0 && !self.volume.space().take(missing, self.from_pool) {
+            return Err(Fault::NoSpace);
+        }
+        self.space_left = self.space_left + missing - blocks;
+        self.space_used += blocks;
+        Ok(())
+    }
+
+    fn give_space(&mut self, blocks: u64) {
+        self.space_used -= blocks;
+        self.space_left += blocks;
+    }
+
+    /// Takes `min` to `max` consecutive blocks for data, near the block `near` if possible. They are
+    /// the transaction's, and used once it is committed.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`] if there are not as many in one piece; those of the device, and damage.
+    pub fn claim(&mut self, near: u64, min: u32, max: u32) -> Result<Run, Fault> {
+        let min = min.max(1);
+        let affordable = u32::try_from(self.space_left).unwrap_or(u32::MAX);
+        let max = max.min(affordable).max(min);
+        self.take_space(max.into())?;
+        let claimed = self.volume.groups().claim(&self.volume.reader(), near, min, max);
+        let blocks = claimed.as_ref().map_or(0, |run| run.map_or(0, Run::len));
+        self.give_space(u64::from(max) - blocks);
+        let run = claimed?.ok_or(Fault::NoSpace)?;
+        self.changes.use_claim(run);
+        Ok(run)
+    }
+
+    /// A block of the transaction's own is not needed after all.
+    fn unclaim(&mut self, address: u64) {
+        let run = Run::one(address);
+        let was_claimed = self.changes.drop_claim(run);
+        debug_assert!(was_claimed, "block {address} was not claimed");
+        if was_claimed {
+            self.volume.groups().unclaim(run);
+            self.give_space(1);
+        }
+    }
+
+    /// A claim that was made before ([`Groups::claim`](crate::group::Groups::claim)) becomes the
+    /// transaction's; its space was reserved by the caller. If the transaction is dropped, the blocks can
+    /// be had by others, and the space is the caller's again.
+    pub fn use_claim(&mut self, run: Run) {
+        self.changes.use_claim(run);
+    }
+
+    /// Frees blocks of data. Others can have them when that is durable.
+    pub fn free(&mut self, run: Run) {
+        self.changes.free(run);
+    }
+
+    /// Takes a free inode: for a file near the block `near`, which is that of its directory's inode; for a
+    /// directory in a group with much free space. Makes eight blocks of inodes if there is none. Gives its
+    /// number and its generation.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`]; those of the device, and damage.
+    pub fn new_inode(&mut self, near: u64, is_dir: bool) -> Result<(u64, u32), Fault> {
+        let before = self.changes.new_chunks().count() as u64;
+        let groups = self.volume.groups();
+        let reader = self.volume.reader();
+        let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes)?;
+        let made = self.changes.new_chunks().count() as u64 - before;
+        if let Err(fault) = self.take_space(made * CHUNK_BLOCKS) {
+            // The chunk is in what is changed, and must not be made.
+            self.is_spoiled = true;
+            return Err(fault);
+        }
+        Ok((ino.ok_or(Fault::NoSpace)?, groups.generation()))
+    }
+
+    /// An inode, to be changed: a copy of what it is, with the times that have changed in passing,
+    /// which is published by the commit. The caller holds the node locked until that has returned.
+    pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
+        let at = self.nodes.iter().position(|changed| Arc::ptr_eq(&changed.node, node));
+        let at = at.unwrap_or_else(|| {
+            let before = node.core();
+            let core = before.clone();
+            self.nodes.push(ChangedNode { node: node.clone(), before, core });
+            self.nodes.len() - 1
+        });
+        Arc::make_mut(&mut self.nodes[at].core)
+    }
+
+    /// Makes an inode this, as [`inode`](Self::inode) does.
+    pub fn set_core(&mut self, node: &Arc<Node>, core: InodeCore) {
+        *self.inode(node) = core;
+    }
+
+    /// What an inode is for this transaction: its own copy, if it has one, or what is published.
+    #[must_use]
+    pub fn core(&self, node: &Arc<Node>) -> Arc<InodeCore> {
+        let own = self.nodes.iter().find(|changed| Arc::ptr_eq(&changed.node, node));
+        own.map_or_else(|| node.core(), |changed| changed.core.clone())
+    }
+
+    /// The inode is free from now on.
+    pub fn free_inode(&mut self, ino: u64) {
+        self.changes.free_inode(ino);
+    }
+
+    /// The inode is to be looked after by the next mount, if this one does not come to it; or no more.
+    pub fn set_orphan(&mut self, ino: u64, is_orphan: bool) {
+        self.changes.set_orphan(ino, is_orphan);
+    }
+
+    /// Makes everything happen. Returns what [`Volume::force`] wants in order to make it durable.
+    ///
+    /// Locks the groups that are concerned, reads what it needs of their trees, and may sleep for a
+    /// write of the log to begin, or for a write home of a block that it frees to end. The caller
+    /// holds the locks of all inodes that are concerned until it returns.
+    ///
+    /// # Errors
+    /// Those of the device, damage and [`Fault::NoSpace`]: nothing was changed. [`Fault::Journal`]:
+    /// the log was shut down, nothing becomes durable any more, and what is in memory means nothing.
+    pub fn commit(mut self) -> Result<u64, Fault> {
+        let mut changes = std::mem::take(&mut self.changes);
+        let mut finished = match self.finish(&mut changes) {
+            Ok(finished) => finished,
+            Err(fault) => {
+                self.changes = changes;
+                debug_assert!(!is_overrun(&fault), "{fault}");
+                return Err(fault);
+            }
+        };
+        let Some(log) = self.log.take() else { return Err(Fault::ReadOnly) };
+        let busy = finished.as_mut().map(Finished::busy);
+        let sequence = self.publish(log, &changes, busy)?;
+        if let Some(finished) = finished {
+            finished.committed(changes);
+        }
+        // What was claimed is used now.
+        self.space_used = 0;
+        Ok(sequence)
+    }
+
+    /// Writes what is claimed and freed into the trees of the groups, and looks whether all of it may be logged.
+    fn finish(&mut self, changes: &mut Changes) -> Result<Option<Finished<'v>>, Fault> {
+        if self.is_spoiled {
+            return Err(Fault::NoSpace);
+        }
+        let groups = self.volume.groups();
+        let finished = if changes.is_empty() { None } else { Some(groups.finish(self, changes)?) };
+        let chunks = (changes.new_chunks().count() + changes.freed_chunks().count()) as u64;
+        let of_chunk = Reservation::item_bytes(0) * (1 + CHUNK_INODES);
+        let inodes = self.nodes.len() as u64 * Reservation::item_bytes(RECORD_BYTES as u64);
+        let used = self.shadows.log_bytes() + chunks * of_chunk + inodes;
+        if used > self.log_bytes {
+            self.volume.count_overrun();
+            let reserved = self.log_bytes;
+            return Err(vfscale_journal::Error::Overrun { used, reserved }.into());
+        }
+        Ok(finished)
+    }
+
+    /// Pins, publishes and commits everything.
+    fn publish(
+        &mut self,
+        mut log: Transaction<'v>,
+        changes: &Changes,
+        busy: Option<Busy>,
+    ) -> Result<u64, Fault> {
+        let (volume, cache) = (self.volume, self.volume.cache());
+        // Before the inodes in them: a recovery goes by the order of the items.
+        for first in changes.new_chunks() {
+            let chunk = new_chunk(volume, first);
+            log.add(chunk.clone());
+            cache.publish_inodes(&chunk);
+        }
+        for first in changes.freed_chunks() {
+            let blocks = first..first + CHUNK_BLOCKS;
+            log.add(Cancel::new(LogKey { kind: KIND_INODE_CHUNK, id: first }));
+            // Those that are freed here cancel themselves, see below. The others were freed by transactions
+            // that have changed the group, as this one does, and so are before it in the log.
+            let is_here = |ino| self.nodes.iter().any(|changed| changed.node.ino() == ino);
+            for id in (ino_at(first, 0)..ino_at(blocks.end, 0)).filter(|ino| !is_here(*ino)) {
+                log.add(Cancel::new(LogKey { kind: KIND_INODE, id }));
+            }
+            cache.give_up_inodes(blocks);
+        }
+        self.shadows.publish(&mut log);
+        let nodes = std::mem::take(&mut self.nodes);
+        let logged: Vec<_> = nodes.iter().map(|changed| changed.node.clone()).collect();
+        for ChangedNode { node, before, core } in nodes {
+            log.add(node.clone());
+            node.publish(core, &before);
+            if changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block())) {
+                node.give_up();
+            }
+        }
+        if let Some(busy) = busy {
+            let volume = volume.shared().clone();
+            log.on_durable(move |durable| {
+                if durable.is_ok() {
+                    let blocks = busy.blocks();
+                    volume.groups.durable(busy);
+                    volume.space.give(blocks);
+                }
+            });
+        }
+        let sequence = log.commit()?.sequence;
+        logged.iter().for_each(|node| node.set_sequence(sequence));
+        Ok(sequence)
+    }
+}
+
+fn is_overrun(fault: &Fault) -> bool {
+    matches!(fault, Fault::Journal(vfscale_journal::Error::Overrun { .. }))
+}
+
+/// Eight blocks of free inodes.
+fn new_chunk(volume: &Volume, first: u64) -> Arc<InodeChunk> {
+    let buffer = |address| {
+        let mut block = Block::zeroed();
+        let (magic, owner, volume_id) = (INODE_MAGIC, first, volume.uuid());
+        block.seal(&Identity { magic, address, owner, volume: volume_id }, 0);
+        volume.cache().fresh(address, block.into())
+    };
+    InodeChunk::new((first..first + CHUNK_BLOCKS).map(buffer).collect())
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        let shared = self.volume.shared();
+        shared.groups.abandon(std::mem::take(&mut self.changes));
+        shared.space.give(self.space_left + self.space_used);
+    }
+}
+
+impl Nodes for Tx<'_> {
+    type Error = Fault;
+    type Ref<'a>
+        = BlockRef<'a>
+    where
+        Self: 'a;
+    type Slot = Slot;
+
+    fn is_possible(&self, address: u64) -> bool {
+        self.volume.places().is_for_trees(address)
+    }
+
+    fn read(&self, address: u64, expected: &Expected) -> Result<BlockRef<'_>, Error<Fault>> {
+        Ok(self.shadows.read(address, expected)?)
+    }
+
+    fn writable(&mut self, address: u64, expected: &Expected) -> Result<Slot, Error<Fault>> {
+        Ok(self.shadows.prepare(address, expected)?)
+    }
+
+    fn freeable(&mut self, address: u64, expected: &Expected) -> Result<Slot, Error<Fault>> {
+        Ok(self.shadows.prepare(address, expected)?)
+    }
+
+    fn allocate(&mut self, hint: u64, expected: &Expected) -> Result<(u64, Slot), Error<Fault>> {
+        let run = self.claim(hint, 1, 1)?;
+        Ok((run.start, self.shadows.create(run.start, expected)))
+    }
+
+    fn edit(&mut self, slot: Slot) -> &mut Block {
+        self.shadows.edit(slot)
+    }
+
+    fn free(&mut self, slot: Slot) {
+        let (address, is_new) = self.shadows.destroy(slot);
+        if is_new {
+            self.unclaim(address);
+        } else {
+            self.changes.free_destroyed(address);
+        }
+    }
+
+    fn cancel(&mut self, slot: Slot) {
+        let (address, _) = self.shadows.destroy(slot);
+        self.unclaim(address);
+    }
+}
+
+impl GroupNodes for Tx<'_> {
+    fn create(&mut self, address: u64, expected: &Expected) -> Result<Slot, Error<Fault>> {
+        Ok(self.shadows.create(address, expected))
+    }
+
+    fn destroy(&mut self, slot: Slot) {
+        self.shadows.destroy(slot);
+    }
+
+    fn uncreate(&mut self, slot: Slot) {
+        self.shadows.destroy(slot);
+    }
+
+    fn no_space() -> Fault {
+        Fault::NoSpace
+    }
+}
+
+impl std::fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx")
+            .field("shadows", &self.shadows)
+            .field("nodes", &self.nodes.len())
+            .field("changes", &self.changes)
+            .field("log_bytes", &self.log_bytes)
+            .field("space_left", &self.space_left)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,8 @@
 //!
 //! # Who holds which reference
 //!
-//! A volume holds its device, its log, its cache. Transactions and readers borrow the volume.
+//! A volume holds its device, its log, its cache, its groups. Transactions and readers borrow the
+//! volume; what a transaction does when it is durable holds the groups.
 
 mod hooks;
 mod reader;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_journal::{Inspection, Journal, Recovered, Region, VolumeId};
 use vfscale_sync::Mutex;
+use vfscale_sync::atomic::{AtomicU64, Ordering};
 
 pub use reader::Reader;
 
@@ -43,8 +45,10 @@ use crate::fault::Fault;
 use crate::format::superblock::{LogPlace, Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, byte_of_block};
 use crate::geometry::{GROUP_BLOCKS_KEPT, Geometry};
+use crate::group::Groups;
 use crate::ranks::SuperblockLock;
 use crate::recovery::Replay;
+use crate::space::Space;
 use crate::{Uuid, volume::hooks::VolumeHooks};
 
 /// How a volume is opened.
@@ -87,6 +91,16 @@ pub struct Volume {
     /// None: open for reading only.
     journal: Option<Journal>,
     recovered: Recovered,
+    shared: Arc<Shared>,
+}
+
+/// What transactions that are not durable yet still refer to.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) groups: Groups,
+    pub(crate) space: Space,
+    /// Transactions that were refused because they would have logged more than they had reserved.
+    overruns: AtomicU64,
 }
 
 /// Where in a volume there are blocks of metadata.
@@ -150,31 +164,23 @@ impl Volume {
         let superblock = found.superblock;
         let (uuid, geometry) = (superblock.volume(), superblock.geometry());
         let places = Places::new(&superblock);
-        let (log_device, region) = log_of(&device, &superblock, &options)?;
         let hooks = Arc::new(VolumeHooks::new(device.clone()));
-        let volume = VolumeId(uuid.to_bytes());
-        let mut recovered = Recovered::default();
-        let journal = if options.read_only {
-            check_clean(&*log_device, region, volume)?;
-            None
-        } else {
-            let mut sink = Replay::new(&*device, uuid, &places);
-            let opened = Journal::open(
-                log_device,
-                region,
-                volume,
-                hooks.clone(),
-                &mut sink,
-                options.journal,
-            );
-            let (journal, found) = opened?;
-            recovered = found;
-            Some(journal)
-        };
+        let (journal, recovered) = open_log(&device, &superblock, &places, &hooks, &options)?;
         let cache = Arc::new(BufferCache::new(device.clone(), uuid, options.cache_bytes));
-        let superblock = Mutex::new(superblock);
-        let opened =
-            Self { device, uuid, geometry, places, superblock, cache, hooks, journal, recovered };
+        let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
+        let space = Space::new(&groups.totals());
+        let opened = Self {
+            device,
+            uuid,
+            geometry,
+            places,
+            superblock: Mutex::new(superblock),
+            cache,
+            hooks,
+            journal,
+            recovered,
+            shared: Arc::new(Shared { groups, space, overruns: AtomicU64::new(0) }),
+        };
         if !opened.is_read_only() {
             opened.update_superblock(|superblock| superblock.mounted = Timestamp::now())?;
         }
@@ -234,6 +240,37 @@ impl Volume {
         &self.cache
     }
 
+    /// Its groups: who has which block and which inode.
+    #[must_use]
+    pub fn groups(&self) -> &Groups {
+        &self.shared.groups
+    }
+
+    /// How many free blocks are not reserved.
+    #[must_use]
+    pub fn space(&self) -> &Space {
+        &self.shared.space
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// How many transactions were refused because they would have logged more than they had
+    /// reserved: none, or the program has a mistake.
+    #[must_use]
+    pub fn overruns(&self) -> u64 {
+        self.shared.overruns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_overrun(&self) {
+        self.shared.overruns.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Whether it is open for reading only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
@@ -255,7 +292,7 @@ impl Volume {
     /// What is published, for reading.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
-        Reader::new(self)
+        Reader::new(&self.cache, &self.places)
     }
 
     /// Data was written to the device: it is flushed before a transaction that is committed from
@@ -318,6 +355,27 @@ impl Volume {
         journal.close()?;
         self.update_superblock(|_| {})
     }
+}
+
+/// Opens the log, which replays it; only looks at it if the volume is to be read only.
+fn open_log(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    places: &Places,
+    hooks: &Arc<VolumeHooks>,
+    options: &VolumeOptions,
+) -> Result<(Option<Journal>, Recovered), Fault> {
+    let (log_device, region) = log_of(device, superblock, options)?;
+    let volume = VolumeId(superblock.volume().to_bytes());
+    if options.read_only {
+        check_clean(&*log_device, region, volume)?;
+        return Ok((None, Recovered::default()));
+    }
+    let mut sink = Replay::new(&**device, superblock.volume(), places);
+    let hooks = hooks.clone();
+    let opened = Journal::open(log_device, region, volume, hooks, &mut sink, options.journal);
+    let (journal, recovered) = opened?;
+    Ok((Some(journal), recovered))
 }
 
 /// The device with the log, and where on it the log is.

@@ -103,8 +103,9 @@ impl Buffer {
         drop(self.written.wait_while(content, |content| content.is_writing));
     }
 
-    /// Changes the block and writes it home, as the version at `lsn`. For blocks that are not logged
-    /// themselves, but whose parts are (those of inodes); one thread at a time, as the journal pushes.
+    /// Changes the block and writes it home, as the version at `lsn`; does nothing if it is gone. For
+    /// blocks that are not logged themselves, but whose parts are (those of inodes); one thread at a
+    /// time, as the journal pushes.
     ///
     /// # Errors
     /// Those of the device: the block in memory is changed then all the same.
@@ -114,6 +115,9 @@ impl Buffer {
         change: impl FnOnce(&mut Block),
     ) -> Result<(), vfscale_block::Error> {
         let mut content = self.content.lock();
+        if content.is_gone {
+            return Ok(());
+        }
         change(Arc::make_mut(&mut content.block));
         content.is_writing = true;
         let block = content.block.clone();

@@ -27,7 +27,7 @@ pub struct InodeChunk {
 }
 
 impl InodeChunk {
-    /// Of buffers of consecutive blocks; there is one at least.
+    /// Of buffers of consecutive blocks, of which there is one at least.
     #[must_use]
     pub fn new(buffers: Vec<Arc<Buffer>>) -> Arc<Self> {
         Arc::new(Self { log: ItemState::new(), buffers })

@@ -38,7 +38,7 @@ fn a_push_writes_its_own_record_and_no_other() {
     };
     assert_eq!(record(INO), core(0o600).encode());
     assert!(record(INO + 1).is_free());
-    nodes[1].publish(core(0o640));
+    nodes[1].publish(core(0o640).into(), &nodes[1].core());
     assert!(matches!(nodes[1].push(Lsn::from_bits(2 << 32)), Ok(Pushed::Written)));
     assert_eq!(record(INO), core(0o600).encode());
     assert_eq!(record(INO + 1), core(0o640).encode());
@@ -51,17 +51,23 @@ fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them(
     assert!(!node.has_new_times());
     assert!(node.set_times(Times { atime: 9, mtime: 5, ctime: 5 }));
     assert!(!node.set_times(Times { atime: 10, mtime: 5, ctime: 5 }));
-    let copy = (*node.core()).clone();
+    let copy = node.core();
     assert_eq!((copy.atime, copy.mtime), (10, 5));
     // Others come while the transaction is under way.
     node.set_times(Times { atime: 11, mtime: 5, ctime: 5 });
-    node.publish(copy);
+    node.publish(copy.clone(), &copy);
     assert!(node.has_new_times());
     assert_eq!(node.core().atime, 11);
-    let copy = (*node.core()).clone();
-    node.publish(copy);
+    let copy = node.core();
+    node.publish(copy.clone(), &copy);
     assert!(!node.has_new_times());
     assert_eq!(node.core().atime, 11);
+    // A time that the transaction itself changes is not one that others did.
+    node.set_times(Times { atime: 12, mtime: 5, ctime: 5 });
+    let copy = node.core();
+    node.publish(InodeCore { ctime: 7, ..(*copy).clone() }.into(), &copy);
+    assert!(!node.has_new_times());
+    assert_eq!((node.core().atime, node.core().ctime), (12, 7));
 }
 
 #[test]

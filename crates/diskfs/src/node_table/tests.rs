@@ -2,15 +2,15 @@ use std::sync::Barrier;
 use std::thread;
 
 use vfscale_block::{Device, MemoryDevice};
-use vfscale_journal::{Journal, Region, VolumeId};
 
 use super::*;
+use crate::Uuid;
 use crate::format::inode::{INODE_MAGIC, ino_at, records_mut};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::inode_core::TYPE_REGULAR;
+use crate::mkfs::{self, MkfsOptions};
 use crate::node::Times;
 use crate::volume::VolumeOptions;
-use crate::{Geometry, LogPlace, Superblock, Uuid, copies};
 
 const ID: Uuid = Uuid::from_bytes(*b"volume of tables");
 const BLOCKS: u64 = 4096;
@@ -21,11 +21,9 @@ const INODE_BLOCKS: u64 = 64;
 /// A volume with inodes in all slots but the last of each block.
 fn volume() -> Volume {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(BLOCKS * BLOCK_BYTES as u64).unwrap());
-    let mut superblock = Superblock::new(ID, Geometry::for_blocks(BLOCKS).unwrap());
-    copies::create(&device, &mut superblock).unwrap();
-    let LogPlace::Inside { start, blocks } = superblock.log() else { panic!() };
-    let region = Region { offset: byte_of_block(start), length: blocks * BLOCK_BYTES as u64 };
-    Journal::format(&device, region, VolumeId(ID.to_bytes())).unwrap();
+    let options = MkfsOptions { uuid: Some(ID), ..MkfsOptions::default() };
+    mkfs::format(&device, &options).unwrap();
+    // Over blocks that nobody has: the groups are not asked for anything here.
     for address in FIRST..FIRST + INODE_BLOCKS {
         let mut block = Block::zeroed();
         for record in &mut records_mut(&mut block)[..7] {
@@ -94,7 +92,7 @@ fn a_number_that_was_freed_keeps_its_node_for_the_next_inode() {
     let table = NodeTable::new(1000);
     let ino = ino_at(FIRST, 2);
     let node = table.get(&volume, ino).unwrap().unwrap();
-    node.publish(InodeCore::free(1));
+    node.publish(InodeCore::free(1).into(), &node.core());
     assert!(table.get(&volume, ino).unwrap().is_none());
     assert!(Arc::ptr_eq(&node, &table.claim(ino, volume.cache())));
 }

@@ -2,11 +2,12 @@ use vfscale_block::{Device, MemoryDevice};
 use vfscale_journal::{Error, LogKey, Lsn, RecoverySink};
 use zerocopy::IntoBytes;
 
-use super::{KIND_INODE, Replay};
+use super::Replay;
 use crate::cache::{KIND_BLOCK, KIND_INODE_CHUNK};
 use crate::fault::Fault;
 use crate::format::inode::{INODE_MAGIC, InodeRecord, records, records_mut};
 use crate::format::{BLOCK_BYTES, Block, Identity, Magic, byte_of_block};
+use crate::node::KIND_INODE;
 use crate::volume::Places;
 use crate::{Geometry, LogPlace, Superblock, Uuid};
 

@@ -3,8 +3,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::Volume;
+use super::Places;
 use crate::btree::{Error, Expected, Nodes};
+use crate::cache::BufferCache;
 use crate::fault::Fault;
 use crate::format::Block;
 
@@ -15,18 +16,13 @@ use crate::format::Block;
 /// Calls that change fail with [`Fault::ReadOnly`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'v> {
-    volume: &'v Volume,
+    cache: &'v BufferCache,
+    places: &'v Places,
 }
 
 impl<'v> Reader<'v> {
-    pub(super) fn new(volume: &'v Volume) -> Self {
-        Self { volume }
-    }
-
-    /// The volume.
-    #[must_use]
-    pub fn volume(&self) -> &'v Volume {
-        self.volume
+    pub(super) fn new(cache: &'v BufferCache, places: &'v Places) -> Self {
+        Self { cache, places }
     }
 }
 
@@ -39,11 +35,11 @@ impl Nodes for Reader<'_> {
     type Slot = Infallible;
 
     fn is_possible(&self, address: u64) -> bool {
-        self.volume.places.is_for_trees(address)
+        self.places.is_for_trees(address)
     }
 
     fn read(&self, address: u64, expected: &Expected) -> Result<Arc<Block>, Error<Fault>> {
-        Ok(self.volume.cache.read(address, expected)?)
+        Ok(self.cache.read(address, expected)?)
     }
 
     fn writable(&mut self, _: u64, _: &Expected) -> Result<Infallible, Error<Fault>> {

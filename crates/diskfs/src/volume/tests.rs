@@ -4,13 +4,14 @@ use std::thread;
 use std::time::Duration;
 
 use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
-use vfscale_journal::{Hooks, Journal, Region, Reservation, VolumeId};
+use vfscale_journal::{Hooks, Reservation};
 
 use super::hooks::VolumeHooks;
 use super::{Places, Volume, VolumeOptions};
 use crate::fault::Fault;
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
-use crate::{Geometry, LogPlace, Superblock, Timestamp, Uuid, copies};
+use crate::mkfs::{self, MkfsOptions};
+use crate::{Geometry, LogPlace, Superblock, Timestamp, Uuid};
 
 const ID: Uuid = Uuid::from_bytes(*b"volume of opens.");
 const BLOCKS: u64 = 4096;
@@ -19,14 +20,9 @@ fn device() -> MemoryDevice {
     MemoryDevice::new(BLOCKS * BLOCK_BYTES as u64).unwrap()
 }
 
-/// Writes a superblock and an empty log.
 fn made(device: impl Device + 'static) -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(device);
-    let mut superblock = Superblock::new(ID, Geometry::for_blocks(BLOCKS).unwrap());
-    copies::create(&device, &mut superblock).unwrap();
-    let LogPlace::Inside { start, blocks } = superblock.log() else { panic!() };
-    let region = Region { offset: byte_of_block(start), length: blocks * BLOCK_BYTES as u64 };
-    Journal::format(&device, region, VolumeId(ID.to_bytes())).unwrap();
+    mkfs::format(&device, &MkfsOptions { uuid: Some(ID), ..MkfsOptions::default() }).unwrap();
     device
 }
 
@@ -104,12 +100,8 @@ fn reading_only_writes_nothing_and_needs_a_clean_log() {
 fn the_log_may_be_on_a_device_of_its_own() {
     let device: Arc<dyn Device> = Arc::new(device());
     let log: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20).unwrap());
-    let place = LogPlace::Outside { device: Uuid::from_bytes([9; 16]), blocks: 256 };
-    let superblock = Superblock::new(ID, Geometry::for_blocks(BLOCKS).unwrap());
-    let mut superblock = superblock.with_log(place).unwrap();
-    copies::create(&device, &mut superblock).unwrap();
-    let region = Region { offset: 0, length: 1 << 20 };
-    Journal::format(&log, region, VolumeId(ID.to_bytes())).unwrap();
+    let own = MkfsOptions { log_device: Some(log.clone()), ..MkfsOptions::default() };
+    mkfs::format(&device, &MkfsOptions { uuid: Some(ID), ..own }).unwrap();
     let missing = Volume::open(device.clone(), VolumeOptions::default());
     assert!(matches!(missing, Err(Fault::LogDevice(_))));
     let options = VolumeOptions { log_device: Some(log), ..VolumeOptions::default() };
