@@ -9,6 +9,7 @@ use vfscale::{Scaling, ScalingError};
 
 use crate::bench::BenchArgs;
 use crate::options::{self, MountOptions, Size};
+use crate::volume::{fsck, make, show};
 
 /// A POSIX file system in user space whose every layer scales with cores.
 #[derive(Debug, Parser)]
@@ -46,6 +47,49 @@ pub(crate) enum Command {
     /// Example: vfscale bench open-close-same-dir stat-deep --target memory
     /// --target path:/mnt/disk --threads 1,2 --before lockref
     Bench(Box<BenchArgs>),
+
+    /// Make a volume in an image file or on a block device
+    ///
+    /// What is there is kept, if it is known to be something, unless --force is given.
+    ///
+    /// Example: vfscale mkfs disk.vfs --size 10G
+    Mkfs(make::MkfsArgs),
+
+    /// Find out what is wrong with a volume, and repair it
+    ///
+    /// Reads everything that describes the files of a volume and compares it. Each finding has a
+    /// number, which docs/FORMAT.md explains. Nothing is written without --repair; a volume that was not
+    /// closed is checked as it will be when its log is replayed, which is done in memory then.
+    ///
+    /// Ends with the sum of what fsck(8) defines: 0, nothing was found; 1, all that was found is
+    /// repaired; 4, something is left; 8, the check could not be made; 16, the command line makes no sense.
+    ///
+    /// Example: vfscale fsck disk.vfs
+    Fsck(fsck::FsckArgs),
+
+    /// Show a structure of a volume, in words or as JSON
+    ///
+    /// Reads what lies on disk, and says what is wrong with it. Nothing is written.
+    ///
+    /// Example: vfscale dump disk.vfs inode 64 --json
+    Dump(show::DumpArgs),
+
+    /// Show the size of a volume, what is free, its label, its log, and when it was used
+    ///
+    /// Example: vfscale stat disk.vfs
+    Stat(show::StatArgs),
+
+    /// Change what a volume says about itself
+    ///
+    /// Example: vfscale tune disk.vfs --label music
+    Tune(make::TuneArgs),
+
+    /// Write the manual pages of all commands to a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory; made if it is not there
+        dir: PathBuf,
+    },
 
     /// A worker process of `vfscale bench --processes`; takes its orders from standard input
     #[command(hide = true)]

@@ -31,6 +31,16 @@ pub(crate) enum Failure {
     Write(PathBuf, io::Error),
     /// A report could not be drawn or written.
     Report(vfscale_bench::plot::PlotError),
+    /// An image file or a block device can't be opened.
+    Device(vfscale::block::Error),
+    /// There is no volume, or it can't be used.
+    Volume(vfscale::diskfs::OpenError),
+    /// No volume could be made.
+    Mkfs(vfscale::diskfs::mkfs::MkfsError),
+    /// A check could not be made.
+    Check(vfscale::diskfs::check::CheckError),
+    /// A structure can't be shown.
+    Dump(vfscale::diskfs::dump::DumpError),
     /// A system call that should not fail did.
     System(&'static str, io::Error),
 }
@@ -76,6 +86,14 @@ impl fmt::Display for Failure {
             Failure::Bench(e) => e.fmt(f),
             Failure::Report(e) => e.fmt(f),
             Failure::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
+            Failure::Device(e) => e.fmt(f),
+            Failure::Volume(e) => e.fmt(f),
+            Failure::Mkfs(e @ vfscale::diskfs::mkfs::MkfsError::Recognised { .. }) => {
+                write!(f, "{e}; --force makes a volume nevertheless")
+            }
+            Failure::Mkfs(e) => e.fmt(f),
+            Failure::Check(e) => e.fmt(f),
+            Failure::Dump(e) => e.fmt(f),
             Failure::System(call, e) => write!(f, "{call}: {e}"),
         }
     }
@@ -98,5 +116,35 @@ impl From<vfscale_bench::Error> for Failure {
 impl From<vfscale::Error> for Failure {
     fn from(e: vfscale::Error) -> Failure {
         Failure::Source(e)
+    }
+}
+
+impl From<vfscale::block::Error> for Failure {
+    fn from(e: vfscale::block::Error) -> Failure {
+        Failure::Device(e)
+    }
+}
+
+impl From<vfscale::diskfs::OpenError> for Failure {
+    fn from(e: vfscale::diskfs::OpenError) -> Failure {
+        Failure::Volume(e)
+    }
+}
+
+impl From<vfscale::diskfs::check::CheckError> for Failure {
+    fn from(e: vfscale::diskfs::check::CheckError) -> Failure {
+        Failure::Check(e)
+    }
+}
+
+impl From<vfscale::diskfs::dump::DumpError> for Failure {
+    fn from(e: vfscale::diskfs::dump::DumpError) -> Failure {
+        Failure::Dump(e)
+    }
+}
+
+impl From<vfscale::diskfs::mkfs::MkfsError> for Failure {
+    fn from(e: vfscale::diskfs::mkfs::MkfsError) -> Failure {
+        Failure::Mkfs(e)
     }
 }

@@ -3,6 +3,7 @@
 //! * `vfscale run` mounts a file system at a temporary directory, runs a command in it, unmounts,
 //!   and ends with the command's exit status;
 //! * `vfscale mount` mounts at a directory, for as long as it runs or in the background;
+//! * `vfscale mkfs`, `fsck`, `dump`, `stat` and `tune` are for volumes that nobody has mounted;
 //! * `vfscale bench` measures how file systems scale.
 //!
 //! Called by the name `mount.vfscale` it is the helper that `mount(8)` looks for.
@@ -13,6 +14,8 @@
 //! | `options` | what follows `-o`, sizes, modes |
 //! | `source` | makes the file system that is asked for |
 //! | `run`, `mount`, `bench` | the commands |
+//! | `volume` | the commands for volumes |
+//! | `man` | the manual pages |
 //! | `signals` | waits for signals in a thread, instead of in handlers |
 
 use std::ffi::OsString;
@@ -26,31 +29,53 @@ use tracing_subscriber::util::SubscriberInitExt;
 mod args;
 mod bench;
 mod error;
+mod man;
 mod mount;
 mod options;
 mod run;
 mod signals;
 mod source;
+mod volume;
 
 use args::{Cli, Command};
+use volume::{fsck, make, show};
 
 fn main() -> ExitCode {
     start_logging();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let cli = match args::as_mount_helper(&arguments) {
-        Some(arguments) => Cli::parse_from(arguments),
-        None => Cli::parse_from(&arguments),
+    let arguments = args::as_mount_helper(&arguments).unwrap_or(arguments);
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error, &arguments),
     };
     let outcome = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::mount(args),
         Command::Bench(args) => bench::bench(*args),
         Command::BenchWorker => bench::worker(),
+        Command::Fsck(args) => fsck::fsck(&args),
+        Command::Dump(args) => show::dump(&args),
+        Command::Stat(args) => show::stat(&args),
+        Command::Mkfs(args) => make::mkfs(&args),
+        Command::Tune(args) => make::tune(args),
+        Command::Man { dir } => man::write(&dir),
     };
     outcome.unwrap_or_else(|e| {
         eprintln!("vfscale: {e}");
         e.exit_code()
     })
+}
+
+/// Says what is wrong with the command line, or shows the help that it asks for.
+fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+    // Who reads may have gone; the exit status tells the same.
+    error.print().unwrap_or_default();
+    let is_fsck = arguments.get(1).is_some_and(|command| command == "fsck");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if is_fsck => ExitCode::from(fsck::USAGE),
+        code => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+    }
 }
 
 /// Logs to standard error what `RUST_LOG` selects (`debug`, `vfscale_fuse=trace`, ...), warnings by

@@ -30,6 +30,7 @@ pub mod attr;
 pub mod blob;
 pub mod btree;
 pub mod cache;
+pub mod check;
 pub mod copies;
 pub mod dir;
 pub mod dump;

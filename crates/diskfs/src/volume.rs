@@ -131,6 +131,11 @@ impl Places {
         is_there.then_some(address & (self.geometry.group_blocks() - 1))
     }
 
+    /// Whether the whole log lies between the blocks of a run.
+    pub(crate) fn has_log_in(&self, run: &Range<u64>) -> bool {
+        !self.log.is_empty() && run.start <= self.log.start && self.log.end <= run.end
+    }
+
     /// Whether files can have this block.
     pub(crate) fn is_for_files(&self, address: u64) -> bool {
         self.in_group(address).is_some_and(|at| at >= GROUP_BLOCKS_KEPT)
@@ -379,7 +384,7 @@ fn open_log(
 }
 
 /// The device with the log, and where on it the log is.
-fn log_of(
+pub(crate) fn log_of(
     device: &Arc<dyn Device>,
     superblock: &Superblock,
     options: &VolumeOptions,

@@ -16,7 +16,17 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-memfs", &["vfscale-vfs", "vfscale-sync"]),
     ("vfscale-diskfs", &["vfscale-block", "vfscale-journal", "vfscale-sync", "vfscale-vfs"]),
     ("vfscale-procfs", &["vfscale-vfs", "vfscale-sync"]),
-    ("vfscale", &["vfscale-memfs", "vfscale-procfs", "vfscale-vfs"]),
+    (
+        "vfscale",
+        &[
+            "vfscale-block",
+            "vfscale-diskfs",
+            "vfscale-journal",
+            "vfscale-memfs",
+            "vfscale-procfs",
+            "vfscale-vfs",
+        ],
+    ),
     ("vfscale-fuse", &["vfscale"]),
     ("vfscale-bench", &["vfscale"]),
     ("vfscale-cli", &["vfscale", "vfscale-fuse", "vfscale-bench"]),

@@ -22,6 +22,9 @@
 //! Everything is `Send` and `Sync`. No call blocks on anything but short critical sections, except those
 //! that wait for advisory locks, for the other end of a pipe or fifo, and `umount`, which say so.
 
+pub use vfscale_block as block;
+pub use vfscale_diskfs as diskfs;
+
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_procfs::ProcFs;
 pub use vfscale_vfs::*;

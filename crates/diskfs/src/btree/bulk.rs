@@ -59,6 +59,12 @@ impl<K: Kind> Tree<K> {
         Ok(Self::at(root, owner))
     }
 
+    /// How many blocks [`build`](Self::build) takes for as many records.
+    #[must_use]
+    pub fn blocks_to_build(records: usize, fill: u8) -> usize {
+        shape::<K>(records, fill).iter().sum()
+    }
+
     /// Writes the blocks of a level. Returns the records that lead to them.
     fn fill<N: Nodes, V: OnDisk>(
         nodes: &mut N,

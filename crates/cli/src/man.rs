@@ -1,0 +1,48 @@
+//! Manual pages, made from the definition of the command line.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory};
+
+use crate::args::Cli;
+use crate::error::Failure;
+
+/// Writes a page for the command and one for each of its subcommands to `dir`, which is made if it
+/// is not there.
+pub(crate) fn write(dir: &Path) -> Result<ExitCode, Failure> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        |error| Failure::Write(path, error)
+    };
+    fs::create_dir_all(dir).map_err(failed(dir))?;
+    for (name, command) in pages(&Cli::command()) {
+        let path = dir.join(format!("{name}.1"));
+        let mut page = Vec::new();
+        let rendered = clap_mangen::Man::new(command).render(&mut page);
+        rendered.and_then(|()| fs::write(&path, page)).map_err(failed(&path))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command and all that is below it and not hidden, each with the name of its page and that name
+/// as its own.
+fn pages(command: &Command) -> Vec<(String, Command)> {
+    let mut pages = Vec::new();
+    let mut ways = vec![(command.get_name().to_owned(), command.clone())];
+    while let Some((name, command)) = ways.pop() {
+        let version = env!("CARGO_PKG_VERSION");
+        for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+            if below.get_name() != "help" {
+                ways.push((format!("{name}-{}", below.get_name()), below.clone()));
+            }
+        }
+        pages.push((name.clone(), command.name(name).version(version)));
+    }
+    pages
+}
+
+#[cfg(test)]
+#[path = "man_tests.rs"]
+mod tests;

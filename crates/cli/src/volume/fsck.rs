@@ -1,0 +1,169 @@
+//! `vfscale fsck`: finds out what is wrong with a volume, and repairs what can be repaired.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use vfscale::diskfs::check::{self, Finding, LogState, Options, Phase, Report, Watch};
+
+use super::{open, open_log};
+use crate::error::Failure;
+
+/// Exit statuses of `fsck(8)`.
+pub(crate) const CORRECTED: u8 = 1;
+/// What is wrong is still there.
+pub(crate) const LEFT: u8 = 4;
+/// The check could not be made.
+pub(crate) const OPERATIONAL: u8 = 8;
+/// The command line makes no sense.
+pub(crate) const USAGE: u8 = 16;
+
+#[derive(Debug, Args)]
+pub(crate) struct FsckArgs {
+    /// Repair what can be repaired, after replaying the log. Without it nothing is written
+    #[arg(long, short = 'y', visible_short_alias = 'a', conflicts_with = "dry_run")]
+    pub(crate) repair: bool,
+
+    /// Write nothing, as is done without --repair
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+
+    /// Print one JSON object to standard output, when the check is over
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Do not show how far it is
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    /// Print this many findings at most; all are counted
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) findings: usize,
+
+    /// The device of the log, if it is not in the volume
+    #[arg(long, value_name = "PATH")]
+    pub(crate) log_device: Option<PathBuf>,
+
+    /// The image file or block device
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+}
+
+/// Tells people how far a check is, and what it has found.
+struct Teller {
+    bar: ProgressBar,
+    is_json: bool,
+    findings: usize,
+    told: usize,
+}
+
+impl Teller {
+    fn new(args: &FsckArgs) -> Self {
+        let is_hidden = args.quiet || args.json || !io::stderr().is_terminal();
+        let bar = if is_hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}") {
+            bar.set_style(style);
+        }
+        Self { bar, is_json: args.json, findings: args.findings, told: 0 }
+    }
+}
+
+impl Watch for Teller {
+    fn finding(&mut self, finding: &Finding) {
+        self.told += 1;
+        if !self.is_json && self.told <= self.findings {
+            // Who reads may have gone; the exit status tells the same.
+            let line = || writeln!(io::stdout(), "{finding} [{}]", finding.severity.name());
+            self.bar.suspend(line).unwrap_or_default();
+        }
+    }
+
+    fn progress(&mut self, phase: Phase, done: u64, of: u64) {
+        self.bar.set_message(phase.words());
+        self.bar.set_length(of);
+        self.bar.set_position(done);
+    }
+}
+
+/// Runs the check. The exit status says what came of it.
+pub(crate) fn fsck(args: &FsckArgs) -> Result<ExitCode, Failure> {
+    Ok(ExitCode::from(match try_fsck(args) {
+        Ok(report) => {
+            tell(args, &report)?;
+            status(&report)
+        }
+        Err(error) => {
+            eprintln!("vfscale: {error}");
+            OPERATIONAL
+        }
+    }))
+}
+
+fn try_fsck(args: &FsckArgs) -> Result<Report, Failure> {
+    let device = open(&args.image, !args.repair)?;
+    let log = open_log(args.log_device.as_deref(), !args.repair)?;
+    let mut teller = Teller::new(args);
+    let options = Options { repair: args.repair, log, findings: args.findings };
+    let report = check::check(device, &options, &mut teller);
+    teller.bar.finish_and_clear();
+    Ok(report?)
+}
+
+fn status(report: &Report) -> u8 {
+    match (report.count, report.left) {
+        (0, _) => 0,
+        (_, 0) => CORRECTED,
+        _ => LEFT,
+    }
+}
+
+fn tell(args: &FsckArgs, report: &Report) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = if args.json {
+        let text = serde_json::to_string_pretty(&report.to_value());
+        text.map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
+    } else {
+        writeln!(out, "{}", words(args, report))
+    };
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Write("standard output".into(), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn words(args: &FsckArgs, report: &Report) -> String {
+    let image = args.image.display();
+    let mut text = String::new();
+    match report.log {
+        LogState::Clean => {}
+        LogState::Replayed { checkpoints, items } => {
+            let how = if args.repair { "was replayed" } else { "was replayed in memory only" };
+            text += &format!(
+                "{image}: was not closed; its log ({checkpoints} checkpoints, {items} items) {how}\n"
+            );
+        }
+        LogState::Unusable => text += &format!("{image}: its log can't be used\n"),
+    }
+    let more = report.count.saturating_sub(report.findings.len() as u64);
+    if more > 0 {
+        text += &format!("{image}: and {more} more\n");
+    }
+    let figures = &report.figures;
+    text += &format!(
+        "{image}: {} inodes, {} of them directories; {} of {} blocks in use\n",
+        figures.inodes, figures.directories, figures.used_blocks, figures.blocks
+    );
+    text += &match (report.count, report.left) {
+        (0, _) => format!("{image}: clean"),
+        (count, 0) => format!("{image}: {count} findings, all repaired"),
+        (count, left) if args.repair => {
+            format!("{image}: {count} findings, {left} of them left as they are")
+        }
+        (count, _) => format!("{image}: {count} findings; nothing was changed"),
+    };
+    text
+}

@@ -1,0 +1,141 @@
+//! `vfscale mkfs` and `vfscale tune`: makes a volume, and changes what its superblock says.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use vfscale::block::{Device, FileDevice};
+use vfscale::diskfs::copies::OpenError;
+use vfscale::diskfs::mkfs::{self, MkfsOptions};
+use vfscale::diskfs::{Label, LogPlace, Uuid, copies};
+
+use super::{open, open_log};
+use crate::error::Failure;
+use crate::options::Size;
+
+#[derive(Debug, Args)]
+pub(crate) struct MkfsArgs {
+    /// The size of the volume: bytes, or with K, M, G or T. An image file that is not there is made; one that
+    /// is smaller grows. Without it the volume takes all of the file or device
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<Size>,
+
+    /// The name of the volume: up to 64 bytes of text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<Label>,
+
+    /// The id of the volume, as 12345678-1234-4234-8234-123456789abc (default: a new one)
+    #[arg(long, value_name = "UUID")]
+    pub(crate) uuid: Option<Uuid>,
+
+    /// The size of the log, 1M to 2G (default: a 64th of the volume, 4M to 1G)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) log_size: Option<Size>,
+
+    /// Put the log on a device of its own, which is overwritten too
+    #[arg(long, value_name = "PATH")]
+    pub(crate) log_device: Option<PathBuf>,
+
+    /// Overwrite what is there: a file system, a table of partitions, or anything else that is known
+    #[arg(long, short)]
+    pub(crate) force: bool,
+
+    /// Say nothing
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    /// The image file or block device
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+}
+
+/// Makes a volume.
+pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
+    const BLOCK: u64 = 4096;
+    let size = args.size.map(bytes).transpose()?;
+    let log_size = args.log_size.map(bytes).transpose()?;
+    let (device, is_new) = open_or_create(&args.image, size)?;
+    let options = MkfsOptions {
+        size,
+        label: args.label.clone().unwrap_or_default(),
+        uuid: args.uuid,
+        force: args.force,
+        log_blocks: log_size.map(|bytes| bytes / BLOCK),
+        log_device: open_log(args.log_device.as_deref(), false)?,
+    };
+    let superblock = mkfs::format(&*device, &options).inspect_err(|_| {
+        if is_new {
+            // It is as if it had not been tried; if it can't be removed, it is empty and in nobody's way.
+            std::fs::remove_file(&args.image).unwrap_or_default();
+        }
+    })?;
+    if !args.quiet {
+        let geometry = superblock.geometry();
+        let log = match superblock.log() {
+            LogPlace::Inside { blocks, .. } => format!("a log of {} MiB", (blocks * BLOCK) >> 20),
+            LogPlace::Outside { .. } => "its log on a device of its own".into(),
+        };
+        println!(
+            "{}: volume {}, {} MiB in {} groups, {log}",
+            args.image.display(),
+            superblock.volume(),
+            geometry.bytes() >> 20,
+            geometry.groups(),
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The image or device, and whether it was not there before.
+fn open_or_create(path: &Path, size: Option<u64>) -> Result<(Arc<dyn Device>, bool), Failure> {
+    match (path.try_exists(), size) {
+        (Ok(false), Some(size)) => {
+            // An image is in whole blocks; the volume is rounded down in the same way.
+            let device = FileDevice::create(path, size / 4096 * 4096)?;
+            Ok((Arc::new(device), true))
+        }
+        (Ok(false), None) => Err(Failure::Usage(format!(
+            "{} is not there: --size says how large an image is to be made",
+            path.display()
+        ))),
+        _ => Ok((open(path, false)?, false)),
+    }
+}
+
+/// A size that is not a share of the memory.
+fn bytes(size: Size) -> Result<u64, Failure> {
+    match size {
+        Size::Bytes(bytes) => Ok(bytes),
+        Size::Percent(_) => {
+            Err(Failure::Usage("a volume has a size such as 64M or 2G, not a share of it".into()))
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TuneArgs {
+    /// The name of the volume: up to 64 bytes of text; an empty one takes it away
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Label,
+
+    /// The image file or block device
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+}
+
+/// Writes the superblock anew.
+pub(crate) fn tune(args: TuneArgs) -> Result<ExitCode, Failure> {
+    let device = open(&args.image, false)?;
+    let found = copies::read(&*device)?;
+    if found.is_read_only() {
+        return Err(Failure::Usage(format!(
+            "{}: the volume has features that this program does not know: it may only be read",
+            args.image.display()
+        )));
+    }
+    let mut superblock = found.superblock;
+    superblock.label = args.label;
+    copies::write(&*device, &mut superblock).map_err(OpenError::Device)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,151 @@
+//! `vfscale dump` and `vfscale stat`: what is in a volume, in words or as JSON.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use vfscale::diskfs::dump::{Dump, Value, What};
+
+use super::{open, open_log};
+use crate::error::Failure;
+
+/// Which volume, and how it is shown.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Print JSON instead of words
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Show the volume as it is after a replay of its log, which is made in memory
+    #[arg(long, global = true)]
+    pub(crate) replay: bool,
+
+    /// The device of the log, if it is not in the volume
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) log_device: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatArgs {
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+
+    /// The image file or block device
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpArgs {
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+
+    /// The image file or block device
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+
+    #[command(subcommand)]
+    pub(crate) what: Structure,
+}
+
+/// Structures of a volume.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum Structure {
+    /// The superblock and its copies
+    Superblock,
+    /// A group: its header, its free space, its chunks of inodes
+    Group {
+        /// The number of the group, from 0 on
+        #[arg(value_name = "N")]
+        number: u32,
+    },
+    /// An inode: its record
+    Inode {
+        /// The number of the inode; the root directory is 64
+        #[arg(value_name = "INO")]
+        number: u64,
+    },
+    /// The entries of a directory
+    Dir {
+        /// The number of its inode; the root directory is 64
+        #[arg(value_name = "INO")]
+        number: u64,
+    },
+    /// Where the data of a file lies
+    Extents {
+        /// The number of its inode
+        #[arg(value_name = "INO")]
+        number: u64,
+    },
+    /// The extended attributes of an inode
+    Attributes {
+        /// The number of the inode
+        #[arg(value_name = "INO")]
+        number: u64,
+    },
+    /// Whatever is in a block
+    Block {
+        /// Its address, in blocks of 4096 bytes
+        #[arg(value_name = "N")]
+        number: u64,
+    },
+    /// A whole tree, with its shape and its records
+    Tree {
+        /// The address of its root, in blocks of 4096 bytes
+        #[arg(value_name = "N")]
+        root: u64,
+    },
+    /// The log, record by record, and what a recovery would replay
+    Log,
+}
+
+impl From<Structure> for What {
+    fn from(structure: Structure) -> Self {
+        match structure {
+            Structure::Superblock => Self::Superblock,
+            Structure::Group { number } => Self::Group(number),
+            Structure::Inode { number } => Self::Inode(number),
+            Structure::Dir { number } => Self::Directory(number),
+            Structure::Extents { number } => Self::Extents(number),
+            Structure::Attributes { number } => Self::Attributes(number),
+            Structure::Block { number } => Self::Block(number),
+            Structure::Tree { root } => Self::Tree(root),
+            Structure::Log => Self::Log,
+        }
+    }
+}
+
+/// Shows one structure.
+pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
+    let value = volume(&args.image, &args.show)?.show(args.what.into())?;
+    print(&value, args.show.json)
+}
+
+/// Shows the volume's figures.
+pub(crate) fn stat(args: &StatArgs) -> Result<ExitCode, Failure> {
+    let value = volume(&args.image, &args.show)?.figures();
+    print(&value, args.show.json)
+}
+
+fn volume(image: &std::path::Path, show: &ShowArgs) -> Result<Dump, Failure> {
+    let device = open(image, true)?;
+    let log = open_log(show.log_device.as_deref(), true)?;
+    Ok(Dump::open(device, log.as_ref(), show.replay)?)
+}
+
+fn print(value: &Value, json: bool) -> Result<ExitCode, Failure> {
+    let mut out = io::stdout().lock();
+    let written = if json {
+        let text = serde_json::to_string_pretty(value).map_err(io::Error::from);
+        text.and_then(|text| writeln!(out, "{text}"))
+    } else {
+        writeln!(out, "{value}")
+    };
+    match written {
+        // Who reads has had enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(Failure::Write("standard output".into(), error)),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+    }
+}

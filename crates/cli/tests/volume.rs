@@ -1,0 +1,174 @@
+//! The commands for volumes, as people use them.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn vfscale(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
+    command.args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap().trim()
+}
+
+/// What a command that succeeds prints.
+fn said(args: &[&str]) -> String {
+    let output = vfscale(args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&said(args)).unwrap()
+}
+
+/// A volume of 32 MiB.
+struct Image {
+    path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Image {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk.vfs");
+        let image = Self { path, _dir: dir };
+        said(&["mkfs", image.name(), "--size", "32M", "--label", "music"]);
+        image
+    }
+
+    fn name(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+
+    fn change(&self, block: u64, at: u64, bytes: &[u8]) {
+        let file = fs::OpenOptions::new().write(true).open(&self.path).unwrap();
+        file.write_all_at(bytes, block * 4096 + at).unwrap();
+    }
+
+    fn fsck(&self, args: &[&str]) -> (Option<i32>, String) {
+        let all: Vec<_> = ["fsck"].iter().chain(args).chain([&self.name()]).copied().collect();
+        let output = vfscale(&all);
+        (output.status.code(), text(&output.stdout).to_owned())
+    }
+}
+
+#[test]
+fn a_new_volume_is_clean() {
+    let image = Image::new();
+    let (code, words) = image.fsck(&[]);
+    assert_eq!(code, Some(0), "{words}");
+    assert!(words.ends_with("disk.vfs: clean"), "{words}");
+    let (code, report) = image.fsck(&["--json"]);
+    assert_eq!(code, Some(0));
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["found"], &report["inodes"]), (&0.into(), &1.into()));
+    let figures = json(&["stat", image.name(), "--json"]);
+    assert_eq!(
+        (figures["label"].as_str(), figures["blocks"].as_u64()),
+        (Some("music"), Some(8192))
+    );
+    assert_eq!(figures["state"].as_str(), Some("clean"));
+    assert!(said(&["stat", image.name()]).contains("label: music\n"));
+}
+
+#[test]
+fn what_is_there_is_not_overwritten() {
+    let image = Image::new();
+    let before = fs::read(&image.path).unwrap();
+    let output = vfscale(&["mkfs", image.name()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("--force"), "{}", text(&output.stderr));
+    assert_eq!(fs::read(&image.path).unwrap(), before);
+    said(&["mkfs", image.name(), "--force", "--label", "new"]);
+    assert_eq!(json(&["stat", image.name(), "--json"])["label"].as_str(), Some("new"));
+    // A size that can't be leaves no file behind.
+    let small = image.path.with_file_name("small");
+    let output = vfscale(&["mkfs", small.to_str().unwrap(), "--size", "1M"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!small.exists());
+    let output = vfscale(&["mkfs", small.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--size"));
+}
+
+#[test]
+fn a_damaged_volume_is_found_and_repaired() {
+    let image = Image::new();
+    // Behind the header of the header of group 1: the number of free blocks; the second copy.
+    let group_blocks = json(&["stat", image.name(), "--json"])["group blocks"].as_u64().unwrap();
+    image.change(2 * group_blocks, 100, b"what is this?");
+    image.change(group_blocks + 1, 48, &[1, 2, 3]);
+    let before = fs::read(&image.path).unwrap();
+    let (code, words) = image.fsck(&[]);
+    assert_eq!(code, Some(4), "{words}");
+    assert!(words.contains("V1000: ") && words.contains("V002: "), "{words}");
+    assert!(words.ends_with("2 findings; nothing was changed"), "{words}");
+    assert_eq!(fs::read(&image.path).unwrap(), before);
+    let (code, words) = image.fsck(&["--repair"]);
+    assert_eq!(code, Some(1), "{words}");
+    assert!(words.ends_with("2 findings, all repaired"), "{words}");
+    assert_eq!(image.fsck(&[]).0, Some(0));
+}
+
+#[test]
+fn exit_statuses_are_those_of_fsck() {
+    let image = Image::new();
+    assert_eq!(vfscale(&["fsck"]).status.code(), Some(16));
+    assert_eq!(image.fsck(&["--what"]).0, Some(16));
+    assert_eq!(vfscale(&["fsck", "--help"]).status.code(), Some(0));
+    let missing = vfscale(&["fsck", "/nowhere/at/all"]);
+    assert_eq!(missing.status.code(), Some(8));
+    fs::write(&image.path, vec![0; 1 << 20]).unwrap();
+    let nothing = vfscale(&["fsck", image.name()]);
+    assert_eq!(nothing.status.code(), Some(8));
+    assert!(text(&nothing.stderr).contains("no volume"), "{}", text(&nothing.stderr));
+}
+
+#[test]
+fn structures_are_shown() {
+    let image = Image::new();
+    let show = |what: &[&str]| {
+        let args: Vec<_> = ["dump", image.name()].iter().chain(what).copied().collect();
+        said(&args)
+    };
+    assert!(show(&["superblock"]).contains("label: music"));
+    assert!(show(&["group", "0"]).contains("chunks of inodes:"));
+    assert!(show(&["inode", "64"]).contains("mode: 040755"), "{}", show(&["inode", "64"]));
+    assert!(show(&["dir", "64"]).contains("entries: none"));
+    assert!(show(&["block", "1"]).contains("magic: vfsG"));
+    assert!(show(&["tree", "2"]).contains("levels: 1"));
+    assert!(show(&["log"]).contains("kind closed"));
+    let inode: Value = serde_json::from_str(&show(&["inode", "64", "--json"])).unwrap();
+    assert_eq!(inode["links"], 2);
+    let nothing = vfscale(&["dump", image.name(), "extents", "64"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(text(&nothing.stderr).contains("no regular file"), "{}", text(&nothing.stderr));
+}
+
+#[test]
+fn a_label_is_changed() {
+    let image = Image::new();
+    said(&["tune", image.name(), "--label", "films"]);
+    assert_eq!(json(&["stat", image.name(), "--json"])["label"].as_str(), Some("films"));
+    assert_eq!(image.fsck(&[]).0, Some(0));
+    let long = "x".repeat(65);
+    assert_eq!(vfscale(&["tune", image.name(), "--label", &long]).status.code(), Some(2));
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man");
+    said(&["man", pages.to_str().unwrap()]);
+    let page = |name: &str| fs::read_to_string(Path::new(&pages).join(name)).unwrap();
+    assert!(page("vfscale.1").contains("fsck"));
+    assert!(page("vfscale-mkfs.1").contains("\\-\\-size"));
+}

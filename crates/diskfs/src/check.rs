@@ -1,0 +1,392 @@
+//! Checking a volume: everything in it is read, and whatever does not go together is named.
+//!
+//! # Purpose
+//!
+//! A file system that trusts its disk loses data twice: once when a block goes wrong, and again when it
+//! acts on what is in it. [`check()`] believes nothing. It reads the superblock and its copies, the
+//! log, every group, every inode with its data, names and attributes, and compares what one says
+//! with what the others say: each block has exactly one owner or is free, each name leads to an inode and
+//! each inode has as many names as it says, every directory is reached from the root. What is wrong is
+//! a [`Finding`] with a number, which `docs/FORMAT.md` explains.
+//!
+//! # A volume that was not closed
+//!
+//! What is home is older than what the log has, then. A check that only reads makes a copy of the volume in
+//! memory that holds changes only ([`CowDevice`]), replays the log into that, and checks the copy. So it
+//! can be made at any time, and finds what the next mount would find.
+//!
+//! # Invariants
+//!
+//! * Without [`Options::repair`] nothing is written.
+//! * Whatever the bytes are, a check ends, and neither panics nor reads outside of the volume. Each block of
+//!   metadata is read a fixed number of times at most.
+//! * It needs a bit for each block of the volume that is next to one of another kind, and some
+//!   bytes for each inode in use and each directory; nothing grows with what is wrong, but the list of
+//!   findings up to what the caller permits.
+//! * A repair does what can't make things worse: figures are written that follow from what was read, and only
+//!   if all that they follow from could be read. Each group is repaired in one transaction of the
+//!   volume's own log, so that a crash leaves it as it was or as it is to be.
+//!
+//! # Locks, references
+//!
+//! None. The caller has the device for itself, or knows that nobody writes it.
+
+mod blocks;
+mod contents;
+mod draft;
+mod finding;
+mod groups;
+mod inodes;
+mod log;
+mod media;
+mod names;
+mod repair;
+mod space;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use vfscale_block::Device;
+
+pub use finding::{Figure, Finding, Owner, Problem, Remedy, Severity};
+pub use log::LogState;
+
+use crate::LogPlace;
+use crate::copies::{self, CopyState, Found, OpenError};
+use crate::dump::Value;
+use blocks::BlockSet;
+use groups::Group;
+pub(crate) use log::Logged;
+pub(crate) use media::{Media, NoChange};
+use names::Links;
+use repair::{Fixes, InodeFix};
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether to repair what can be repaired.
+    pub repair: bool,
+    /// The device of the log, if it is not in the volume.
+    pub log: Option<Arc<dyn Device>>,
+    /// How many findings are kept in the report; all are counted, and given to the [`Watch`].
+    pub findings: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { repair: false, log: None, findings: 1000 }
+    }
+}
+
+/// What a check is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The log; counted in nothing.
+    Log,
+    /// Groups, and which inodes they have.
+    Groups,
+    /// Inodes, by chunk.
+    Inodes,
+    /// What is in them, by chunk.
+    Contents,
+    /// The ways from the root to all directories, and the number of names.
+    Names,
+    /// Free space, by group.
+    FreeSpace,
+    /// Repairing.
+    Repair,
+}
+
+impl Phase {
+    /// It in a word or two.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Groups => "groups",
+            Self::Inodes => "inodes",
+            Self::Contents => "contents",
+            Self::Names => "names",
+            Self::FreeSpace => "free space",
+            Self::Repair => "repair",
+        }
+    }
+}
+
+/// Is told what a check finds, and how far it is.
+pub trait Watch {
+    /// This was found.
+    fn finding(&mut self, finding: &Finding) {
+        let _ = finding;
+    }
+
+    /// `done` of `of` parts of the phase are done.
+    fn progress(&mut self, phase: Phase, done: u64, of: u64) {
+        let _ = (phase, done, of);
+    }
+}
+
+/// Nobody is told.
+impl Watch for () {}
+
+/// What a volume has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Its size, in blocks.
+    pub blocks: u64,
+    /// Blocks that are not free space.
+    pub used_blocks: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+}
+
+/// What came of a check.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was found, as many as [`Options::findings`] at most.
+    pub findings: Vec<Finding>,
+    /// How many there were.
+    pub count: u64,
+    /// How many are still there: after a repair, what a second check has found.
+    pub left: u64,
+    /// What was done about the log.
+    pub log: LogState,
+    /// What the volume has.
+    pub figures: Figures,
+}
+
+/// Why there was no check.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// There is no volume, or none that this program knows.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The log is on another device than the one that was named.
+    #[error("{why}")]
+    LogDevice {
+        /// What is wrong.
+        why: String,
+    },
+    /// The volume has a feature that this program does not know, and may only be read.
+    #[error(
+        "the volume has features that this program does not know: it can be checked, not repaired"
+    )]
+    ReadOnly,
+    /// A repair could not be written. What was done so far is whole.
+    #[error("the repair could not be written: {0}")]
+    Repair(#[from] vfscale_journal::Error),
+    /// The superblock could not be written.
+    #[error(transparent)]
+    Device(#[from] vfscale_block::Error),
+}
+
+/// Checks the volume on `device`, and repairs it if that is asked for. Blocks for the I/O: it reads all
+/// metadata.
+///
+/// # Errors
+/// [`CheckError`]: there is no volume to check, or a repair failed. What is wrong with a volume is no error.
+pub fn check(
+    device: Arc<dyn Device>,
+    options: &Options,
+    watch: &mut dyn Watch,
+) -> Result<Report, CheckError> {
+    let found = copies::read(&*device)?;
+    if options.repair {
+        return repair::repair(device, &found, options, watch);
+    }
+    let logged = Logged::new(device, options.log.as_ref(), &found.superblock)?;
+    let mut tell = Findings::new(watch, options.findings);
+    let (device, log) = look_at_log(&logged, &found, &mut tell);
+    let checked = Check::run(&*device, &found, tell, false);
+    Ok(checked.into_report(log))
+}
+
+/// The device as it is after a replay of the log: a copy, if there is something to replay.
+fn look_at_log(
+    logged: &Logged,
+    found: &Found,
+    tell: &mut Findings<'_>,
+) -> (Arc<dyn Device>, LogState) {
+    tell.progress(Phase::Log, 0, 1);
+    let home = logged.device.clone();
+    match logged.is_clean() {
+        Ok(true) => (home, LogState::Clean),
+        Ok(false) => {
+            let copy = logged.copied();
+            match copy.replay(&found.superblock) {
+                Ok((journal, state)) => {
+                    drop(journal);
+                    (copy.device, state)
+                }
+                Err(error) => {
+                    tell.add(error);
+                    (home, LogState::Unusable)
+                }
+            }
+        }
+        Err(error) => {
+            tell.add(error);
+            (home, LogState::Unusable)
+        }
+    }
+}
+
+/// What was found so far.
+pub(crate) struct Findings<'w> {
+    watch: &'w mut dyn Watch,
+    findings: Vec<Finding>,
+    max: usize,
+    count: u64,
+}
+
+impl<'w> Findings<'w> {
+    fn new(watch: &'w mut dyn Watch, max: usize) -> Self {
+        Self { watch, findings: Vec::new(), max, count: 0 }
+    }
+
+    pub(crate) fn add(&mut self, problem: impl Into<Problem>) {
+        let finding = Finding::from(problem.into());
+        self.watch.finding(&finding);
+        self.count += 1;
+        if self.findings.len() < self.max {
+            self.findings.push(finding);
+        }
+    }
+
+    pub(crate) fn progress(&mut self, phase: Phase, done: u64, of: u64) {
+        self.watch.progress(phase, done, of);
+    }
+}
+
+/// A check under way.
+pub(crate) struct Check<'d, 'w> {
+    pub(crate) media: Media<'d>,
+    pub(crate) tell: Findings<'w>,
+    /// Blocks that have an owner.
+    pub(crate) used: BlockSet,
+    /// How many blocks were given owners, those among them that had one before.
+    pub(crate) own_count: u64,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) links: Links,
+    pub(crate) figures: Figures,
+    /// What a repair is to change of inodes; none are gathered if nothing is to be repaired.
+    pub(crate) fixes: Fixes,
+    is_repair: bool,
+    /// All that is in use could be read, so that what has no owner is not in use; and nothing has two.
+    pub(crate) is_complete: bool,
+    /// All names could be read.
+    pub(crate) is_named: bool,
+}
+
+impl<'d, 'w> Check<'d, 'w> {
+    /// Checks the volume on a device that nobody writes meanwhile.
+    fn run(device: &'d dyn Device, found: &Found, tell: Findings<'w>, is_repair: bool) -> Self {
+        let blocks = found.superblock.geometry().blocks();
+        let mut check = Self {
+            media: Media::new(device, &found.superblock),
+            tell,
+            used: BlockSet::new(blocks),
+            own_count: 0,
+            groups: Vec::new(),
+            links: Links::default(),
+            figures: Figures { blocks, ..Figures::default() },
+            fixes: Fixes::new(),
+            is_repair,
+            is_complete: true,
+            is_named: true,
+        };
+        check.superblocks(found);
+        check.groups();
+        check.records();
+        check.contents();
+        check.names();
+        check.free_space();
+        check
+    }
+
+    fn superblocks(&mut self, found: &Found) {
+        for copy in &found.copies {
+            let state = match &copy.state {
+                CopyState::Current => continue,
+                CopyState::Old { generation } => {
+                    let newest = found.superblock.generation();
+                    format!("generation {generation}, where the newest is {newest}")
+                }
+                CopyState::Damaged(error) => error.to_string(),
+                CopyState::Unreadable(error) => error.to_string(),
+            };
+            self.tell.add(Problem::Copy { address: copy.address, state });
+        }
+        if let LogPlace::Inside { start, blocks } = found.superblock.log() {
+            self.used.insert(start..start + blocks, |_| {});
+        }
+    }
+
+    /// Says that something can't be read: what belongs to it is not known.
+    pub(crate) fn lost(&mut self, damage: impl Into<Problem>) {
+        self.tell.add(damage);
+        self.is_complete = false;
+    }
+
+    /// Takes note of the owner of some blocks.
+    pub(crate) fn own(&mut self, blocks: Range<u64>, owner: Owner) {
+        if !self.media.is_common(&blocks) {
+            return self.lost(Problem::Outside { blocks, owner });
+        }
+        self.own_count += blocks.end - blocks.start;
+        let Self { used, tell, is_complete, .. } = self;
+        used.insert(blocks, |blocks| {
+            *is_complete = false;
+            tell.add(Problem::Shared { blocks, owner });
+        });
+    }
+
+    /// Takes note of what a repair is to change of an inode.
+    pub(crate) fn fix(&mut self, ino: u64, fix: impl FnOnce(&mut InodeFix)) {
+        if self.is_repair {
+            fix(self.fixes.entry(ino).or_default());
+        }
+    }
+
+    fn into_report(self, log: LogState) -> Report {
+        let Findings { findings, count, .. } = self.tell;
+        Report { findings, count, left: count, log, figures: self.figures }
+    }
+}
+
+impl Report {
+    /// It as names and values.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        let finding = |finding: &Finding| {
+            Value::fields()
+                .with("number", finding.number())
+                .with("severity", finding.severity.name())
+                .with("text", finding.to_string())
+                .with("repair", finding.remedy.words())
+        };
+        let log = match self.log {
+            LogState::Clean => Value::fields().with("state", "clean"),
+            LogState::Replayed { checkpoints, items } => Value::fields()
+                .with("state", "replayed")
+                .with("checkpoints", checkpoints)
+                .with("items", items),
+            LogState::Unusable => Value::fields().with("state", "unusable"),
+        };
+        Value::fields()
+            .with("found", self.count)
+            .with("left", self.left)
+            .with("log", log)
+            .with("blocks", self.figures.blocks)
+            .with("used blocks", self.figures.used_blocks)
+            .with("inodes", self.figures.inodes)
+            .with("directories", self.figures.directories)
+            .with("findings", self.findings.iter().map(finding).collect::<Value>())
+    }
+}
+
+#[cfg(test)]
+mod tests;

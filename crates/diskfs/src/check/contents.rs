@@ -1,0 +1,143 @@
+//! What inodes have: the data of files, the targets of links, attributes.
+
+use super::media::NoChange;
+use super::{Check, Owner, Problem};
+use crate::attr;
+use crate::blob::{self, AttrTree, LinkTree};
+use crate::btree::{Error, Kind, Record, Tree};
+use crate::extents::ExtentTree;
+use crate::format::extent::{Extent, check_order};
+use crate::format::{BLOCK_BYTES, Damage};
+use crate::inode_core::{AttrFork, DataFork, InodeCore};
+
+/// What a walk through a tree has found.
+#[derive(Default)]
+pub(crate) struct Walked {
+    /// What is wrong with it.
+    pub(crate) damages: Vec<Damage>,
+    /// Its blocks, in no order.
+    pub(crate) blocks: Vec<u64>,
+}
+
+/// A walk through the extents of a file.
+struct Extents {
+    ino: u64,
+    /// The last one that could be.
+    before: Option<Extent>,
+    /// The file's size in blocks, rounded up.
+    end: u64,
+}
+
+impl Check<'_, '_> {
+    /// Checks the structure of a tree, and gives its records to `records`. A block may be in it that another
+    /// has, too.
+    pub(crate) fn tree<K: Kind>(
+        &self,
+        tree: &Tree<K>,
+        records: impl FnMut(&[Record<K>]),
+    ) -> Walked {
+        let mut walked = Walked::default();
+        let found = |damage| walked.damages.push(damage);
+        let used = |block| walked.blocks.push(block);
+        // Nothing but damage ends a walk through what is only read.
+        tree.check_records(&self.media, found, used, records).unwrap_or_default();
+        walked
+    }
+
+    /// The same for a tree of an inode, which has its blocks then. Says whether nothing is wrong with it.
+    pub(crate) fn inode_tree<K: Kind>(
+        &mut self,
+        root: u64,
+        ino: u64,
+        records: impl FnMut(&[Record<K>]),
+    ) -> bool {
+        let walked = self.tree(&Tree::<K>::at(root, ino), records);
+        let is_whole = walked.damages.is_empty();
+        walked.damages.into_iter().for_each(|damage| self.lost(damage));
+        self.own_blocks(walked.blocks, Owner::Inode(ino));
+        is_whole
+    }
+
+    /// Looks at the attributes of an inode.
+    pub(crate) fn attributes(&mut self, ino: u64, core: &InodeCore) {
+        let is_whole = match &core.attr {
+            AttrFork::Tree { root, .. } => self.inode_tree::<AttrTree>(*root, ino, |_| {}),
+            AttrFork::None | AttrFork::Inline(_) => true,
+        };
+        // What is wrong with the tree was told, and would be told again.
+        if is_whole {
+            self.read(attr::load(&self.media, ino, &core.attr));
+        }
+    }
+
+    /// Looks at the target of a symbolic link.
+    fn link(&mut self, ino: u64, core: &InodeCore) {
+        let DataFork::Tree { root } = core.data else { return };
+        if self.inode_tree::<LinkTree>(root, ino, |_| {}) {
+            // Its size was checked when its record was read.
+            let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
+            self.read(blob::load(&self.media, Tree::<LinkTree>::at(root, ino), bytes));
+        }
+    }
+
+    /// Says what has kept something from being read.
+    fn read<T>(&mut self, read: Result<T, Error<NoChange>>) {
+        if let Err(Error::Damage(damage)) = read {
+            self.lost(damage);
+        }
+    }
+
+    /// Looks at the data of an inode.
+    pub(crate) fn data(&mut self, ino: u64, core: &InodeCore) {
+        if core.is_directory() {
+            return self.directory(ino, core);
+        }
+        if core.is_link() {
+            return self.link(ino, core);
+        }
+        let end = match self.is_being_cut(ino) {
+            true => u64::MAX,
+            false => core.size.div_ceil(BLOCK_BYTES as u64),
+        };
+        let mut extents = Extents { ino, before: None, end };
+        match &core.data {
+            DataFork::None | DataFork::Inline(_) => {}
+            DataFork::Extents(list) => {
+                for extent in list.iter() {
+                    self.extent(&mut extents, *extent, core.size);
+                }
+            }
+            DataFork::Tree { root } => {
+                let mut list = Vec::new();
+                self.inode_tree::<ExtentTree>(*root, ino, |records| {
+                    let extent =
+                        |record: &Record<ExtentTree>| Extent::of(record.key.get(), &record.value);
+                    list.extend(records.iter().map(extent));
+                });
+                for extent in list {
+                    self.extent(&mut extents, extent, core.size);
+                }
+            }
+        }
+    }
+
+    /// Whether an inode is removed, or cut off, by the next mount: then it has what it has.
+    fn is_being_cut(&self, ino: u64) -> bool {
+        let chunk = crate::format::inode::chunk_of(crate::format::inode::block_of(ino));
+        self.links.chunks.get(&chunk).is_some_and(|chunk| chunk.is_orphan(ino))
+    }
+
+    fn extent(&mut self, extents: &mut Extents, extent: Extent, size: u64) {
+        let ino = extents.ino;
+        let ordered = extents.before.map_or(Ok(()), |before| check_order(ino, &before, &extent));
+        let checked = ordered.and_then(|()| extent.checked(ino, |block| self.media.is_one(block)));
+        if let Err(damage) = checked {
+            return self.lost(Damage::from(damage));
+        }
+        extents.before = Some(extent);
+        if extent.file_block >= extents.end && !extent.is_unwritten {
+            self.tell.add(Problem::BehindEnd { ino, file_block: extent.file_block, size });
+        }
+        self.own(extent.start..extent.place_end(), Owner::Inode(ino));
+    }
+}

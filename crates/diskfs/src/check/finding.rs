@@ -1,0 +1,391 @@
+//! What a check finds, by number.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::format::Damage;
+
+/// Something that is wrong with a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is.
+    pub problem: Problem,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What a repair does about it.
+    pub remedy: Remedy,
+}
+
+impl Finding {
+    /// Its number, which never gets another meaning.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.problem.number()
+    }
+}
+
+impl From<Problem> for Finding {
+    fn from(problem: Problem) -> Self {
+        let (severity, remedy) = (problem.severity(), problem.remedy());
+        Self { problem, severity, remedy }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.problem.fmt(f)
+    }
+}
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing is lost and nothing can get lost by it: figures, copies.
+    Minor,
+    /// Data may get lost when the volume is changed.
+    Major,
+    /// Something can't be read.
+    Loss,
+}
+
+impl Severity {
+    /// A word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Minor => "minor",
+            Self::Major => "major",
+            Self::Loss => "loss",
+        }
+    }
+}
+
+/// What a repair does about a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Writes the superblock and its copies again.
+    Copies,
+    /// Writes the right figure.
+    Figure,
+    /// Makes the free space anew from what is used, if all that is used is known.
+    FreeSpace,
+    /// Nothing: it would be a guess what was there.
+    Nothing,
+}
+
+impl Remedy {
+    /// It in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Copies => "the superblock and its copies are written again",
+            Self::Figure => "the right figure is written",
+            Self::FreeSpace => "free space is made anew from what is used",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// Whom a block belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// What describes a group, and its trees.
+    Group(u32),
+    /// A chunk of inodes, by its first block.
+    Chunk(u64),
+    /// An inode: its data, its trees.
+    Inode(u64),
+    /// Free space of a group.
+    Free(u32),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(group) => write!(f, "group {group}"),
+            Self::Chunk(block) => write!(f, "the inodes at block {block}"),
+            Self::Inode(ino) => write!(f, "inode {ino}"),
+            Self::Free(group) => write!(f, "the free space of group {group}"),
+        }
+    }
+}
+
+/// A figure that is kept, and can be found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Free blocks of a group.
+    FreeBlocks,
+    /// Inodes of a group that are not in use.
+    FreeInodes,
+    /// Inodes of a group.
+    Inodes,
+    /// Inodes of a group that are to be removed, or cut off, when nobody uses them any more.
+    Orphans,
+    /// Blocks of a group's trees, without the roots.
+    TreeBlocks,
+}
+
+impl Figure {
+    const fn number(self) -> u32 {
+        match self {
+            Self::FreeBlocks => 1013,
+            Self::FreeInodes => 1014,
+            Self::Inodes => 1015,
+            Self::Orphans => 1016,
+            Self::TreeBlocks => 1030,
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FreeBlocks => "free blocks",
+            Self::FreeInodes => "free inodes",
+            Self::Inodes => "inodes",
+            Self::Orphans => "orphans",
+            Self::TreeBlocks => "blocks of trees",
+        })
+    }
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// Below 1000: a block that is not as it should be, whatever is around it.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// 1000: A copy of the superblock that is not the same as the one that counts.
+    #[error("V1000: superblock: the copy in block {address}: {state}")]
+    Copy {
+        /// Where it lies, in blocks.
+        address: u64,
+        /// What has become of it.
+        state: String,
+    },
+    /// 1001: The log can't be read. What it has is lost.
+    #[error("V1001: log: {why}")]
+    Log {
+        /// What its journal says.
+        why: String,
+    },
+    /// 1010: Blocks that belong to two.
+    #[error("V1010: {}: of {owner}, and of another", Blocks(.blocks))]
+    Shared {
+        /// Which.
+        blocks: Range<u64>,
+        /// Who came second.
+        owner: Owner,
+    },
+    /// 1011: Blocks that are in use and in free space.
+    #[error("V1011: {}: in the free space of group {group}, and in use", Blocks(.blocks))]
+    FreeInUse {
+        /// Which.
+        blocks: Range<u64>,
+        /// The group.
+        group: u32,
+    },
+    /// 1012: Blocks that are neither in use nor in free space.
+    #[error("V1012: {}: neither free nor in use", Blocks(.blocks))]
+    Leaked {
+        /// Which.
+        blocks: Range<u64>,
+    },
+    /// 1013 to 1016, 1030: A figure of a group.
+    #[error("V{}: group {group}: {found} {figure}, where there are {counted}", figure.number())]
+    Figure {
+        /// The group.
+        group: u32,
+        /// Which.
+        figure: Figure,
+        /// What the group says.
+        found: u64,
+        /// What there is.
+        counted: u64,
+    },
+    /// 1017: Blocks that are not where their owner can have them.
+    #[error("V1017: {}: can't be of {owner}", Blocks(.blocks))]
+    Outside {
+        /// Which.
+        blocks: Range<u64>,
+        /// Whose they would be.
+        owner: Owner,
+    },
+    /// 1018: An inode that is in use and counts as free, or the other way round.
+    #[error("V1018: inode {ino}: {}", in_use(*.is_free))]
+    InUse {
+        /// The inode.
+        ino: u64,
+        /// Whether its record is free.
+        is_free: bool,
+    },
+    /// 1019: An orphan that is free.
+    #[error("V1019: inode {ino}: is in the list of orphans, and free")]
+    NotAnOrphan {
+        /// The inode.
+        ino: u64,
+    },
+    /// 1020: An inode without a name that is not in the list of orphans.
+    #[error("V1020: inode {ino}: has no name, and is not in the list of orphans")]
+    Nameless {
+        /// The inode.
+        ino: u64,
+    },
+    /// 1021: The number of an inode's links.
+    #[error("V1021: inode {ino}: {found} links, where there are {counted}")]
+    Links {
+        /// The inode.
+        ino: u64,
+        /// What it says.
+        found: u32,
+        /// What there are.
+        counted: u32,
+    },
+    /// 1022: The number of an inode's blocks.
+    #[error("V1022: inode {ino}: {found} blocks, where there are {counted}")]
+    BlockCount {
+        /// The inode.
+        ino: u64,
+        /// What it says.
+        found: u64,
+        /// What there are.
+        counted: u64,
+    },
+    /// 1023: A name that leads to no inode.
+    #[error("V1023: directory {directory}: {name:?} leads to inode {ino}, which does not exist")]
+    Dangling {
+        /// The directory.
+        directory: u64,
+        /// The name.
+        name: String,
+        /// Where it leads.
+        ino: u64,
+    },
+    /// 1024: A name that has another type than its inode.
+    #[error(
+        "V1024: directory {directory}: {name:?} is of type {found}, and its inode {ino} of {expected}"
+    )]
+    NameType {
+        /// The directory.
+        directory: u64,
+        /// The name.
+        name: String,
+        /// Where it leads.
+        ino: u64,
+        /// The type beside the name.
+        found: u8,
+        /// That of the inode.
+        expected: u8,
+    },
+    /// 1025: A directory with more than one name.
+    #[error("V1025: directory {ino}: is in directory {first}, and in {second} as {name:?}")]
+    TwoNames {
+        /// The directory.
+        ino: u64,
+        /// Where its first name is.
+        first: u64,
+        /// Where the second one is.
+        second: u64,
+        /// The second.
+        name: String,
+    },
+    /// 1026: A directory whose parent is another than the one it is in.
+    #[error("V1026: directory {ino}: says that it is in directory {found}, and is in {expected}")]
+    Parent {
+        /// The directory.
+        ino: u64,
+        /// What it says.
+        found: u64,
+        /// Where it is.
+        expected: u64,
+    },
+    /// 1027: A directory that can't be reached from the root.
+    #[error("V1027: directory {ino}: no way leads from the root to it")]
+    Unconnected {
+        /// The directory.
+        ino: u64,
+    },
+    /// 1028: The root is missing, or no directory.
+    #[error("V1028: the root directory is not there")]
+    NoRoot,
+    /// 1029: Data of a file behind its end.
+    #[error("V1029: inode {ino}: data at block {file_block}, behind its size of {size} bytes")]
+    BehindEnd {
+        /// The file.
+        ino: u64,
+        /// The first block of the extent, in blocks of the file.
+        file_block: u64,
+        /// The size of the file, in bytes.
+        size: u64,
+    },
+}
+
+/// What an inode is, and what it counts as.
+const fn in_use(is_free: bool) -> &'static str {
+    if is_free { "is free and counts as used" } else { "is in use and counts as free" }
+}
+
+/// Blocks in words.
+struct Blocks<'a>(&'a Range<u64>);
+
+impl fmt::Display for Blocks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.end.saturating_sub(self.0.start) {
+            1 => write!(f, "block {}", self.0.start),
+            _ => write!(f, "blocks {} to {}", self.0.start, self.0.end.saturating_sub(1)),
+        }
+    }
+}
+
+impl Problem {
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        match self {
+            Self::Damage(damage) => damage.number(),
+            Self::Copy { .. } => 1000,
+            Self::Log { .. } => 1001,
+            Self::Shared { .. } => 1010,
+            Self::FreeInUse { .. } => 1011,
+            Self::Leaked { .. } => 1012,
+            Self::Figure { figure, .. } => figure.number(),
+            Self::Outside { .. } => 1017,
+            Self::InUse { .. } => 1018,
+            Self::NotAnOrphan { .. } => 1019,
+            Self::Nameless { .. } => 1020,
+            Self::Links { .. } => 1021,
+            Self::BlockCount { .. } => 1022,
+            Self::Dangling { .. } => 1023,
+            Self::NameType { .. } => 1024,
+            Self::TwoNames { .. } => 1025,
+            Self::Parent { .. } => 1026,
+            Self::Unconnected { .. } => 1027,
+            Self::NoRoot => 1028,
+            Self::BehindEnd { .. } => 1029,
+        }
+    }
+
+    fn severity(&self) -> Severity {
+        match self {
+            Self::Copy { .. } | Self::Figure { .. } | Self::Leaked { .. } => Severity::Minor,
+            Self::BlockCount { .. } | Self::NotAnOrphan { .. } => Severity::Minor,
+            Self::Damage(_) | Self::Log { .. } | Self::NoRoot => Severity::Loss,
+            Self::Nameless { .. } | Self::Dangling { .. } | Self::Unconnected { .. } => {
+                Severity::Loss
+            }
+            _ => Severity::Major,
+        }
+    }
+
+    pub(crate) fn remedy(&self) -> Remedy {
+        match self {
+            Self::Copy { .. } => Remedy::Copies,
+            // A repair that writes it would remove the inode.
+            Self::Links { counted: 0, .. } => Remedy::Nothing,
+            Self::Figure { .. } | Self::Links { .. } | Self::BlockCount { .. } => Remedy::Figure,
+            Self::FreeInUse { .. } | Self::Leaked { .. } => Remedy::FreeSpace,
+            _ => Remedy::Nothing,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Groups: their headers, the structure of their trees, and which inodes they have.
+
+use std::ops::Range;
+
+use super::inodes::Chunk;
+use super::{Check, Owner, Phase};
+use crate::btree::{Record, Tree};
+use crate::format::group::{
+    CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupFault, GroupHeader, HEADER_AT, InodeChunks, MAGIC,
+    fault,
+};
+use crate::format::inode::CHUNK_BLOCKS;
+use crate::geometry::GROUP_BLOCKS_KEPT;
+
+/// What is known of a group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    /// None if it can't be read.
+    pub(crate) header: Option<GroupHeader>,
+    /// What there really is, as far as it was found so far.
+    pub(crate) counted: GroupHeader,
+    /// The blocks of the tree of free space, without its root.
+    pub(crate) free_tree: Vec<u64>,
+    /// How many blocks the tree of chunks has, without its root.
+    pub(crate) chunk_tree_blocks: u64,
+    /// Both trees could be read, and all that is in them is possible.
+    pub(crate) is_readable: bool,
+    /// The header and the tree of free space could be read: what is in neither is in use.
+    pub(crate) is_space_known: bool,
+    /// For a repair of the free space: what nobody has.
+    pub(crate) unowned: Option<Vec<Range<u64>>>,
+}
+
+impl Check<'_, '_> {
+    /// Reads what describes the groups.
+    pub(crate) fn groups(&mut self) {
+        let groups = self.media.geometry().groups();
+        for group in 0..groups {
+            self.tell.progress(Phase::Groups, group.into(), groups.into());
+            let blocks = self.media.geometry().blocks_of(group).unwrap_or_default();
+            let kept = blocks.start..blocks.start + GROUP_BLOCKS_KEPT;
+            self.used.insert(kept, |_| {});
+            let found = self.group(group, &blocks);
+            self.groups.push(found);
+        }
+    }
+
+    fn group(&mut self, group: u32, blocks: &Range<u64>) -> Group {
+        let before = self.tell.count;
+        let mut found = Group { header: self.header(group, blocks), ..Group::default() };
+        let root = blocks.start + FREE_ROOT_AT;
+        let walked = self.tree(&Tree::<FreeSpace>::at(root, group.into()), |_| {});
+        found.is_space_known = found.header.is_some() && walked.damages.is_empty();
+        // A damaged tree of free space hides nothing that is in use, but its own blocks.
+        walked.damages.into_iter().for_each(|damage| self.tell.add(damage));
+        found.free_tree = self.own_below(root, walked.blocks, group);
+        let root = blocks.start + CHUNK_ROOT_AT;
+        let mut chunks = Vec::new();
+        let walked = self.tree(&Tree::<InodeChunks>::at(root, group.into()), |records| {
+            chunks.extend_from_slice(records);
+        });
+        walked.damages.into_iter().for_each(|damage| self.lost(damage));
+        found.chunk_tree_blocks = self.own_below(root, walked.blocks, group).len() as u64;
+        for chunk in chunks {
+            self.chunk(group, &chunk, &mut found.counted);
+        }
+        found.counted.tree_blocks = found.free_tree.len() as u64 + found.chunk_tree_blocks;
+        found.is_readable = self.tell.count == before;
+        found
+    }
+
+    fn header(&mut self, group: u32, blocks: &Range<u64>) -> Option<GroupHeader> {
+        let at = blocks.start + HEADER_AT;
+        let read = self.media.block(MAGIC, at, group.into()).and_then(|block| {
+            let is_usable = |block: u64| blocks.contains(&block) && self.media.is_one(block);
+            GroupHeader::decode(at, &block, is_usable)
+        });
+        let header = read.map_err(|damage| self.tell.add(damage)).ok()?;
+        for block in &header.set_aside {
+            self.own(*block..*block + 1, Owner::Group(group));
+        }
+        Some(header)
+    }
+
+    /// Takes note of the blocks of a group's tree. Returns all but the root, which is among the blocks that
+    /// the group keeps.
+    fn own_below(&mut self, root: u64, mut blocks: Vec<u64>, group: u32) -> Vec<u64> {
+        blocks.retain(|block| *block != root);
+        self.own_blocks(blocks.clone(), Owner::Group(group));
+        blocks
+    }
+
+    /// Takes note of a chunk of inodes.
+    fn chunk(&mut self, group: u32, record: &Record<InodeChunks>, counted: &mut GroupHeader) {
+        let start = record.key.get();
+        let blocks = start..start.saturating_add(CHUNK_BLOCKS);
+        let is_here = self.media.geometry().group_of(start) == Some(group);
+        if !is_here || !start.is_multiple_of(CHUNK_BLOCKS) || !self.media.is_common(&blocks) {
+            let root = self.media.geometry().blocks_of(group).unwrap_or_default().start;
+            self.lost(fault(root + CHUNK_ROOT_AT, GroupFault::Chunk { start }));
+            return;
+        }
+        self.own(blocks, Owner::Chunk(start));
+        let (free, orphan) = (record.value.free.get(), record.value.orphan.get());
+        counted.inodes += u64::from(u64::BITS);
+        counted.free_inodes += u64::from(free.count_ones());
+        counted.orphans += u64::from(orphan.count_ones());
+        self.links.chunks.insert(start, Chunk::new(free, orphan));
+    }
+}

@@ -1,0 +1,124 @@
+//! The blocks of a volume as a check reads them: from the device, each verified every time.
+
+use std::convert::Infallible;
+use std::ops::Range;
+
+use vfscale_block::Device;
+
+use crate::btree::{Error, Expected, Nodes};
+use crate::copies::read_block;
+use crate::format::{Block, Damage, Identity, Magic};
+use crate::geometry::Geometry;
+use crate::volume::Places;
+use crate::{Superblock, Uuid};
+
+/// A volume's device, and what bounds it. Reads only; keeps nothing.
+pub(crate) struct Media<'d> {
+    device: &'d dyn Device,
+    geometry: Geometry,
+    volume: Uuid,
+    places: Places,
+}
+
+impl<'d> Media<'d> {
+    /// The volume of `superblock` on `device`.
+    pub(crate) fn new(device: &'d dyn Device, superblock: &Superblock) -> Self {
+        let (geometry, volume) = (superblock.geometry(), superblock.volume());
+        Self { device, geometry, volume, places: Places::new(superblock) }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) fn volume(&self) -> Uuid {
+        self.volume
+    }
+
+    /// Whether blocks may belong to an inode, a tree or free space: they are in one group of the volume,
+    /// behind those that it keeps, and not in the log.
+    pub(crate) fn is_common(&self, run: &Range<u64>) -> bool {
+        let Some(last) = run.end.checked_sub(1).filter(|last| *last >= run.start) else {
+            return false;
+        };
+        let group = |block| self.geometry.group_of(block);
+        let is_outside = |block| self.places.is_for_files(block);
+        // The log is longer than nothing and lies in one group: a run in that group which has neither end in
+        // it may have all of it inside.
+        group(run.start) == group(last)
+            && is_outside(run.start)
+            && is_outside(last)
+            && !self.places.has_log_in(run)
+    }
+
+    /// The same of one block.
+    pub(crate) fn is_one(&self, block: u64) -> bool {
+        self.places.is_for_files(block)
+    }
+
+    /// A block as it is.
+    pub(crate) fn raw(&self, address: u64) -> Result<Box<Block>, Damage> {
+        read_block(self.device, address).map_err(|error| Damage::Unreadable { address, error })
+    }
+
+    /// A block that is what it should be.
+    pub(crate) fn block(
+        &self,
+        magic: Magic,
+        address: u64,
+        owner: u64,
+    ) -> Result<Box<Block>, Damage> {
+        let block = self.raw(address)?;
+        block.verify(&Identity { magic, address, owner, volume: self.volume })?;
+        Ok(block)
+    }
+}
+
+/// Nothing is ever changed through it: those calls say that the block can't be had.
+impl Nodes for Media<'_> {
+    type Error = NoChange;
+    type Ref<'a>
+        = Box<Block>
+    where
+        Self: 'a;
+    type Slot = Infallible;
+
+    fn is_possible(&self, address: u64) -> bool {
+        self.places.is_for_trees(address)
+    }
+
+    fn read(&self, address: u64, expected: &Expected) -> Result<Box<Block>, Error<NoChange>> {
+        let block = self.block(expected.magic, address, expected.owner)?;
+        (expected.check)(address, &block)?;
+        Ok(block)
+    }
+
+    fn writable(&mut self, _: u64, _: &Expected) -> Result<Infallible, Error<NoChange>> {
+        Err(Error::Nodes(NoChange))
+    }
+
+    fn freeable(&mut self, _: u64, _: &Expected) -> Result<Infallible, Error<NoChange>> {
+        Err(Error::Nodes(NoChange))
+    }
+
+    fn allocate(&mut self, _: u64, _: &Expected) -> Result<(u64, Infallible), Error<NoChange>> {
+        Err(Error::Nodes(NoChange))
+    }
+
+    fn edit(&mut self, slot: Infallible) -> &mut Block {
+        match slot {}
+    }
+
+    fn free(&mut self, slot: Infallible) {
+        match slot {}
+    }
+
+    fn cancel(&mut self, slot: Infallible) {
+        match slot {}
+    }
+}
+
+/// A change where only reading is possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a check changes nothing")]
+pub(crate) struct NoChange;

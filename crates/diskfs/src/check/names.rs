@@ -1,0 +1,168 @@
+//! Names: where they lead, how many each inode has, and whether the root leads to all directories.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::inodes::{Chunk, DIRECTORY, Seen, UNREADABLE};
+use super::{Check, Findings, Owner, Phase, Problem};
+use crate::dir::{self, DirEntry, NameHash};
+use crate::dump::Value;
+use crate::format::inode::{ROOT_INO, block_of, chunk_of};
+use crate::inode_core::InodeCore;
+
+/// What is known of a directory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Directory {
+    /// Where it says that it is.
+    parent: u64,
+    /// Where the first name was found that leads to it; 0 for none.
+    named_in: u64,
+    /// There is another name: which of them is right is not known.
+    has_names: bool,
+    /// Names in it that lead to directories.
+    directories: u32,
+}
+
+/// All inodes, and the names that lead to them.
+#[derive(Default)]
+pub(crate) struct Links {
+    /// By their first blocks.
+    pub(crate) chunks: BTreeMap<u64, Chunk>,
+    directories: HashMap<u64, Directory>,
+}
+
+impl Links {
+    /// What is known of an inode; none if there is no such number.
+    pub(crate) fn seen(&mut self, ino: u64) -> Option<&mut Seen> {
+        self.chunks.get_mut(&chunk_of(block_of(ino)))?.inode(ino)
+    }
+
+    /// Takes note of a name in a directory.
+    fn name(&mut self, tell: &mut Findings<'_>, directory: u64, entry: &DirEntry<'_>) {
+        let (ino, found) = (entry.ino, entry.kind as u8);
+        let shown = || Value::bytes(entry.name).to_string();
+        let Some(seen) = self.seen(ino).filter(|seen| seen.kind != 0) else {
+            return tell.add(Problem::Dangling { directory, name: shown(), ino });
+        };
+        seen.names = seen.names.saturating_add(1);
+        let expected = seen.kind;
+        if expected != UNREADABLE && expected != found {
+            tell.add(Problem::NameType { directory, name: shown(), ino, found, expected });
+        }
+        if expected == DIRECTORY {
+            let known = self.directories.entry(ino).or_default();
+            let first = known.place(ino);
+            if first == 0 {
+                known.named_in = directory;
+            } else {
+                known.has_names = true;
+                let (name, second) = (shown(), directory);
+                tell.add(Problem::TwoNames { ino, first, second, name });
+            }
+            let above = self.directories.entry(directory).or_default();
+            above.directories = above.directories.saturating_add(1);
+        }
+    }
+}
+
+impl Check<'_, '_> {
+    /// Looks at a directory: its entries, and where they lead.
+    pub(crate) fn directory(&mut self, ino: u64, core: &InodeCore) {
+        self.links.directories.entry(ino).or_default().parent = core.parent;
+        let directory = dir::Directory::new(ino, NameHash::of(self.media.volume()));
+        let (mut damages, mut blocks) = (Vec::new(), Vec::new());
+        let Self { media, tell, links, .. } = self;
+        let checked = directory.check(
+            &*media,
+            core,
+            &mut |damage| damages.push(damage),
+            &mut |block| blocks.push(block),
+            &mut |entry| links.name(tell, ino, &entry),
+        );
+        // Nothing but damage ends a walk through what is only read.
+        checked.unwrap_or_default();
+        self.is_named &= damages.is_empty();
+        damages.into_iter().for_each(|damage| self.lost(damage));
+        self.own_blocks(blocks, Owner::Inode(ino));
+    }
+
+    /// Compares the names with what the inodes say, when all are known.
+    pub(crate) fn names(&mut self) {
+        let total = self.links.chunks.len() as u64;
+        let mut links_of = Vec::new();
+        for (done, (start, chunk)) in (0..).zip(&self.links.chunks) {
+            self.tell.progress(Phase::Names, done, total);
+            for (ino, seen) in chunk.inodes(*start) {
+                if seen.kind == 0 || seen.kind == UNREADABLE {
+                    continue;
+                }
+                let directory = self.links.directories.get(&ino).filter(|_| seen.kind == DIRECTORY);
+                let (found, counted) = (seen.nlink, links(ino, seen, directory));
+                // A name that could not be read may lead here.
+                let is_wrong = found != counted && (self.is_named || counted > found);
+                if is_wrong {
+                    self.tell.add(Problem::Links { ino, found, counted });
+                    links_of.push((ino, counted));
+                } else if found == 0 && !chunk.is_orphan(ino) && self.is_named {
+                    self.tell.add(Problem::Nameless { ino });
+                }
+                if let Some(directory) = directory {
+                    let (found, expected) = (directory.parent, directory.place(ino));
+                    if expected != 0 && expected != found && !directory.has_names {
+                        self.tell.add(Problem::Parent { ino, found, expected });
+                    }
+                }
+            }
+        }
+        // No link at all would remove the inode.
+        let is_known = self.is_named;
+        for (ino, counted) in links_of.into_iter().filter(|(_, links)| is_known && *links > 0) {
+            self.fix(ino, |fix| fix.nlink = Some(counted));
+        }
+        self.connections();
+    }
+
+    /// Looks for directories that are in themselves, so that the root does not lead to them.
+    fn connections(&mut self) {
+        // Whether a way leads up to the root, or at least to a directory without a name, which was told.
+        let mut ends: HashMap<u64, bool> = HashMap::with_capacity(self.links.directories.len());
+        let mut numbers: Vec<_> = self.links.directories.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            let (mut way, mut at) = (Vec::new(), number);
+            let has_end = loop {
+                if let Some(known) = ends.get(&at) {
+                    break *known;
+                }
+                // As long as the way has not come to its end, it has none.
+                ends.insert(at, false);
+                way.push(at);
+                let up = self.links.directories.get(&at).map_or(0, |directory| directory.place(at));
+                if up == 0 || at == ROOT_INO {
+                    break true;
+                }
+                at = up;
+            };
+            if has_end {
+                ends.extend(way.into_iter().map(|ino| (ino, true)));
+            } else if !way.is_empty() {
+                self.tell.add(Problem::Unconnected { ino: number });
+            }
+        }
+    }
+}
+
+impl Directory {
+    /// Where a directory really is; 0 if nowhere.
+    fn place(&self, ino: u64) -> u64 {
+        if ino == ROOT_INO { ROOT_INO } else { self.named_in }
+    }
+}
+
+/// How many links an inode has. A directory has its name, itself, and those that are in it.
+fn links(ino: u64, seen: Seen, directory: Option<&Directory>) -> u32 {
+    match directory {
+        Some(_) if seen.names == 0 && ino != ROOT_INO => 0,
+        Some(directory) => directory.directories.saturating_add(2),
+        None => seen.names,
+    }
+}

@@ -1,0 +1,88 @@
+//! Free space, when it is known what is in use; and the figures of groups.
+
+use std::ops::Range;
+
+use super::{Check, Figure, Phase, Problem};
+use crate::btree::Tree;
+use crate::format::group::{FREE_ROOT_AT, FreeSpace, GroupFault, fault};
+
+impl Check<'_, '_> {
+    /// Compares the free space of every group with what is not in use, and the figures of groups with
+    /// what they count.
+    pub(crate) fn free_space(&mut self) {
+        let groups = self.media.geometry().groups();
+        for group in 0..groups {
+            self.tell.progress(Phase::FreeSpace, group.into(), groups.into());
+            let blocks = self.media.geometry().blocks_of(group).unwrap_or_default();
+            let before = self.tell.count;
+            let mut unowned = Vec::new();
+            if self.is_repair && self.is_complete {
+                self.used.absent(blocks.clone(), |run| unowned.push(run));
+            }
+            let free = self.free_of(group, &blocks);
+            self.figures.used_blocks += (blocks.end - blocks.start).saturating_sub(free);
+            let Some(state) = self.groups.get_mut(group as usize) else { continue };
+            // What can't be read has blocks that look the same.
+            if self.is_complete && state.is_space_known {
+                let tell = &mut self.tell;
+                self.used.absent(blocks, |blocks| tell.add(Problem::Leaked { blocks }));
+            }
+            if self.tell.count != before || !state.is_space_known {
+                state.unowned = self.is_repair.then_some(unowned);
+            }
+            self.compare(group, free);
+        }
+    }
+
+    /// Walks through the free space of a group and takes note of it. Returns how many blocks there are.
+    fn free_of(&mut self, group: u32, blocks: &Range<u64>) -> u64 {
+        let root = blocks.start + FREE_ROOT_AT;
+        let (mut behind, mut free) = (0, 0);
+        let Self { media, tell, used, .. } = self;
+        let mut each = |start: u64, len: u64| {
+            let run = start..start.saturating_add(len);
+            let is_inside = blocks.start <= run.start && run.end <= blocks.end;
+            let is_apart = behind == 0 || run.start > behind;
+            if !is_inside || !is_apart || !media.is_common(&run) {
+                tell.add(fault(root, GroupFault::FreeRun { start, blocks: len }));
+            }
+            if !is_inside || !media.is_common(&run) {
+                return;
+            }
+            free += len;
+            let new = run.start.max(behind)..run.end;
+            behind = behind.max(run.end);
+            used.insert(new, |blocks| tell.add(Problem::FreeInUse { blocks, group }));
+        };
+        let tree = Tree::<FreeSpace>::at(root, group.into());
+        // Its structure was checked before.
+        let walked = tree.check_records(
+            &*media,
+            |_| {},
+            |_| {},
+            |records| {
+                records.iter().for_each(|run| each(run.key.get(), run.value.get()));
+            },
+        );
+        walked.unwrap_or_default();
+        free
+    }
+
+    fn compare(&mut self, group: u32, free: u64) {
+        let Some(state) = self.groups.get_mut(group as usize) else { return };
+        state.counted.free = free;
+        let Some(header) = &state.header else { return };
+        let counted = &state.counted;
+        for (figure, found, counted) in [
+            (Figure::FreeBlocks, header.free, counted.free),
+            (Figure::FreeInodes, header.free_inodes, counted.free_inodes),
+            (Figure::Inodes, header.inodes, counted.inodes),
+            (Figure::Orphans, header.orphans, counted.orphans),
+            (Figure::TreeBlocks, header.tree_blocks, counted.tree_blocks),
+        ] {
+            if found != counted {
+                self.tell.add(Problem::Figure { group, figure, found, counted });
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What is repaired, and that a repair leaves nothing behind that was not there before.
+
+use vfscale_block::Device;
+
+use super::sample::{EXTENTS, FIFO, GROUP, LIST, MANY, Sample, TREE_DIR};
+use crate::btree::Tree;
+use crate::check::{self, LogState, Options, Report};
+use crate::format::byte_of_block;
+use crate::format::group::{FREE_ROOT_AT, FreeSpace};
+use crate::format::inode::ROOT_INO;
+
+type Damaged = (&'static str, fn(&Sample));
+
+fn repair(sample: &Sample) -> Report {
+    let options = Options { repair: true, ..Options::default() };
+    check::check(sample.device.clone(), &options, &mut ()).unwrap()
+}
+
+fn spoil(sample: &Sample, address: u64) {
+    sample.device.write_at(byte_of_block(address), &[0xA5; 4096]).unwrap();
+}
+
+/// Each of these is found, repaired, and gone.
+#[test]
+fn what_follows_from_the_rest_is_repaired() {
+    let sample = Sample::new();
+    let damages: &[Damaged] = &[
+        ("nothing", |_| {}),
+        ("the superblock", |s| spoil(s, 0)),
+        ("a copy", |s| spoil(s, GROUP)),
+        ("figures", |s| {
+            s.header(0, |h| (h.free, h.free_inodes, h.orphans) = (1, 2, 3));
+            s.header(2, |h| (h.inodes, h.tree_blocks) = (64, 7));
+        }),
+        ("a header", |s| spoil(s, 1)),
+        ("the tree of free space", |s| spoil(s, GROUP + FREE_ROOT_AT)),
+        ("a header and the tree of free space", |s| {
+            spoil(s, 3 * GROUP + 1);
+            spoil(s, 3 * GROUP + FREE_ROOT_AT);
+        }),
+        ("set aside and free", |s| s.header(1, |h| h.set_aside.push(GROUP + 50))),
+        ("free and in use", |s| {
+            s.trees(|draft| {
+                let tree = Tree::<FreeSpace>::at(FREE_ROOT_AT, 0);
+                tree.insert(draft, s.core(LIST).first_block().into(), 2.into()).unwrap();
+            });
+        }),
+        ("much that is not free", |s| {
+            s.trees(|draft| {
+                let tree = Tree::<FreeSpace>::at(GROUP + FREE_ROOT_AT, 1);
+                tree.update(draft, (GROUP + 8).into(), 1.into()).unwrap();
+            });
+        }),
+        ("links", |s| {
+            s.inode(MANY, |i| i.nlink = 1);
+            s.inode(TREE_DIR, |i| i.nlink = 9);
+            s.inode(ROOT_INO, |i| i.nlink = 0);
+        }),
+        ("blocks", |s| {
+            s.inode(EXTENTS, |i| i.blocks = 0);
+            s.inode(FIFO, |i| i.blocks = 5);
+        }),
+    ];
+    for (name, damage) in damages {
+        let copy = sample.copied();
+        damage(&copy);
+        let before = copy.check();
+        assert_eq!(before.count == 0, *name == "nothing", "{name}: {:#?}", before.findings);
+        let report = repair(&copy);
+        assert_eq!((report.count, report.left), (before.count, 0), "{name}: {report:#?}");
+        let after = copy.check();
+        assert_eq!((after.findings, after.log), (vec![], LogState::Clean), "{name}");
+        // Nothing is left to be done, and what files have is where it was.
+        assert_eq!(repair(&copy).count, 0, "{name}");
+        for ino in [MANY, EXTENTS, TREE_DIR] {
+            assert_eq!(copy.core(ino).data, sample.core(ino).data, "{name}");
+        }
+    }
+}
+
+/// What can't be known is left as it is, and told.
+#[test]
+fn what_would_be_a_guess_is_left() {
+    let sample = Sample::new();
+    let damages: &[Damaged] = &[
+        // The blocks of the inodes that are lost must not become free.
+        ("inodes, and free space", |s| {
+            spoil(s, 9);
+            s.header(0, |h| h.free += 1);
+            spoil(s, GROUP + FREE_ROOT_AT);
+        }),
+        ("a file with two owners", |s| {
+            s.inode(LIST, |inode| {
+                let mut core = s.core(LIST);
+                if let crate::inode_core::DataFork::Extents(list) = &mut core.data {
+                    let mut changed = list.to_vec();
+                    changed[0].start += 2;
+                    *list = changed.into();
+                }
+                *inode = core;
+            });
+        }),
+        ("the names of a directory", |s| {
+            let crate::inode_core::DataFork::Tree { root } = s.core(TREE_DIR).data else { return };
+            spoil(s, root);
+            s.inode(MANY, |i| i.nlink += 1);
+        }),
+    ];
+    for (name, damage) in damages {
+        let copy = sample.copied();
+        damage(&copy);
+        let report = repair(&copy);
+        assert!(report.left > 0 && report.left <= report.count, "{name}: {report:#?}");
+        let media = copy.media();
+        let links = copy.core(MANY).nlink;
+        assert!(links >= sample.core(MANY).nlink, "{name}");
+        assert!(media.is_one(9));
+        if *name == "inodes, and free space" {
+            // The tree of free space was not made anew.
+            assert!(copy.found().contains(&1));
+        }
+    }
+}
