@@ -146,7 +146,7 @@ pub(crate) struct SourceArgs {
     pub(crate) inodes: Option<u64>,
 
     /// As the kernel was before a patch: lockref, seqrwlock, brlock, mount-count, files-lock,
-    /// dcache-hash, lru, inode-hash, ino-alloc or pseudo. May be given several times
+    /// dcache-hash, lru, inode-hash, inode-list, ino-alloc or pseudo. May be given several times
     #[arg(long, value_name = "PATCH", value_parser = parse_patch)]
     pub(crate) before: Vec<String>,
 

@@ -219,6 +219,11 @@ impl Directories for ProcFs {
         Ok(())
     }
 
+    /// What they tell of, and its owner, changes without them.
+    fn caches_inodes(&self) -> bool {
+        false
+    }
+
     fn is_current(&self, dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
         match (self.find(Node::of(dir.ino()), name), inode) {
             (Some((node, owner)), Some(inode)) if node.ino() == inode.ino() => {

@@ -54,10 +54,10 @@ pub fn dentry_state(counts: &Counts) -> String {
     format!("{dentries}\t{unused_dentries}\t45\t0\t{negative_dentries}\t0\n")
 }
 
-/// As `/proc/sys/fs/inode-state`: inodes, free ones (none is kept), and five numbers that mean nothing.
+/// As `/proc/sys/fs/inode-state`: inodes, unused ones, and five numbers that mean nothing.
 #[must_use]
 pub fn inode_state(counts: &Counts) -> String {
-    format!("{}\t0\t0\t0\t0\t0\t0\n", counts.inodes)
+    format!("{}\t{}\t0\t0\t0\t0\t0\n", counts.inodes, counts.unused_inodes)
 }
 
 /// As `/proc/sys/fs/file-nr`: open files, free ones (none is kept), and the most there may be (as many as

@@ -216,6 +216,16 @@ pub trait Directories: Send + Sync {
         Ok(None)
     }
 
+    /// Whether an inode with a name stays when nobody uses it any more, until its memory is wanted, so that
+    /// whoever asks for its number ([`SuperBlock::iget`]) gets it as it was. Not for a driver whose files
+    /// come and go by themselves. Always the same answer.
+    ///
+    /// One that is to go at once has no links ([`Inode::set_nlink`]), also if it was made for a call that
+    /// then failed.
+    fn caches_inodes(&self) -> bool {
+        true
+    }
+
     /// Whether they can be changed. If not, the superblock is read-only for good, and none of the calls that
     /// follow is made. Always the same answer.
     fn is_writable(&self) -> bool {
@@ -376,7 +386,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// ends: frees its data.
     ///
     /// Where the driver keeps directories, that is for files without links ([`Inode::nlink`]); any other can
-    /// be asked for again. Whoever asks for the same number waits until this has returned
+    /// be asked for again. One with links may stay a while when nobody uses it
+    /// ([`Directories::caches_inodes`]). Whoever asks for the same number waits until this has returned
     /// ([`SuperBlock::iget`]). Must not block: what takes long is left to a thread of the driver's own.
     fn evict(&self, inode: &Inode) {
         let _ = inode;

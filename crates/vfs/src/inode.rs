@@ -26,6 +26,7 @@ use vfscale_sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
 use vfscale_sync::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{self, Guard, RcuOption};
 use vfscale_sync::table::Hashed;
 
@@ -47,6 +48,10 @@ const HASHED: u32 = 2;
 const LINKABLE: u32 = 4;
 /// Of a file system whose driver keeps directories itself.
 const KEPT: u32 = 8;
+/// The cache has a reference to it; see [`crate::icache`].
+const CACHED: u32 = 16;
+/// Nobody has asked for it since it was made, or since the shrinker was here.
+const COLD: u32 = 32;
 
 /// `queried` bits: somebody has seen this time since it was last written.
 const CTIME_SEEN: u8 = 1;
@@ -84,7 +89,13 @@ pub struct Inode {
     dir_dentry: AtomicPtr<Dentry>,
     /// What is behind a pipe, a fifo that was opened, or a file of text that is made when it is read.
     stream: OnceLock<Box<Stream>>,
+    /// Its place among the inodes of the superblock.
+    links: PerCpuLinks<Inode>,
 }
+
+// Another line would cost every file 64 bytes.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<usize>() != 8 || size_of::<Inode>() <= 192);
 
 /// What few inodes have: made when it is first needed.
 pub(crate) struct InodeExtra {
@@ -227,6 +238,7 @@ impl Inode {
             rdev: init.rdev,
             dir_dentry: AtomicPtr::new(std::ptr::null_mut()),
             stream,
+            links: PerCpuLinks::new(),
         }
     }
 
@@ -500,9 +512,63 @@ impl Inode {
         // Only a reference makes another, but for lookups in the inode hash: whoever has the only one
         // of an inode that was never there need not count it down.
         let alone = self.count.load(Ordering::Acquire) == 1 && !self.is_hashed();
-        if alone || self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.sb().evict(self, guard);
+        if alone {
+            return self.sb().evict(self, guard);
         }
+        match self.count.fetch_sub(1, Ordering::AcqRel) {
+            1 => self.sb().evict(self, guard),
+            // What has no name any more is of no use to the cache.
+            2 if self.is_cached() && self.nlink() == 0 && self.take_unused() => {
+                self.sb().evict(self, guard);
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives the cache a reference to it. To be called before anybody else sees it.
+    pub(crate) fn set_cached(&self) {
+        self.count.store(2, Ordering::Relaxed);
+        self.flags.fetch_or(CACHED | COLD, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn is_cached(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & CACHED != 0
+    }
+
+    /// Whether nobody but the cache has a reference. No more than a hint.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.is_cached() && self.count.load(Ordering::Relaxed) == 1
+    }
+
+    /// Takes the cache's reference away if that is the last one: then it is the caller's to evict, and nobody
+    /// finds it any more.
+    pub(crate) fn take_unused(&self) -> bool {
+        self.is_cached()
+            && self.count.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Notes that somebody has asked for it, if the shrinker was here since the last time.
+    pub(crate) fn warm(&self) {
+        if self.flags.load(Ordering::Relaxed) & COLD != 0 {
+            self.flags.fetch_and(!COLD, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the shrinker was here. Whether it was here before, and nobody else since.
+    pub(crate) fn cool(&self) -> bool {
+        let was = self.flags.load(Ordering::Relaxed) & COLD != 0;
+        if !was {
+            self.flags.fetch_or(COLD, Ordering::Relaxed);
+        }
+        was
+    }
+
+    /// The inode, for as long as an RCU section lasts that began before.
+    pub(crate) fn borrowed<'g>(&self, _guard: &'g Guard) -> &'g Inode {
+        // SAFETY: it is there now, within the section, and inodes are freed a grace period after they can't
+        // be found any more.
+        unsafe { &*std::ptr::from_ref(self) }
     }
 
     /// Last access.
@@ -659,6 +725,13 @@ impl Inode {
                 self.sb().fs().dirtied(self);
             }
         }
+    }
+}
+
+impl Linked for Inode {
+    #[inline]
+    fn links(&self) -> &PerCpuLinks<Inode> {
+        &self.links
     }
 }
 

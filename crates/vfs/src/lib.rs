@@ -49,6 +49,7 @@ pub mod file;
 pub mod file_list;
 mod graft;
 mod handle;
+mod icache;
 pub mod inode;
 mod kept;
 mod key_locks;

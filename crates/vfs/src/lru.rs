@@ -39,10 +39,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 use vfscale_sync::cpu;
+use vfscale_sync::lock::LockClass;
 use vfscale_sync::percpu_list::{Age, Linked, PerCpuList};
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::dentry::{self, Dentry};
+use crate::icache::InodeList;
 use crate::inode::Inode;
 use crate::lookup::LockedName;
 use crate::ranks::DcacheLru;
@@ -59,10 +61,10 @@ const NEGATIVE_SHARE: usize = 8;
 /// may be passed.
 const CHECK_EVERY: usize = 32;
 
-/// Dentries that are looked at under one lock of a list.
+/// Objects that are looked at under one lock of a list.
 const BATCH: usize = 32;
 
-/// How many dentries are looked at for each that is to be dropped, and at least: if nearly all are in use, a
+/// How many objects are looked at for each that is to be dropped, and at least: if nearly all are in use, a
 /// miss does not go through the whole list.
 const LOOKS_PER_DROP: usize = 8;
 const LOOKS_MIN: usize = 1024;
@@ -93,48 +95,88 @@ impl Lru {
     pub(crate) fn list(&self, negative: bool) -> &PerCpuList<Dentry, DcacheLru> {
         if negative { &self.negative } else { &self.used }
     }
+}
 
-    /// Drops up to `want` dentries of a list, the CPU's own first. Returns how many.
-    fn drop_from(list: &PerCpuList<Dentry, DcacheLru>, want: usize) -> usize {
-        let own = cpu::current() as usize;
-        let mut dropped = 0;
-        for slot in 0..list.slots() {
-            let slot = (own + slot) % list.slots();
-            // Each may be looked at twice: once to see that it was in use, once to see that it is not.
-            let enough = want.saturating_mul(LOOKS_PER_DROP).max(LOOKS_MIN);
-            let mut left = (2 * list.slot_len(slot)).min(enough);
-            while dropped < want && left > 0 {
-                let guard = rcu::pin();
-                let (looked, unused) =
-                    find_unused(list, slot, left.min(BATCH), want - dropped, &guard);
-                left = if looked == 0 { 0 } else { left - looked };
-                dropped += unused.into_iter().filter(|dentry| drop_unused(dentry, &guard)).count();
-            }
+/// What can be on a list of things that may be dropped.
+pub(crate) trait Droppable: Linked {
+    /// Marks it, and says whether it had the mark already and seems to be unused.
+    fn may_be_dropped(&self) -> bool;
+
+    /// Itself, for as long as an RCU section lasts that began before it was found on its list.
+    fn during<'g>(&self, guard: &'g Guard) -> &'g Self;
+
+    /// Drops it, if it is still there and unused.
+    fn drop_unused(&self, guard: &Guard) -> bool;
+}
+
+/// Drops up to `want` objects of a list, the CPU's own first, and looks at `enough` of each slot at most.
+/// Returns how many.
+pub(crate) fn drop_from<T: Droppable, C: LockClass>(
+    list: &PerCpuList<T, C>,
+    want: usize,
+    enough: usize,
+) -> usize {
+    let own = cpu::current() as usize;
+    let mut dropped = 0;
+    for slot in 0..list.slots() {
+        let slot = (own + slot) % list.slots();
+        // Each may be looked at twice: once to see that it was in use, once to see that it is not.
+        let mut left = (2 * list.slot_len(slot)).min(enough);
+        while dropped < want && left > 0 {
+            let guard = rcu::pin();
+            let (looked, unused) = find_unused(list, slot, left.min(BATCH), want - dropped, &guard);
+            left = if looked == 0 { 0 } else { left - looked };
+            dropped += unused.into_iter().filter(|object| object.drop_unused(&guard)).count();
+        }
+    }
+    dropped
+}
+
+/// Looks at up to `max` objects from the back of a list, and returns how many, and up to `want` of them
+/// that nobody has used since the last look.
+fn find_unused<'g, T: Droppable, C: LockClass>(
+    list: &PerCpuList<T, C>,
+    slot: usize,
+    max: usize,
+    want: usize,
+    guard: &'g Guard,
+) -> (usize, SmallVec<[&'g T; BATCH]>) {
+    let mut unused = SmallVec::new();
+    let looked = list.age(slot, max, |object| {
+        if unused.len() == want {
+            return Age::Stop;
+        }
+        if object.may_be_dropped() {
+            unused.push(object.during(guard));
+        }
+        Age::Young
+    });
+    (looked, unused)
+}
+
+impl Droppable for Dentry {
+    fn may_be_dropped(&self) -> bool {
+        self.cool() && self.may_be_unused()
+    }
+
+    fn during<'g>(&self, guard: &'g Guard) -> &'g Dentry {
+        self.borrowed(guard)
+    }
+
+    fn drop_unused(&self, guard: &Guard) -> bool {
+        let inode = self.inode().borrowed(guard);
+        let dropped = drop_unused(self, guard);
+        if dropped && inode.may_be_dropped() {
+            // It was there for the dentry's sake.
+            Droppable::drop_unused(inode, guard);
         }
         dropped
     }
 }
 
-/// Looks at up to `max` dentries from the back of a list, and returns how many, and up to `want` of them
-/// that nobody has used since the last look.
-fn find_unused<'g>(
-    list: &PerCpuList<Dentry, DcacheLru>,
-    slot: usize,
-    max: usize,
-    want: usize,
-    guard: &'g Guard,
-) -> (usize, SmallVec<[&'g Dentry; BATCH]>) {
-    let mut unused = SmallVec::new();
-    let looked = list.age(slot, max, |dentry| {
-        if unused.len() == want {
-            return Age::Stop;
-        }
-        if dentry.cool() && dentry.may_be_unused() {
-            unused.push(dentry.borrowed(guard));
-        }
-        Age::Young
-    });
-    (looked, unused)
+/// Drops up to `want` dentries of a list. Returns how many.
+fn drop_dentries(list: &PerCpuList<Dentry, DcacheLru>, want: usize) -> usize {
+    drop_from(list, want, want.saturating_mul(LOOKS_PER_DROP).max(LOOKS_MIN))
 }
 
 /// Drops a dentry, if it is still there, nobody has come by, and nothing is below it.
@@ -171,19 +213,25 @@ impl SuperBlock {
         self.dentries().in_use() * DENTRY_BYTES + self.inodes_in_use() * INODE_BYTES
     }
 
-    /// Drops about `bytes` of dentries that nobody uses, with the inodes that go with them; the ones that
-    /// were used least recently first, names that don't exist before those that do. Returns the number of
-    /// dentries dropped. Never blocks a lookup. The caller holds no lock.
+    /// Drops about `bytes` of dentries and inodes that nobody uses: names that don't exist before those
+    /// that do, inodes without a dentry before those that have one, which go with it, and of each kind the
+    /// ones that were used least recently first. Returns the number of dentries dropped. Never blocks a
+    /// lookup. The caller holds no lock.
     pub fn shrink(&self, bytes: usize) -> usize {
         let Some(lru) = self.lru() else { return 0 };
-        let mut dropped = Lru::drop_from(&lru.negative, bytes.div_ceil(DENTRY_BYTES));
-        let left = bytes.saturating_sub(dropped * DENTRY_BYTES);
-        let mut want = left.div_ceil(DENTRY_BYTES + INODE_BYTES);
+        let mut dropped = drop_dentries(&lru.negative, bytes.div_ceil(DENTRY_BYTES));
+        let mut left = bytes.saturating_sub(dropped * DENTRY_BYTES);
         // A directory can go when all that is below it has gone, which takes another round.
-        while want > 0 {
-            let gone = Lru::drop_from(&lru.used, want);
+        while left > 0 {
+            let evict = |list: &InodeList| list.shrink(left.div_ceil(INODE_BYTES));
+            let inodes = self.inode_list().map_or(0, evict);
+            left = left.saturating_sub(inodes * INODE_BYTES);
+            let gone = drop_dentries(&lru.used, left.div_ceil(DENTRY_BYTES + INODE_BYTES));
+            left = left.saturating_sub(gone * (DENTRY_BYTES + INODE_BYTES));
             dropped += gone;
-            want = if gone == 0 { 0 } else { want - gone };
+            if gone == 0 && inodes == 0 {
+                break;
+            }
         }
         dropped
     }
@@ -212,7 +260,7 @@ impl SuperBlock {
         let negative_max = limit / NEGATIVE_SHARE / DENTRY_BYTES;
         let too_many = lru.negative.len().saturating_sub(negative_max);
         if too_many > 0 {
-            Lru::drop_from(&lru.negative, too_many + CHECK_EVERY);
+            drop_dentries(&lru.negative, too_many + CHECK_EVERY);
         }
         let over = self.cache_bytes().saturating_sub(limit);
         if over > 0 {

@@ -538,8 +538,10 @@ impl<'g> Walk<'g> {
     #[cold]
     fn miss(&self, dir: Pos<'g>, name: &Name<'_>) -> Fail {
         if dir.dentry.is_unhashed() {
-            // Nothing is looked up in a directory that is gone.
-            return Fail::Errno(Errno::NOENT);
+            // Nothing is looked up in a directory that is gone. If only its dentry is, which the shrinker has
+            // taken, the walk was a moment too late.
+            let was_taken = dir.is_stale() || dir.dentry.try_ref(self.guard).is_none();
+            return if was_taken && !self.by_ref { Fail::Retry } else { Fail::Errno(Errno::NOENT) };
         }
         if self.start.flags.contains(Lookup::CACHED) {
             return Fail::Errno(Errno::AGAIN);

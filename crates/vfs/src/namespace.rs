@@ -71,8 +71,10 @@ pub struct Counts {
     pub unused_dentries: usize,
     /// Of these, the ones that stand for names that don't exist.
     pub negative_dentries: usize,
-    /// Inodes.
+    /// Inodes, in use or cached.
     pub inodes: usize,
+    /// Of these, the ones that nobody uses.
+    pub unused_inodes: usize,
     /// Open files, however many descriptors each has.
     pub open_files: usize,
 }
@@ -187,6 +189,7 @@ impl Vfs {
                 counts.unused_dentries += lru.list(false).len() + lru.list(true).len();
             }
             counts.inodes += sb.inodes_in_use();
+            counts.unused_inodes += sb.unused_inodes();
             counts.open_files += sb.files().len() + sb.private_files();
         }
         counts

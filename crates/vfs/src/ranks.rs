@@ -88,6 +88,10 @@ lock_class! {
     pub DcacheLru = ("dcache_lru_lock", 94);
 }
 lock_class! {
+    /// One slot of a superblock's lists of inodes.
+    pub InodeSbList = ("inode_sb_list_lock", 96);
+}
+lock_class! {
     /// The list of dentries whose count is spread over CPUs.
     pub HotList = ("hot_list", 92);
 }

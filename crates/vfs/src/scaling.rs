@@ -43,6 +43,7 @@ pub struct Scaling {
     dcache_hash: bool,
     lru: usize,
     inode_hash: bool,
+    inode_list: bool,
     ino_alloc: usize,
     pseudo: bool,
 }
@@ -106,6 +107,12 @@ pub const PATCHES: &[Patch] = &[
         take_back: |scaling| scaling.inode_hash = false,
     },
     Patch {
+        name: "inode-list",
+        seed: "004",
+        summary: "every inode is on its superblock's one list, under one inode_sb_list_lock",
+        take_back: |scaling| scaling.inode_list = false,
+    },
+    Patch {
         name: "ino-alloc",
         seed: "004",
         summary: "all CPUs take inode numbers from one counter",
@@ -120,15 +127,8 @@ pub const PATCHES: &[Patch] = &[
 ];
 
 /// Names that are reserved for structures that do not exist yet.
-const RESERVED: &[&str] = &[
-    "inode-list",
-    "read-mostly",
-    "active-trans",
-    "cil-counters",
-    "cil-lists",
-    "busy-extents",
-    "orphan",
-];
+const RESERVED: &[&str] =
+    &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents", "orphan"];
 
 impl Patch {
     /// The name that [`Scaling::before`] takes.
@@ -211,6 +211,7 @@ impl Scaling {
             dcache_hash: true,
             lru: slots,
             inode_hash: true,
+            inode_list: true,
             ino_alloc: slots,
             pseudo: true,
         }
@@ -297,6 +298,12 @@ impl Scaling {
         Scaling { inode_hash: false, ..Scaling::default() }
     }
 
+    /// Before seed 004's lists per CPU: every inode is on its superblock's one list.
+    #[must_use]
+    pub fn before_inode_list() -> Scaling {
+        Scaling { inode_list: false, ..Scaling::default() }
+    }
+
     /// Before seed 004's inode numbers per CPU: one counter.
     #[must_use]
     pub fn before_ino_alloc() -> Scaling {
@@ -369,6 +376,12 @@ impl Scaling {
     #[must_use]
     pub fn inode_hash(&self) -> bool {
         self.inode_hash
+    }
+
+    /// Whether inodes are on a list for each CPU, and only those that somebody may look for there.
+    #[must_use]
+    pub fn inode_list(&self) -> bool {
+        self.inode_list
     }
 
     /// The slots of the counter of inode numbers.

@@ -24,6 +24,7 @@ use vfscale_sync::table::RcuTable;
 use crate::dentry::{self, Dentry, DentryRef};
 use crate::driver::{Directories, FileSystem};
 use crate::file::{OpenFile, SharedFile};
+use crate::icache::InodeList;
 use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::key_locks::{Key, KeyGuard, KeyLocks};
 use crate::locks::LockGraph;
@@ -61,6 +62,8 @@ pub struct SuperBlock {
     flags: AtomicU32,
     ids: IdAlloc,
     inode_hash: RcuTable<Inode, InodeHash>,
+    /// Its inodes; none where nobody ever looks for one.
+    inode_list: Option<InodeList>,
     /// Every open file of it, but those that have moved to a private list.
     files: SharedList<OpenFile, FilesLock>,
     /// Those that have.
@@ -101,6 +104,7 @@ impl SuperBlock {
     ) -> Result<Arc<SuperBlock>, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slots = scaling.slots();
+        let inode_list = InodeList::new(&scaling, fs.directories().is_some());
         let mut sb = Arc::new(SuperBlock {
             fs,
             dev,
@@ -114,6 +118,7 @@ impl SuperBlock {
             flags: AtomicU32::new(0),
             ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
             inode_hash: RcuTable::new(),
+            inode_list,
             files: SharedList::new(scaling.files_lock_slots()),
             private_files: AtomicIsize::new(0),
             mounts: Mutex::new(Vec::new()),
@@ -265,12 +270,36 @@ impl SuperBlock {
         let first = self.root.load(Ordering::Relaxed).is_null();
         let ino = if first { 1 } else { self.ids.next() };
         let raw = self.inodes.alloc_with(|| Inode::new(self, ino, init));
+        self.list_inode(raw);
         // SAFETY: `Inode::new` counts one reference, ours.
         unsafe { InodeRef::from_raw(raw) }
     }
 
-    /// Inodes that somebody refers to; exact while none comes or goes. Takes the locks of all slots of
-    /// their slab, one after the other.
+    /// Its inodes; none where nobody ever looks for one.
+    pub(crate) fn inode_list(&self) -> Option<&InodeList> {
+        self.inode_list.as_ref()
+    }
+
+    /// Puts an inode on their list that is about to be found by number, and lets it stay when nobody uses it
+    /// if the driver doesn't mind.
+    fn cache_inode(&self, inode: &Inode) {
+        if self.fs.directories().is_some_and(Directories::caches_inodes) {
+            inode.set_cached();
+        }
+        self.list_inode(NonNull::from(inode));
+    }
+
+    /// Puts an inode that has just been made on their list.
+    #[inline]
+    fn list_inode(&self, inode: NonNull<Inode>) {
+        if let Some(list) = &self.inode_list {
+            // SAFETY: it is new, and `evict` removes it before its memory is given back.
+            unsafe { list.insert(inode) };
+        }
+    }
+
+    /// Inodes that somebody refers to or that are kept for whoever comes; exact while none comes or goes.
+    /// Takes the locks of all slots of their slab, one after the other.
     pub fn inodes_in_use(&self) -> usize {
         self.inodes.in_use()
     }
@@ -417,6 +446,7 @@ impl SuperBlock {
         loop {
             let inode = self.inode_hash.find(Self::ino_hash(ino), guard, is_it)?;
             if inode.get_not_zero() {
+                inode.warm();
                 // SAFETY: the reference was just counted.
                 return Some(unsafe { InodeRef::from_raw(NonNull::from(inode)) });
             }
@@ -460,6 +490,7 @@ impl SuperBlock {
                 NonNull::from(found)
             }
             None => {
+                self.cache_inode(made);
                 // SAFETY: `evict` removes it before its memory is given back, which waits for a grace
                 // period.
                 unsafe { bucket.insert(raw) };
@@ -505,6 +536,9 @@ impl SuperBlock {
                 self.fs.uncharge(crate::xattr_calls::extra_bytes(extra, guard));
             }
             self.fs.evict(inode);
+        }
+        if let Some(list) = &self.inode_list {
+            list.remove(inode);
         }
         // SAFETY: the count is zero and never rises again (`get_not_zero`); only RCU readers that
         // began before still see it.
@@ -559,10 +593,6 @@ impl Drop for SuperBlock {
                 unsafe { self.inodes.free_rcu(cache.no_inode, &guard) };
             }
         }
-        if self.inodes.in_use() != 0 {
-            // An inode would outlive the memory that it is in.
-            eprintln!("vfscale: {} keeps an inode of a superblock that has ended", self.fs.name());
-            std::process::abort();
-        }
+        self.evict_inodes();
     }
 }

@@ -51,9 +51,9 @@ fn a_walk_of_a_million_files_stays_within_the_limit() {
     assert!(most > LIMIT - LIMIT / 20, "the limit is used: {most}");
 }
 
-/// How often the lock of the lists was taken, and by another CPU than before, while two CPUs in turn ask
-/// for names; and how often any lock was, while they look at names that they know.
-fn locks_taken(scaling: Scaling) -> (u64, u64, u64) {
+/// How often the locks of the lists of a class were taken, and by another CPU than before, while two CPUs in
+/// turn ask for names; and how often any lock was, while they look at names that they know.
+fn locks_taken(class: &str, scaling: Scaling) -> (u64, u64, u64) {
     const NAMES: u64 = 100;
     let fs = Numbers::new(2, NAMES);
     let task = Vfs::with_scaling(fs.clone(), scaling).unwrap().task();
@@ -73,21 +73,31 @@ fn locks_taken(scaling: Scaling) -> (u64, u64, u64) {
         lockstat::rows()
     };
     let misses = recorded(&names);
-    let lists = misses.iter().find(|row| row.name == "dcache_lru_lock").unwrap();
+    let lists = misses.iter().find(|row| row.name == class).unwrap();
     let (taken, bounced) = (lists.acquisitions, lists.acq_bounces);
     let hits = recorded(&names).iter().map(|row| row.acquisitions).sum();
     (taken, bounced, hits)
 }
 
-#[test]
-fn lru_before_has_one_list() {
+fn has_one_list_before(class: &str, patch: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (taken, bounced, hits) = locks_taken(Scaling::with_slots(2));
+    let (taken, bounced, hits) = locks_taken(class, Scaling::with_slots(2));
     assert!(taken >= 200, "{taken}");
     // The lists are added up now and then, which takes the locks of all.
     assert!(bounced <= taken / 10, "each CPU has its list: {bounced} of {taken}");
     assert_eq!(hits, 0, "hits take no lock at all");
-    let (taken, bounced, hits) = locks_taken(Scaling::with_slots(2).and_before("lru").unwrap());
+    let before = Scaling::with_slots(2).and_before(patch).unwrap();
+    let (taken, bounced, hits) = locks_taken(class, before);
     assert!(taken >= 200 && bounced > taken * 9 / 10, "{bounced} of {taken}");
     assert_eq!(hits, 0);
+}
+
+#[test]
+fn lru_before_has_one_list() {
+    has_one_list_before("dcache_lru_lock", "lru");
+}
+
+#[test]
+fn inode_list_before_has_one_list() {
+    has_one_list_before("inode_sb_list_lock", "inode-list");
 }

@@ -15,6 +15,8 @@ use numbers::Numbers;
 use shuttle::thread;
 use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::{cpu, rcu};
+use vfscale_vfs::inode::InodeInit;
+use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{At, AtFlags, Errno, Mode, OFlags, Task, Vfs};
 
 const SCHEDULES: usize = 5_000;
@@ -68,6 +70,38 @@ fn two_threads_ask_for_one_name() {
         let mine = ino(task, "/d0/f0").unwrap();
         assert_eq!(other.join().unwrap(), mine);
         assert_eq!(fs.lookups.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// An inode without a name goes once, whoever is the last to use it, and whoever else asks for its number or
+/// for memory meanwhile: those get that one, or another.
+#[test]
+fn an_inode_without_a_name_goes_once() {
+    check(|fs, _| {
+        const INO: u64 = 1 << 50;
+        let get = |sb: &SuperBlock| {
+            sb.iget(INO, || InodeInit { mode: 0o100_644, nlink: 1, ..InodeInit::default() })
+        };
+        let first = fs.with_super(get);
+        let threads = [false, true].map(|unlinks| {
+            let root = fs.root();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                let inode = get(root.sb());
+                assert_eq!(inode.ino(), INO);
+                if unlinks {
+                    inode.set_nlink(0);
+                }
+            })
+        });
+        drop(first);
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        fs.with_super(|sb| {
+            let left = sb.inodes_in_use() - 2;
+            assert_eq!(left, sb.unused_inodes());
+            assert!(left <= 1, "{left}");
+        });
     });
 }
 

@@ -242,6 +242,25 @@ fn inode_hash_before_takes_one_lock_for_a_lookup() {
     assert!(before.acquisitions >= CALLS && before.acq_bounces >= CALLS - 1, "{before:?}");
 }
 
+/// Files of memory are on no list of inodes by default, since nobody looks for them there.
+#[test]
+fn inode_list_before_takes_one_lock_to_create_and_unlink() {
+    let _alone = alone();
+    let creates = |scaling| {
+        let task = tree(scaling);
+        recorded("inode_sb_list_lock", || {
+            in_turn(|cpu| {
+                let new = format!("/{cpu}/new");
+                drop(task.open(&new, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
+                task.unlink(At::Cwd, &new, AtFlags::empty()).unwrap();
+            });
+        })
+    };
+    assert_eq!(creates(Scaling::default()).acquisitions, 0);
+    let before = creates(Scaling::before_inode_list());
+    assert_eq!((before.acquisitions, before.acq_bounces), (2 * CALLS, CALLS - 1), "{before:?}");
+}
+
 /// The numbers of files made on two CPUs in turn tell whether these share a counter.
 #[test]
 fn ino_alloc_before_has_one_counter() {

@@ -23,6 +23,7 @@ fn every_patch_has_a_constructor() {
         ("dcache-hash", Scaling::before_dcache_hash()),
         ("lru", Scaling::before_lru()),
         ("inode-hash", Scaling::before_inode_hash()),
+        ("inode-list", Scaling::before_inode_list()),
         ("ino-alloc", Scaling::before_ino_alloc()),
         ("pseudo", Scaling::before_pseudo()),
     ];

@@ -35,6 +35,8 @@ pub struct Numbers {
     pub evicted: AtomicU64,
     /// Whether there is a directory `/tide`: if odd. Each has another inode.
     pub tide: AtomicU64,
+    /// Whether inodes that nobody uses are not to be kept.
+    pub forgets: bool,
     /// Whether a directory is at `/there`, and no longer at `/here`.
     pub moved: AtomicBool,
     root: Mutex<Option<InodeRef>>,
@@ -45,10 +47,26 @@ impl Numbers {
         Arc::new(Numbers { dirs, files, ..Numbers::default() })
     }
 
+    /// The same, without a cache of inodes.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub fn that_forgets(dirs: u64, files: u64) -> Arc<Numbers> {
+        Arc::new(Numbers { dirs, files, forgets: true, ..Numbers::default() })
+    }
+
+    /// How many inodes have gone.
+    #[allow(dead_code, reason = "not every test asks")]
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::SeqCst)
+    }
+
     /// Does something with the superblock.
     pub fn with_super<T>(&self, body: impl FnOnce(&SuperBlock) -> T) -> T {
-        let root = self.root.lock().unwrap().clone().expect("it is mounted");
-        body(root.sb())
+        body(self.root().sb())
+    }
+
+    /// The inode of the root.
+    pub fn root(&self) -> InodeRef {
+        self.root.lock().unwrap().clone().expect("it is mounted")
     }
 
     fn number(name: &[u8], letter: u8, below: u64) -> Option<u64> {
@@ -130,6 +148,10 @@ impl Directories for Numbers {
         let root = self.root.lock().unwrap().clone();
         let name = format!("d{}", dir.ino() - 2).into_bytes().into();
         Ok(root.map(|parent| ParentName { parent, name }))
+    }
+
+    fn caches_inodes(&self) -> bool {
+        !self.forgets
     }
 
     fn is_current(&self, dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
