@@ -7,7 +7,7 @@ use vfscale_journal::{
 use super::Value;
 use crate::cache::{KIND_BLOCK, KIND_INODE_CHUNK};
 use crate::format::header::HEADER_BYTES;
-use crate::recovery::KIND_INODE;
+use crate::node::KIND_INODE;
 
 /// What a log has: its records in the order of writing, and the checkpoints that a recovery would replay.
 pub(super) fn log(inspection: &Inspection<'_>) -> vfscale_journal::Result<Value> {
