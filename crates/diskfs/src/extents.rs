@@ -24,6 +24,8 @@
 //! None. Whoever reads has the map as it was at some moment, and nobody changes its tree meanwhile;
 //! whoever changes it is alone.
 
+use std::sync::Arc;
+
 use zerocopy::little_endian::U64;
 
 use crate::btree::counted::Counted;
@@ -49,14 +51,14 @@ impl Kind for ExtentTree {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtentMap {
     /// Few extents, in order.
-    List(Vec<Extent>),
+    List(Arc<[Extent]>),
     /// More than that: the root of an [`ExtentTree`].
     Tree(u64),
 }
 
 impl Default for ExtentMap {
     fn default() -> Self {
-        Self::List(Vec::new())
+        Self::List(Arc::default())
     }
 }
 
@@ -291,14 +293,17 @@ impl ExtentMap {
     ) -> Outcome<(), N> {
         match self {
             Self::List(list) => {
-                list.retain(|extent| !gone.contains(extent));
+                let mut changed = list.to_vec();
+                changed.retain(|extent| !gone.contains(extent));
                 for extent in come {
-                    let at = list.partition_point(|other| other.file_block < extent.file_block);
-                    list.insert(at, *extent);
+                    let at = changed.partition_point(|other| other.file_block < extent.file_block);
+                    changed.insert(at, *extent);
                 }
-                if list.len() > owner.list_max {
-                    *self = Self::Tree(grown_out(nodes, owner.ino, list)?);
-                }
+                *self = if changed.len() > owner.list_max {
+                    Self::Tree(grown_out(nodes, owner.ino, &changed)?)
+                } else {
+                    Self::List(changed.into())
+                };
             }
             Self::Tree(root) => {
                 let tree = tree(*root, owner.ino);

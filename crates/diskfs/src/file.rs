@@ -72,6 +72,8 @@
 
 mod cache;
 mod extend;
+mod files;
+mod node_store;
 mod pages;
 mod punch;
 mod read;
@@ -89,21 +91,23 @@ use vfscale_sync::{Mutex, RwLock, lock_class};
 use crate::fault::Fault;
 
 pub use cache::{DirtyFiles, PageCache};
+pub use files::Files;
+pub use node_store::NodeStore;
 pub use store::{Change, Cut, Store};
 
 use pages::Pages;
 
 lock_class! {
     /// That one thread at a time writes a file back, or cuts it.
-    pub WriteBackLock = ("i_writeback", 28700);
+    pub WriteBackLock = ("i_writeback", 28700) sleeping;
 }
 lock_class! {
     /// Reading of blocks against their removal.
-    pub InvalidateLock = ("invalidate_lock", 28800);
+    pub InvalidateLock = ("invalidate_lock", 28800) sleeping;
 }
 lock_class! {
     /// That one thread at a time reads a megabyte of a file.
-    pub FillLock = ("i_fill", 28850);
+    pub FillLock = ("i_fill", 28850) sleeping;
 }
 lock_class! {
     /// The pages of a file.
@@ -186,7 +190,7 @@ impl FileData {
     /// Whether there is something to be written back: pages, or the size.
     #[must_use]
     pub fn is_dirty(&self, store: &impl Store) -> bool {
-        !self.pages.read().unstable.is_empty() || store.disk_size() < self.size()
+        store.disk_size() < self.size() || !self.pages.read().unstable.is_empty()
     }
 
     /// Whether nothing would be lost with it: no page, nothing to be written back, no error to be told.

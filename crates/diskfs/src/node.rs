@@ -134,10 +134,17 @@ impl Node {
         self.lock.read()
     }
 
+    /// What it is, as the last commit has left it; its times may be older than those of
+    /// [`core`](Self::core).
+    #[must_use]
+    pub fn stored(&self) -> Arc<InodeCore> {
+        Arc::clone(&self.published.lock().core)
+    }
+
     /// What it is, as the last commit has left it, with the times that have changed since.
     #[must_use]
     pub fn core(&self) -> Arc<InodeCore> {
-        let core = Arc::clone(&self.published.lock().core);
+        let core = self.stored();
         if !self.has_new_times() {
             return core;
         }

@@ -136,7 +136,7 @@ impl PageCache {
 }
 
 /// The files that have something to be written back, in the order in which they became dirty. Each is there
-/// once ([`FileData::set_queued`]).
+/// once for its data ([`FileData::set_queued`]).
 #[derive(Debug)]
 pub struct DirtyFiles<F> {
     files: Mutex<VecDeque<F>, DirtyFilesLock>,
@@ -154,6 +154,11 @@ impl<F> DirtyFiles<F> {
         if data.set_queued() {
             self.files.lock().push_back(file());
         }
+    }
+
+    /// Adds a file for another reason than its data.
+    pub fn push(&self, file: F) {
+        self.files.lock().push_back(file);
     }
 
     /// Takes the one that has been there for longest.

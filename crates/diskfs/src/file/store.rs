@@ -95,8 +95,8 @@ pub trait Store {
     /// Gives a claim back; its blocks are set aside again.
     fn unclaim(&self, run: Run);
 
-    /// Changes the file on the device, and its size there to `disk_size`. If this fails, a claim that was to be
-    /// inserted has been given back, as by [`unclaim`](Self::unclaim). May block.
+    /// Changes the file on the device, and its size there to `disk_size`. If this fails, a claim
+    /// that was to be inserted has been given back, as by [`unclaim`](Self::unclaim). May block.
     ///
     /// # Errors
     /// Of the log, of the device, damage, no space for the tree.

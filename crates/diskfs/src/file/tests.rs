@@ -11,8 +11,10 @@ use crate::tx::Run;
 mod crash;
 mod faults;
 mod model;
+mod moments;
 mod ordinary;
 mod races;
+mod volume;
 
 const INO: u64 = 77;
 const OWNER: Owner = Owner { ino: INO, list_max: 8 };
@@ -27,7 +29,18 @@ const POISON: u8 = 0xEE;
 pub(super) struct Disk {
     device: MemoryDevice,
     state: StdMutex<State>,
+    hook: StdMutex<Option<(Point, Hook)>>,
 }
+
+/// Where somebody else can come in between: right before that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Point {
+    Read,
+    Write,
+    Change,
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
 
 #[derive(Clone)]
 struct State {
@@ -47,6 +60,8 @@ struct State {
     writes_left: u64,
     reads_left: u64,
     claims_left: u64,
+    /// The sizes that the file had on the disk.
+    sizes: Vec<u64>,
 }
 
 /// A file in memory, of a disk.
@@ -74,8 +89,9 @@ impl Disk {
             writes_left: u64::MAX,
             reads_left: u64::MAX,
             claims_left: u64::MAX,
+            sizes: Vec::new(),
         };
-        Arc::new(Self { device, state: StdMutex::new(state) })
+        Arc::new(Self { device, state: StdMutex::new(state), hook: StdMutex::new(None) })
     }
 
     /// The file as it is found by somebody who knows nothing but the disk.
@@ -87,6 +103,15 @@ impl Disk {
         let file = File { disk: Arc::clone(self), data: OnceLock::new() };
         file.data.set(FileData::new(cache, file.disk_size())).unwrap();
         file
+    }
+
+    fn come_to(&self, point: Point) {
+        let mut hook = self.hook.lock().unwrap();
+        let work = hook.take_if(|(at, _)| *at == point);
+        drop(hook);
+        if let Some((_, work)) = work {
+            work();
+        }
     }
 
     fn free_blocks(&self) -> u64 {
@@ -156,6 +181,9 @@ impl File {
         }
         assert!(size >= state.size);
         state.size = size;
+        if state.sizes.last() != Some(&size) {
+            state.sizes.push(size);
+        }
         state.check();
         Ok(())
     }
@@ -195,11 +223,13 @@ impl Store for File {
     }
 
     fn read_blocks(&self, start: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.disk.come_to(Point::Read);
         State::fail(&mut self.disk.state.lock().unwrap().reads_left)?;
         Ok(self.disk.device.read_at(start * PAGE, into)?)
     }
 
     fn write_blocks(&self, start: u64, from: &[u8]) -> Result<(), Fault> {
+        self.disk.come_to(Point::Write);
         State::fail(&mut self.disk.state.lock().unwrap().writes_left)?;
         Ok(self.disk.device.write_at(start * PAGE, from)?)
     }
@@ -225,6 +255,7 @@ impl Store for File {
     }
 
     fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
+        self.disk.come_to(Point::Change);
         let changed = Self::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size);
         changed.inspect_err(|_| {
             if let Change::Insert { run, .. } = change {

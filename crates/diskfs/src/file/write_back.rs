@@ -123,9 +123,10 @@ impl FileData {
         last: u64,
         size: u64,
     ) -> Option<(u64, u64)> {
+        let on_disk = page_of(store.disk_size());
         let pages = self.pages.read();
         let next = pages.next_dirty(cursor)?;
-        let behind = pages.next_dirty(page_of(store.disk_size())).unwrap_or(next);
+        let behind = pages.next_dirty(on_disk).unwrap_or(next);
         let first = next.min(behind);
         // A page behind the end is one that is just coming: the size will follow.
         let end = pages_of(size).min(last.saturating_add(1));

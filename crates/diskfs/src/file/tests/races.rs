@@ -133,7 +133,8 @@ fn appending_beside_write_back_loses_nothing() {
                 file.data().write_back(&file).unwrap();
                 // What would be found after a crash is a beginning of what was written.
                 let state = disk.state.lock().unwrap().clone();
-                let copy = Disk { device: copied(&disk.device), state: StdMutex::new(state) };
+                let (device, hook) = (copied(&disk.device), StdMutex::new(None));
+                let copy = Disk { device, state: StdMutex::new(state), hook };
                 let bytes = contents(&Arc::new(copy).open(&PageCache::new(0, 1)));
                 for (at, byte) in bytes.iter().enumerate() {
                     assert_eq!(*byte, record(at as u64 / 100)[0]);

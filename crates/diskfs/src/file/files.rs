@@ -1,0 +1,344 @@
+//! The files of a volume: their data, and the thread that writes them back.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use vfscale_sync::{Condvar, Mutex, cpu, lock_class};
+
+use super::node_store::NodeStore;
+use super::{Cut, DirtyFiles, FileData, PageCache};
+use crate::fault::Fault;
+use crate::node::Node;
+use crate::volume::Volume;
+
+lock_class! {
+    /// What the thread that writes files back is to do.
+    pub WriterLock = ("bdi_work", 31150);
+}
+lock_class! {
+    /// The thread itself, for who ends it.
+    pub WriterThreadLock = ("bdi_thread", 31160);
+}
+
+/// How long a writer sleeps if all that is dirty is being written back by others.
+const OTHERS_WRITE: Duration = Duration::from_millis(1);
+/// The smallest share of the log that a transaction may need.
+const LOG_SHARE: u64 = 4;
+/// How many bytes `stat` counts in.
+const SECTORS_PER_BLOCK: u64 = 8;
+
+/// The data of the files of an open volume. `Send` and `Sync`.
+///
+/// A thread writes back what is dirty, every so often and when there is much of it. Dropped without
+/// [`stop`](Self::stop), it waits for that thread.
+pub struct Files {
+    volume: Arc<Volume>,
+    pages: Arc<PageCache>,
+    dirty: DirtyFiles<Arc<Node>>,
+    log_blocks_max: u32,
+    writer: Arc<Writer>,
+    thread: Mutex<Option<JoinHandle<()>>, WriterThreadLock>,
+}
+
+/// What the thread waits for.
+#[derive(Default)]
+struct Writer {
+    work: Mutex<Work, WriterLock>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    is_asked: bool,
+    is_over: bool,
+}
+
+impl Files {
+    /// Those of `volume`, with up to `cache_bytes` bytes of data in memory; what is dirty is
+    /// written back every `interval`, if there is one, and when there is much of it.
+    #[must_use]
+    pub fn new(volume: Arc<Volume>, cache_bytes: u64, interval: Option<Duration>) -> Arc<Self> {
+        let log_blocks = volume.superblock().log().blocks();
+        let files = Arc::new(Self {
+            pages: PageCache::new(cache_bytes, cpu::possible() as usize),
+            dirty: DirtyFiles::default(),
+            log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
+            writer: Arc::default(),
+            thread: Mutex::new(None),
+            volume,
+        });
+        if !files.volume.is_read_only() {
+            let (this, writer) = (Arc::downgrade(&files), Arc::clone(&files.writer));
+            let thread = thread::spawn(move || writer.run(&this, interval));
+            *files.thread.lock() = Some(thread);
+        }
+        files
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// The pages in memory.
+    #[must_use]
+    pub fn pages(&self) -> &Arc<PageCache> {
+        &self.pages
+    }
+
+    pub(super) fn log_blocks_max(&self) -> u32 {
+        self.log_blocks_max
+    }
+
+    fn store<'a>(&'a self, node: &'a Arc<Node>) -> NodeStore<'a> {
+        NodeStore { files: self, node }
+    }
+
+    fn data(&self, node: &Arc<Node>) -> Arc<FileData> {
+        node.data_or_init(|core| FileData::new(&self.pages, core.size))
+    }
+
+    /// How long the file is, in bytes.
+    #[must_use]
+    pub fn size(&self, node: &Arc<Node>) -> u64 {
+        node.data().map_or_else(|| node.core().size, |data| data.size())
+    }
+
+    /// How many blocks of 512 bytes it has or will have: pages that wait for a block count.
+    #[must_use]
+    pub fn blocks_512(&self, node: &Arc<Node>) -> u64 {
+        let delayed = node.data().map_or(0, |data| data.delayed_blocks());
+        node.core().blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK)
+    }
+
+    /// [`FileData::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&self, node: &Arc<Node>, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        self.data(node).read(&self.store(node), offset, buf)
+    }
+
+    /// [`FileData::write`].
+    ///
+    /// # Errors
+    /// As there; [`Fault::ReadOnly`].
+    pub fn write(&self, node: &Arc<Node>, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
+        self.volume.writable()?;
+        self.data(node).write(&self.store(node), offset, buf)
+    }
+
+    /// [`FileData::set_size`].
+    ///
+    /// # Errors
+    /// As there; [`Fault::ReadOnly`].
+    pub fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
+        self.volume.writable()?;
+        self.data(node).set_size(&self.store(node), size)
+    }
+
+    /// [`FileData::allocate`].
+    ///
+    /// # Errors
+    /// As there; [`Fault::ReadOnly`].
+    pub fn allocate(
+        &self,
+        node: &Arc<Node>,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    ) -> Result<(), Fault> {
+        self.volume.writable()?;
+        self.data(node).allocate(&self.store(node), offset, len, keep_size)
+    }
+
+    /// [`FileData::punch`].
+    ///
+    /// # Errors
+    /// As there; [`Fault::ReadOnly`].
+    pub fn punch(&self, node: &Arc<Node>, offset: u64, len: u64) -> Result<(), Fault> {
+        self.volume.writable()?;
+        self.data(node).punch(&self.store(node), offset, len)
+    }
+
+    /// [`FileData::zero_range`].
+    ///
+    /// # Errors
+    /// As there; [`Fault::ReadOnly`].
+    pub fn zero_range(
+        &self,
+        node: &Arc<Node>,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    ) -> Result<(), Fault> {
+        self.volume.writable()?;
+        self.data(node).zero_range(&self.store(node), offset, len, keep_size)
+    }
+
+    /// [`FileData::seek_data`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_data(&self, node: &Arc<Node>, offset: u64) -> Result<Option<u64>, Fault> {
+        self.data(node).seek_data(&self.store(node), offset)
+    }
+
+    /// [`FileData::seek_hole`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_hole(&self, node: &Arc<Node>, offset: u64) -> Result<Option<u64>, Fault> {
+        self.data(node).seek_hole(&self.store(node), offset)
+    }
+
+    /// Makes the file durable: its data, and all of the inode that leads to them; without
+    /// `data_only` its times as well. Blocks for I/O.
+    ///
+    /// # Errors
+    /// Those of the device and the log; the error of an earlier write-back, the first time after it.
+    pub fn sync(&self, node: &Arc<Node>, data_only: bool) -> Result<(), Fault> {
+        let data = node.data();
+        if let Some(data) = &data {
+            // An error is kept, and told below.
+            let _ = data.write_back(&self.store(node));
+        }
+        if !data_only && node.has_new_times() {
+            self.store(node).store_times()?;
+        }
+        self.volume.force(node.sequence())?;
+        // What was written in place: no transaction has anything to do with it.
+        self.volume.flush_data()?;
+        data.and_then(|data| data.take_error()).map_or(Ok(()), Err)
+    }
+
+    /// Says that the times of an inode have changed in passing, and were stored before
+    /// ([`Node::set_times`] has said so). Never blocks.
+    pub fn set_times_dirty(&self, node: &Arc<Node>) {
+        self.dirty.push(Arc::clone(node));
+    }
+
+    pub(super) fn set_dirty(&self, node: &Arc<Node>) {
+        self.dirty.add(&self.data(node), || Arc::clone(node));
+        if self.pages.is_dirty() {
+            self.writer.ask();
+        }
+    }
+
+    /// Writes back what one file has: data, and times. Blocks for I/O.
+    fn write_node_back(&self, node: &Arc<Node>) -> Result<(), Fault> {
+        // Directories and the like have no data of this kind, only times.
+        let written = match node.data() {
+            Some(data) => data.write_back(&self.store(node)).map(|_| ()),
+            None => Ok(()),
+        };
+        if node.has_new_times() { written.and(self.store(node).store_times()) } else { written }
+    }
+
+    /// Writes all back that is dirty at the moment, so that it is in the log. Goes on after an
+    /// error. Blocks for I/O.
+    ///
+    /// # Errors
+    /// The first one. What belongs to a file is also told by its next [`sync`](Self::sync).
+    pub fn write_back_all(&self) -> Result<(), Fault> {
+        let mut outcome = Ok(());
+        for node in self.dirty.take_all() {
+            outcome = outcome.and(self.write_node_back(&node));
+        }
+        outcome
+    }
+
+    /// Writes one file back, for who wants memory. False if there is none: others write, and this
+    /// has waited a moment for them.
+    pub(super) fn relieve(&self) -> bool {
+        let Some(node) = self.dirty.take() else {
+            thread::sleep(OTHERS_WRITE);
+            return false;
+        };
+        if let Err(fault) = self.write_node_back(&node) {
+            tracing::error!(ino = node.ino(), %fault, "a file can't be written back");
+        }
+        true
+    }
+
+    /// Frees all blocks of an inode behind `size`, and forgets what is in memory of it: it is gone
+    /// (`size` 0), or it was being cut when the volume was last used. Nobody uses it. Blocks for
+    /// I/O.
+    ///
+    /// # Errors
+    /// Those of the device and the log, damage. Some blocks may be freed by then.
+    pub fn truncate_extents(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
+        let store = self.store(node);
+        if let Some(data) = node.data() {
+            data.discard(&store);
+        }
+        match store.cut(size, true) {
+            Cut::Whole => Ok(()),
+            Cut::Part(fault) | Cut::Failed(fault) => Err(fault),
+        }
+    }
+
+    /// Ends the thread; waits for what it is doing. Nothing is written back any more unless it is
+    /// asked for. May be called again.
+    pub fn stop(&self) {
+        self.writer.end();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
+        {
+            // It has nothing to tell: a panic has been told already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").field("pages", &self.pages).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    fn ask(&self) {
+        let mut work = self.work.lock();
+        if !work.is_asked {
+            work.is_asked = true;
+            self.wake.notify_all();
+        }
+    }
+
+    fn end(&self) {
+        self.work.lock().is_over = true;
+        self.wake.notify_all();
+    }
+
+    /// Waits for something to do; false if it is over.
+    fn wait(&self, interval: Option<Duration>) -> bool {
+        let mut work = self.work.lock();
+        if !work.is_asked && !work.is_over {
+            work = match interval {
+                Some(interval) => self.wake.wait_for(work, interval).0,
+                None => self.wake.wait(work),
+            };
+        }
+        work.is_asked = false;
+        !work.is_over
+    }
+
+    fn run(&self, files: &Weak<Files>, interval: Option<Duration>) {
+        while self.wait(interval) {
+            let Some(files) = files.upgrade() else { return };
+            if let Err(fault) = files.write_back_all() {
+                tracing::error!(%fault, "files can't be written back");
+            }
+        }
+    }
+}
