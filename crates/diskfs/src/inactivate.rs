@@ -5,8 +5,8 @@
 //! An inode whose last name is gone is an *orphan*: on disk too, from the transaction on that removed
 //! the name. When its last user is gone its data, its trees and its number are freed, in the background
 //! ([`Queue`]), since that takes as many transactions as it is large. A crash in between leaves the orphan
-//! as it is, and the next mount goes on with it ([`recover`]); so does a cut of a large file that
-//! takes several transactions.
+//! as it is, and the next mount goes on with it ([`Inactivator::recover`]); so does a cut of a large file
+//! that takes several transactions.
 //!
 //! # Invariants
 //!
@@ -21,18 +21,16 @@
 //! that it stays in memory.
 
 mod queue;
+mod work;
 
 pub use queue::Queue;
+pub use work::{CutFn, Inactivator, Orphans};
 
 use crate::blob::{AttrTree, LinkTree};
 use crate::btree::counted::Counted;
 use crate::btree::{Error, Nodes, Tree};
 use crate::dir::DirTree;
 use crate::inode_core::{AttrFork, DataFork, FileKind, InodeCore};
-
-/// Records that one transaction takes out of the trees of an inode. A block has two at least, so that it
-/// frees few blocks.
-pub const RECORDS_AT_ONCE: usize = 8;
 
 /// Frees up to `most` records of the trees of inode `ino`, and their blocks; true if nothing is left. The
 /// extents of a file are not its business: of a file whose data are in a tree something is left. On an error

@@ -162,6 +162,12 @@ impl Node {
         !self.has_times.load(Ordering::Acquire) && !self.has_times.swap(true, Ordering::AcqRel)
     }
 
+    /// Times that have changed in passing are stored nowhere: the inode is gone. The caller holds the node
+    /// locked, and nobody uses the inode.
+    pub fn forget_times(&self) {
+        self.has_times.store(false, Ordering::Release);
+    }
+
     fn times(&self) -> Times {
         Times {
             atime: self.atime.load(Ordering::Relaxed),

@@ -15,7 +15,6 @@ use crate::ranks::InactiveQueue;
 /// Dropped, it does not do what is still in it: its threads end after what they are doing.
 pub struct Queue<T> {
     shared: Arc<Shared<T>>,
-    threads: Vec<JoinHandle<()>>,
     limit: usize,
 }
 
@@ -34,6 +33,7 @@ struct State<T> {
     running: Vec<u64>,
     next: u64,
     is_stopped: bool,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl<T> State<T> {
@@ -48,8 +48,13 @@ impl<T: Send + 'static> Queue<T> {
     /// A queue whose `threads` threads call `action`. Who [asks](Self::throttle) waits while more than
     /// `limit` things are in it.
     pub fn new(threads: usize, limit: usize, action: impl Fn(T) + Send + Sync + 'static) -> Self {
-        let state =
-            State { waiting: VecDeque::new(), running: Vec::new(), next: 0, is_stopped: false };
+        let state = State {
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            next: 0,
+            is_stopped: false,
+            threads: Vec::new(),
+        };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -61,7 +66,8 @@ impl<T: Send + 'static> Queue<T> {
             thread::spawn(move || shared.run(&*action))
         };
         let threads = (0..threads.max(1)).map(thread).collect();
-        Self { shared, threads, limit }
+        shared.state.lock().threads = threads;
+        Self { shared, limit }
     }
 }
 
@@ -69,6 +75,9 @@ impl<T> Queue<T> {
     /// Puts something in. Never waits for anything slow.
     pub fn add(&self, thing: T) {
         let mut state = self.shared.state.lock();
+        if state.is_stopped {
+            return;
+        }
         let ticket = state.next;
         state.next += 1;
         state.waiting.push_back((ticket, thing));
@@ -91,6 +100,23 @@ impl<T> Queue<T> {
             let is_long = |state: &mut State<T>| state.waiting.len() > self.limit;
             drop(self.shared.done.wait_while(state, is_long));
         }
+    }
+
+    /// Ends the threads, after what they are doing; what is in the queue, or comes later, is dropped. May be
+    /// called again.
+    pub fn stop(&self) {
+        let mut state = self.shared.state.lock();
+        state.is_stopped = true;
+        let threads = std::mem::take(&mut state.threads);
+        drop(state);
+        self.shared.work.notify_all();
+        for thread in threads {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        let left = std::mem::take(&mut self.shared.state.lock().waiting);
+        drop(left);
+        self.shared.done.notify_all();
     }
 
     /// How many things are not done yet.
@@ -143,14 +169,7 @@ impl<T> Drop for Running<'_, T> {
 
 impl<T> Drop for Queue<T> {
     fn drop(&mut self) {
-        self.shared.state.lock().is_stopped = true;
-        self.shared.work.notify_all();
-        for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
-            let _ = thread.join();
-        }
-        let left = std::mem::take(&mut self.shared.state.lock().waiting);
-        drop(left);
+        self.stop();
     }
 }
 

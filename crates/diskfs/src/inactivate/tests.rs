@@ -6,6 +6,9 @@ use crate::{Uuid, attr, blob};
 
 const INO: u64 = 800;
 
+/// Records that are taken out at once.
+const RECORDS_AT_ONCE: usize = 8;
+
 /// How many transactions take everything away.
 fn stripped(nodes: &mut Memory, core: &mut InodeCore) -> usize {
     for count in 1.. {

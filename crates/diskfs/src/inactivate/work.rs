@@ -1,0 +1,215 @@
+//! The transactions that free an inode, and what a mount does with orphans.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::cpu;
+
+use super::{Queue, strip};
+use crate::fault::Fault;
+use crate::inode_core::{AttrFork, DataFork, InodeCore};
+use crate::node::Node;
+use crate::node_table::NodeTable;
+use crate::tx::Need;
+use crate::volume::Volume;
+
+/// Frees the blocks of a file behind a size in bytes, in transactions of its own, and forgets what is in
+/// memory of it. The size of the file is that or more. Leaves the file an orphan if it was one and has
+/// no name.
+pub type CutFn = dyn Fn(&Arc<Node>, u64) -> Result<(), Fault> + Send + Sync;
+
+/// Records that one transaction takes out of the trees of an inode: more of them if the log is not small.
+const RECORDS_AT_ONCE: [usize; 2] = [8, 2];
+/// The most blocks of trees that one transaction here changes without freeing them: three of a level.
+const TREE_BLOCKS_AT_ONCE: u32 = 12;
+
+/// Inodes in the queue from which on those wait who unlink more.
+const WAITING_MAX: usize = 1024;
+/// The most threads that free inodes.
+const THREADS_MAX: u32 = 4;
+
+/// What a mount has done with the orphans that it found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orphans {
+    /// Inodes without a name that were freed.
+    pub removed: u64,
+    /// Files whose rest behind their end was freed.
+    pub cut: u64,
+    /// Those that something is wrong with. They stay orphans.
+    pub failed: u64,
+}
+
+/// Frees inodes that have neither names nor users. `Send` and `Sync`.
+///
+/// Dropped, or stopped, it leaves what is not freed yet for the next mount.
+pub struct Inactivator {
+    volume: Arc<Volume>,
+    table: Arc<NodeTable>,
+    cut: Arc<CutFn>,
+    queue: Queue<Arc<Node>>,
+}
+
+impl Inactivator {
+    /// For the inodes of `volume`, which are in `table` while they are in memory.
+    #[must_use]
+    pub fn new(volume: Arc<Volume>, table: Arc<NodeTable>, cut: Arc<CutFn>) -> Self {
+        let threads = cpu::possible().min(THREADS_MAX) as usize;
+        let of_threads = (Arc::clone(&volume), Arc::clone(&cut));
+        let queue = Queue::new(threads, WAITING_MAX, move |node: Arc<Node>| {
+            let (volume, cut) = &of_threads;
+            if let Err(fault) = inactivate(volume, &node, &**cut) {
+                let ino = node.ino();
+                tracing::warn!(ino, %fault, "an inode without names could not be freed");
+            }
+        });
+        Self { volume, table, cut, queue }
+    }
+
+    /// Looks after all orphans of the volume, when it is mounted: nobody uses any inode yet. Inodes
+    /// without names are freed, others are cut to their size. Blocks for I/O.
+    ///
+    /// # Errors
+    /// Those of the groups, and of the log. What is wrong with single inodes is counted.
+    pub fn recover(&self) -> Result<Orphans, Fault> {
+        recover(&self.volume, &self.table, &*self.cut)
+    }
+
+    /// An inode without names has lost its last user. Never waits for anything slow.
+    pub fn queue(&self, node: Arc<Node>) {
+        self.queue.add(node);
+    }
+
+    /// Waits while very many inodes are to be freed. For who takes names away, before he begins his
+    /// transaction.
+    pub fn throttle(&self) {
+        self.queue.throttle();
+    }
+
+    /// Waits until everything is freed that was [queued](Self::queue) before the call. The caller holds
+    /// no lock of an inode, and has no transaction.
+    pub fn flush(&self) {
+        self.queue.flush();
+    }
+
+    /// Ends the threads after what they are doing. May be called again.
+    pub fn stop(&self) {
+        self.queue.stop();
+    }
+}
+
+impl fmt::Debug for Inactivator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inactivator").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+/// Frees an inode without names that nobody uses any more, if it is still so. Begins transactions; the
+/// caller holds no lock. Blocks for I/O.
+///
+/// # Errors
+/// Those of the device and the log, and damage. It is an orphan then.
+fn inactivate(volume: &Volume, node: &Arc<Node>, cut: &CutFn) -> Result<(), Fault> {
+    let core = node.core();
+    if core.is_free() || core.nlink != 0 {
+        return Ok(());
+    }
+    if core.is_regular() && (has_blocks(&core) || node.data().is_some()) {
+        cut(node, 0)?;
+    }
+    while !step(volume, node)? {}
+    node.drop_data();
+    Ok(())
+}
+
+/// One transaction; true if it was the last.
+fn step(volume: &Volume, node: &Arc<Node>) -> Result<bool, Fault> {
+    let (records, need) = step_of(volume, &node.core());
+    let mut tx = volume.begin(need)?;
+    let _guard = node.lock();
+    let mut core = InodeCore::clone(&tx.core(node));
+    if core.is_free() || core.nlink != 0 {
+        return Ok(true);
+    }
+    if core.is_regular() && has_blocks(&core) {
+        // Something was written after it was cut: that somebody uses it will be seen when he stops.
+        return Err(Fault::Refused(Errno::BUSY));
+    }
+    let is_bare = strip(&mut tx, node.ino(), &mut core, records)?;
+    if is_bare {
+        // They would outlive it, and be those of the next inode with this number.
+        node.forget_times();
+        core = InodeCore::free(core.generation);
+        tx.set_orphan(node.ino(), false);
+        tx.free_inode(node.ino());
+    }
+    tx.set_core(node, core);
+    tx.commit()?;
+    Ok(is_bare)
+}
+
+fn has_blocks(core: &InodeCore) -> bool {
+    matches!(core.data, DataFork::Extents(_) | DataFork::Tree { .. })
+}
+
+/// How many records one step takes out of trees, and what it needs at most.
+fn step_of(volume: &Volume, core: &InodeCore) -> (usize, Need) {
+    let has_trees = has_blocks(core) || matches!(core.attr, AttrFork::Tree { .. });
+    let need = |records: usize| {
+        // Half as many leaves as records, since these have two at least; one more at the end of a tree, a
+        // block above them, and the root.
+        let (runs, blocks) =
+            if has_trees { (records as u32 / 2 + 3, TREE_BLOCKS_AT_ONCE) } else { (0, 0) };
+        let log_blocks = volume.groups().log_blocks(runs, 1) + blocks + 1;
+        Need { log_blocks, space: 0, from_pool: true }
+    };
+    let [many, few] = RECORDS_AT_ONCE;
+    let wanted = need(many);
+    let is_modest = u64::from(wanted.log_blocks) <= volume.superblock().log().blocks() / 4;
+    if is_modest { (many, wanted) } else { (few, need(few)) }
+}
+
+/// See [`Inactivator::recover`].
+fn recover(volume: &Volume, table: &NodeTable, cut: &CutFn) -> Result<Orphans, Fault> {
+    let mut orphans = Orphans::default();
+    for group in 0..volume.groups().count() {
+        for ino in volume.groups().orphans(&volume.reader(), group)? {
+            match recover_one(volume, table, cut, ino) {
+                Ok(true) => orphans.removed += 1,
+                Ok(false) => orphans.cut += 1,
+                Err(fault @ Fault::Journal(_)) => return Err(fault),
+                Err(fault) => {
+                    orphans.failed += 1;
+                    tracing::warn!(ino, %fault, "an orphan stays as it is");
+                }
+            }
+        }
+    }
+    Ok(orphans)
+}
+
+/// True if it was freed, false if it was cut.
+fn recover_one(volume: &Volume, table: &NodeTable, cut: &CutFn, ino: u64) -> Result<bool, Fault> {
+    use crate::format::inode::{InodeDamage, InodeFault};
+    let Some(node) = table.get(volume, ino)? else {
+        let fault = InodeFault::Free;
+        return Err(Fault::Damage(InodeDamage { ino, fault }.into()));
+    };
+    let core = node.core();
+    if core.nlink == 0 {
+        inactivate(volume, &node, cut)?;
+        return Ok(true);
+    }
+    if core.is_regular() {
+        cut(&node, core.size)?;
+    }
+    let (_, need) = step_of(volume, &InodeCore::free(0));
+    let mut tx = volume.begin(need)?;
+    let _guard = node.lock();
+    tx.set_orphan(ino, false);
+    tx.commit()?;
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests;
