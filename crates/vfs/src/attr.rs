@@ -5,7 +5,7 @@ use std::path::Path as StdPath;
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::attr_plan::Plan;
+use crate::attr_plan::{More, Plan};
 use crate::cred::{Credentials, permission};
 use crate::dentry::Dentry;
 use crate::error::{Named, Result};
@@ -250,7 +250,7 @@ impl Task {
     #[cold]
     fn change_kept(&self, inode: &Inode, change: Change) -> std::result::Result<(), Errno> {
         let _locked = inode.lock();
-        let plan = {
+        let mut plan = {
             let guard = rcu::pin();
             plan(inode, self.cred(&guard), change, &guard)?
         };
@@ -313,6 +313,7 @@ fn may_access(walk: &Walk<'_>, pos: Pos<'_>, want: Access) -> std::result::Resul
 }
 
 /// What a change comes to, if `cred` may make it. The caller holds the inode's lock.
+#[inline]
 fn plan(
     inode: &Inode,
     cred: &Credentials,
@@ -346,7 +347,8 @@ fn set_mode(
     let list = inode.extra(guard).and_then(|extra| extra.acl_access.read(guard));
     Ok(Plan {
         mode: Some(inode.mode() & !0o7777 | mode),
-        access: list.map(|list| Some(list.chmod(mode))),
+        more: list
+            .map(|list| Box::new(More { access: Some(Some(list.chmod(mode))), ..More::default() })),
         ..Plan::default()
     })
 }

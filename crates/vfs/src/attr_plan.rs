@@ -26,18 +26,30 @@ pub(crate) struct Plan<'a> {
     pub(crate) gid: Option<u32>,
     pub(crate) atime: Option<Timestamp>,
     pub(crate) mtime: Option<Timestamp>,
+    /// File capabilities go.
+    pub(crate) no_capabilities: bool,
+    /// What few changes have. Apart, for a plan is copied.
+    pub(crate) more: Option<Box<More<'a>>>,
+}
+
+/// What a [`Plan`] changes of extended attributes.
+#[derive(Default)]
+pub(crate) struct More<'a> {
     /// The access list is replaced, by none perhaps; likewise the default list.
     pub(crate) access: Option<Option<Acl>>,
     pub(crate) default: Option<Option<Acl>>,
-    /// Only in [`store`](Self::store).
+    /// Only in [`Plan::store`].
     pub(crate) xattr: Option<XattrEdit<'a>>,
-    /// File capabilities go.
-    pub(crate) no_capabilities: bool,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// A plan that changes extended attributes.
+    pub(crate) fn of(more: More<'a>) -> Plan<'a> {
+        Plan { more: Some(Box::new(more)), ..Plan::default() }
+    }
+
     /// Carries it out where names live in the dcache. The caller holds the inode's lock.
-    pub(crate) fn apply(self, inode: &Inode, guard: &Guard) {
+    pub(crate) fn apply(&mut self, inode: &Inode, guard: &Guard) {
         if self.no_capabilities {
             drop_capabilities(inode, guard);
         }
@@ -50,21 +62,23 @@ impl Plan<'_> {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn store(mut self, inode: &Inode) -> Result<(), Errno> {
+    pub(crate) fn store(&mut self, inode: &Inode) -> Result<(), Errno> {
         if self.no_capabilities && has_capabilities(inode, &rcu::pin()) {
-            self.xattr = Some((XattrName::CAPABILITY, None));
+            self.more.get_or_insert_default().xattr = Some((XattrName::CAPABILITY, None));
         }
+        let none = More::default();
+        let more = self.more.as_deref().unwrap_or(&none);
         let ctime = inode.change_time();
         let value =
             |list: &Option<Option<Acl>>| list.as_ref().map(|list| list.as_ref().map(Acl::to_xattr));
-        let (access, default) = (value(&self.access), value(&self.default));
+        let (access, default) = (value(&more.access), value(&more.default));
         let mut xattrs = Vec::new();
         for (name, value) in [(POSIX_ACL_ACCESS, &access), (POSIX_ACL_DEFAULT, &default)] {
             if let Some(value) = value {
                 xattrs.push(XattrChange { name, value: value.as_deref() });
             }
         }
-        if let Some((name, value)) = self.xattr {
+        if let Some((name, value)) = more.xattr {
             xattrs.push(XattrChange { name: name.as_bytes(), value });
         }
         let change = AttrChange {
@@ -78,7 +92,7 @@ impl Plan<'_> {
         };
         inode.sb().fs().set_attr(inode, &change)?;
         let guard = rcu::pin();
-        if let Some((name, value)) = self.xattr {
+        if let Some((name, value)) = more.xattr {
             edit(inode, name, value, &guard);
         }
         self.set(inode, &guard);
@@ -86,16 +100,9 @@ impl Plan<'_> {
         Ok(())
     }
 
-    fn set(self, inode: &Inode, guard: &Guard) {
-        if let Some(list) = self.access
-            && (list.is_some() || inode.has_extra())
-        {
-            inode.extra_or_init(guard).acl_access.replace(list, guard);
-        }
-        if let Some(list) = self.default
-            && (list.is_some() || inode.has_extra())
-        {
-            inode.extra_or_init(guard).acl_default.replace(list, guard);
+    fn set(&mut self, inode: &Inode, guard: &Guard) {
+        if let Some(more) = self.more.take() {
+            set_lists(inode, *more, guard);
         }
         if let Some(mode) = self.mode {
             inode.set_mode(mode);
@@ -104,6 +111,20 @@ impl Plan<'_> {
             inode.set_owner(self.uid.unwrap_or(inode.uid()), self.gid.unwrap_or(inode.gid()));
         }
         inode.set_times(self.atime, self.mtime);
+    }
+}
+
+#[cold]
+fn set_lists(inode: &Inode, more: More<'_>, guard: &Guard) {
+    if let Some(list) = more.access
+        && (list.is_some() || inode.has_extra())
+    {
+        inode.extra_or_init(guard).acl_access.replace(list, guard);
+    }
+    if let Some(list) = more.default
+        && (list.is_some() || inode.has_extra())
+    {
+        inode.extra_or_init(guard).acl_default.replace(list, guard);
     }
 }
 

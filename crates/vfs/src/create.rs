@@ -44,6 +44,7 @@ struct Heritage {
 
 /// Group, mode and ACLs of a new file: the group of a set-gid directory goes to its files, and to its
 /// directories with the bit itself; a default ACL takes the place of the umask.
+#[inline]
 fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guard) -> Heritage {
     let is_dir = mode & 0o170000 == 0o040000;
     let set_gid = dir.mode() & 0o2000 != 0;
@@ -99,6 +100,7 @@ pub(crate) struct Birth {
 }
 
 impl Birth {
+    #[cold]
     pub(crate) fn new(
         dir: &Inode,
         mode: u32,

@@ -205,6 +205,7 @@ pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
 ///
 /// # Errors
 /// The driver's, if that is asked: without an RCU section.
+#[inline]
 pub(crate) fn drop_privileges(
     inode: &Inode,
     keep: FileMode,
@@ -221,6 +222,7 @@ pub(crate) fn drop_privileges(
 }
 
 /// The same where the driver keeps directories, which stores it before.
+#[cold]
 fn drop_privileges_kept(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
     let no_capabilities = inode.has_extra() && has_capabilities(inode, &rcu::pin());
     let (mode, gone) = set_ids_gone(inode, keep);
@@ -464,6 +466,21 @@ impl File {
     ) -> std::result::Result<(u64, usize), Errno> {
         check_offset(offset)?;
         let inode = self.check_write()?;
+        // Twice, so that the one does not pay for what the other needs.
+        if inode.is_kept() {
+            self.write_to::<true>(inode, offset, bufs)
+        } else {
+            self.write_to::<false>(inode, offset, bufs)
+        }
+    }
+
+    #[inline(always)]
+    fn write_to<const KEPT: bool>(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+    ) -> std::result::Result<(u64, usize), Errno> {
         let len = bufs.iter().map(|buf| buf.len()).sum();
         if len == 0 {
             return Ok((offset, 0));
@@ -471,14 +488,18 @@ impl File {
         check_range(offset, len)?;
         let flags = self.flags();
         let fs = inode.sb().fs();
-        let section = inode.section();
+        let section = if KEPT { None } else { Some(rcu::pin()) };
         let locked = inode.lock();
         let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
         if start >= fs.size_max() {
             return Err(Errno::FBIG);
         }
         drop_privileges(inode, self.0.mode, section.as_ref())?;
-        inode.touch_in_passing();
+        if KEPT {
+            inode.touch_in_passing();
+        } else {
+            inode.touch();
+        }
         let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
         let mut done = 0;
         for buf in bufs {

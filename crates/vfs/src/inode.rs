@@ -201,6 +201,7 @@ impl InodeTimes {
 }
 
 impl Inode {
+    #[inline]
     pub(crate) fn new(sb: &SuperBlock, ino: u64, init: InodeInit) -> Inode {
         let times = init.times.unwrap_or_else(|| InodeTimes::all(time::now()));
         let private = OnceLock::new();

@@ -526,17 +526,21 @@ impl SuperBlock {
     /// The last reference is gone: frees the inode's data now, its memory after a grace period.
     pub(crate) fn evict(&self, inode: &Inode, guard: &Guard) {
         if let Some(cache) = &self.cache {
-            // It is found until the driver has done with it.
-            self.fs.evict(inode);
-            self.unhash_inode(inode, guard);
-            cache.wake_waiters();
-        } else {
-            self.unhash_inode(inode, guard);
-            if let Some(extra) = inode.extra(guard) {
-                self.fs.uncharge(crate::xattr_calls::extra_bytes(extra, guard));
-            }
-            self.fs.evict(inode);
+            return self.evict_kept(cache, inode, guard);
         }
+        if inode.is_hashed() {
+            self.unhash_inode(inode, guard);
+        }
+        if let Some(extra) = inode.extra(guard) {
+            self.fs.uncharge(crate::xattr_calls::extra_bytes(extra, guard));
+        }
+        self.fs.evict(inode);
+        self.free_inode(inode, guard);
+    }
+
+    /// Gives the memory of an inode back that was evicted.
+    #[inline]
+    fn free_inode(&self, inode: &Inode, guard: &Guard) {
         if let Some(list) = &self.inode_list {
             list.remove(inode);
         }
@@ -545,12 +549,21 @@ impl SuperBlock {
         unsafe { self.inodes.free_rcu(NonNull::from(inode), guard) };
     }
 
-    #[inline]
-    fn unhash_inode(&self, inode: &Inode, guard: &Guard) {
+    /// The same where the driver keeps directories: the inode is found until the driver has done with it.
+    #[cold]
+    fn evict_kept(&self, cache: &Cache, inode: &Inode, guard: &Guard) {
+        self.fs.evict(inode);
         if inode.is_hashed() {
-            let _inodes = self.lock_inodes();
-            self.inode_hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
+            self.unhash_inode(inode, guard);
         }
+        cache.wake_waiters();
+        self.free_inode(inode, guard);
+    }
+
+    #[cold]
+    fn unhash_inode(&self, inode: &Inode, guard: &Guard) {
+        let _inodes = self.lock_inodes();
+        self.inode_hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::acl::{Acl, Inherited};
-use crate::attr_plan::Plan;
+use crate::attr_plan::{More, Plan};
 use crate::cred::{Credentials, permission};
 use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeExtra};
@@ -249,7 +249,7 @@ impl Task {
                     let guard = rcu::pin();
                     plan(inode, self.cred(&guard), &guard)?
                 };
-                return plan.map_or(Ok(()), |plan| plan.store(inode));
+                return plan.map_or(Ok(()), |mut plan| plan.store(inode));
             }
             let guard = rcu::pin();
             let _locked = inode.lock();
@@ -370,7 +370,7 @@ fn plan_set<'a>(
         Some(extra) => extra.xattrs.lock().set_cost(name, value, how)?,
         None => XattrSet::new().set_cost(name, value, how)?,
     };
-    Ok(Some(Plan { xattr: Some((name, Some(value))), ..Plan::default() }))
+    Ok(Some(Plan::of(More { xattr: Some((name, Some(value))), ..More::default() })))
 }
 
 /// What removing an attribute comes to that a driver stores; `None` if nothing changes.
@@ -386,7 +386,7 @@ fn plan_removal<'a>(
     }
     name.supported()?;
     inode.extra(guard).ok_or(Errno::NODATA)?.xattrs.lock().get(name)?;
-    Ok(Some(Plan { xattr: Some((name, None)), ..Plan::default() }))
+    Ok(Some(Plan::of(More { xattr: Some((name, None)), ..More::default() })))
 }
 
 /// Which access control list a name stands for, if any.
@@ -410,10 +410,11 @@ fn plan_acl(
         return if acl.is_some() { Err(Errno::ACCESS) } else { Ok(None) };
     }
     if is_default {
-        return Ok(Some(Plan { default: Some(acl), ..Plan::default() }));
+        return Ok(Some(Plan::of(More { default: Some(acl), ..More::default() })));
     }
     let (mode, kept) = access_list(inode, acl, cred);
-    Ok(Some(Plan { mode: Some(mode), access: Some(kept), ..Plan::default() }))
+    let more = More { access: Some(kept), ..More::default() };
+    Ok(Some(Plan { mode: Some(mode), ..Plan::of(more) }))
 }
 
 /// What is kept of an access list beside the mode, and the mode.
