@@ -33,6 +33,7 @@ pub mod cache;
 pub mod check;
 pub mod copies;
 pub mod dir;
+pub mod driver;
 pub mod dump;
 pub mod extents;
 pub mod fault;

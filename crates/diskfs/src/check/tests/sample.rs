@@ -201,6 +201,7 @@ impl Maker<'_, '_> {
             inodes: header(CHUNK_INODES),
             orphans: header(1),
             tree_blocks: 0,
+            blocks: GROUP,
             set_aside,
         };
         header.encode(self.draft.put(start + HEADER_AT, &GroupHeader::expected(group)));

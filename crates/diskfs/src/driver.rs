@@ -1,0 +1,324 @@
+//! The driver: a volume as the VFS uses it.
+//!
+//! # Purpose
+//!
+//! A [`DiskFs`] is a [`FileSystem`] that keeps its directories itself. Each call that changes
+//! something is one transaction of the [volume](crate::volume); data of files go through
+//! [`Files`](crate::file::Files) instead. What the VFS knows of an inode and what the volume knows
+//! of it are two things: its inode holds a [`Node`](crate::node::Node), and every change is stored
+//! in the node first and shown by the inode then.
+//!
+//! # Order of locks
+//!
+//! The VFS has its inode's lock, or a name, or nothing. Then: the transaction is begun, nodes are
+//! locked in ascending order of their numbers, the transaction commits, nodes are unlocked. Nothing
+//! of the VFS is called with a node locked, but what never blocks.
+//!
+//! # What goes on without being asked
+//!
+//! | who | what |
+//! | --- | --- |
+//! | the journal's threads | write the log in time, and items home |
+//! | the thread of [`Files`](crate::file::Files) | writes data back in time, and stores times that changed in passing |
+//! | the threads of the [`Inactivator`] | free files that have neither names nor users |
+
+mod attributes;
+mod data;
+mod inodes;
+mod names;
+mod needs;
+mod walk;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use vfscale_block::Device;
+use vfscale_journal::{Options, Recovered, Scaling};
+use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::rcu::Guard;
+use vfscale_vfs::driver::{AttrChange, Directories, FileSystem};
+use vfscale_vfs::inode::{Inode, InodeRef};
+use vfscale_vfs::super_block::SuperBlock;
+use vfscale_vfs::types::{FallocateFlags, StatFs};
+
+use crate::dir::NameHash;
+use crate::fault::Fault;
+use crate::file::Files;
+use crate::format::BLOCK_BYTES;
+use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, ROOT_INO};
+use crate::inactivate::{CutFn, Inactivator, Orphans};
+use crate::inode_core::SIZE_MAX;
+use crate::node_table::NodeTable;
+use crate::volume::{Volume, VolumeOptions};
+
+use inodes::{held, node_of};
+use needs::Needs;
+
+/// The magic number of a volume in `statfs`: "vfsS", as its superblock begins.
+const MAGIC: u64 = 0x5373_6676;
+
+const NAME_MAX: u32 = 255;
+
+/// How a [`DiskFs`] is opened.
+#[derive(Clone, Debug)]
+pub struct DiskOptions {
+    /// How far the journal's structures are spread.
+    pub scaling: Scaling,
+    /// After how long what was changed becomes durable although nobody asked; `None`: only when
+    /// somebody asks, or room is needed. 5 seconds by default.
+    pub sync_interval: Option<Duration>,
+    /// How many bytes of file data are kept in memory. 256 MiB by default.
+    pub data_cache_bytes: u64,
+    /// How many bytes of metadata are kept in memory that could be read again. 64 MiB by default.
+    pub metadata_cache_bytes: u64,
+    /// Nothing is written, not even the log.
+    pub read_only: bool,
+    /// The device with the log, if it is on one of its own.
+    pub log_device: Option<Arc<dyn Device>>,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self {
+            scaling: Scaling::default(),
+            sync_interval: Some(Duration::from_secs(5)),
+            data_cache_bytes: 256 << 20,
+            metadata_cache_bytes: 64 << 20,
+            read_only: false,
+            log_device: None,
+        }
+    }
+}
+
+/// What opening a volume has found.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// What was in the log.
+    pub log: Recovered,
+    /// What became of files that had neither names nor users, or whose cutting had begun.
+    pub orphans: Orphans,
+}
+
+/// A volume as a file system. See the [module](self). `Send` and `Sync`.
+///
+/// It can be mounted once. Dropping it without [`close`](Self::close) writes nothing more: as after a
+/// crash, the next opening replays what is durable.
+pub struct DiskFs {
+    volume: Arc<Volume>,
+    table: Arc<NodeTable>,
+    files: Arc<Files>,
+    inactivator: Inactivator,
+    hash: NameHash,
+    needs: Needs,
+    opened: Opened,
+    is_mounted: AtomicBool,
+}
+
+/// How many inodes are kept in memory of which nobody has need, for each byte of the cache of metadata.
+const NODE_BYTES: u64 = 1024;
+
+impl DiskFs {
+    /// Opens the volume on `device`: replays its log, and finishes what was begun with files that nobody
+    /// has any more. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Those of [`Volume::open`], and of the finishing.
+    pub fn open(device: Arc<dyn Device>, options: DiskOptions) -> Result<Arc<Self>, Fault> {
+        let DiskOptions { scaling, sync_interval, data_cache_bytes, metadata_cache_bytes, .. } =
+            options;
+        let volume = Arc::new(Volume::open(
+            device,
+            VolumeOptions {
+                read_only: options.read_only,
+                journal: Options { scaling, sync_interval, ..Options::default() },
+                cache_bytes: metadata_cache_bytes,
+                log_device: options.log_device,
+            },
+        )?);
+        let nodes = usize::try_from(metadata_cache_bytes / NODE_BYTES).unwrap_or(usize::MAX);
+        let table = Arc::new(NodeTable::new(nodes));
+        let files = Files::new(Arc::clone(&volume), data_cache_bytes, sync_interval);
+        let cut: Arc<CutFn> = {
+            let files = Arc::clone(&files);
+            Arc::new(move |node, size| files.truncate_extents(node, size))
+        };
+        let mut opened = Opened { log: *volume.recovered(), orphans: Orphans::default() };
+        let inactivator = Inactivator::new(Arc::clone(&volume), Arc::clone(&table), cut);
+        if !options.read_only {
+            opened.orphans = inactivator.recover()?;
+        }
+        let hash = NameHash::of(volume.uuid());
+        let needs = Needs::new(volume.groups(), volume.superblock().log().blocks());
+        let is_mounted = AtomicBool::new(false);
+        Ok(Arc::new(Self { volume, table, files, inactivator, hash, needs, opened, is_mounted }))
+    }
+
+    /// What opening has found.
+    #[must_use]
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// The volume below.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Makes everything durable, writes it home and closes the log. The file system is mounted nowhere any
+    /// more: what is changed afterwards fails. Blocks for the I/O. Closing it again does nothing.
+    ///
+    /// # Errors
+    /// Those of the device and the log; what is durable is replayed by the next opening.
+    pub fn close(&self) -> Result<(), Fault> {
+        if self.volume.is_read_only() {
+            return self.volume.close();
+        }
+        self.inactivator.flush();
+        self.files.stop();
+        let written = self.files.write_back_all();
+        self.inactivator.stop();
+        let closed = self.volume.close();
+        written.and(closed)
+    }
+
+    /// Waits until files that nobody has any more are freed, and what was freed can be used.
+    fn settle(&self) -> Result<(), Fault> {
+        self.inactivator.flush();
+        self.volume.sync()
+    }
+}
+
+impl fmt::Debug for DiskFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskFs").field("volume", &self.volume).finish_non_exhaustive()
+    }
+}
+
+/// The number that a call fails with; says what is wrong where it is more than a refusal.
+fn errno(fault: Fault) -> Errno {
+    let errno = fault.errno();
+    if !matches!(fault, Fault::NoSpace | Fault::ReadOnly | Fault::TooLarge | Fault::Refused(_)) {
+        tracing::error!(%fault, "the volume has failed a call");
+    }
+    errno
+}
+
+impl FileSystem for DiskFs {
+    fn name(&self) -> &'static str {
+        "vfscale"
+    }
+
+    fn source(&self) -> String {
+        self.volume.device().name().to_owned()
+    }
+
+    fn directories(&self) -> Option<&dyn Directories> {
+        Some(self)
+    }
+
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
+        if self.is_mounted.swap(true, Ordering::AcqRel) {
+            return Err(Errno::BUSY);
+        }
+        self.iget(sb, ROOT_INO).map_err(errno)?.ok_or(Errno::UCLEAN)
+    }
+
+    fn statfs(&self, _: &SuperBlock) -> StatFs {
+        let figures = self.volume.space().figures();
+        let totals = self.volume.groups().totals();
+        // There is no limit to inodes but space: eight for each block that is left.
+        let inodes_free = totals.free_inodes + figures.available / CHUNK_BLOCKS * CHUNK_INODES;
+        StatFs {
+            magic: MAGIC,
+            block_size: BLOCK_BYTES as u32,
+            blocks: figures.blocks,
+            blocks_free: figures.free,
+            blocks_available: figures.available,
+            files: totals.inodes - totals.free_inodes.min(totals.inodes) + inodes_free,
+            files_free: inodes_free,
+            name_max: NAME_MAX,
+            ..StatFs::default()
+        }
+    }
+
+    fn size_max(&self) -> u64 {
+        SIZE_MAX
+    }
+
+    fn evict(&self, inode: &Inode) {
+        let Some(held) = held(inode) else { return };
+        self.keep_times(inode, &held.node);
+        if inode.nlink() == 0 {
+            self.inactivator.queue(Arc::clone(&held.node));
+        }
+    }
+
+    fn set_attr(&self, inode: &Inode, change: &AttrChange<'_>) -> Result<(), Errno> {
+        self.change_attributes(inode, change).map_err(errno)
+    }
+
+    fn dirtied(&self, inode: &Inode) {
+        if let Some(held) = held(inode) {
+            self.keep_times(inode, &held.node);
+        }
+    }
+
+    fn reclaim(&self) -> bool {
+        let before = self.volume.space().figures().available;
+        self.settle().is_ok() && self.volume.space().figures().available > before
+    }
+
+    fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        self.files.read(node_of(inode)?, offset, buf).map_err(errno)
+    }
+
+    fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
+        self.write_data(inode, offset, buf)
+    }
+
+    fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
+        self.change_size(inode, size)
+    }
+
+    fn fallocate(
+        &self,
+        inode: &Inode,
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        self.allocate(inode, mode, offset, len)
+    }
+
+    fn seek_data(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
+        let found = self.files.seek_data(node_of(inode)?, offset).map_err(errno)?;
+        found.ok_or(Errno::NXIO)
+    }
+
+    fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
+        let found = self.files.seek_hole(node_of(inode)?, offset).map_err(errno)?;
+        found.ok_or(Errno::NXIO)
+    }
+
+    fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno> {
+        self.files.sync(node_of(inode)?, data_only).map_err(errno)
+    }
+
+    fn sync_fs(&self) -> Result<(), Errno> {
+        if self.volume.is_read_only() {
+            return Ok(());
+        }
+        let written = self.files.write_back_all();
+        written.and_then(|()| self.volume.sync()).map_err(errno)
+    }
+
+    fn get_link<'g>(&self, inode: &'g Inode, _: &'g Guard) -> Result<&'g [u8], Errno> {
+        held(inode).and_then(|held| held.target.as_deref()).ok_or(Errno::INVAL)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Inodes of the VFS, made of nodes.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_vfs::inode::{Inode, InodeInit, InodeRef, InodeTimes};
+use vfscale_vfs::super_block::SuperBlock;
+use vfscale_vfs::types::Timestamp;
+
+use super::DiskFs;
+use crate::attr::{self, Attribute};
+use crate::blob::{self, LinkTree};
+use crate::btree::Tree;
+use crate::fault::Fault;
+use crate::inode_core::{AttrFork, DataFork, InodeCore};
+use crate::node::{Node, Times};
+
+/// The unit in which the VFS counts occupied space, in blocks of the volume.
+const SECTORS_PER_BLOCK: u64 = 8;
+
+/// What an inode of the VFS has of the volume.
+pub(super) struct Held {
+    pub(super) node: Arc<Node>,
+    /// What a symbolic link holds.
+    pub(super) target: Option<Box<[u8]>>,
+}
+
+/// What the driver has put into an inode.
+pub(super) fn held(inode: &Inode) -> Option<&Held> {
+    inode.private()
+}
+
+/// The node of an inode of this file system.
+pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
+    held(inode).map(|held| &held.node).ok_or(Errno::INVAL)
+}
+
+/// What of an inode is not in its record.
+struct Apart {
+    /// Where the attributes were when they were read.
+    fork: AttrFork,
+    xattrs: Vec<Attribute>,
+    target: Option<Box<[u8]>>,
+}
+
+impl DiskFs {
+    /// The inode `ino`; `None` if there is none. Blocks for I/O.
+    pub(super) fn iget(&self, sb: &SuperBlock, ino: u64) -> Result<Option<InodeRef>, Fault> {
+        match self.table.get(&self.volume, ino)? {
+            Some(node) => self.hold(sb, node).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The VFS's inode for a node. Blocks for I/O.
+    pub(super) fn hold(&self, sb: &SuperBlock, node: Arc<Node>) -> Result<InodeRef, Fault> {
+        loop {
+            let mut apart = Some(self.read_apart(&node)?);
+            let mut is_stale = false;
+            let inode = sb.iget(node.ino(), || {
+                // While there is no inode nobody changes the node, and from now on this one is it.
+                let core = node.core();
+                let Apart { fork, xattrs, target } = apart.take().unwrap_or_default();
+                is_stale = fork != core.attr;
+                init(&core, xattrs, Held { node: Arc::clone(&node), target })
+            });
+            if !is_stale {
+                return Ok(inode);
+            }
+        }
+    }
+
+    /// Reads what of an inode is not in its record.
+    fn read_apart(&self, node: &Arc<Node>) -> Result<Apart, Fault> {
+        let reading = node.read();
+        let (core, reader) = (node.core(), self.volume.reader());
+        let xattrs = attr::load(&reader, node.ino(), &core.attr)?;
+        let target = match &core.data {
+            DataFork::Inline(bytes) if core.is_link() => Some(bytes.as_ref().into()),
+            DataFork::Tree { root } if core.is_link() => {
+                let tree = Tree::<LinkTree>::at(*root, node.ino());
+                // The size of a link was checked when its record was decoded.
+                let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
+                Some(blob::load(&reader, tree, bytes)?.into())
+            }
+            _ => None,
+        };
+        drop(reading);
+        Ok(Apart { fork: core.attr.clone(), xattrs, target })
+    }
+
+    /// Notes the times that the VFS shows, if others are stored.
+    pub(super) fn keep_times(&self, inode: &Inode, node: &Arc<Node>) {
+        let (atime, mtime, ctime) = (inode.atime().0, inode.mtime().0, inode.ctime().0);
+        let core = node.core();
+        let is_stored = (core.atime, core.mtime, core.ctime) == (atime, mtime, ctime);
+        if !is_stored && !core.is_free() && node.set_times(Times { atime, mtime, ctime }) {
+            self.files.set_times_dirty(node);
+        }
+    }
+}
+
+impl Default for Apart {
+    fn default() -> Self {
+        Self { fork: AttrFork::None, xattrs: Vec::new(), target: None }
+    }
+}
+
+/// What the VFS is to know of an inode.
+fn init(core: &InodeCore, xattrs: Vec<Attribute>, held: Held) -> InodeInit {
+    let delayed = held.node.data().map_or(0, |data| data.delayed_blocks());
+    let size = held.node.data().map_or(core.size, |data| data.size());
+    InodeInit {
+        mode: core.mode,
+        uid: core.uid,
+        gid: core.gid,
+        rdev: core.rdev,
+        nlink: core.nlink,
+        generation: core.generation,
+        size: if core.is_regular() { size } else { core.size },
+        blocks: (core.blocks + delayed) * SECTORS_PER_BLOCK,
+        times: Some(InodeTimes {
+            atime: Timestamp(core.atime),
+            mtime: Timestamp(core.mtime),
+            ctime: Timestamp(core.ctime),
+            btime: Timestamp(core.btime),
+        }),
+        xattrs,
+        private: Some(Box::new(held)),
+        ..InodeInit::default()
+    }
+}

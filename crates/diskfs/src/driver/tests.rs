@@ -1,0 +1,274 @@
+use std::sync::Arc;
+
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_vfs::{At, AtFlags, Errno, Mode, RenameFlags, Stat, Task, Vfs, XattrFlags};
+
+use super::{DiskFs, DiskOptions};
+use crate::mkfs::{self, MkfsOptions};
+
+const MIB: u64 = 1 << 20;
+
+/// A volume on a device in memory, and the file system on it while it is mounted.
+struct Mounted {
+    device: Arc<MemoryDevice>,
+    fs: Arc<DiskFs>,
+    vfs: Vfs,
+    task: Task,
+}
+
+fn opened(device: Arc<MemoryDevice>) -> Mounted {
+    let fs = DiskFs::open(device.clone(), DiskOptions::default()).unwrap();
+    let vfs = Vfs::new(fs.clone()).unwrap();
+    let task = vfs.task();
+    Mounted { device, fs, vfs, task }
+}
+
+fn made(bytes: u64) -> Mounted {
+    let device = MemoryDevice::new(bytes).unwrap();
+    mkfs::format(&device, &MkfsOptions::default()).unwrap();
+    opened(Arc::new(device))
+}
+
+impl Mounted {
+    /// Unmounts, closes, opens and mounts.
+    fn again(self) -> Self {
+        let Self { device, fs, vfs, task } = self;
+        drop((task, vfs));
+        fs.close().unwrap();
+        drop(fs);
+        opened(device)
+    }
+
+    /// Opens what a crash would leave of it now.
+    fn crashed(self) -> Self {
+        let Self { device, fs, vfs, task } = self;
+        let copy = MemoryDevice::new(device.size()).unwrap();
+        let mut bytes = vec![0; device.size() as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        copy.write_at(0, &bytes).unwrap();
+        drop((task, vfs));
+        fs.close().unwrap();
+        opened(Arc::new(copy))
+    }
+
+    fn stat(&self, path: &str) -> Stat {
+        self.task.symlink_metadata(path).unwrap()
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let entries = self.task.list_dir(path).unwrap();
+        let names = entries.iter().map(|entry| entry.name.to_string_lossy().into_owned());
+        let mut names: Vec<_> = names.filter(|name| name != "." && name != "..").collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn mkdir(&self, path: &str) {
+        self.task.mkdir(At::Cwd, path, Mode::from_bits_truncate(0o755)).unwrap();
+    }
+
+    fn write(&self, path: &str, bytes: &[u8]) {
+        self.task.write_file(path, bytes).unwrap();
+    }
+
+    fn read(&self, path: &str) -> Vec<u8> {
+        self.task.read_file(path).unwrap()
+    }
+
+    fn rename(&self, old: &str, new: &str, flags: RenameFlags) -> Result<(), Errno> {
+        let renamed = self.task.rename(At::Cwd, old, At::Cwd, new, flags);
+        renamed.map_err(|error| error.errno())
+    }
+
+    fn unlink(&self, path: &str, flags: AtFlags) -> Result<(), Errno> {
+        self.task.unlink(At::Cwd, path, flags).map_err(|error| error.errno())
+    }
+
+    fn free_blocks(&self) -> u64 {
+        self.fs.settle().unwrap();
+        self.fs.volume().space().figures().free
+    }
+}
+
+#[test]
+fn what_is_made_is_there_after_closing_and_opening() {
+    let mounted = made(64 * MIB);
+    mounted.mkdir("/d");
+    mounted.mkdir("/d/e");
+    mounted.write("/d/small", b"in the inode");
+    let large: Vec<u8> = (0..3 * MIB as u32).map(|at| (at / 7) as u8).collect();
+    mounted.write("/d/large", &large);
+    mounted.task.symlink("/d/small", At::Cwd, "/short").unwrap();
+    let target = "t".repeat(4000);
+    mounted.task.symlink(&target, At::Cwd, "/long").unwrap();
+    mounted.task.link(At::Cwd, "/d/small", At::Cwd, "/hard", AtFlags::empty()).unwrap();
+    let paths = ["/", "/d", "/d/e", "/d/small", "/d/large", "/short", "/long", "/hard"];
+    let stats = paths.map(|path| mounted.stat(path));
+    let mounted = mounted.again();
+    assert_eq!(mounted.fs.opened().log.items, 0, "the log was closed");
+    for (path, before) in paths.iter().zip(stats) {
+        let after = mounted.stat(path);
+        let shown = |stat: &Stat| {
+            (stat.ino, stat.mode, stat.nlink, stat.size, stat.mtime, stat.ctime, stat.btime)
+        };
+        assert_eq!(shown(&after), shown(&before), "{path}");
+    }
+    assert_eq!(mounted.read("/short"), b"in the inode");
+    assert_eq!(mounted.task.readlink(At::Cwd, "/long").unwrap().as_os_str(), target.as_str());
+    assert!(mounted.read("/d/large") == large);
+    assert_eq!(mounted.names("/"), ["d", "hard", "long", "short"]);
+    assert_eq!(mounted.names("/d"), ["e", "large", "small"]);
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_crash() {
+    let mounted = made(64 * MIB);
+    mounted.mkdir("/d");
+    let bytes = vec![7; 100_000];
+    let file = mounted.task.options().write(true).create(true).open("/d/file").unwrap();
+    file.write_all(&bytes).unwrap();
+    file.sync_all().unwrap();
+    mounted.write("/d/later", b"not synced");
+    drop(file);
+    let mounted = mounted.crashed();
+    assert!(mounted.fs.opened().log.items > 0);
+    assert!(mounted.read("/d/file") == bytes);
+    let names = mounted.names("/d");
+    assert!(names == ["file"] || names == ["file", "later"], "{names:?}");
+}
+
+#[test]
+fn a_file_that_is_removed_while_it_is_open_goes_with_its_last_user() {
+    let mounted = made(64 * MIB);
+    let before = mounted.free_blocks();
+    let file = mounted.task.options().read(true).write(true).create(true).open("/f").unwrap();
+    file.write_all(&vec![1; MIB as usize]).unwrap();
+    file.sync_all().unwrap();
+    assert!(mounted.free_blocks() <= before - 256);
+    mounted.unlink("/f", AtFlags::empty()).unwrap();
+    let mut byte = [0];
+    assert_eq!(file.pread(&mut byte, 1000).unwrap(), 1);
+    assert_eq!(byte, [1]);
+    assert!(mounted.free_blocks() <= before - 256);
+    drop(file);
+    mounted.fs.settle().unwrap();
+    assert_eq!(mounted.free_blocks(), before);
+    // And after a crash in between, the next opening removes it.
+    let file = mounted.task.options().write(true).create(true).open("/f").unwrap();
+    file.write_all(&vec![1; MIB as usize]).unwrap();
+    file.sync_all().unwrap();
+    mounted.unlink("/f", AtFlags::empty()).unwrap();
+    mounted.fs.volume().sync().unwrap();
+    drop(file);
+    // The copy is made before the file is freed for good, or after: both are well.
+    let mounted = mounted.crashed();
+    assert!(mounted.names("/").is_empty());
+    assert_eq!(mounted.free_blocks(), before);
+}
+
+#[test]
+fn renames_of_every_kind() {
+    let mounted = made(64 * MIB);
+    for dir in ["/a", "/b", "/a/sub", "/b/empty", "/b/full"] {
+        mounted.mkdir(dir);
+    }
+    mounted.write("/a/file", b"file");
+    mounted.write("/b/full/inner", b"inner");
+    let plain = RenameFlags::empty();
+    assert_eq!(mounted.rename("/a/sub", "/b/full", plain), Err(Errno::NOTEMPTY));
+    mounted.rename("/a/sub", "/b/empty", plain).unwrap();
+    assert_eq!((mounted.stat("/a").nlink, mounted.stat("/b").nlink), (2, 4));
+    assert_eq!(
+        mounted.rename("/a/file", "/b/full/inner", RenameFlags::NOREPLACE),
+        Err(Errno::EXIST)
+    );
+    mounted.rename("/a/file", "/b/full/inner", plain).unwrap();
+    mounted.write("/a/other", b"other");
+    mounted.rename("/a/other", "/b/full", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!((mounted.stat("/a").nlink, mounted.stat("/b").nlink), (3, 3));
+    let mounted = mounted.again();
+    assert_eq!(mounted.names("/a"), ["other"]);
+    assert_eq!(mounted.read("/a/other/inner"), b"file");
+    assert_eq!(mounted.read("/b/full"), b"other");
+    assert_eq!(mounted.names("/b"), ["empty", "full"]);
+    assert_eq!(mounted.unlink("/a/other", AtFlags::REMOVEDIR), Err(Errno::NOTEMPTY));
+    mounted.unlink("/b/empty", AtFlags::REMOVEDIR).unwrap();
+    assert_eq!(mounted.stat("/b").nlink, 2);
+}
+
+#[test]
+fn a_directory_with_many_names_lists_each_once() {
+    let mounted = made(256 * MIB);
+    let before = mounted.free_blocks();
+    mounted.mkdir("/d");
+    for at in 0..3000 {
+        mounted.write(&format!("/d/name {at} {}", "x".repeat(at % 200)), b"");
+    }
+    let mounted = mounted.again();
+    assert_eq!(mounted.names("/d").len(), 3000);
+    for at in 0..3000 {
+        let path = format!("/d/name {at} {}", "x".repeat(at % 200));
+        mounted.unlink(&path, AtFlags::empty()).unwrap();
+    }
+    assert!(mounted.names("/d").is_empty());
+    mounted.unlink("/d", AtFlags::REMOVEDIR).unwrap();
+    assert_eq!(mounted.free_blocks(), before);
+}
+
+#[test]
+fn attributes_survive() {
+    let mounted = made(64 * MIB);
+    mounted.write("/f", b"");
+    let large = vec![3; 50_000];
+    for (name, value) in [("user.small", &b"value"[..]), ("user.large", &large)] {
+        let at = At::Cwd;
+        mounted
+            .task
+            .setxattr(at, "/f", name, value, XattrFlags::empty(), AtFlags::empty())
+            .unwrap();
+    }
+    mounted.task.chmod(At::Cwd, "/f", Mode::from_bits_truncate(0o4711), AtFlags::empty()).unwrap();
+    let mounted = mounted.again();
+    let get = |name| mounted.task.getxattr(At::Cwd, "/f", name, AtFlags::empty()).unwrap();
+    assert_eq!((get("user.small"), get("user.large")), (b"value".to_vec(), large));
+    assert_eq!(mounted.stat("/f").mode & 0o7777, 0o4711);
+}
+
+#[test]
+fn a_full_volume_says_so_and_can_be_emptied() {
+    let mounted = made(16 * MIB);
+    let before = mounted.free_blocks();
+    let file = mounted.task.options().write(true).create(true).open("/f").unwrap();
+    let piece = vec![1; 64 * 1024];
+    let error = loop {
+        if let Err(error) = file.write_all(&piece) {
+            break error;
+        }
+    };
+    assert_eq!(error.errno(), Errno::NOSPC);
+    let size = file.stat().unwrap().size;
+    file.sync_all().unwrap();
+    assert!(size > 6 * MIB, "{size}");
+    drop(file);
+    let mounted = mounted.again();
+    assert_eq!(mounted.stat("/f").size, size);
+    assert!(mounted.read("/f").iter().all(|byte| *byte == 1));
+    mounted.unlink("/f", AtFlags::empty()).unwrap();
+    assert_eq!(mounted.free_blocks(), before);
+}
+
+#[test]
+fn a_volume_that_is_open_for_reading_only_can_be_read() {
+    let mounted = made(16 * MIB);
+    mounted.write("/f", b"bytes");
+    let Mounted { device, fs, vfs, task } = mounted;
+    drop((task, vfs));
+    fs.close().unwrap();
+    drop(fs);
+    let options = DiskOptions { read_only: true, ..DiskOptions::default() };
+    let fs = DiskFs::open(device, options).unwrap();
+    let task = Vfs::new(fs).unwrap().task();
+    assert_eq!(task.read_file("/f").unwrap(), b"bytes");
+    let error = task.write_file("/g", b"").unwrap_err();
+    assert_eq!(error.errno(), Errno::ROFS);
+}
