@@ -10,7 +10,7 @@ use crate::format::group::{
     fault,
 };
 use crate::format::inode::CHUNK_BLOCKS;
-use crate::geometry::GROUP_BLOCKS_KEPT;
+use crate::geometry::{GROUP_BLOCKS_KEPT, LAST_GROUP_BLOCKS_MIN};
 
 /// What is known of a group.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +64,9 @@ impl Check<'_, '_> {
         for chunk in chunks {
             self.chunk(group, &chunk, &mut found.counted);
         }
+        // Those that a growing volume has not given to the group yet are nobody's.
+        let all = blocks.end - blocks.start;
+        found.counted.blocks = found.header.as_ref().map_or(all, |header| header.blocks);
         found.counted.tree_blocks = found.free_tree.len() as u64 + found.chunk_tree_blocks;
         found.is_readable = self.tell.count == before;
         found
@@ -73,7 +76,12 @@ impl Check<'_, '_> {
         let at = blocks.start + HEADER_AT;
         let read = self.media.block(MAGIC, at, group.into()).and_then(|block| {
             let is_usable = |block: u64| blocks.contains(&block) && self.media.is_one(block);
-            GroupHeader::decode(at, &block, is_usable)
+            let header = GroupHeader::decode(at, &block, is_usable)?;
+            let all = blocks.end - blocks.start;
+            if !(LAST_GROUP_BLOCKS_MIN..=all).contains(&header.blocks) {
+                return Err(fault(at, GroupFault::Size { blocks: header.blocks }));
+            }
+            Ok(header)
         });
         let header = read.map_err(|damage| self.tell.add(damage)).ok()?;
         for block in &header.set_aside {

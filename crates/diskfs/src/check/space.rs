@@ -13,7 +13,9 @@ impl Check<'_, '_> {
         let groups = self.media.geometry().groups();
         for group in 0..groups {
             self.tell.progress(Phase::FreeSpace, group.into(), groups.into());
-            let blocks = self.media.geometry().blocks_of(group).unwrap_or_default();
+            let mut blocks = self.media.geometry().blocks_of(group).unwrap_or_default();
+            let accounted = self.groups.get(group as usize).map_or(0, |group| group.counted.blocks);
+            blocks.end = blocks.end.min(blocks.start + accounted);
             let before = self.tell.count;
             let mut unowned = Vec::new();
             if self.is_repair && self.is_complete {

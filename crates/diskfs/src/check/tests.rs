@@ -2,6 +2,7 @@
 
 mod damage;
 mod fuzz;
+mod golden;
 mod log;
 mod repairs;
 pub(crate) mod sample;

@@ -183,6 +183,7 @@ fn header_value(header: &GroupHeader) -> Value {
         .with("inodes", header.inodes)
         .with("orphans", header.orphans)
         .with("tree blocks", header.tree_blocks)
+        .with("blocks", header.blocks)
         .with("set aside", set_aside.collect::<Value>())
 }
 

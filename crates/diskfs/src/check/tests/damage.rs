@@ -89,6 +89,19 @@ fn superblocks_and_groups() {
         ("orphans", |s| s.header(0, |h| h.orphans += 1), &[1016]),
         ("tree blocks", |s| s.header(3, |h| h.tree_blocks += 1), &[1030]),
         ("a header", |s| flip(s, GROUP + 1, 100), &[2]),
+        ("the size of a group", |s| s.header(1, |h| h.blocks += 1), &[308]),
+        (
+            "a group that has not grown yet",
+            |s| {
+                s.header(1, |h| (h.blocks, h.free) = (h.blocks - 24, h.free - 24));
+                s.trees(|draft| {
+                    let first = (GROUP + 8).into();
+                    let count = free_space(1).get(draft, first).unwrap().unwrap().get();
+                    free_space(1).update(draft, first, (count - 24).into()).unwrap();
+                });
+            },
+            &[],
+        ),
         ("set aside and free", |s| s.header(1, |h| h.set_aside.push(GROUP + 50)), &[1011]),
         (
             "set aside and in use",

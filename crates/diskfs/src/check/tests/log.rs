@@ -11,7 +11,7 @@ use crate::format::byte_of_block;
 use crate::format::group::{GroupHeader, HEADER_AT, MAGIC};
 
 /// Opens the volume's log, commits a change of the header of group 1, and ends without writing it home.
-fn change_header(sample: &Sample, change: impl FnOnce(&mut GroupHeader)) {
+pub(super) fn change_header(sample: &Sample, change: impl FnOnce(&mut GroupHeader)) {
     let logged = Logged::new(sample.device.clone(), None, &sample.superblock).unwrap();
     let (journal, _): (Journal, _) = logged.replay(&sample.superblock).unwrap();
     let media = sample.media();

@@ -1,6 +1,9 @@
 //! What is repaired, and that a repair leaves nothing behind that was not there before.
 
-use vfscale_block::Device;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use vfscale_block::{CrashPlan, Device, RecordingDevice};
 
 use super::sample::{EXTENTS, FIFO, GROUP, LIST, MANY, Sample, TREE_DIR};
 use crate::btree::Tree;
@@ -120,4 +123,35 @@ fn what_would_be_a_guess_is_left() {
             assert!(copy.found().contains(&1));
         }
     }
+}
+
+/// A repair that a crash interrupts has repaired some of it, and the next one repairs the rest.
+#[test]
+fn a_repair_may_be_interrupted() {
+    let sample = Sample::new().copied();
+    spoil(&sample, GROUP);
+    spoil(&sample, GROUP + 1);
+    spoil(&sample, 2 * GROUP + FREE_ROOT_AT);
+    sample.inode(MANY, |i| i.nlink = 1);
+    sample.inode(EXTENTS, |i| i.blocks = 0);
+    sample.header(0, |h| h.free += 1);
+    let before: BTreeSet<_> = sample.found().into_iter().collect();
+    assert!(before.len() > 4, "{before:?}");
+    let device = Arc::new(RecordingDevice::new(sample.device.clone()));
+    let recorded = Sample { device: device.clone(), superblock: sample.superblock.clone() };
+    assert_eq!(repair(&recorded).left, 0);
+    let mut found_at_all = BTreeSet::new();
+    let mut states = 0;
+    for state in device.crash_states(CrashPlan::default()) {
+        states += 1;
+        let crashed = Sample { device: state.device(), superblock: sample.superblock.clone() };
+        let found: BTreeSet<_> = crashed.found().into_iter().collect();
+        assert!(found.is_subset(&before), "{state}: {found:?}");
+        assert_eq!(repair(&crashed).left, 0, "{state}");
+        assert_eq!(crashed.core(MANY).data, sample.core(MANY).data, "{state}");
+        found_at_all.insert(found);
+    }
+    // All of it, none of it, and something between.
+    assert!(states > 20 && found_at_all.len() > 2, "{states}: {found_at_all:?}");
+    assert!(found_at_all.contains(&before) && found_at_all.contains(&BTreeSet::new()));
 }
