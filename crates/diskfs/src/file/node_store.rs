@@ -223,7 +223,17 @@ impl NodeStore<'_> {
     /// Stores times that have changed in passing.
     pub(super) fn store_times(&self) -> Result<(), Fault> {
         let need = Need { log_blocks: 1, space: 0, from_pool: true };
-        self.update(self.files.volume().begin(need)?, |_, _| Ok(()))
+        let mut tx = self.files.volume().begin(need)?;
+        let _guard = self.node.lock();
+        let core = tx.core(self.node);
+        if core.is_free() {
+            // Nothing may be logged of it: its block may be something else by now.
+            self.node.forget_times();
+        } else if self.node.has_new_times() {
+            tx.set_core(self.node, (*core).clone());
+            tx.commit()?;
+        }
+        Ok(())
     }
 
     /// Near which block data should lie that belong at `file_block`.

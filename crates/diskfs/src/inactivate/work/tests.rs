@@ -7,7 +7,7 @@ use vfscale_block::{Device, MemoryDevice};
 use super::*;
 use crate::attr;
 use crate::dir::{Directory, NameHash};
-use crate::file::{FileData, PageCache};
+use crate::file::{FileData, Files, PageCache};
 use crate::format::BLOCK_BYTES;
 use crate::format::inode::INODES_PER_BLOCK;
 use crate::inode_core::{FileKind, TYPE_DIRECTORY, TYPE_LINK, TYPE_REGULAR};
@@ -199,4 +199,20 @@ fn in_the_background() {
     assert_eq!(inactivator.recover().unwrap().failed, 0);
     assert_eq!(fix.free().2, 0);
     fix.volume.close().unwrap();
+}
+
+#[test]
+fn times_of_an_inode_that_is_gone_are_not_stored() {
+    let fix = Fixture::new();
+    let files = Files::new(Arc::clone(&fix.volume), 1 << 20, None);
+    let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
+    node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
+    files.set_times_dirty(&node);
+    inactivate(&fix.volume, &node, &no_cut).unwrap();
+    let sequence = node.sequence();
+    assert!(!node.has_new_times());
+    // Even if somebody comes too late.
+    node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
+    files.write_back_all().unwrap();
+    assert_eq!((node.has_new_times(), node.sequence()), (false, sequence));
 }
