@@ -277,8 +277,9 @@ impl<'v> Tx<'v> {
     /// holds the locks of all inodes that are concerned until it returns.
     ///
     /// # Errors
-    /// Those of the device, damage and [`Fault::NoSpace`]: nothing was changed. [`Fault::Journal`]:
-    /// the log was shut down, nothing becomes durable any more, and what is in memory means nothing.
+    /// Those of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if more is to
+    /// be logged than was reserved, which is a mistake of the program. Otherwise [`Fault::Journal`]: the
+    /// log was shut down, nothing becomes durable any more, and what is in memory means nothing.
     pub fn commit(mut self) -> Result<u64, Fault> {
         let mut changes = std::mem::take(&mut self.changes);
         let mut finished = match self.finish(&mut changes) {
@@ -300,7 +301,8 @@ impl<'v> Tx<'v> {
         Ok(sequence)
     }
 
-    /// Writes what is claimed and freed into the trees of the groups, and looks whether all of it may be logged.
+    /// Writes what is claimed and freed into the trees of the groups, and looks whether all of it may
+    /// be logged.
     fn finish(&mut self, changes: &mut Changes) -> Result<Option<Finished<'v>>, Fault> {
         if self.is_spoiled {
             return Err(Fault::NoSpace);

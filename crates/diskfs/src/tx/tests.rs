@@ -106,6 +106,15 @@ fn available(volume: &Volume) -> u64 {
     available
 }
 
+/// A volume and what is shared of it may be used by any thread, a transaction by one after the other.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    const fn is_shared<T: Send + Sync>() {}
+    is_send::<Tx<'static>>();
+    is_shared::<Volume>();
+    is_shared::<crate::Reader<'static>>();
+};
+
 #[test]
 fn what_is_committed_is_there_and_is_there_after_the_next_opening() {
     let device = made();
