@@ -29,6 +29,12 @@ fn made(bytes: u64) -> Mounted {
     opened(Arc::new(device))
 }
 
+/// Checks the volume, as it is after a replay of its log.
+fn check_clean(device: Arc<MemoryDevice>) {
+    let report = crate::check::check(device, &crate::check::Options::default(), &mut ()).unwrap();
+    assert_eq!(report.findings, []);
+}
+
 impl Mounted {
     /// Unmounts, closes, opens and mounts.
     fn again(self) -> Self {
@@ -36,6 +42,7 @@ impl Mounted {
         drop((task, vfs));
         fs.close().unwrap();
         drop(fs);
+        check_clean(device.clone());
         opened(device)
     }
 
@@ -48,7 +55,9 @@ impl Mounted {
         copy.write_at(0, &bytes).unwrap();
         drop((task, vfs));
         fs.close().unwrap();
-        opened(Arc::new(copy))
+        let copy = Arc::new(copy);
+        check_clean(copy.clone());
+        opened(copy)
     }
 
     fn stat(&self, path: &str) -> Stat {
