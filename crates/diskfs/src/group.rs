@@ -44,7 +44,9 @@ mod extents;
 mod index;
 pub mod initial;
 mod layout;
+mod list;
 mod nodes;
+mod one;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -63,14 +65,13 @@ pub use layout::Layout;
 pub use nodes::GroupNodes;
 
 use crate::btree::{Error, Nodes};
-use crate::format::group::{GroupFault, GroupHeader, fault};
-use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK};
-use crate::format::{Block, Damage};
-use crate::geometry::LAST_GROUP_BLOCKS_MIN;
-use crate::ranks::{GroupIndex, GroupLock};
+use crate::format::Damage;
+use crate::format::group::{GroupFault, fault};
+use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK};
+use crate::ranks::{GroupLock, GrowthLock};
 use crate::{Geometry, LogPlace, Run};
-use extents::FreeExtents;
-use index::{Index, available};
+use list::GroupList;
+use one::Group;
 use work::{Outcome, Part, Work, impossible, in_order};
 
 /// Runs shorter than this are left alone as long as there are others, in whatever group.
@@ -78,53 +79,23 @@ const RUN_WANTED: u32 = 16;
 /// How many groups are compared when a place for a directory is sought.
 const GROUPS_COMPARED: u32 = 8;
 
-/// One group. On cache lines of its own.
-#[repr(align(128))]
-struct Group {
-    /// Where things lie in all of it.
-    whole: Layout,
-    /// How many of its blocks are accounted for.
-    blocks: AtomicU64,
-    /// What is on disk.
-    lock: Mutex<(), GroupLock>,
-    /// What can be had; none before it is needed.
-    index: Mutex<Option<Index>, GroupIndex>,
-    /// How many blocks files can have, and how many inodes can be had, as the index has it.
-    available: AtomicU64,
-    free_inodes: AtomicU64,
-    /// What the header on disk says.
-    counts: Counts,
-}
-
-/// The counters of a header that are wanted without reading it.
-#[derive(Default)]
-struct Counts {
-    free: AtomicU64,
-    inodes: AtomicU64,
-    free_inodes: AtomicU64,
-    orphans: AtomicU64,
-}
-
-impl Counts {
-    fn set(&self, header: &GroupHeader) {
-        self.free.store(header.free, Ordering::Relaxed);
-        self.inodes.store(header.inodes, Ordering::Relaxed);
-        self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
-        self.orphans.store(header.orphans, Ordering::Relaxed);
-    }
-}
-
 /// The groups of an open volume. `Send` and `Sync`.
 pub struct Groups {
-    geometry: Geometry,
-    groups: Box<[Group]>,
+    /// What it was when the volume was opened.
+    opened: Geometry,
+    /// How many blocks the volume has.
+    blocks: AtomicU64,
+    log: LogPlace,
+    list: GroupList,
+    /// One thread at a time makes the volume larger.
+    growth: Mutex<(), GrowthLock>,
     /// Where each CPU looks for a place for the next directory.
     cursors: PerCpu<AtomicU32>,
     generations: IdAlloc,
     /// The most blocks that the trees of a group have had.
     largest_trees: AtomicU64,
     /// The most levels that they can have.
-    levels_max: u32,
+    levels_max: AtomicU32,
 }
 
 /// What all groups have together.
@@ -193,33 +164,35 @@ impl Groups {
         geometry: Geometry,
         log: LogPlace,
     ) -> Result<Self, Error<N::Error>> {
-        let (mut groups, mut largest_trees, mut levels_max) = (Vec::new(), 0, 1);
-        for number in 0..geometry.groups() {
-            let Some(layout) = Layout::new(geometry, log, number) else { break };
-            let group = Group::new(layout);
-            largest_trees = group.read_header(nodes)?.tree_blocks.max(largest_trees);
-            levels_max = group.whole.levels_max().max(levels_max);
-            groups.push(group);
-        }
+        let groups = read_groups(nodes, geometry, log, 0)?;
+        let of = |group: &Group| (group.counts.trees.load(Ordering::Relaxed), group.levels_max());
+        let most = |most: (u64, u64), group| {
+            let (trees, levels) = of(group);
+            (most.0.max(trees), most.1.max(levels))
+        };
+        let (largest_trees, levels_max) = groups.iter().fold((0, 1), most);
         let slots = cpu::possible().max(1);
         let step = (geometry.groups() / slots).max(1);
         let start = |slot: usize| (slot as u32).wrapping_mul(step) % geometry.groups();
         // Numbers that are not those of an earlier mount, as far as that can be.
         let first = RandomState::new().build_hasher().finish() >> 32;
         Ok(Self {
-            geometry,
-            groups: groups.into(),
+            opened: geometry,
+            blocks: AtomicU64::new(geometry.blocks()),
+            log,
+            list: GroupList::new(groups),
+            growth: Mutex::new(()),
             cursors: PerCpu::new(slots as usize, |slot| AtomicU32::new(start(slot))),
             generations: IdAlloc::new(first, slots as usize),
             largest_trees: AtomicU64::new(largest_trees),
-            levels_max: levels_max as u32,
+            levels_max: AtomicU32::new(levels_max as u32),
         })
     }
 
     /// What all groups have together. Sums up; what changes meanwhile may be seen or not.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.groups.iter().fold(Totals::default(), |sum, group| {
+        self.list.iter().fold(Totals::default(), |sum, group| {
             let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let layout = group.layout();
             Totals {
@@ -236,7 +209,7 @@ impl Groups {
     /// How many groups there are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.geometry.groups()
+        self.geometry().groups()
     }
 
     /// The most blocks that [`finish`](Self::finish) changes, makes or frees for a transaction with so
@@ -252,10 +225,10 @@ impl Groups {
         let trees = self.largest_trees.load(Ordering::Relaxed);
         // A tree of so many levels has two blocks at least below its root, four below these, and so on.
         let levels = (trees / 2 + 1).ilog2() + 2;
-        let levels = levels.min(self.levels_max);
+        let levels = levels.min(self.levels_max.load(Ordering::Relaxed));
         let change = 6 * levels;
         let changes = runs.saturating_add(inodes);
-        let groups = changes.min(self.geometry.groups());
+        let groups = changes.min(self.count());
         runs.saturating_mul(change)
             .saturating_add(inodes.saturating_mul(change + 3 * levels))
             .saturating_add(groups.saturating_mul(change + 1))
@@ -275,14 +248,27 @@ impl Groups {
         }
     }
 
-    fn at(&self, group: u32) -> Option<&Group> {
-        self.groups.get(group as usize)
+    /// How the volume is divided.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        let blocks = self.blocks.load(Ordering::Acquire);
+        // It was that of a volume when it was stored.
+        self.opened.grown(blocks).unwrap_or(self.opened)
     }
 
-    /// All groups, from the one of the block `near` on.
+    /// The group that a block is in; `None` outside of the volume.
+    fn group_of(&self, block: u64) -> Option<u32> {
+        let is_inside = block < self.blocks.load(Ordering::Acquire);
+        is_inside.then_some((block >> self.opened.group_log2()) as u32)
+    }
+
+    fn at(&self, group: u32) -> Option<&Group> {
+        self.list.at(group)
+    }
+
+    /// All groups, from this one on.
     fn from(&self, first: u32) -> impl Iterator<Item = &Group> {
-        let (before, behind) = self.groups.split_at((first as usize).min(self.groups.len()));
-        behind.iter().chain(before)
+        (first..self.count()).chain(0..first).filter_map(|group| self.at(group))
     }
 
     /// Takes `min` to `max` consecutive blocks, `min` at least one, near the block `near` if
@@ -302,7 +288,7 @@ impl Groups {
         max: u32,
     ) -> Result<Option<Run>, Error<N::Error>> {
         let max = max.max(min);
-        let first = self.geometry.group_of(near).unwrap_or(0);
+        let first = self.group_of(near).unwrap_or(0);
         // Fragments are for when nothing else is left. And what others have taken while we looked may
         // be back in a group that we have left, so nothing is refused after one look.
         for min in [min.max(max.min(RUN_WANTED)), min, min] {
@@ -317,7 +303,7 @@ impl Groups {
 
     /// Gives a claim back, or a part of it, that was not used.
     pub fn unclaim(&self, run: Run) {
-        if let Some(group) = self.geometry.group_of(run.start).and_then(|group| self.at(group)) {
+        if let Some(group) = self.group_of(run.start).and_then(|group| self.at(group)) {
             group.change_index(|index| index.free.insert(run.start, run.len()));
         }
     }
@@ -338,10 +324,10 @@ impl Groups {
         is_dir: bool,
         changes: &mut Changes,
     ) -> Result<Option<u64>, Error<N::Error>> {
-        let of_near = self.geometry.group_of(near).unwrap_or(0);
+        let of_near = self.group_of(near).unwrap_or(0);
         let wanted = if is_dir { self.group_for_directory() } else { of_near };
         for group in self.from(wanted) {
-            let range = group.whole.blocks();
+            let range = group.whole().blocks();
             let near = if range.contains(&near) { near } else { range.start };
             let chunk = changes.new_chunks.range_mut(range).find(|(_, free)| **free != 0);
             let found = if let Some((&chunk, free)) = chunk {
@@ -369,7 +355,7 @@ impl Groups {
 
     /// A group with at least as much free space as others beside it; the next one each time.
     fn group_for_directory(&self) -> u32 {
-        let groups = self.geometry.groups();
+        let groups = self.count();
         let compared = GROUPS_COMPARED.min(groups);
         let cursor = self.cursors.this();
         let start = cursor.load(Ordering::Relaxed) % groups;
@@ -410,12 +396,12 @@ impl Groups {
     fn parts(&self, changes: &mut Changes) -> Result<BTreeMap<u32, Part>, Damage> {
         let mut parts: BTreeMap<u32, Part> = BTreeMap::new();
         let header = |run: Run| {
-            let group = self.geometry.group_of(run.start).unwrap_or(0);
-            self.at(group).map_or(0, |group| group.whole.header())
+            let group = self.group_of(run.start).unwrap_or(0);
+            self.at(group).map_or(0, |group| group.whole().header())
         };
         let ordered = |runs: &[Run], is_free: bool| {
             let group_of = |run: Run| {
-                let group = self.geometry.group_of(run.start)?;
+                let group = self.group_of(run.start)?;
                 self.at(group)?.layout().is_usable(run.start, run.len()).then_some(group)
             };
             in_order(runs.to_vec(), group_of).map_err(|run| impossible(header(run), run, is_free))
@@ -431,13 +417,13 @@ impl Groups {
         }
         for (&ino, change) in &changes.inodes {
             let block = ino / INODES_PER_BLOCK;
-            let Some(group) = self.geometry.group_of(block) else {
+            let Some(group) = self.group_of(block) else {
                 return Err(fault(header(Run::new(0, 0)), GroupFault::Inode { ino }));
             };
             parts.entry(group).or_default().inodes.insert(ino, *change);
         }
         for &chunk in changes.new_chunks.keys() {
-            let group = self.geometry.group_of(chunk).unwrap_or(0);
+            let group = self.group_of(chunk).unwrap_or(0);
             parts.entry(group).or_default().new_chunks.push(chunk);
         }
         for &group in &changes.extended {
@@ -446,18 +432,48 @@ impl Groups {
         Ok(parts)
     }
 
+    /// Lets one thread at a time make the volume larger.
+    pub fn growth(&self) -> MutexGuard<'_, (), GrowthLock> {
+        self.growth.lock()
+    }
+
+    /// The volume is divided so from now on: it has grown. The caller holds [`growth`](Self::growth),
+    /// and has written new groups and the superblock. False if it has grown too often while it is
+    /// open; then nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error`], from reading the new groups; nothing has changed then.
+    pub fn grow<N: Nodes>(&self, nodes: &N, geometry: Geometry) -> Result<bool, Error<N::Error>> {
+        let former = self.geometry();
+        let last = former.groups() - 1;
+        let new = read_groups(nodes, geometry, self.log, former.groups())?;
+        let levels = new.iter().map(Group::levels_max).max().unwrap_or(1) as u32;
+        if !new.is_empty() && !self.list.push(new) {
+            return Ok(false);
+        }
+        self.levels_max.fetch_max(levels, Ordering::Relaxed);
+        if let (Some(group), Some(blocks)) = (self.at(last), geometry.blocks_of(last)) {
+            let blocks = blocks.end - blocks.start;
+            group.grow(blocks);
+            self.levels_max.fetch_max(group.levels_max() as u32, Ordering::Relaxed);
+        }
+        // Who sees the new size finds the groups.
+        self.blocks.store(geometry.blocks(), Ordering::Release);
+        Ok(true)
+    }
+
     /// The groups that don't account for all of their blocks yet, since the volume has grown: a
     /// transaction is to [extend](Changes::extend) them.
     pub fn unfinished(&self) -> impl Iterator<Item = u32> {
-        let is_unfinished = |group: &&Group| group.layout() != group.whole;
-        self.groups.iter().filter(is_unfinished).map(|group| group.whole.group())
+        let is_unfinished = |group: &&Group| group.layout() != group.whole();
+        self.list.iter().filter(is_unfinished).map(|group| group.whole().group())
     }
 
     /// The transaction was not committed: what it had claimed can be had by others.
     pub fn abandon(&self, changes: Changes) {
         let Changes { claims, claimed_inodes, undo, .. } = changes;
         claims.into_iter().for_each(|run| self.unclaim(run));
-        let at = |block: u64| self.geometry.group_of(block).and_then(|group| self.at(group));
+        let at = |block: u64| self.group_of(block).and_then(|group| self.at(group));
         for run in undo.fetched {
             at(run.start).and_then(|group| {
                 group.change_index(|index| {
@@ -497,13 +513,29 @@ impl Groups {
             return Ok(orphans);
         }
         let _guard = group.lock.lock();
-        for record in group.whole.chunk_tree().range(nodes, ..)? {
+        for record in group.whole().chunk_tree().range(nodes, ..)? {
             let (chunk, mask) = group.chunk(&record?)?;
             let bits = (0..CHUNK_INODES).filter(|bit| mask.1 & (1 << bit) != 0);
             orphans.extend(bits.map(|bit| chunk * INODES_PER_BLOCK + bit));
         }
         Ok(orphans)
     }
+}
+
+/// Reads the headers of all groups from number `first` on.
+fn read_groups<N: Nodes>(
+    nodes: &N,
+    geometry: Geometry,
+    log: LogPlace,
+    first: u32,
+) -> Result<Box<[Group]>, Error<N::Error>> {
+    let mut groups = Vec::new();
+    for number in first..geometry.groups() {
+        let Some(group) = Group::new(geometry, log, number) else { break };
+        group.read_header(nodes)?;
+        groups.push(group);
+    }
+    Ok(groups.into())
 }
 
 impl std::fmt::Debug for Groups {
@@ -521,8 +553,8 @@ impl Finished<'_> {
             let runs = std::mem::take(&mut outcome.busy);
             let freed: u64 = runs.iter().map(|run| run.len()).sum();
             busy.blocks += freed - outcome.drained - outcome.extended + outcome.donated;
-            let tree_max = (outcome.extended > 0).then(|| group.whole.tree_blocks_max());
-            let (group, drained) = (group.whole.group(), outcome.drained);
+            let tree_max = (outcome.extended > 0).then(|| group.whole().tree_blocks_max());
+            let (group, drained) = (group.whole().group(), outcome.drained);
             busy.parts.push(BusyPart { group, runs, drained, tree_max });
         }
         busy
@@ -531,7 +563,7 @@ impl Finished<'_> {
     /// The journal has the transaction: what it did is seen from now on, and the groups are unlocked.
     pub fn committed(self, changes: Changes) {
         for (chunk, free) in changes.new_chunks {
-            let group = self.groups.geometry.group_of(chunk);
+            let group = self.groups.group_of(chunk);
             if let Some(group) = group.and_then(|at| self.groups.at(at)) {
                 group.change_index(|index| index.add_inodes(chunk, free));
             }
@@ -542,7 +574,7 @@ impl Finished<'_> {
                 self.groups.largest_trees.fetch_max(trees, Ordering::Relaxed);
             }
             group.counts.set(&outcome.header);
-            group.blocks.store(outcome.header.blocks, Ordering::Release);
+            group.account(outcome.header.blocks);
             group.change_index(|index| {
                 index.tree_total += outcome.donated;
                 for (chunk, freed) in outcome.freed_inodes {
@@ -550,191 +582,5 @@ impl Finished<'_> {
                 }
             });
         }
-    }
-}
-
-impl Group {
-    fn new(layout: Layout) -> Self {
-        Self {
-            blocks: AtomicU64::new(layout.blocks().end - layout.blocks().start),
-            whole: layout,
-            lock: Mutex::new(()),
-            index: Mutex::new(None),
-            available: AtomicU64::new(0),
-            free_inodes: AtomicU64::new(0),
-            counts: Counts::default(),
-        }
-    }
-
-    /// Where things lie, as far as it is accounted for.
-    fn layout(&self) -> Layout {
-        self.whole.clone().with_blocks(self.blocks.load(Ordering::Acquire))
-    }
-
-    /// The header in a block.
-    fn decode(&self, block: &Block) -> Result<GroupHeader, Damage> {
-        let address = self.whole.header();
-        let is_usable = |block| self.whole.is_usable(block, 1);
-        let header = GroupHeader::decode(address, block, is_usable)?;
-        let range = self.whole.blocks();
-        if !(LAST_GROUP_BLOCKS_MIN..=range.end - range.start).contains(&header.blocks) {
-            return Err(fault(address, GroupFault::Size { blocks: header.blocks }));
-        }
-        if header.free.saturating_add(header.tree_blocks) > self.whole.usable_blocks() {
-            let GroupHeader { free, inodes, free_inodes, orphans, .. } = header;
-            return Err(fault(address, GroupFault::Counts { free, inodes, free_inodes, orphans }));
-        }
-        Ok(header)
-    }
-
-    /// Reads the header, and remembers what it says.
-    fn read_header<N: Nodes>(&self, nodes: &N) -> Result<GroupHeader, Error<N::Error>> {
-        let expected = GroupHeader::expected(self.whole.group());
-        let block = nodes.read(self.whole.header(), &expected)?;
-        let header = self.decode(&block)?;
-        self.blocks.store(header.blocks, Ordering::Release);
-        let tree_total = header.tree_blocks + header.set_aside.len() as u64;
-        let available = available(header.free, tree_total, self.layout().tree_blocks_max());
-        self.available.store(available, Ordering::Relaxed);
-        self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
-        self.counts.set(&header);
-        Ok(header)
-    }
-
-    /// A record of a chunk, as its first block and its masks: free, orphans.
-    fn chunk(
-        &self,
-        record: &crate::btree::Record<crate::format::group::InodeChunks>,
-    ) -> Result<(u64, (u64, u64)), Damage> {
-        let (chunk, free) = (record.key.get(), record.value.free.get());
-        let orphan = record.value.orphan.get();
-        if !self.layout().is_chunk(chunk) || free & orphan != 0 {
-            return Err(fault(
-                self.layout().chunk_tree().root(),
-                GroupFault::Chunk { start: chunk },
-            ));
-        }
-        Ok((chunk, (free, orphan)))
-    }
-
-    /// Makes the index, if there is none. The caller holds the lock of the group.
-    fn load_index<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
-        if self.index.lock().is_some() {
-            return Ok(());
-        }
-        let header = self.read_header(nodes)?;
-        let mut index = Index {
-            free: self.read_free(nodes)?,
-            tree_total: header.tree_blocks + header.set_aside.len() as u64,
-            tree_max: self.layout().tree_blocks_max(),
-            ..Index::default()
-        };
-        for record in self.layout().chunk_tree().range(nodes, ..)? {
-            let (chunk, (free, _)) = self.chunk(&record?)?;
-            index.add_inodes(chunk, free);
-        }
-        if index.free.blocks() != header.free || index.free_inodes != header.free_inodes {
-            return Err(fault(self.layout().header(), GroupFault::Counter).into());
-        }
-        self.publish(&index);
-        *self.index.lock() = Some(index);
-        Ok(())
-    }
-
-    /// What the tree of free space has.
-    fn read_free<N: Nodes>(&self, nodes: &N) -> Result<FreeExtents, Error<N::Error>> {
-        let mut free = FreeExtents::default();
-        let mut end = 0;
-        for record in self.layout().free_tree().range(nodes, ..)? {
-            let record = record?;
-            let (start, blocks) = (record.key.get(), record.value.get());
-            let is_possible = self.layout().is_usable(start, blocks) && start > end;
-            if !is_possible || !free.insert(start, blocks) {
-                let what = GroupFault::FreeRun { start, blocks };
-                return Err(fault(self.layout().free_tree().root(), what).into());
-            }
-            end = start + blocks;
-        }
-        Ok(free)
-    }
-
-    /// What others see of the index without its lock. Written with it held.
-    fn publish(&self, index: &Index) {
-        self.available.store(index.available(), Ordering::Relaxed);
-        self.free_inodes.store(index.free_inodes, Ordering::Relaxed);
-    }
-
-    /// Changes the index; `None` if there is none.
-    fn change_index<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Option<T> {
-        let mut guard = self.index.lock();
-        let index = guard.as_mut()?;
-        let changed = change(index);
-        self.publish(index);
-        Some(changed)
-    }
-
-    /// Changes the index, which is made if there is none. The caller holds no lock of a group.
-    fn index<N: Nodes, T>(
-        &self,
-        nodes: &N,
-        mut change: impl FnMut(&mut Index) -> Option<T>,
-    ) -> Result<Option<T>, Error<N::Error>> {
-        if let Some(changed) = self.change_index(&mut change) {
-            return Ok(changed);
-        }
-        let _guard = self.lock.lock();
-        self.load_index(nodes)?;
-        Ok(self.change_index(change).flatten())
-    }
-
-    fn claim<N: Nodes>(
-        &self,
-        nodes: &N,
-        near: u64,
-        min: u32,
-        max: u32,
-    ) -> Result<Option<Run>, Error<N::Error>> {
-        // Groups that are full need not be read, nor locked.
-        if self.available.load(Ordering::Relaxed) < u64::from(min) {
-            return Ok(None);
-        }
-        let near = if self.layout().blocks().contains(&near) {
-            near
-        } else {
-            self.layout().blocks().start
-        };
-        self.index(nodes, |index| index.claim(near, min.into(), max.into()))
-    }
-
-    fn claim_inode<N: Nodes>(
-        &self,
-        nodes: &N,
-        near: u64,
-    ) -> Result<Option<(u64, u32)>, Error<N::Error>> {
-        if self.free_inodes.load(Ordering::Relaxed) == 0 {
-            return Ok(None);
-        }
-        self.index(nodes, |index| index.claim_inode(near))
-    }
-
-    fn claim_for_chunk<N: Nodes>(
-        &self,
-        nodes: &N,
-        near: u64,
-    ) -> Result<Option<Run>, Error<N::Error>> {
-        if self.available.load(Ordering::Relaxed) < CHUNK_BLOCKS {
-            return Ok(None);
-        }
-        self.index(nodes, |index| index.claim_for_chunk(near))
-    }
-
-    /// Takes up to `blocks` blocks for the trees.
-    fn claim_for_trees(&self, blocks: u64) -> Option<Run> {
-        self.change_index(|index| index.claim_for_trees(blocks)).flatten()
-    }
-
-    /// See [`Index::claim_chunk`].
-    fn claim_chunk(&self, chunk: u64, also: u64) -> Option<u64> {
-        self.change_index(|index| index.claim_chunk(chunk, also)).flatten()
     }
 }

@@ -19,6 +19,10 @@ lock_class! {
     pub NodeCore = ("i_core", 31040);
 }
 lock_class! {
+    /// That one thread at a time makes a volume larger.
+    pub GrowthLock = ("growth", 28600) sleeping;
+}
+lock_class! {
     /// What a group has on disk. Several are taken in the order of their numbers.
     pub GroupLock = ("group_lock", 29100) sleeping;
 }

@@ -23,13 +23,15 @@ impl Layout {
     #[must_use]
     pub fn new(geometry: Geometry, log: LogPlace, group: u32) -> Option<Self> {
         let blocks = geometry.blocks_of(group)?;
-        let log = match log {
-            LogPlace::Inside { start, blocks: count } if blocks.contains(&start) => {
-                start..start.saturating_add(count).min(blocks.end)
-            }
-            LogPlace::Inside { .. } | LogPlace::Outside { .. } => blocks.start..blocks.start,
-        };
+        let log = log_in(&blocks, log);
         Some(Self { group, blocks, log })
+    }
+
+    /// The same group if it were as large as any.
+    pub(super) fn full(&self, geometry: Geometry, log: LogPlace) -> Self {
+        let blocks = self.blocks.start..self.blocks.start + geometry.group_blocks();
+        let log = log_in(&blocks, log);
+        Self { group: self.group, blocks, log }
     }
 
     /// The same, as far as the first `blocks` blocks of the group go.
@@ -129,6 +131,16 @@ impl Layout {
             shape_max::<InodeChunks>(usable / CHUNK_BLOCKS),
         ];
         free.1.max(chunks.1)
+    }
+}
+
+/// The part of the log that lies in these blocks.
+fn log_in(blocks: &Range<u64>, log: LogPlace) -> Range<u64> {
+    match log {
+        LogPlace::Inside { start, blocks: count } if blocks.contains(&start) => {
+            start..start.saturating_add(count).min(blocks.end)
+        }
+        LogPlace::Inside { .. } | LogPlace::Outside { .. } => blocks.start..blocks.start,
     }
 }
 

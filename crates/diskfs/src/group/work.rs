@@ -23,7 +23,8 @@ use zerocopy::little_endian::U64;
 
 use super::aside::{Aside, TreeNodes};
 use super::changes::{InodeChange, Undo};
-use super::{Group, GroupNodes, Layout};
+use super::one::Group;
+use super::{GroupNodes, Layout};
 use crate::Run;
 use crate::btree::{Error, Nodes};
 use crate::format::Damage;
@@ -97,7 +98,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         part: Part,
     ) -> Result<Outcome, Error<N::Error>> {
         let former = group.layout();
-        let layout = if part.is_extended { group.whole.clone() } else { former.clone() };
+        let layout = if part.is_extended { group.whole() } else { former.clone() };
         let expected = GroupHeader::expected(layout.group());
         let slot = nodes.writable(layout.header(), &expected)?;
         let mut header = group.decode(nodes.edit(slot))?;
@@ -166,6 +167,9 @@ impl<'a, N: GroupNodes> Work<'a, N> {
 
     /// Takes blocks of the runs that are freed, if too few are set aside.
     fn donate(&mut self, frees: &mut Vec<Run>) -> Done<N> {
+        if frees.is_empty() {
+            return Ok(());
+        }
         let low = aside_low(self.need()?);
         loop {
             let have = self.aside.list.len() as u64;
@@ -339,7 +343,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             if freed != 0 {
                 self.outcome.freed_inodes.insert(chunk, freed);
             }
-            self.top_up()?;
+            // A value that is replaced takes no block, nor does a record that is removed.
             self.write_chunk(chunk, (former.free.get(), former.orphan.get()), now)?;
             if self.give_up(chunk, now.0, freed)? {
                 empty.push(Run::new(chunk, CHUNK_BLOCKS as u32));
@@ -383,7 +387,6 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         }
         let Some(mask) = self.group.claim_chunk(chunk, freed) else { return Ok(false) };
         self.undo.chunks.push((chunk, mask));
-        self.top_up()?;
         let tree = self.layout.chunk_tree();
         tree.remove(&mut self.tree_nodes(), chunk.into())?;
         self.outcome.freed_inodes.remove(&chunk);

@@ -135,8 +135,8 @@ fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<Run>, Opti
     let layout = world.layouts[1].clone();
     change(&mut world, &layout);
     world.nodes.commit();
-    let log = crate::LogPlace::inside(world.groups.geometry, None);
-    let groups = Groups::load(&world.nodes, world.groups.geometry, log);
+    let log = crate::LogPlace::inside(world.groups.geometry(), None);
+    let groups = Groups::load(&world.nodes, world.groups.geometry(), log);
     let groups = groups.map_err(|error| number(&error))?;
     groups.claim(&world.nodes, 1500, 1, 1).map_err(|error| number(&error))
 }

@@ -55,6 +55,51 @@ fn a_group_accounts_for_what_it_has_grown_by() {
 }
 
 #[test]
+fn a_volume_grows_while_it_is_used() {
+    let mut world = World::new(4096 + 300, 10);
+    let mut changes = Changes::new();
+    for near in [100, 1100, 4200] {
+        assert!(world.claim(near, 1, 100).is_some());
+        assert!(world.claim(near, 1, 100).is_some());
+        world.use_claim(world.claims.len() - 1, &mut changes);
+    }
+    for blocks in [4096 + 300, 4096 + 301, 4096 + 900, 8192, 8192 + 256, 3 * 8192] {
+        let before = world.groups.totals();
+        assert!(world.grow(Geometry::new(blocks, 10).unwrap()));
+        world.check();
+        let added = world.groups.totals().blocks - before.blocks;
+        assert_eq!(world.groups.totals().available, before.available + added, "the new groups");
+        let mut extending = Changes::new();
+        world.groups.unfinished().for_each(|group| extending.extend(group));
+        world.commit(extending);
+        world.check();
+        world.durable();
+        world.check();
+        let added = world.groups.totals().blocks - before.blocks;
+        assert_eq!(world.groups.totals().available, before.available + added, "and the former one");
+    }
+    world.commit(changes);
+    world.check();
+    let last = world.claim(3 * 8192 - 1, 1, 1).unwrap();
+    assert_eq!(last.start, 3 * 8192 - 1);
+    let mut changes = Changes::new();
+    let ino = world.groups.claim_inode(&world.nodes, 20_000, false, &mut changes).unwrap();
+    assert_eq!(ino.unwrap() >> 3 >> 10, 20_000 >> 10);
+    world.commit(changes);
+    world.check();
+}
+
+#[test]
+fn a_volume_does_not_grow_too_often() {
+    let mut world = World::new(4096, 10);
+    let mut grown = 0;
+    while world.grow(Geometry::new(4096 + 1024 * (grown + 1), 10).unwrap()) {
+        grown += 1;
+    }
+    assert_eq!((grown, u64::from(world.groups.count())), (63, 67));
+}
+
+#[test]
 fn a_group_accounts_for_what_it_has() {
     use crate::btree::Nodes;
     use crate::btree::memory::number;
@@ -67,7 +112,7 @@ fn a_group_accounts_for_what_it_has() {
         let header = GroupHeader::decode(1025, block, |_| true).unwrap();
         GroupHeader { blocks, ..header }.encode(block);
         world.nodes.commit();
-        let error = Groups::load(&world.nodes, world.groups.geometry, world.log).unwrap_err();
+        let error = Groups::load(&world.nodes, world.groups.geometry(), world.log).unwrap_err();
         assert_eq!(number(&error), Some(308), "{blocks}");
     }
 }

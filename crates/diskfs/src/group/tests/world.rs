@@ -75,18 +75,32 @@ impl World {
 
     /// As if the volume were opened again, after everything has become durable.
     pub(super) fn reopen(&mut self) {
-        self.open_as(self.groups.geometry);
+        self.open_as(self.groups.geometry());
     }
 
     /// As if it were opened again, and had grown: new groups are made, the former last one knows nothing.
     pub(super) fn open_as(&mut self, geometry: Geometry) {
+        self.write_new(geometry);
+        self.claims.clear();
+        self.busy.clear();
+        self.groups = Groups::load(&self.nodes, geometry, self.log).unwrap();
+    }
+
+    /// Grows while it is open.
+    pub(super) fn grow(&mut self, geometry: Geometry) -> bool {
+        self.write_new(geometry);
+        let guard = self.groups.growth();
+        let has_grown = self.groups.grow(&self.nodes, geometry).unwrap();
+        drop(guard);
+        assert!(!has_grown || self.groups.geometry() == geometry);
+        has_grown
+    }
+
+    fn write_new(&mut self, geometry: Geometry) {
         for number in self.groups.count()..geometry.groups() {
             write(&mut self.nodes, &Layout::new(geometry, self.log, number).unwrap());
         }
         self.nodes.commit();
-        self.claims.clear();
-        self.busy.clear();
-        self.groups = Groups::load(&self.nodes, geometry, self.log).unwrap();
         let layout = |group| Layout::new(geometry, self.log, group).unwrap();
         self.layouts = (0..geometry.groups()).map(layout).collect();
     }
@@ -166,7 +180,7 @@ impl World {
     }
 
     fn check_disk(&self, layout: &Layout) -> (GroupHeader, BTreeSet<u64>) {
-        let group = &self.groups.groups[layout.group() as usize];
+        let group = self.groups.at(layout.group()).unwrap();
         let header = group.decode(&self.nodes.blocks[&layout.header()]).unwrap();
         let mut whole: BTreeSet<u64> = group.layout().usable().flat_map(Run::range).collect();
         let mut take = |block: u64| assert!(whole.remove(&block), "block {block} is two things");
@@ -219,7 +233,7 @@ impl World {
 
     fn check_index(&self, layout: &Layout, header: &GroupHeader, free: &BTreeSet<u64>) {
         let number = layout.group();
-        let group = &self.groups.groups[number as usize];
+        let group = self.groups.at(number).unwrap();
         let guard = group.index.lock();
         let Some(index) = guard.as_ref() else { return };
         let (mut taken, mut drained) = (BTreeSet::new(), 0);
