@@ -41,6 +41,7 @@ pub mod file;
 pub mod format;
 pub mod geometry;
 pub mod group;
+pub mod grow;
 pub mod inactivate;
 pub mod inode_core;
 pub mod mkfs;

@@ -270,6 +270,11 @@ impl<'v> Tx<'v> {
         self.changes.set_orphan(ino, is_orphan);
     }
 
+    /// The group accounts for all of its blocks from now on: those that the volume has grown by are free.
+    pub(crate) fn extend_group(&mut self, group: u32) {
+        self.changes.extend(group);
+    }
+
     /// Makes everything happen. Returns what [`Volume::force`] wants in order to make it durable.
     ///
     /// Locks the groups that are concerned, reads what it needs of their trees, and may sleep for a

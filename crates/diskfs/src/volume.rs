@@ -46,6 +46,7 @@ use crate::format::superblock::{LogPlace, Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, byte_of_block};
 use crate::geometry::{GROUP_BLOCKS_KEPT, Geometry};
 use crate::group::Groups;
+use crate::grow;
 use crate::ranks::SuperblockLock;
 use crate::recovery::Replay;
 use crate::space::Space;
@@ -83,7 +84,6 @@ impl Default for VolumeOptions {
 pub struct Volume {
     device: Arc<dyn Device>,
     uuid: Uuid,
-    geometry: Geometry,
     places: Places,
     superblock: Mutex<Superblock, SuperblockLock>,
     cache: Arc<BufferCache>,
@@ -104,9 +104,11 @@ pub(crate) struct Shared {
 }
 
 /// Where in a volume there are blocks of metadata.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Places {
-    geometry: Geometry,
+    /// How many blocks the volume has. Only becomes more.
+    blocks: AtomicU64,
+    group_blocks: u64,
     /// The blocks of the log; none if it is on another device.
     log: Range<u64>,
 }
@@ -122,13 +124,16 @@ impl Places {
             LogPlace::Inside { start, blocks } => start..start + blocks,
             LogPlace::Outside { .. } => 0..0,
         };
-        Self { geometry: superblock.geometry(), log }
+        let geometry = superblock.geometry();
+        let (blocks, group_blocks) = (AtomicU64::new(geometry.blocks()), geometry.group_blocks());
+        Self { blocks, group_blocks, log }
     }
 
     /// Where in its group a block is that is neither outside of the volume nor in the log.
     fn in_group(&self, address: u64) -> Option<u64> {
-        let is_there = address < self.geometry.blocks() && !self.log.contains(&address);
-        is_there.then_some(address & (self.geometry.group_blocks() - 1))
+        let blocks = self.blocks.load(Ordering::Acquire);
+        let is_there = address < blocks && !self.log.contains(&address);
+        is_there.then_some(address & (self.group_blocks - 1))
     }
 
     /// Whether the whole log lies between the blocks of a run.
@@ -177,7 +182,6 @@ impl Volume {
         let opened = Self {
             device,
             uuid,
-            geometry,
             places,
             superblock: Mutex::new(superblock),
             cache,
@@ -188,6 +192,7 @@ impl Volume {
         };
         if !opened.is_read_only() {
             opened.update_superblock(|superblock| superblock.mounted = Timestamp::now())?;
+            grow::finish(&opened)?;
         }
         Ok(opened)
     }
@@ -218,7 +223,14 @@ impl Volume {
     /// How it is divided.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
-        self.geometry
+        self.groups().geometry()
+    }
+
+    /// The volume is divided so from now on: it has grown. False if it has done so too often.
+    pub(crate) fn set_geometry(&self, geometry: Geometry) -> Result<bool, Fault> {
+        // Who gets a block of a new group can refer to it.
+        self.places.blocks.fetch_max(geometry.blocks(), Ordering::AcqRel);
+        Ok(self.groups().grow(&self.reader(), geometry)?)
     }
 
     /// Its id.
