@@ -16,8 +16,6 @@
 //!
 //! `growth` is held all the time, so that one thread at a time makes a volume larger. The caller holds none.
 
-use vfscale_block::Device;
-
 use crate::fault::Fault;
 use crate::format::BLOCK_BYTES;
 use crate::geometry::SizeError;
@@ -33,8 +31,8 @@ pub enum GrowError {
     /// It can't have this size.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// It has grown too often since it was opened.
-    #[error("the volume has grown too often since it was opened")]
+    /// It has grown too often since it was opened. It has its new size when it is opened again.
+    #[error("the volume has grown too often since it was opened: open it again")]
     TooOften,
     /// The volume or its device failed.
     #[error(transparent)]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, MemoryDevice, RecordingDevice};
+use vfscale_block::{CrashPlan, Device, MemoryDevice, RecordingDevice};
 
 use super::*;
 use crate::VolumeOptions;
