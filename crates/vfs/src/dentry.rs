@@ -65,6 +65,8 @@ const COLD: u32 = 16;
 const CHECKED: u32 = 32;
 /// Nothing may be mounted on it: its name is about to be removed.
 const CANT_MOUNT: u32 = 128;
+/// It is about to leave its directory for another, where the driver has it already perhaps.
+const MOVING: u32 = 256;
 /// A directory that may have names which are not in its table: only the driver knows them all.
 const PARTIAL: u32 = 64;
 
@@ -470,6 +472,19 @@ impl Dentry {
             self.flags.fetch_or(CANT_MOUNT, Ordering::AcqRel);
         } else {
             self.flags.fetch_and(!CANT_MOUNT, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether it is about to leave its directory. Changes while its name is locked.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & MOVING != 0
+    }
+
+    pub(crate) fn set_moving(&self, moving: bool) {
+        if moving {
+            self.flags.fetch_or(MOVING, Ordering::AcqRel);
+        } else {
+            self.flags.fetch_and(!MOVING, Ordering::AcqRel);
         }
     }
 

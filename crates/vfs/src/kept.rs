@@ -23,6 +23,8 @@
 //!   for the name, and finds the new one.
 //! * Nothing gets mounted on what is about to be removed (`cant_mount`): the mark is set under the lock of
 //!   the name's bucket, as a mountpoint is claimed. If the removal fails the mark goes.
+//! * What the driver has moved out of a directory may still be in its table when the directory has been
+//!   removed. It is marked before (`is_moving`), so that it stays there until it moves on.
 //! * Whether a directory is empty, or has been removed, the driver decides, in its transaction.
 //!
 //! # Locks

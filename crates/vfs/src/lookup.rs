@@ -159,8 +159,8 @@ fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<usize, Errno> {
     Ok(Dentry::insert_cached(&mut bucket, dir, name, found))
 }
 
-/// Takes a dentry and all that is below it out of the dcache, whoever uses it (the kernel's `d_invalidate`).
-/// `false` if something is mounted there or below: it stays.
+/// Takes a dentry and all that is below it out of the dcache, whoever uses it (the kernel's `d_invalidate`),
+/// but for what is just moving elsewhere. `false` if something is mounted there or below: it stays.
 pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
     // From the top: children are taken out before their parents, which are tried again.
     let mut stack = vec![root.borrowed(guard)];
@@ -174,7 +174,9 @@ pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
         }
         let depth = stack.len();
         dentry.children().scan(0, guard, |child| {
-            stack.push(child.borrowed(guard));
+            if !child.is_moving() {
+                stack.push(child.borrowed(guard));
+            }
             if stack.len() < depth + BATCH {
                 ControlFlow::Continue(())
             } else {
@@ -185,12 +187,23 @@ pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
     true
 }
 
-/// Takes a dentry without children out of the dcache; `false` if it has some.
+/// Whether all children that a directory still has are about to leave it: whoever moves them holds the
+/// directory until they have.
+fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
+    let mut all = true;
+    dentry.children().scan(0, guard, |child| {
+        all = child.is_moving();
+        if all { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    all
+}
+
+/// Takes a dentry without children that stay out of the dcache; `false` if it has some.
 fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
     let parent = dentry.parent(guard);
     let _dcache = dentry.sb().lock_dcache();
     let Some(mut locks) = LockedName::lock(dentry, parent, guard) else { return true };
-    if !locks.is_leaf() {
+    if !locks.is_leaf() && !all_move(dentry, guard) {
         return false;
     }
     locks.remove(dentry);

@@ -190,7 +190,8 @@ impl Task {
                 return Ok(None);
             }
         }
-        directories.rename(&driver::Rename {
+        let moving = (!exchange).then(|| Moving::new(source));
+        let renamed = directories.rename(&driver::Rename {
             old_dir: old_dir.inode(),
             old_name: old.bytes(),
             source: source.inode(),
@@ -198,7 +199,15 @@ impl Task {
             new_name: new.bytes(),
             target: target.map(Dentry::inode),
             exchange,
-        })?;
+        });
+        if let Err(errno) = renamed {
+            drop(moving);
+            if old_dir.is_unhashed() {
+                // It has lost its directory meanwhile, which should not have been removed.
+                lookup::detach(source, &rcu::pin());
+            }
+            return Err(errno);
+        }
         if doomed.is_some() {
             kept::take_out(found, tree);
         }
@@ -208,7 +217,25 @@ impl Task {
         let (ns, cred) = (self.ns(), self.cred(&guard));
         let rename = Rename { ns, tree, cred, guard: &guard, flags, old, new };
         rename.move_kept(source, found, moves_dir);
+        drop(moving);
         Ok(Some(()))
+    }
+}
+
+/// Keeps a dentry in the table of its directory until it has moved to another, though the directory be removed
+/// as soon as the driver has moved the file.
+struct Moving<'a>(&'a Dentry);
+
+impl<'a> Moving<'a> {
+    fn new(dentry: &'a Dentry) -> Moving<'a> {
+        dentry.set_moving(true);
+        Moving(dentry)
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.set_moving(false);
     }
 }
 

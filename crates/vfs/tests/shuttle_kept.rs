@@ -176,6 +176,36 @@ fn a_replaced_directory_against_create() {
     });
 }
 
+/// A directory that is removed as soon as the driver has moved the last file out of it: the file keeps its
+/// place in the tree, and whoever has it open.
+#[test]
+fn rmdir_against_the_last_that_moves_out() {
+    check(|fs, task| {
+        for path in ["/d", "/d/e"] {
+            assert_eq!(mkdir(task, path), None);
+        }
+        let inside = task.open("/d/e", OFlags::RDONLY, Mode::empty()).unwrap();
+        // The driver takes its time when it has moved the file, and somebody waits for just that.
+        fs.pauses.store(30, Ordering::Relaxed);
+        let (renamed, removed) = both(
+            task,
+            |task| rename(task, "/d/e", "/g"),
+            |task| {
+                while !fs.is_stored("g") {
+                    thread::yield_now();
+                }
+                (0..3).for_each(|_| thread::yield_now());
+                fs.pauses.store(0, Ordering::Relaxed);
+                errno(task.rmdir(At::Cwd, "/d"))
+            },
+        );
+        assert_eq!((renamed, removed), (None, None));
+        assert_eq!(task.path_of(&inside).unwrap().to_str(), Some("/g"));
+        let made = task.openat(At::File(&inside), "f", NEW, Mode::RWXU).unwrap();
+        assert_eq!(ino(task, "/g/f"), Ok(made.stat().unwrap().ino));
+    });
+}
+
 /// A file loses a name and gets one: it has one in the end, or could get none.
 #[test]
 fn link_against_unlink() {

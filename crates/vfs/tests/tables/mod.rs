@@ -121,6 +121,11 @@ impl Tables {
         sb.iget(ino, || self.state().init(ino))
     }
 
+    /// Whether the root has this name by now.
+    pub fn is_stored(&self, name: &str) -> bool {
+        self.state().nodes[&ROOT].names.contains_key(name.as_bytes())
+    }
+
     /// The number of inodes that are stored.
     pub fn stored(&self) -> usize {
         self.state().nodes.len()
