@@ -39,8 +39,6 @@ pub struct Meta {
 pub trait Calls: 'static {
     /// An open file; dropping it closes it.
     type File: 'static;
-    /// Whether there are sockets.
-    const SOCKETS: bool;
     /// A mapped file; dropping it unmaps it.
     type Map: 'static;
 
@@ -89,7 +87,7 @@ pub trait Calls: 'static {
     /// `socketpair(2)` of the local family, for a stream.
     ///
     /// # Errors
-    /// Those of the call; a target without sockets says so.
+    /// Those of the call.
     fn socket_pair(&self) -> Outcome<(Self::File, Self::File)>;
     /// `mmap(2)` of the first page of a file, for reading.
     ///

@@ -275,7 +275,7 @@ pub const ALL: &[Description] = &[
         seed: "004",
         unit: "descriptor",
         operation: "make and close one end of a pipe or of a pair of sockets; each worker has 64 \
-                    of both open at once; in memory, which has no sockets, 128 pipes",
+                    of both open at once",
         seed_rate: None,
         kind: Kind::CloseMany,
     },

@@ -81,7 +81,6 @@ impl<T: Target> Target for Broken<T> {
 
 impl<C: Calls> Calls for BrokenCalls<C> {
     type File = C::File;
-    const SOCKETS: bool = C::SOCKETS;
     type Map = C::Map;
 
     fn chdir(&mut self, path: &CStr) -> Result<()> {

@@ -189,8 +189,8 @@ impl Task {
     }
 
     /// The path an open file has now, seen from the task's root; with ` (deleted)` behind it if the
-    /// name is gone. A pipe is called `pipe:[N]` after its inode number, a file of memory
-    /// `/memfd:name (deleted)`.
+    /// name is gone. A pipe is called `pipe:[N]` after its inode number, a socket `socket:[N]`, a file of
+    /// memory `/memfd:name (deleted)`.
     ///
     /// # Errors
     /// `ENAMETOOLONG`.

@@ -676,6 +676,9 @@ impl File {
         if !self.0.mode.intersects(FileMode::CAN_WRITE) {
             return Err(Errno::BADF);
         }
+        if self.inode().file_type() == FileType::Socket {
+            return Err(Errno::NODEV);
+        }
         let inode = self.check_write()?;
         if inode.is_dir() {
             return Err(Errno::ISDIR);

@@ -15,7 +15,7 @@
 //! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
 //! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
 //! | [`mod@file`], [`file_list`], `descriptors` | open files, the lists they are on, the numbers they go by |
-//! | `pipe`, `stream`, `pseudo` | files without positions, and files that no path leads to |
+//! | `pipe`, `socket`, `stream`, `pseudo` | files without positions, and files that no path leads to |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
 //! | [`scaling`], [`lockstat`], [`cpu`] | how many slots everything has, what it was like before, what locks cost, and who uses which slot |
 //! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
@@ -79,6 +79,7 @@ mod remove;
 mod rename;
 pub mod scaling;
 mod sleep;
+mod socket;
 mod stream;
 pub mod super_block;
 pub mod task;

@@ -101,6 +101,8 @@ struct State {
     spare: Vec<u8>,
     /// Somebody has opened an end since the lock was taken.
     opened: bool,
+    /// Whoever reads to the end is to be told that the writer has not read what was written to it.
+    reset: bool,
     sleeping_readers: SleepList,
     sleeping_writers: SleepList,
     sleeping_openers: SleepList,
@@ -128,7 +130,7 @@ impl State {
         if self.is_readable() {
             self.sleeping_readers.pop(&mut wake);
         }
-        if !self.is_full() || self.readers == 0 {
+        if !self.is_full() || self.readers == 0 || self.writers == 0 {
             self.sleeping_writers.pop(&mut wake);
         }
         if std::mem::take(&mut self.opened) {
@@ -215,16 +217,22 @@ impl State {
 impl Pipe {
     /// A pipe with as many open ends.
     pub(crate) fn new(readers: u32, writers: u32) -> Pipe {
+        Pipe::with_buffers(readers, writers, BUFFERS)
+    }
+
+    /// The same with another capacity.
+    pub(crate) fn with_buffers(readers: u32, writers: u32, buffers_max: usize) -> Pipe {
         Pipe {
             state: Mutex::new(State {
                 ring: VecDeque::new(),
-                buffers_max: BUFFERS,
+                buffers_max,
                 readers,
                 readings: readers,
                 writers,
                 writings: writers,
                 spare: Vec::new(),
                 opened: false,
+                reset: false,
                 sleeping_readers: SleepList::default(),
                 sleeping_writers: SleepList::default(),
                 sleeping_openers: SleepList::default(),
@@ -314,10 +322,35 @@ impl Pipe {
         self.with(|state| state.remove(ends));
     }
 
+    /// Nobody writes any more, nor could read what would be written; what was is still read. For one
+    /// direction of a pair of sockets, as the two that follow, which are called instead of
+    /// [`close`](Self::close).
+    pub(crate) fn end(&self) {
+        self.with(|state| (state.readers, state.writers) = (0, 0));
+    }
+
+    /// Nobody writes any more. With `reset`, whoever has read everything is told so once by an error.
+    pub(crate) fn end_writing(&self, reset: bool) {
+        self.with(|state| {
+            state.writers = 0;
+            state.reset |= reset;
+        });
+    }
+
+    /// Nobody reads any more. Returns whether something is lost by that.
+    pub(crate) fn end_reading(&self) -> bool {
+        self.with(|state| {
+            state.readers = 0;
+            state.spare = Vec::new();
+            !std::mem::take(&mut state.ring).is_empty()
+        })
+    }
+
     /// Reads; waits while there is nothing to read and somebody could write.
     ///
     /// # Errors
-    /// `EAGAIN` instead of waiting, `EINTR`.
+    /// `EAGAIN` instead of waiting, `EINTR`; `ECONNRESET` once at the end, where that was
+    /// [said](Self::end_writing).
     pub(crate) fn read(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -331,7 +364,9 @@ impl Pipe {
             let mut done = 0;
             let step = self.with(|state| {
                 done = state.take(&mut to);
-                if done > 0 || state.writers == 0 {
+                if done == 0 && std::mem::take(&mut state.reset) {
+                    Err(Errno::CONNRESET)
+                } else if done > 0 || state.writers == 0 {
                     Ok(Step::Done)
                 } else if wait.never {
                     Err(Errno::AGAIN)
@@ -363,7 +398,8 @@ impl Pipe {
         let mut first = true;
         loop {
             let step = self.with(|state| {
-                if state.readers == 0 {
+                // The latter is for a socket that has ended this direction itself.
+                if state.readers == 0 || state.writers == 0 {
                     return Err(Errno::PIPE);
                 }
                 // Only to begin with: what follows a wait is none of the odd bytes any more.

@@ -1,11 +1,11 @@
-//! Files without a name: pipes, and files of memory.
+//! Files without a name: pipes, sockets, and files of memory.
 //!
 //! # Purpose
 //!
-//! Such files belong to file systems of their own, which no path leads to: a pipe's to `pipefs`, a
-//! file of memory ([`Task::memfd_create`]) to another instance of the driver that the tree's owner
-//! gave it for this. A tree makes each of them when it is first needed, with a mount that is
-//! attached nowhere.
+//! Such files belong to file systems of their own, which no path leads to: a pipe's to `pipefs`, a socket's
+//! ([`crate::socket`]) to `sockfs`, a file of memory ([`Task::memfd_create`]) to another instance of the
+//! driver that the tree's owner gave it for this. A tree makes each of them when it is first needed, with a
+//! mount that is attached nowhere.
 //!
 //! # Nothing is shared
 //!
@@ -50,6 +50,7 @@ const MEMFD_NAME_MAX: usize = 249;
 #[derive(Default)]
 pub(crate) struct Pseudo {
     pipes: OnceLock<OwnedMount>,
+    sockets: OnceLock<OwnedMount>,
     memory: OnceLock<OwnedMount>,
     memory_driver: OnceLock<Arc<dyn FileSystem>>,
 }
@@ -58,6 +59,12 @@ impl Pseudo {
     fn pipes(ns: &Forest) -> std::result::Result<&Mount, Errno> {
         Pseudo::mount(ns, &ns.pseudo().pipes, || {
             Ok(Arc::new(PseudoFs { name: "pipefs", magic: 0x5049_5045 }))
+        })
+    }
+
+    pub(crate) fn sockets(ns: &Forest) -> std::result::Result<&Mount, Errno> {
+        Pseudo::mount(ns, &ns.pseudo().sockets, || {
+            Ok(Arc::new(PseudoFs { name: "sockfs", magic: 0x534f_434b }))
         })
     }
 
@@ -84,14 +91,19 @@ impl Pseudo {
 
     /// The file systems that were made so far.
     pub(crate) fn super_blocks(&self) -> Vec<Arc<SuperBlock>> {
-        let slots = [&self.pipes, &self.memory];
+        let slots = [&self.pipes, &self.sockets, &self.memory];
         slots.into_iter().filter_map(|slot| Some(slot.get()?.sb().clone())).collect()
     }
 }
 
 /// A dentry for a file that has no name, owned by the reference returned. Before the patch it is a
 /// child of the root of its file system.
-fn new_dentry(sb: &SuperBlock, name: &[u8], inode: InodeRef, guard: &Guard) -> DentryRef {
+pub(crate) fn new_dentry(
+    sb: &SuperBlock,
+    name: &[u8],
+    inode: InodeRef,
+    guard: &Guard,
+) -> DentryRef {
     if sb.scaling().pseudo() {
         return Dentry::new_pseudo(sb, name, inode);
     }
@@ -112,6 +124,7 @@ pub(crate) fn path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     let ino = dentry.inode().ino();
     match dentry.inode().file_type() {
         FileType::Fifo => format!("pipe:[{ino}]").into_bytes(),
+        FileType::Socket => format!("socket:[{ino}]").into_bytes(),
         _ => [b"/".as_slice(), name, b" (deleted)"].concat(),
     }
 }
@@ -150,7 +163,7 @@ impl Task {
         self.install_pair([reader, writer], flags.contains(OFlags::CLOEXEC)).named("pipe2")
     }
 
-    fn install_pair(
+    pub(crate) fn install_pair(
         &self,
         [first, second]: [File; 2],
         close_on_exec: bool,
@@ -243,7 +256,7 @@ impl Task {
     }
 }
 
-/// The driver of pipes: it has inodes and no data.
+/// The driver of pipes and sockets: it has inodes and no data.
 struct PseudoFs {
     name: &'static str,
     magic: u64,

@@ -1,4 +1,4 @@
-//! Files without positions: the ends of pipes and fifos, and what they have in common.
+//! Files without positions: the ends of pipes and fifos, sockets, and what they have in common.
 //!
 //! What is behind such a file belongs to its inode ([`Inode::stream`]), and counts the open files
 //! that have an end of it. (So does the text of a file that is made when it is read, which has
@@ -20,12 +20,14 @@ use crate::inode::Inode;
 use crate::locks::WaitToken;
 use crate::mount::WriteAccess;
 use crate::pipe::{Ends, Pipe, Waiting};
+use crate::socket::Socket;
 use crate::text::Text;
 use crate::types::{Capabilities, OFlags};
 
 /// What is behind an inode whose files have no positions.
 pub(crate) enum Stream {
     Pipe(Pipe),
+    Socket(Socket),
     Text(Text),
 }
 
@@ -34,7 +36,7 @@ impl Stream {
     pub(crate) fn pipe(&self) -> Option<&Pipe> {
         match self {
             Stream::Pipe(pipe) => Some(pipe),
-            Stream::Text(_) => None,
+            Stream::Socket(_) | Stream::Text(_) => None,
         }
     }
 }
@@ -53,6 +55,7 @@ impl Ends {
 pub(crate) fn release(file: &OpenFile) {
     match file.inode().stream() {
         Some(Stream::Pipe(pipe)) => pipe.close(Ends::of(file.mode())),
+        Some(Stream::Socket(socket)) => socket.close(),
         Some(Stream::Text(text)) => text.forget(file.id()),
         None => {}
     }
@@ -72,7 +75,7 @@ impl File {
         Waiting { never: self.flags().contains(OFlags::NONBLOCK), token }
     }
 
-    /// Use moves the times of a fifo, and not those of a pipe.
+    /// Use moves the times of a fifo, and not those of a pipe or socket.
     fn keeps_times(&self) -> bool {
         !self.path().dentry().is_pseudo()
     }
@@ -88,6 +91,7 @@ impl File {
         }
         let n = match self.stream()? {
             Stream::Pipe(pipe) => pipe.read(bufs, self.waiting(token))?,
+            Stream::Socket(socket) => socket.read(bufs, self.waiting(token))?,
             Stream::Text(_) => return Err(Errno::INVAL),
         };
         if n > 0 && self.keeps_times() {
@@ -109,6 +113,7 @@ impl File {
             Stream::Pipe(pipe) => {
                 pipe.write(bufs, self.flags().contains(OFlags::DIRECT), self.waiting(token))?
             }
+            Stream::Socket(socket) => socket.write(bufs, self.waiting(token))?,
             Stream::Text(_) => return Err(Errno::INVAL),
         };
         // A fifo may be written to where its times can't change.

@@ -313,8 +313,8 @@ fn task_scaling(task: &Task) -> &Scaling {
     task.vfs().scaling()
 }
 
-/// Pipes and files of memory that are made and closed on two CPUs: no lock and no counter goes from one to
-/// the other, and before the patch they all meet below one root.
+/// Pipes, sockets and files of memory that are made and closed on two CPUs: no lock and no counter goes
+/// from one to the other, and before the patch they all meet below one root.
 #[test]
 fn pseudo_before_hangs_every_pipe_below_one_root() {
     const FILES: usize = 64;
@@ -333,9 +333,10 @@ fn pseudo_before_hangs_every_pipe_below_one_root() {
                 let cpu = n % 2;
                 let _there = cpu::pretend(cpu as u32);
                 let (reader, writer) = tasks[cpu].pipe2(OFlags::empty()).unwrap();
+                let (socket, peer) = tasks[cpu].socketpair(OFlags::empty()).unwrap();
                 let memory = tasks[cpu].memfd_create("m", MemfdFlags::empty()).unwrap();
                 numbers[cpu].push(reader.stat().unwrap().ino);
-                files[cpu].push([reader, writer, memory]);
+                files[cpu].push([reader, writer, socket, peer, memory]);
             }
             while let [Some(first), Some(second)] = [files[0].pop(), files[1].pop()] {
                 for (cpu, file) in [(0, first), (1, second)] {
@@ -358,11 +359,11 @@ fn pseudo_before_hangs_every_pipe_below_one_root() {
     let shared: Vec<_> = rows.iter().filter(|row| row.acq_bounces > 0).collect();
     assert!(shared.is_empty(), "{shared:?}");
     let files = rows.iter().find(|row| row.name == "files_lock").unwrap();
-    assert!(files.acquisitions >= (2 * 3 * 2 * FILES) as u64, "{files:?}");
+    assert!(files.acquisitions >= (2 * 5 * 2 * FILES) as u64, "{files:?}");
     assert!(numbers[0].iter().all(|a| numbers[1].iter().all(|b| a.abs_diff(*b) >= FILES as u64)));
     let (rows, numbers) = run(Scaling::with_slots(2).and_before("pseudo").unwrap());
     let dcache = rows.iter().find(|row| row.name == "dcache_lock").unwrap();
-    assert!(dcache.acquisitions >= (2 * 2 * 2 * FILES) as u64, "{dcache:?}");
+    assert!(dcache.acquisitions >= (2 * 4 * 2 * FILES) as u64, "{dcache:?}");
     assert!(dcache.acq_bounces >= (2 * 2 * FILES - 2) as u64, "{dcache:?}");
     assert!(numbers[0].iter().zip(&numbers[1]).all(|(a, b)| a + 1 == *b), "{numbers:?}");
 }

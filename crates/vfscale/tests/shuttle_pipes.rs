@@ -1,4 +1,4 @@
-//! Schedules of pipes and fifos, chosen at random:
+//! Schedules of pipes, fifos and sockets, chosen at random:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_pipes`.
 //!
 //! Each test prints its seed; `VFSCALE_SEED` repeats a run. A thread that sleeps for ever is a failure.
@@ -6,6 +6,7 @@
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::net::Shutdown;
 use std::sync::Arc;
 
 use shuttle::thread;
@@ -189,4 +190,55 @@ fn the_first_pipes_of_a_tree() {
             assert_ne!(ino, other_ino);
         });
     }
+}
+
+/// Two sockets that write to each other at the same time, and a third thread that ends one direction.
+#[test]
+fn sockets_end_one_direction_at_a_time() {
+    check(|| {
+        let (one, other) = task(Scaling::default()).socketpair(OFlags::empty()).unwrap();
+        let reads = {
+            let other = other.clone();
+            thread::spawn(move || drain(&other))
+        };
+        let ends = {
+            let one = one.clone();
+            thread::spawn(move || one.shutdown(Shutdown::Write).unwrap())
+        };
+        let written = one.write(b"abc").map_err(|e| e.errno());
+        assert!(matches!(written, Ok(3) | Err(Errno::PIPE)), "{written:?}");
+        // The other direction is open.
+        assert_eq!(other.write(b"back").unwrap(), 4);
+        let mut back = [0; 4];
+        assert_eq!(one.read(&mut back).unwrap(), 4);
+        ends.join().unwrap();
+        assert_eq!(reads.join().unwrap().len(), written.unwrap_or(0));
+    });
+}
+
+/// A socket is closed while its peer waits for room: the peer goes on, and is told.
+#[test]
+fn a_writer_outlives_the_socket_that_it_writes_to() {
+    check(|| {
+        let (one, other) = task(Scaling::default()).socketpair(OFlags::empty()).unwrap();
+        let writes = thread::spawn(move || {
+            let mut written = 0;
+            let errno = loop {
+                match one.write(&[1; 60 * PIPE_BUF]) {
+                    Ok(n) => written += n,
+                    Err(error) => break error.errno(),
+                }
+            };
+            assert_eq!(errno, Errno::PIPE);
+            (written, one.read(&mut [0]).map_err(|e| e.errno()))
+        });
+        let mut page = [0; PIPE_BUF];
+        assert_eq!(other.read(&mut page).unwrap(), PIPE_BUF);
+        drop(other);
+        let (written, read) = writes.join().unwrap();
+        // What was read was written; the rest was lost if it came in time.
+        assert!(written >= PIPE_BUF);
+        let lost = written > PIPE_BUF;
+        assert_eq!(read, if lost { Err(Errno::CONNRESET) } else { Ok(0) });
+    });
 }

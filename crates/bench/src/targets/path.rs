@@ -167,7 +167,6 @@ fn meta(stat: &fs::Stat) -> Meta {
 
 impl Calls for PathCalls {
     type File = OwnedFd;
-    const SOCKETS: bool = true;
     type Map = sys::Mapping;
 
     fn chdir(&mut self, path: &CStr) -> Result<()> {

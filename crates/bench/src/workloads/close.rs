@@ -1,7 +1,7 @@
 //! Closing many pipes and sockets: seed 004, slide 33.
 //!
 //! They belong to pseudo file systems, and still each one used to be entered into the global lists of
-//! dentries and inodes, and taken out at its close. A target without sockets has pipes in their place.
+//! dentries and inodes, and taken out at its close.
 
 use super::{Scene, Work, Workload, expect_names};
 use crate::fault::{Fault, Outcome};
@@ -17,9 +17,7 @@ impl Workload for CloseMany {
 
     fn prepare<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
         drop(calls.pipe()?);
-        if C::SOCKETS {
-            drop(calls.socket_pair()?);
-        }
+        drop(calls.socket_pair()?);
         Ok(())
     }
 
@@ -58,8 +56,7 @@ impl<C: Calls> CloseManyWork<C> {
     fn open_all(&mut self) -> Outcome<()> {
         for _ in 0..PAIRS {
             self.open.push(self.calls.pipe()?);
-            let pair = if C::SOCKETS { self.calls.socket_pair()? } else { self.calls.pipe()? };
-            self.open.push(pair);
+            self.open.push(self.calls.socket_pair()?);
         }
         Ok(())
     }
