@@ -222,8 +222,8 @@ impl Task {
     }
 }
 
-/// Keeps a dentry in the table of its directory until it has moved to another, though the directory be removed
-/// as soon as the driver has moved the file.
+/// Keeps a dentry in the table of its directory until it has moved to another, though the directory be
+/// removed as soon as the driver has moved the file.
 struct Moving<'a>(&'a Dentry);
 
 impl<'a> Moving<'a> {
