@@ -10,13 +10,14 @@ use crate::mkfs::{MkfsOptions, format};
 use crate::node::Node;
 use crate::node_table::NodeTable;
 use crate::volume::{Volume, VolumeOptions};
-use crate::{Need, file::Files};
+use crate::{Need, check, file::Files};
 
 const BLOCKS: u64 = 4096;
 const REGULAR: u32 = 0o100_644;
 
 /// An open volume, its inodes and its files.
 struct Mounted {
+    device: Arc<dyn Device>,
     files: Arc<Files>,
     nodes: NodeTable,
 }
@@ -40,7 +41,8 @@ impl Mounted {
         // Nothing happens but what the test does.
         options.journal.sync_interval = None;
         let volume = Arc::new(Volume::open(device.clone(), options).unwrap());
-        Self { files: Files::new(volume, cache_bytes, None), nodes: NodeTable::new(100) }
+        let (files, nodes) = (Files::new(volume, cache_bytes, None), NodeTable::new(100));
+        Self { device: Arc::clone(device), files, nodes }
     }
 
     fn volume(&self) -> &Volume {
@@ -75,6 +77,12 @@ impl Mounted {
         self.files.write_back_all().unwrap();
         self.volume().close().unwrap();
         assert_eq!(self.volume().overruns(), 0);
+        // Everything is right, but for names: these files have none.
+        let options = check::Options::default();
+        let report = check::check(Arc::clone(&self.device), &options, &mut ()).unwrap();
+        let of_names = [1020, 1021];
+        let found = report.findings.iter().find(|found| !of_names.contains(&found.number()));
+        assert!(found.is_none(), "{}", found.unwrap().problem);
     }
 }
 
@@ -317,4 +325,44 @@ fn a_crash_shows_no_bytes_but_the_files_own() {
         mounted.close();
     }
     assert!(sizes.len() >= 6, "{sizes:?}");
+}
+
+#[test]
+fn a_crash_leaves_a_file_as_it_was_or_cut() {
+    let base = made();
+    let mounted = Mounted::open(&base, 4 << 20);
+    let free = mounted.volume().space().figures().free;
+    let node = mounted.create();
+    // Many extents, so that it takes many transactions.
+    for page in 0..60 {
+        mounted.files.write(&node, page * 2 * PAGE, &[1; PAGE_SIZE]).unwrap();
+    }
+    let ino = node.ino();
+    mounted.close();
+    let recording = Arc::new(RecordingDevice::new(base));
+    let device: Arc<dyn Device> = recording.clone();
+    let mounted = Mounted::open(&device, 4 << 20);
+    let node = mounted.node(ino);
+    for size in [100 * PAGE, 3 * PAGE] {
+        mounted.files.set_size(&node, size).unwrap();
+        mounted.volume().sync().unwrap();
+    }
+    mounted.close();
+    let plan = CrashPlan::default().exhaustive_bits(1).listed_max(2).samples(1);
+    let mut sizes = std::collections::BTreeSet::new();
+    for state in recording.crash_states(plan) {
+        let device: Arc<dyn Device> = state.device();
+        let mounted = Mounted::open(&device, 4 << 20);
+        let node = mounted.node(ino);
+        let size = mounted.files.size(&node);
+        sizes.insert(size);
+        let blocks = mounted.files.blocks_512(&node) / 8;
+        let chunk = 8;
+        let left = mounted.volume().space().figures().free;
+        assert!(left + blocks <= free && left + blocks + chunk >= free, "state {}", state.id());
+        let written = size.div_ceil(2 * PAGE).min(60);
+        assert!(blocks >= written && blocks <= written + 2, "{blocks} blocks, {size} bytes");
+        mounted.close();
+    }
+    assert_eq!(sizes.len(), 3, "{sizes:?}");
 }
