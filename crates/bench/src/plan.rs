@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use vfscale::{PATCHES, Scaling};
+use vfscale::{PATCHES, Patch, Scaling};
 
 use crate::fault::{Error, Result};
 use crate::targets::TargetSpec;
@@ -15,6 +15,11 @@ pub const ROUNDS_MIN: usize = 5;
 
 /// The name that stands for all patches.
 const ALL_PATCHES: &str = "all";
+
+/// The patches that make a difference to file systems in memory.
+pub fn patches() -> impl Iterator<Item = &'static Patch> {
+    PATCHES.iter().filter(|patch| !patch.is_of_volumes())
+}
 
 /// What takes the time of single operations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,7 +148,14 @@ impl Plan {
             return usage("--processes: this program can't start worker processes".to_owned());
         }
         if self.before.iter().any(|name| name == ALL_PATCHES) {
-            self.before = PATCHES.iter().map(|patch| patch.name().to_owned()).collect();
+            self.before = patches().map(|patch| patch.name().to_owned()).collect();
+        }
+        let of_volumes = PATCHES.iter().filter(|patch| patch.is_of_volumes());
+        for patch in of_volumes {
+            if self.before.iter().any(|name| name == patch.name()) {
+                let why = "is about volumes, and a file system in memory has no log";
+                return usage(format!("--before: `{}` {why}", patch.name()));
+            }
         }
         self.scaling(&self.before).map(drop)
     }

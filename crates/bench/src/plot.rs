@@ -89,7 +89,7 @@ fn line_name(result: &CaseResult) -> String {
     }
     match case.before.len() {
         0 => {}
-        n if n == vfscale::PATCHES.len() => name += ", before all patches",
+        n if n == crate::plan::patches().count() => name += ", before all patches",
         _ => name += &format!(", before {}", case.before.join("+")),
     }
     name

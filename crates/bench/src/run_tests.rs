@@ -149,12 +149,15 @@ fn plans_that_make_no_sense_are_refused() {
     assert!(refused(|plan| plan.workloads.clear(), &memory).contains("workload"));
     assert!(refused(|plan| plan.before = vec!["lockref".into()], &path).contains("memory"));
     assert!(refused(|plan| plan.before = vec!["magic".into()], &memory).contains("lockref"));
+    let of_volumes = refused(|plan| plan.before = vec!["cil-lists".into()], &memory);
+    assert!(of_volumes.contains("volumes"));
     assert!(refused(|plan| plan.cpus = Some(4), &path).contains("--cpus"));
     assert!(refused(|plan| plan.processes = true, &memory).contains("path:DIR"));
     let mut all = quick(&["stat-deep"], &[memory]);
     all.before = vec!["all".into()];
     all.check().unwrap();
-    assert_eq!(all.before.len(), vfscale::PATCHES.len());
+    assert_eq!(all.before.len(), crate::plan::patches().count());
+    assert!(!all.before.contains(&"cil-lists".into()));
 }
 
 #[test]

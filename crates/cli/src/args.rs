@@ -3,11 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use vfscale::{Scaling, ScalingError};
 
 use crate::bench::BenchArgs;
+use crate::error::Failure;
 use crate::options::{self, MountOptions, Size};
 use crate::volume::{fsck, make, show};
 
@@ -19,23 +21,33 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// There is an image or memory, which no pattern of arguments says well.
+const RUN_USAGE: &str = "vfscale run [OPTIONS] IMAGE -- COMMAND...
+       vfscale run [OPTIONS] --memory[=SIZE] -- COMMAND...";
+const MOUNT_USAGE: &str = "vfscale mount [OPTIONS] IMAGE DIR
+       vfscale mount [OPTIONS] --memory[=SIZE] DIR";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Mount a file system at a temporary directory and run a command in it
     ///
     /// The command finds itself in the root of the file system; the environment variable
-    /// VFSCALE_MOUNT names the directory. When it ends, the file system is unmounted, the directory
-    /// removed, and vfscale ends with the command's exit status (128 and the number of the signal
-    /// that ended it). Signals that vfscale gets are passed on to the command.
+    /// VFSCALE_MOUNT names the directory. When it ends, the file system is unmounted and closed, the
+    /// directory removed, and vfscale ends with the command's exit status (128 and the number of the
+    /// signal that ended it). Signals that vfscale gets are passed on to the command.
     ///
-    /// Example: vfscale run --memory=2G -- sh -c 'git clone -q ~/project . && make'
+    /// Examples: vfscale run disk.vfs --size 10G -- sh -c 'git clone -q ~/project . && make';
+    /// vfscale run --memory=2G -- make -C project
+    #[command(override_usage = RUN_USAGE)]
     Run(RunArgs),
 
     /// Mount a file system at a directory
     ///
-    /// Serves until Ctrl-C, SIGTERM or `umount DIR`. What is in a memory file system is gone then.
+    /// Serves until Ctrl-C, SIGTERM or `umount DIR`, and closes the volume then. What is in a memory file
+    /// system is gone.
     ///
-    /// Example: vfscale mount --memory=64M /mnt/scratch
+    /// Examples: vfscale mount disk.vfs /mnt/data; vfscale mount --memory=64M /mnt/scratch
+    #[command(override_usage = MOUNT_USAGE)]
     Mount(MountArgs),
 
     /// Measure how file systems scale: vfscale in memory, or any mounted directory
@@ -108,6 +120,11 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) lockstat: bool,
 
+    /// The image of a volume, or a block device with one; an image is made if there is none. Not
+    /// with --memory
+    #[arg(value_name = "IMAGE", required = true)]
+    pub(crate) image: Option<PathBuf>,
+
     /// The command and its arguments
     #[arg(
         required = true,
@@ -129,8 +146,24 @@ pub(crate) struct MountArgs {
     #[arg(short, long)]
     pub(crate) background: bool,
 
-    /// The directory to mount at; what is in it is hidden meanwhile
-    pub(crate) dir: PathBuf,
+    /// The image of a volume, or a block device with one (not with --memory), and the directory to mount
+    /// at; what is in it is hidden meanwhile
+    #[arg(value_names = ["IMAGE", "DIR"], required = true, num_args = 1..=2)]
+    pub(crate) places: Vec<PathBuf>,
+}
+
+impl MountArgs {
+    /// The image, if there is one, and the directory.
+    pub(crate) fn places(&self) -> Result<(Option<&Path>, &Path), Failure> {
+        match (&self.places[..], self.source.memory.is_some()) {
+            ([image, dir], false) => Ok((Some(image), dir)),
+            ([dir], true) => Ok((None, dir)),
+            ([_, _], true) => Err(Failure::Usage("--memory has no image: give a directory".into())),
+            _ => Err(Failure::Usage(
+                "say what to mount: IMAGE and DIR, or --memory and DIR (see --help)".into(),
+            )),
+        }
+    }
 }
 
 /// Which file system.
@@ -141,24 +174,52 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     pub(crate) memory: Option<Option<Size>>,
 
+    /// The size of an image that is made because there is none. `run` makes one of 1G by default,
+    /// `mount` none. It is sparse: it takes space on the disk as it fills
+    #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes, conflicts_with = "memory")]
+    pub(crate) size: Option<u64>,
+
+    /// The size of the log of an image that is made (default: follows that of the image)
+    #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes, conflicts_with = "memory")]
+    pub(crate) log_size: Option<u64>,
+
+    /// The image or device with the log, for a volume whose log is on one of its own
+    #[arg(long, value_name = "DEVICE", conflicts_with = "memory")]
+    pub(crate) log_device: Option<PathBuf>,
+
+    /// After how many seconds changes reach the disk that nobody has synced (default: 5)
+    #[arg(long, value_name = "SECONDS", value_parser = options::parse_seconds,
+          conflicts_with = "memory")]
+    pub(crate) sync_interval: Option<Duration>,
+
+    /// How much of the volume to keep in memory: bytes, with K, M, G, or a share of the machine's
+    /// memory such as 10%
+    #[arg(long, value_name = "SIZE", conflicts_with = "memory")]
+    pub(crate) cache_size: Option<Size>,
+
+    /// Write nothing to the volume. One that was not unmounted has to be mounted for writing once
+    #[arg(long, conflicts_with = "memory")]
+    pub(crate) read_only: bool,
+
     /// At most this many files and directories (default: as many as fit)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", requires = "memory")]
     pub(crate) inodes: Option<u64>,
 
     /// As the kernel was before a patch: lockref, seqrwlock, brlock, mount-count, files-lock,
-    /// dcache-hash, lru, inode-hash, inode-list, ino-alloc or pseudo. May be given several times
+    /// dcache-hash, lru, inode-hash, inode-list, ino-alloc, pseudo, and with a volume read-mostly,
+    /// active-trans, cil-counters, cil-lists. May be given several times
     #[arg(long, value_name = "PATCH", value_parser = parse_patch)]
     pub(crate) before: Vec<String>,
 
-    /// Owner of the root directory (default: you)
+    /// Owner of the root directory of what is made (default: you)
     #[arg(long)]
     pub(crate) uid: Option<u32>,
 
-    /// Group of the root directory (default: yours)
+    /// Group of the root directory of what is made (default: yours)
     #[arg(long)]
     pub(crate) gid: Option<u32>,
 
-    /// Permissions of the root directory, in octal (default: 755)
+    /// Permissions of the root directory of what is made, in octal (default: 755)
     #[arg(long, value_parser = options::parse_mode)]
     pub(crate) mode: Option<u32>,
 }
@@ -196,10 +257,45 @@ fn parse_patch(name: &str) -> Result<String, ScalingError> {
     Scaling::before(name).map(|_| name.to_owned())
 }
 
+/// Takes the command line apart.
+///
+/// # Errors
+/// What clap says, who also prints help and versions that way.
+pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    if asks_for_memory(arguments) {
+        // Without an image the first word is the command, and everything behind it belongs to it.
+        command = command.mut_subcommand("run", |run| {
+            run.mut_arg("image", |image| image.long("image").hide(true).required(false))
+        });
+    }
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches(&matches)
+}
+
+fn asks_for_memory(arguments: &[OsString]) -> bool {
+    let own = arguments.iter().map(|a| a.as_bytes()).take_while(|a| *a != b"--");
+    own.into_iter().any(|a| a == b"--memory" || a.starts_with(b"--memory="))
+}
+
 impl SourceArgs {
     /// How far the structures are spread, without the patches that were named.
-    pub(crate) fn scaling(&self) -> Result<Scaling, ScalingError> {
-        self.before.iter().try_fold(Scaling::default(), |scaling, name| scaling.and_before(name))
+    pub(crate) fn scaling(&self) -> Result<Scaling, Failure> {
+        let of_volumes = |name: &&String| {
+            vfscale::PATCHES
+                .iter()
+                .any(|patch| patch.is_of_volumes() && patch.name() == name.as_str())
+        };
+        if self.memory.is_some()
+            && let Some(name) = self.before.iter().find(of_volumes)
+        {
+            return Err(Failure::Usage(format!(
+                "--before {name}: this patch is about volumes, and a file system in memory has no log"
+            )));
+        }
+        let and_before = |scaling: Scaling, name: &String| scaling.and_before(name);
+        let scaling = self.before.iter().try_fold(Scaling::default(), and_before);
+        scaling.map_err(|e: ScalingError| Failure::Usage(e.to_string()))
     }
 }
 
@@ -213,7 +309,8 @@ impl ServeArgs {
 /// When called as `mount.vfscale` (or `mount.fuse.vfscale`), the arguments of the command that does
 /// what `mount(8)` asks for: `mount.vfscale SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`.
 ///
-/// The source is a name and nothing else; it shows in `/proc/mounts`.
+/// A source with a `/` in it is the image of a volume, or a block device. Any other is the name of a memory
+/// file system, and shows in `/proc/mounts`.
 pub(crate) fn as_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let called = Path::new(arguments.first()?).file_name()?;
     if called != "mount.vfscale" && called != "mount.fuse.vfscale" {
@@ -233,11 +330,15 @@ pub(crate) fn as_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
             _ => names.push(argument.clone()),
         }
     }
-    let mut command: Vec<OsString> =
-        ["vfscale", "mount", "--memory", "--background"].map(OsString::from).into();
     let mut names = names.into_iter();
     let (source, dir) = (names.next(), names.next());
-    if let (Some(source), Some(_)) = (&source, &dir) {
+    let is_volume = dir.is_some() && source.as_ref().is_some_and(|s| s.as_bytes().contains(&b'/'));
+    let kind = if is_volume { "--background" } else { "--memory" };
+    let mut command: Vec<OsString> = ["vfscale", "mount", kind].map(OsString::from).into();
+    if !is_volume {
+        command.push("--background".into());
+    }
+    if let (Some(source), Some(_), false) = (&source, &dir, is_volume) {
         let mut named = OsString::from("fsname=");
         named.push(escape_commas(source));
         command.extend([OsString::from("-o"), named]);
@@ -245,7 +346,12 @@ pub(crate) fn as_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
     for options in given {
         command.extend([OsString::from("-o"), options]);
     }
-    command.extend(dir.or(source));
+    if is_volume {
+        command.extend(source);
+        command.extend(dir);
+    } else {
+        command.extend(dir.or(source));
+    }
     Some(command)
 }
 

@@ -8,6 +8,11 @@ fn helper(arguments: &[&str]) -> Option<Vec<String>> {
     Some(command.into_iter().map(|a| a.into_string().unwrap()).collect())
 }
 
+fn parsed(args: &[&str]) -> Result<Command, clap::Error> {
+    let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+    parse(&args).map(|cli| cli.command)
+}
+
 #[test]
 fn the_definition_holds_together() {
     use clap::CommandFactory;
@@ -16,34 +21,71 @@ fn the_definition_holds_together() {
 
 #[test]
 fn memory_with_and_without_a_size() {
-    let parse = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
-        Command::Run(run) => (run.source.memory, run.command),
+    let run = |args: &[&str]| match parsed(args).unwrap() {
+        Command::Run(run) => {
+            assert_eq!(run.image, None);
+            (run.source.memory, run.command)
+        }
         _ => panic!("not run"),
     };
-    let (memory, command) = parse(&["vfscale", "run", "--memory", "--", "sh", "-c", "true"]);
+    let (memory, command) = run(&["vfscale", "run", "--memory", "--", "sh", "-c", "true"]);
     assert_eq!(memory, Some(None));
     assert_eq!(command, ["sh", "-c", "true"]);
-    let (memory, command) = parse(&["vfscale", "run", "--memory=64M", "ls", "-l"]);
+    let (memory, command) = run(&["vfscale", "run", "--memory=64M", "ls", "-l", "--help"]);
     assert_eq!(memory, Some(Some(Size::Bytes(64 << 20))));
-    assert_eq!(command, ["ls", "-l"]);
+    assert_eq!(command, ["ls", "-l", "--help"]);
+}
+
+/// Options may stand on both sides of the image; what follows `--` is the command's.
+#[test]
+fn an_image_and_its_options() {
+    for args in [
+        &["run", "disk.vfs", "--size", "64M", "-o", "noatime", "--", "ls", "-l", "--size"][..],
+        &["run", "--size=64M", "-o", "noatime", "disk.vfs", "--", "ls", "-l", "--size"],
+        &["run", "--size=64M", "-onoatime", "disk.vfs", "ls", "-l", "--size"],
+        &["run", "--size=64M", "-onoatime", "disk.vfs", "--", "ls", "-l", "--size"],
+    ] {
+        let Ok(Command::Run(run)) = parsed(&[&["vfscale"], args].concat()) else {
+            panic!("{args:?}: {:?}", parsed(&[&["vfscale"], args].concat()));
+        };
+        assert_eq!(run.image.as_deref(), Some(Path::new("disk.vfs")), "{args:?}");
+        assert_eq!(run.source.size, Some(64 << 20), "{args:?}");
+        assert_eq!(run.serve.options.len(), 1, "{args:?}");
+        assert_eq!(run.command, ["ls", "-l", "--size"], "{args:?}");
+    }
+    let mount = ["vfscale", "mount", "disk.vfs", "/mnt", "--read-only", "--sync-interval", "0.5"];
+    let Ok(Command::Mount(mount)) = parsed(&mount) else { panic!("not mount") };
+    let places = mount.places().unwrap();
+    assert_eq!(places, (Some(Path::new("disk.vfs")), Path::new("/mnt")));
+    assert_eq!(mount.source.sync_interval, Some(Duration::from_millis(500)));
+    assert!(mount.source.read_only);
+    for args in [&["vfscale", "mount", "/mnt"][..], &["vfscale", "mount", "--memory", "a", "b"]] {
+        let Ok(Command::Mount(mount)) = parsed(args) else { panic!("{args:?}") };
+        assert!(mount.places().is_err(), "{args:?}");
+    }
 }
 
 #[test]
 fn patches_are_taken_back() {
-    let scaling = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
+    let scaling = |args: &[&str]| match parsed(args).unwrap() {
         Command::Run(run) => run.source.scaling(),
         Command::Mount(mount) => mount.source.scaling(),
         _ => panic!("neither"),
     };
-    assert_eq!(scaling(&["vfscale", "run", "--memory", "true"]), Ok(Scaling::default()));
+    let memory = scaling(&["vfscale", "run", "--memory", "true"]);
+    assert_eq!(memory.unwrap(), Scaling::default());
     let before = ["vfscale", "mount", "--memory", "--before", "lockref", "--before=brlock", "/mnt"];
-    assert_eq!(scaling(&before), Scaling::before_lockref().and_before("brlock"));
+    let expected = Scaling::before_lockref().and_before("brlock").unwrap();
+    assert_eq!(scaling(&before).unwrap(), expected);
     let all: Vec<String> =
         vfscale::PATCHES.iter().map(|patch| format!("--before={}", patch.name())).collect();
-    let mut args = vec!["vfscale", "run", "--memory"];
+    let mut args = vec!["vfscale", "run", "disk.vfs"];
     args.extend(all.iter().map(String::as_str));
-    args.push("true");
-    assert_eq!(scaling(&args), Ok(Scaling::kernel_2_6()));
+    args.extend(["--", "true"]);
+    assert_eq!(scaling(&args).unwrap(), Scaling::kernel_2_6());
+    let memory = ["vfscale", "run", "--memory", "--before", "cil-lists", "true"];
+    let why = scaling(&memory).unwrap_err().to_string();
+    assert!(why.contains("cil-lists") && why.contains("volumes"), "{why}");
 }
 
 /// The help text names every patch, since nothing else at the command line does.
@@ -63,6 +105,10 @@ fn nonsense_is_refused() {
     for args in [
         &["vfscale"][..],
         &["vfscale", "run", "--memory"],
+        &["vfscale", "run", "disk.vfs"],
+        &["vfscale", "run", "disk.vfs", "--size", "1", "--", "true"],
+        &["vfscale", "run", "disk.vfs", "--sync-interval", "soon", "--", "true"],
+        &["vfscale", "mount", "--memory", "--size=1G", "/mnt"],
         &["vfscale", "mount", "--memory"],
         &["vfscale", "mount", "--memory=64X", "/mnt"],
         &["vfscale", "mount", "--memory", "--threads", "0", "/mnt"],
@@ -71,7 +117,7 @@ fn nonsense_is_refused() {
         &["vfscale", "mount", "--memory", "--before", "magic", "/mnt"],
         &["vfscale", "mount", "--memory", "--before", "orphan", "/mnt"],
     ] {
-        assert!(Cli::try_parse_from(args).is_err(), "{args:?}");
+        assert!(parsed(args).is_err(), "{args:?}");
     }
 }
 
@@ -98,5 +144,7 @@ fn mount_calls_its_helper() {
         panic!("not mount");
     };
     assert!(args.serve.merged_options().remount);
-    assert_eq!(args.dir, Path::new("/mnt"));
+    assert_eq!(args.places().unwrap(), (None, Path::new("/mnt")));
+    let command = helper(&["mount.vfscale", "/srv/disk.vfs", "/mnt", "-o", "rw"]).unwrap();
+    assert_eq!(command[1..], ["mount", "--background", "-o", "rw", "/srv/disk.vfs", "/mnt"]);
 }

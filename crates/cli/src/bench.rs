@@ -290,7 +290,7 @@ fn list(args: &RunArgs) -> Result<ExitCode, Failure> {
         }
     }
     if args.list_patches {
-        for patch in vfscale::PATCHES {
+        for patch in vfscale_bench::patches() {
             text += &format!("{patch}\n");
         }
     }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use vfscale::VolumeError;
 use vfscale_fuse::MountError;
 
 /// A failure of the command.
@@ -13,6 +14,8 @@ use vfscale_fuse::MountError;
 pub(crate) enum Failure {
     /// The file system could not be made.
     Source(vfscale::Error),
+    /// The volume could not be opened, made or closed.
+    Open(VolumeError),
     /// The mount failed.
     Mount(MountError),
     /// `-o` or another argument makes no sense.
@@ -68,6 +71,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Source(e) => write!(f, "cannot make the file system: {e}"),
+            Failure::Open(e) => e.fmt(f),
             Failure::Mount(e) => e.fmt(f),
             Failure::Usage(what) => f.write_str(what),
             Failure::TempDir(path, e) => write!(
@@ -100,6 +104,12 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<VolumeError> for Failure {
+    fn from(e: VolumeError) -> Failure {
+        Failure::Open(e)
+    }
+}
 
 impl From<MountError> for Failure {
     fn from(e: MountError) -> Failure {

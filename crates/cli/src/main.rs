@@ -1,7 +1,7 @@
 //! The `vfscale` command.
 //!
-//! * `vfscale run` mounts a file system at a temporary directory, runs a command in it, unmounts,
-//!   and ends with the command's exit status;
+//! * `vfscale run` mounts a volume, or a file system in memory, at a temporary directory, runs a command
+//!   in it, unmounts, and ends with the command's exit status;
 //! * `vfscale mount` mounts at a directory, for as long as it runs or in the background;
 //! * `vfscale mkfs`, `fsck`, `dump`, `stat` and `tune` are for volumes that nobody has mounted;
 //! * `vfscale bench` measures how file systems scale.
@@ -21,7 +21,6 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -37,14 +36,14 @@ mod signals;
 mod source;
 mod volume;
 
-use args::{Cli, Command};
+use args::Command;
 use volume::{fsck, make, show};
 
 fn main() -> ExitCode {
     start_logging();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let arguments = args::as_mount_helper(&arguments).unwrap_or(arguments);
-    let cli = match Cli::try_parse_from(&arguments) {
+    let cli = match args::parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => return refused(&error, &arguments),
     };

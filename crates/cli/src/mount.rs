@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vfscale::MountFlags;
@@ -12,7 +14,7 @@ use crate::args::MountArgs;
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::signals::Blocked;
-use crate::source;
+use crate::source::{self, Source, Syncer};
 
 /// How long users may take to leave when a signal ends the mount.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -24,28 +26,34 @@ const SERVER: &str = "VFSCALE_BACKGROUND_SERVER";
 pub(crate) fn mount(args: MountArgs) -> Result<ExitCode, Failure> {
     let options = args.serve.merged_options();
     if options.remount {
-        return remount(&args.dir, &options);
+        // `mount(8)` names the source as well.
+        return args.places.last().map_or(Ok(ExitCode::FAILURE), |dir| remount(dir, &options));
     }
+    let (image, dir) = args.places()?;
     let is_server = std::env::var_os(SERVER).is_some();
     if args.background && !is_server {
         return start_server();
     }
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
-    let builder = source::builder(&args.source, &args.serve, &options)?;
-    let mounted = builder.mount(&args.dir)?;
+    let source = Source::open(&args.source, &options, image.map(|path| (path, args.source.size)))?;
+    let builder = source::builder(&source, &args.serve, &options, image)?;
+    let mounted = builder.mount(dir)?;
     if is_server {
         leave_terminal()?;
     } else {
         eprintln!("mounted at {}; Ctrl-C or `umount` ends it", mounted.dir().display());
     }
-    serve(mounted, signals);
+    serve(mounted, signals, source.syncer());
+    source.close()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Serves until somebody unmounts, or a signal says to.
-fn serve(mounted: Mounted, signals: Blocked) {
+fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
     let unmounter = mounted.unmounter();
     let dir = mounted.dir().to_owned();
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ended = has_ended.clone();
     std::thread::spawn(move || {
         loop {
             let caught = signals.wait();
@@ -56,15 +64,20 @@ fn serve(mounted: Mounted, signals: Blocked) {
                 Ok(false) => {}
                 Ok(true) => {
                     eprintln!("vfscale: {} was in use; unmounted under its users", dir.display());
-                    // Whoever holds the mount still, seen by nobody else, loses it with us.
                     std::thread::sleep(PATIENCE);
-                    std::process::exit(0);
+                    if ended.load(Ordering::Acquire) {
+                        // The volume is being closed, which may take its time.
+                        return;
+                    }
+                    // Whoever holds the mount still, seen by nobody else, loses it with us.
+                    std::process::exit(i32::from(!syncer.sync()));
                 }
                 Err(e) => eprintln!("vfscale: cannot unmount {}: {e}", dir.display()),
             }
         }
     });
     mounted.wait();
+    has_ended.store(true, Ordering::Release);
 }
 
 /// Starts this program again, as the server, and waits until that says that it is ready.

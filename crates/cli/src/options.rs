@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use vfscale::MountFlags;
 
@@ -64,6 +65,22 @@ impl FromStr for Size {
     }
 }
 
+/// A size in bytes: a share of the memory is none.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    match text.parse()? {
+        Size::Bytes(bytes) if bytes >= 4096 => Ok(bytes / 4096 * 4096),
+        _ => Err(format!("`{text}` is not the size of an image: write it as 64M or 10G")),
+    }
+}
+
+/// A time in seconds, with a fraction if need be.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok().filter(|s| (0.01..=86_400.0).contains(s));
+    let seconds =
+        seconds.ok_or_else(|| format!("`{text}` is not a time: 0.01 to 86400 seconds"))?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
 /// Permissions in octal, with or without a leading zero.
 pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
@@ -91,6 +108,11 @@ impl MountOptions {
     /// The flags, starting from `flags`.
     pub(crate) fn apply(&self, flags: MountFlags) -> MountFlags {
         (flags - self.cleared) | self.set
+    }
+
+    /// Whether nothing is to be written.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.set.contains(MountFlags::RDONLY)
     }
 
     /// These, and then `later` ones.

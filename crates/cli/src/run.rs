@@ -8,13 +8,13 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use vfscale::lockstat;
+use vfscale::{VolumeError, lockstat};
 use vfscale_fuse::Mounted;
 
 use crate::args::RunArgs;
 use crate::error::Failure;
 use crate::signals::Blocked;
-use crate::source;
+use crate::source::{self, Source};
 
 /// How long processes that the command left behind may take to leave the file system.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -25,7 +25,10 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::Usage("`-o remount` goes with `vfscale mount`".into()));
     }
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
-    let builder = source::builder(&args.source, &args.serve, &options)?;
+    let image = args.image.as_deref();
+    let size = args.source.size.unwrap_or(source::IMAGE_SIZE);
+    let source = Source::open(&args.source, &options, image.map(|path| (path, Some(size))))?;
+    let builder = source::builder(&source, &args.serve, &options, image)?;
     let dir = TempDir::new()?;
     let mounted = builder.mount(&dir.0)?;
     tracing::info!("mounted at {}", dir.0.display());
@@ -37,6 +40,13 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         eprint!("{}", lockstat::Table::now());
     }
     drop(dir);
+    match source.close() {
+        // What they do from now on is lost with us.
+        Err(Failure::Open(VolumeError::InUse { name })) => {
+            tracing::warn!("{name}: processes that the command left behind use it still");
+        }
+        closed => closed?,
+    }
     Ok(exit_code(status?))
 }
 

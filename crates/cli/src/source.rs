@@ -1,8 +1,9 @@
 //! Makes the file system that the command line asks for, and says how to serve it.
 
+use std::path::Path;
 use std::time::Duration;
 
-use vfscale::{At, Mode, MountFlags, ProcFs, Vfs};
+use vfscale::{At, AtFlags, Mode, MountFlags, OFlags, ProcFs, Vfs, Volume, WeakVfs};
 use vfscale_fuse::{Builder, Sharing};
 
 use crate::args::{ServeArgs, SourceArgs};
@@ -15,13 +16,74 @@ const STATE_DIR: &str = "/.vfscale";
 /// For how long the kernel may believe what changes by itself.
 const STATE_CACHE: Duration = Duration::from_secs(1);
 
+/// The size of an image that is made by default.
+pub(crate) const IMAGE_SIZE: u64 = 1 << 30;
+
+/// A file system, in memory or in an image.
+pub(crate) enum Source {
+    Memory(Vfs),
+    Volume(Volume),
+}
+
+impl Source {
+    /// Makes the file system in memory, or opens the volume, which is made if there is none and a size is
+    /// given.
+    pub(crate) fn open(
+        source: &SourceArgs,
+        options: &MountOptions,
+        image: Option<(&Path, Option<u64>)>,
+    ) -> Result<Source, Failure> {
+        match image {
+            None => memory(source, options).map(Source::Memory),
+            Some((path, size)) => volume(source, options, path, size).map(Source::Volume),
+        }
+    }
+
+    fn vfs(&self) -> &Vfs {
+        match self {
+            Source::Memory(vfs) => vfs,
+            Source::Volume(volume) => volume.vfs(),
+        }
+    }
+
+    /// A means to make everything durable from elsewhere.
+    pub(crate) fn syncer(&self) -> Syncer {
+        Syncer(self.vfs().downgrade())
+    }
+
+    /// Closes the volume. Nothing serves it any more.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        match self {
+            Source::Memory(_) => Ok(()),
+            Source::Volume(volume) => Ok(volume.close()?),
+        }
+    }
+}
+
+/// Makes a file system durable, and does not keep it from being closed.
+pub(crate) struct Syncer(WeakVfs);
+
+impl Syncer {
+    /// Whether all that was changed is durable now; says why not.
+    pub(crate) fn sync(&self) -> bool {
+        let Some(vfs) = self.0.upgrade() else { return true };
+        let root = vfs.task().open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        let synced = root.and_then(|root| root.sync_fs());
+        if let Err(e) = &synced {
+            eprintln!("vfscale: not everything could be written: {e}");
+        }
+        synced.is_ok()
+    }
+}
+
 /// A builder of the mount, with everything set but the directory.
 pub(crate) fn builder(
-    source: &SourceArgs,
+    source: &Source,
     serve: &ServeArgs,
     options: &MountOptions,
+    name: Option<&Path>,
 ) -> Result<Builder, Failure> {
-    let vfs = file_system(source, options)?;
+    let vfs = source.vfs();
     let flags = options.apply(MountFlags::empty());
     if flags.intersects(MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME) {
         // Access times are ours to keep; the kernel leaves them to the server.
@@ -29,21 +91,23 @@ pub(crate) fn builder(
         vfs.task().remount_bind("/", flags & kept)?;
     }
     if serve.proc {
-        mount_state(&vfs)?;
+        mount_state(vfs)?;
     }
     let is_root = rustix::process::geteuid().is_root();
     let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
-    let mut builder = Builder::new(&vfs)
+    let name = name.map(|path| path.display().to_string());
+    let name = options.source.clone().or(name).unwrap_or_else(|| "vfscale".into());
+    let mut builder = Builder::new(vfs)
         .sharing(if serve.proc {
             Sharing::Shared { cache: STATE_CACHE }
         } else {
             Sharing::Exclusive
         })
-        .volatile(true)
+        .volatile(matches!(source, Source::Memory(_)))
         .writeback(serve.writeback)
         .allow_other(allow_other)
         .flags(flags)
-        .source(options.source.as_deref().unwrap_or("vfscale"));
+        .source(name);
     if let Some(threads) = serve.threads {
         builder = builder.threads(threads.into());
     }
@@ -58,23 +122,57 @@ fn mount_state(vfs: &Vfs) -> Result<(), Failure> {
     Ok(task.mount(ProcFs::new(vfs), STATE_DIR, flags)?)
 }
 
-/// The file system, its root directory owned by the user.
-fn file_system(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failure> {
-    let Some(memory) = source.memory else {
-        return Err(Failure::Usage(
-            "say which file system: --memory makes a new one in memory (see --help)".into(),
-        ));
-    };
-    let scaling = source.scaling().map_err(|e| Failure::Usage(e.to_string()))?;
-    let mut builder = vfscale::memory().scaling(scaling);
-    if let Some(size) = memory.or(options.size) {
+/// Who owns the root directory of what is made, and its permissions.
+fn root(source: &SourceArgs, options: &MountOptions) -> (u32, u32, Mode) {
+    let uid = source.uid.or(options.uid).unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    let gid = source.gid.or(options.gid).unwrap_or_else(|| rustix::process::getegid().as_raw());
+    let mode = source.mode.or(options.mode).unwrap_or(0o755);
+    (uid, gid, Mode::from_bits_truncate(mode))
+}
+
+/// A file system in memory, its root directory owned by the user.
+fn memory(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failure> {
+    let mut builder = vfscale::memory().scaling(source.scaling()?);
+    if let Some(size) = source.memory.flatten().or(options.size) {
         builder = builder.size(size.on_this_machine());
     }
     if let Some(inodes) = source.inodes.or(options.inodes) {
         builder = builder.inodes(inodes);
     }
-    let uid = source.uid.or(options.uid).unwrap_or_else(|| rustix::process::geteuid().as_raw());
-    let gid = source.gid.or(options.gid).unwrap_or_else(|| rustix::process::getegid().as_raw());
-    let mode = source.mode.or(options.mode).unwrap_or(0o755);
-    Ok(builder.owner(uid, gid).mode(Mode::from_bits_truncate(mode)).build()?)
+    let (uid, gid, mode) = root(source, options);
+    Ok(builder.owner(uid, gid).mode(mode).build()?)
+}
+
+/// A volume. Of one that is made, the root directory is owned by the user.
+fn volume(
+    source: &SourceArgs,
+    options: &MountOptions,
+    path: &Path,
+    size: Option<u64>,
+) -> Result<Volume, Failure> {
+    let read_only = source.read_only || options.is_read_only();
+    let mut builder = vfscale::volume(path).read_only(read_only).scaling(source.scaling()?);
+    if let Some(size) = size {
+        builder = builder.create(size);
+    }
+    if let Some(size) = source.log_size {
+        builder = builder.log_size(size);
+    }
+    if let Some(device) = &source.log_device {
+        builder = builder.log_path(device);
+    }
+    if let Some(interval) = source.sync_interval {
+        builder = builder.sync_interval(Some(interval));
+    }
+    if let Some(size) = source.cache_size {
+        builder = builder.cache_size(size.on_this_machine());
+    }
+    let volume = builder.open()?;
+    if volume.is_new() {
+        let (uid, gid, mode) = root(source, options);
+        let task = volume.task();
+        task.chown(At::Cwd, "/", Some(uid), Some(gid), AtFlags::empty())?;
+        task.chmod(At::Cwd, "/", mode, AtFlags::empty())?;
+    }
+    Ok(volume)
 }

@@ -15,7 +15,8 @@
 //!   each sector is there or not. A file ends where it ended before or after one of the calls since, or
 //!   somewhere within what one of them appended, and nothing behind the old end is visible that was not
 //!   written: neither other files' bytes nor what a truncation had cut off.
-//! * A truncation that makes a file shorter takes its turn among the changes of names.
+//! * A truncation that makes a file shorter takes its turn among the changes of names; only the rest of
+//!   the block in which it cuts may be zeros before.
 //!
 //! # Invariants
 //!
@@ -35,6 +36,7 @@ pub mod subject;
 pub mod sweep;
 pub mod tree;
 pub mod verdict;
+pub mod volume;
 
 /// A seed: `VFSCALE_SEED`, or one that nobody has used. Printed, so that a failure can be had again.
 #[must_use]

@@ -15,6 +15,8 @@ use crate::tree::Tree;
 
 /// What a device writes atomically: parts of a page may be old and parts new, but none smaller.
 const SECTOR: usize = 512;
+/// What a volume reads and writes at once.
+const BLOCK: usize = 4096;
 
 /// Judges a tree that was recovered when the first `done` calls had returned and no other than the next had
 /// begun. Gives the prefix that it is.
@@ -112,7 +114,12 @@ impl Data {
                 }
                 return;
             }
-            Change::Cut(_) => return,
+            Change::Cut(size) => {
+                // The rest of the block that it cuts is made zeros before it takes its turn.
+                let start = (*size as usize).min(old);
+                let end = start.next_multiple_of(BLOCK).min(old);
+                self.latest[start..end].fill(0);
+            }
             Change::Zero(range, size) => {
                 self.grow(*size as usize);
                 let end = (range.end as usize).min(self.latest.len());

@@ -33,3 +33,15 @@ impl Arena for TmpfsAndVfscale {
 pub fn reason_to_skip() -> Option<String> {
     crate::oracle::Oracle::new().err()
 }
+
+/// tmpfs against vfscale on a volume.
+#[derive(Default)]
+pub struct TmpfsAndVolume(Nursery);
+
+impl Arena for TmpfsAndVolume {
+    type Oracle = Borrowed;
+    type Subject = Subject;
+    fn fresh(&self) -> Result<(Borrowed, Subject), String> {
+        Ok((self.0.get()?, Subject::on_volume()?))
+    }
+}

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use vfscale_difftest::arena::{TmpfsAndVfscale, TmpfsTwice};
+use vfscale_difftest::arena::{TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice};
 use vfscale_difftest::campaign::{self, Arena, Event, Plan, Summary};
 use vfscale_difftest::generate::Shape;
 
@@ -32,8 +32,11 @@ struct Args {
     #[arg(long, default_value_t = 1000)]
     kinds: usize,
     /// Plays tmpfs against tmpfs: shows that the test itself is sound.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "volume")]
     itself: bool,
+    /// Plays on a volume, which is closed and opened again after each sequence.
+    #[arg(long)]
+    volume: bool,
     /// Prints how often each call gave each result.
     #[arg(long)]
     coverage: bool,
@@ -48,6 +51,8 @@ fn main() -> ExitCode {
     println!("seed {seed}");
     let outcome = if args.itself {
         play(&TmpfsTwice::default(), &plan)
+    } else if args.volume {
+        play(&TmpfsAndVolume::default(), &plan)
     } else {
         play(&TmpfsAndVfscale::default(), &plan)
     };

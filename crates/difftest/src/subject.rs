@@ -1,4 +1,6 @@
-//! vfscale's side: tasks of the library on a memory file system.
+//! vfscale's side: tasks of the library on a memory file system, or on a volume.
+//!
+//! A volume is closed at the end of a sequence and opened again: the tree must be as it was.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -8,16 +10,19 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use vfscale::block::{Device, MemoryDevice};
+use vfscale::diskfs::mkfs::{self, MkfsOptions};
 use vfscale::{
     Access, At, AtFlags, Capabilities, Credentials, Errno, Error, FallocateFlags, Fd, File,
     FileHandle, FileType, LockRange, MemFs, Mode, MountFlags, OFlags, OpenHow, Owner, Propagation,
     RecordLock, RenameFlags, ResolveFlags, SetTime, Stat, StatFs, Task, Timestamp, UmountFlags,
-    Vfs, Whence, XattrFlags,
+    Vfs, Volume, Whence, XattrFlags,
 };
 
 use crate::calls::Calls;
 use crate::op::{CWD, LockKind, Op, PathArg, Seek, Time};
 use crate::outcome::{Outcome, StatView, TimeClass, Unequal, Value};
+use crate::tree;
 use crate::users::{Caps, USERS};
 use crate::world::{Finished, INSPECTOR, TASKS, World};
 
@@ -26,6 +31,7 @@ pub struct Subject {
     tasks: Vec<LibraryTask>,
     /// The space as it was before the first call.
     fresh: StatFs,
+    volume: Option<(Arc<dyn Device>, Volume)>,
 }
 
 /// A task, and the handles it has saved.
@@ -49,15 +55,69 @@ impl Subject {
     /// Says what the library refuses.
     pub fn new() -> Result<Subject, String> {
         let vfs = Vfs::new(memory()).map_err(|e| format!("vfscale: {e}"))?;
-        let new_task = |_| {
-            let task = vfs.task();
-            task.umask(Mode::empty());
-            LibraryTask { task, handles: [None; 4] }
-        };
-        let tasks: Vec<_> = (0..=TASKS).map(new_task).collect();
-        let fresh = tasks[INSPECTOR].task.statfs(At::Cwd, "/").map_err(|e| e.to_string())?;
-        Ok(Subject { tasks, fresh })
+        Subject::with_tasks(&vfs, None)
     }
+
+    /// An empty volume, on a device in memory, with its tasks.
+    ///
+    /// # Errors
+    /// Says what the library refuses.
+    pub fn on_volume() -> Result<Subject, String> {
+        let device = MemoryDevice::new(BYTES_MAX).map_err(|e| e.to_string())?;
+        let device: Arc<dyn Device> = Arc::new(device);
+        mkfs::format(&*device, &MkfsOptions::default()).map_err(|e| e.to_string())?;
+        let volume = vfscale::volume_on(device.clone()).open().map_err(|e| e.to_string())?;
+        let vfs = volume.vfs().clone();
+        Subject::with_tasks(&vfs, Some((device, volume)))
+    }
+
+    fn with_tasks(vfs: &Vfs, volume: Option<(Arc<dyn Device>, Volume)>) -> Result<Subject, String> {
+        let tasks: Vec<_> = (0..=TASKS).map(|_| LibraryTask::new(vfs)).collect();
+        let fresh = tasks[INSPECTOR].task.statfs(At::Cwd, "/").map_err(|e| e.to_string())?;
+        Ok(Subject { tasks, fresh, volume })
+    }
+}
+
+impl LibraryTask {
+    fn new(vfs: &Vfs) -> LibraryTask {
+        let task = vfs.task();
+        task.umask(Mode::empty());
+        LibraryTask { task, handles: [None; 4] }
+    }
+}
+
+/// Closes a volume with what a sequence has left, opens it again, and compares the trees. What other file
+/// systems are mounted on it is taken off before; where that can't be done nothing can be told.
+fn reopened(
+    inspector: LibraryTask,
+    (device, volume): (Arc<dyn Device>, Volume),
+) -> Result<Finished, String> {
+    let mut inspector = inspector;
+    if uncover(&inspector.task).is_err() {
+        return Ok(Finished::Unknown);
+    }
+    let before = tree::snapshot(&mut inspector);
+    drop(inspector);
+    volume.close().map_err(|e| e.to_string())?;
+    let volume = vfscale::volume_on(device).open().map_err(|e| format!("opened again: {e}"))?;
+    let mut inspector = LibraryTask::new(volume.vfs());
+    let after = tree::snapshot(&mut inspector);
+    drop(inspector);
+    volume.close().map_err(|e| format!("closed again: {e}"))?;
+    match tree::compare(&before, &after) {
+        Some((_, text)) => Err(format!("not the same when it was opened again:\n{text}")),
+        None => Ok(Finished::Empty),
+    }
+}
+
+/// Unmounts everything but the root.
+fn uncover(task: &Task) -> Result<(), Error> {
+    for mount in task.mounts().iter().rev() {
+        if mount.mount_point != Path::new("/") {
+            task.umount(&mount.mount_point, UmountFlags::DETACH | UmountFlags::NOFOLLOW)?;
+        }
+    }
+    if task.mounts().len() == 1 { Ok(()) } else { Err(Error::new("clean", Errno::BUSY)) }
 }
 
 impl World for Subject {
@@ -77,6 +137,9 @@ impl World for Subject {
     fn finish(&mut self) -> Result<Finished, String> {
         let inspector = self.tasks.swap_remove(INSPECTOR);
         self.tasks.clear();
+        if let Some(volume) = self.volume.take() {
+            return reopened(inspector, volume);
+        }
         match crate::clean::space_kept(&inspector.task, &self.fresh, memory) {
             Ok(None) => Ok(Finished::Empty),
             Ok(Some(kept)) => Err(kept),

@@ -33,7 +33,7 @@ pub trait World {
 /// What the end of a world showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// All that was ever used is free again.
+    /// All that was ever used is free again; of a volume, that it is the same when it is opened again.
     Empty,
     /// It can't be told.
     Unknown,

@@ -8,7 +8,7 @@
 mod common;
 
 use common::{permitted, play, variable};
-use vfscale_difftest::arena::{TmpfsAndVfscale, TmpfsTwice};
+use vfscale_difftest::arena::{TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice};
 use vfscale_difftest::campaign::Plan;
 
 #[test]
@@ -23,6 +23,20 @@ fn vfscale_does_what_tmpfs_does() {
     assert!(summary.calls >= calls);
     assert!(summary.succeeded * 5 > summary.calls * 2, "most calls fail: they show little");
     assert!(summary.emptied * 2 > summary.sequences, "what is given back can seldom be told");
+}
+
+/// The same on a volume, which is opened again after each sequence.
+#[test]
+fn a_volume_does_what_tmpfs_does() {
+    if !permitted() {
+        return;
+    }
+    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_difftest::fresh_seed);
+    let usual = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
+    let calls = variable("VFSCALE_CALLS").map_or(usual, |calls| calls / 2);
+    let summary = play(&TmpfsAndVolume::default(), &Plan::new(seed, calls));
+    assert!(summary.calls >= calls);
+    assert!(summary.emptied * 3 > summary.sequences, "few volumes could be opened again");
 }
 
 /// A thing compared with itself: what differs there would be a fault of the test.

@@ -46,6 +46,10 @@ pub struct Scaling {
     inode_list: bool,
     ino_alloc: usize,
     pseudo: bool,
+    read_mostly: bool,
+    active_trans: usize,
+    cil_counters: usize,
+    cil_lists: usize,
 }
 
 /// A patch of the seeds that [`Scaling`] can take back.
@@ -53,82 +57,128 @@ pub struct Patch {
     name: &'static str,
     seed: &'static str,
     summary: &'static str,
+    of_volumes: bool,
     take_back: fn(&mut Scaling),
+}
+
+impl Patch {
+    /// A patch of what every file system has.
+    const fn of_trees(
+        name: &'static str,
+        seed: &'static str,
+        summary: &'static str,
+        take_back: fn(&mut Scaling),
+    ) -> Patch {
+        Patch { name, seed, summary, of_volumes: false, take_back }
+    }
+
+    /// A patch of what volumes have.
+    const fn of_volumes(
+        name: &'static str,
+        seed: &'static str,
+        summary: &'static str,
+        take_back: fn(&mut Scaling),
+    ) -> Patch {
+        Patch { name, seed, summary, of_volumes: true, take_back }
+    }
 }
 
 /// The patches that can be taken back, in the order of the documentation.
 pub const PATCHES: &[Patch] = &[
-    Patch {
-        name: "lockref",
-        seed: "000",
-        summary: "a dentry's count changes only under its lock (d_lock), never by cmpxchg",
-        take_back: |scaling| scaling.lockref = false,
-    },
-    Patch {
-        name: "seqrwlock",
-        seed: "000",
-        summary: "d_path and getcwd take the writer's side of rename_lock, one at a time",
-        take_back: |scaling| scaling.seqrwlock = false,
-    },
-    Patch {
-        name: "brlock",
-        seed: "004",
-        summary: "every crossing of a mount takes one vfsmount_lock",
-        take_back: |scaling| scaling.vfsmount_lock = 1,
-    },
-    Patch {
-        name: "mount-count",
-        seed: "004",
-        summary: "one counter of users and one of writers for each mount",
-        take_back: |scaling| scaling.mount_count = 1,
-    },
-    Patch {
-        name: "files-lock",
-        seed: "004",
-        summary: "one list of open files, with one files_lock, for the file system",
-        take_back: |scaling| scaling.files_lock = 1,
-    },
-    Patch {
-        name: "dcache-hash",
-        seed: "004",
-        summary: "names are made, removed and renamed under one dcache_lock",
-        take_back: |scaling| scaling.dcache_hash = false,
-    },
-    Patch {
-        name: "lru",
-        seed: "004",
-        summary: "one list, with one dcache_lru_lock, of the dentries that can be dropped",
-        take_back: |scaling| scaling.lru = 1,
-    },
-    Patch {
-        name: "inode-hash",
-        seed: "004",
-        summary: "finding, entering and removing an inode by number takes one inode_lock",
-        take_back: |scaling| scaling.inode_hash = false,
-    },
-    Patch {
-        name: "inode-list",
-        seed: "004",
-        summary: "every inode is on its superblock's one list, under one inode_sb_list_lock",
-        take_back: |scaling| scaling.inode_list = false,
-    },
-    Patch {
-        name: "ino-alloc",
-        seed: "004",
-        summary: "all CPUs take inode numbers from one counter",
-        take_back: |scaling| scaling.ino_alloc = 1,
-    },
-    Patch {
-        name: "pseudo",
-        seed: "004",
-        summary: "pipes and the like hang below one root, numbered by one counter",
-        take_back: |scaling| scaling.pseudo = false,
-    },
+    Patch::of_trees(
+        "lockref",
+        "000",
+        "a dentry's count changes only under its lock (d_lock), never by cmpxchg",
+        |scaling| scaling.lockref = false,
+    ),
+    Patch::of_trees(
+        "seqrwlock",
+        "000",
+        "d_path and getcwd take the writer's side of rename_lock, one at a time",
+        |scaling| scaling.seqrwlock = false,
+    ),
+    Patch::of_trees(
+        "brlock",
+        "004",
+        "every crossing of a mount takes one vfsmount_lock",
+        |scaling| scaling.vfsmount_lock = 1,
+    ),
+    Patch::of_trees(
+        "mount-count",
+        "004",
+        "one counter of users and one of writers for each mount",
+        |scaling| scaling.mount_count = 1,
+    ),
+    Patch::of_trees(
+        "files-lock",
+        "004",
+        "one list of open files, with one files_lock, for the file system",
+        |scaling| scaling.files_lock = 1,
+    ),
+    Patch::of_trees(
+        "dcache-hash",
+        "004",
+        "names are made, removed and renamed under one dcache_lock",
+        |scaling| scaling.dcache_hash = false,
+    ),
+    Patch::of_trees(
+        "lru",
+        "004",
+        "one list, with one dcache_lru_lock, of the dentries that can be dropped",
+        |scaling| scaling.lru = 1,
+    ),
+    Patch::of_trees(
+        "inode-hash",
+        "004",
+        "finding, entering and removing an inode by number takes one inode_lock",
+        |scaling| scaling.inode_hash = false,
+    ),
+    Patch::of_trees(
+        "inode-list",
+        "004",
+        "every inode is on its superblock's one list, under one inode_sb_list_lock",
+        |scaling| scaling.inode_list = false,
+    ),
+    Patch::of_trees(
+        "ino-alloc",
+        "004",
+        "all CPUs take inode numbers from one counter",
+        |scaling| scaling.ino_alloc = 1,
+    ),
+    Patch::of_trees(
+        "pseudo",
+        "004",
+        "pipes and the like hang below one root, numbered by one counter",
+        |scaling| scaling.pseudo = false,
+    ),
+    Patch::of_volumes(
+        "read-mostly",
+        "003",
+        "what every commit reads of the log lies on lines that commits write",
+        |scaling| scaling.read_mostly = false,
+    ),
+    Patch::of_volumes(
+        "active-trans",
+        "003",
+        "one counter of the transactions that are under way",
+        |scaling| scaling.active_trans = 1,
+    ),
+    Patch::of_volumes(
+        "cil-counters",
+        "003",
+        "one counter of the space in the CIL, one of what is reserved for it",
+        |scaling| scaling.cil_counters = 1,
+    ),
+    Patch::of_volumes(
+        "cil-lists",
+        "003",
+        "one list, with one lock, of what has been committed and not yet logged",
+        |scaling| scaling.cil_lists = 1,
+    ),
 ];
 
 /// Names that are reserved for structures that do not exist yet.
-const RESERVED: &[&str] =
-    &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents", "orphan"];
+const RESERVED: &[&str] = &["busy-extents", "orphan"];
 
 impl Patch {
     /// The name that [`Scaling::before`] takes.
@@ -141,6 +191,12 @@ impl Patch {
     #[must_use]
     pub fn seed(&self) -> &'static str {
         self.seed
+    }
+
+    /// Whether it is about volumes, and makes no difference to file systems in memory.
+    #[must_use]
+    pub fn is_of_volumes(&self) -> bool {
+        self.of_volumes
     }
 
     /// What the file system does without the patch, in a line.
@@ -214,6 +270,10 @@ impl Scaling {
             inode_list: true,
             ino_alloc: slots,
             pseudo: true,
+            read_mostly: true,
+            active_trans: slots,
+            cil_counters: slots,
+            cil_lists: slots,
         }
     }
 
@@ -316,6 +376,30 @@ impl Scaling {
         Scaling { pseudo: false, ..Scaling::default() }
     }
 
+    /// Before seed 003, patch 1: what every commit reads of the log lies on lines that commits write.
+    #[must_use]
+    pub fn before_read_mostly() -> Scaling {
+        Scaling { read_mostly: false, ..Scaling::default() }
+    }
+
+    /// Before seed 003, patch 2: one counter of the transactions that are under way.
+    #[must_use]
+    pub fn before_active_trans() -> Scaling {
+        Scaling { active_trans: 1, ..Scaling::default() }
+    }
+
+    /// Before seed 003, patch 3: one counter of the space in the CIL, one of what is reserved.
+    #[must_use]
+    pub fn before_cil_counters() -> Scaling {
+        Scaling { cil_counters: 1, ..Scaling::default() }
+    }
+
+    /// Before seed 003, patch 4: one list of what has been committed, with one lock.
+    #[must_use]
+    pub fn before_cil_lists() -> Scaling {
+        Scaling { cil_lists: 1, ..Scaling::default() }
+    }
+
     /// Lets crossings of mounts take a `vfsmount_lock` with `slots` slots, of which a reader takes that
     /// of its CPU: the brlock of seed 004. With 0, the default, they take no lock at all, since
     /// RCU and the mount tree's sequence count do the same without writing anything.
@@ -394,6 +478,30 @@ impl Scaling {
     #[must_use]
     pub fn pseudo(&self) -> bool {
         self.pseudo
+    }
+
+    /// Whether what every commit reads of a volume's log is apart from what commits write.
+    #[must_use]
+    pub fn read_mostly(&self) -> bool {
+        self.read_mostly
+    }
+
+    /// The slots of a volume's count of transactions that are under way.
+    #[must_use]
+    pub fn active_trans_slots(&self) -> usize {
+        self.active_trans
+    }
+
+    /// The slots of a volume's counts of space in the CIL.
+    #[must_use]
+    pub fn cil_counter_slots(&self) -> usize {
+        self.cil_counters
+    }
+
+    /// The slots of a volume's lists of what has been committed.
+    #[must_use]
+    pub fn cil_list_slots(&self) -> usize {
+        self.cil_lists
     }
 
     /// The same for a file system that no path leads to: before that patch, its dentries are under

@@ -60,6 +60,8 @@ fn a_cut_is_for_good() {
     data.change(&Change::Cut(600), false);
     assert_eq!(data.judge(&old()), Ok(()));
     assert!(data.judge(&old()[..600]).is_err());
+    let zeroed = joined(&[&old()[..600], &[0; 1400]]);
+    assert_eq!(data.judge(&zeroed), Ok(()), "the rest of the block may be zeros");
 }
 
 #[test]

@@ -26,6 +26,10 @@ fn every_patch_has_a_constructor() {
         ("inode-list", Scaling::before_inode_list()),
         ("ino-alloc", Scaling::before_ino_alloc()),
         ("pseudo", Scaling::before_pseudo()),
+        ("read-mostly", Scaling::before_read_mostly()),
+        ("active-trans", Scaling::before_active_trans()),
+        ("cil-counters", Scaling::before_cil_counters()),
+        ("cil-lists", Scaling::before_cil_lists()),
     ];
     assert_eq!(constructors.map(|(name, _)| name).as_slice(), names());
     for (name, scaling) in constructors {
@@ -66,4 +70,11 @@ fn each_patch_has_a_line() {
         assert!(["000", "001", "002", "003", "004"].contains(&patch.seed()));
         assert!(line.len() <= 100 && !line.contains('\n'), "{line}");
     }
+}
+
+#[test]
+fn patches_of_volumes_are_told_apart() {
+    let of_volumes: Vec<_> =
+        PATCHES.iter().filter(|p| p.is_of_volumes()).map(Patch::name).collect();
+    assert_eq!(of_volumes, ["read-mostly", "active-trans", "cil-counters", "cil-lists"]);
 }

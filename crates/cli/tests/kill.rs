@@ -1,0 +1,210 @@
+//! A mount of a volume is killed under load, and what was synced is there afterwards.
+//!
+//! `VFSCALE_KILLS` says how often (5). The load runs in this process, so that what has been acknowledged
+//! is known whatever happens to the server.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+fn vfscale() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Whether this machine lets us mount; says so loudly when it does not.
+fn can_mount() -> bool {
+    let probe = vfscale().args(["run", "--memory=1M", "true"]).output().unwrap();
+    let message = String::from_utf8_lossy(&probe.stderr);
+    if !probe.status.success() {
+        assert!(
+            message.contains("/dev/fuse") || message.contains("not permitted to mount"),
+            "{message}"
+        );
+        eprintln!("\n######## SKIPPED: {message}\n");
+    }
+    probe.status.success()
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// A server of the volume, in the foreground.
+struct Mount {
+    server: Child,
+    dir: PathBuf,
+}
+
+impl Mount {
+    fn new(image: &Path, dir: &Path) -> Mount {
+        let mut command = vfscale();
+        command.args(["mount", "--size=256M", "--sync-interval=0.1"]).arg(image).arg(dir);
+        let mut server = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut stderr = BufReader::new(server.stderr.take().unwrap());
+        stderr.read_line(&mut line).unwrap();
+        assert!(line.starts_with("mounted at "), "{line}");
+        // What it says later must not fill the pipe.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::stderr()));
+        Mount { server, dir: dir.to_owned() }
+    }
+
+    /// Ends the server as a power failure would, and takes the dead mount away.
+    fn kill(mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+        let status = Command::new("umount").arg("-l").arg(&self.dir).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Ends it properly.
+    fn unmount(mut self) {
+        let status = Command::new("umount").arg(&self.dir).status().unwrap();
+        assert!(status.success());
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.server.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < end, "the server does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(self.server.wait().unwrap().success());
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.server.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = self.server.kill();
+            let _ = self.server.wait();
+            let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
+        }
+    }
+}
+
+/// What has been acknowledged: a file below the mount, and the bytes that it begins with; `None` for one
+/// whose removal was.
+type Acknowledged = Mutex<BTreeMap<PathBuf, Option<Vec<u8>>>>;
+
+/// Bytes that belong to one file and version of it.
+fn contents(thread: u64, file: u64, len: usize) -> Vec<u8> {
+    let unit = format!("thread {thread} file {file} ");
+    unit.bytes().cycle().take(len).collect()
+}
+
+/// Makes, appends to, renames and removes files until the server is gone.
+fn load(dir: &Path, thread: u64, acknowledged: &Acknowledged) -> std::io::Result<()> {
+    let home = dir.join(format!("thread{thread}"));
+    let name = |path: &Path| path.strip_prefix(dir).map(Path::to_owned).unwrap_or_default();
+    let promise = |path: &Path, bytes: Option<Vec<u8>>| {
+        acknowledged.lock().unwrap().insert(name(path), bytes);
+    };
+    let sync = |path: &Path| File::open(path).and_then(|dir| dir.sync_all());
+    fs::create_dir_all(&home)?;
+    sync(dir)?;
+    let first = fs::read_dir(&home)?.count() as u64 * 1_000_000;
+    for file in first.. {
+        let path = home.join(format!("new{file}"));
+        let bytes = contents(thread, file, 1 + (file * 7919 % 60_000) as usize);
+        let mut out = File::create(&path)?;
+        out.write_all(&bytes[..bytes.len() / 2])?;
+        out.sync_all()?;
+        promise(&path, Some(bytes[..bytes.len() / 2].to_vec()));
+        let out = OpenOptions::new().write(true).open(&path)?;
+        out.write_all_at(&bytes[bytes.len() / 2..], bytes.len() as u64 / 2)?;
+        out.sync_data()?;
+        promise(&path, Some(bytes.clone()));
+        match file % 4 {
+            0 => {
+                let new = home.join(format!("renamed{file}"));
+                // From here on it is under either name.
+                acknowledged.lock().unwrap().remove(&name(&path));
+                fs::rename(&path, &new)?;
+                sync(&home)?;
+                promise(&new, Some(bytes));
+            }
+            1 => {
+                acknowledged.lock().unwrap().remove(&name(&path));
+                fs::remove_file(&path)?;
+                sync(&home)?;
+                promise(&path, None);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check(dir: &Path, acknowledged: &BTreeMap<PathBuf, Option<Vec<u8>>>) {
+    for (name, bytes) in acknowledged {
+        let path = dir.join(name);
+        match bytes {
+            None => assert!(!path.exists(), "{}: is back", name.display()),
+            Some(bytes) => {
+                let mut found = Vec::new();
+                let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut found));
+                read.unwrap_or_else(|e| panic!("{}: {e}", name.display()));
+                assert!(found.starts_with(bytes), "{}: not what was synced", name.display());
+            }
+        }
+    }
+}
+
+/// Nothing is wrong with the volume, as the next mount will find it.
+fn fsck(image: &Path) {
+    let output = vfscale().arg("fsck").arg(image).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_killed_mount_loses_nothing_that_was_synced() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let (image, dir) = (temp.path().join("disk.vfs"), temp.path().join("mnt"));
+    fs::create_dir(&dir).unwrap();
+    let acknowledged = Acknowledged::default();
+    let mut promises = 0;
+    for kill in 0..number("VFSCALE_KILLS", 5) {
+        if kill > 0 {
+            fsck(&image);
+        }
+        let mount = Mount::new(&image, &dir);
+        check(&dir, &acknowledged.lock().unwrap());
+        // Space comes back before the next round.
+        for entry in fs::read_dir(&dir).unwrap() {
+            fs::remove_dir_all(entry.unwrap().path()).unwrap();
+        }
+        acknowledged.lock().unwrap().clear();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|thread| {
+                    let (dir, acknowledged) = (&dir, &acknowledged);
+                    scope.spawn(move || load(dir, thread, acknowledged).unwrap_err())
+                })
+                .collect();
+            // Other moments each time.
+            std::thread::sleep(Duration::from_millis(300 + kill * 137 % 700));
+            mount.kill();
+            for thread in threads {
+                let why = thread.join().unwrap();
+                println!("ended with {why}");
+            }
+        });
+        promises += acknowledged.lock().unwrap().len();
+    }
+    let mount = Mount::new(&image, &dir);
+    check(&dir, &acknowledged.lock().unwrap());
+    mount.unmount();
+    fsck(&image);
+    assert!(promises > 20, "only {promises} were acknowledged");
+    println!("{promises} acknowledged");
+}

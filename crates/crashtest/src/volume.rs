@@ -1,0 +1,67 @@
+//! Volumes as the subject.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vfscale::diskfs::check;
+use vfscale::diskfs::mkfs::{self, MkfsOptions};
+use vfscale::{Vfs, Volume, VolumeBuilder};
+use vfscale_block::Device;
+
+use crate::subject::{Opened, Subject};
+
+/// Volumes, opened in some way.
+#[derive(Clone, Debug, Default)]
+pub struct Volumes {
+    /// After how long what nobody has synced becomes durable; `None` for never, which makes runs the same.
+    pub sync_interval: Option<Duration>,
+    /// The size of the log in blocks of 4 KiB; small ones wrap.
+    pub log_blocks: Option<u64>,
+    /// How much is kept in memory, in bytes.
+    pub cache_bytes: Option<u64>,
+}
+
+impl Volumes {
+    fn builder(&self, device: Arc<dyn Device>) -> VolumeBuilder {
+        let builder = vfscale::volume_on(device).sync_interval(self.sync_interval);
+        match self.cache_bytes {
+            Some(bytes) => builder.cache_size(bytes),
+            None => builder,
+        }
+    }
+}
+
+struct Open(Volume);
+
+impl Opened for Open {
+    fn vfs(&self) -> &Vfs {
+        self.0.vfs()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), String> {
+        self.0.close().map_err(|error| error.to_string())
+    }
+}
+
+impl Subject for Volumes {
+    fn format(&self, device: &Arc<dyn Device>) -> Result<(), String> {
+        let options = MkfsOptions { log_blocks: self.log_blocks, ..MkfsOptions::default() };
+        mkfs::format(&**device, &options).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn open(&self, device: Arc<dyn Device>) -> Result<Box<dyn Opened>, String> {
+        let opened = self.builder(device).open().map_err(|error| error.to_string())?;
+        Ok(Box::new(Open(opened)))
+    }
+
+    fn check(&self, device: &Arc<dyn Device>) -> Result<(), String> {
+        let report = check::check(device.clone(), &check::Options::default(), &mut ())
+            .map_err(|error| error.to_string())?;
+        if report.count == 0 {
+            return Ok(());
+        }
+        let findings = report.findings.iter().take(5).map(|finding| format!("{finding:?}"));
+        let findings: Vec<String> = findings.collect();
+        Err(format!("{} findings: {}", report.count, findings.join("; ")))
+    }
+}

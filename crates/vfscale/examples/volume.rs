@@ -1,0 +1,28 @@
+//! A volume in an image file: what was synced is there after a crash, and everything after `close`.
+//!
+//! ```sh
+//! cargo run --example volume -- disk.vfs
+//! ```
+
+use vfscale::{Mode, OFlags};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let image = std::env::args().nth(1).unwrap_or_else(|| "disk.vfs".into());
+    // Made if there is none; what a crash has left is recovered.
+    let volume = vfscale::volume(&image).create(64 << 20).open()?;
+    let task = volume.task();
+    task.create_dir_all("/log", Mode::from_bits_retain(0o755))?;
+
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+    let log = task.open("/log/runs", flags, Mode::from_bits_retain(0o644))?;
+    log.write_all(b"one more run\n")?;
+    // From here on the line is there, whatever happens.
+    log.sync_all()?;
+    drop(log);
+
+    let runs = task.read_to_string("/log/runs")?.lines().count();
+    println!("{image} has seen {runs} runs");
+    drop(task);
+    volume.close()?;
+    Ok(())
+}

@@ -1,0 +1,379 @@
+//! Volumes: file systems in an image file or on a device, which survive a crash.
+//!
+//! # Purpose
+//!
+//! [`volume`] (a path) and [`volume_on`] (any [`Device`]) set a volume up; [`VolumeBuilder::open`] recovers
+//! what a crash has left and mounts it as the root of a new tree; [`Volume::close`] takes leave of
+//! it. What [`close`](Volume::close) or a sync has returned for is durable.
+//!
+//! # Invariants
+//!
+//! * One opener at a time: who comes second gets an error that names the first.
+//! * A volume that is dropped without having been closed is as after a crash: all that was synced is there,
+//!   and the next opening recovers it.
+//!
+//! # Who holds which reference
+//!
+//! A [`Volume`] holds its tree and its driver. Tasks and files hold the tree: as long as there are any, the
+//! volume is not closed.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vfscale_block::{Device, FileOptions, Operation};
+use vfscale_diskfs::driver::{DiskFs, DiskOptions};
+use vfscale_diskfs::format::BLOCK_BYTES;
+use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions};
+use vfscale_diskfs::{Fault, OpenError};
+use vfscale_memfs::MemFs;
+use vfscale_vfs::{Errno, FileSystem, Scaling, Task, Vfs};
+
+/// A volume in an image file, or on a block device: set it up, then [`open`](VolumeBuilder::open).
+///
+/// ```
+/// use vfscale::{At, Mode};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("disk.vfs");
+/// let volume = vfscale::volume(&path).create(64 << 20).open()?;
+/// volume.task().write_file("/greeting", "hello\n")?;
+/// volume.close()?;
+///
+/// let volume = vfscale::volume(&path).open()?;
+/// assert_eq!(volume.task().read_to_string("/greeting")?, "hello\n");
+/// volume.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn volume(path: impl Into<PathBuf>) -> VolumeBuilder {
+    VolumeBuilder::new(Place::Path(path.into()))
+}
+
+/// A volume on a device of the caller's.
+pub fn volume_on(device: Arc<dyn Device>) -> VolumeBuilder {
+    VolumeBuilder::new(Place::Device(device))
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Path(PathBuf),
+    Device(Arc<dyn Device>),
+}
+
+impl Place {
+    fn name(&self) -> String {
+        match self {
+            Place::Path(path) => path.display().to_string(),
+            Place::Device(device) => device.name().to_owned(),
+        }
+    }
+
+    fn open(&self, read_only: bool) -> Result<Arc<dyn Device>, VolumeError> {
+        match self {
+            Place::Device(device) => Ok(device.clone()),
+            Place::Path(path) => match FileOptions::new().read_only(read_only).open(path) {
+                Ok(device) => Ok(Arc::new(device)),
+                Err(error) if is_missing(&error) => Err(VolumeError::Missing(path.clone())),
+                Err(error) => Err(VolumeError::Device(error)),
+            },
+        }
+    }
+}
+
+fn is_missing(error: &vfscale_block::Error) -> bool {
+    let not_found = |e: vfscale_block::OsError| e.kind() == std::io::ErrorKind::NotFound;
+    matches!(error, vfscale_block::Error::Io { operation: Operation::Open, source, .. }
+        if not_found(*source))
+}
+
+/// Options of [`volume`] and [`volume_on`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is opened before `open`"]
+pub struct VolumeBuilder {
+    place: Place,
+    log: Option<Place>,
+    size: Option<u64>,
+    log_size: Option<u64>,
+    options: DiskOptions,
+    scaling: Scaling,
+}
+
+impl VolumeBuilder {
+    fn new(place: Place) -> Self {
+        let (options, scaling) = (DiskOptions::default(), Scaling::default());
+        Self { place, log: None, size: None, log_size: None, options, scaling }
+    }
+
+    /// Makes an image of so many bytes, which is sparse, if there is none. Only where a path was given.
+    pub fn create(mut self, bytes: u64) -> Self {
+        self.size = Some(bytes);
+        self
+    }
+
+    /// The size of the log, in bytes, of an image that is made. By default it follows the size of the image.
+    pub fn log_size(mut self, bytes: u64) -> Self {
+        self.log_size = Some(bytes);
+        self
+    }
+
+    /// Writes nothing. A volume that was not closed is refused, for its log has to be replayed first.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.options.read_only = read_only;
+        self
+    }
+
+    /// How many bytes it keeps in memory, about: three quarters of them of files, a quarter of what describes
+    /// them.
+    pub fn cache_size(mut self, bytes: u64) -> Self {
+        self.options.metadata_cache_bytes = bytes / 4;
+        self.options.data_cache_bytes = bytes - bytes / 4;
+        self
+    }
+
+    /// After how long changes become durable that nobody has synced: 5 seconds by default. `None`: when
+    /// the log is full, and not before.
+    pub fn sync_interval(mut self, interval: Option<Duration>) -> Self {
+        self.options.sync_interval = interval;
+        self
+    }
+
+    /// The image or device with its log, for a volume that was made with one of its own.
+    pub fn log_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.log = Some(Place::Path(path.into()));
+        self
+    }
+
+    /// The same, a device of the caller's.
+    pub fn log_device(mut self, device: Arc<dyn Device>) -> Self {
+        self.log = Some(Place::Device(device));
+        self
+    }
+
+    /// How far its structures are spread; as far as the machine has CPUs by default.
+    pub fn scaling(mut self, scaling: Scaling) -> Self {
+        self.scaling = scaling;
+        self
+    }
+
+    /// Recovers the volume, if it was not closed, and mounts it as the root of a new tree.
+    ///
+    /// Blocks for the I/O; after a crash for as long as it takes to read and replay the log.
+    ///
+    /// # Errors
+    /// See [`VolumeError`]; its text says what is wrong and the remedy.
+    pub fn open(self) -> Result<Volume, VolumeError> {
+        let name = self.place.name();
+        let (device, is_new) = self.device()?;
+        let log = self.log.as_ref().map(|log| log.open(self.options.read_only)).transpose()?;
+        let mut options = self.options;
+        options.log_device = log;
+        options.scaling = journal_scaling(&self.scaling);
+        let fs = DiskFs::open(device, options)
+            .map_err(|fault| VolumeError::Open { name: name.clone(), fault: Box::new(fault) })?;
+        let mount = || {
+            let vfs = Vfs::with_scaling(fs.clone(), self.scaling)?;
+            vfs.set_memory_driver(MemFs::builder().slots(self.scaling.slots()).build())?;
+            Ok(vfs)
+        };
+        let vfs = mount().map_err(|errno| VolumeError::Mount { name: name.clone(), errno })?;
+        Ok(Volume { vfs, fs, name, is_new })
+    }
+
+    /// The device, and whether it was made just now.
+    fn device(&self) -> Result<(Arc<dyn Device>, bool), VolumeError> {
+        match (self.place.open(self.options.read_only), &self.place, self.size) {
+            (Err(VolumeError::Missing(_)), Place::Path(path), Some(bytes))
+                if !self.options.read_only =>
+            {
+                self.make(path, bytes).map(|device| (device, true))
+            }
+            (device, ..) => device.map(|device| (device, false)),
+        }
+    }
+
+    fn make(&self, path: &Path, bytes: u64) -> Result<Arc<dyn Device>, VolumeError> {
+        let device: Arc<dyn Device> =
+            Arc::new(FileOptions::new().create(path, bytes).map_err(VolumeError::Device)?);
+        let log_blocks = self.log_size.map(|bytes| bytes / BLOCK_BYTES as u64);
+        let options = MkfsOptions { log_blocks, ..MkfsOptions::default() };
+        if let Err(error) = mkfs::format(&*device, &options) {
+            // Nobody else has had it: it was made a moment ago, and is locked.
+            let _ = std::fs::remove_file(path);
+            let (name, error) = (path.display().to_string(), Box::new(error));
+            return Err(VolumeError::Make { name, error });
+        }
+        Ok(device)
+    }
+}
+
+/// The settings of the log in those of everything.
+fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
+    vfscale_journal::Scaling {
+        read_mostly: scaling.read_mostly(),
+        active_trans_slots: scaling.active_trans_slots(),
+        cil_counter_slots: scaling.cil_counter_slots(),
+        cil_list_slots: scaling.cil_list_slots(),
+        ..vfscale_journal::Scaling::with_slots(scaling.slots())
+    }
+}
+
+/// A volume that is open, and mounted as the root of a tree. `Send` and `Sync`.
+#[must_use = "a volume that is dropped is as after a crash; close it"]
+pub struct Volume {
+    vfs: Vfs,
+    fs: Arc<DiskFs>,
+    name: String,
+    is_new: bool,
+}
+
+impl Volume {
+    /// The tree.
+    #[must_use]
+    pub fn vfs(&self) -> &Vfs {
+        &self.vfs
+    }
+
+    /// A task at the root of the tree, with all rights.
+    #[must_use]
+    pub fn task(&self) -> Task {
+        self.vfs.task()
+    }
+
+    /// The driver: what it has recovered, its figures.
+    #[must_use]
+    pub fn driver(&self) -> &Arc<DiskFs> {
+        &self.fs
+    }
+
+    /// Whether the image was made when it was opened.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Makes all that was changed so far durable. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`VolumeError::Sync`].
+    pub fn sync(&self) -> Result<(), VolumeError> {
+        self.fs.sync_fs().map_err(|errno| VolumeError::Sync { name: self.name.clone(), errno })
+    }
+
+    /// Makes everything durable, closes the volume, and lets go of its device.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`VolumeError::Sync`] if not everything became durable; [`VolumeError::InUse`] if there are tasks or
+    /// files of its tree still: then everything is durable, and the volume goes with the last of them.
+    pub fn close(self) -> Result<(), VolumeError> {
+        let Volume { vfs, fs, name, .. } = self;
+        let synced = fs.sync_fs();
+        let tree = vfs.downgrade();
+        drop(vfs);
+        if tree.upgrade().is_some() {
+            synced.map_err(|errno| VolumeError::Sync { name: name.clone(), errno })?;
+            return Err(VolumeError::InUse { name });
+        }
+        fs.close().map_err(|fault| {
+            let (name, fault) = (name.clone(), Box::new(fault));
+            VolumeError::Close { name, fault }
+        })?;
+        synced.map_err(|errno| VolumeError::Sync { name, errno })
+    }
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Why a volume can't be opened, made or closed. The text says what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// There is no such image.
+    #[error(
+        "{}: there is no such image; make one with `vfscale mkfs`, or say its size to have it made",
+        .0.display()
+    )]
+    Missing(PathBuf),
+    /// The device can't be opened or made: somebody else has it, or the system says no.
+    #[error("{}{}", .0, remedy_of_device(.0))]
+    Device(vfscale_block::Error),
+    /// It can't be opened.
+    #[error("{}{}", named(.name, .fault), remedy(.fault))]
+    Open {
+        /// The volume.
+        name: String,
+        /// Why.
+        fault: Box<Fault>,
+    },
+    /// The image was made, and no volume in it.
+    #[error("{name}: cannot make a volume: {error}")]
+    Make {
+        /// The image.
+        name: String,
+        /// Why.
+        error: Box<MkfsError>,
+    },
+    /// It was opened, and can't be mounted.
+    #[error("{name}: cannot mount it: {errno}; `vfscale fsck` says more")]
+    Mount {
+        /// The volume.
+        name: String,
+        /// Why.
+        errno: Errno,
+    },
+    /// Not everything became durable.
+    #[error("{name}: not everything could be written: {errno}; what was not synced may be lost")]
+    Sync {
+        /// The volume.
+        name: String,
+        /// Why.
+        errno: Errno,
+    },
+    /// There are tasks, files or mounts of its tree.
+    #[error("{name}: tasks or open files use it still; it closes when the last of them goes")]
+    InUse {
+        /// The volume.
+        name: String,
+    },
+    /// It was not closed properly; what was synced is there when it is opened again.
+    #[error("{name}: not closed: {fault}; it will be recovered when it is opened again")]
+    Close {
+        /// The volume.
+        name: String,
+        /// Why.
+        fault: Box<Fault>,
+    },
+}
+
+/// What is wrong with which volume; most faults of a device name it already.
+fn named(name: &str, fault: &Fault) -> String {
+    let text = fault.to_string();
+    if text.starts_with(name) { text } else { format!("{name}: {text}") }
+}
+
+fn remedy_of_device(error: &vfscale_block::Error) -> &'static str {
+    match error {
+        vfscale_block::Error::Locked { .. } => "; unmount or close it there first",
+        _ => "",
+    }
+}
+
+fn remedy(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::Open(OpenError::NoVolume { .. }) => "; `vfscale mkfs` makes a volume",
+        Fault::Damage(_) | Fault::Open(OpenError::Superblock { .. }) => {
+            "; `vfscale fsck` says more, and `--repair` mends it"
+        }
+        Fault::ReadOnly => "; it can be opened for reading only",
+        Fault::LogDevice(_) => "; say where its log is",
+        _ => "",
+    }
+}
