@@ -18,6 +18,7 @@ pub const PAGE_LINES_MIN: usize = 5;
 pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/dentry.rs", "dentry memory"),
     ("crates/vfs/src/inode.rs", "inode memory"),
+    ("crates/vfs/src/icache.rs", "inodes on the lists of a superblock"),
     ("crates/vfs/src/super_block.rs", "dentry and inode memory belong to a superblock"),
     ("crates/vfs/src/mount.rs", "mount memory"),
     ("crates/vfs/src/mount_tree.rs", "mounts in the mount hash"),
