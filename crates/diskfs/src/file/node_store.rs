@@ -27,7 +27,7 @@ pub struct NodeStore<'a> {
 
 /// What a transaction changes that takes blocks from a range, or makes them unwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     Free,
     Unwrite,
     /// Frees, and the file ends there.
@@ -147,7 +147,7 @@ impl NodeStore<'_> {
     }
 
     /// One transaction on the blocks `from` to `to`. Returns the block from which on nothing was done.
-    fn step(&self, step: Step, from: u64, to: u64) -> Result<u64, Fault> {
+    pub(super) fn step(&self, step: Step, from: u64, to: u64) -> Result<u64, Fault> {
         let extents = match self.files.log_blocks_max() {
             0..500 => EXTENTS_PER_SMALL_TX,
             _ => EXTENTS_PER_TX,

@@ -32,10 +32,12 @@ pub(super) struct Disk {
     hook: StdMutex<Option<(Point, Hook)>>,
 }
 
-/// Where somebody else can come in between: right before that is done.
+/// Where somebody else can come in between: right before that is done, if it does not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
     Read,
+    /// When it is done.
+    HasRead,
     Write,
     Change,
 }
@@ -225,7 +227,9 @@ impl Store for File {
     fn read_blocks(&self, start: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.disk.come_to(Point::Read);
         State::fail(&mut self.disk.state.lock().unwrap().reads_left)?;
-        Ok(self.disk.device.read_at(start * PAGE, into)?)
+        self.disk.device.read_at(start * PAGE, into)?;
+        self.disk.come_to(Point::HasRead);
+        Ok(())
     }
 
     fn write_blocks(&self, start: u64, from: &[u8]) -> Result<(), Fault> {

@@ -54,7 +54,7 @@ impl World {
 #[test]
 fn a_page_that_was_read_too_early_is_not_kept() {
     let world = World::with_pages(1);
-    world.at(Point::Read, |other| {
+    world.at(Point::HasRead, |other| {
         other.write(0, &[2; PAGE_SIZE]);
         other.file.data().write_back(&*other.file).unwrap();
         other.cache.reclaim(1000);
@@ -68,7 +68,7 @@ fn a_page_that_was_read_too_early_is_not_kept() {
 #[test]
 fn a_page_that_came_meanwhile_is_newer_than_what_was_read() {
     let world = World::with_pages(2);
-    world.at(Point::Read, |other| other.write(0, &[2; PAGE_SIZE]));
+    world.at(Point::HasRead, |other| other.write(0, &[2; PAGE_SIZE]));
     assert_eq!(world.byte_at(7), 2);
     check_counts(&world.file, &world.cache);
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use vfscale_block::{CrashPlan, FaultyDevice, Operation, OsError, RecordingDevice};
 
+use super::super::node_store::Step as CutStep;
 use super::model::{Both, Step, Subject, step};
 use super::*;
 use crate::inode_core::{DataFork, InodeCore};
@@ -365,4 +366,36 @@ fn a_crash_leaves_a_file_as_it_was_or_cut() {
         mounted.close();
     }
     assert_eq!(sizes.len(), 3, "{sizes:?}");
+}
+
+#[test]
+fn a_cut_that_was_begun_is_finished_by_the_next_mount() {
+    let device = made();
+    let mounted = Mounted::open(&device, 4 << 20);
+    let node = mounted.create();
+    for page in 0..60 {
+        mounted.files.write(&node, page * 2 * PAGE, &[1; PAGE_SIZE]).unwrap();
+    }
+    mounted.files.sync(&node, false).unwrap();
+    let (ino, free) = (node.ino(), mounted.volume().space().figures().free);
+    // The first of its transactions, and then nothing more.
+    let store = NodeStore { files: &mounted.files, node: &node };
+    let cut = CutStep::Cut { size: 3 * PAGE, is_marked: false };
+    assert!(store.step(cut, 3, u64::MAX).unwrap() < 118);
+    mounted.volume().sync().unwrap();
+    mounted.files.stop();
+    drop((node, mounted));
+    let mounted = Mounted::open(&device, 4 << 20);
+    let orphans = || mounted.volume().groups().orphans(&mounted.volume().reader(), 0).unwrap();
+    assert_eq!(orphans(), [ino]);
+    let node = mounted.node(ino);
+    assert_eq!(mounted.files.size(&node), 3 * PAGE);
+    mounted.files.truncate_extents(&node, node.core().size).unwrap();
+    mounted.volume().sync().unwrap();
+    assert!(orphans().is_empty());
+    // Two pages are left, and the root of the tree.
+    assert_eq!(mounted.files.blocks_512(&node), 3 * 8);
+    assert!(mounted.volume().space().figures().free >= free + 58);
+    assert_eq!(mounted.contents(&node)[2 * PAGE_SIZE..], [1; PAGE_SIZE]);
+    mounted.close();
 }
