@@ -64,11 +64,12 @@ impl DiskFs {
         }
         let links = tx.core(parent).nlink;
         tx.commit()?;
-        drop(locked);
+        // Shown before anybody else can change the directory, as everywhere below.
         if name.is_some() {
             dir.set_nlink(links);
             dir.changed_at(time);
         }
+        drop(locked);
         self.hold(dir.sb(), node)
     }
 
@@ -164,10 +165,10 @@ impl DiskFs {
             self.insert(tx, parent, core, name, (node.ino(), kind))
         })?;
         tx.commit()?;
-        drop(locked);
         inode.set_nlink(links);
         inode.inode_changed_at(own_time);
         dir.changed_at(time);
+        drop(locked);
         Ok(())
     }
 
@@ -188,11 +189,11 @@ impl DiskFs {
             Ok(core.nlink)
         })?;
         tx.commit()?;
-        drop(locked);
         inode.set_nlink(links);
         inode.inode_changed_at(own_time);
         dir.set_nlink(parent_links);
         dir.changed_at(time);
+        drop(locked);
         Ok(())
     }
 
@@ -231,6 +232,7 @@ impl DiskFs {
         };
         let Move { old_dir: from, new_dir: to, source: node, .. } = moved;
         let inodes = [Some(old_dir), Some(new_dir), Some(source), target];
+        self.inactivator.throttle();
         let mut tx = self.volume.begin(self.needs.rename)?;
         let locked = lock_all(&[from, to, node, moved.target.unwrap_or(node)]);
         // One moment for all, later than what any of them shows.
@@ -259,7 +261,6 @@ impl DiskFs {
         let links = [Some(from), Some(to), Some(node), moved.target]
             .map(|node| node.map_or(0, |node| tx.core(node).nlink));
         tx.commit()?;
-        drop(locked);
         for (inode, links) in inodes.into_iter().zip(links) {
             let Some(inode) = inode else { continue };
             inode.set_nlink(links);
@@ -267,6 +268,7 @@ impl DiskFs {
         }
         old_dir.changed_at(time);
         new_dir.changed_at(time);
+        drop(locked);
         Ok(())
     }
 
