@@ -5,6 +5,8 @@
 //! A call of the script returns what it would have, or an error that says that the device has failed. Nothing
 //! panics or waits for ever. When the device is well again, the volume opens, and everything that a
 //! successful `fsync` or `sync` had covered is there. Of a call that has failed, the effect is there or not.
+//! When a sync fails, data may have been given up for good: then later syncs promise nothing about what was
+//! written before, as in Linux.
 //!
 //! # How a failure is judged
 //!
@@ -141,7 +143,13 @@ fn judge(ops: &[Op], outcomes: &[Result<(), Errno>], tree: &Tree) -> Result<(), 
         .filter(|(_, outcome)| !failed(outcome))
         .map(|(op, o)| (op.clone(), *o))
         .unzip();
-    let without = History::of(&setup(), &kept)?;
+    let mut without = History::of(&setup(), &kept)?;
+    let lost = outcomes.iter().zip(ops).position(|(o, op)| failed(o) && op.is_sync());
+    if let Some(first) = lost {
+        // What comes before the first failed sync is as far as that in both models.
+        let before = outcomes[..first].iter().filter(|outcome| !failed(outcome)).count();
+        without.lose_data(before);
+    }
     let complaint = match agree(&without, &results) {
         Ok(()) => match verdict::judge(&without, kept.len(), tree) {
             Ok(_) => return Ok(()),
@@ -155,6 +163,9 @@ fn judge(ops: &[Op], outcomes: &[Result<(), Errno>], tree: &Tree) -> Result<(), 
             step.result = Err(Errno::IO);
             step.synced = None;
         }
+    }
+    if let Some(first) = lost {
+        with.lose_data(first);
     }
     agree(&with, outcomes)
         .and_then(|()| verdict::judge(&with, outcomes.len(), tree).map(drop))

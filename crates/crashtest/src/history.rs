@@ -39,6 +39,11 @@ pub struct History {
     pub steps: Vec<Step>,
     /// The tree before each call, and after the last.
     pub trees: Vec<Tree>,
+    /// Data may have been given up, because they could not be written: what had not been synced before is
+    /// what it was, or zeros where there was nothing.
+    pub loses_data: bool,
+    /// The first sync that promises nothing about data.
+    lost_from: Option<usize>,
 }
 
 impl History {
@@ -64,7 +69,7 @@ impl History {
             }
             trees.push(tree);
         }
-        Ok(History { steps, trees })
+        Ok(History { steps, trees, loses_data: false, lost_from: None })
     }
 
     /// Of the prefixes that may be recovered when the first `done` calls had returned, the shortest.
@@ -92,12 +97,19 @@ impl History {
         (1..=at).rev().find(changes).unwrap_or(0)
     }
 
+    /// Call number `first` was a sync that has failed: from then on syncs are for names and attributes only.
+    pub fn lose_data(&mut self, first: usize) {
+        self.loses_data = true;
+        self.lost_from = Some(first);
+    }
+
     /// The number of the tree in which a file has what was made durable of its data before `done` calls
     /// had returned; that in which it is new if nothing was.
     #[must_use]
     pub fn durable_data(&self, ino: u64, done: usize) -> usize {
         let covers =
             |step: &Step| step.synced == Some(ino) || step.op.syncs_all() && step.result.is_ok();
+        let done = done.min(self.lost_from.unwrap_or(done));
         let synced = self.steps.iter().take(done).rposition(covers).unwrap_or(0);
         let born = self.trees.iter().position(|tree| tree.nodes.contains_key(&ino)).unwrap_or(0);
         synced.max(born)

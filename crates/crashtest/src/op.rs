@@ -167,6 +167,12 @@ impl Op {
         if written == len { Ok(()) } else { Err(Errno::NOSPC) }
     }
 
+    /// Whether it makes something durable.
+    #[must_use]
+    pub fn is_sync(&self) -> bool {
+        self.syncs_all() || matches!(self, Op::Fsync(_) | Op::Fdatasync(_) | Op::FsyncDir(_))
+    }
+
     /// Whether everything before it has to be there once it has returned.
     #[must_use]
     pub fn syncs_all(&self) -> bool {
@@ -175,7 +181,8 @@ impl Op {
 }
 
 fn open(task: &Task, path: &str, flags: OFlags) -> Result<File, Errno> {
-    Ok(task.open(path, flags, Mode::empty())?)
+    // Nobody waits for the other end of a fifo.
+    Ok(task.open(path, flags | OFlags::NONBLOCK, Mode::empty())?)
 }
 
 impl fmt::Display for Op {

@@ -64,6 +64,7 @@ fn judge_file(
     let base = history.durable_data(ours, done);
     let durable = history.trees[base].nodes.get(&ours).and_then(|node| node.data());
     let mut data = Data::new(durable.unwrap_or_default());
+    data.may_be_lost = history.loses_data;
     for (number, step) in history.steps.iter().enumerate().take(ceiling).skip(base) {
         if let Some((ino, change)) = &step.change
             && *ino == ours
@@ -83,6 +84,8 @@ pub struct Data {
     latest: Vec<u8>,
     /// Where it may end.
     sizes: Vec<RangeInclusive<usize>>,
+    /// What is written may not arrive, though the file has become longer by it.
+    may_be_lost: bool,
 }
 
 impl Data {
@@ -90,7 +93,8 @@ impl Data {
     #[must_use]
     pub fn new(durable: &[u8]) -> Self {
         let size = durable.len();
-        Self { versions: vec![durable.into()], latest: durable.into(), sizes: vec![size..=size] }
+        let (versions, latest) = (vec![durable.into()], durable.into());
+        Self { versions, latest, sizes: vec![size..=size], may_be_lost: false }
     }
 
     /// Another change was made. `counts`: it is known to have taken its turn, which makes a difference
@@ -101,6 +105,16 @@ impl Data {
             Change::Write(offset, bytes) => {
                 let start = *offset as usize;
                 self.grow(start + bytes.len());
+                if self.may_be_lost {
+                    let size = self.latest.len();
+                    let longer = |version: &Vec<u8>| {
+                        let mut longer = version.clone();
+                        longer.resize(size.max(longer.len()), 0);
+                        longer
+                    };
+                    let longer: Vec<_> = self.versions.iter().map(longer).collect();
+                    self.versions.extend(longer);
+                }
                 self.latest[start..][..bytes.len()].copy_from_slice(bytes);
             }
             Change::Grow(size) => self.grow(*size as usize),
@@ -159,7 +173,13 @@ impl Data {
                     .map(pattern::explain)
                     .collect();
                 let what = pattern::explain(sector);
-                return Err(format!("at {start}: {what}, instead of one of {versions:?}"));
+                let latest = self.latest.get(start..end).unwrap_or_default();
+                let same = sector.iter().zip(latest).take_while(|(a, b)| a == b).count();
+                let behind = pattern::explain(&sector[same / 16 * 16..]);
+                return Err(format!(
+                    "at {start} of {size}: {what}, instead of one of {versions:?}; as the latest for \
+                     {same} bytes, then {behind}"
+                ));
             }
         }
         Ok(())

@@ -1,14 +1,18 @@
-//! Crashes of volumes: every pair of calls, and random scripts.
+//! Crashes of volumes: every pair of calls, random scripts, and failing devices.
 //!
 //! `VFSCALE_CRASH_STATES` says how many states are looked at in all (2,000), `VFSCALE_SEED` what chance
 //! follows from.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use vfscale::Vfs;
+use vfscale_block::{Device, Fault, FaultyDevice, Operation};
+use vfscale_crashtest::faults::{Extent, Faults};
 use vfscale_crashtest::scripts::{self, Random, Script};
-use vfscale_crashtest::subject::Subject;
+use vfscale_crashtest::subject::{Opened, Subject};
 use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
 use vfscale_crashtest::volume::Volumes;
 use vfscale_crashtest::{number, seed};
@@ -72,4 +76,70 @@ fn long_scripts() {
         sweep.run(script);
     }
     assert_clean(&sweep.finish());
+}
+
+/// A volume on a device that says that it has flushed, and has not.
+struct OnLyingDevices;
+
+struct Lying {
+    opened: Box<dyn Opened>,
+}
+
+impl Opened for Lying {
+    fn vfs(&self) -> &Vfs {
+        self.opened.vfs()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), String> {
+        self.opened.close()
+    }
+}
+
+impl Subject for OnLyingDevices {
+    fn format(&self, device: &Arc<dyn Device>) -> Result<(), String> {
+        Volumes::default().format(device)
+    }
+
+    fn open(&self, device: Arc<dyn Device>) -> Result<Box<dyn Opened>, String> {
+        let lying = FaultyDevice::new(device);
+        lying.arm(Fault::on(Operation::Flush).lie());
+        Ok(Box::new(Lying { opened: Volumes::default().open(Arc::new(lying))? }))
+    }
+
+    fn check(&self, device: &Arc<dyn Device>) -> Result<(), String> {
+        Volumes::default().check(device)
+    }
+}
+
+/// The sweep sees what a device that lies about flushes does to a volume.
+#[test]
+fn lost_flushes_are_found() {
+    let summary = sweep(&OnLyingDevices, scripts::pairs(), 400, 1);
+    assert!(!summary.violations.is_empty(), "{summary}");
+}
+
+/// Fails every n-th call of the device, one alone and all from there on, for as many n as are wanted.
+#[test]
+fn failing_devices() {
+    let seed = seed();
+    let mut random = Random::new(seed);
+    let wanted = (states() / 20).max(10);
+    let subject = Volumes::default();
+    let faults = Faults::new(&subject, DEVICE).unwrap();
+    let script = scripts::random(&mut random, 12);
+    let mut violations = Vec::new();
+    for operation in [Operation::Read, Operation::Write, Operation::Flush] {
+        let calls = faults.calls(&script, operation).unwrap();
+        let mut turns: Vec<u64> = (1..=calls).collect();
+        random.shuffle(&mut turns);
+        turns.truncate(wanted);
+        println!("{operation}: {} of {calls} calls fail in turn", turns.len());
+        for n in turns {
+            for extent in [Extent::One, Extent::Rest] {
+                violations.extend(faults.run(&script, (operation, n, extent)).err());
+            }
+        }
+    }
+    let texts: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    assert!(texts.is_empty(), "{} violations:\n{}", texts.len(), texts.join("\n\n"));
 }

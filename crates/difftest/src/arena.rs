@@ -3,6 +3,7 @@
 use crate::campaign::Arena;
 use crate::oracle::{Borrowed, Nursery};
 use crate::subject::Subject;
+use crate::world::Blockless;
 
 /// tmpfs against tmpfs, which must never differ: shows that the test itself is sound, and that what
 /// it compares does not depend on chance.
@@ -34,14 +35,14 @@ pub fn reason_to_skip() -> Option<String> {
     crate::oracle::Oracle::new().err()
 }
 
-/// tmpfs against vfscale on a volume.
+/// tmpfs against vfscale on a volume; blocks apart, which a disk counts otherwise than memory.
 #[derive(Default)]
 pub struct TmpfsAndVolume(Nursery);
 
 impl Arena for TmpfsAndVolume {
-    type Oracle = Borrowed;
-    type Subject = Subject;
-    fn fresh(&self) -> Result<(Borrowed, Subject), String> {
-        Ok((self.0.get()?, Subject::on_volume()?))
+    type Oracle = Blockless<Borrowed>;
+    type Subject = Blockless<Subject>;
+    fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
+        Ok((Blockless(self.0.get()?), Blockless(Subject::on_volume()?)))
     }
 }

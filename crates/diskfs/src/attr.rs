@@ -5,7 +5,7 @@
 //! The VFS keeps the attributes of an inode in use in memory, all of them; here they are read when
 //! the inode is, and stored when one of them changes. All attributes of an inode together are one
 //! blob, sorted by name; see [`format::attr`](crate::format::attr) for its bytes. It lies in the
-//! inode when there is room, otherwise in a tree of chunks ([`blob`](crate::blob)).
+//! inode when there is room, otherwise in a tree of chunks ([`blob`]).
 //!
 //! # Bounds
 //!

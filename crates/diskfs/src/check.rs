@@ -11,9 +11,10 @@
 //!
 //! # A volume that was not closed
 //!
-//! What is home is older than what the log has, then. A check that only reads makes a copy of the volume in
-//! memory that holds changes only ([`CowDevice`]), replays the log into that, and checks the copy. So it
-//! can be made at any time, and finds what the next mount would find.
+//! What is home is older than what the log has, then. A check that only reads makes a copy of the
+//! volume in memory that holds changes only ([`CowDevice`](vfscale_block::CowDevice)), replays the
+//! log into that, and checks the copy. So it can be made at any time, and finds what the next mount
+//! would find.
 //!
 //! # Invariants
 //!

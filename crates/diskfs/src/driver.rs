@@ -4,7 +4,7 @@
 //!
 //! A [`DiskFs`] is a [`FileSystem`] that keeps its directories itself. Each call that changes
 //! something is one transaction of the [volume](crate::volume); data of files go through
-//! [`Files`](crate::file::Files) instead. What the VFS knows of an inode and what the volume knows
+//! [`Files`] instead. What the VFS knows of an inode and what the volume knows
 //! of it are two things: its inode holds a [`Node`](crate::node::Node), and every change is stored
 //! in the node first and shown by the inode then.
 //!
@@ -19,7 +19,7 @@
 //! | who | what |
 //! | --- | --- |
 //! | the journal's threads | write the log in time, and items home |
-//! | the thread of [`Files`](crate::file::Files) | writes data back in time, and stores times that changed in passing |
+//! | the thread of [`Files`] | writes data back in time, and stores times that changed in passing |
 //! | the threads of the [`Inactivator`] | free files that have neither names nor users |
 
 mod attributes;

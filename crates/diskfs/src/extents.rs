@@ -11,7 +11,7 @@
 //!
 //! * Extents don't overlap, and are in order of the blocks of the file.
 //! * No two extents next to each other could be one: whoever changes the map joins them.
-//! * Whatever is read from disk is checked ([`ExtentFault`](crate::format::extent::ExtentFault)) before
+//! * Whatever is read from disk is checked ([`ExtentFault`]) before
 //!   it is used, so that no extent leads outside of the volume.
 //!
 //! # All or nothing

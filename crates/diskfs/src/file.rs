@@ -37,7 +37,7 @@
 //! 3. **Reading against writing.** Who misses a page reads its block without `i_pages`, and puts
 //!    it in afterwards if there is none by then. It could be out of date only if meanwhile the page came, was
 //!    written back and dropped again: dropping a page that was ever written counts up
-//!    [`Pages::dropped_written`], and a count that has changed keeps what was read out of the cache. (The
+//!    `Pages::dropped_written`, and a count that has changed keeps what was read out of the cache. (The
 //!    reader may have it all the same: it began before the write did.)
 //! 4. **Reading against cutting.** Who misses a page holds `invalidate_lock` from before it looks into
 //!    memory until it has put the page in; whoever takes blocks away holds it as the writer until the blocks

@@ -12,7 +12,7 @@
 //!   only has no log: it is opened only if there is nothing to replay.
 //! * Data is durable before metadata that refers to it: whoever has written data says so
 //!   ([`Volume::mark_data_written`]) before the transaction is committed, and the log asks for a
-//!   flush of the device before a checkpoint's last record ([`hooks`]).
+//!   flush of the device before a checkpoint's last record (`hooks`).
 //! * After an error of the log, or of a write home, nothing more becomes durable, and every later
 //!   transaction fails.
 //!

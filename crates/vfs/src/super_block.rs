@@ -597,14 +597,15 @@ fn name_key(dir: &Dentry, name: &Name<'_>) -> Key {
 impl Drop for SuperBlock {
     fn drop(&mut self) {
         let root = *self.root.get_mut();
+        let guard = rcu::pin();
+        // There is no root where the driver could not find one.
         if let Some(root) = NonNull::new(root) {
             self.fs.put_super();
-            let guard = rcu::pin();
             dentry::take_down(root, &guard);
-            if let Some(cache) = self.cache.take() {
-                // SAFETY: no dentry is left that has it.
-                unsafe { self.inodes.free_rcu(cache.no_inode, &guard) };
-            }
+        }
+        if let Some(cache) = self.cache.take() {
+            // SAFETY: no dentry is left that has it.
+            unsafe { self.inodes.free_rcu(cache.no_inode, &guard) };
         }
         self.evict_inodes();
     }

@@ -19,7 +19,7 @@
 //! are Linux's calls with Linux's errors, without a system call. A [`File`] is an open file, which works
 //! without a task, and is `Read`, `Write` and `Seek`.
 //!
-//! A volume keeps what is in it: [`volume`] opens one in an image file or on a device ([`mod@volume`]).
+//! A volume keeps what is in it: [`volume()`] opens one in an image file or on a device ([`mod@volume`]).
 //!
 //! Everything is `Send` and `Sync`. No call blocks on anything but short critical sections, except those
 //! that wait for advisory locks, for the other end of a pipe or fifo, and `umount`, which say so; and those

@@ -136,7 +136,7 @@ impl PageCache {
 }
 
 /// The files that have something to be written back, in the order in which they became dirty. Each is there
-/// once for its data ([`FileData::set_queued`]).
+/// once for its data (`FileData::set_queued`).
 #[derive(Debug)]
 pub struct DirtyFiles<F> {
     files: Mutex<VecDeque<F>, DirtyFilesLock>,

@@ -11,7 +11,7 @@
 //!   of the longest run, so one change fetches many blocks as long as there is a long run.
 //! * There is free space for that. All blocks that the trees could ever come to need
 //!   ([`Layout::tree_blocks_max`]), and don't have, are kept from being claimed by files
-//!   ([`Index::available`]).
+//!   (`Index::available`).
 //!
 //! What is left: a group whose free space is in single blocks, all of them between claims of others,
 //! whose leaves are all full. Then a transaction can find nothing set aside and fails with
