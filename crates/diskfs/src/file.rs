@@ -208,6 +208,7 @@ impl FileData {
 
     fn keep_error(&self, fault: &Fault) {
         *self.error.lock() = Some(fault.clone());
+        self.cache.keep_error(fault);
     }
 
     /// Says that the file is to be written back; true if that was not known.

@@ -8,7 +8,8 @@ use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu::Budget;
 
-use super::{ClockLock, DirtyFilesLock, FileData, FillLock, PAGE, PIECE_PAGES};
+use super::{ClockLock, DirtyFilesLock, FileData, FillLock, PAGE, PIECE_PAGES, WriteErrorLock};
+use crate::fault::Fault;
 
 /// How many pages of a file the clock looks at before it goes to the next file.
 const SCAN: usize = 512;
@@ -27,6 +28,8 @@ pub struct PageCache {
     unstable: AtomicU64,
     clock: Mutex<VecDeque<Weak<FileData>>, ClockLock>,
     fill: Box<[Mutex<(), FillLock>]>,
+    /// The error of a write-back that nobody was told of who made the whole volume durable.
+    error: Mutex<Option<Fault>, WriteErrorLock>,
 }
 
 impl PageCache {
@@ -38,7 +41,18 @@ impl PageCache {
             unstable: AtomicU64::new(0),
             clock: Mutex::default(),
             fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
+            error: Mutex::new(None),
         })
+    }
+
+    /// The error that some write-back has met since this was last asked, if any: that of a file is told twice,
+    /// to who makes the file durable and to who makes the volume.
+    pub fn take_error(&self) -> Option<Fault> {
+        self.error.lock().take()
+    }
+
+    pub(super) fn keep_error(&self, fault: &Fault) {
+        *self.error.lock() = Some(fault.clone());
     }
 
     /// How many pages there are.

@@ -242,13 +242,16 @@ impl Files {
     /// error. Blocks for I/O.
     ///
     /// # Errors
-    /// The first one. What belongs to a file is also told by its next [`sync`](Self::sync).
+    /// The first one, or one that was met before and not told here. What belongs to a file is also told by its
+    /// next [`sync`](Self::sync).
     pub fn write_back_all(&self) -> Result<(), Fault> {
         let mut outcome = Ok(());
         for node in self.dirty.take_all() {
             outcome = outcome.and(self.write_node_back(&node));
         }
-        outcome
+        // What the thread has met before is told now, once.
+        let earlier = self.pages.take_error().map_or(Ok(()), Err);
+        outcome.and(earlier)
     }
 
     /// Writes one file back, for who wants memory. False if there is none: others write, and this
