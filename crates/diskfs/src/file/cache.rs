@@ -45,8 +45,8 @@ impl PageCache {
         })
     }
 
-    /// The error that some write-back has met since this was last asked, if any: that of a file is told twice,
-    /// to who makes the file durable and to who makes the volume.
+    /// The error that some write-back has met since this was last asked, if any: that of a file is
+    /// told twice, to who makes the file durable and to who makes the volume.
     pub fn take_error(&self) -> Option<Fault> {
         self.error.lock().take()
     }

@@ -242,8 +242,8 @@ impl Files {
     /// error. Blocks for I/O.
     ///
     /// # Errors
-    /// The first one, or one that was met before and not told here. What belongs to a file is also told by its
-    /// next [`sync`](Self::sync).
+    /// The first one, or one that was met before and not told here. What belongs to a file is also
+    /// told by its next [`sync`](Self::sync).
     pub fn write_back_all(&self) -> Result<(), Fault> {
         let mut outcome = Ok(());
         for node in self.dirty.take_all() {

@@ -265,6 +265,9 @@ fn a_write_that_fails_is_told_by_the_next_sync() {
     mounted.files.sync(&node, true).unwrap();
     assert_eq!(mounted.contents(&node), vec![0; 10 * PAGE_SIZE]);
     assert_eq!(mounted.volume().space().figures().free, free);
+    // Who makes the whole volume durable is told as well, and once.
+    mounted.files.write_back_all().unwrap_err();
+    mounted.files.write_back_all().unwrap();
     mounted.close();
 }
 
