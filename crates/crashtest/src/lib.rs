@@ -38,16 +38,6 @@ pub mod tree;
 pub mod verdict;
 pub mod volume;
 
-/// A seed: `VFSCALE_SEED`, or one that nobody has used. Printed, so that a failure can be had again.
-#[must_use]
-pub fn seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    let given = std::env::var("VFSCALE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()) >> 16);
-    println!("VFSCALE_SEED={seed}");
-    seed
-}
-
 /// A number from the environment, or `default`.
 #[must_use]
 pub fn number(variable: &str, default: usize) -> usize {

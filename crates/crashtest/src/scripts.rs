@@ -5,6 +5,7 @@
 //! made or changed, and once on something else.
 
 use vfscale::RenameFlags;
+use vfscale_sync::random::Random;
 
 use crate::op::{Op, Space};
 
@@ -246,45 +247,12 @@ pub fn random(random: &mut Random, length: usize) -> Script {
             1 => focus = Focus::elsewhere(),
             _ => {}
         }
-        let kind = KINDS[random.below(KINDS.len())];
+        let kind = random.one(&KINDS);
         ops.push(kind.op(&focus, tag));
         focus = kind.moves(focus);
         name.push(format!("{kind:?}"));
     }
     Script::new(name.join(" "), ops)
-}
-
-/// Random numbers: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Numbers that follow from `seed`.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next number.
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ mixed >> 31
-    }
-
-    /// A number below `end`, which is not 0.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.number() % end as u64) as usize
-    }
-
-    /// Puts `items` in another order.
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            items.swap(i, self.below(i + 1));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use vfscale_block::{CrashId, CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
+use vfscale_sync::random::Random;
 
 use crate::history::History;
 use crate::op::Op;
-use crate::scripts::{Random, Script, setup};
+use crate::scripts::{Script, setup};
 use crate::subject::{Opened, Subject};
 use crate::tree::Tree;
 use crate::verdict;

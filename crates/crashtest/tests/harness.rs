@@ -13,9 +13,10 @@ use vfscale::{At, AtFlags, Errno, FileType, Mode, Task, Vfs, XattrFlags};
 use vfscale_block::{Device, Operation};
 use vfscale_crashtest::faults::{Extent, Faults};
 use vfscale_crashtest::op::Op;
-use vfscale_crashtest::scripts::{self, Random};
+use vfscale_crashtest::scripts;
 use vfscale_crashtest::subject::{Opened, Subject};
 use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
+use vfscale_sync::random::Random;
 
 const DEVICE: u64 = 32 << 20;
 const SLOT: u64 = 8 << 20;

@@ -11,11 +11,12 @@ use std::time::Duration;
 use vfscale::Vfs;
 use vfscale_block::{Device, Fault, FaultyDevice, Operation};
 use vfscale_crashtest::faults::{Extent, Faults};
-use vfscale_crashtest::scripts::{self, Random, Script};
+use vfscale_crashtest::number;
+use vfscale_crashtest::scripts::{self, Script};
 use vfscale_crashtest::subject::{Opened, Subject};
 use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
 use vfscale_crashtest::volume::Volumes;
-use vfscale_crashtest::{number, seed};
+use vfscale_sync::random::{Random, seed};
 
 const DEVICE: u64 = 32 << 20;
 /// The states of one script where there are many scripts.

@@ -32,7 +32,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-cli", &["vfscale", "vfscale-fuse", "vfscale-bench"]),
     // These stand beside the house and look at it from outside.
     ("vfscale-difftest", &["vfscale"]),
-    ("vfscale-crashtest", &["vfscale", "vfscale-block"]),
+    ("vfscale-crashtest", &["vfscale", "vfscale-block", "vfscale-sync"]),
     ("vfscale-peers", &["vfscale"]),
     ("vfscale-house", &[]),
 ];

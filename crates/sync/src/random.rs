@@ -32,18 +32,30 @@ impl Random {
         Self(seed)
     }
 
-    /// Any number below `limit`, which is not 0. Some are more likely than others by `limit` in 2^64.
-    pub fn below(&mut self, limit: u64) -> u64 {
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
+        z ^ (z >> 31)
+    }
+
+    /// Any number below `limit`, which is not 0. Some are more likely than others by `limit` in 2^64.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.number() % limit
     }
 
     /// One of some things, of which there is at least one.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
+    }
+
+    /// Puts things in another order.
+    pub fn shuffle<T>(&mut self, things: &mut [T]) {
+        for at in (1..things.len()).rev() {
+            things.swap(at, self.below(at as u64 + 1) as usize);
+        }
     }
 }
 
