@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
@@ -10,27 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::{can_mount, vfscale};
 use rustix::process::{Pid, Signal, kill_process};
-
-fn vfscale() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
-    command.stdin(Stdio::null());
-    command
-}
-
-/// Whether this machine lets us mount; says so loudly when it does not.
-fn can_mount() -> bool {
-    let probe = vfscale().args(["run", "--memory=1M", "true"]).output().unwrap();
-    let message = String::from_utf8_lossy(&probe.stderr);
-    if !probe.status.success() {
-        assert!(
-            message.contains("/dev/fuse") || message.contains("not permitted to mount"),
-            "{message}"
-        );
-        eprintln!("\n######## SKIPPED: {message}\n");
-    }
-    probe.status.success()
-}
 
 fn run(args: &[&str]) -> Output {
     let mut command = vfscale();

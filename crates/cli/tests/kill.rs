@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,25 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-fn vfscale() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
-    command.stdin(Stdio::null());
-    command
-}
-
-/// Whether this machine lets us mount; says so loudly when it does not.
-fn can_mount() -> bool {
-    let probe = vfscale().args(["run", "--memory=1M", "true"]).output().unwrap();
-    let message = String::from_utf8_lossy(&probe.stderr);
-    if !probe.status.success() {
-        assert!(
-            message.contains("/dev/fuse") || message.contains("not permitted to mount"),
-            "{message}"
-        );
-        eprintln!("\n######## SKIPPED: {message}\n");
-    }
-    probe.status.success()
-}
+use common::{can_mount, vfscale};
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)

@@ -2,30 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-fn vfscale() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
-    command.stdin(Stdio::null());
-    command
-}
-
-/// Whether this machine lets us mount; says so loudly when it does not.
-fn can_mount() -> bool {
-    let probe = vfscale().args(["run", "--memory=1M", "true"]).output().unwrap();
-    let message = String::from_utf8_lossy(&probe.stderr);
-    if !probe.status.success() {
-        assert!(
-            message.contains("/dev/fuse") || message.contains("not permitted to mount"),
-            "{message}"
-        );
-        eprintln!("\n######## SKIPPED: {message}\n");
-    }
-    probe.status.success()
-}
+use common::{can_mount, vfscale};
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap().trim()

@@ -1,0 +1,24 @@
+//! What tests of the command share.
+
+use std::process::{Command, Stdio};
+
+/// The command, with nothing to read.
+pub fn vfscale() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Whether this machine lets us mount; says so loudly when it does not.
+pub fn can_mount() -> bool {
+    let probe = vfscale().args(["run", "--memory=1M", "true"]).output().unwrap();
+    let message = String::from_utf8_lossy(&probe.stderr);
+    if !probe.status.success() {
+        assert!(
+            message.contains("/dev/fuse") || message.contains("not permitted to mount"),
+            "{message}"
+        );
+        eprintln!("\n######## SKIPPED: {message}\n");
+    }
+    probe.status.success()
+}
