@@ -62,7 +62,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub use crate::format::btree::{Entry, LEVELS_MAX, TreeDamage, TreeFault};
 pub use check::Summary;
 pub use cursor::{Cursor, Range};
-pub use nodes::{Error, Expected, Nodes, OwnNodes};
+pub use nodes::{Error, Expected, Nodes};
 
 use crate::format::Magic;
 use crate::format::btree::AREA_BYTES;

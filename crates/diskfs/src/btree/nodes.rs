@@ -105,24 +105,3 @@ pub trait Nodes {
     /// Takes an allocation back whose block was never part of the tree.
     fn cancel(&mut self, slot: Self::Slot);
 }
-
-/// Blocks of a volume, for what keeps blocks of its own to make trees of: a group, whose tree of free space
-/// needs blocks while free space changes.
-pub trait OwnNodes: Nodes {
-    /// The block at `address`, which the caller has set aside, as a new one: as
-    /// [`allocate`](Nodes::allocate) would return it. [Cancelled](Nodes::cancel), or with the
-    /// transaction undone, it is the caller's again.
-    ///
-    /// # Errors
-    /// [`Error`].
-    fn adopt(
-        &mut self,
-        address: u64,
-        expected: &Expected,
-    ) -> Result<Self::Slot, Error<Self::Error>>;
-
-    /// Takes a block out that was prepared by [`freeable`](Nodes::freeable), was
-    /// [adopted](Self::adopt) or allocated in this transaction. It is not freed, but the caller's,
-    /// who may [adopt](Self::adopt) it at once, in this transaction or a later one. Gives its address.
-    fn retire(&mut self, slot: Self::Slot) -> u64;
-}

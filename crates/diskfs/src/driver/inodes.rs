@@ -15,9 +15,6 @@ use crate::fault::Fault;
 use crate::inode_core::{AttrFork, DataFork, InodeCore};
 use crate::node::{Node, Times};
 
-/// The unit in which the VFS counts occupied space, in blocks of the volume.
-const SECTORS_PER_BLOCK: u64 = 8;
-
 /// What an inode of the VFS has of the volume.
 pub(super) struct Held {
     pub(super) node: Arc<Node>,
@@ -36,6 +33,7 @@ pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
 }
 
 /// What of an inode is not in its record.
+#[derive(Default)]
 struct Apart {
     /// Where the attributes were when they were read.
     fork: AttrFork,
@@ -62,7 +60,7 @@ impl DiskFs {
                 let core = node.core();
                 let Apart { fork, xattrs, target } = apart.take().unwrap_or_default();
                 is_stale = fork != core.attr;
-                init(&core, xattrs, Held { node: Arc::clone(&node), target })
+                self.init(&core, xattrs, Held { node: Arc::clone(&node), target })
             });
             if !is_stale {
                 return Ok(inode);
@@ -98,35 +96,27 @@ impl DiskFs {
             self.files.set_times_dirty(node);
         }
     }
-}
 
-impl Default for Apart {
-    fn default() -> Self {
-        Self { fork: AttrFork::None, xattrs: Vec::new(), target: None }
-    }
-}
-
-/// What the VFS is to know of an inode.
-fn init(core: &InodeCore, xattrs: Vec<Attribute>, held: Held) -> InodeInit {
-    let delayed = held.node.data().map_or(0, |data| data.delayed_blocks());
-    let size = held.node.data().map_or(core.size, |data| data.size());
-    InodeInit {
-        mode: core.mode,
-        uid: core.uid,
-        gid: core.gid,
-        rdev: core.rdev,
-        nlink: core.nlink,
-        generation: core.generation,
-        size: if core.is_regular() { size } else { core.size },
-        blocks: (core.blocks + delayed) * SECTORS_PER_BLOCK,
-        times: Some(InodeTimes {
-            atime: Timestamp(core.atime),
-            mtime: Timestamp(core.mtime),
-            ctime: Timestamp(core.ctime),
-            btime: Timestamp(core.btime),
-        }),
-        xattrs,
-        private: Some(Box::new(held)),
-        ..InodeInit::default()
+    /// What the VFS is to know of an inode.
+    fn init(&self, core: &InodeCore, xattrs: Vec<Attribute>, held: Held) -> InodeInit {
+        InodeInit {
+            mode: core.mode,
+            uid: core.uid,
+            gid: core.gid,
+            rdev: core.rdev,
+            nlink: core.nlink,
+            generation: core.generation,
+            size: self.files.size(&held.node),
+            blocks: self.files.blocks_512(&held.node),
+            times: Some(InodeTimes {
+                atime: Timestamp(core.atime),
+                mtime: Timestamp(core.mtime),
+                ctime: Timestamp(core.ctime),
+                btime: Timestamp(core.btime),
+            }),
+            xattrs,
+            private: Some(Box::new(held)),
+            ..InodeInit::default()
+        }
     }
 }

@@ -13,20 +13,7 @@ impl FileData {
     /// # Errors
     /// Of the device, the log, damage, and no space for the parts of pages; some of it may be a hole then.
     pub fn punch(&self, store: &impl Store, offset: u64, len: u64) -> Result<(), Fault> {
-        let range = offset..offset.saturating_add(len);
-        let whole = self.zero_edges(store, &range)?;
-        if whole.is_empty() {
-            return Ok(());
-        }
-        let writing = self.writing_back.lock();
-        let invalidate = self.invalidate.write();
-        // The pages first: none may stay behind that believes that it has a block.
-        self.drop_pages(store, whole.start, whole.end);
-        let freed = store.free(whole.start, whole.end);
-        drop(invalidate);
-        drop(writing);
-        store.set_dirty();
-        freed
+        self.zero(store, offset, len, |whole| store.free(whole.start, whole.end))
     }
 
     /// Sets `len` bytes from `offset` on to zero, and allocates their blocks. The file grows if it
@@ -42,6 +29,18 @@ impl FileData {
         keep_size: bool,
     ) -> Result<(), Fault> {
         self.allocate(store, offset, len, keep_size)?;
+        self.zero(store, offset, len, |whole| store.unwrite(whole.start, whole.end))
+    }
+
+    /// Sets `len` bytes from `offset` on to zero: bytes of pages that are covered in part, and by
+    /// `blocks` the blocks of those that are covered as a whole, whose pages are dropped.
+    fn zero(
+        &self,
+        store: &impl Store,
+        offset: u64,
+        len: u64,
+        blocks: impl FnOnce(Range<u64>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         let range = offset..offset.saturating_add(len);
         let whole = self.zero_edges(store, &range)?;
         if whole.is_empty() {
@@ -49,8 +48,9 @@ impl FileData {
         }
         let writing = self.writing_back.lock();
         let invalidate = self.invalidate.write();
+        // The pages first: none may stay behind that believes that it has a block.
         self.drop_pages(store, whole.start, whole.end);
-        let done = store.unwrite(whole.start, whole.end);
+        let done = blocks(whole);
         drop(invalidate);
         drop(writing);
         store.set_dirty();
