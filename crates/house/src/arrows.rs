@@ -29,7 +29,11 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("vfscale-fuse", &["vfscale"]),
     ("vfscale-bench", &["vfscale"]),
-    ("vfscale-cli", &["vfscale", "vfscale-fuse", "vfscale-bench"]),
+    (
+        "vfscale-commute",
+        &["vfscale", "vfscale-bench", "vfscale-memfs", "vfscale-sync", "vfscale-vfs"],
+    ),
+    ("vfscale-cli", &["vfscale", "vfscale-fuse", "vfscale-bench", "vfscale-commute"]),
     // These stand beside the house and look at it from outside.
     ("vfscale-difftest", &["vfscale"]),
     ("vfscale-crashtest", &["vfscale", "vfscale-block", "vfscale-sync"]),

@@ -252,7 +252,7 @@ bitflags! {
 }
 
 /// Where `lseek` counts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whence {
     /// From the start.
     Set(u64),

@@ -1,0 +1,247 @@
+//! Two calls and the state they start from, all by value.
+//!
+//! A case is deterministic: the same calls, made in the same order, lead to the same state but for inode
+//! numbers and times. Descriptors have no numbers here. A *slot* of a process names one, and stands for any
+//! descriptor that is free, since the lowest one that is free would make every two `open`s of a process
+//! depend on each other.
+
+use std::fmt;
+
+use vfscale::{FileType, Mode, OFlags, RenameFlags, Whence, XattrFlags};
+
+/// A small starting state and two calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// What tells it from other cases, to be read by people.
+    pub name: String,
+    /// The kinds of the two calls, the lesser one first.
+    pub pair: (CallKind, CallKind),
+    /// The calls that lead to the starting state. Nothing of them is recorded.
+    pub setup: Vec<Call>,
+    /// One of the two calls.
+    pub first: Call,
+    /// The other one.
+    pub second: Call,
+}
+
+/// A call, and who makes it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// Process 0 or 1: each is a task with a working directory and slots of its own. Two calls of the same
+    /// process are made by two threads of it.
+    pub process: u8,
+    /// What it does.
+    pub op: Op,
+}
+
+/// What a call does. Paths are relative to the working directory, or begin with `/`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the fields are the arguments of the calls, by their names")]
+pub enum Op {
+    /// `open`, with `O_TMPFILE` as well; the descriptor goes to `slot`.
+    Open { path: String, flags: OFlags, mode: Mode, slot: u8 },
+    /// Another descriptor for the open file of `slot`.
+    Dup { slot: u8, to: u8 },
+    /// `close`.
+    Close { slot: u8 },
+    /// `stat`; without `follow` `lstat`.
+    Stat { path: String, follow: bool },
+    /// `fstat`.
+    Fstat { slot: u8 },
+    /// `link`.
+    Link { old: String, new: String },
+    /// `unlink`.
+    Unlink { path: String },
+    /// `renameat2`.
+    Rename { old: String, new: String, flags: RenameFlags },
+    /// `mkdir`.
+    Mkdir { path: String, mode: Mode },
+    /// `rmdir`.
+    Rmdir { path: String },
+    /// `symlink`.
+    Symlink { target: String, path: String },
+    /// `readlink`.
+    Readlink { path: String },
+    /// `truncate`.
+    Truncate { path: String, size: u64 },
+    /// `ftruncate`.
+    Ftruncate { slot: u8, size: u64 },
+    /// `read` of `len` bytes.
+    Read { slot: u8, len: usize },
+    /// `write` of `len` bytes that are all `byte`.
+    Write { slot: u8, len: usize, byte: u8 },
+    /// `pread`.
+    Pread { slot: u8, len: usize, offset: u64 },
+    /// `pwrite`.
+    Pwrite { slot: u8, len: usize, byte: u8, offset: u64 },
+    /// `lseek`.
+    Lseek { slot: u8, to: Whence },
+    /// `pipe2` with `O_NONBLOCK`.
+    Pipe { reader: u8, writer: u8 },
+    /// All entries of a directory, from its beginning.
+    Readdir { slot: u8 },
+    /// `setxattr`; the value is `len` bytes that are all `byte`.
+    Setxattr { path: String, name: String, len: usize, byte: u8, how: XattrFlags },
+    /// `getxattr`.
+    Getxattr { path: String, name: String },
+    /// `chmod`.
+    Chmod { path: String, mode: Mode },
+    /// `getcwd`.
+    Getcwd,
+    /// The path of an open file, as `/proc/self/fd` shows it.
+    DPath { slot: u8 },
+    /// `chdir`.
+    Chdir { path: String },
+    /// `fsync`.
+    Fsync { slot: u8 },
+    /// Mounts a new memory file system. For starting states.
+    Mount { path: String },
+}
+
+/// The kind of a call: the rows and columns of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names are those of the calls")]
+pub enum CallKind {
+    Open,
+    Tmpfile,
+    Dup,
+    Close,
+    Stat,
+    Fstat,
+    Link,
+    Unlink,
+    Rename,
+    Mkdir,
+    Rmdir,
+    Symlink,
+    Readlink,
+    Truncate,
+    Ftruncate,
+    Read,
+    Write,
+    Pread,
+    Pwrite,
+    Lseek,
+    Pipe,
+    Readdir,
+    Setxattr,
+    Getxattr,
+    Chmod,
+    Getcwd,
+    DPath,
+    Chdir,
+    Fsync,
+    Mount,
+}
+
+/// What a call came to. Inode numbers and times are left out: they are any fresh ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done, and there is nothing to say about it.
+    Done,
+    /// A number of bytes, or a position.
+    Number(u64),
+    /// What was read, or the value of an attribute.
+    Bytes(Vec<u8>),
+    /// A path or the target of a link.
+    Text(String),
+    /// The names in a directory, in alphabetical order, without `.` and `..`.
+    Names(Vec<String>),
+    /// Attributes.
+    Attributes {
+        /// The type of the file.
+        file_type: FileType,
+        /// The permission bits.
+        mode: u32,
+        /// The number of names.
+        nlink: u32,
+        /// The length in bytes.
+        size: u64,
+        /// The inode, to compare with those of other calls in the same world. No two runs need agree on it.
+        ino: u64,
+    },
+    /// It failed.
+    Error(vfscale::Errno),
+}
+
+impl Op {
+    /// The kind of this call.
+    #[must_use]
+    pub fn kind(&self) -> CallKind {
+        match self {
+            Op::Open { flags, .. } if flags.contains(OFlags::TMPFILE) => CallKind::Tmpfile,
+            Op::Open { .. } => CallKind::Open,
+            Op::Dup { .. } => CallKind::Dup,
+            Op::Close { .. } => CallKind::Close,
+            Op::Stat { .. } => CallKind::Stat,
+            Op::Fstat { .. } => CallKind::Fstat,
+            Op::Link { .. } => CallKind::Link,
+            Op::Unlink { .. } => CallKind::Unlink,
+            Op::Rename { .. } => CallKind::Rename,
+            Op::Mkdir { .. } => CallKind::Mkdir,
+            Op::Rmdir { .. } => CallKind::Rmdir,
+            Op::Symlink { .. } => CallKind::Symlink,
+            Op::Readlink { .. } => CallKind::Readlink,
+            Op::Truncate { .. } => CallKind::Truncate,
+            Op::Ftruncate { .. } => CallKind::Ftruncate,
+            Op::Read { .. } => CallKind::Read,
+            Op::Write { .. } => CallKind::Write,
+            Op::Pread { .. } => CallKind::Pread,
+            Op::Pwrite { .. } => CallKind::Pwrite,
+            Op::Lseek { .. } => CallKind::Lseek,
+            Op::Pipe { .. } => CallKind::Pipe,
+            Op::Readdir { .. } => CallKind::Readdir,
+            Op::Setxattr { .. } => CallKind::Setxattr,
+            Op::Getxattr { .. } => CallKind::Getxattr,
+            Op::Chmod { .. } => CallKind::Chmod,
+            Op::Getcwd => CallKind::Getcwd,
+            Op::DPath { .. } => CallKind::DPath,
+            Op::Chdir { .. } => CallKind::Chdir,
+            Op::Fsync { .. } => CallKind::Fsync,
+            Op::Mount { .. } => CallKind::Mount,
+        }
+    }
+
+    /// The slot whose open file it uses, if it uses one.
+    #[must_use]
+    pub fn slot(&self) -> Option<u8> {
+        match *self {
+            Op::Dup { slot, .. }
+            | Op::Close { slot }
+            | Op::Fstat { slot }
+            | Op::Ftruncate { slot, .. }
+            | Op::Read { slot, .. }
+            | Op::Write { slot, .. }
+            | Op::Pread { slot, .. }
+            | Op::Pwrite { slot, .. }
+            | Op::Lseek { slot, .. }
+            | Op::Readdir { slot }
+            | Op::DPath { slot }
+            | Op::Fsync { slot } => Some(slot),
+            _ => None,
+        }
+    }
+}
+
+impl CallKind {
+    /// The name, as in tables.
+    #[must_use]
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
+impl fmt::Display for CallKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name())
+    }
+}
+
+impl Case {
+    /// A case; the kinds of its calls are put into order.
+    #[must_use]
+    pub fn new(name: String, setup: Vec<Call>, first: Call, second: Call) -> Case {
+        let (a, b) = (first.op.kind(), second.op.kind());
+        Case { name, pair: (a.min(b), a.max(b)), setup, first, second }
+    }
+}

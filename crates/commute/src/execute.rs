@@ -1,0 +1,223 @@
+//! The calls of a case, made in the library.
+//!
+//! A call has three steps, so that the middle one is the call and nothing else: [`World::prepare`] gets
+//! everything that it needs, [`Ready::run`] makes it, and [`World::keep`] puts away what came of it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use vfscale::{At, AtFlags, Errno, Error, File, MountFlags, OFlags, Stat, Task, Vfs};
+
+use crate::case::{Call, Op, Outcome};
+
+/// Slots of a process.
+pub const SLOTS: usize = 16;
+
+/// Processes of a case.
+pub const PROCESSES: usize = 2;
+
+/// A tree of its own, and the two processes in it.
+pub struct World {
+    vfs: Vfs,
+    processes: [Process; PROCESSES],
+}
+
+struct Process {
+    task: Arc<Task>,
+    slots: [Option<File>; SLOTS],
+}
+
+/// A call with everything it needs.
+pub struct Ready {
+    call: Call,
+    task: Arc<Task>,
+    /// The open file of its slot.
+    file: Option<File>,
+    /// What it writes, or room for what it reads.
+    buffer: Vec<u8>,
+    result: vfscale::Result<Raw>,
+}
+
+/// What a call gave, before anything is made of it.
+enum Raw {
+    Nothing,
+    Number(u64),
+    Read(usize),
+    Bytes(Vec<u8>),
+    Text(std::path::PathBuf),
+    Names(Vec<std::ffi::OsString>),
+    Stat(Stat),
+    Opened(File),
+    Piped(File, File),
+}
+
+impl World {
+    /// Two processes in a tree.
+    #[must_use]
+    pub fn new(vfs: Vfs) -> World {
+        let process = || Process { task: Arc::new(vfs.task()), slots: Default::default() };
+        World { processes: [process(), process()], vfs }
+    }
+
+    /// The tree.
+    #[must_use]
+    pub fn vfs(&self) -> &Vfs {
+        &self.vfs
+    }
+
+    fn process(&mut self, process: u8) -> &mut Process {
+        &mut self.processes[usize::from(process) % PROCESSES]
+    }
+
+    fn slot(&mut self, process: u8, slot: u8) -> &mut Option<File> {
+        &mut self.process(process).slots[usize::from(slot) % SLOTS]
+    }
+
+    /// Takes what the call needs out of the world. An empty slot shows as `EBADF`.
+    pub fn prepare(&mut self, call: &Call) -> Ready {
+        let file = call.op.slot().and_then(|slot| self.slot(call.process, slot).take());
+        let buffer = match call.op {
+            Op::Read { len, .. } | Op::Pread { len, .. } => vec![0; len],
+            Op::Write { len, byte, .. }
+            | Op::Pwrite { len, byte, .. }
+            | Op::Setxattr { len, byte, .. } => vec![byte; len],
+            _ => Vec::new(),
+        };
+        let task = self.process(call.process).task.clone();
+        Ready { call: call.clone(), task, file, buffer, result: Ok(Raw::Nothing) }
+    }
+
+    /// Puts away what a call gave, and says what it was.
+    pub fn keep(&mut self, ready: Ready) -> Outcome {
+        let Ready { call, task: _, file, mut buffer, result } = ready;
+        if let (Some(slot), Some(file)) = (call.op.slot(), file) {
+            *self.slot(call.process, slot) = Some(file);
+        }
+        match result {
+            Err(error) => Outcome::Error(error.errno()),
+            Ok(Raw::Nothing) => Outcome::Done,
+            Ok(Raw::Number(number)) => Outcome::Number(number),
+            Ok(Raw::Read(len)) => {
+                buffer.truncate(len);
+                Outcome::Bytes(buffer)
+            }
+            Ok(Raw::Bytes(bytes)) => Outcome::Bytes(bytes),
+            Ok(Raw::Text(path)) => Outcome::Text(path.to_string_lossy().into_owned()),
+            Ok(Raw::Names(names)) => {
+                let names = names.iter().map(|name| name.to_string_lossy().into_owned());
+                let mut names: Vec<_> = names.filter(|n| n != "." && n != "..").collect();
+                names.sort();
+                Outcome::Names(names)
+            }
+            Ok(Raw::Stat(stat)) => Outcome::Attributes {
+                file_type: stat.file_type(),
+                mode: stat.permissions().bits(),
+                nlink: stat.nlink,
+                size: stat.size,
+                ino: stat.ino,
+            },
+            Ok(Raw::Opened(file)) => {
+                if let Op::Open { slot, .. } | Op::Dup { to: slot, .. } = call.op {
+                    *self.slot(call.process, slot) = Some(file);
+                }
+                Outcome::Done
+            }
+            Ok(Raw::Piped(read, write)) => {
+                if let Op::Pipe { reader, writer } = call.op {
+                    *self.slot(call.process, reader) = Some(read);
+                    *self.slot(call.process, writer) = Some(write);
+                }
+                Outcome::Done
+            }
+        }
+    }
+
+    /// All three steps.
+    pub fn call(&mut self, call: &Call) -> Outcome {
+        let mut ready = self.prepare(call);
+        ready.run();
+        self.keep(ready)
+    }
+}
+
+impl Ready {
+    /// Makes the call.
+    pub fn run(&mut self) {
+        self.result = match self.call.op.slot() {
+            None => by_path(&self.task, &self.call.op, &self.buffer),
+            Some(_) if matches!(self.call.op, Op::Close { .. }) => match self.file.take() {
+                Some(file) => {
+                    drop(file);
+                    Ok(Raw::Nothing)
+                }
+                None => Err(Error::new("close", Errno::BADF)),
+            },
+            Some(_) => match &self.file {
+                Some(file) => by_file(&self.task, file, &self.call.op, &mut self.buffer),
+                None => Err(Error::new("fd", Errno::BADF)),
+            },
+        };
+    }
+}
+
+fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<Raw> {
+    let done = |()| Raw::Nothing;
+    let cwd = At::Cwd;
+    let follow = AtFlags::empty();
+    match op {
+        Op::Open { path, flags, mode, .. } => task.open(path, *flags, *mode).map(Raw::Opened),
+        Op::Stat { path, follow } => {
+            let flags = if *follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+            task.stat(cwd, path, flags).map(Raw::Stat)
+        }
+        Op::Link { old, new } => task.link(cwd, old, cwd, new, follow).map(done),
+        Op::Unlink { path } => task.unlink(cwd, path, follow).map(done),
+        Op::Rename { old, new, flags } => task.rename(cwd, old, cwd, new, *flags).map(done),
+        Op::Mkdir { path, mode } => task.mkdir(cwd, path, *mode).map(done),
+        Op::Rmdir { path } => task.rmdir(cwd, path).map(done),
+        Op::Symlink { target, path } => task.symlink(target, cwd, path).map(done),
+        Op::Readlink { path } => task.readlink(cwd, path).map(Raw::Text),
+        Op::Truncate { path, size } => task.truncate(path, *size).map(done),
+        Op::Pipe { .. } => task.pipe2(OFlags::NONBLOCK).map(|(r, w)| Raw::Piped(r, w)),
+        Op::Setxattr { path, name, how, .. } => {
+            task.setxattr(cwd, path, name, buffer, *how, follow).map(done)
+        }
+        Op::Getxattr { path, name } => task.getxattr(cwd, path, name, follow).map(Raw::Bytes),
+        Op::Chmod { path, mode } => task.chmod(cwd, path, *mode, follow).map(done),
+        Op::Getcwd => task.getcwd().map(Raw::Text),
+        Op::Chdir { path } => task.chdir(path).map(done),
+        Op::Mount { path } => {
+            let fs: Arc<dyn vfscale::FileSystem> = vfscale::MemFs::builder().build();
+            task.mount(fs, path, MountFlags::empty()).map(done)
+        }
+        _ => Err(Error::new("fd", Errno::BADF)),
+    }
+}
+
+fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Result<Raw> {
+    match *op {
+        Op::Dup { .. } => Ok(Raw::Opened(file.clone())),
+        Op::Fstat { .. } => file.stat().map(Raw::Stat),
+        Op::Ftruncate { size, .. } => file.truncate(size).map(|()| Raw::Nothing),
+        Op::Read { .. } => file.read(buffer).map(Raw::Read),
+        Op::Write { .. } => file.write(buffer).map(|n| Raw::Number(n as u64)),
+        Op::Pread { offset, .. } => file.pread(buffer, offset).map(Raw::Read),
+        Op::Pwrite { offset, .. } => file.pwrite(buffer, offset).map(|n| Raw::Number(n as u64)),
+        Op::Lseek { to, .. } => file.seek(to).map(Raw::Number),
+        Op::Readdir { .. } => {
+            let mut names = Vec::new();
+            let collect = |entry: vfscale::DirEntry<'_>| {
+                names.push(entry.name.to_owned());
+                ControlFlow::Continue(())
+            };
+            file.read_dir_at(0, collect)?;
+            Ok(Raw::Names(names))
+        }
+        Op::DPath { .. } => task.path_of(file).map(Raw::Text),
+        Op::Fsync { .. } => file.sync_all().map(|()| Raw::Nothing),
+        _ => Err(Error::new("fd", Errno::BADF)),
+    }
+}
+
+#[cfg(test)]
+mod tests;
