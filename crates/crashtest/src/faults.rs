@@ -10,7 +10,8 @@
 //!
 //! # How a failure is judged
 //!
-//! By two models, of which one has to explain the tree: without the calls that have failed, and with them.
+//! By models, of which one has to explain the tree: with each call that has failed or without it. What a failed
+//! call changes of data may be changed in part.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -134,42 +135,57 @@ fn play(
     Ok(outcomes)
 }
 
+/// How many of the failed calls are taken each for itself to have had an effect or none; the others are taken
+/// together.
+const CHOICES: usize = 7;
+
 /// Whether the tree is what calls with these outcomes may have left.
 fn judge(ops: &[Op], outcomes: &[Result<(), Errno>], tree: &Tree) -> Result<(), String> {
-    let failed = |outcome: &Result<(), Errno>| *outcome == Err(Errno::IO);
-    let done = ops.iter().zip(outcomes);
-    let (kept, results): (Vec<Op>, Vec<_>) = done
-        .clone()
-        .filter(|(_, outcome)| !failed(outcome))
-        .map(|(op, o)| (op.clone(), *o))
-        .unzip();
-    let mut without = History::of(&setup(), &kept)?;
-    let lost = outcomes.iter().zip(ops).position(|(o, op)| failed(o) && op.is_sync());
-    if let Some(first) = lost {
-        // What comes before the first failed sync is as far as that in both models.
-        let before = outcomes[..first].iter().filter(|outcome| !failed(outcome)).count();
-        without.lose_data(before);
-    }
-    let complaint = match agree(&without, &results) {
-        Ok(()) => match verdict::judge(&without, kept.len(), tree) {
-            Ok(_) => return Ok(()),
-            Err(why) => why,
-        },
-        Err(why) => why,
-    };
-    let mut with = History::of(&setup(), &ops[..outcomes.len()])?;
-    for (step, outcome) in with.steps.iter_mut().zip(outcomes) {
-        if failed(outcome) {
-            step.result = Err(Errno::IO);
-            step.synced = None;
+    let has_choice = |(op, outcome): &(&Op, &Result<(), Errno>)| failed(outcome) && !op.is_sync();
+    let choices = ops.iter().zip(outcomes).filter(has_choice).count().min(CHOICES + 1);
+    let mut complaints = Vec::new();
+    for choice in 0..1_usize << choices {
+        let mut nth = 0;
+        let mut counts = |(op, outcome): &(&Op, &Result<(), Errno>)| {
+            if !has_choice(&(op, outcome)) {
+                return true;
+            }
+            nth += 1;
+            choice >> (nth - 1).min(CHOICES) & 1 == 1
+        };
+        let calls = ops.iter().zip(outcomes).filter(&mut counts);
+        let (kept, results): (Vec<Op>, Vec<_>) = calls.map(|(op, o)| (op.clone(), *o)).unzip();
+        match explains(&kept, &results, tree) {
+            Ok(()) => return Ok(()),
+            Err(why) => complaints.push(why),
         }
     }
-    if let Some(first) = lost {
-        with.lose_data(first);
+    // The first is without all that has failed, and the last with it.
+    complaints.dedup();
+    let last = complaints.pop().unwrap_or_default();
+    let first = complaints.first().unwrap_or(&last);
+    Err(format!("{outcomes:?}: without what failed: {first}; with it: {last}"))
+}
+
+fn failed(outcome: &Result<(), Errno>) -> bool {
+    *outcome == Err(Errno::IO)
+}
+
+/// Whether these calls leave this tree, of which those that have failed did what they should, or, of data, a
+/// part of it.
+fn explains(ops: &[Op], outcomes: &[Result<(), Errno>], tree: &Tree) -> Result<(), String> {
+    let mut history = History::of(&setup(), ops)?;
+    for (number, outcome) in outcomes.iter().enumerate() {
+        if failed(outcome) {
+            history.fail(number);
+        }
     }
-    agree(&with, outcomes)
-        .and_then(|()| verdict::judge(&with, outcomes.len(), tree).map(drop))
-        .map_err(|why| format!("{outcomes:?}: without what failed: {complaint}; with it: {why}"))
+    let lost = outcomes.iter().zip(ops).position(|(o, op)| failed(o) && op.is_sync());
+    if let Some(first) = lost {
+        history.lose_data(first);
+    }
+    agree(&history, outcomes)?;
+    verdict::judge(&history, ops.len(), tree).map(drop)
 }
 
 /// Whether the calls that did not fail gave what they had to.

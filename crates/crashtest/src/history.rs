@@ -30,6 +30,8 @@ pub struct Step {
     pub change: Option<(u64, Change)>,
     /// The inode that the call made durable.
     pub synced: Option<u64>,
+    /// The call said that it has failed: any part of its change of data may have been made.
+    pub is_partial: bool,
 }
 
 /// A script as the model saw it.
@@ -65,7 +67,7 @@ impl History {
             if let Some(before) = trees.last() {
                 let change = result.is_ok().then(|| change(op, before, &tree)).flatten();
                 let synced = result.is_ok().then(|| synced(op, before)).flatten();
-                steps.push(Step { op: op.clone(), result, change, synced });
+                steps.push(Step { op: op.clone(), result, change, synced, is_partial: false });
             }
             trees.push(tree);
         }
@@ -103,13 +105,32 @@ impl History {
         self.lost_from = Some(first);
     }
 
+    /// Call number `failed` has returned an error: of its change of data any part may have been made.
+    pub fn fail(&mut self, failed: usize) {
+        if let Some(step) = self.steps.get_mut(failed) {
+            step.result = Err(Errno::IO);
+            step.synced = None;
+            step.is_partial = step.change.is_some();
+        }
+    }
+
+    /// The first call that made a part of its change to the data of a file, nobody knows which.
+    #[must_use]
+    pub fn first_partial(&self, ino: u64) -> Option<usize> {
+        let changes =
+            |step: &Step| step.change.as_ref().is_some_and(|(changed, _)| *changed == ino);
+        self.steps.iter().position(|step| step.is_partial && changes(step))
+    }
+
     /// The number of the tree in which a file has what was made durable of its data before `done` calls
-    /// had returned; that in which it is new if nothing was.
+    /// had returned; that in which it is new if nothing was. A sync makes durable what a call has
+    /// changed in part, but not known: so this is never behind one.
     #[must_use]
     pub fn durable_data(&self, ino: u64, done: usize) -> usize {
         let covers =
             |step: &Step| step.synced == Some(ino) || step.op.syncs_all() && step.result.is_ok();
-        let done = done.min(self.lost_from.unwrap_or(done));
+        let known = self.first_partial(ino).into_iter().chain(self.lost_from);
+        let done = known.fold(done, usize::min);
         let synced = self.steps.iter().take(done).rposition(covers).unwrap_or(0);
         let born = self.trees.iter().position(|tree| tree.nodes.contains_key(&ino)).unwrap_or(0);
         synced.max(born)

@@ -146,7 +146,7 @@ impl Op {
         Ok(())
     }
 
-    /// The bytes go out at once or not at all: a file system with room for them takes them all.
+    /// What a call leaves, the next takes, until all is written or one fails.
     fn write(&self, task: &Task) -> Result<(), Errno> {
         let (file, offset, len, tag) = match self {
             Op::Write { path, offset, len, tag } => {
@@ -160,11 +160,18 @@ impl Op {
             _ => return Ok(()),
         };
         let bytes = pattern::bytes(tag, offset, len);
-        let written = match self {
-            Op::Append { .. } => file.write(&bytes)?,
-            _ => file.pwrite(&bytes, offset)?,
-        };
-        if written == len { Ok(()) } else { Err(Errno::NOSPC) }
+        let mut done = 0;
+        while done < len {
+            let written = match self {
+                Op::Append { .. } => file.write(&bytes[done..])?,
+                _ => file.pwrite(&bytes[done..], offset + done as u64)?,
+            };
+            if written == 0 {
+                return Err(Errno::NOSPC);
+            }
+            done += written;
+        }
+        Ok(())
     }
 
     /// Whether it makes something durable.

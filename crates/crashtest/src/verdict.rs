@@ -10,6 +10,7 @@
 use std::ops::RangeInclusive;
 
 use crate::history::{Change, History};
+use crate::op::Op;
 use crate::pattern;
 use crate::tree::Tree;
 
@@ -64,12 +65,17 @@ fn judge_file(
     let base = history.durable_data(ours, done);
     let durable = history.trees[base].nodes.get(&ours).and_then(|node| node.data());
     let mut data = Data::new(durable.unwrap_or_default());
-    data.may_be_lost = history.loses_data;
+    let partial = history.first_partial(ours);
+    data.may_be_lost = history.loses_data || partial.is_some();
     for (number, step) in history.steps.iter().enumerate().take(ceiling).skip(base) {
         if let Some((ino, change)) = &step.change
             && *ino == ours
         {
-            data.change(change, number < prefix);
+            if matches!(step.op, Op::Append { .. }) && partial.is_some_and(|first| first < number) {
+                // Where the file ended is not known.
+                return Ok(());
+            }
+            data.change(change, number < prefix && !step.is_partial);
         }
     }
     data.judge(found).map_err(|why| format!("{}: {why}", recovered.path_of(theirs)))
@@ -84,7 +90,7 @@ pub struct Data {
     latest: Vec<u8>,
     /// Where it may end.
     sizes: Vec<RangeInclusive<usize>>,
-    /// What is written may not arrive, though the file has become longer by it.
+    /// What is written may not arrive, or in part, though the file has become longer by it.
     may_be_lost: bool,
 }
 
@@ -105,24 +111,18 @@ impl Data {
             Change::Write(offset, bytes) => {
                 let start = *offset as usize;
                 self.grow(start + bytes.len());
-                if self.may_be_lost {
-                    let size = self.latest.len();
-                    let longer = |version: &Vec<u8>| {
-                        let mut longer = version.clone();
-                        longer.resize(size.max(longer.len()), 0);
-                        longer
-                    };
-                    let longer: Vec<_> = self.versions.iter().map(longer).collect();
-                    self.versions.extend(longer);
-                }
                 self.latest[start..][..bytes.len()].copy_from_slice(bytes);
             }
             Change::Grow(size) => self.grow(*size as usize),
             Change::Cut(size) if counts => {
                 let size = *size as usize;
-                for version in self.versions.iter_mut().chain([&mut self.latest]) {
-                    version.truncate(size);
+                // The zeros behind the end in the last block are data as well, and may be lost.
+                let kept = if self.may_be_lost { size.next_multiple_of(BLOCK) } else { size };
+                for version in &mut self.versions {
+                    version.truncate(kept);
                 }
+                self.latest.truncate(size);
+                self.versions.push(self.latest.clone());
                 for range in &mut self.sizes {
                     *range = (*range.start()).min(size)..=(*range.end()).min(size);
                 }
@@ -131,7 +131,12 @@ impl Data {
             Change::Cut(size) => {
                 // The rest of the block that it cuts is made zeros before it takes its turn.
                 let start = (*size as usize).min(old);
-                let end = start.next_multiple_of(BLOCK).min(old);
+                let mut end = start.next_multiple_of(BLOCK).min(old);
+                if self.may_be_lost {
+                    // It may have been made, as far as anybody knows.
+                    end = old;
+                    self.sizes.push(start..=old);
+                }
                 self.latest[start..end].fill(0);
             }
             Change::Zero(range, size) => {
@@ -149,6 +154,20 @@ impl Data {
         if size > self.latest.len() {
             self.latest.resize(size, 0);
         }
+        if self.may_be_lost {
+            for version in &mut self.versions {
+                version.resize(size.max(version.len()), 0);
+            }
+        }
+    }
+
+    /// Whether each byte of what lies at `start` is that of some version: a page that was given up is as it
+    /// was once, and what was written to it since is not.
+    fn is_mixture(&self, start: usize, found: &[u8]) -> bool {
+        found
+            .iter()
+            .zip(start..)
+            .all(|(byte, at)| self.versions.iter().any(|version| version.get(at) == Some(byte)))
     }
 
     /// Whether a file may hold this.
@@ -165,7 +184,9 @@ impl Data {
             let end = start + sector.len();
             // A version that ends before this does not explain why the file goes on.
             let mut versions = self.versions.iter().filter_map(|version| version.get(start..end));
-            if !versions.any(|version| version == sector) {
+            if !versions.any(|version| version == sector)
+                && !(self.may_be_lost && self.is_mixture(start, sector))
+            {
                 let versions: Vec<String> = self
                     .versions
                     .iter()
