@@ -10,8 +10,8 @@
 //!
 //! # How a failure is judged
 //!
-//! By models, of which one has to explain the tree: with each call that has failed or without it. What a failed
-//! call changes of data may be changed in part.
+//! By models, of which one has to explain the tree: with each call that has failed or without it. What a
+//! failed call changes of data may be changed in part.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

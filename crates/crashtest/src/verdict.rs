@@ -184,9 +184,9 @@ impl Data {
             let end = start + sector.len();
             // A version that ends before this does not explain why the file goes on.
             let mut versions = self.versions.iter().filter_map(|version| version.get(start..end));
-            if !versions.any(|version| version == sector)
-                && !(self.may_be_lost && self.is_mixture(start, sector))
-            {
+            let is_known = versions.any(|version| version == sector)
+                || self.may_be_lost && self.is_mixture(start, sector);
+            if !is_known {
                 let versions: Vec<String> = self
                     .versions
                     .iter()
