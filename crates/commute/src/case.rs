@@ -42,10 +42,14 @@ pub enum Op {
     Open { path: String, flags: OFlags, mode: Mode, slot: u8 },
     /// Another descriptor for the open file of `slot`.
     Dup { slot: u8, to: u8 },
+    /// Gives the open file of `slot` to the other process, at the same slot. For starting states.
+    Pass { slot: u8 },
     /// `close`.
     Close { slot: u8 },
     /// `stat`; without `follow` `lstat`.
     Stat { path: String, follow: bool },
+    /// Asks which mount a path leads to (`statx`'s device and `STATX_ATTR_MOUNT_ROOT`).
+    Lookup { path: String },
     /// `fstat`.
     Fstat { slot: u8 },
     /// `link`.
@@ -105,8 +109,10 @@ pub enum CallKind {
     Open,
     Tmpfile,
     Dup,
+    Pass,
     Close,
     Stat,
+    Lookup,
     Fstat,
     Link,
     Unlink,
@@ -134,7 +140,7 @@ pub enum CallKind {
     Mount,
 }
 
-/// What a call came to. Inode numbers and times are left out: they are any fresh ones.
+/// What a call came to. Times are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was done, and there is nothing to say about it.
@@ -143,25 +149,49 @@ pub enum Outcome {
     Number(u64),
     /// What was read, or the value of an attribute.
     Bytes(Vec<u8>),
-    /// A path or the target of a link.
+    /// A path or the target of a link. Numbers that the path of a file without a name has are left out.
     Text(String),
-    /// The names in a directory, in alphabetical order, without `.` and `..`.
-    Names(Vec<String>),
+    /// What is in a directory, in alphabetical order, without `.` and `..`.
+    Entries(Vec<Entry>),
     /// Attributes.
-    Attributes {
-        /// The type of the file.
-        file_type: FileType,
-        /// The permission bits.
-        mode: u32,
-        /// The number of names.
-        nlink: u32,
-        /// The length in bytes.
-        size: u64,
-        /// The inode, to compare with those of other calls in the same world. No two runs need agree on it.
-        ino: u64,
+    Attributes(Attributes),
+    /// What a path leads to.
+    Mount {
+        /// The file system, to compare with others in the same world. No two runs need agree on it.
+        device: u64,
+        /// Whether it is the root of a mount.
+        is_root: bool,
     },
     /// It failed.
     Error(vfscale::Errno),
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: String,
+    /// The type of the file.
+    pub file_type: FileType,
+    /// The inode, as in [`Attributes`].
+    pub ino: u64,
+}
+
+/// What `stat` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The type of the file.
+    pub file_type: FileType,
+    /// The permission bits.
+    pub mode: u32,
+    /// The number of names.
+    pub nlink: u32,
+    /// The length in bytes; 0 for a directory, of which POSIX says nothing.
+    pub size: u64,
+    /// What it occupies, in units of 512 bytes; 0 for what is no regular file.
+    pub blocks: u64,
+    /// The inode, to compare with those of other calls in the same world. No two runs need agree on it.
+    pub ino: u64,
 }
 
 impl Op {
@@ -172,8 +202,10 @@ impl Op {
             Op::Open { flags, .. } if flags.contains(OFlags::TMPFILE) => CallKind::Tmpfile,
             Op::Open { .. } => CallKind::Open,
             Op::Dup { .. } => CallKind::Dup,
+            Op::Pass { .. } => CallKind::Pass,
             Op::Close { .. } => CallKind::Close,
             Op::Stat { .. } => CallKind::Stat,
+            Op::Lookup { .. } => CallKind::Lookup,
             Op::Fstat { .. } => CallKind::Fstat,
             Op::Link { .. } => CallKind::Link,
             Op::Unlink { .. } => CallKind::Unlink,
@@ -207,6 +239,7 @@ impl Op {
     pub fn slot(&self) -> Option<u8> {
         match *self {
             Op::Dup { slot, .. }
+            | Op::Pass { slot }
             | Op::Close { slot }
             | Op::Fstat { slot }
             | Op::Ftruncate { slot, .. }
@@ -221,6 +254,86 @@ impl Op {
             _ => None,
         }
     }
+
+    /// The paths it names, in the order of its arguments.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&str> {
+        match self {
+            Op::Open { path, .. }
+            | Op::Stat { path, .. }
+            | Op::Lookup { path }
+            | Op::Unlink { path }
+            | Op::Mkdir { path, .. }
+            | Op::Rmdir { path }
+            | Op::Symlink { path, .. }
+            | Op::Readlink { path }
+            | Op::Truncate { path, .. }
+            | Op::Setxattr { path, .. }
+            | Op::Getxattr { path, .. }
+            | Op::Chmod { path, .. }
+            | Op::Chdir { path }
+            | Op::Mount { path } => vec![path],
+            Op::Link { old, new } | Op::Rename { old, new, .. } => vec![old, new],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same call with other paths, as many as [`paths`](Self::paths) has; what is missing stays.
+    #[must_use]
+    pub fn with_paths(mut self, paths: &[String]) -> Op {
+        let mut paths = paths.iter();
+        let mut put = |path: &mut String| {
+            if let Some(new) = paths.next() {
+                path.clone_from(new);
+            }
+        };
+        match &mut self {
+            Op::Open { path, .. }
+            | Op::Stat { path, .. }
+            | Op::Lookup { path }
+            | Op::Unlink { path }
+            | Op::Mkdir { path, .. }
+            | Op::Rmdir { path }
+            | Op::Symlink { path, .. }
+            | Op::Readlink { path }
+            | Op::Truncate { path, .. }
+            | Op::Setxattr { path, .. }
+            | Op::Getxattr { path, .. }
+            | Op::Chmod { path, .. }
+            | Op::Chdir { path }
+            | Op::Mount { path } => put(path),
+            Op::Link { old, new } | Op::Rename { old, new, .. } => {
+                put(old);
+                put(new);
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// The same call on another slot, if it uses one; what it opens goes to `new` and the slot behind it.
+    #[must_use]
+    pub fn with_slots(mut self, uses: u8, new: u8) -> Op {
+        match &mut self {
+            Op::Open { slot, .. } => *slot = new,
+            Op::Pipe { reader, writer } => (*reader, *writer) = (new, new + 1),
+            Op::Dup { slot, to } => (*slot, *to) = (uses, new),
+            Op::Pass { slot }
+            | Op::Close { slot }
+            | Op::Fstat { slot }
+            | Op::Ftruncate { slot, .. }
+            | Op::Read { slot, .. }
+            | Op::Write { slot, .. }
+            | Op::Pread { slot, .. }
+            | Op::Pwrite { slot, .. }
+            | Op::Lseek { slot, .. }
+            | Op::Readdir { slot }
+            | Op::DPath { slot }
+            | Op::Fsync { slot } => *slot = uses,
+            _ => {}
+        }
+        self
+    }
 }
 
 impl CallKind {
@@ -234,6 +347,86 @@ impl CallKind {
 impl fmt::Display for CallKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.name())
+    }
+}
+
+/// The arguments of a call, as in a listing of the system calls of a program. Slots are `#0`, `#1`, ...
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.kind())?;
+        match self {
+            Op::Open { path, flags, slot, .. } => {
+                write!(f, "{path}, {}) = #{slot}", Flags(*flags))?
+            }
+            Op::Pipe { reader, writer } => write!(f, ") = #{reader}, #{writer}")?,
+            Op::Dup { slot, to } => write!(f, "#{slot}) = #{to}")?,
+            _ => {
+                let slot = self.slot().map(|slot| format!("#{slot}"));
+                let paths = self.paths().into_iter().map(String::from);
+                let args: Vec<_> = slot.into_iter().chain(paths).chain(self.values()).collect();
+                write!(f, "{})", args.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Op {
+    /// The arguments that are neither paths nor slots.
+    fn values(&self) -> Vec<String> {
+        match self {
+            Op::Stat { follow: false, .. } => vec!["NOFOLLOW".into()],
+            Op::Rename { flags, .. } => names(flags.iter_names()),
+            Op::Mkdir { mode, .. } | Op::Chmod { mode, .. } => vec![format!("{:o}", mode.bits())],
+            Op::Symlink { target, .. } => vec![format!("to {target}")],
+            Op::Truncate { size, .. } | Op::Ftruncate { size, .. } => vec![size.to_string()],
+            Op::Read { len, .. } => vec![len.to_string()],
+            Op::Write { len, byte, .. } => vec![format!("{len} x {byte}")],
+            Op::Pread { len, offset, .. } => vec![format!("{len} at {offset}")],
+            Op::Pwrite { len, byte, offset, .. } => vec![format!("{len} x {byte} at {offset}")],
+            Op::Lseek { to, .. } => vec![format!("{to:?}")],
+            Op::Setxattr { name, byte, how, .. } => {
+                let first = [name.clone(), byte.to_string()];
+                first.into_iter().chain(names(how.iter_names())).collect()
+            }
+            Op::Getxattr { name, .. } => vec![name.clone()],
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn names<T>(flags: impl Iterator<Item = (&'static str, T)>) -> Vec<String> {
+    flags.map(|(name, _)| name.into()).collect()
+}
+
+/// The flags of an `open`, joined.
+struct Flags(OFlags);
+
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let access = match self.0 & OFlags::ACCMODE {
+            OFlags::WRONLY => "WRONLY",
+            OFlags::RDWR => "RDWR",
+            _ => "RDONLY",
+        };
+        f.write_str(access)?;
+        let known = [
+            (OFlags::TMPFILE, "TMPFILE"),
+            (OFlags::CREATE, "CREAT"),
+            (OFlags::EXCL, "EXCL"),
+            (OFlags::TRUNC, "TRUNC"),
+            (OFlags::APPEND, "APPEND"),
+            (OFlags::DIRECTORY, "DIRECTORY"),
+            (OFlags::NOFOLLOW, "NOFOLLOW"),
+        ];
+        let mut rest = self.0;
+        for (flag, name) in known {
+            if rest.contains(flag) {
+                write!(f, "|{name}")?;
+                rest.remove(flag);
+            }
+        }
+        Ok(())
     }
 }
 

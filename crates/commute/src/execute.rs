@@ -6,9 +6,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use vfscale::{At, AtFlags, Errno, Error, File, MountFlags, OFlags, Stat, Task, Vfs};
+use vfscale::{
+    At, AtFlags, DirEntryBuf, Errno, Error, File, FileType, MountFlags, OFlags, Stat, Task, Vfs,
+};
 
-use crate::case::{Call, Op, Outcome};
+use crate::case::{Attributes, Call, Entry, Op, Outcome};
 
 /// Slots of a process.
 pub const SLOTS: usize = 16;
@@ -45,8 +47,9 @@ enum Raw {
     Read(usize),
     Bytes(Vec<u8>),
     Text(std::path::PathBuf),
-    Names(Vec<std::ffi::OsString>),
+    Entries(Vec<DirEntryBuf>),
     Stat(Stat),
+    Mount(Stat),
     Opened(File),
     Piped(File, File),
 }
@@ -102,23 +105,17 @@ impl World {
                 Outcome::Bytes(buffer)
             }
             Ok(Raw::Bytes(bytes)) => Outcome::Bytes(bytes),
-            Ok(Raw::Text(path)) => Outcome::Text(path.to_string_lossy().into_owned()),
-            Ok(Raw::Names(names)) => {
-                let names = names.iter().map(|name| name.to_string_lossy().into_owned());
-                let mut names: Vec<_> = names.filter(|n| n != "." && n != "..").collect();
-                names.sort();
-                Outcome::Names(names)
-            }
-            Ok(Raw::Stat(stat)) => Outcome::Attributes {
-                file_type: stat.file_type(),
-                mode: stat.permissions().bits(),
-                nlink: stat.nlink,
-                size: stat.size,
-                ino: stat.ino,
-            },
+            Ok(Raw::Text(path)) => Outcome::Text(without_numbers(&path.to_string_lossy())),
+            Ok(Raw::Entries(entries)) => Outcome::Entries(sorted(entries)),
+            Ok(Raw::Stat(stat)) => Outcome::Attributes(attributes(&stat)),
+            Ok(Raw::Mount(stat)) => Outcome::Mount { device: stat.dev, is_root: stat.mount_root },
             Ok(Raw::Opened(file)) => {
-                if let Op::Open { slot, .. } | Op::Dup { to: slot, .. } = call.op {
-                    *self.slot(call.process, slot) = Some(file);
+                match call.op {
+                    Op::Open { slot, .. } | Op::Dup { to: slot, .. } => {
+                        *self.slot(call.process, slot) = Some(file);
+                    }
+                    Op::Pass { slot } => *self.slot(call.process ^ 1, slot) = Some(file),
+                    _ => {}
                 }
                 Outcome::Done
             }
@@ -170,6 +167,7 @@ fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<Raw> {
             let flags = if *follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
             task.stat(cwd, path, flags).map(Raw::Stat)
         }
+        Op::Lookup { path } => task.stat(cwd, path, follow).map(Raw::Mount),
         Op::Link { old, new } => task.link(cwd, old, cwd, new, follow).map(done),
         Op::Unlink { path } => task.unlink(cwd, path, follow).map(done),
         Op::Rename { old, new, flags } => task.rename(cwd, old, cwd, new, *flags).map(done),
@@ -196,7 +194,7 @@ fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<Raw> {
 
 fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Result<Raw> {
     match *op {
-        Op::Dup { .. } => Ok(Raw::Opened(file.clone())),
+        Op::Dup { .. } | Op::Pass { .. } => Ok(Raw::Opened(file.clone())),
         Op::Fstat { .. } => file.stat().map(Raw::Stat),
         Op::Ftruncate { size, .. } => file.truncate(size).map(|()| Raw::Nothing),
         Op::Read { .. } => file.read(buffer).map(Raw::Read),
@@ -205,18 +203,54 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
         Op::Pwrite { offset, .. } => file.pwrite(buffer, offset).map(|n| Raw::Number(n as u64)),
         Op::Lseek { to, .. } => file.seek(to).map(Raw::Number),
         Op::Readdir { .. } => {
-            let mut names = Vec::new();
+            let mut entries = Vec::new();
             let collect = |entry: vfscale::DirEntry<'_>| {
-                names.push(entry.name.to_owned());
+                entries.push(entry.into());
                 ControlFlow::Continue(())
             };
             file.read_dir_at(0, collect)?;
-            Ok(Raw::Names(names))
+            Ok(Raw::Entries(entries))
         }
         Op::DPath { .. } => task.path_of(file).map(Raw::Text),
         Op::Fsync { .. } => file.sync_all().map(|()| Raw::Nothing),
         _ => Err(Error::new("fd", Errno::BADF)),
     }
+}
+
+fn attributes(stat: &Stat) -> Attributes {
+    let file_type = stat.file_type();
+    let is_file = file_type == FileType::RegularFile;
+    Attributes {
+        file_type,
+        mode: stat.permissions().bits(),
+        nlink: stat.nlink,
+        size: if file_type == FileType::Directory { 0 } else { stat.size },
+        blocks: if is_file { stat.blocks } else { 0 },
+        ino: stat.ino,
+    }
+}
+
+/// What is in a directory besides itself and the one above.
+fn sorted(entries: Vec<DirEntryBuf>) -> Vec<Entry> {
+    let entry = |entry: DirEntryBuf| Entry {
+        name: entry.name.to_string_lossy().into_owned(),
+        file_type: entry.file_type,
+        ino: entry.ino,
+    };
+    let mut entries: Vec<_> =
+        entries.into_iter().map(entry).filter(|e| e.name != "." && e.name != "..").collect();
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries
+}
+
+/// A path without the numbers of what has no name: `pipe:[7]` and `/d/#7 (deleted)`.
+fn without_numbers(path: &str) -> String {
+    let Some((before, rest)) = path.split_once("pipe:[").or_else(|| path.split_once('#')) else {
+        return path.into();
+    };
+    let mark = &path[before.len()..path.len() - rest.len()];
+    let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    [before, mark, after].concat()
 }
 
 #[cfg(test)]

@@ -9,7 +9,10 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`case`] | a small starting state and two calls |
+//! | [`model`] | what the calls do, and which commute |
 //! | [`execute`] | the calls of a case, made in the library |
 
 pub mod case;
 pub mod execute;
+
+pub mod model;

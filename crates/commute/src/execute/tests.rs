@@ -35,8 +35,12 @@ fn processes_have_slots_and_directories_of_their_own() {
     assert_eq!(world.call(&call(1, pipe)), Outcome::Done);
     assert_eq!(world.call(&call(1, Op::Write { slot: 1, len: 2, byte: 1 })), Outcome::Number(2));
     assert_eq!(world.call(&call(1, Op::Read { slot: 0, len: 4 })), Outcome::Bytes(vec![1, 1]));
-    let names = Outcome::Names(vec!["a".into(), "d".into()]);
     let dir = Op::Open { path: "/".into(), flags: OFlags::DIRECTORY, mode: Mode::empty(), slot: 2 };
     assert_eq!(world.call(&call(0, dir)), Outcome::Done);
-    assert_eq!(world.call(&call(0, Op::Readdir { slot: 2 })), names);
+    let Outcome::Entries(entries) = world.call(&call(0, Op::Readdir { slot: 2 })) else { panic!() };
+    assert_eq!(entries.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["a", "d"]);
+    assert_eq!(world.call(&call(0, Op::Pass { slot: 3 })), Outcome::Error(Errno::BADF));
+    assert_eq!(world.call(&call(0, Op::Pass { slot: 2 })), Outcome::Done);
+    assert_eq!(world.call(&call(1, Op::DPath { slot: 2 })), Outcome::Text("/".into()));
+    assert_eq!(world.call(&call(1, Op::DPath { slot: 0 })), Outcome::Text("pipe:[]".into()));
 }

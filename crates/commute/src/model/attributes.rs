@@ -1,0 +1,84 @@
+//! Calls on attributes.
+
+use vfscale::{Errno, Mode, XattrFlags};
+
+use super::Done;
+use super::state::{Body, InodeId, PAGE, State};
+use crate::case::{Attributes, Outcome};
+
+/// What `stat` counts blocks in.
+const SECTOR: u64 = 512;
+
+impl State {
+    pub(super) fn size(&self, inode: InodeId) -> u64 {
+        match &self.inodes[inode].body {
+            Body::File(pages) => pages.len() as u64 * PAGE,
+            Body::Symlink(target) => target.len() as u64,
+            Body::Directory(_) | Body::Pipe(_) => 0,
+        }
+    }
+
+    pub(super) fn attributes(&self, id: InodeId) -> Outcome {
+        let inode = &self.inodes[id];
+        let blocks = match &inode.body {
+            Body::File(pages) => pages.iter().flatten().count() as u64 * (PAGE / SECTOR),
+            _ => 0,
+        };
+        Outcome::Attributes(Attributes {
+            file_type: inode.body.file_type(),
+            mode: inode.mode,
+            nlink: inode.nlink,
+            size: self.size(id),
+            blocks,
+            ino: id as u64,
+        })
+    }
+
+    pub(super) fn stat(&self, process: usize, path: &str, follow: bool) -> Done {
+        let dentry = self.lookup(process, path, follow)?;
+        Ok(self.attributes(self.dentries[dentry].inode))
+    }
+
+    pub(super) fn lookup_mount(&self, process: usize, path: &str) -> Done {
+        let dentry = self.lookup(process, path, true)?;
+        Ok(Outcome::Mount {
+            device: u64::from(self.inode_of(dentry).device),
+            is_root: self.dentries[dentry].parent == dentry,
+        })
+    }
+
+    pub(super) fn chmod(&mut self, process: usize, path: &str, mode: Mode) -> Done {
+        let dentry = self.lookup(process, path, true)?;
+        let inode = self.dentries[dentry].inode;
+        self.inodes[inode].mode = mode.bits();
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn setxattr(
+        &mut self,
+        process: usize,
+        path: &str,
+        name: &str,
+        value: (usize, u8),
+        how: XattrFlags,
+    ) -> Done {
+        let dentry = self.lookup(process, path, true)?;
+        let inode = self.dentries[dentry].inode;
+        let xattrs = &mut self.inodes[inode].xattrs;
+        let is_there = xattrs.contains_key(name);
+        if is_there && how.contains(XattrFlags::CREATE) {
+            return Err(Errno::EXIST);
+        }
+        if !is_there && how.contains(XattrFlags::REPLACE) {
+            return Err(Errno::NODATA);
+        }
+        xattrs.insert(name.into(), value);
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn getxattr(&self, process: usize, path: &str, name: &str) -> Done {
+        let dentry = self.lookup(process, path, true)?;
+        let &(len, byte) = self.inode_of(dentry).xattrs.get(name).ok_or(Errno::NODATA)?;
+        Ok(Outcome::Bytes(vec![byte; len]))
+    }
+}

@@ -1,0 +1,299 @@
+//! Calls that open files, and calls on open files.
+
+use vfscale::{Errno, Mode, OFlags, Whence};
+
+use super::Done;
+use super::state::{Body, DentryId, FileId, InodeId, PAGE, State};
+use super::walk::Place;
+use crate::case::{Entry, Outcome};
+
+/// Pages that a pipe holds.
+const PIPE_PAGES: usize = 16;
+
+/// The page that an offset begins.
+fn page(offset: u64) -> Result<usize, Errno> {
+    if offset.is_multiple_of(PAGE) { Ok((offset / PAGE) as usize) } else { Err(Errno::INVAL) }
+}
+
+/// That a length is one page.
+fn one_page(len: usize) -> Result<(), Errno> {
+    if len as u64 == PAGE { Ok(()) } else { Err(Errno::INVAL) }
+}
+
+/// What a page reads as.
+fn bytes(page: Option<u8>) -> Outcome {
+    Outcome::Bytes(vec![page.unwrap_or(0); PAGE as usize])
+}
+
+impl State {
+    pub(super) fn open(
+        &mut self,
+        process: usize,
+        path: &str,
+        flags: OFlags,
+        mode: Mode,
+        slot: u8,
+    ) -> Done {
+        if flags.contains(OFlags::TMPFILE) {
+            let dir = self.lookup(process, path, true)?;
+            if !self.is_dir(dir) {
+                return Err(Errno::NOTDIR);
+            }
+            let dentry = self.make_nameless(dir, mode.bits())?;
+            return self.install(process, slot, dentry, flags);
+        }
+        let dentry = if flags.contains(OFlags::CREATE) {
+            self.open_or_create(process, path, flags, mode)?
+        } else {
+            self.lookup(process, path, !flags.contains(OFlags::NOFOLLOW))?
+        };
+        self.may_open(dentry, flags)?;
+        if flags.contains(OFlags::TRUNC) {
+            self.pages_mut(self.dentries[dentry].inode)?.clear();
+        }
+        self.install(process, slot, dentry, flags)
+    }
+
+    fn may_open(&self, dentry: DentryId, flags: OFlags) -> Result<(), Errno> {
+        let writes = flags & OFlags::ACCMODE != OFlags::RDONLY || flags.contains(OFlags::CREATE);
+        match self.body(dentry) {
+            Body::Symlink(_) => Err(Errno::LOOP),
+            Body::Directory(_) if writes => Err(Errno::ISDIR),
+            Body::File(_) | Body::Pipe(_) if flags.contains(OFlags::DIRECTORY) => {
+                Err(Errno::NOTDIR)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn open_or_create(
+        &mut self,
+        process: usize,
+        path: &str,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<DentryId, Errno> {
+        let mut links = 0;
+        let mut start = self.cwd[process % self.cwd.len()];
+        let mut path = path.to_owned();
+        loop {
+            let Place { dir, name, found } = self.place_from(start, &path, &mut links)?;
+            let Some(found) = found else {
+                let place = Place { dir, name, found };
+                return self.make(&place, Body::File(Vec::new()), mode.bits());
+            };
+            if flags.contains(OFlags::EXCL) {
+                return Err(Errno::EXIST);
+            }
+            let found = self.crossed(found);
+            if flags.contains(OFlags::NOFOLLOW) {
+                return Ok(found);
+            }
+            match self.link_target(found, &mut links)? {
+                Some(target) => (start, path) = (dir, target.to_owned()),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, process: usize, slot: u8) -> Done {
+        self.take(process, slot);
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn pipe(&mut self, process: usize, reader: u8, writer: u8) -> Done {
+        let (dentry, _) = self.new_pipe();
+        self.install(process, reader, dentry, OFlags::RDONLY | OFlags::NONBLOCK)?;
+        self.install(process, writer, dentry, OFlags::WRONLY | OFlags::NONBLOCK)
+    }
+
+    /// The page of a file at an offset; none at its end.
+    fn page_at(&self, inode: InodeId, offset: u64) -> Result<Option<Outcome>, Errno> {
+        match &self.inodes[inode].body {
+            Body::File(pages) => Ok(pages.get(page(offset)?).map(|page| bytes(*page))),
+            Body::Directory(_) => Err(Errno::ISDIR),
+            _ => Err(Errno::SPIPE),
+        }
+    }
+
+    fn fill_page(&mut self, inode: InodeId, offset: u64, byte: u8) -> Result<(), Errno> {
+        let at = page(offset)?;
+        let pages = self.pages_mut(inode)?;
+        if pages.len() <= at {
+            pages.resize(at + 1, None);
+        }
+        pages[at] = Some(byte);
+        Ok(())
+    }
+
+    pub(super) fn pread(&self, file: FileId, len: usize, offset: u64) -> Done {
+        one_page(len)?;
+        let file = self.file(file);
+        if matches!(self.inodes[file.inode].body, Body::Pipe(_)) {
+            return Err(Errno::SPIPE);
+        }
+        if !file.reads() {
+            return Err(Errno::BADF);
+        }
+        let found = self.page_at(file.inode, offset)?;
+        Ok(found.unwrap_or_else(|| Outcome::Bytes(Vec::new())))
+    }
+
+    pub(super) fn read(&mut self, file: FileId, len: usize) -> Done {
+        let inode = self.file(file).inode;
+        if matches!(self.inodes[inode].body, Body::Pipe(_)) {
+            return self.read_pipe(file, len);
+        }
+        let outcome = self.pread(file, len, self.file(file).position)?;
+        if let Outcome::Bytes(bytes) = &outcome {
+            self.file_mut(file).position += bytes.len() as u64;
+        }
+        Ok(outcome)
+    }
+
+    fn read_pipe(&mut self, file: FileId, len: usize) -> Done {
+        one_page(len)?;
+        let inode = self.file(file).inode;
+        if !self.file(file).reads() {
+            return Err(Errno::BADF);
+        }
+        let has_writer = self.has_end(inode, true);
+        let Body::Pipe(queue) = &mut self.inodes[inode].body else { return Err(Errno::INVAL) };
+        match queue.pop_front() {
+            Some(byte) => Ok(bytes(Some(byte))),
+            None if has_writer => Err(Errno::AGAIN),
+            None => Ok(Outcome::Bytes(Vec::new())),
+        }
+    }
+
+    pub(super) fn pwrite(&mut self, file: FileId, len: usize, byte: u8, offset: u64) -> Done {
+        one_page(len)?;
+        let inode = self.file(file).inode;
+        if matches!(self.inodes[inode].body, Body::Pipe(_)) {
+            return Err(Errno::SPIPE);
+        }
+        if !self.file(file).writes() {
+            return Err(Errno::BADF);
+        }
+        self.fill_page(inode, self.write_offset(file, offset), byte)?;
+        Ok(Outcome::Number(PAGE))
+    }
+
+    /// Where a write goes that asks for an offset: with `O_APPEND` to the end, `pwrite` too.
+    fn write_offset(&self, file: FileId, offset: u64) -> u64 {
+        let file = self.file(file);
+        if file.flags.contains(OFlags::APPEND) { self.size(file.inode) } else { offset }
+    }
+
+    pub(super) fn write(&mut self, file: FileId, len: usize, byte: u8) -> Done {
+        let inode = self.file(file).inode;
+        if matches!(self.inodes[inode].body, Body::Pipe(_)) {
+            return self.write_pipe(file, len, byte);
+        }
+        let offset = self.write_offset(file, self.file(file).position);
+        let outcome = self.pwrite(file, len, byte, offset)?;
+        self.file_mut(file).position = offset + PAGE;
+        Ok(outcome)
+    }
+
+    fn write_pipe(&mut self, file: FileId, len: usize, byte: u8) -> Done {
+        one_page(len)?;
+        let inode = self.file(file).inode;
+        if !self.file(file).writes() {
+            return Err(Errno::BADF);
+        }
+        let has_reader = self.has_end(inode, false);
+        let Body::Pipe(queue) = &mut self.inodes[inode].body else { return Err(Errno::INVAL) };
+        if !has_reader {
+            return Err(Errno::PIPE);
+        }
+        if queue.len() >= PIPE_PAGES {
+            return Err(Errno::AGAIN);
+        }
+        queue.push_back(byte);
+        Ok(Outcome::Number(PAGE))
+    }
+
+    pub(super) fn lseek(&mut self, file: FileId, to: Whence) -> Done {
+        let OpenFileAt { position, size, pages } = self.open_file_at(file)?;
+        let from = |base: u64, by: i64| base.checked_add_signed(by).ok_or(Errno::INVAL);
+        let found = match to {
+            Whence::Set(offset) => offset,
+            Whence::Current(by) => from(position, by)?,
+            Whence::End(by) => from(size, by)?,
+            Whence::Data(offset) => find(pages, offset, true)?.ok_or(Errno::NXIO)?,
+            Whence::Hole(offset) => find(pages, offset, false)?.unwrap_or(size),
+        };
+        self.file_mut(file).position = found;
+        Ok(Outcome::Number(found))
+    }
+
+    fn open_file_at(&self, file: FileId) -> Result<OpenFileAt<'_>, Errno> {
+        let file = self.file(file);
+        match &self.inodes[file.inode].body {
+            Body::File(pages) => {
+                Ok(OpenFileAt { position: file.position, size: pages.len() as u64 * PAGE, pages })
+            }
+            Body::Pipe(_) => Err(Errno::SPIPE),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    pub(super) fn truncate(&mut self, process: usize, path: &str, size: u64) -> Done {
+        let dentry = self.lookup(process, path, true)?;
+        self.set_size(self.dentries[dentry].inode, size)
+    }
+
+    pub(super) fn ftruncate(&mut self, file: FileId, size: u64) -> Done {
+        let file = self.file(file);
+        if !file.writes() || !matches!(self.inodes[file.inode].body, Body::File(_)) {
+            return Err(Errno::INVAL);
+        }
+        self.set_size(file.inode, size)
+    }
+
+    fn set_size(&mut self, inode: InodeId, size: u64) -> Done {
+        let pages = page(size)?;
+        self.pages_mut(inode)?.resize(pages, None);
+        Ok(Outcome::Done)
+    }
+
+    /// All entries of a directory but `.` and `..`.
+    pub(super) fn readdir(&self, file: FileId) -> Done {
+        let dir = self.file(file).dentry;
+        let entries = self.entries(dir).ok_or(Errno::NOTDIR)?;
+        if self.dentries[dir].removed {
+            return Err(Errno::NOENT);
+        }
+        let entry = |(name, &dentry): (&String, &DentryId)| Entry {
+            name: name.clone(),
+            file_type: self.body(dentry).file_type(),
+            ino: self.dentries[dentry].inode as u64,
+        };
+        Ok(Outcome::Entries(entries.iter().map(entry).collect()))
+    }
+
+    pub(super) fn fsync(&self, file: FileId) -> Done {
+        match self.inodes[self.file(file).inode].body {
+            Body::Pipe(_) => Err(Errno::INVAL),
+            _ => Ok(Outcome::Done),
+        }
+    }
+}
+
+/// What `lseek` looks at.
+struct OpenFileAt<'a> {
+    position: u64,
+    size: u64,
+    pages: &'a [Option<u8>],
+}
+
+/// The first data, or the first hole, from an offset within a file on.
+fn find(pages: &[Option<u8>], offset: u64, data: bool) -> Result<Option<u64>, Errno> {
+    let from = page(offset)?;
+    if from >= pages.len() {
+        return Err(Errno::NXIO);
+    }
+    let found = pages[from..].iter().position(|page| page.is_some() == data);
+    Ok(found.map(|at| (from + at) as u64 * PAGE))
+}

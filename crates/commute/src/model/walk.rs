@@ -1,0 +1,149 @@
+//! From a path to a name.
+
+use vfscale::Errno;
+
+use super::state::{Body, DentryId, ROOT, State};
+
+/// Symbolic links in one walk, as in Linux.
+const SYMLINKS_MAX: u32 = 40;
+
+/// Where the last component of a path is, or would be.
+pub(super) struct Place<'a> {
+    /// The directory.
+    pub(super) dir: DentryId,
+    /// The component; empty if the path has none, or ends in one that is no name.
+    pub(super) name: &'a str,
+    /// What has that name there, without a look at what is mounted on it.
+    pub(super) found: Option<DentryId>,
+}
+
+impl Place<'_> {
+    /// A name that is there.
+    pub(super) fn existing(&self) -> Result<DentryId, Errno> {
+        self.found.ok_or(Errno::NOENT)
+    }
+
+    /// A name that is not there.
+    pub(super) fn vacant(&self) -> Result<(), Errno> {
+        if self.found.is_some() || self.name.is_empty() { Err(Errno::EXIST) } else { Ok(()) }
+    }
+}
+
+impl State {
+    /// What is seen at a name: the root of what is mounted there, or the name itself.
+    pub(super) fn crossed(&self, dentry: DentryId) -> DentryId {
+        let mount = self.mounts.iter().find(|(covered, _)| *covered == dentry);
+        mount.map_or(dentry, |&(_, root)| self.crossed(root))
+    }
+
+    /// The name that a root of a mounted file system covers.
+    pub(super) fn covered(&self, root: DentryId) -> Option<DentryId> {
+        self.mounts.iter().find(|mount| mount.1 == root).map(|mount| mount.0)
+    }
+
+    pub(super) fn is_mount_point(&self, dentry: DentryId) -> bool {
+        self.mounts.iter().any(|(covered, _)| *covered == dentry)
+    }
+
+    /// `..` of a directory.
+    fn up(&self, dir: DentryId) -> DentryId {
+        match self.covered(dir) {
+            Some(covered) => self.up(covered),
+            None => self.crossed(self.dentries[dir].parent),
+        }
+    }
+
+    /// The place that a path leads to. The last component is looked up, and nothing more.
+    pub(super) fn place<'a>(&self, process: usize, path: &'a str) -> Result<Place<'a>, Errno> {
+        self.place_from(self.cwd[process % self.cwd.len()], path, &mut 0)
+    }
+
+    pub(super) fn place_from<'a>(
+        &self,
+        start: DentryId,
+        path: &'a str,
+        links: &mut u32,
+    ) -> Result<Place<'a>, Errno> {
+        let mut dir = if path.starts_with('/') { self.crossed(ROOT) } else { start };
+        let mut components = path.split('/').filter(|c| !c.is_empty()).peekable();
+        while let Some(component) = components.next() {
+            let entries = self.entries(dir).ok_or(Errno::NOTDIR)?;
+            match component {
+                "." => {}
+                ".." => dir = self.up(dir),
+                name => {
+                    let found = entries.get(name).copied();
+                    if components.peek().is_none() {
+                        return Ok(Place { dir, name, found });
+                    }
+                    dir = self.followed(dir, found.ok_or(Errno::NOENT)?, links)?;
+                }
+            }
+        }
+        Ok(Place { dir, name: "", found: Some(dir) })
+    }
+
+    /// What a name that was found in `dir` stands for in the end, through mounts and symbolic links.
+    fn followed(&self, dir: DentryId, found: DentryId, links: &mut u32) -> Result<DentryId, Errno> {
+        let found = self.crossed(found);
+        match self.link_target(found, links)? {
+            Some(target) => self.lookup_from(dir, target, links),
+            None => Ok(found),
+        }
+    }
+
+    /// What a symbolic link says, if the name is one; counts it.
+    pub(super) fn link_target(
+        &self,
+        dentry: DentryId,
+        links: &mut u32,
+    ) -> Result<Option<&str>, Errno> {
+        let Body::Symlink(target) = self.body(dentry) else { return Ok(None) };
+        *links += 1;
+        if *links > SYMLINKS_MAX { Err(Errno::LOOP) } else { Ok(Some(target)) }
+    }
+
+    fn lookup_from(&self, start: DentryId, path: &str, links: &mut u32) -> Result<DentryId, Errno> {
+        let place = self.place_from(start, path, links)?;
+        self.followed(place.dir, place.existing()?, links)
+    }
+
+    /// What a path leads to.
+    pub(super) fn lookup(
+        &self,
+        process: usize,
+        path: &str,
+        follow: bool,
+    ) -> Result<DentryId, Errno> {
+        let place = self.place(process, path)?;
+        let found = place.existing()?;
+        if follow { self.followed(place.dir, found, &mut 0) } else { Ok(self.crossed(found)) }
+    }
+
+    /// The path of a name from the root, as it is now.
+    fn path_text(&self, dentry: DentryId) -> String {
+        let mut names = Vec::new();
+        let mut at = dentry;
+        loop {
+            match self.covered(at) {
+                Some(covered) => at = covered,
+                None if self.dentries[at].parent == at => break,
+                None => {
+                    names.push(self.dentries[at].name.as_str());
+                    at = self.dentries[at].parent;
+                }
+            }
+        }
+        if at != ROOT {
+            return self.dentries[at].name.clone();
+        }
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
+
+    /// The path of an open file, as `/proc/self/fd` shows it, without numbers.
+    pub(super) fn d_path(&self, dentry: DentryId) -> String {
+        let deleted = if self.dentries[dentry].removed { " (deleted)" } else { "" };
+        self.path_text(dentry) + deleted
+    }
+}
