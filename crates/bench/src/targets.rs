@@ -92,8 +92,14 @@ pub trait Calls: 'static {
     /// `mmap(2)` of the first page of a file, for reading.
     ///
     /// # Errors
-    /// Those of the call; a target whose files can't be mapped says so.
+    /// Those of the call.
     fn map(&self, file: &Self::File) -> Outcome<Self::Map>;
+    /// Reads the tables of what the worker has mapped, or its process; the bytes of `maps` are put into
+    /// `buf`.
+    ///
+    /// # Errors
+    /// Those of reading; a machine without such tables says so.
+    fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()>;
 }
 
 /// A file system for one case; see the [module](self).

@@ -301,8 +301,8 @@ pub const ALL: &[Description] = &[
         name: "cat-maps",
         seed: "000",
         unit: "table",
-        operation: "read /proc/self/maps and numa_maps; each worker has mapped 64 files of the \
-                    target; needs a kernel's file system",
+        operation: "read the tables of what is mapped (/proc/self/maps and numa_maps); each worker \
+                    has mapped 64 files of the target",
         seed_rate: None,
         kind: Kind::CatMaps,
     },

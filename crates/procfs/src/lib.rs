@@ -14,9 +14,10 @@
 //! | `scaling` | | each patch: `after` it or `before` it |
 //! | `tasks/ID/fd/N` | `/proc/PID/fd/N` | a symbolic link for each descriptor |
 //! | `tasks/ID/cwd` | `/proc/PID/cwd` | a symbolic link to the working directory |
+//! | `tasks/ID/maps` | `/proc/PID/maps` | what is mapped: a line for each entry of the task's table ([`vfscale_vfs::maps`]) |
 //!
-//! The library maps nothing into memory, so there is no `maps`. Tasks are the ones that were given to
-//! [`ProcFs::show`]: a tree knows of no tasks, as making one should cost nothing.
+//! Tasks are the ones that were given to [`ProcFs::show`]: a tree knows of no tasks, as making one should
+//! cost nothing. What of a task is told only to its owner (`fd`, `maps`) has a mode that says so.
 //!
 //! # Invariants
 //!
@@ -52,7 +53,7 @@ use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{At, DirEntry, Fd, FileType, Mode, OFlags, StatFs, Task, Vfs, WeakVfs};
 
 use node::{Access, Node};
-pub use texts::{dentry_state, file_nr, inode_state, lock_stat, scaling};
+pub use texts::{dentry_state, file_nr, inode_state, lock_stat, maps, scaling};
 
 lock_class! {
     /// The tasks that an introspection file system shows.
@@ -168,7 +169,7 @@ fn inode(sb: &SuperBlock, node: Node, owner: Owner) -> InodeRef {
         uid: owner.uid,
         gid: owner.gid,
         nlink: if node.is_dir() { 2 } else { 1 },
-        text: matches!(node, Node::Text(_)),
+        text: node.is_text(),
         private: node.is_link().then(|| Box::new(Target(Rcu::new(Vec::new()))) as _),
         ..InodeInit::default()
     })
@@ -257,9 +258,14 @@ impl FileSystem for ProcFs {
     }
 
     fn text(&self, inode: &Inode) -> Result<Vec<u8>, Errno> {
-        let Node::Text(text) = Node::of(inode.ino()) else { return Err(Errno::INVAL) };
-        let vfs = self.vfs.upgrade().ok_or(Errno::NODEV)?;
-        Ok(texts::text(text, &vfs).into_bytes())
+        match Node::of(inode.ino()) {
+            Node::Text(text) => {
+                let vfs = self.vfs.upgrade().ok_or(Errno::NODEV)?;
+                Ok(texts::text(text, &vfs).into_bytes())
+            }
+            Node::Maps(id) => Ok(texts::maps(&*self.task(id).ok_or(Errno::SRCH)?)),
+            _ => Err(Errno::INVAL),
+        }
     }
 
     fn get_link<'g>(&self, inode: &'g Inode, guard: &'g Guard) -> Result<&'g [u8], Errno> {

@@ -1,16 +1,21 @@
 //! The texts: the formats of the kernel's files, from the numbers of the library.
 
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 
 use vfscale_vfs::lockstat::{self, Row, Times};
+use vfscale_vfs::maps::{Mapping, Protection, Sharing};
 use vfscale_vfs::namespace::Counts;
-use vfscale_vfs::{PATCHES, Scaling, Vfs};
+use vfscale_vfs::{PATCHES, Scaling, Task, Vfs};
 
 use crate::node::Text;
 
 /// How wide the name of a lock class is in `lock_stat`, and each of the columns after it.
 const NAME_WIDTH: usize = 40;
 const COLUMN_WIDTH: usize = 14;
+
+/// The column before that of the name in `maps`.
+const MAPS_WIDTH: usize = 72;
 
 const COLUMNS: [&str; 12] = [
     "con-bounces",
@@ -108,4 +113,40 @@ pub fn lock_stat(rows: &[Row]) -> String {
 fn in_micros(times: &Times) -> [f64; 4] {
     let micros = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
     [times.min, times.max, times.total, times.avg()].map(micros)
+}
+
+/// As `/proc/PID/maps`: a line for each mapping of a task, with the path that its file has now, seen from the
+/// task's root. Paths are looked for with nothing held, each was true at some moment. A newline in a
+/// name is `\012`, and nothing else is written in another way; a path that is too long is `?`.
+#[must_use]
+pub fn maps(task: &Task) -> Vec<u8> {
+    task.mappings().iter().fold(Vec::new(), |mut text, mapping| {
+        push_mapping(&mut text, mapping, task);
+        text
+    })
+}
+
+fn push_mapping(text: &mut Vec<u8>, mapping: &Mapping, task: &Task) {
+    let Mapping { start, end, protection, offset, file, .. } = mapping;
+    let bit = |bit, letter| if protection.contains(bit) { letter } else { '-' };
+    let (read, write) = (bit(Protection::READ, 'r'), bit(Protection::WRITE, 'w'));
+    let execute = bit(Protection::EXEC, 'x');
+    let sharing = if mapping.sharing == Sharing::Shared { 's' } else { 'p' };
+    // An open file always tells what it is.
+    let stat = file.as_ref().and_then(|file| file.stat().ok()).unwrap_or_default();
+    let (major, minor) = (rustix::fs::major(stat.dev), rustix::fs::minor(stat.dev));
+    let place = format!("{start:08x}-{end:08x} {read}{write}{execute}{sharing} {offset:08x}");
+    let line = format!("{place} {major:02x}:{minor:02x} {} ", stat.ino);
+    let path = file.as_ref().map(|file| task.path_of(file).unwrap_or_else(|_| "?".into()));
+    let name = path.as_ref().map_or(mapping.name.as_bytes(), |path| path.as_os_str().as_bytes());
+    if name.is_empty() {
+        text.extend_from_slice(line.as_bytes());
+    } else {
+        text.extend_from_slice(format!("{line:<MAPS_WIDTH$} ").as_bytes());
+        for (at, part) in name.split(|byte| *byte == b'\n').enumerate() {
+            text.extend_from_slice(if at == 0 { b"" } else { b"\\012" });
+            text.extend_from_slice(part);
+        }
+    }
+    text.push(b'\n');
 }

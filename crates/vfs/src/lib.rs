@@ -8,7 +8,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`task`], [`cred`] | who calls, from where, with which rights |
+//! | [`task`], [`cred`], [`maps`] | who calls, from where, with which rights, and what it has mapped |
 //! | `namei` | path walks, under RCU first and with references when that fails |
 //! | `lookup`, `lru` | names that a driver is asked for, and that are dropped again |
 //! | `dentry` | names and the tree they form; children tables, counts, hot dentries |
@@ -59,6 +59,7 @@ pub mod locks;
 pub mod lockstat;
 mod lookup;
 mod lru;
+pub mod maps;
 mod mount;
 mod mount_calls;
 mod mount_tree;

@@ -20,6 +20,10 @@ lock_class! {
     pub DescriptorTable = ("file_lock", 32);
 }
 lock_class! {
+    /// What a task has mapped into memory (`mmap_lock`).
+    pub MmapLock = ("mmap_lock", 34);
+}
+lock_class! {
     /// The list of files that a task has record locks on.
     pub TaskLocks = ("task_locks", 36);
 }

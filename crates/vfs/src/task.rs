@@ -1,7 +1,7 @@
 //! Tasks: who calls, from where.
 //!
-//! A task has a root and a working directory, a mask for new files, credentials, and descriptors. Any
-//! number of threads may use one. What path walks read of it (root, working directory, credentials) is
+//! A task has a root and a working directory, a mask for new files, credentials, descriptors, and mappings.
+//! Any number of threads may use one. What path walks read of it (root, working directory, credentials) is
 //! replaced as a whole under RCU, so that walks write nothing to share it.
 
 use std::fmt;
@@ -17,6 +17,7 @@ use crate::descriptors::{Descriptors, Fd};
 use crate::error::{Named, Result};
 use crate::file::File;
 use crate::lookup::{self, Left, Missed};
+use crate::maps::Maps;
 use crate::mount::Path;
 use crate::namei::{self, Fail, Lookup, Start, Walk};
 use crate::namespace::{Forest, Vfs};
@@ -65,6 +66,7 @@ pub struct Task {
     umask: AtomicU32,
     id: u64,
     descriptors: Descriptors,
+    maps: Maps,
     /// Places of files that the task may have record locks on.
     locked: Mutex<Vec<Path>, TaskLocks>,
     /// Serialises changes of `fs` and `cred`.
@@ -86,17 +88,23 @@ impl Task {
             umask: AtomicU32::new(umask),
             id: vfs.ns().next_task(),
             descriptors: Descriptors::new(),
+            maps: Maps::new(),
             locked: Mutex::new(Vec::new()),
             changing: Mutex::new(()),
             vfs,
         }
     }
 
-    /// A new task with the same root, working directory, mask and credentials, and the same open files
-    /// under the same descriptors, as `fork(2)`. Record locks are not inherited.
+    /// A new task with the same root, working directory, mask and credentials, the same open files under
+    /// the same descriptors, and the same mappings, as `fork(2)`. Record locks are not inherited.
     pub fn fork(&self) -> Task {
-        let child = self.with_credentials(self.credentials());
+        self.with_files(self.with_credentials(self.credentials()))
+    }
+
+    /// Gives a new child the open files.
+    fn with_files(&self, mut child: Task) -> Task {
         child.descriptors.copy_from(&self.descriptors);
+        child.maps = self.maps.fork();
         child
     }
 
@@ -112,9 +120,7 @@ impl Task {
     pub(crate) fn fork_unshared(&self) -> Task {
         let fs = self.fs(&rcu::pin()).clone();
         let (vfs, fs) = self.vfs.tree().copy(&fs);
-        let child = Task::make(vfs, fs, self.credentials(), self.umask.load(Ordering::Relaxed));
-        child.descriptors.copy_from(&self.descriptors);
-        child
+        self.with_files(Task::make(vfs, fs, self.credentials(), self.umask.load(Ordering::Relaxed)))
     }
 
     /// Identifies the task as the owner of record locks.
@@ -162,6 +168,10 @@ impl Task {
 
     pub(crate) fn descriptors(&self) -> &Descriptors {
         &self.descriptors
+    }
+
+    pub(crate) fn maps(&self) -> &Maps {
+        &self.maps
     }
 
     /// The rights the task acts with.

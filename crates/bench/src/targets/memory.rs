@@ -1,21 +1,35 @@
 //! The library in this process: each case a new memory file system, each worker a task.
+//!
+//! What a worker has mapped is read where the library tells it, in a file of the introspection driver.
+//! That has a tree of its own, so that the case's holds nothing but the case.
 
-use std::convert::Infallible;
 use std::ffi::{CStr, OsStr};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::{At, AtFlags, File, FileType, Mode, OFlags, RenameFlags, Result, Scaling, Task, Vfs};
+use vfscale::maps::{PAGE_BYTES, Protection, Sharing, Source};
+use vfscale::{
+    At, AtFlags, Error, File, FileType, Mode, OFlags, ProcFs, RenameFlags, Result, Scaling, Task,
+    Vfs,
+};
 
 use super::{Calls, Meta, Target};
-use crate::fault::{Fault, Outcome};
+use crate::fault::Outcome;
+
+/// Where the first file is mapped.
+const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 
 /// A memory file system.
 #[derive(Clone)]
 pub struct Memory {
     vfs: Vfs,
+    /// What tells of the tree, and the tree that this is the root of.
+    state: Arc<ProcFs>,
+    state_vfs: Vfs,
 }
 
 impl Memory {
@@ -24,7 +38,11 @@ impl Memory {
     /// # Errors
     /// If there is no memory for it.
     pub fn new(scaling: Scaling) -> Result<Memory> {
-        Ok(Memory { vfs: vfscale::memory().scaling(scaling).build()? })
+        let vfs = vfscale::memory().scaling(scaling).build()?;
+        let state = ProcFs::new(&vfs);
+        let state_vfs = Vfs::with_scaling(state.clone(), scaling)
+            .map_err(|errno| Error::new("mount", errno))?;
+        Ok(Memory { vfs, state, state_vfs })
     }
 }
 
@@ -37,14 +55,35 @@ impl fmt::Debug for Memory {
 /// The calls of one task.
 #[derive(Debug)]
 pub struct MemoryCalls {
-    task: Task,
+    task: Arc<Task>,
+    /// Reads what is told of it.
+    reader: Task,
+    /// Where the next file is mapped.
+    next_address: AtomicU64,
+}
+
+/// A file that a task has mapped.
+#[derive(Debug)]
+pub struct MemoryMap {
+    task: Arc<Task>,
+    address: u64,
+}
+
+impl Drop for MemoryMap {
+    fn drop(&mut self) {
+        // There is nothing that could be wrong with a page that was mapped.
+        let _ = self.task.unmap(self.address, PAGE_BYTES);
+    }
 }
 
 impl Target for Memory {
     type Calls = MemoryCalls;
 
     fn enter(&self) -> Outcome<MemoryCalls> {
-        Ok(MemoryCalls { task: self.vfs.task() })
+        let task = Arc::new(self.vfs.task());
+        self.state.show(&task);
+        let (reader, next_address) = (self.state_vfs.task(), AtomicU64::new(FIRST_ADDRESS));
+        Ok(MemoryCalls { task, reader, next_address })
     }
 }
 
@@ -66,7 +105,7 @@ fn meta(stat: &vfscale::Stat) -> Meta {
 
 impl Calls for MemoryCalls {
     type File = File;
-    type Map = Infallible;
+    type Map = MemoryMap;
 
     fn chdir(&mut self, to: &CStr) -> Result<()> {
         self.task.chdir(path(to))
@@ -166,9 +205,16 @@ impl Calls for MemoryCalls {
         Ok(self.task.socketpair(OFlags::empty())?)
     }
 
-    fn map(&self, _: &File) -> Outcome<Infallible> {
-        Err(Fault::unsupported(
-            "only a kernel maps files and lists what is mapped; use a `path:` target",
-        ))
+    fn map(&self, file: &File) -> Outcome<MemoryMap> {
+        // Every other page, so that a file that is mapped twice is on two lines.
+        let address = self.next_address.fetch_add(2 * PAGE_BYTES, Ordering::Relaxed);
+        let source = Source::File { file, offset: 0 };
+        self.task.map(address, PAGE_BYTES, Protection::READ, Sharing::Shared, source)?;
+        Ok(MemoryMap { task: self.task.clone(), address })
+    }
+
+    fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
+        *buf = self.reader.read_file(format!("/tasks/{}/maps", self.task.id()))?;
+        Ok(())
     }
 }

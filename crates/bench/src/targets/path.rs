@@ -24,7 +24,7 @@ use rustix::pipe::PipeFlags;
 use vfscale::{Error, FileType, Result};
 
 use super::{Calls, Meta, Target};
-use crate::fault::{self, Outcome};
+use crate::fault::{self, Fault, Outcome};
 use crate::sys;
 
 /// A directory of a run's own, removed with everything in it when dropped.
@@ -283,6 +283,23 @@ impl Calls for PathCalls {
 
     fn map(&self, file: &OwnedFd) -> Outcome<sys::Mapping> {
         Ok(sys::Mapping::new(file).map_err(|e| Error::new("mmap", e))?)
+    }
+
+    /// Those of the whole process. Kernels without NUMA have no second one.
+    fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
+        read_table("/proc/self/numa_maps", buf)?;
+        read_table("/proc/self/maps", buf)
+    }
+}
+
+fn read_table(table: &str, buf: &mut Vec<u8>) -> Outcome<()> {
+    use std::io::Read;
+    buf.clear();
+    match std::fs::File::open(table).and_then(|mut file| file.read_to_end(buf)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Fault::unsupported(format!("cannot read {table}: {e}")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -69,7 +69,8 @@ impl<C: Calls> Work for DPathWork<C> {
     }
 }
 
-/// `cat /proc/*/maps /proc/*/numa_maps`: each line with a file is a path built by `d_path`.
+/// `cat /proc/*/maps /proc/*/numa_maps`, or what the target has instead: each line with a file is a path
+/// built by `d_path`.
 pub(super) struct CatMaps;
 
 /// Files that each worker maps.
@@ -103,7 +104,7 @@ impl Workload for CatMaps {
             lines.push(line);
             maps.push(calls.map(&file)?);
         }
-        Ok(CatMapsWork { _calls: calls, _maps: maps, lines, buf: Vec::with_capacity(1 << 20) })
+        Ok(CatMapsWork { calls, _maps: maps, lines, buf: Vec::with_capacity(1 << 20) })
     }
 
     fn inspect<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
@@ -112,7 +113,7 @@ impl Workload for CatMaps {
 }
 
 pub(super) struct CatMapsWork<C: Calls> {
-    _calls: C,
+    calls: C,
     /// Mapped for as long as there is work.
     _maps: Vec<C::Map>,
     /// How the lines end that the table has to have.
@@ -120,32 +121,14 @@ pub(super) struct CatMapsWork<C: Calls> {
     buf: Vec<u8>,
 }
 
-impl<C: Calls> CatMapsWork<C> {
-    /// Reads one of this process's tables. Kernels without NUMA have no second one.
-    fn cat(&mut self, table: &str) -> Outcome<()> {
-        use std::io::Read;
-        self.buf.clear();
-        match std::fs::File::open(table) {
-            Ok(mut file) => {
-                file.read_to_end(&mut self.buf)
-                    .map_err(|e| Fault::unsupported(format!("cannot read {table}: {e}")))?;
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => return Err(Fault::unsupported(format!("cannot read {table}: {e}"))),
-        }
-        Ok(())
-    }
-}
-
 impl<C: Calls> Work for CatMapsWork<C> {
     fn op(&mut self) -> Outcome<u64> {
-        self.cat("/proc/self/numa_maps")?;
-        self.cat("/proc/self/maps")?;
+        self.calls.read_maps(&mut self.buf)?;
         Ok(1)
     }
 
     fn end(&mut self) -> Outcome<()> {
-        self.cat("/proc/self/maps")?;
+        self.calls.read_maps(&mut self.buf)?;
         for due in &self.lines {
             if !self.buf.windows(due.len()).any(|seen| seen == due) {
                 let due = String::from_utf8_lossy(due);
