@@ -11,7 +11,7 @@ use vfscale::{Scaling, ScalingError};
 use crate::bench::BenchArgs;
 use crate::error::Failure;
 use crate::options::{self, MountOptions, Size};
-use crate::volume::{fsck, make, show};
+use crate::volume::{fsck, grow, make, show};
 
 /// A POSIX file system in user space whose every layer scales with cores.
 #[derive(Debug, Parser)]
@@ -90,6 +90,15 @@ pub(crate) enum Command {
     ///
     /// Example: vfscale stat disk.vfs
     Stat(show::StatArgs),
+
+    /// Make a volume larger, also while it is mounted
+    ///
+    /// An image file is extended first; a block device has to be larger already. A crash meanwhile leaves
+    /// the former size or the new one. A volume that is mounted is grown by its mount, which only root and
+    /// the user who mounted it can ask for.
+    ///
+    /// Examples: vfscale grow disk.vfs --size 20G; vfscale grow /mnt/data --size 20G
+    Grow(grow::GrowArgs),
 
     /// Change what a volume says about itself
     ///

@@ -44,6 +44,10 @@ pub(crate) enum Failure {
     Check(vfscale::diskfs::check::CheckError),
     /// A structure can't be shown.
     Dump(vfscale::diskfs::dump::DumpError),
+    /// A volume did not grow.
+    Grow(PathBuf, String),
+    /// Somebody has the volume, and it is not known how to ask for something.
+    InUse(vfscale::block::Error),
     /// A system call that should not fail did.
     System(&'static str, io::Error),
 }
@@ -98,6 +102,10 @@ impl fmt::Display for Failure {
             Failure::Mkfs(e) => e.fmt(f),
             Failure::Check(e) => e.fmt(f),
             Failure::Dump(e) => e.fmt(f),
+            Failure::Grow(place, why) => write!(f, "{}: {why}", place.display()),
+            Failure::InUse(e) => {
+                write!(f, "{e}; if it is mounted, say where: `vfscale grow DIR --size SIZE`")
+            }
             Failure::System(call, e) => write!(f, "{call}: {e}"),
         }
     }

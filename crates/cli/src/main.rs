@@ -3,7 +3,8 @@
 //! * `vfscale run` mounts a volume, or a file system in memory, at a temporary directory, runs a command
 //!   in it, unmounts, and ends with the command's exit status;
 //! * `vfscale mount` mounts at a directory, for as long as it runs or in the background;
-//! * `vfscale mkfs`, `fsck`, `dump`, `stat` and `tune` are for volumes that nobody has mounted;
+//! * `vfscale mkfs`, `fsck`, `dump`, `stat` and `tune` are for volumes that nobody has mounted, `grow` is
+//!   for any;
 //! * `vfscale bench` measures how file systems scale.
 //!
 //! Called by the name `mount.vfscale` it is the helper that `mount(8)` looks for.
@@ -37,7 +38,7 @@ mod source;
 mod volume;
 
 use args::Command;
-use volume::{fsck, make, show};
+use volume::{fsck, grow, make, show};
 
 fn main() -> ExitCode {
     start_logging();
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Dump(args) => show::dump(&args),
         Command::Stat(args) => show::stat(&args),
         Command::Mkfs(args) => make::mkfs(&args),
+        Command::Grow(args) => grow::grow(&args),
         Command::Tune(args) => make::tune(args),
         Command::Man { dir } => man::write(&dir),
     };

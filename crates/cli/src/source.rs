@@ -95,6 +95,8 @@ pub(crate) fn builder(
     }
     let is_root = rustix::process::geteuid().is_root();
     let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
+    // From the root on, so that whoever asks for the mount of an image finds it.
+    let name = name.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
     let name = name.map(|path| path.display().to_string());
     let name = options.source.clone().or(name).unwrap_or_else(|| "vfscale".into());
     let mut builder = Builder::new(vfs)

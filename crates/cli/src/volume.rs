@@ -1,9 +1,10 @@
-//! The commands for a volume that nobody has mounted: mkfs, fsck, dump, stat, tune.
+//! The commands for a volume: mkfs, fsck, dump, stat and tune, while nobody has mounted it; and grow.
 //!
 //! | module | does |
 //! | --- | --- |
 //! | `fsck` | checks and repairs, with the exit status of `fsck(8)` |
 //! | `show` | `dump` and `stat`, in words or as JSON |
+//! | `grow` | `grow`, also of one that is mounted |
 //! | `make` | `mkfs` and `tune` |
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use vfscale::block::{Device, FileDevice, FileOptions};
 use crate::error::Failure;
 
 pub(crate) mod fsck;
+pub(crate) mod grow;
 pub(crate) mod make;
 pub(crate) mod show;
 

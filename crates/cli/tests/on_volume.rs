@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{can_mount, vfscale};
 
@@ -123,6 +124,110 @@ fn one_at_a_time_and_the_second_hears_of_the_first() {
     assert!(why.contains(&mount.0.id().to_string()), "who has it is not named: {why}");
     mount.unmount();
     assert_eq!(images.good(&[], "cat file"), "one");
+}
+
+/// Makes files until it is told to stop, each as long as its number says; returns how many.
+fn write_files(dir: &Path, stop: &AtomicBool) -> usize {
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        fs::write(dir.join(count.to_string()), vec![count as u8; 1000 * (1 + count % 50)]).unwrap();
+        count += 1;
+    }
+    count
+}
+
+/// The size of the file system at `dir`, and what is free of it, in MiB.
+fn space(dir: &Path) -> (u64, u64) {
+    let all = rustix::fs::statvfs(dir).unwrap();
+    ((all.f_blocks * all.f_frsize) >> 20, (all.f_bfree * all.f_frsize) >> 20)
+}
+
+#[test]
+fn a_volume_grows_under_its_users() {
+    if !can_mount() {
+        return;
+    }
+    let images = Images::new();
+    let (image, dir) = (images.image(), images.dir("mount point"));
+    let grow = |place: &Path, size: &str| {
+        vfscale().arg("grow").arg(place).args(["--size", size]).output().unwrap()
+    };
+    let good = |place: &Path, size: &str| {
+        let output = grow(place, size);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    };
+    let mount = Mount::new(&image, &dir, &["--size=32M"]);
+    let stop = AtomicBool::new(false);
+    let count = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_files(&dir, &stop));
+        let before = space(&dir);
+        // By its image and by its directory; within the last group, and behind it.
+        assert!(good(&image, "33M").ends_with("disk.vfs: 33 MiB"));
+        assert!(good(&dir, "80M").ends_with("mount point: 80 MiB"));
+        let grown = space(&dir);
+        assert!(grown.0 >= before.0 + 47 && grown.1 > before.1, "{before:?} {grown:?}");
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    // More than there was room for.
+    fs::write(dir.join("large"), vec![7; 40 << 20]).unwrap();
+    let refused = grow(&image, "64M");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("does not shrink"), "{}", text(&refused.stderr));
+    let refused = grow(&image, "17T");
+    assert!(text(&refused.stderr).contains("16 TiB at most"), "{}", text(&refused.stderr));
+    mount.unmount();
+    assert_eq!(fs::metadata(&image).unwrap().len(), 80 << 20);
+    let checked = vfscale().arg("fsck").arg(&image).output().unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
+
+    assert!(good(&image, "100M").ends_with("disk.vfs: 100 MiB"), "nobody has it mounted");
+    let mount = Mount::new(&image, &dir, &[]);
+    assert_eq!(fs::read(dir.join("large")).unwrap(), vec![7; 40 << 20]);
+    for n in 0..count {
+        let length = 1000 * (1 + n % 50);
+        assert_eq!(fs::read(dir.join(n.to_string())).unwrap(), vec![n as u8; length], "{n}");
+    }
+    assert!(space(&dir).0 > 90);
+    mount.unmount();
+}
+
+#[test]
+fn what_can_not_grow_says_why() {
+    let images = Images::new();
+    let refused = |args: &[&str], code: i32, why: &str| {
+        let output = vfscale().arg("grow").args(args).output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
+        assert!(message.contains(why), "{args:?}: {message}");
+    };
+    let (dir, image) = (images.dir("mnt"), images.image());
+    let (dir, image) = (dir.to_str().unwrap(), image.to_str().unwrap());
+    refused(&[image, "--size=64M"], 1, "No such file");
+    refused(&[dir, "--size=64M"], 1, "no volume is mounted there");
+    refused(&[dir], 2, "--size");
+    fs::write(image, vec![b'x'; 1 << 20]).unwrap();
+    refused(&[image, "--size=64M"], 1, "mkfs");
+    assert_eq!(fs::metadata(image).unwrap().len(), 1 << 20, "a foreign file was changed");
+    fs::remove_file(image).unwrap();
+    assert!(vfscale().args(["mkfs", image, "--size=32M"]).output().unwrap().status.success());
+    refused(&[image, "--size=31M"], 1, "does not shrink");
+    refused(&[image, "--size=17T"], 1, "too many");
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&images.image(), Path::new(dir), &["--read-only"]);
+    refused(&[dir, "--size=64M"], 1, "for reading only");
+    mount.unmount();
+    // Under another name it is not found by its image.
+    let mount = Mount::new(&images.image(), Path::new(dir), &["-o", "fsname=music"]);
+    refused(&[image, "--size=64M"], 1, "vfscale grow DIR");
+    mount.unmount();
+    let mut command = vfscale();
+    let asked = format!("{} grow . --size 64M", env!("CARGO_BIN_EXE_vfscale"));
+    let output = command.args(["run", "--memory=1M", "sh", "-c", &asked]).output().unwrap();
+    assert!(text(&output.stderr).contains("is no volume"), "{}", text(&output.stderr));
 }
 
 #[test]

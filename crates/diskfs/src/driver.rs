@@ -315,6 +315,16 @@ impl FileSystem for DiskFs {
         written.and_then(|()| self.volume.sync()).map_err(errno)
     }
 
+    fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
+        match self.volume.grow(Some(bytes)) {
+            Ok(geometry) => Ok(geometry.bytes()),
+            Err(error) => {
+                tracing::warn!(%error, bytes, "the volume has not grown");
+                Err(error.errno())
+            }
+        }
+    }
+
     fn get_link<'g>(&self, inode: &'g Inode, _: &'g Guard) -> Result<&'g [u8], Errno> {
         held(inode).and_then(|held| held.target.as_deref()).ok_or(Errno::INVAL)
     }

@@ -47,6 +47,14 @@ pub enum SizeError {
         /// The size, in blocks.
         blocks: u64,
     },
+    /// Less than the volume has.
+    #[error("{blocks} blocks of 4 KiB are fewer than the {now} it has: a volume does not shrink")]
+    Shrinks {
+        /// The size that was asked for, in blocks.
+        blocks: u64,
+        /// What it has.
+        now: u64,
+    },
     /// More than the largest volume.
     #[error("{blocks} blocks of 4 KiB are too many: a volume has {VOLUME_BLOCKS_MAX} at most")]
     TooLarge {
@@ -155,12 +163,12 @@ impl Geometry {
     /// The division after growing to a device of `blocks` blocks, with groups of the same size.
     ///
     /// # Errors
-    /// [`SizeError::TooLarge`], or [`SizeError::TooSmall`] if that were less than now.
+    /// [`SizeError::TooLarge`], or [`SizeError::Shrinks`] if that were less than now.
     pub fn grown(self, blocks: u64) -> Result<Self, SizeError> {
-        match Self::new(blocks, self.group_log2) {
-            Ok(grown) if grown.blocks < self.blocks => Err(SizeError::TooSmall { blocks }),
-            other => other,
+        if blocks < self.blocks {
+            return Err(SizeError::Shrinks { blocks, now: self.blocks });
         }
+        Self::new(blocks, self.group_log2)
     }
 }
 

@@ -16,6 +16,9 @@
 //!
 //! `growth` is held all the time, so that one thread at a time makes a volume larger. The caller holds none.
 
+use rustix::io::Errno;
+use vfscale_block::{Error, OsError};
+
 use crate::fault::Fault;
 use crate::format::BLOCK_BYTES;
 use crate::geometry::SizeError;
@@ -37,6 +40,22 @@ pub enum GrowError {
     /// The volume or its device failed.
     #[error(transparent)]
     Fault(#[from] Fault),
+}
+
+impl GrowError {
+    /// The number that a system call fails with.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Size(SizeError::TooLarge { .. }) => Errno::FBIG,
+            Self::Size(_) => Errno::INVAL,
+            Self::TooOften => Errno::BUSY,
+            // A block device that is smaller, an image whose file system is full.
+            Self::Fault(Fault::Device(Error::Unsupported { .. })) => Errno::NOSPC,
+            Self::Fault(Fault::Device(Error::Io { source: OsError::NO_SPACE, .. })) => Errno::NOSPC,
+            Self::Fault(fault) => fault.errno(),
+        }
+    }
 }
 
 impl From<vfscale_block::Error> for GrowError {

@@ -17,6 +17,7 @@
 //! | module | does |
 //! | --- | --- |
 //! | `mount` | the public face: [`Builder`], [`Mounted`], [`Unmounter`] |
+//! | [`control`] | what other programs can ask of a mount |
 //! | `attach` | `mount(2)` or `fusermount3`, and back |
 //! | `device`, `session` | the device, its clones, the workers, the first exchange |
 //! | `wire` | bytes to requests, replies to bytes |
@@ -58,6 +59,7 @@
 //! * File handles (`open_by_handle_at`) live as long as the kernel remembers the inode.
 
 mod attach;
+pub mod control;
 mod device;
 mod error;
 mod mount;

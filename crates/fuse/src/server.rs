@@ -1,7 +1,7 @@
 //! The file system's side of a connection: every FUSE operation, by calls on a [`Vfs`].
 //!
 //! The operations are spread over modules by what they concern: `names`, `attrs`, `data`, `dirs`,
-//! `xattrs`, `locks`. They share the tables of [`nodes`] and [`files`], and act with the
+//! `xattrs`, `locks`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
 //! credentials of [`caller`].
 
 use std::time::Duration;
@@ -21,6 +21,7 @@ use crate::wire::request::{Offer, Operation, Request};
 
 mod attrs;
 mod caller;
+mod control;
 mod data;
 mod dirs;
 pub(crate) mod files;
@@ -64,6 +65,8 @@ pub(crate) struct Server {
     reclaim: Reclaim,
     config: Config,
     valid: Validity,
+    /// The user who mounts.
+    owner: u32,
 }
 
 /// What a worker keeps.
@@ -99,6 +102,7 @@ impl Server {
             reclaim: Reclaim::new(),
             config,
             valid: config.validity(),
+            owner: rustix::process::getuid().as_raw(),
         })
     }
 
@@ -249,7 +253,7 @@ impl Server {
             Op::GetXattr { name, size } => self.getxattr(turn, name, size),
             Op::ListXattr { size } => self.listxattr(turn, size),
             Op::RemoveXattr { name } => self.removexattr(turn, name),
-            Op::Ioctl => Err(Errno::NOTTY),
+            Op::Ioctl { command, data } => self.ioctl(turn, command, data),
             _ => Err(Errno::NOSYS),
         }
     }

@@ -113,6 +113,8 @@ fn outsider(path: &dyn Fn(&str) -> std::path::PathBuf) {
     assert_eq!(set, Err(Errno::ACCESS));
     let trusted = rustix::fs::setxattr(path("readable"), "trusted.x", b"", XattrFlags::empty());
     assert_eq!(trusted, Err(Errno::PERM));
+    let grown = vfscale_fuse::control::grow(path(""), 1 << 30);
+    assert_eq!(errno(grown), Errno::PERM);
 }
 
 #[test]
@@ -149,6 +151,10 @@ fn permissions_bind_others() {
         }
         prepare(&m);
         run(user(BOB, &[], "outsider", m.dir()));
+        let grown = vfscale_fuse::control::grow(m.dir(), 1 << 30);
+        assert_eq!(errno(grown), Errno::OPNOTSUPP, "memory");
+        let grown = vfscale_fuse::control::grow(m.path("group-dir"), 1 << 30);
+        assert_eq!(errno(grown), Errno::NOTTY, "not the root");
         run(user(BOB, &[STAFF], "member", m.dir()));
         assert_eq!(fs::metadata(m.path("group-dir/new")).unwrap().uid(), BOB);
         assert_eq!(fs::metadata(m.path("mine")).unwrap().gid(), STAFF);

@@ -51,7 +51,7 @@
 //! | --- | --- |
 //! | `evict` | anything, an RCU section: must not block. Nobody else can reach the inode |
 //! | `put_super`, and dropping the driver | an RCU section: must not block |
-//! | `fill_super`, `sync_fs`, `reclaim`, `text` | nothing |
+//! | `fill_super`, `sync_fs`, `grow_fs`, `reclaim`, `text` | nothing |
 //!
 //! Calls that get a [`Guard`] run inside an RCU section and must not block for long.
 
@@ -509,6 +509,16 @@ pub trait FileSystem: Send + Sync + 'static {
     /// `EIO`.
     fn sync_fs(&self) -> Result<(), Errno> {
         Ok(())
+    }
+
+    /// Makes the file system larger: `bytes` long, rounded down to what it can have. Returns its size in
+    /// bytes, which is durable. May block; called with nothing held.
+    ///
+    /// # Errors
+    /// `EINVAL` for less than it has, `EFBIG` for more than it can have; by default `EOPNOTSUPP`.
+    fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
+        let _ = bytes;
+        Err(Errno::OPNOTSUPP)
     }
 
     /// What there is to read in a file of text that is made when it is read

@@ -165,6 +165,27 @@ impl Task {
         self.mount_root(path).and_then(remount).on("mount", path)
     }
 
+    /// Makes the file system that `path` is on larger while it is used: `bytes` long, rounded down to what
+    /// it can have. Returns its size in bytes, which is durable. May block.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM`; `EOPNOTSUPP` if it has no size of its own; `EINVAL` for less than it has,
+    /// `EFBIG` for more than it can have; `EROFS`, `ENOSPC`, `EIO`.
+    pub fn grow_fs(&self, at: At<'_>, path: impl AsRef<StdPath>, bytes: u64) -> Result<u64> {
+        let path = path.as_ref();
+        let grow = || {
+            let place =
+                self.resolve(at, crate::task::bytes(path), Lookup::FOLLOW | Lookup::EMPTY)?;
+            self.may_mount()?;
+            let sb = place.mount().sb();
+            if sb.flags().contains(MountFlags::RDONLY) {
+                return Err(Errno::ROFS);
+            }
+            sb.fs().grow_fs(bytes)
+        };
+        grow().on("grow_fs", path)
+    }
+
     /// Changes with whom the mount at `path` shares what is mounted on it; with `recursive`, those below it
     /// as well.
     ///

@@ -40,7 +40,7 @@ fn a_volume_grows_by_groups() {
     assert_eq!((grown.group_blocks(), grown.groups()), (4 * MIB, 4 << 20));
     assert_eq!(geometry.grown(16 * MIB + 255), Ok(geometry), "too little for one more");
     assert_eq!(geometry.grown(16 * MIB + 256).map(Geometry::groups), Ok(5));
-    assert!(matches!(grown.grown(15 * TIB), Err(SizeError::TooSmall { .. })));
+    assert!(matches!(grown.grown(15 * TIB), Err(SizeError::Shrinks { .. })));
     assert!(matches!(grown.grown(17 * TIB), Err(SizeError::TooLarge { .. })));
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, MemoryDevice, RecordingDevice};
+use vfscale_block::{CrashPlan, Device, MemoryDevice, Operation, RecordingDevice};
 
 use super::*;
 use crate::VolumeOptions;
@@ -52,7 +52,7 @@ fn a_volume_grows_while_it_is_open() {
     volume.grow(None).unwrap();
     use_all(&volume);
     let error = volume.grow(Some(99 * MIB)).unwrap_err();
-    assert!(matches!(error, GrowError::Size(SizeError::TooSmall { .. })), "{error}");
+    assert!(matches!(error, GrowError::Size(SizeError::Shrinks { .. })), "{error}");
     let error = volume.grow(Some(17 << 40)).unwrap_err();
     assert!(matches!(error, GrowError::Size(SizeError::TooLarge { .. })), "{error}");
     volume.close().unwrap();
@@ -63,6 +63,17 @@ fn a_volume_grows_while_it_is_open() {
     let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
     let volume = Volume::open(device, options).unwrap();
     assert!(matches!(volume.grow(None), Err(GrowError::Fault(Fault::ReadOnly))));
+}
+
+#[test]
+fn a_device_without_room_is_full() {
+    let device: std::sync::Arc<str> = "/dev/sdx".into();
+    let (operation, why) = (Operation::Resize, "the block device is smaller");
+    let error = Error::Unsupported { device: device.clone(), operation, why };
+    assert_eq!(GrowError::from(error).errno(), Errno::NOSPC);
+    let io = |source| Error::Io { device: device.clone(), operation, offset: 0, length: 0, source };
+    assert_eq!(GrowError::from(io(OsError::NO_SPACE)).errno(), Errno::NOSPC);
+    assert_eq!(GrowError::from(io(OsError::IO)).errno(), Errno::IO);
 }
 
 #[test]

@@ -41,6 +41,10 @@ impl Caller {
         Caller { uid, gid, pid, group: request.group }
     }
 
+    pub(crate) fn uid(self) -> u32 {
+        self.uid
+    }
+
     fn known_credentials(self) -> Credentials {
         let mut credentials = if self.uid == 0 {
             Credentials { gid: self.gid, real_gid: self.gid, ..Credentials::root() }

@@ -101,6 +101,13 @@ impl Reply {
         self.put(&value.to_ne_bytes());
     }
 
+    /// The outcome of an `ioctl` that succeeds with a number.
+    pub(crate) fn ioctl(&mut self, value: u64) {
+        // The result of the call, flags, and two counts for another kind of call.
+        self.zeros(16);
+        self.u64(value);
+    }
+
     fn zeros(&mut self, n: usize) {
         self.space(n).fill(0);
     }

@@ -285,7 +285,10 @@ pub(crate) enum Operation<'a> {
         len: u64,
         wide: bool,
     },
-    Ioctl,
+    Ioctl {
+        command: u32,
+        data: &'a [u8],
+    },
     /// Anything else, to be answered with `ENOSYS`.
     Unknown,
 }
@@ -372,7 +375,11 @@ fn operation<'a>(
             Op::SyncFs
         }
         opcode::DESTROY => Op::Destroy,
-        opcode::IOCTL => Op::Ioctl,
+        opcode::IOCTL => {
+            let (_fh, _flags, command, _arg) = (f.u64()?, f.u32()?, f.u32()?, f.u64()?);
+            let (in_size, _out_size) = (f.u32()? as usize, f.u32()?);
+            Op::Ioctl { command, data: f.bytes(in_size)? }
+        }
         opcode::INTERRUPT => Op::Interrupt { unique: f.u64()? },
         opcode::ACCESS => Op::Access { mask: f.u32()? },
         opcode::INIT => Op::Init(offer(&mut f)?),

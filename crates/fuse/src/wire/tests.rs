@@ -123,6 +123,19 @@ fn forgets_are_listed() {
 }
 
 #[test]
+fn ioctl_carries_its_bytes() {
+    let mut body = words(&[0, 0, 1, 0xc008_e701, 7, 7, 8, 8]);
+    body.extend(9_u64.to_ne_bytes());
+    let m = message(opcode::IOCTL, &body, b"");
+    let Operation::Ioctl { command, data } = Request::parse(&m, DIALECT).unwrap().operation else {
+        panic!("not IOCTL");
+    };
+    assert_eq!((u64::from(command), data), (crate::control::GROW, &9_u64.to_ne_bytes()[..]));
+    body.pop();
+    assert!(Request::parse(&message(opcode::IOCTL, &body, b""), DIALECT).is_err());
+}
+
+#[test]
 fn short_messages_are_malformed_not_misread() {
     let mut body = words(&[u32::MAX, 0]);
     body.extend(10_u64.to_ne_bytes());

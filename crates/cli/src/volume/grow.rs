@@ -1,0 +1,152 @@
+//! `vfscale grow`: makes a volume larger, also while it is mounted.
+//!
+//! Who mounts a volume has it for itself, so nobody else can write to it: the mount is asked then. Where
+//! it is says `/proc/self/mountinfo`, which has the path of the image as the source.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use vfscale::block::{self, Device};
+use vfscale::diskfs::{Volume, VolumeOptions};
+use vfscale::{Errno, VolumeError};
+
+use super::{open, open_log};
+use crate::error::Failure;
+use crate::options;
+
+#[derive(Debug, Args)]
+pub(crate) struct GrowArgs {
+    /// The new size of the volume: bytes, or with K, M, G or T. An image file becomes larger with it; a block
+    /// device has to be as large already. Without it the volume takes all of the file or device
+    #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes)]
+    pub(crate) size: Option<u64>,
+
+    /// The device of the log, if it is not in the volume; not needed while it is mounted
+    #[arg(long, value_name = "PATH")]
+    pub(crate) log_device: Option<PathBuf>,
+
+    /// The image file or block device, mounted or not; or the directory that the volume is mounted at
+    #[arg(value_name = "IMAGE|DIR")]
+    pub(crate) place: PathBuf,
+}
+
+/// Makes a volume larger.
+pub(crate) fn grow(args: &GrowArgs) -> Result<ExitCode, Failure> {
+    let bytes = if args.place.is_dir() {
+        let size = args.size.ok_or_else(|| {
+            Failure::Usage("--size says how large the volume at a directory is to be".into())
+        })?;
+        ask(&args.place, size)?
+    } else {
+        match open(&args.place, false) {
+            Ok(device) => closed(args, device)?,
+            Err(Failure::Device(error @ block::Error::Locked { .. })) => mounted(args, error)?,
+            Err(failure) => return Err(failure),
+        }
+    };
+    println!("{}: {} MiB", args.place.display(), bytes >> 20);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Grows a volume that nobody has open.
+fn closed(args: &GrowArgs, device: Arc<dyn Device>) -> Result<u64, Failure> {
+    let name = || args.place.display().to_string();
+    let options = VolumeOptions {
+        log_device: open_log(args.log_device.as_deref(), false)?,
+        ..VolumeOptions::default()
+    };
+    let volume = Volume::open(device, options).map_err(|fault| {
+        Failure::Open(VolumeError::Open { name: name(), fault: Box::new(fault) })
+    })?;
+    let grown = volume.grow(args.size);
+    let closed = volume.close();
+    let geometry = grown.map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))?;
+    closed.map_err(|fault| {
+        Failure::Open(VolumeError::Close { name: name(), fault: Box::new(fault) })
+    })?;
+    Ok(geometry.bytes())
+}
+
+/// Has whoever has mounted the image grow it.
+fn mounted(args: &GrowArgs, locked: block::Error) -> Result<u64, Failure> {
+    let size = match args.size {
+        Some(size) => size,
+        None => File::open(&args.place)
+            .and_then(|mut file| file.seek(SeekFrom::End(0)))
+            .map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))?,
+    };
+    let image = fs::canonicalize(&args.place).unwrap_or_else(|_| args.place.clone());
+    let mounts = fs::read("/proc/self/mountinfo")
+        .map_err(|error| Failure::System("/proc/self/mountinfo", error))?;
+    match mount_of(&mounts, &image) {
+        Some(dir) => ask(&dir, size),
+        None => Err(Failure::InUse(locked)),
+    }
+}
+
+/// Asks the mount at `dir`.
+fn ask(dir: &Path, size: u64) -> Result<u64, Failure> {
+    vfscale_fuse::control::grow(dir, size)
+        .map_err(|error| Failure::Grow(dir.to_owned(), why_not(&error)))
+}
+
+/// What the answer of a mount means.
+fn why_not(error: &io::Error) -> String {
+    let words = match Errno::from_io_error(error) {
+        Some(Errno::NOTTY) => "no volume is mounted there",
+        Some(Errno::OPNOTSUPP) => "what is mounted there is no volume",
+        Some(Errno::PERM | Errno::ACCESS) => "only root may do that, and who has mounted it",
+        Some(Errno::INVAL) => "it is larger already: a volume does not shrink",
+        Some(Errno::FBIG) => "a volume has 16 TiB at most",
+        Some(Errno::NOSPC) => "its device is smaller, or there is no room for a larger image",
+        Some(Errno::BUSY) => "it has grown too often since it was mounted: unmount it first",
+        Some(Errno::ROFS) => "it is mounted for reading only",
+        _ => return error.to_string(),
+    };
+    words.into()
+}
+
+/// Where a volume is mounted whose image is at `image`: the last place, if there are several.
+fn mount_of(mountinfo: &[u8], image: &Path) -> Option<PathBuf> {
+    // The path is shown as text, whatever its bytes are.
+    let image = image.display().to_string();
+    mountinfo.rsplit(|byte| *byte == b'\n').find_map(|line| {
+        let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
+        let (root, dir) = (fields.get(3)?, fields.get(4)?);
+        let dash = fields.iter().skip(6).position(|field| *field == b"-")? + 6;
+        let (kind, source) = (fields.get(dash + 1)?, fields.get(dash + 2)?);
+        let is_it = *root == b"/" && *kind == b"fuse.vfscale" && unescaped(source) == *image;
+        is_it.then(|| PathBuf::from(unescaped(dir)))
+    })
+}
+
+/// Without the octal escapes that stand for blanks and the like.
+fn unescaped(text: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match escaped {
+            Some(byte) if first == b'\\' => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = behind;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+#[path = "grow_tests.rs"]
+mod tests;
