@@ -190,7 +190,9 @@ pub struct Attributes {
     pub size: u64,
     /// What it occupies, in units of 512 bytes; 0 for what is no regular file.
     pub blocks: u64,
-    /// The inode, to compare with those of other calls in the same world. No two runs need agree on it.
+    /// The file system, to compare with others in the same world. No two runs need agree on it.
+    pub device: u64,
+    /// The inode in it, likewise.
     pub ino: u64,
 }
 

@@ -226,6 +226,7 @@ fn attributes(stat: &Stat) -> Attributes {
         nlink: stat.nlink,
         size: if file_type == FileType::Directory { 0 } else { stat.size },
         blocks: if is_file { stat.blocks } else { 0 },
+        device: stat.dev,
         ino: stat.ino,
     }
 }

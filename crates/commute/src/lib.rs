@@ -10,9 +10,12 @@
 //! | --- | --- |
 //! | [`case`] | a small starting state and two calls |
 //! | [`model`] | what the calls do, and which commute |
+//! | [`generate`] | cases that commute, as many as one likes |
 //! | [`execute`] | the calls of a case, made in the library |
+//! | [`check`] | does the library do what the model says? |
 
 pub mod case;
+pub mod check;
 pub mod execute;
-
+pub mod generate;
 pub mod model;

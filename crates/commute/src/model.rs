@@ -7,7 +7,7 @@
 //! copied and compared, and which knows of no lock, cache or CPU. `COMMUTER` (Clements, Kaashoek,
 //! Zeldovich, Morris, Kohler: The Scalable Commutativity Rule, SOSP 2013) executes such a model with
 //! symbols and has a solver find the states; this one is executed as it is, on all states that
-//! the generator of cases makes.
+//! [`generate`](crate::generate) makes.
 //!
 //! # What is in it
 //!
@@ -18,6 +18,8 @@
 //! | `names` | calls on names: `link`, `unlink`, `rename`, ... |
 //! | `files` | calls that open files, and calls on open files |
 //! | `attributes` | calls on attributes |
+//! | `observe` | calls that see all there is |
+//! | `renaming` | the same state under other names |
 //! | `snapshot` | all that later calls can see of a state |
 //! | `verdict` | do two calls commute? |
 //!
@@ -44,6 +46,8 @@
 mod attributes;
 mod files;
 mod names;
+mod observe;
+mod renaming;
 mod snapshot;
 mod state;
 mod verdict;

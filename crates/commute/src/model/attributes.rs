@@ -30,6 +30,7 @@ impl State {
             nlink: inode.nlink,
             size: self.size(id),
             blocks,
+            device: inode.device.into(),
             ino: id as u64,
         })
     }

@@ -3,7 +3,7 @@
 use vfscale::{Errno, Mode, OFlags, Whence};
 
 use super::Done;
-use super::state::{Body, DentryId, FileId, InodeId, PAGE, State};
+use super::state::{Body, DentryId, FileId, InodeId, OpenFile, PAGE, State};
 use super::walk::Place;
 use crate::case::{Entry, Outcome};
 
@@ -215,28 +215,21 @@ impl State {
     }
 
     pub(super) fn lseek(&mut self, file: FileId, to: Whence) -> Done {
-        let OpenFileAt { position, size, pages } = self.open_file_at(file)?;
+        let OpenFile { inode, position, .. } = *self.file(file);
+        let size = self.size(inode);
         let from = |base: u64, by: i64| base.checked_add_signed(by).ok_or(Errno::INVAL);
-        let found = match to {
-            Whence::Set(offset) => offset,
-            Whence::Current(by) => from(position, by)?,
-            Whence::End(by) => from(size, by)?,
-            Whence::Data(offset) => find(pages, offset, true)?.ok_or(Errno::NXIO)?,
-            Whence::Hole(offset) => find(pages, offset, false)?.unwrap_or(size),
+        let found = match (&self.inodes[inode].body, to) {
+            (Body::Pipe(_), _) => return Err(Errno::SPIPE),
+            (Body::File(_) | Body::Directory(_), Whence::Set(offset)) => offset,
+            (Body::File(_) | Body::Directory(_), Whence::Current(by)) => from(position, by)?,
+            (Body::File(_), Whence::End(by)) => from(size, by)?,
+            (Body::File(pages), Whence::Data(at)) => find(pages, at, true)?.ok_or(Errno::NXIO)?,
+            (Body::File(pages), Whence::Hole(at)) => find(pages, at, false)?.unwrap_or(size),
+            // The end of a directory is nowhere.
+            _ => return Err(Errno::INVAL),
         };
         self.file_mut(file).position = found;
         Ok(Outcome::Number(found))
-    }
-
-    fn open_file_at(&self, file: FileId) -> Result<OpenFileAt<'_>, Errno> {
-        let file = self.file(file);
-        match &self.inodes[file.inode].body {
-            Body::File(pages) => {
-                Ok(OpenFileAt { position: file.position, size: pages.len() as u64 * PAGE, pages })
-            }
-            Body::Pipe(_) => Err(Errno::SPIPE),
-            _ => Err(Errno::INVAL),
-        }
     }
 
     pub(super) fn truncate(&mut self, process: usize, path: &str, size: u64) -> Done {
@@ -279,13 +272,6 @@ impl State {
             _ => Ok(Outcome::Done),
         }
     }
-}
-
-/// What `lseek` looks at.
-struct OpenFileAt<'a> {
-    position: u64,
-    size: u64,
-    pages: &'a [Option<u8>],
 }
 
 /// The first data, or the first hole, from an offset within a file on.

@@ -121,7 +121,7 @@ impl State {
     }
 
     /// The path of a name from the root, as it is now.
-    fn path_text(&self, dentry: DentryId) -> String {
+    pub(super) fn path_text(&self, dentry: DentryId) -> String {
         let mut names = Vec::new();
         let mut at = dentry;
         loop {

@@ -1,0 +1,101 @@
+//! Which names two calls speak of, up to renaming.
+
+use std::fmt;
+
+/// Names in a directory that a case may speak of.
+const NAMES: u8 = 4;
+
+/// Something that a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Spot {
+    /// A name in the root: `e`.
+    Top,
+    /// A directory in the root: `d0` or `d1`.
+    Dir(u8),
+    /// A name in a directory: `d0/a`.
+    Name(u8, u8),
+    /// The name `x` in what is at such a name: `d0/a/x`.
+    Child(u8, u8),
+}
+
+impl Spot {
+    /// The name that has to be there, or not, for the path to lead anywhere; none for a directory.
+    pub(super) fn leaf(self) -> Option<Spot> {
+        match self {
+            Spot::Dir(_) => None,
+            Spot::Child(dir, name) => Some(Spot::Name(dir, name)),
+            leaf => Some(leaf),
+        }
+    }
+
+    fn dir(self) -> Option<u8> {
+        match self {
+            Spot::Top => None,
+            Spot::Dir(dir) | Spot::Name(dir, _) | Spot::Child(dir, _) => Some(dir),
+        }
+    }
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = |name: u8| char::from(b'a' + name);
+        match *self {
+            Spot::Top => f.write_str("e"),
+            Spot::Dir(dir) => write!(f, "d{dir}"),
+            Spot::Name(dir, name) => write!(f, "d{dir}/{}", letter(name)),
+            Spot::Child(dir, name) => write!(f, "d{dir}/{}/x", letter(name)),
+        }
+    }
+}
+
+/// All ways in which `count` paths may be the same or have directories in common. Renaming
+/// directories and names makes no new way: each is numbered when it appears first.
+pub(super) fn sequences(count: usize) -> Vec<Vec<Spot>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..count {
+        let longer = |spots: &Vec<Spot>| -> Vec<Vec<Spot>> {
+            next(spots).into_iter().map(|spot| [spots.as_slice(), &[spot]].concat()).collect()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+/// What may come after some spots: one that was named before, or the first that was not.
+fn next(spots: &[Spot]) -> Vec<Spot> {
+    let dirs = dirs(spots);
+    let mut found = vec![Spot::Top];
+    for dir in 0..(dirs + 1).min(2) {
+        let names = (0..NAMES).take_while(|name| spots.iter().any(|s| names_it(*s, dir, *name)));
+        let names = names.count() as u8;
+        found.push(Spot::Dir(dir));
+        for name in 0..(names + 1).min(NAMES) {
+            // A name twice: it is what most cases should be about, where they are drawn.
+            found.extend([Spot::Name(dir, name), Spot::Name(dir, name), Spot::Child(dir, name)]);
+        }
+    }
+    found
+}
+
+fn names_it(spot: Spot, dir: u8, name: u8) -> bool {
+    spot.leaf() == Some(Spot::Name(dir, name))
+}
+
+/// How many directories some spots are in.
+pub(super) fn dirs(spots: &[Spot]) -> u8 {
+    spots.iter().filter_map(|spot| spot.dir()).map(|dir| dir + 1).max().unwrap_or(0)
+}
+
+/// The names that some spots need, each once, in order of appearance.
+pub(super) fn leaves(spots: &[Spot]) -> Vec<Spot> {
+    let mut found = Vec::new();
+    for leaf in spots.iter().filter_map(|spot| spot.leaf()) {
+        if !found.contains(&leaf) {
+            found.push(leaf);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;
