@@ -2,7 +2,7 @@
 //!
 //! # How
 //!
-//! For every two kinds of calls there is a *space* of cases ([`space`]): which call of each kind, which of
+//! For every two kinds of calls there is a *space* of cases (`space`): which call of each kind, which of
 //! their paths, directories and slots are the same, what is at each name and open at each slot, whether
 //! both calls are made by one process, where the processes are, and what is mounted. A point of the space
 //! is a number. Points are tried, all of them if there are not too many, or else as many as
@@ -11,15 +11,15 @@
 //!
 //! Cases that differ in names only are one case: directories, names and slots are numbered in the order in
 //! which the calls mention them, and cases of two calls of one kind that differ in which comes first are
-//! found by writing both down in that order ([`key`]). This is what COMMUTER's isomorphism groups are for
+//! found by writing both down in that order (`key`). This is what COMMUTER's isomorphism groups are for
 //! (the page of [`model`](crate::model) has the source).
 //!
 //! Of what commutes, at most [`Options::per_pair`] are kept for each two kinds: two thirds of them cases in
 //! which both calls succeed, as far as there are such. They are chosen in turn from *classes*: the same
-//! arguments, the same outcomes as far as they are errors, one process or two. So what is rare is kept as
-//! what is common.
+//! arguments, the same outcomes as far as they are errors, one process or two, the same things in common. So
+//! what is rare is kept as what is common.
 //!
-//! Triples are made from pairs: [`three`].
+//! Triples are made from pairs, by a third call before them (`three`).
 //!
 //! # Invariants
 //!
@@ -40,7 +40,7 @@ use vfscale_sync::random::Random;
 
 use crate::case::{Call, CallKind, Case, Outcome};
 use crate::model::{State, commute};
-use space::{Candidate, Space};
+use space::{Alias, Candidate, Space};
 
 /// The calls of which every two are tried, on any file system.
 pub const KINDS: [CallKind; 27] = [
@@ -172,8 +172,9 @@ fn points(space: &Space, tries: usize, random: &mut Random) -> Vec<u64> {
     points
 }
 
-/// What cases are chosen in turn by: the arguments, one process or two, and what fails how.
-type Class = (usize, usize, bool, [Option<i32>; 2]);
+/// What cases are chosen in turn by: the arguments, one process or two, what both calls have in common, and
+/// what fails how.
+type Class = ((usize, usize), bool, Alias, [Option<i32>; 2]);
 
 /// The case of a candidate, if the two calls commute there and it was not seen before.
 fn judged(candidate: &Candidate, known: &mut BTreeSet<String>) -> Option<(Class, Case)> {
@@ -184,9 +185,9 @@ fn judged(candidate: &Candidate, known: &mut BTreeSet<String>) -> Option<(Class,
         return None;
     }
     let class = (
-        candidate.templates.0,
-        candidate.templates.1,
+        candidate.templates,
         first.process == second.process,
+        candidate.alias,
         [&results.first, &results.second].map(failure),
     );
     let case = Case::new(candidate.name(), setup.clone(), first.clone(), second.clone());

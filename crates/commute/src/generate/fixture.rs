@@ -127,8 +127,12 @@ impl Fixture {
         self.notes.push(note.into());
     }
 
+    /// The directories that anything of the choice is in.
     fn dirs(&mut self, choice: &Choice<'_>) -> Option<()> {
-        let dirs = spot::dirs(choice.spots).max(1);
+        let in_first =
+            |(_, opened): &(u8, Opened)| matches!(opened.source, Source::Dir | Source::Nameless);
+        let needs_first = choice.cwd == Cwd::InDir || choice.slots.iter().any(in_first);
+        let dirs = spot::dirs(choice.spots).max(needs_first.into());
         for dir in 0..dirs {
             let path = Spot::Dir(dir).to_string();
             self.run(0, mkdir(&path));

@@ -33,10 +33,43 @@ pub(super) struct Space {
     len: u64,
 }
 
+/// What the two calls have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Alias {
+    /// An open file.
+    File,
+    /// What is open at a slot of each.
+    Inode,
+    /// A path.
+    Path,
+    /// A directory.
+    Directory,
+    /// Nothing of these.
+    Nothing,
+}
+
+impl Alias {
+    fn of(first: &[Spot], second: &[Spot], slots: &[(u8, Opened)], shares: bool) -> Alias {
+        let again = slots.get(1).is_some_and(|(_, opened)| opened.source == Source::Again);
+        if shares {
+            Alias::File
+        } else if again {
+            Alias::Inode
+        } else if first.iter().any(|spot| second.contains(spot)) {
+            Alias::Path
+        } else if first.iter().any(|a| second.iter().any(|b| a.dir() == b.dir())) {
+            Alias::Directory
+        } else {
+            Alias::Nothing
+        }
+    }
+}
+
 /// A case that is not known to commute.
 pub(super) struct Candidate {
     /// Which calls of the two kinds.
     pub(super) templates: (usize, usize),
+    pub(super) alias: Alias,
     pub(super) first: Call,
     pub(super) second: Call,
     pub(super) setup: Vec<Call>,
@@ -159,8 +192,10 @@ impl Space {
         let op = |op: &Op, paths: &[String], slot, new| {
             op.clone().with_paths(paths).with_slots(slot, new)
         };
+        let (first_spots, second_spots) = spots.split_at(first.paths().len());
         Some(Candidate {
             templates,
+            alias: Alias::of(first_spots, second_spots, &slots, shares),
             first: Call { process: 0, op: op(first, of_first, 0, NEW_SLOTS[0]) },
             second: Call {
                 process: second_process,
@@ -178,18 +213,19 @@ const PROCESSES: u64 = 2;
 /// Which directory is a file system of its own. Mostly none: what crosses a mount often fails.
 const MOUNTED: [Option<u8>; 6] = [None, None, None, None, Some(0), Some(1)];
 
+/// What may be at a name. Some more than once: what programs have, cases should be about.
 fn occupants(sees: Sees) -> Vec<Occupant> {
-    let mut all = vec![
-        Occupant::Absent,
-        Occupant::File(1),
+    let mut all = [Occupant::File(1); 4].to_vec();
+    all.extend([Occupant::Absent; 3]);
+    all.extend([Occupant::Directory; 2]);
+    all.extend([
         Occupant::LinkOf(0),
         Occupant::LinkOf(1),
-        Occupant::Directory,
         Occupant::FullDirectory,
         Occupant::MountPoint,
         Occupant::Symlink,
         Occupant::Dangling,
-    ];
+    ]);
     if sees.sizes {
         all.extend([Occupant::File(0), Occupant::File(2), Occupant::Sparse]);
     }
@@ -200,7 +236,7 @@ fn sources(sees: Sees, has_paths: bool) -> Vec<Source> {
     let mut all =
         vec![Source::Dir, Source::Own(1), Source::Orphan, Source::Nameless, Source::Again];
     if has_paths {
-        // Twice: what both calls speak of is what may not commute.
+        // What both calls speak of is what may not commute.
         all.extend([Source::Leaf(0), Source::Leaf(0), Source::Leaf(1)]);
     }
     if sees.sizes {
@@ -219,7 +255,9 @@ fn sources(sees: Sees, has_paths: bool) -> Vec<Source> {
 
 fn access(sees: Sees) -> Vec<OFlags> {
     if sees.access {
-        vec![OFlags::RDWR, OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR | OFlags::APPEND]
+        let mut all = [OFlags::RDWR; 3].to_vec();
+        all.extend([OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR | OFlags::APPEND]);
+        all
     } else {
         vec![OFlags::RDWR]
     }

@@ -28,7 +28,8 @@ impl Spot {
         }
     }
 
-    fn dir(self) -> Option<u8> {
+    /// The directory that it is, or is in; none for the root.
+    pub(super) fn dir(self) -> Option<u8> {
         match self {
             Spot::Top => None,
             Spot::Dir(dir) | Spot::Name(dir, _) | Spot::Child(dir, _) => Some(dir),

@@ -33,7 +33,7 @@ fn there_are_ten_thousand_cases_and_some_of_every_two_calls() {
     let count = count_by_pair(cases);
     for pair in pairs(&Options::default()) {
         let count = count.get(&pair).copied().unwrap_or(0);
-        assert!(count >= 8, "{pair:?} has {count}");
+        assert!(count >= 4, "{pair:?} has {count}");
     }
     let names: BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
     assert_eq!(names.len(), cases.len(), "names are not unique");

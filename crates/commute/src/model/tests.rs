@@ -100,6 +100,25 @@ fn pages_are_written_in_any_order_unless_both_write_one() {
 }
 
 #[test]
+fn what_is_left_counts_though_no_outcome_shows_it() {
+    let mut state = after([create("a", 0), create("b", 1), mkdir("d"), mkdir("e")]);
+    assert_eq!(state.call(&by(0, Op::Pass { slot: 0 })), Outcome::Done);
+    let seek = |page| Op::Lseek { slot: 0, to: Whence::Set(page * PAGE) };
+    assert!(!commutes(&state, seek(0), seek(1)));
+    assert!(commutes(&state, seek(1), seek(1)));
+    let chdir = |path: &str| by(0, Op::Chdir { path: path.into() });
+    assert!(commute(&state, &chdir("d"), &chdir("e")).is_none());
+    let chmod = |mode| Op::Chmod { path: "a".into(), mode: Mode::from_bits_retain(mode) };
+    assert!(!commutes(&state, chmod(0o600), chmod(0o640)));
+    // Whose name is left, and how many links the file has that the other was of.
+    assert!(!commutes(&state, rename("a", "c"), rename("b", "c")));
+    assert!(!commutes(&state, rename("a", "c"), link("b", "c")));
+    let removed = |slot| by(0, Op::DPath { slot });
+    assert!(commute(&state, &removed(0), &by(1, rename("b", "c"))).is_some());
+    assert!(commute(&state, &removed(1), &by(1, rename("b", "c"))).is_none());
+}
+
+#[test]
 fn a_hole_that_is_filled_shows_in_the_blocks() {
     let mut state = after([create("a", 0), pwrite(0, 2, 7)]);
     let Outcome::Attributes(before) = state.call(&by(0, stat("a"))) else { panic!() };
