@@ -216,7 +216,7 @@ pub(crate) struct SourceArgs {
 
     /// As the kernel was before a patch: lockref, seqrwlock, brlock, mount-count, files-lock,
     /// dcache-hash, lru, inode-hash, inode-list, ino-alloc, pseudo, and with a volume read-mostly,
-    /// active-trans, cil-counters, cil-lists. May be given several times
+    /// active-trans, cil-counters, cil-lists, busy-extents, orphan. May be given several times
     #[arg(long, value_name = "PATCH", value_parser = parse_patch)]
     pub(crate) before: Vec<String>,
 

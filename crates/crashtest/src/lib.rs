@@ -27,6 +27,7 @@
 //!
 //! None of its own. One thread makes all calls of a script.
 
+pub mod churn;
 pub mod faults;
 pub mod history;
 pub mod op;

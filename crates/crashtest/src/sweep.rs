@@ -190,9 +190,9 @@ fn record<D: Device + 'static>(
     subject.check(&image).map_err(|why| format!("after it was closed: {why}"))
 }
 
-/// Some of the states that a crash might have left: all that are different enough, or as many of them as
-/// are wanted, by chance.
-fn sample<D: Device + 'static>(
+/// Some of the states that a crash might have left of what is recorded: all that are different enough, or as
+/// many of them as are wanted, by chance.
+pub fn sample<D: Device + 'static>(
     device: &RecordingDevice<D>,
     wanted: usize,
     random: &mut Random,

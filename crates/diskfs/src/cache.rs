@@ -46,6 +46,7 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_journal::Lsn;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::{Condvar, Mutex, RwLock, cpu};
 
 pub use buffer::{Buffer, KIND_BLOCK};
@@ -62,9 +63,13 @@ use crate::ranks::{CacheShard, InodeHomes};
 /// with what was in use when it came by.
 const HAND_STEPS: usize = 8;
 
+/// How many shards there are for each CPU, unless each would have room for less than so many blocks.
+const SHARDS_PER_CPU: usize = 64;
+const SHARD_BLOCKS: usize = 16;
+
 /// The blocks of metadata of a volume that are in memory. `Send` and `Sync`.
 pub struct BufferCache {
-    home: Arc<Home>,
+    home: PerCpuArc<Home>,
     shards: Box<[Shard]>,
     /// How many buffers a shard keeps if it can.
     shard_limit: usize,
@@ -80,7 +85,9 @@ pub(crate) struct Home {
     pub(crate) volume: Uuid,
 }
 
+/// On cache lines of its own.
 #[derive(Default)]
+#[repr(align(128))]
 struct Shard {
     state: Mutex<Entries, CacheShard>,
     /// A block was read, or could not be.
@@ -134,10 +141,14 @@ impl BufferCache {
     /// An empty cache of `volume` on `device`, which keeps at most `bytes` of what it could read again.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, volume: Uuid, bytes: u64) -> Self {
-        let shards = (4 * cpu::possible() as usize).next_power_of_two();
+        let cpus = cpu::possible() as usize;
         let limit = usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
+        // So many that blocks which have nothing to do with one another seldom share one, as long as
+        // each has room for some.
+        let shards = (limit / SHARD_BLOCKS).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
+        let shards = shards.next_power_of_two();
         Self {
-            home: Arc::new(Home { device, volume }),
+            home: PerCpuArc::new(cpus, Arc::new(Home { device, volume })),
             shards: (0..shards).map(|_| Shard::default()).collect(),
             shard_limit: (limit / shards).max(1),
             reads: AtomicU64::new(0),

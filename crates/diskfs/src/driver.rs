@@ -37,6 +37,7 @@ use rustix::io::Errno;
 use vfscale_block::Device;
 use vfscale_journal::{Options, Recovered, Scaling};
 use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::cpu;
 use vfscale_sync::rcu::Guard;
 use vfscale_vfs::driver::{AttrChange, Directories, FileSystem};
 use vfscale_vfs::inode::{Inode, InodeRef};
@@ -77,6 +78,9 @@ pub struct DiskOptions {
     pub read_only: bool,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
+    /// In how many lists orphans are kept in memory, and in how many queues those that are to be freed; 0 for
+    /// one, as before seed 001.
+    pub orphan_lists: usize,
 }
 
 impl Default for DiskOptions {
@@ -88,6 +92,7 @@ impl Default for DiskOptions {
             metadata_cache_bytes: 64 << 20,
             read_only: false,
             log_device: None,
+            orphan_lists: cpu::possible() as usize,
         }
     }
 }
@@ -135,6 +140,7 @@ impl DiskFs {
                 journal: Options { scaling, sync_interval, ..Options::default() },
                 cache_bytes: metadata_cache_bytes,
                 log_device: options.log_device,
+                orphan_lists: options.orphan_lists,
             },
         )?);
         let nodes = usize::try_from(metadata_cache_bytes / NODE_BYTES).unwrap_or(usize::MAX);
@@ -147,7 +153,12 @@ impl DiskFs {
         let mut opened = Opened { log: *volume.recovered(), orphans: Orphans::default() };
         let inactivator = Inactivator::new(Arc::clone(&volume), Arc::clone(&table), cut);
         if !options.read_only {
-            opened.orphans = inactivator.recover()?;
+            let orphans = inactivator.recover()?;
+            if orphans != Orphans::default() {
+                let Orphans { removed, cut, failed } = orphans;
+                tracing::info!(removed, cut, failed, "orphans of an earlier mount");
+            }
+            opened.orphans = orphans;
         }
         let hash = NameHash::of(volume.uuid());
         let needs = Needs::new(volume.groups(), volume.superblock().log().blocks());
@@ -180,6 +191,10 @@ impl DiskFs {
         self.files.stop();
         let written = self.files.write_back_all();
         self.inactivator.stop();
+        let left = self.volume.orphans().len();
+        if left > 0 {
+            tracing::warn!(left, "orphans are left for the next mount");
+        }
         let closed = self.volume.close();
         written.and(closed)
     }

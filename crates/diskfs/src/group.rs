@@ -139,6 +139,12 @@ impl Busy {
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
+
+    /// Whether nothing was freed, so that nobody has to be told.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
 }
 
 /// Groups that a transaction has changed, which stay locked until the journal has it.
@@ -555,7 +561,9 @@ impl Finished<'_> {
             busy.blocks += freed - outcome.drained - outcome.extended + outcome.donated;
             let tree_max = (outcome.extended > 0).then(|| group.whole().tree_blocks_max());
             let (group, drained) = (group.whole().group(), outcome.drained);
-            busy.parts.push(BusyPart { group, runs, drained, tree_max });
+            if !runs.is_empty() || drained > 0 || tree_max.is_some() {
+                busy.parts.push(BusyPart { group, runs, drained, tree_max });
+            }
         }
         busy
     }

@@ -35,8 +35,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
-use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::lock::{RwLockReadGuard, RwLockWriteGuard};
+use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Mutex, RwLock};
 
 use crate::btree::Expected;
@@ -63,7 +64,7 @@ pub struct Times {
 /// An inode in memory. See the [module](self). `Send` and `Sync`.
 pub struct Node {
     ino: u64,
-    cache: Arc<BufferCache>,
+    cache: Kept<BufferCache>,
     lock: RwLock<(), NodeLock>,
     published: Mutex<Published, NodeCore>,
     log: ItemState,
@@ -74,6 +75,8 @@ pub struct Node {
     ctime: AtomicI64,
     /// The three above are newer than the core.
     has_times: AtomicBool,
+    /// Which list of orphans it is on, counted from 1; 0 for none.
+    orphan: AtomicU32,
 }
 
 struct Published {
@@ -92,11 +95,11 @@ pub type NodeReadGuard<'n> = RwLockReadGuard<'n, (), NodeLock>;
 impl Node {
     /// Of inode `ino`, which is `core` at the moment.
     #[must_use]
-    pub fn new(ino: u64, core: InodeCore, cache: &Arc<BufferCache>) -> Arc<Self> {
+    pub fn new(ino: u64, core: InodeCore, cache: &PerCpuArc<BufferCache>) -> Arc<Self> {
         let InodeCore { atime, mtime, ctime, .. } = core;
         Arc::new(Self {
             ino,
-            cache: Arc::clone(cache),
+            cache: cache.keep(),
             lock: RwLock::new(()),
             published: Mutex::new(Published {
                 core: Arc::new(core),
@@ -109,6 +112,7 @@ impl Node {
             mtime: AtomicI64::new(mtime),
             ctime: AtomicI64::new(ctime),
             has_times: AtomicBool::new(false),
+            orphan: AtomicU32::new(0),
         })
     }
 
@@ -219,6 +223,15 @@ impl Node {
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::Acquire)
+    }
+
+    /// Which list of orphans it is on, if any.
+    pub(crate) fn orphan_slot(&self) -> Option<usize> {
+        (self.orphan.load(Ordering::Acquire) as usize).checked_sub(1)
+    }
+
+    pub(crate) fn set_orphan_slot(&self, slot: Option<usize>) {
+        self.orphan.store(slot.map_or(0, |slot| slot as u32 + 1), Ordering::Release);
     }
 
     /// What is in memory of its data, if there is anything.

@@ -23,6 +23,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::{Condvar, Mutex, cpu};
 
 use crate::cache::BufferCache;
@@ -109,7 +110,7 @@ impl NodeTable {
 
     /// The node of a number that is free and about to be used: that of the inode which had it before, if
     /// there is still something of it to be written, or a new one.
-    pub fn claim(&self, ino: u64, cache: &Arc<BufferCache>) -> Arc<Node> {
+    pub fn claim(&self, ino: u64, cache: &PerCpuArc<BufferCache>) -> Arc<Node> {
         let shard = self.shard(ino);
         let mut entries = shard.entries.lock();
         loop {

@@ -23,6 +23,14 @@ lock_class! {
     pub GrowthLock = ("growth", 28600) sleeping;
 }
 lock_class! {
+    /// All orphans of a volume, while one comes or goes; only before seed 001.
+    pub OrphanLock = ("s_orphan_lock", 29050) sleeping;
+}
+lock_class! {
+    /// The orphans of one CPU slot.
+    pub OrphanSlot = ("orphan_list", 31060);
+}
+lock_class! {
     /// What a group has on disk. Several are taken in the order of their numbers.
     pub GroupLock = ("group_lock", 29100) sleeping;
 }

@@ -42,6 +42,7 @@ mod shadows;
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use vfscale_journal::{LogKey, Reservation, Transaction};
 
 use crate::btree::{Error, Expected, Nodes};
@@ -102,6 +103,8 @@ pub struct Tx<'v> {
     shadows: Shadows<'v>,
     nodes: Vec<ChangedNode>,
     changes: Changes,
+    /// Inodes that become orphans, or are none any more.
+    orphans: SmallVec<[(Arc<Node>, bool); 1]>,
     log: Option<Transaction<'v>>,
     /// What it may log, in bytes of reservation.
     log_bytes: u64,
@@ -139,6 +142,7 @@ impl Volume {
             shadows: Shadows::new(self.cache(), self.uuid()),
             nodes: Vec::new(),
             changes: Changes::new(),
+            orphans: SmallVec::new(),
             log: None,
             log_bytes,
             space_left: need.space,
@@ -265,9 +269,16 @@ impl<'v> Tx<'v> {
         self.changes.free_inode(ino);
     }
 
-    /// The inode is to be looked after by the next mount, if this one does not come to it; or no more.
-    pub fn set_orphan(&mut self, ino: u64, is_orphan: bool) {
-        self.changes.set_orphan(ino, is_orphan);
+    /// The inode is to be looked after by the next mount, if this one does not come to it; or no more. What
+    /// is so already changes nothing and locks nothing. The caller holds the node locked until the
+    /// commit has returned.
+    pub fn set_orphan(&mut self, node: &Arc<Node>, is_orphan: bool) {
+        let own = self.orphans.iter().rfind(|(changed, _)| Arc::ptr_eq(changed, node));
+        let was_orphan = own.map_or_else(|| self.volume.orphans().has(node), |own| own.1);
+        if was_orphan != is_orphan {
+            self.changes.set_orphan(node.ino(), is_orphan);
+            self.orphans.push((Arc::clone(node), is_orphan));
+        }
     }
 
     /// The group accounts for all of its blocks from now on: those that the volume has grown by are free.
@@ -287,6 +298,9 @@ impl<'v> Tx<'v> {
     /// log was shut down, nothing becomes durable any more, and what is in memory means nothing.
     pub fn commit(mut self) -> Result<u64, Fault> {
         let mut changes = std::mem::take(&mut self.changes);
+        let orphans = std::mem::take(&mut self.orphans);
+        let list = self.volume.orphans();
+        let whole = if orphans.is_empty() { None } else { list.lock_whole() };
         let mut finished = match self.finish(&mut changes) {
             Ok(finished) => finished,
             Err(fault) => {
@@ -298,6 +312,8 @@ impl<'v> Tx<'v> {
         let Some(log) = self.log.take() else { return Err(Fault::ReadOnly) };
         let busy = finished.as_mut().map(Finished::busy);
         let sequence = self.publish(log, &changes, busy)?;
+        orphans.iter().for_each(|(node, is_orphan)| list.set(node, *is_orphan));
+        drop(whole);
         if let Some(finished) = finished {
             finished.committed(changes);
         }
@@ -361,8 +377,8 @@ impl<'v> Tx<'v> {
                 node.give_up();
             }
         }
-        if let Some(busy) = busy {
-            let volume = volume.shared().clone();
+        if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
+            let volume = volume.keep();
             log.on_durable(move |durable| {
                 if durable.is_ok() {
                     let blocks = busy.blocks();

@@ -34,8 +34,9 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 use vfscale_journal::{Inspection, Journal, Recovered, Region, VolumeId};
-use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
+use vfscale_sync::{Mutex, cpu};
 
 pub use reader::Reader;
 
@@ -47,6 +48,7 @@ use crate::format::{BLOCK_BYTES, byte_of_block};
 use crate::geometry::{GROUP_BLOCKS_KEPT, Geometry};
 use crate::group::Groups;
 use crate::grow;
+use crate::orphans::OrphanList;
 use crate::ranks::SuperblockLock;
 use crate::recovery::Replay;
 use crate::space::Space;
@@ -63,6 +65,8 @@ pub struct VolumeOptions {
     pub cache_bytes: u64,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
+    /// In how many lists it has its orphans in memory; 0 for one, as before seed 001 ([`OrphanList`]).
+    pub orphan_lists: usize,
 }
 
 impl Default for VolumeOptions {
@@ -72,6 +76,7 @@ impl Default for VolumeOptions {
             journal: vfscale_journal::Options::default(),
             cache_bytes: 64 << 20,
             log_device: None,
+            orphan_lists: cpu::possible() as usize,
         }
     }
 }
@@ -86,12 +91,13 @@ pub struct Volume {
     uuid: Uuid,
     places: Places,
     superblock: Mutex<Superblock, SuperblockLock>,
-    cache: Arc<BufferCache>,
+    cache: PerCpuArc<BufferCache>,
     hooks: Arc<VolumeHooks>,
     /// None: open for reading only.
     journal: Option<Journal>,
     recovered: Recovered,
-    shared: Arc<Shared>,
+    orphans: OrphanList,
+    shared: PerCpuArc<Shared>,
 }
 
 /// What transactions that are not durable yet still refer to.
@@ -176,19 +182,22 @@ impl Volume {
         let places = Places::new(&superblock);
         let hooks = Arc::new(VolumeHooks::new(device.clone()));
         let (journal, recovered) = open_log(&device, &superblock, &places, &hooks, &options)?;
-        let cache = Arc::new(BufferCache::new(device.clone(), uuid, options.cache_bytes));
+        let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
         let space = Space::new(&groups.totals());
+        let shared = Shared { groups, space, overruns: AtomicU64::new(0) };
+        let slots = cpu::possible() as usize;
         let opened = Self {
             device,
             uuid,
             places,
             superblock: Mutex::new(superblock),
-            cache,
+            cache: PerCpuArc::new(slots, Arc::new(cache)),
             hooks,
             journal,
             recovered,
-            shared: Arc::new(Shared { groups, space, overruns: AtomicU64::new(0) }),
+            orphans: OrphanList::new(options.orphan_lists),
+            shared: PerCpuArc::new(slots, Arc::new(shared)),
         };
         if !opened.is_read_only() {
             opened.update_superblock(|superblock| superblock.mounted = Timestamp::now())?;
@@ -251,9 +260,15 @@ impl Volume {
         &self.recovered
     }
 
+    /// Its orphans: inodes that are to be freed or cut, now or by the next mount.
+    #[must_use]
+    pub fn orphans(&self) -> &OrphanList {
+        &self.orphans
+    }
+
     /// Its blocks of metadata in memory.
     #[must_use]
-    pub fn cache(&self) -> &Arc<BufferCache> {
+    pub fn cache(&self) -> &PerCpuArc<BufferCache> {
         &self.cache
     }
 
@@ -269,8 +284,13 @@ impl Volume {
         &self.shared.space
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// The same, for who may outlive the volume.
+    pub(crate) fn keep(&self) -> Kept<Shared> {
+        self.shared.keep()
     }
 
     pub(crate) fn places(&self) -> &Places {

@@ -24,6 +24,9 @@
 //! * *Empty* is exact: the flag is cleared by the first commit of a context, under the reader's
 //!   side, by test and then test-and-clear, so that all later ones only read it (the rule that
 //!   ended the discussion of seed 003, patch 4); it is set and looked at under the writer's side.
+//! * What transactions have freed (their callbacks: the file system's busy extents) waits on the list of the
+//!   CPU beside its items, and goes with them (seed 003, patch 5). So it comes back with the checkpoint
+//!   that has the freeing, and not before. Without that patch it waits on one list for all.
 //! * The commit that clears the flag gives the unit reservation of the checkpoint; every commit
 //!   gives what it adds, and its share of record headers ([`ticket`](crate::ticket)).
 
@@ -38,7 +41,7 @@ use crate::central::Central;
 use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable};
 use crate::item::{Item, LogVector, Place};
 use crate::options::Scaling;
-use crate::ranks::{CilContext, CilSlot};
+use crate::ranks::{CilBusy, CilContext, CilSlot};
 use crate::ticket::Costs;
 use crate::{Error, Result};
 
@@ -70,6 +73,8 @@ struct Counters {
 pub(crate) struct Cil {
     context: BrLock<CilContext>,
     lists: PerCpu<Mutex<List, CilSlot>>,
+    /// The callbacks of all CPUs; none where they are on the lists.
+    busy: Option<Mutex<Vec<Callback>, CilBusy>>,
     counters: PerCpu<Counters>,
     costs: Costs,
 }
@@ -110,6 +115,7 @@ impl Cil {
         Self {
             context: BrLock::new(scaling.context_slots),
             lists: PerCpu::new(scaling.cil_list_slots, |_| Mutex::new(List::default())),
+            busy: (!scaling.busy_extents).then(|| Mutex::new(Vec::new())),
             counters: PerCpu::new(scaling.cil_counter_slots, counters),
             costs,
         }
@@ -129,6 +135,9 @@ impl Cil {
         let sequence = central.read.sequence.load(Ordering::Relaxed);
         let empty = &central.read.is_empty;
         let is_first = empty.load(Ordering::Relaxed) && empty.swap(false, Ordering::Relaxed);
+        if let Some(busy) = &self.busy {
+            busy.lock().append(&mut commit.callbacks);
+        }
         let order = self.next_order(slot, &mut commit);
         let mut longer = 0_i64;
         for (item, vector) in commit.items {
@@ -215,6 +224,7 @@ impl Cil {
             (mem::replace(&mut list.entries, room), mem::take(&mut list.callbacks))
         };
         let taken: Vec<_> = self.lists.iter().map(take).collect();
+        let busy = self.busy.as_ref().map(|busy| mem::take(&mut *busy.lock()));
         let reserved = self.counters.iter().map(|c| c.reserved.swap(0, Ordering::Relaxed)).sum();
         for counters in self.counters.iter() {
             counters.stream_bytes.store(0, Ordering::Relaxed);
@@ -223,7 +233,7 @@ impl Cil {
         central.read.is_empty.store(true, Ordering::Relaxed);
         let sequence = central.read.sequence.fetch_add(1, Ordering::Relaxed);
         drop(exclusive);
-        let (mut entries, mut callbacks) = (Vec::new(), Vec::new());
+        let (mut entries, mut callbacks) = (Vec::new(), busy.unwrap_or_default());
         for (list, called) in taken {
             entries.extend(list);
             callbacks.extend(called);

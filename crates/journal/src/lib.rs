@@ -51,6 +51,7 @@
 //! xc_ctx_lock     30020   commits (readers, one slot each) against the switch of contexts
 //!   li_cil        30030   where an item is in the CIL
 //!     xc_cil      30040   the list of a slot
+//!   xc_cil_lock   30045   what all CPUs have freed; only before seed 003, patch 5
 //! l_icloglock     30050   who has the writer, what is durable
 //!   ail_lock      30060   items by place, the tail
 //! log_trace       30070   tickets of checkpoints

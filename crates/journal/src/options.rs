@@ -25,6 +25,9 @@ pub struct Scaling {
     pub cil_counter_slots: usize,
     /// Seed 003, patch 4: lists of committed items.
     pub cil_list_slots: usize,
+    /// Seed 003, patch 5: what a transaction has freed, and is told when it is durable, is on the list of its
+    /// CPU. Otherwise on one list, whose lock every commit takes.
+    pub busy_extents: bool,
     /// Past the seed: slots of the context lock (a brlock); one is the reader-writer semaphore.
     pub context_slots: usize,
     /// Past the seed: CPUs that keep log space in batches; one is a grant head for all.
@@ -41,6 +44,7 @@ impl Scaling {
             active_trans_slots: slots,
             cil_counter_slots: slots,
             cil_list_slots: slots,
+            busy_extents: true,
             context_slots: slots,
             grant_slots: slots,
         }
@@ -49,7 +53,7 @@ impl Scaling {
     /// As the kernel was before seed 003: one of each, packed.
     #[must_use]
     pub fn kernel_5_7() -> Self {
-        Self::with_slots(1).before_read_mostly()
+        Self::with_slots(1).before_read_mostly().before_busy_extents()
     }
 
     /// Takes patch 1 back: read and written fields of the central structure share a line.
@@ -74,6 +78,12 @@ impl Scaling {
     #[must_use]
     pub fn before_cil_lists(self) -> Self {
         Self { cil_list_slots: 1, ..self }
+    }
+
+    /// Takes patch 5 back: one list of what transactions have freed, with a lock that every commit takes.
+    #[must_use]
+    pub fn before_busy_extents(self) -> Self {
+        Self { busy_extents: false, ..self }
     }
 }
 

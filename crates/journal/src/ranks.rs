@@ -24,6 +24,10 @@ lock_class! {
     pub CilSlot = ("xc_cil", 30040);
 }
 lock_class! {
+    /// What the transactions of all CPUs have freed; only before seed 003, patch 5.
+    pub CilBusy = ("xc_cil_lock", 30045);
+}
+lock_class! {
     /// What is written, by whom, and up to where it is durable.
     pub LogState = ("l_icloglock", 30050);
 }

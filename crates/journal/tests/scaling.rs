@@ -44,13 +44,14 @@ fn bounces(scaling: Scaling) -> impl Fn(&str) -> u64 {
     move |class| rows.iter().find(|row| row.name == class).map_or(0, |row| row.acq_bounces)
 }
 
-const CLASSES: [&str; 9] = [
+const CLASSES: [&str; 10] = [
     "freeze_gate",
     "grant_queue",
     "budget_pool",
     "xc_ctx_lock",
     "li_cil",
     "xc_cil",
+    "xc_cil_lock",
     "l_icloglock",
     "ail_lock",
     "log_shutdown",
@@ -71,6 +72,14 @@ fn cil_lists_before_meet_at_the_list() {
     let bounces = bounces(Scaling::with_slots(2).before_cil_lists());
     assert!(bounces("xc_cil") >= COMMITS - 2);
     assert_eq!(bounces("xc_ctx_lock"), 0);
+}
+
+#[test]
+fn busy_extents_before_meet_at_the_lock_of_the_cil() {
+    let _alone = alone();
+    let bounces = bounces(Scaling::with_slots(2).before_busy_extents());
+    assert!(bounces("xc_cil_lock") >= COMMITS - 2);
+    assert_eq!(bounces("xc_cil"), 0);
 }
 
 #[test]

@@ -41,6 +41,7 @@ pub mod lockref;
 pub mod model;
 pub mod page;
 pub mod percpu;
+pub mod percpu_arc;
 pub mod percpu_list;
 pub mod percpu_ref;
 pub mod random;

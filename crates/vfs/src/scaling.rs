@@ -11,8 +11,8 @@
 //!
 //! * A setting is chosen when a tree of mounts is made, and never changes: calls don't ask for it where
 //!   the structure itself can be made differently (a number of slots, a bit in a word).
-//! * [`PATCHES`] lists the settings there are, each with a structure behind it that obeys. A name of
-//!   the design whose structure does not exist yet is refused, and never ignored.
+//! * [`PATCHES`] lists the settings there are, each with a structure behind it that obeys. Any other
+//!   name is refused, and never ignored.
 //! * What is taken back is the patch and nothing else: results of calls are the same either way.
 //!
 //! `docs/SCALING.md` has a paragraph on each, with the test that proves it.
@@ -50,6 +50,8 @@ pub struct Scaling {
     active_trans: usize,
     cil_counters: usize,
     cil_lists: usize,
+    busy_extents: bool,
+    orphan: bool,
 }
 
 /// A patch of the seeds that [`Scaling`] can take back.
@@ -175,10 +177,19 @@ pub const PATCHES: &[Patch] = &[
         "one list, with one lock, of what has been committed and not yet logged",
         |scaling| scaling.cil_lists = 1,
     ),
+    Patch::of_volumes(
+        "busy-extents",
+        "003",
+        "one list, with one lock, of what was freed and not yet logged",
+        |scaling| scaling.busy_extents = false,
+    ),
+    Patch::of_volumes(
+        "orphan",
+        "001",
+        "one list of orphans; its lock is held to ask, and while disk changes",
+        |scaling| scaling.orphan = false,
+    ),
 ];
-
-/// Names that are reserved for structures that do not exist yet.
-const RESERVED: &[&str] = &["busy-extents", "orphan"];
 
 impl Patch {
     /// The name that [`Scaling::before`] takes.
@@ -227,17 +238,12 @@ impl fmt::Display for Patch {
 pub enum ScalingError {
     /// No patch has this name.
     Unknown(String),
-    /// The structure that the patch is about does not exist yet.
-    NotThere(&'static str),
 }
 
 impl fmt::Display for ScalingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ScalingError::Unknown(name) => write!(f, "`{name}` is not the name of a patch")?,
-            ScalingError::NotThere(name) => {
-                write!(f, "`{name}`: the structure that this patch is about is not there yet")?;
-            }
         }
         let names: Vec<&str> = PATCHES.iter().map(Patch::name).collect();
         write!(f, "; those that can be taken back are {}", names.join(", "))
@@ -274,13 +280,15 @@ impl Scaling {
             active_trans: slots,
             cil_counters: slots,
             cil_lists: slots,
+            busy_extents: true,
+            orphan: true,
         }
     }
 
     /// The machine's default without the patch `name`.
     ///
     /// # Errors
-    /// If there is no such patch, or not yet; the error lists those there are.
+    /// If there is no such patch; the error lists those there are.
     pub fn before(name: &str) -> Result<Scaling, ScalingError> {
         Scaling::default().and_before(name)
     }
@@ -294,10 +302,7 @@ impl Scaling {
             (patch.take_back)(&mut self);
             return Ok(self);
         }
-        Err(match RESERVED.iter().find(|reserved| **reserved == name) {
-            Some(reserved) => ScalingError::NotThere(reserved),
-            None => ScalingError::Unknown(name.to_owned()),
-        })
+        Err(ScalingError::Unknown(name.to_owned()))
     }
 
     /// Without any of the patches: as the kernel was at the time of 2.6.
@@ -398,6 +403,18 @@ impl Scaling {
     #[must_use]
     pub fn before_cil_lists() -> Scaling {
         Scaling { cil_lists: 1, ..Scaling::default() }
+    }
+
+    /// Before seed 003, patch 5: one list of what was freed and not yet logged, with one lock.
+    #[must_use]
+    pub fn before_busy_extents() -> Scaling {
+        Scaling { busy_extents: false, ..Scaling::default() }
+    }
+
+    /// Before seed 001: one list of a volume's orphans, whose lock is held across all that is done to them.
+    #[must_use]
+    pub fn before_orphan() -> Scaling {
+        Scaling { orphan: false, ..Scaling::default() }
     }
 
     /// Lets crossings of mounts take a `vfsmount_lock` with `slots` slots, of which a reader takes that
@@ -502,6 +519,18 @@ impl Scaling {
     #[must_use]
     pub fn cil_list_slots(&self) -> usize {
         self.cil_lists
+    }
+
+    /// Whether a volume has a list for each CPU of what was freed and not yet logged.
+    #[must_use]
+    pub fn busy_extents(&self) -> bool {
+        self.busy_extents
+    }
+
+    /// The lists of a volume's orphans; 0 for one with the lock of before the patch.
+    #[must_use]
+    pub fn orphan_lists(&self) -> usize {
+        if self.orphan { self.slots } else { 0 }
     }
 
     /// The same for a file system that no path leads to: before that patch, its dentries are under

@@ -171,6 +171,7 @@ impl VolumeBuilder {
         let mut options = self.options;
         options.log_device = log;
         options.scaling = journal_scaling(&self.scaling);
+        options.orphan_lists = self.scaling.orphan_lists();
         let fs = DiskFs::open(device, options)
             .map_err(|fault| VolumeError::Open { name: name.clone(), fault: Box::new(fault) })?;
         let mount = || {
@@ -216,6 +217,7 @@ fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
         active_trans_slots: scaling.active_trans_slots(),
         cil_counter_slots: scaling.cil_counter_slots(),
         cil_list_slots: scaling.cil_list_slots(),
+        busy_extents: scaling.busy_extents(),
         ..vfscale_journal::Scaling::with_slots(scaling.slots())
     }
 }

@@ -4,59 +4,21 @@
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+mod lockstat_common;
+
 use std::time::{Duration, Instant};
 
+use lockstat_common::{CALLS, alone, in_turn, recorded};
 use vfscale::{
     At, AtFlags, MemfdFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, Task, UmountFlags, Vfs,
 };
-use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
+use vfscale_sync::lock::{lockstat, lockstat_record, lockstat_reset};
 use vfscale_sync::{cpu, rcu};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
-const CALLS: u64 = 100;
 
 fn memory(scaling: Scaling) -> Vfs {
     vfscale::memory().size(64 << 20).scaling(scaling).build().unwrap()
-}
-
-/// lockstat belongs to the process, and records whatever runs in it: one test at a time, also of those that
-/// ask it nothing.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What happens to the locks of a class while `calls` runs.
-fn recorded(class: &str, calls: impl FnOnce()) -> LockStatRow {
-    // What earlier tests have left to be freed takes locks of its own.
-    (0..4).for_each(|_| rcu::synchronize());
-    lockstat_reset();
-    lockstat_record(true);
-    calls();
-    lockstat_record(false);
-    let mut rows = lockstat();
-    rows.retain(|row| row.name == class);
-    rows.pop().unwrap_or_else(|| LockStatRow {
-        name: "",
-        rank: 0,
-        con_bounces: 0,
-        contentions: 0,
-        parked: 0,
-        wait: Default::default(),
-        acq_bounces: 0,
-        acquisitions: 0,
-        hold: Default::default(),
-    })
-}
-
-/// Runs `call` on two CPUs in turn.
-fn in_turn(mut call: impl FnMut(u32)) {
-    for n in 0..CALLS {
-        let cpu = (n % 2) as u32;
-        let _there = cpu::pretend(cpu);
-        call(cpu);
-    }
 }
 
 /// A tree with a directory for each of two CPUs, and a file in it.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
 use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Condvar, Mutex};
 
 use super::{Home, compare};
@@ -28,7 +29,7 @@ pub const KIND_BLOCK: u32 = 1;
 /// One block of metadata in memory. `Send` and `Sync`.
 pub struct Buffer {
     address: u64,
-    home: Arc<Home>,
+    home: Kept<Home>,
     log: ItemState,
     /// It was used since the hand of the cache came by.
     touched: AtomicBool,
@@ -47,11 +48,11 @@ struct Content {
 }
 
 impl Buffer {
-    pub(super) fn new(home: &Arc<Home>, address: u64, block: Arc<Block>) -> Arc<Self> {
+    pub(super) fn new(home: &PerCpuArc<Home>, address: u64, block: Arc<Block>) -> Arc<Self> {
         let content = Content { block, home: Lsn::NONE, is_writing: false, is_gone: false };
         Arc::new(Self {
             address,
-            home: home.clone(),
+            home: home.keep(),
             log: ItemState::new(),
             touched: AtomicBool::new(true),
             content: Mutex::new(content),

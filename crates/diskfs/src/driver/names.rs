@@ -60,7 +60,7 @@ impl DiskFs {
                 Ok(())
             })?;
         } else {
-            tx.set_orphan(node.ino(), true);
+            tx.set_orphan(&node, true);
         }
         let links = tx.core(parent).nlink;
         tx.commit()?;
@@ -153,7 +153,7 @@ impl DiskFs {
                 if !inode.is_linkable() {
                     return Err(Errno::NOENT.into());
                 }
-                tx.set_orphan(node.ino(), false);
+                tx.set_orphan(node, false);
             }
             step(core, Step::Up)?;
             core.ctime = own_time.0;
@@ -201,7 +201,7 @@ impl DiskFs {
     fn lose_name(
         &self,
         tx: &mut Tx<'_>,
-        node: &Node,
+        node: &Arc<Node>,
         core: &mut InodeCore,
         time: Timestamp,
     ) -> Result<u32, Fault> {
@@ -216,7 +216,7 @@ impl DiskFs {
             core.nlink -= 1;
         }
         if core.nlink == 0 {
-            tx.set_orphan(node.ino(), true);
+            tx.set_orphan(node, true);
         }
         core.ctime = time.0;
         Ok(core.nlink)

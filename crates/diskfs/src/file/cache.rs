@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::percpu::Budget;
+use vfscale_sync::percpu::{Budget, PerCpu};
+use vfscale_sync::{Mutex, cpu};
 
 use super::{ClockLock, DirtyFilesLock, FileData, FillLock, PAGE, PIECE_PAGES, WriteErrorLock};
 use crate::fault::Fault;
@@ -149,16 +149,16 @@ impl PageCache {
     }
 }
 
-/// The files that have something to be written back, in the order in which they became dirty. Each is there
-/// once for its data (`FileData::set_queued`).
+/// The files that have something to be written back, on a list for each CPU slot, in the order in which they
+/// became dirty there. Each is there once for its data (`FileData::set_queued`).
 #[derive(Debug)]
 pub struct DirtyFiles<F> {
-    files: Mutex<VecDeque<F>, DirtyFilesLock>,
+    lists: PerCpu<Mutex<VecDeque<F>, DirtyFilesLock>>,
 }
 
 impl<F> Default for DirtyFiles<F> {
     fn default() -> Self {
-        Self { files: Mutex::default() }
+        Self { lists: PerCpu::new(cpu::possible() as usize, |_| Mutex::default()) }
     }
 }
 
@@ -166,27 +166,30 @@ impl<F> DirtyFiles<F> {
     /// Adds a file, if it is not there already.
     pub fn add(&self, data: &FileData, file: impl FnOnce() -> F) {
         if data.set_queued() {
-            self.files.lock().push_back(file());
+            self.push(file());
         }
     }
 
     /// Adds a file for another reason than its data.
     pub fn push(&self, file: F) {
-        self.files.lock().push_back(file);
+        self.lists.this().lock().push_back(file);
     }
 
-    /// Takes the one that has been there for longest.
+    /// Takes the one that has been there for longest on this CPU, or on another if there is none.
     pub fn take(&self) -> Option<F> {
-        self.files.lock().pop_front()
+        let own = self.lists.this_slot();
+        let slots = (own..self.lists.len()).chain(0..own);
+        slots.filter_map(|slot| self.lists.get(slot)).find_map(|list| list.lock().pop_front())
     }
 
     /// Takes all.
     pub fn take_all(&self) -> VecDeque<F> {
-        std::mem::take(&mut *self.files.lock())
+        let take = |list: &Mutex<VecDeque<F>, _>| std::mem::take(&mut *list.lock());
+        self.lists.iter().flat_map(take).collect()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.files.lock().is_empty()
+        self.lists.iter().all(|list| list.lock().is_empty())
     }
 }

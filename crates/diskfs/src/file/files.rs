@@ -278,7 +278,7 @@ impl Files {
         if let Some(data) = node.data() {
             data.discard(&store);
         }
-        match store.cut(size, true) {
+        match store.cut(size) {
             Cut::Whole => Ok(()),
             Cut::Part(fault) | Cut::Failed(fault) => Err(fault),
         }

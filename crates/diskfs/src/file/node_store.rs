@@ -33,8 +33,6 @@ pub(super) enum Step {
     /// Frees, and the file ends there.
     Cut {
         size: u64,
-        /// It is marked as one that is being cut.
-        is_marked: bool,
     },
 }
 
@@ -169,12 +167,11 @@ impl NodeStore<'_> {
             let blocks: i64 = freed.iter().map(|run| i64::from(run.blocks)).sum();
             count_blocks(core, grown - blocks);
             freed.into_iter().for_each(|run| tx.free(run));
-            if let Step::Cut { size, is_marked } = step {
+            if let Step::Cut { size } = step {
                 cut(core, size);
                 // One that is gone has the mark until its inode is freed.
-                let is_left = end < to;
-                if core.nlink > 0 && is_left != is_marked {
-                    tx.set_orphan(self.node.ino(), is_left);
+                if core.nlink > 0 {
+                    tx.set_orphan(self.node, end < to);
                 }
             }
             Ok(end)
@@ -202,18 +199,20 @@ impl NodeStore<'_> {
         Ok(behind.is_none() && self.node.stored().size <= size)
     }
 
-    /// Cuts the file; `is_marked`: a mount found the mark of one that was being cut.
-    pub(super) fn cut(&self, size: u64, mut is_marked: bool) -> Cut {
+    /// Cuts the file, and takes the mark off if it has that of one that is being cut.
+    pub(super) fn cut(&self, size: u64) -> Cut {
+        let is_marked =
+            || self.files.volume().orphans().has(self.node) && self.node.stored().nlink > 0;
         match self.is_cut(size) {
-            Ok(true) if !is_marked => return Cut::Whole,
+            Ok(true) if !is_marked() => return Cut::Whole,
             Ok(_) => {}
             Err(fault) => return Cut::Failed(fault),
         }
         let (mut at, mut is_begun) = (pages_of(size), false);
         loop {
-            match self.step(Step::Cut { size, is_marked }, at, u64::MAX) {
+            match self.step(Step::Cut { size }, at, u64::MAX) {
                 Ok(u64::MAX) => return Cut::Whole,
-                Ok(end) => (at, is_begun, is_marked) = (end, true, true),
+                Ok(end) => (at, is_begun) = (end, true),
                 Err(fault) if is_begun => return Cut::Part(fault),
                 Err(fault) => return Cut::Failed(fault),
             }
@@ -337,7 +336,7 @@ impl Store for NodeStore<'_> {
     }
 
     fn truncate(&self, size: u64) -> Cut {
-        self.cut(size, false)
+        self.cut(size)
     }
 
     fn free(&self, from: u64, to: u64) -> Result<(), Fault> {

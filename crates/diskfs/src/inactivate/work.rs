@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vfscale_sync::cpu;
+use vfscale_sync::percpu::PerCpu;
 
 use super::{Queue, strip};
 use crate::fault::Fault;
@@ -24,9 +25,11 @@ const RECORDS_AT_ONCE: [usize; 2] = [8, 2];
 /// The most blocks of trees that one transaction here changes without freeing them: three of a level.
 const TREE_BLOCKS_AT_ONCE: u32 = 12;
 
-/// Inodes in the queue from which on those wait who unlink more.
+/// Inodes in all queues from which on those wait who unlink more.
 const WAITING_MAX: usize = 1024;
-/// The most threads that free inodes.
+/// The same, in one of them.
+const WAITING_MIN: usize = 16;
+/// The most threads that free inodes of one queue; where there are several, each has one.
 const THREADS_MAX: u32 = 4;
 
 /// What a mount has done with the orphans that it found.
@@ -47,23 +50,31 @@ pub struct Inactivator {
     volume: Arc<Volume>,
     table: Arc<NodeTable>,
     cut: Arc<CutFn>,
-    queue: Queue<Arc<Node>>,
+    /// Who adds something adds it where it runs.
+    queues: PerCpu<Queue<Arc<Node>>>,
 }
 
 impl Inactivator {
     /// For the inodes of `volume`, which are in `table` while they are in memory.
     #[must_use]
     pub fn new(volume: Arc<Volume>, table: Arc<NodeTable>, cut: Arc<CutFn>) -> Self {
-        let threads = cpu::possible().min(THREADS_MAX) as usize;
-        let of_threads = (Arc::clone(&volume), Arc::clone(&cut));
-        let queue = Queue::new(threads, WAITING_MAX, move |node: Arc<Node>| {
-            let (volume, cut) = &of_threads;
-            if let Err(fault) = inactivate(volume, &node, &**cut) {
-                let ino = node.ino();
-                tracing::warn!(ino, %fault, "an inode without names could not be freed");
-            }
-        });
-        Self { volume, table, cut, queue }
+        let queues = volume.orphans().lists();
+        let threads = if queues == 1 { cpu::possible().min(THREADS_MAX) } else { 1 };
+        let queue = |_| {
+            let (volume, cut) = (Arc::clone(&volume), Arc::clone(&cut));
+            Queue::new(
+                threads as usize,
+                (WAITING_MAX / queues).max(WAITING_MIN),
+                move |node: Arc<Node>| {
+                    if let Err(fault) = inactivate(&volume, &node, &*cut) {
+                        let ino = node.ino();
+                        tracing::warn!(ino, %fault, "an inode without names could not be freed");
+                    }
+                },
+            )
+        };
+        let queues = PerCpu::new(queues, queue);
+        Self { volume, table, cut, queues }
     }
 
     /// Looks after all orphans of the volume, when it is mounted: nobody uses any inode yet. Inodes
@@ -77,30 +88,30 @@ impl Inactivator {
 
     /// An inode without names has lost its last user. Never waits for anything slow.
     pub fn queue(&self, node: Arc<Node>) {
-        self.queue.add(node);
+        self.queues.this().add(node);
     }
 
     /// Waits while very many inodes are to be freed. For who takes names away, before he begins his
     /// transaction.
     pub fn throttle(&self) {
-        self.queue.throttle();
+        self.queues.this().throttle();
     }
 
     /// Waits until everything is freed that was [queued](Self::queue) before the call. The caller holds
     /// no lock of an inode, and has no transaction.
     pub fn flush(&self) {
-        self.queue.flush();
+        self.queues.iter().for_each(Queue::flush);
     }
 
     /// Ends the threads after what they are doing. May be called again.
     pub fn stop(&self) {
-        self.queue.stop();
+        self.queues.iter().for_each(Queue::stop);
     }
 }
 
 impl fmt::Debug for Inactivator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inactivator").field("queue", &self.queue).finish_non_exhaustive()
+        f.debug_struct("Inactivator").field("queues", &self.queues).finish_non_exhaustive()
     }
 }
 
@@ -140,7 +151,7 @@ fn step(volume: &Volume, node: &Arc<Node>) -> Result<bool, Fault> {
         // They would outlive it, and be those of the next inode with this number.
         node.forget_times();
         core = InodeCore::free(core.generation);
-        tx.set_orphan(node.ino(), false);
+        tx.set_orphan(node, false);
         tx.free_inode(node.ino());
     }
     tx.set_core(node, core);
@@ -195,6 +206,7 @@ fn recover_one(volume: &Volume, table: &NodeTable, cut: &CutFn, ino: u64) -> Res
         let fault = InodeFault::Free;
         return Err(Fault::Damage(InodeDamage { ino, fault }.into()));
     };
+    volume.orphans().found(&node);
     let core = node.core();
     if core.nlink == 0 {
         inactivate(volume, &node, cut)?;
@@ -206,7 +218,7 @@ fn recover_one(volume: &Volume, table: &NodeTable, cut: &CutFn, ino: u64) -> Res
     let (_, need) = step_of(volume, &InodeCore::free(0));
     let mut tx = volume.begin(need)?;
     let _guard = node.lock();
-    tx.set_orphan(ino, false);
+    tx.set_orphan(&node, false);
     tx.commit()?;
     Ok(false)
 }

@@ -25,7 +25,7 @@ fn core(mode: u32) -> InodeCore {
 #[test]
 fn a_push_writes_its_own_record_and_no_other() {
     let device = device();
-    let cache = Arc::new(BufferCache::new(device.clone(), VOLUME, 1 << 20));
+    let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device.clone(), VOLUME, 1 << 20)));
     let nodes = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600), &cache));
     assert!(matches!(nodes[0].push(Lsn::from_bits(1 << 32)), Ok(Pushed::Written)));
     let record = |ino: u64| {
@@ -46,7 +46,7 @@ fn a_push_writes_its_own_record_and_no_other() {
 
 #[test]
 fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them() {
-    let cache = Arc::new(BufferCache::new(device(), VOLUME, 1 << 20));
+    let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device(), VOLUME, 1 << 20)));
     let node = Node::new(INO, core(0o600), &cache);
     assert!(!node.has_new_times());
     assert!(node.set_times(Times { atime: 9, mtime: 5, ctime: 5 }));
@@ -72,7 +72,7 @@ fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them(
 
 #[test]
 fn several_are_locked_in_one_order_and_each_once() {
-    let cache = Arc::new(BufferCache::new(device(), VOLUME, 1 << 20));
+    let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device(), VOLUME, 1 << 20)));
     let [a, b] = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600), &cache));
     let guards = lock_all(&[&b, &a, &b]);
     assert_eq!(guards.len(), 2);

@@ -52,6 +52,37 @@ fn a_relogged_item_keeps_its_place_and_gets_a_new_vector() {
     assert!(!one.state().is_pinned(), "one context, one pin");
 }
 
+/// Seed 003, patch 5: what a transaction has freed is told of the checkpoint that has the freeing, on
+/// whatever list it waits.
+#[test]
+fn what_is_freed_comes_back_with_its_own_context() {
+    let default = Scaling::with_slots(2);
+    for (scaling, on_lists) in [(default, 1), (default.before_busy_extents(), 0)] {
+        let central = Central::new(true, 1, 100_000, 100);
+        let cil = (central, Cil::new(&scaling, Costs::new(8)));
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let free = |cpu: u32, what: u32| {
+            let (_here, told) = (cpu::pretend(cpu), told.clone());
+            let mut commit = commit(&[&Thing::new(u64::from(what), b"x")]);
+            commit.callbacks.push(Box::new(move |_| told.lock().unwrap().push(what)));
+            cil.1.insert(&cil.0, commit).unwrap();
+        };
+        free(0, 10);
+        free(1, 11);
+        assert!(cil.1.lists.iter().all(|list| list.lock().callbacks.len() == on_lists));
+        let first = cil.1.switch(&cil.0).unwrap();
+        free(0, 20);
+        let second = cil.1.switch(&cil.0).unwrap();
+        let tell = |context: Context| {
+            context.callbacks.into_iter().for_each(|callback| callback(Err(Error::Closed)));
+            std::mem::take(&mut *told.lock().unwrap())
+        };
+        let mut of_first = tell(first);
+        of_first.sort_unstable();
+        assert_eq!((of_first, tell(second)), (vec![10, 11], vec![20]));
+    }
+}
+
 #[test]
 fn what_shares_an_item_is_in_order_whatever_the_cpu() {
     let cil = parts(8);

@@ -445,6 +445,7 @@ fn every_setting_does_the_same() {
         default.before_active_trans(),
         default.before_cil_counters(),
         default.before_cil_lists(),
+        default.before_busy_extents(),
         Scaling { context_slots: 1, ..default },
         Scaling { grant_slots: 1, ..default },
     ] {

@@ -383,7 +383,7 @@ fn a_cut_that_was_begun_is_finished_by_the_next_mount() {
     let (ino, free) = (node.ino(), mounted.volume().space().figures().free);
     // The first of its transactions, and then nothing more.
     let store = NodeStore { files: &mounted.files, node: &node };
-    let cut = CutStep::Cut { size: 3 * PAGE, is_marked: false };
+    let cut = CutStep::Cut { size: 3 * PAGE };
     assert!(store.step(cut, 3, u64::MAX).unwrap() < 118);
     mounted.volume().sync().unwrap();
     mounted.files.stop();
@@ -392,6 +392,7 @@ fn a_cut_that_was_begun_is_finished_by_the_next_mount() {
     let orphans = || mounted.volume().groups().orphans(&mounted.volume().reader(), 0).unwrap();
     assert_eq!(orphans(), [ino]);
     let node = mounted.node(ino);
+    mounted.volume().orphans().found(&node);
     assert_eq!(mounted.files.size(&node), 3 * PAGE);
     mounted.files.truncate_extents(&node, node.core().size).unwrap();
     mounted.volume().sync().unwrap();

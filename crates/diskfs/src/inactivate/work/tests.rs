@@ -65,7 +65,7 @@ impl Fixture {
             let _ = dir.insert(&mut tx, &mut core, name.as_bytes(), to).unwrap();
         }
         tx.set_core(&node, core);
-        tx.set_orphan(ino, true);
+        tx.set_orphan(&node, true);
         let sequence = tx.commit().unwrap();
         drop(guard);
         volume.force(sequence).unwrap();

@@ -1,0 +1,161 @@
+//! That two threads which work in different directories of a volume meet at no lock of it; and that each
+//! setting which takes back a patch about volumes makes them meet again, at the lock that the patch did
+//! away with.
+
+#![cfg(not(any(loom, shuttle)))]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod lockstat_common;
+
+use std::sync::Arc;
+
+use lockstat_common::{CALLS, all_recorded, alone, in_turn, of_class};
+use vfscale::block::MemoryDevice;
+use vfscale::diskfs::mkfs::{self, MkfsOptions};
+use vfscale::{At, AtFlags, File, Mode, OFlags, Scaling, Task, Volume};
+use vfscale_sync::cpu;
+use vfscale_sync::lock::LockStatRow;
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+/// The locks of the log and of volumes have ranks from here to there.
+const OF_VOLUMES: std::ops::Range<u16> = 28_000..64_000;
+
+/// A volume that nothing is written to but by its calls, with a directory made on each of two CPUs.
+fn volume(scaling: Scaling) -> Volume {
+    let device = MemoryDevice::new(256 << 20).unwrap();
+    mkfs::format(&device, &MkfsOptions::default()).unwrap();
+    let volume = vfscale::volume_on(Arc::new(device)).scaling(scaling).sync_interval(None);
+    let volume = volume.open().unwrap();
+    let task = volume.task();
+    for cpu in 0..2 {
+        let _there = cpu::pretend(cpu);
+        task.mkdir(At::Cwd, format!("/{cpu}"), MODE).unwrap();
+    }
+    volume
+}
+
+/// A file in the directory of each of two CPUs, in turn, that is open and has data on the device.
+fn files(volume: &Volume, bytes: usize) -> Vec<File> {
+    let (task, mut files) = (volume.task(), Vec::new());
+    in_turn(|cpu| {
+        let name = format!("/{cpu}/{}", files.len());
+        let file = task.open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        file.pwrite(&vec![1; bytes], 0).unwrap();
+        files.push(file);
+    });
+    volume.sync().unwrap();
+    files
+}
+
+fn before(patch: &str) -> Scaling {
+    Scaling::with_slots(2).and_before(patch).unwrap()
+}
+
+/// The classes of volumes among these whose locks went from one CPU to the other: not just once from whoever
+/// prepared it all. Blocks of metadata are spread over their shards by chance, so that two may share one.
+fn bouncing(rows: &[LockStatRow]) -> Vec<(&'static str, u64)> {
+    let is_told = |row: &&LockStatRow| OF_VOLUMES.contains(&row.rank) && row.name != "cache_shard";
+    let told = rows.iter().filter(is_told);
+    told.filter(|row| row.acq_bounces > 4).map(|row| (row.name, row.acq_bounces)).collect()
+}
+
+fn unlink(task: &Task, cpu: u32, number: usize) {
+    task.unlink(At::Cwd, format!("/{cpu}/{number}"), AtFlags::empty()).unwrap();
+}
+
+/// Removes the names of files that are open: each becomes an orphan.
+fn unlinked(scaling: Scaling) -> Vec<LockStatRow> {
+    let volume = volume(scaling);
+    let files = files(&volume, 100);
+    let (task, mut number) = (volume.task(), 0);
+    let rows = all_recorded(|| {
+        in_turn(|cpu| {
+            unlink(&task, cpu, number);
+            number += 1;
+        });
+    });
+    assert_eq!(volume.driver().volume().orphans().len() as u64, CALLS);
+    drop(files);
+    drop(task);
+    volume.close().unwrap();
+    rows
+}
+
+#[test]
+fn unlinking_open_files_in_different_directories_meets_at_no_lock() {
+    let _alone = alone();
+    let rows = unlinked(Scaling::with_slots(2));
+    assert_eq!(of_class(&rows, "orphan_list").acquisitions, CALLS);
+    assert_eq!(of_class(&rows, "group_lock").acquisitions, CALLS);
+    assert_eq!(bouncing(&rows), []);
+}
+
+#[test]
+fn orphan_before_holds_one_lock_for_all_of_it() {
+    let _alone = alone();
+    let row = of_class(&unlinked(before("orphan")), "s_orphan_lock");
+    // Once to ask, and once for the whole change.
+    assert_eq!(row.acquisitions, 2 * CALLS);
+    assert!(row.acq_bounces >= CALLS - 2, "{row:?}");
+}
+
+/// The stress of seed 001: files are cut by a byte, again and again. None of them has to become an
+/// orphan for that.
+#[test]
+fn orphan_before_asks_under_the_lock_whenever_a_file_is_cut() {
+    let _alone = alone();
+    let cuts = |scaling| {
+        let volume = volume(scaling);
+        let files = files(&volume, 4096);
+        let mut number = 0;
+        let rows = all_recorded(|| {
+            in_turn(|_| {
+                files[number].truncate(4095).unwrap();
+                number += 1;
+            });
+        });
+        drop(files);
+        volume.close().unwrap();
+        rows
+    };
+    let rows = cuts(Scaling::with_slots(2));
+    assert_eq!(of_class(&rows, "orphan_list").acquisitions, 0);
+    assert_eq!(of_class(&rows, "group_lock").acquisitions, 0);
+    let row = of_class(&cuts(before("orphan")), "s_orphan_lock");
+    assert!(row.acquisitions >= CALLS && row.acq_bounces >= CALLS - 2, "{row:?}");
+}
+
+/// Files are cut to nothing: their blocks are busy until that is durable.
+fn freed(scaling: Scaling) -> Vec<LockStatRow> {
+    let volume = volume(scaling);
+    let files = files(&volume, 64 << 10);
+    let free = || volume.driver().volume().groups().totals().available;
+    let (before, mut number) = (free(), 0);
+    let rows = all_recorded(|| {
+        in_turn(|_| {
+            files[number].truncate(0).unwrap();
+            number += 1;
+        });
+    });
+    assert_eq!(free(), before, "what is not durable was given back");
+    volume.sync().unwrap();
+    assert!(free() >= before + 16 * CALLS, "{} {before}", free());
+    drop(files);
+    volume.close().unwrap();
+    rows
+}
+
+#[test]
+fn freeing_in_different_directories_meets_at_no_lock() {
+    let _alone = alone();
+    let rows = freed(Scaling::with_slots(2));
+    assert!(of_class(&rows, "xc_cil").acquisitions >= CALLS);
+    assert_eq!(bouncing(&rows), []);
+}
+
+#[test]
+fn busy_extents_before_meet_at_one_lock() {
+    let _alone = alone();
+    let row = of_class(&freed(before("busy-extents")), "xc_cil_lock");
+    assert!(row.acquisitions >= CALLS && row.acq_bounces >= CALLS - 2, "{row:?}");
+}
