@@ -32,6 +32,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/bench/src/sys.rs", "system calls: working directories of threads, mappings"),
     ("crates/vfscale/tests/maps.rs", "system calls: mappings"),
     ("crates/fuse/src/control.rs", "system calls: ioctl"),
+    ("crates/vfscale/tests/seals.rs", "system calls: mappings"),
     ("crates/fuse/src/device.rs", "system calls: the device"),
     ("crates/cli/src/run.rs", "system calls: between fork and exec"),
     ("crates/cli/src/signals.rs", "system calls: signal masks"),

@@ -14,6 +14,7 @@ use crate::inode::Inode;
 use crate::lookup::Left;
 use crate::mount::{Mount, WriteAccess};
 use crate::namei::{Lookup, Pos, Walk};
+use crate::seals;
 use crate::task::{At, Task, bytes, lookup_flags};
 use crate::time;
 use crate::types::{
@@ -344,6 +345,7 @@ fn set_mode(
     if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
         mode &= !0o2000;
     }
+    seals::check_mode(inode, mode)?;
     let list = inode.extra(guard).and_then(|extra| extra.acl_access.read(guard));
     Ok(Plan {
         mode: Some(inode.mode() & !0o7777 | mode),

@@ -129,8 +129,10 @@ impl Task {
         self.descriptors().set_close_on_exec(fd, on).named("fcntl")
     }
 
-    /// Closes every descriptor that is marked to be closed when another program is executed.
+    /// Closes every descriptor that is marked to be closed when another program is executed, and takes
+    /// everything out of what is mapped.
     pub fn exec(&self) {
+        self.maps().clear();
         for fd in self.descriptors().list() {
             if self.descriptors().close_on_exec(fd) == Ok(true) {
                 // A descriptor that another thread has closed meanwhile is closed.

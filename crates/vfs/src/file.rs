@@ -22,6 +22,7 @@ use crate::error::{Named, Result};
 use crate::inode::Inode;
 use crate::mount::{Mount, Path};
 use crate::ranks::{FilePosition, FilesLock};
+use crate::seals;
 use crate::super_block::SuperBlock;
 use crate::types::{
     Capabilities, FallocateFlags, FileType, MountFlags, OFlags, Stat, StatFs, Whence,
@@ -467,7 +468,7 @@ impl File {
         check_offset(offset)?;
         let inode = self.check_write()?;
         // Twice, so that the one does not pay for what the other needs.
-        if inode.is_kept() {
+        if inode.is_plain() {
             self.write_to::<true>(inode, offset, bufs)
         } else {
             self.write_to::<false>(inode, offset, bufs)
@@ -475,7 +476,7 @@ impl File {
     }
 
     #[inline(always)]
-    fn write_to<const KEPT: bool>(
+    fn write_to<const PLAIN: bool>(
         &self,
         inode: &Inode,
         offset: u64,
@@ -488,19 +489,22 @@ impl File {
         check_range(offset, len)?;
         let flags = self.flags();
         let fs = inode.sb().fs();
-        let section = if KEPT { None } else { Some(rcu::pin()) };
+        let section = if PLAIN { Some(rcu::pin()) } else { inode.section() };
         let locked = inode.lock();
         let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
         if start >= fs.size_max() {
             return Err(Errno::FBIG);
         }
-        drop_privileges(inode, self.0.mode, section.as_ref())?;
-        if KEPT {
-            inode.touch_in_passing();
-        } else {
-            inode.touch();
-        }
         let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
+        if !PLAIN {
+            room = seals::check_write(inode, start, room.min(len))?;
+        }
+        drop_privileges(inode, self.0.mode, section.as_ref())?;
+        if PLAIN {
+            inode.touch();
+        } else {
+            inode.touch_in_passing();
+        }
         let mut done = 0;
         for buf in bufs {
             let part = &buf[..buf.len().min(room)];
@@ -565,7 +569,7 @@ impl File {
     /// As [`write`](Self::write).
     pub fn writev(&self, bufs: &[IoSlice<'_>]) -> Result<usize> {
         if self.is_stream() {
-            return self.write_stream(bufs, None).named("writev");
+            return self.writev_stream(bufs).named("writev");
         }
         self.with_space(|| self.write_at_pos(bufs)).named("writev")
     }
@@ -692,6 +696,7 @@ impl File {
         }
         let section = inode.section();
         let _locked = inode.lock();
+        seals::check_fallocate(inode, mode, offset + len)?;
         fs.fallocate(inode, mode, offset, len)?;
         drop_privileges(inode, self.0.mode, section.as_ref())?;
         inode.touch_in_passing();
@@ -877,6 +882,7 @@ pub(crate) fn truncate_inode(
     }
     let section = inode.section();
     let locked = inode.lock();
+    seals::check_size(inode, size)?;
     let before = inode.size();
     // The same size, too, frees what was set aside beyond it, and counts as a change of the data if
     // there is anything that could be freed.

@@ -35,6 +35,7 @@ use crate::dentry::Dentry;
 use crate::driver::XattrPair;
 use crate::locks::FileLocks;
 use crate::ranks::{InodeData, Xattrs};
+use crate::seals::Seals;
 use crate::stream::Stream;
 use crate::super_block::SuperBlock;
 use crate::text::Text;
@@ -50,6 +51,8 @@ const LINKABLE: u32 = 4;
 const KEPT: u32 = 8;
 /// The cache has a reference to it; see [`crate::icache`].
 const CACHED: u32 = 16;
+/// Made by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
+const SEALABLE: u32 = 64;
 /// Nobody has asked for it since it was made, or since the shrinker was here.
 const COLD: u32 = 32;
 
@@ -87,7 +90,8 @@ pub struct Inode {
     rdev: u64,
     /// The one dentry of a directory.
     dir_dentry: AtomicPtr<Dentry>,
-    /// What is behind a pipe, a fifo that was opened, or a file of text that is made when it is read.
+    /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read; the
+    /// seals of a file of memory.
     stream: OnceLock<Box<Stream>>,
     /// Its place among the inodes of the superblock.
     links: PerCpuLinks<Inode>,
@@ -421,6 +425,24 @@ impl Inode {
         self.flags.load(Ordering::Relaxed) & KEPT != 0
     }
 
+    /// Whether it can be sealed.
+    #[inline]
+    pub(crate) fn is_sealable(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & SEALABLE != 0
+    }
+
+    /// Gives it seals. To be called before anybody else sees it.
+    pub(crate) fn set_seals(&self, seals: Seals) {
+        self.stream_or_init(|| Stream::Memory(seals));
+        self.flags.fetch_or(SEALABLE, Ordering::Relaxed);
+    }
+
+    /// Whether nothing is to be looked at before it is written to: no driver is asked, and nothing sealed.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & (KEPT | SEALABLE) == 0
+    }
+
     /// An RCU section for a call of the driver, where that is made in one.
     #[inline]
     pub(crate) fn section(&self) -> Option<Guard> {
@@ -447,7 +469,7 @@ impl Inode {
         self.private.get_or_init(|| Box::new(make())).downcast_ref()
     }
 
-    /// What is behind a pipe, a fifo or a socket, once there is something.
+    /// What is behind a file of a few kinds, once there is something.
     pub(crate) fn stream(&self) -> Option<&Stream> {
         self.stream.get().map(|stream| &**stream)
     }

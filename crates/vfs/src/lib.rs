@@ -15,7 +15,7 @@
 //! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
 //! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
 //! | [`mod@file`], [`file_list`], `descriptors` | open files, the lists they are on, the numbers they go by |
-//! | `pipe`, `socket`, `stream`, `pseudo` | files without positions, and files that no path leads to |
+//! | `pipe`, `socket`, `stream`, `pseudo`, `seals` | files without positions, and files that no path leads to |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
 //! | [`scaling`], [`lockstat`], [`cpu`] | how many slots everything has, what it was like before, what locks cost, and who uses which slot |
 //! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
@@ -79,6 +79,7 @@ mod readdir;
 mod remove;
 mod rename;
 pub mod scaling;
+mod seals;
 mod sleep;
 mod socket;
 mod stream;
@@ -110,5 +111,7 @@ pub use pipe::PIPE_BUF;
 pub use pseudo::MemfdFlags;
 pub use readdir::{DirEntry, DirEntryBuf, ReadDir};
 pub use scaling::{PATCHES, Patch, Scaling, ScalingError};
+pub use seals::SealFlags;
+pub use socket::SocketType;
 pub use task::{At, Task};
 pub use types::*;

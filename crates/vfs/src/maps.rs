@@ -4,7 +4,8 @@
 //! each of them, and tells the task what it maps ([`Task::map`]), gives back ([`Task::unmap`]) and
 //! protects ([`Task::protect`]). In return the table does what the kernel's does for its files: it
 //! refuses what the file was not opened for, and what its seals forbid; it keeps the file open, so
-//! that its data stays and its mount is in use; it is inherited by [`fork`](Task::fork); and it is there to
+//! that its data stays and its mount is in use; it is inherited by [`fork`](Task::fork) and
+//! emptied by [`exec`](Task::exec); and it is there to
 //! be read ([`Task::mappings`]), also as `tasks/ID/maps` of the introspection driver.
 //!
 //! # Invariants
@@ -30,6 +31,7 @@ use vfscale_sync::lock::Mutex;
 use crate::error::{Named, Result};
 use crate::file::{File, FileMode};
 use crate::ranks::MmapLock;
+use crate::seals::WritableMap;
 use crate::task::Task;
 use crate::types::MountFlags;
 
@@ -106,7 +108,7 @@ struct Area {
 
 #[derive(Clone)]
 enum What {
-    File { file: File, offset: u64 },
+    File { file: File, offset: u64, writable: Option<Arc<WritableMap>> },
     Shared { name: Arc<str>, offset: u64 },
     Own { name: Arc<str> },
 }
@@ -115,9 +117,11 @@ impl What {
     /// The part of it from `bytes` on.
     fn behind(&self, bytes: u64) -> What {
         match self {
-            What::File { file, offset } => {
-                What::File { file: file.clone(), offset: offset + bytes }
-            }
+            What::File { file, offset, writable } => What::File {
+                file: file.clone(),
+                offset: offset + bytes,
+                writable: writable.clone(),
+            },
             What::Shared { name, offset } => {
                 What::Shared { name: name.clone(), offset: offset + bytes }
             }
@@ -133,7 +137,7 @@ impl Area {
             && self.allowed == next.allowed
             && self.sharing == next.sharing;
         same && match (&self.what, &next.what) {
-            (What::File { file, offset }, What::File { file: other, offset: then }) => {
+            (What::File { file, offset, .. }, What::File { file: other, offset: then, .. }) => {
                 file.id() == other.id() && offset + (self.end - start) == *then
             }
             // That of another call is other memory.
@@ -229,6 +233,12 @@ impl Table {
 }
 
 impl Maps {
+    /// Takes everything out.
+    pub(crate) fn clear(&self) {
+        let gone = std::mem::take(&mut *self.0.lock());
+        drop(gone);
+    }
+
     pub(crate) fn new() -> Maps {
         Maps(Mutex::new(Table::default()))
     }
@@ -284,9 +294,10 @@ impl Task {
     ///
     /// # Errors
     /// As `mmap(2)`: `EINVAL` for nothing, or an address or offset within a page; `ENOMEM` for addresses
-    /// that there are none of; `EOVERFLOW` past the largest file; `EACCES` for what the file was
-    /// not opened for (reading, always; writing, to share it and write); `EPERM` to execute a file of a
-    /// mount with `NOEXEC`; `ENODEV` for what is no regular file, `EBADF` for an `O_PATH` handle.
+    /// that there are none of; `EOVERFLOW` past the largest file; `EACCES` for what the file was not opened
+    /// for (reading, always; writing, to share it and write); `EPERM` to execute a file of a mount with
+    /// `NOEXEC`, or to share and write what is sealed; `ENODEV` for what is no regular file, `EBADF` for an
+    /// `O_PATH` handle.
     pub fn map(
         &self,
         start: u64,
@@ -323,8 +334,16 @@ impl Task {
                     if inode.is_file() && past > inode.sb().fs().size_max() {
                         return Err(Errno::OVERFLOW);
                     }
-                    let allowed = allowed(file, protection, sharing)?;
-                    (What::File { file: file.clone(), offset }, allowed)
+                    let mut allowed = allowed(file, protection, sharing)?;
+                    let mut writable = None;
+                    if allowed.contains(Protection::WRITE)
+                        && sharing == Sharing::Shared
+                        && inode.is_sealable()
+                    {
+                        writable = WritableMap::new(file, protection.contains(Protection::WRITE))?;
+                        allowed.set(Protection::WRITE, writable.is_some());
+                    }
+                    (What::File { file: file.clone(), offset, writable }, allowed)
                 }
             };
             let area = Area { end, protection, allowed, sharing, what };
@@ -378,7 +397,7 @@ impl Task {
         let table = self.maps().0.lock();
         let areas = table.0.iter().map(|(start, area)| {
             let (file, offset, name) = match &area.what {
-                What::File { file, offset } => (Some(file.clone()), *offset, &no_name),
+                What::File { file, offset, .. } => (Some(file.clone()), *offset, &no_name),
                 What::Shared { name, offset } => (None, *offset, name),
                 What::Own { name } => (None, 0, name),
             };

@@ -10,11 +10,9 @@
 //!
 //! # Who wakes whom
 //!
-//! Everything is behind one lock (`pipe_mutex`), which is held for copying and never while waiting.
-//! Whoever releases it with something to read and readers asleep wakes one of them, and with room
-//! and writers asleep one of those ([`State::settle`]). A reader that is woken and leaves something
-//! does the same in turn, and so does one that was interrupted instead; so no thread sleeps on what
-//! it could have, and one byte does not wake a crowd.
+//! Everything is behind one lock (`pipe_mutex`, a [`Monitor`]), which is held for copying and never while
+//! waiting. Whoever releases it with something to read and readers asleep wakes one of them, and with room
+//! and writers asleep one of those.
 //!
 //! The end of the last writer counts as something to read (the end of file), the end of the last
 //! reader as room (for `EPIPE`).
@@ -27,14 +25,11 @@
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::Arc;
 
 use rustix::io::Errno;
-use vfscale_sync::lock::Mutex;
 
-use crate::locks::WaitToken;
 use crate::ranks::PipeMutex;
-use crate::sleep::{SleepList, Sleeper, Wake};
+use crate::sleep::{Monitor, Settle, SleepList, Step, Waiting, Wake};
 
 /// Bytes up to which a write to a pipe is never split.
 pub const PIPE_BUF: usize = 4096;
@@ -73,19 +68,8 @@ pub(crate) struct Ends {
     pub(crate) write: bool,
 }
 
-/// How a call waits.
-#[derive(Clone, Copy)]
-pub(crate) struct Waiting<'a> {
-    /// It doesn't (`O_NONBLOCK`).
-    pub(crate) never: bool,
-    /// What interrupts it.
-    pub(crate) token: Option<&'a WaitToken>,
-}
-
 /// What readers and writers share.
-pub(crate) struct Pipe {
-    state: Mutex<State, PipeMutex>,
-}
+pub(crate) struct Pipe(Monitor<State, PipeMutex>);
 
 struct State {
     ring: VecDeque<Buffer>,
@@ -108,12 +92,6 @@ struct State {
     sleeping_openers: SleepList,
 }
 
-/// How a step under the lock ended.
-enum Step {
-    Done,
-    Sleep(Arc<Sleeper>),
-}
-
 impl State {
     /// Whether a read would not wait.
     fn is_readable(&self) -> bool {
@@ -122,21 +100,6 @@ impl State {
 
     fn is_full(&self) -> bool {
         self.ring.len() >= self.buffers_max
-    }
-
-    /// Who is to be woken when the lock is released.
-    fn settle(&mut self) -> Wake {
-        let mut wake = Wake::default();
-        if self.is_readable() {
-            self.sleeping_readers.pop(&mut wake);
-        }
-        if !self.is_full() || self.readers == 0 || self.writers == 0 {
-            self.sleeping_writers.pop(&mut wake);
-        }
-        if std::mem::take(&mut self.opened) {
-            self.sleeping_openers.pop_all(&mut wake);
-        }
-        wake
     }
 
     /// Reads what there is, into what `to` has left.
@@ -214,6 +177,22 @@ impl State {
     }
 }
 
+impl Settle for State {
+    fn settle(&mut self) -> Wake {
+        let mut wake = Wake::default();
+        if self.is_readable() {
+            self.sleeping_readers.pop(&mut wake);
+        }
+        if !self.is_full() || self.readers == 0 || self.writers == 0 {
+            self.sleeping_writers.pop(&mut wake);
+        }
+        if std::mem::take(&mut self.opened) {
+            self.sleeping_openers.pop_all(&mut wake);
+        }
+        wake
+    }
+}
+
 impl Pipe {
     /// A pipe with as many open ends.
     pub(crate) fn new(readers: u32, writers: u32) -> Pipe {
@@ -222,45 +201,20 @@ impl Pipe {
 
     /// The same with another capacity.
     pub(crate) fn with_buffers(readers: u32, writers: u32, buffers_max: usize) -> Pipe {
-        Pipe {
-            state: Mutex::new(State {
-                ring: VecDeque::new(),
-                buffers_max,
-                readers,
-                readings: readers,
-                writers,
-                writings: writers,
-                spare: Vec::new(),
-                opened: false,
-                reset: false,
-                sleeping_readers: SleepList::default(),
-                sleeping_writers: SleepList::default(),
-                sleeping_openers: SleepList::default(),
-            }),
-        }
-    }
-
-    /// Does something under the lock, and wakes those who have been waiting for it afterwards.
-    fn with<T>(&self, action: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state.lock();
-        let result = action(&mut state);
-        let wake = state.settle();
-        drop(state);
-        wake.wake();
-        result
-    }
-
-    /// Sleeps until woken; takes the sleeper off `list` when that is interrupted.
-    fn sleep(
-        &self,
-        sleeper: &Arc<Sleeper>,
-        wait: Waiting<'_>,
-        list: impl FnOnce(&mut State) -> &mut SleepList,
-    ) -> Result<(), Errno> {
-        sleeper.sleep(wait.token).inspect_err(|_| {
-            // If somebody has just woken it, `with` wakes another one in its place.
-            self.with(|state| list(state).leave(sleeper));
-        })
+        Pipe(Monitor::new(State {
+            ring: VecDeque::new(),
+            buffers_max,
+            readers,
+            readings: readers,
+            writers,
+            writings: writers,
+            spare: Vec::new(),
+            opened: false,
+            reset: false,
+            sleeping_readers: SleepList::default(),
+            sleeping_writers: SleepList::default(),
+            sleeping_openers: SleepList::default(),
+        }))
     }
 
     /// Opens ends of a fifo. An opener of one end waits for the other, unless `wait` says never: then a
@@ -271,7 +225,7 @@ impl Pipe {
     pub(crate) fn open(&self, ends: Ends, wait: Waiting<'_>) -> Result<(), Errno> {
         let mut seen = 0;
         let other = |state: &State| if ends.read { state.writings } else { state.readings };
-        let waits = self.with(|state| {
+        let waits = self.0.with(|state| {
             let (here, alone) = match ends {
                 Ends { read: true, write: true } => (true, false),
                 Ends { read: true, write: false } => (true, state.writers == 0),
@@ -292,7 +246,7 @@ impl Pipe {
             return Ok(());
         }
         loop {
-            let step = self.with(|state| {
+            let step = self.0.with(|state| {
                 if other(state) == seen {
                     Step::Sleep(state.sleeping_openers.enter())
                 } else {
@@ -300,7 +254,8 @@ impl Pipe {
                 }
             });
             let Step::Sleep(sleeper) = step else { return Ok(()) };
-            self.sleep(&sleeper, wait, |state| &mut state.sleeping_openers)
+            self.0
+                .sleep(&sleeper, wait, |state| &mut state.sleeping_openers)
                 .inspect_err(|_| self.close(ends))?;
         }
     }
@@ -313,25 +268,25 @@ impl Pipe {
         if !ends.read && !ends.write {
             return Err(Errno::INVAL);
         }
-        self.with(|state| state.add(ends));
+        self.0.with(|state| state.add(ends));
         Ok(())
     }
 
     /// An open file with these ends is closed.
     pub(crate) fn close(&self, ends: Ends) {
-        self.with(|state| state.remove(ends));
+        self.0.with(|state| state.remove(ends));
     }
 
     /// Nobody writes any more, nor could read what would be written; what was is still read. For one
     /// direction of a pair of sockets, as the two that follow, which are called instead of
     /// [`close`](Self::close).
     pub(crate) fn end(&self) {
-        self.with(|state| (state.readers, state.writers) = (0, 0));
+        self.0.with(|state| (state.readers, state.writers) = (0, 0));
     }
 
     /// Nobody writes any more. With `reset`, whoever has read everything is told so once by an error.
     pub(crate) fn end_writing(&self, reset: bool) {
-        self.with(|state| {
+        self.0.with(|state| {
             state.writers = 0;
             state.reset |= reset;
         });
@@ -339,7 +294,7 @@ impl Pipe {
 
     /// Nobody reads any more. Returns whether something is lost by that.
     pub(crate) fn end_reading(&self) -> bool {
-        self.with(|state| {
+        self.0.with(|state| {
             state.readers = 0;
             state.spare = Vec::new();
             !std::mem::take(&mut state.ring).is_empty()
@@ -362,7 +317,7 @@ impl Pipe {
         }
         loop {
             let mut done = 0;
-            let step = self.with(|state| {
+            let step = self.0.with(|state| {
                 done = state.take(&mut to);
                 if done == 0 && std::mem::take(&mut state.reset) {
                     Err(Errno::CONNRESET)
@@ -375,7 +330,7 @@ impl Pipe {
                 }
             })?;
             let Step::Sleep(sleeper) = step else { return Ok(done) };
-            self.sleep(&sleeper, wait, |state| &mut state.sleeping_readers)?;
+            self.0.sleep(&sleeper, wait, |state| &mut state.sleeping_readers)?;
         }
     }
 
@@ -397,7 +352,7 @@ impl Pipe {
         let mut done = 0;
         let mut first = true;
         loop {
-            let step = self.with(|state| {
+            let step = self.0.with(|state| {
                 // The latter is for a socket that has ended this direction itself.
                 if state.readers == 0 || state.writers == 0 {
                     return Err(Errno::PIPE);
@@ -418,7 +373,7 @@ impl Pipe {
             let slept = match step {
                 Ok(Step::Done) => return Ok(done),
                 Ok(Step::Sleep(sleeper)) => {
-                    self.sleep(&sleeper, wait, |state| &mut state.sleeping_writers)
+                    self.0.sleep(&sleeper, wait, |state| &mut state.sleeping_writers)
                 }
                 Err(errno) => Err(errno),
             };
@@ -429,9 +384,15 @@ impl Pipe {
         }
     }
 
+    /// Whether both ends are open.
+    pub(crate) fn is_open(&self) -> bool {
+        let state = self.0.look();
+        state.readers > 0 && state.writers > 0
+    }
+
     /// The capacity in bytes.
     pub(crate) fn size(&self) -> usize {
-        self.state.lock().buffers_max * BUFFER_BYTES
+        self.0.look().buffers_max * BUFFER_BYTES
     }
 
     /// Changes the capacity to `bytes` or the next power of two; returns what it is then.
@@ -445,7 +406,7 @@ impl Pipe {
         }
         let size = bytes.max(BUFFER_BYTES as u32).next_power_of_two();
         let buffers = size as usize / BUFFER_BYTES;
-        self.with(|state| {
+        self.0.with(|state| {
             if buffers > state.buffers_max && size > SIZE_MAX_UNPRIVILEGED && !privileged {
                 return Err(Errno::PERM);
             }

@@ -3,7 +3,8 @@
 //! # Purpose
 //!
 //! Such files belong to file systems of their own, which no path leads to: a pipe's to `pipefs`, a socket's
-//! ([`crate::socket`]) to `sockfs`, a file of memory ([`Task::memfd_create`]) to another instance of the
+//! ([`crate::socket`]) to `sockfs`, a file of memory
+//! ([`Task::memfd_create`], [`crate::seals`]) to another instance of the
 //! driver that the tree's owner gave it for this. A tree makes each of them when it is first needed, with a
 //! mount that is attached nowhere.
 //!
@@ -38,6 +39,7 @@ use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::mount::{Mount, MountRef, OwnedMount, Path};
 use crate::namespace::{Forest, Vfs};
 use crate::pipe::Pipe;
+use crate::seals::{SealFlags, Seals};
 use crate::stream::Stream;
 use crate::super_block::SuperBlock;
 use crate::task::Task;
@@ -205,8 +207,10 @@ impl Task {
     }
 
     /// Makes an empty file of memory without a name, open for reading and writing; it is gone when
-    /// nobody has it open any more. `name` is for [`path_of`](Self::path_of) only. `flags`: `EXEC`,
-    /// which is the default; `CLOEXEC` is for [`memfd_create_fd`](Self::memfd_create_fd).
+    /// nobody has it open any more. `name` is for [`path_of`](Self::path_of) only. `flags`:
+    /// `ALLOW_SEALING`, for [`File::add_seals`]; `NOEXEC_SEAL`, for one that can be sealed and never
+    /// executed, or `EXEC`, which is the default; `CLOEXEC` is for
+    /// [`memfd_create_fd`](Self::memfd_create_fd).
     ///
     /// # Errors
     /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENOSYS` if
@@ -226,8 +230,17 @@ impl Task {
     }
 
     fn new_memfd(&self, name: &[u8], flags: MemfdFlags) -> std::result::Result<File, Errno> {
-        let known = MemfdFlags::CLOEXEC | MemfdFlags::EXEC;
-        if !known.contains(flags) || name.len() > MEMFD_NAME_MAX || name.contains(&0) {
+        let execution = MemfdFlags::EXEC | MemfdFlags::NOEXEC_SEAL;
+        let known = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | execution;
+        if flags.contains(execution) || !known.contains(flags) {
+            return Err(Errno::INVAL);
+        }
+        let (bits, seals) = match flags {
+            _ if flags.contains(MemfdFlags::NOEXEC_SEAL) => (0o666, SealFlags::EXEC),
+            _ if flags.contains(MemfdFlags::ALLOW_SEALING) => (0o777, SealFlags::empty()),
+            _ => (0o777, SealFlags::SEAL),
+        };
+        if name.len() > MEMFD_NAME_MAX || name.contains(&0) {
             return Err(Errno::INVAL);
         }
         let mount = Pseudo::memory(self.ns())?;
@@ -238,7 +251,7 @@ impl Task {
             let inode = sb.fs().create(
                 sb,
                 &NewInode {
-                    mode: FileType::RegularFile.as_raw_mode() | 0o777,
+                    mode: FileType::RegularFile.as_raw_mode() | bits,
                     uid: cred.uid,
                     gid: cred.gid,
                     rdev: 0,
@@ -248,6 +261,7 @@ impl Task {
                 },
             )?;
             inode.clear_nlink();
+            inode.set_seals(Seals::new(seals));
             let mode = FileMode::READ | FileMode::WRITE | file::kept_ids(cred, &inode);
             let dentry = new_dentry(sb, &[b"memfd:", name].concat(), inode, &guard);
             Ok(File::new(Path::new(MountRef::new(mount), dentry), mode, OFlags::RDWR))

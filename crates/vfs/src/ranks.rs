@@ -104,6 +104,10 @@ lock_class! {
     pub PipeMutex = ("pipe_mutex", 108);
 }
 lock_class! {
+    /// What a pair of sockets for messages holds, and who waits for it (`sk_lock`).
+    pub SocketLock = ("sk_lock", 107);
+}
+lock_class! {
     /// The texts of the open files of an inode whose text is made when it is read.
     pub TextSnapshots = ("text_snapshots", 109);
 }

@@ -1,11 +1,16 @@
-//! Threads that sleep until something becomes possible: reading from a pipe, writing to it, opening one
-//! end of it.
+//! Threads that sleep until something becomes possible: reading from a pipe or socket, writing to it, opening
+//! one end of it.
 //!
 //! A thread that finds nothing to do enters a [`SleepList`] under the lock of what it waits for,
 //! releases the lock, and parks. Whoever changes that state takes sleepers off the list under the
 //! same lock, and wakes them when it has released it. So a thread is on the list before anybody can
 //! miss it, and what wakes it is a bit of its own, whatever else unparks the thread. A
 //! [`WaitToken`](crate::WaitToken) sets another bit.
+//!
+//! A [`Monitor`] is such a lock with what it protects. Whoever releases it wakes those that what is there now
+//! is for ([`Settle`]), one of a kind; a thread that is woken and leaves something does the same in turn, and
+//! so does one that was interrupted instead. So no thread sleeps on what it could have, and one byte does
+//! not wake a crowd.
 //!
 //! Nobody sleeps inside an RCU section or with a lock.
 
@@ -16,6 +21,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfscale_sync::atomic::thread::{self, Thread};
 use vfscale_sync::atomic::{AtomicU8, Ordering};
+use vfscale_sync::lock::{LockClass, Mutex, MutexGuard};
 
 use crate::locks::WaitToken;
 
@@ -100,5 +106,66 @@ impl Wake {
     /// Wakes them. The caller has released the lock of the lists.
     pub(crate) fn wake(self) {
         self.0.iter().for_each(|sleeper| sleeper.set(WOKEN));
+    }
+}
+
+/// How a call waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting<'a> {
+    /// It doesn't (`O_NONBLOCK`).
+    pub(crate) never: bool,
+    /// What interrupts it.
+    pub(crate) token: Option<&'a WaitToken>,
+}
+
+/// How a step under the lock ended.
+pub(crate) enum Step {
+    Done,
+    Sleep(Arc<Sleeper>),
+}
+
+/// What threads wait for.
+pub(crate) trait Settle {
+    /// Who is to be woken when the lock is released.
+    fn settle(&mut self) -> Wake;
+}
+
+/// A lock whose release wakes those who wait for what it protects; see the [module](self).
+pub(crate) struct Monitor<S: Settle, C: LockClass>(Mutex<S, C>);
+
+impl<S: Settle, C: LockClass> Monitor<S, C> {
+    pub(crate) fn new(state: S) -> Monitor<S, C> {
+        Monitor(Mutex::new(state))
+    }
+
+    /// Does something under the lock, and wakes those who have been waiting for it afterwards.
+    pub(crate) fn with<T>(&self, action: impl FnOnce(&mut S) -> T) -> T {
+        let mut state = self.0.lock();
+        let result = action(&mut state);
+        let wake = state.settle();
+        drop(state);
+        wake.wake();
+        result
+    }
+
+    /// The lock, for a look that changes nothing.
+    pub(crate) fn look(&self) -> MutexGuard<'_, S, C> {
+        self.0.lock()
+    }
+
+    /// Sleeps until woken; takes the sleeper off `list` when that is interrupted.
+    ///
+    /// # Errors
+    /// `EINTR`.
+    pub(crate) fn sleep(
+        &self,
+        sleeper: &Arc<Sleeper>,
+        wait: Waiting<'_>,
+        list: impl FnOnce(&mut S) -> &mut SleepList,
+    ) -> Result<(), Errno> {
+        sleeper.sleep(wait.token).inspect_err(|_| {
+            // If somebody has just woken it, `with` wakes another one in its place.
+            self.with(|state| list(state).leave(sleeper));
+        })
     }
 }

@@ -1,11 +1,14 @@
-//! Pairs of sockets (`AF_UNIX`, `SOCK_STREAM`): what is written to one is read from the other, both ways.
+//! Pairs of sockets (`AF_UNIX`): what is written to one is read from the other, both ways.
 //!
-//! A pair is two [`Pipe`]s, one for each direction, and each socket has an end of both. A socket is an inode
-//! of a file system that no path leads to ([`crate::pseudo`]); it is attached to nothing but its peer, and by
-//! the pipes alone, so that making and closing pairs on two CPUs has nothing in common. A socket has one open
-//! file for as long as it lives: it can't be opened again, only duplicated.
+//! A socket is an inode of a file system that no path leads to ([`crate::pseudo`]); it is attached to nothing
+//! but its peer, and by what passes between them alone, so that making and closing pairs on two CPUs has
+//! nothing in common. A socket has one open file for as long as it lives: it can't be opened again, only
+//! duplicated.
 //!
-//! # Ends
+//! What passes are bytes (`SOCK_STREAM`), through two [`Pipe`]s, one for each direction, of which each socket
+//! has an end; or [`messages`].
+//!
+//! # Ends of streams
 //!
 //! Each direction ends by itself ([`File::shutdown`]), and both end with a close. A direction that has
 //! ended takes nothing more (`EPIPE`); what is in it is still read, and then it is at its end. If a socket
@@ -14,7 +17,9 @@
 //!
 //! # Locks
 //!
-//! Those of the pipes, of which nobody has two at once.
+//! Those of the pipes, of which nobody has two at once, or that of the messages.
+
+mod messages;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::Shutdown;
@@ -28,43 +33,64 @@ use crate::error::{Named, Result};
 use crate::file::{self, File, FileMode};
 use crate::inode::InodeInit;
 use crate::mount::{MountRef, Path};
-use crate::pipe::{Pipe, Waiting};
+use crate::pipe::Pipe;
 use crate::pseudo::{self, Pseudo};
+use crate::sleep::Waiting;
 use crate::stream::Stream;
 use crate::task::Task;
 use crate::types::{FileType, OFlags};
 
+use messages::Messages;
+
 /// Buffers of each direction: as many bytes as Linux gives a socket by default (`net.core.wmem_default`).
 const BUFFERS: usize = 52;
 
+/// What passes between two sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SocketType {
+    /// Bytes (`SOCK_STREAM`).
+    Stream,
+    /// Messages, of ends that know of each other (`SOCK_SEQPACKET`).
+    SeqPacket,
+    /// Messages, of ends that are on their own (`SOCK_DGRAM`).
+    Datagram,
+}
+
 /// One of a pair.
-pub(crate) struct Socket {
-    input: Arc<Pipe>,
-    output: Arc<Pipe>,
+pub(crate) enum Socket {
+    Stream { input: Arc<Pipe>, output: Arc<Pipe> },
+    Messages(Messages),
 }
 
 impl Socket {
-    fn pair() -> [Socket; 2] {
+    fn pair(kind: SocketType) -> [Socket; 2] {
+        if kind != SocketType::Stream {
+            return Messages::pair(kind == SocketType::SeqPacket).map(Socket::Messages);
+        }
         let [there, back] = [(); 2].map(|()| Arc::new(Pipe::with_buffers(1, 1, BUFFERS)));
         [
-            Socket { input: Arc::clone(&back), output: Arc::clone(&there) },
-            Socket { input: there, output: back },
+            Socket::Stream { input: Arc::clone(&back), output: Arc::clone(&there) },
+            Socket::Stream { input: there, output: back },
         ]
     }
 
-    /// As [`Pipe::read`].
+    /// As [`Pipe::read`], or [`Messages::read`].
     ///
     /// # Errors
-    /// Those; `ECONNRESET` once, at the end, if the peer was closed before it had read everything.
+    /// Those; `ECONNRESET` once, if the peer was closed before it had read everything: at the end of a
+    /// stream.
     pub(crate) fn read(
         &self,
         bufs: &mut [IoSliceMut<'_>],
         wait: Waiting<'_>,
     ) -> std::result::Result<usize, Errno> {
-        self.input.read(bufs, wait)
+        match self {
+            Socket::Stream { input, .. } => input.read(bufs, wait),
+            Socket::Messages(messages) => messages.read(bufs, wait),
+        }
     }
 
-    /// As [`Pipe::write`].
+    /// As [`Pipe::write`], or [`Messages::write`].
     ///
     /// # Errors
     /// Those.
@@ -73,22 +99,38 @@ impl Socket {
         bufs: &[IoSlice<'_>],
         wait: Waiting<'_>,
     ) -> std::result::Result<usize, Errno> {
-        self.output.write(bufs, false, wait)
+        match self {
+            Socket::Stream { output, .. } => match output.write(bufs, false, wait) {
+                // A pipe is not asked whether it could, for nothing; a socket is.
+                Ok(0) if !output.is_open() => Err(Errno::PIPE),
+                other => other,
+            },
+            Socket::Messages(messages) => messages.write(bufs, wait),
+        }
     }
 
     fn shutdown(&self, how: Shutdown) {
+        let (input, output) = match self {
+            Socket::Stream { input, output } => (input, output),
+            Socket::Messages(messages) => return messages.shutdown(how),
+        };
         if how != Shutdown::Write {
-            self.input.end();
+            input.end();
         }
         if how != Shutdown::Read {
-            self.output.end_writing(false);
+            output.end_writing(false);
         }
     }
 
     /// Its open file is closed.
     pub(crate) fn close(&self) {
-        let lost = self.input.end_reading();
-        self.output.end_writing(lost);
+        match self {
+            Socket::Stream { input, output } => {
+                let lost = input.end_reading();
+                output.end_writing(lost);
+            }
+            Socket::Messages(messages) => messages.close(),
+        }
     }
 }
 
@@ -96,25 +138,30 @@ impl Task {
     /// Makes two sockets that are connected with each other. `flags`: `NONBLOCK`; `CLOEXEC` is for
     /// [`socketpair_fd`](Self::socketpair_fd). Does not block.
     ///
-    /// Each direction holds 52 pages, of which every write of at most a page is whole. A write to a peer that
-    /// is closed fails and sends no signal.
+    /// Each direction of a stream holds 52 pages, of which every write of at most a page is whole. A message
+    /// has at most 212,960 bytes; what is longer than the buffer it is read into is lost. A write to a
+    /// peer that is closed fails and sends no signal.
     ///
     /// # Errors
     /// `EINVAL` for other flags.
-    pub fn socketpair(&self, flags: OFlags) -> Result<(File, File)> {
-        self.new_sockets(flags).map(|[one, other]| (one, other)).named("socketpair")
+    pub fn socketpair(&self, kind: SocketType, flags: OFlags) -> Result<(File, File)> {
+        self.new_sockets(kind, flags).map(|[one, other]| (one, other)).named("socketpair")
     }
 
     /// Makes two connected sockets and puts them under the two lowest free descriptors.
     ///
     /// # Errors
     /// As [`socketpair`](Self::socketpair); `EMFILE`.
-    pub fn socketpair_fd(&self, flags: OFlags) -> Result<(Fd, Fd)> {
-        let sockets = self.new_sockets(flags).named("socketpair")?;
+    pub fn socketpair_fd(&self, kind: SocketType, flags: OFlags) -> Result<(Fd, Fd)> {
+        let sockets = self.new_sockets(kind, flags).named("socketpair")?;
         self.install_pair(sockets, flags.contains(OFlags::CLOEXEC)).named("socketpair")
     }
 
-    fn new_sockets(&self, flags: OFlags) -> std::result::Result<[File; 2], Errno> {
+    fn new_sockets(
+        &self,
+        kind: SocketType,
+        flags: OFlags,
+    ) -> std::result::Result<[File; 2], Errno> {
         if !(OFlags::CLOEXEC | OFlags::NONBLOCK).contains(flags) {
             return Err(Errno::INVAL);
         }
@@ -135,7 +182,7 @@ impl Task {
             let flags = OFlags::RDWR | flags & OFlags::NONBLOCK;
             File::new_stream(Path::new(MountRef::new(mount), dentry), mode, flags)
         };
-        Ok(Socket::pair().map(open))
+        Ok(Socket::pair(kind).map(open))
     }
 }
 

@@ -1,10 +1,11 @@
 //! Files without positions: the ends of pipes and fifos, sockets, and what they have in common.
 //!
-//! What is behind such a file belongs to its inode ([`Inode::stream`]), and counts the open files
-//! that have an end of it. (So does the text of a file that is made when it is read, which has
-//! positions: see [`crate::text`].) A [`File`] of this kind says so in its mode, by bits of its own
-//! for reading and writing ([`FileMode::STREAM`]). So calls with a position, which ask for the
-//! usual bits, fail on it without asking anything else, and cost other files nothing.
+//! What is behind such a file belongs to its inode ([`Inode::stream`]), and counts the open files that have
+//! an end of it. (So does the text of a file that is made when it is read, which has positions: see
+//! [`crate::text`]. The seals of a file of memory have no other place: see [`crate::seals`].) A [`File`] of
+//! this kind says so in its mode, by bits of its own for reading and writing ([`FileMode::STREAM`]). So
+//! calls with a position, which ask for the usual bits, fail on it without asking anything else, and cost
+//! other files nothing.
 //!
 //! Waiting happens with no lock held and in no RCU section. The file that the caller holds keeps the
 //! inode meanwhile.
@@ -19,16 +20,19 @@ use crate::file::{File, FileMode, OpenFile};
 use crate::inode::Inode;
 use crate::locks::WaitToken;
 use crate::mount::WriteAccess;
-use crate::pipe::{Ends, Pipe, Waiting};
+use crate::pipe::{Ends, Pipe};
+use crate::seals::Seals;
+use crate::sleep::Waiting;
 use crate::socket::Socket;
 use crate::text::Text;
 use crate::types::{Capabilities, OFlags};
 
-/// What is behind an inode whose files have no positions.
+/// What is behind an inode whose files have no positions, and of two more kinds: see the [module](self).
 pub(crate) enum Stream {
     Pipe(Pipe),
     Socket(Socket),
     Text(Text),
+    Memory(Seals),
 }
 
 impl Stream {
@@ -36,7 +40,7 @@ impl Stream {
     pub(crate) fn pipe(&self) -> Option<&Pipe> {
         match self {
             Stream::Pipe(pipe) => Some(pipe),
-            Stream::Socket(_) | Stream::Text(_) => None,
+            Stream::Socket(_) | Stream::Text(_) | Stream::Memory(_) => None,
         }
     }
 }
@@ -57,7 +61,7 @@ pub(crate) fn release(file: &OpenFile) {
         Some(Stream::Pipe(pipe)) => pipe.close(Ends::of(file.mode())),
         Some(Stream::Socket(socket)) => socket.close(),
         Some(Stream::Text(text)) => text.forget(file.id()),
-        None => {}
+        Some(Stream::Memory(_)) | None => {}
     }
 }
 
@@ -92,7 +96,7 @@ impl File {
         let n = match self.stream()? {
             Stream::Pipe(pipe) => pipe.read(bufs, self.waiting(token))?,
             Stream::Socket(socket) => socket.read(bufs, self.waiting(token))?,
-            Stream::Text(_) => return Err(Errno::INVAL),
+            Stream::Text(_) | Stream::Memory(_) => return Err(Errno::INVAL),
         };
         if n > 0 && self.keeps_times() {
             self.accessed(self.inode());
@@ -114,7 +118,7 @@ impl File {
                 pipe.write(bufs, self.flags().contains(OFlags::DIRECT), self.waiting(token))?
             }
             Stream::Socket(socket) => socket.write(bufs, self.waiting(token))?,
-            Stream::Text(_) => return Err(Errno::INVAL),
+            Stream::Text(_) | Stream::Memory(_) => return Err(Errno::INVAL),
         };
         // A fifo may be written to where its times can't change.
         if n > 0
@@ -124,6 +128,16 @@ impl File {
             self.inode().touch_in_passing();
         }
         Ok(n)
+    }
+
+    /// As [`write_stream`](Self::write_stream), for several buffers: if nothing is in any of them, nothing is
+    /// written, where one buffer of nothing would be a message.
+    pub(crate) fn writev_stream(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
+        let is_nothing = bufs.iter().all(|buf| buf.is_empty());
+        if is_nothing && self.mode().contains(FileMode::STREAM_WRITE) {
+            return Ok(0);
+        }
+        self.write_stream(bufs, None)
     }
 
     /// As [`read`](Self::read), and when it blocks, `token` interrupts it.

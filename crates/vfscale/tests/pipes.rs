@@ -351,7 +351,7 @@ fn files_of_memory_have_no_name_and_end_with_their_last_file() {
     rcu::synchronize();
     assert_eq!(free(&other), all);
     assert_eq!(errno(task.memfd_create("x".repeat(250), MemfdFlags::empty())), Errno::INVAL);
-    assert_eq!(errno(task.memfd_create("", MemfdFlags::ALLOW_SEALING)), Errno::INVAL);
+    assert_eq!(errno(task.memfd_create("", MemfdFlags::HUGETLB)), Errno::INVAL);
 }
 
 /// Ends of pipes outlive the task and the tree that they were made in.

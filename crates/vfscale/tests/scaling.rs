@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use lockstat_common::{CALLS, alone, in_turn, recorded};
 use vfscale::{
-    At, AtFlags, MemfdFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, Task, UmountFlags, Vfs,
+    At, AtFlags, MemfdFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, SocketType, Task,
+    UmountFlags, Vfs,
 };
 use vfscale_sync::lock::{lockstat, lockstat_record, lockstat_reset};
 use vfscale_sync::{cpu, rcu};
@@ -295,7 +296,8 @@ fn pseudo_before_hangs_every_pipe_below_one_root() {
                 let cpu = n % 2;
                 let _there = cpu::pretend(cpu as u32);
                 let (reader, writer) = tasks[cpu].pipe2(OFlags::empty()).unwrap();
-                let (socket, peer) = tasks[cpu].socketpair(OFlags::empty()).unwrap();
+                let (socket, peer) =
+                    tasks[cpu].socketpair(SocketType::Stream, OFlags::empty()).unwrap();
                 let memory = tasks[cpu].memfd_create("m", MemfdFlags::empty()).unwrap();
                 numbers[cpu].push(reader.stat().unwrap().ino);
                 files[cpu].push([reader, writer, socket, peer, memory]);

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use shuttle::thread;
 use vfscale::{
-    At, Errno, File, FileType, Mode, OFlags, OpenHow, PIPE_BUF, Scaling, Task, WaitToken,
+    At, Errno, File, FileType, Mode, OFlags, OpenHow, PIPE_BUF, Scaling, SocketType, Task,
+    WaitToken,
 };
 use vfscale_sync::model::{self, Schedules};
 
@@ -196,7 +197,8 @@ fn the_first_pipes_of_a_tree() {
 #[test]
 fn sockets_end_one_direction_at_a_time() {
     check(|| {
-        let (one, other) = task(Scaling::default()).socketpair(OFlags::empty()).unwrap();
+        let (one, other) =
+            task(Scaling::default()).socketpair(SocketType::Stream, OFlags::empty()).unwrap();
         let reads = {
             let other = other.clone();
             thread::spawn(move || drain(&other))
@@ -220,7 +222,8 @@ fn sockets_end_one_direction_at_a_time() {
 #[test]
 fn a_writer_outlives_the_socket_that_it_writes_to() {
     check(|| {
-        let (one, other) = task(Scaling::default()).socketpair(OFlags::empty()).unwrap();
+        let (one, other) =
+            task(Scaling::default()).socketpair(SocketType::Stream, OFlags::empty()).unwrap();
         let writes = thread::spawn(move || {
             let mut written = 0;
             let errno = loop {
@@ -240,5 +243,38 @@ fn a_writer_outlives_the_socket_that_it_writes_to() {
         assert!(written >= PIPE_BUF);
         let lost = written > PIPE_BUF;
         assert_eq!(read, if lost { Err(Errno::CONNRESET) } else { Ok(0) });
+    });
+}
+
+/// Messages between two sockets, of which one is closed when it has read some: each is whole, and whoever
+/// waits for room goes on and is told.
+#[test]
+fn a_sender_of_messages_outlives_its_peer() {
+    check(|| {
+        for kind in [SocketType::SeqPacket, SocketType::Datagram] {
+            let (one, other) = task(Scaling::default()).socketpair(kind, OFlags::empty()).unwrap();
+            let sends = thread::spawn(move || {
+                let mut sent = 0;
+                loop {
+                    match one.write(&[1; 150_000]) {
+                        Ok(n) => sent += n,
+                        Err(error) => break (sent / 150_000, error.errno()),
+                    }
+                }
+            });
+            let mut buf = [0; 4];
+            let read = [(); 2].map(|()| other.read(&mut buf).unwrap());
+            assert_eq!(read, [4, 4]);
+            drop(other);
+            let (sent, errno) = sends.join().unwrap();
+            // No more fit in at once than one and another.
+            assert!((2..=4).contains(&sent), "{sent}");
+            let told = match kind {
+                SocketType::Datagram => Errno::CONNREFUSED,
+                _ if sent > 2 => Errno::CONNRESET,
+                _ => Errno::PIPE,
+            };
+            assert_eq!(errno, told, "{kind:?} {sent}");
+        }
     });
 }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale::maps::{PAGE_BYTES, Protection, Sharing, Source};
 use vfscale::{
-    At, AtFlags, Error, File, FileType, Mode, OFlags, ProcFs, RenameFlags, Result, Scaling, Task,
-    Vfs,
+    At, AtFlags, Error, File, FileType, Mode, OFlags, ProcFs, RenameFlags, Result, Scaling,
+    SocketType, Task, Vfs,
 };
 
 use super::{Calls, Meta, Target};
@@ -202,7 +202,7 @@ impl Calls for MemoryCalls {
     }
 
     fn socket_pair(&self) -> Outcome<(File, File)> {
-        Ok(self.task.socketpair(OFlags::empty())?)
+        Ok(self.task.socketpair(SocketType::Stream, OFlags::empty())?)
     }
 
     fn map(&self, file: &File) -> Outcome<MemoryMap> {
