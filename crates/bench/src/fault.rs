@@ -94,8 +94,8 @@ pub enum Error {
     UnknownWorkload(String, Option<&'static str>),
     /// What a target may be, and this is not.
     UnknownTarget(String),
-    /// A volume is asked for.
-    NoVolumes(String),
+    /// A volume that can't be opened or made.
+    Volume(vfscale::VolumeError),
     /// A directory that can't be used.
     Directory(PathBuf, io::Error),
     /// Arguments that don't go together.
@@ -133,14 +133,10 @@ impl fmt::Display for Error {
             }
             Error::UnknownTarget(text) => write!(
                 f,
-                "`{text}` is not a target; those are `memory` (the library in this process) and \
-                 `path:DIR` (a directory of any mounted file system)"
+                "`{text}` is not a target; those are `memory` and `volume:FILE` (the library in this \
+                 process) and `path:DIR` (a directory of any mounted file system)"
             ),
-            Error::NoVolumes(text) => write!(
-                f,
-                "`{text}`: there are no volumes yet, so none can be measured; use `memory`, or \
-                 `path:DIR` with a directory of a mounted file system"
-            ),
+            Error::Volume(error) => error.fmt(f),
             Error::Directory(dir, e) => {
                 write!(f, "cannot use the directory {}: {e}", dir.display())?;
                 let errno = e.raw_os_error().map(Errno::from_raw_os_error);

@@ -49,7 +49,7 @@ pub struct Plan {
     pub pinned: bool,
     /// Patches to take back, all at once, in cases beside those that have them.
     pub before: Vec<String>,
-    /// CPUs to pretend there were, in memory.
+    /// CPUs to pretend there were, to the library.
     pub cpus: Option<usize>,
     /// Rounds that count, at least [`ROUNDS_MIN`].
     pub rounds: usize,
@@ -129,38 +129,50 @@ impl Plan {
                 "--rounds {n}: at least {ROUNDS_MIN} are needed to see how far they disagree"
             ));
         }
-        let memory = self.targets.contains(&TargetSpec::Memory);
-        if !memory && !self.before.is_empty() {
-            let why = "only the target `memory` can take patches back; add `--target memory`";
+        let library = self.targets.iter().any(TargetSpec::is_library);
+        if !library && !self.before.is_empty() {
+            let why =
+                "only `memory` and `volume:FILE` can take patches back; add `--target memory`";
             return usage(format!("--before: {why}"));
         }
-        if !memory && self.cpus.is_some() {
+        if !library && self.cpus.is_some() {
             return usage(
-                "--cpus: only the target `memory` can pretend; others have the kernel's CPUs"
+                "--cpus: only `memory` and `volume:FILE` can pretend; others have the kernel's CPUs"
                     .to_owned(),
             );
         }
-        if memory && self.processes {
-            let why = "memory belongs to one process; use threads, or targets of the kind path:DIR";
+        if library && self.processes {
+            let why =
+                "the library belongs to one process; use threads, or targets of the kind path:DIR";
             return usage(format!("--processes: {why}"));
         }
         if self.processes && self.worker_command.is_empty() {
             return usage("--processes: this program can't start worker processes".to_owned());
         }
+        let of_some = |patch: &&Patch| self.targets.iter().any(|target| target.has_patch(patch));
         if self.before.iter().any(|name| name == ALL_PATCHES) {
-            self.before = patches().map(|patch| patch.name().to_owned()).collect();
+            let all = PATCHES.iter().filter(of_some);
+            self.before = all.map(|patch| patch.name().to_owned()).collect();
         }
-        let of_volumes = PATCHES.iter().filter(|patch| patch.is_of_volumes());
-        for patch in of_volumes {
+        let of_none = |patch: &&Patch| !of_some(patch);
+        for patch in PATCHES.iter().filter(of_none) {
             if self.before.iter().any(|name| name == patch.name()) {
-                let why = "is about volumes, and a file system in memory has no log";
+                let why = "is about volumes; add `--target volume:FILE`";
                 return usage(format!("--before: `{}` {why}", patch.name()));
             }
         }
         self.scaling(&self.before).map(drop)
     }
 
-    /// How a memory file system is made without these patches.
+    /// Which of the patches that are taken back make a difference to a target.
+    pub(crate) fn before_of(&self, target: &TargetSpec) -> Vec<String> {
+        let has = |name: &&String| {
+            PATCHES.iter().any(|patch| patch.name() == name.as_str() && target.has_patch(patch))
+        };
+        self.before.iter().filter(has).cloned().collect()
+    }
+
+    /// How the library is set up without these patches.
     pub(crate) fn scaling(&self, before: &[String]) -> Result<Scaling> {
         let all = self.cpus.map_or_else(Scaling::default, Scaling::with_slots);
         before.iter().try_fold(all, |scaling, name| scaling.and_before(name)).map_err(|e| {

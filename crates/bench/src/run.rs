@@ -18,6 +18,7 @@ use crate::report::{
 use crate::stats::{self, Ratio, Spread, Verdict};
 use crate::targets::memory::Memory;
 use crate::targets::path::{Directory, Scratch, has_own_cwd};
+use crate::targets::volume::{Image, Volume};
 use crate::targets::{Target, TargetSpec};
 use crate::worker::{Failure, Interrupt, Sample, Seat, Team, Timing, usable_cpus};
 use crate::workloads::{self, Description, Kind, Scene};
@@ -42,7 +43,51 @@ impl Watch for () {
 /// What a case works on.
 enum Host {
     Memory(Memory),
+    Volume(Volume),
     Directory(Directory),
+}
+
+/// What a run keeps of a target from its beginning to its end.
+enum Ground {
+    /// Nothing: each case makes its own.
+    Memory,
+    /// The image; the one with the patches taken back, if there are any.
+    Volume(Arc<Image>, Option<Arc<Image>>),
+    /// A directory of the run's own.
+    Directory(Arc<Scratch>),
+}
+
+impl Ground {
+    fn of(spec: &TargetSpec, plan: &Plan) -> Result<Ground> {
+        Ok(match spec {
+            TargetSpec::Memory => Ground::Memory,
+            TargetSpec::Volume(path) => {
+                let before = plan.before_of(spec);
+                let before = (!before.is_empty())
+                    .then(|| Image::beside(path, plan.scaling(&before)?))
+                    .transpose()?;
+                Ground::Volume(Image::open(path, plan.scaling(&[])?)?, before)
+            }
+            TargetSpec::Path(dir) => Ground::Directory(Scratch::new(dir)?),
+        })
+    }
+
+    /// What the machine says of a directory; nothing of the library.
+    fn mount(&self) -> Option<Mount> {
+        match self {
+            Ground::Directory(scratch) => Mount::of(scratch.dir()),
+            Ground::Memory | Ground::Volume(..) => None,
+        }
+    }
+
+    /// How a case's file system is mounted, in words.
+    fn options(&self, mount: Option<&Mount>) -> String {
+        match (self, mount) {
+            (_, Some(mount)) => mount.options.clone(),
+            (Ground::Volume(image, _), None) => image.options(),
+            _ => "memory".to_owned(),
+        }
+    }
 }
 
 /// What one round of a case came to.
@@ -72,8 +117,8 @@ struct Run<'a> {
     plan: &'a Plan,
     stop: &'a Interrupt,
     watch: &'a mut dyn Watch,
-    /// A directory of the run's own for each target that is one.
-    scratches: Vec<Option<Arc<Scratch>>>,
+    /// Of each target what the run keeps.
+    grounds: Vec<Ground>,
     machine: Machine,
     own_cwd: bool,
     report: Report,
@@ -88,17 +133,14 @@ pub fn run(plan: &Plan, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Repor
     let mut plan = plan.clone();
     plan.check()?;
     raise_descriptor_limit();
-    let scratches = plan.targets.iter().map(|target| match target {
-        TargetSpec::Memory => Ok(None),
-        TargetSpec::Path(dir) => Scratch::new(dir).map(Some),
-    });
-    let scratches = scratches.collect::<Result<Vec<_>>>()?;
+    let grounds = plan.targets.iter().map(|target| Ground::of(target, &plan));
+    let grounds = grounds.collect::<Result<Vec<_>>>()?;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let report = Report::empty(started);
     let machine = Machine::this();
     let own_cwd = has_own_cwd();
     let begin = Instant::now();
-    let mut run = Run { plan: &plan, stop, watch, scratches, machine, own_cwd, report };
+    let mut run = Run { plan: &plan, stop, watch, grounds, machine, own_cwd, report };
     for (i, workload) in plan.workloads.iter().enumerate() {
         if stop.is_raised() {
             break;
@@ -154,8 +196,9 @@ impl Run<'_> {
         for (target, spec) in self.plan.targets.iter().enumerate() {
             for threads in &self.plan.threads {
                 let mut settings = vec![vec![]];
-                if *spec == TargetSpec::Memory && !self.plan.before.is_empty() {
-                    settings.push(self.plan.before.clone());
+                let before = self.plan.before_of(spec);
+                if !before.is_empty() {
+                    settings.push(before);
                 }
                 let users = match workload.kind {
                     Kind::AimShort => self.plan.users.iter().copied().map(Some).collect(),
@@ -183,15 +226,20 @@ impl Run<'_> {
     }
 
     fn case(&self, workload: &'static Description, target: usize, name: CaseName) -> Result<Case> {
-        let host = match &self.scratches[target] {
-            Some(scratch) => Host::Directory(scratch.case()?),
-            None => {
+        let failed = |reason: String| Error::Workload {
+            workload: workload.name,
+            target: name.target.clone(),
+            reason,
+        };
+        let host = match &self.grounds[target] {
+            Ground::Directory(scratch) => Host::Directory(scratch.case()?),
+            Ground::Volume(image, before) => {
+                let image = before.as_ref().filter(|_| !name.before.is_empty()).unwrap_or(image);
+                Host::Volume(image.case().map_err(|fault| failed(fault.to_string()))?)
+            }
+            Ground::Memory => {
                 let memory = Memory::new(self.plan.scaling(&name.before)?);
-                Host::Memory(memory.map_err(|e| Error::Workload {
-                    workload: workload.name,
-                    target: name.target.clone(),
-                    reason: e.to_string(),
-                })?)
+                Host::Memory(memory.map_err(|e| failed(e.to_string()))?)
             }
         };
         let scene = Scene {
@@ -230,6 +278,10 @@ impl Run<'_> {
                 aside(|| workloads::prepare(kind, memory, scene))?;
                 threads(memory, case, &seats, self.stop)
             }
+            Host::Volume(volume) => {
+                aside(|| workloads::prepare(kind, volume, scene))?;
+                threads(volume, case, &seats, self.stop)
+            }
             Host::Directory(directory) => {
                 aside(|| workloads::prepare(kind, directory, scene))?;
                 if !self.plan.processes {
@@ -249,7 +301,7 @@ impl Run<'_> {
 
     fn seats(&self, case: &Case) -> Vec<Seat> {
         let usable = usable_cpus();
-        let in_memory = matches!(case.host, Host::Memory(_));
+        let in_library = !matches!(case.host, Host::Directory(_));
         let seat = |worker: usize| Seat {
             cpu: self
                 .plan
@@ -259,7 +311,7 @@ impl Run<'_> {
             pretended: self
                 .plan
                 .cpus
-                .filter(|_| in_memory)
+                .filter(|_| in_library)
                 .map(|cpus| (worker % cpus.max(1)) as u32),
         };
         (0..case.scene.workers).map(seat).collect()
@@ -314,12 +366,15 @@ impl Run<'_> {
             let (kind, scene) = (case.workload.kind, &case.scene);
             let looked = match &case.host {
                 Host::Memory(memory) => aside(|| workloads::inspect(kind, memory, scene)),
+                Host::Volume(volume) => aside(|| workloads::inspect(kind, volume, scene)),
                 Host::Directory(dir) => aside(|| workloads::inspect(kind, dir, scene)),
             };
             case.failure = looked.err();
         }
-        if let Host::Directory(directory) = &case.host {
-            directory.remove();
+        match &case.host {
+            Host::Directory(directory) => directory.remove(),
+            Host::Volume(volume) => volume.remove(),
+            Host::Memory(_) => {}
         }
     }
 
@@ -391,11 +446,9 @@ impl Run<'_> {
         }
         let rounds = case.rates();
         let ops_per_s = Spread::of(&rounds);
-        let mount = match &self.plan.targets[case.target] {
-            TargetSpec::Memory => None,
-            TargetSpec::Path(dir) => Mount::of(dir),
-        };
-        let mount_options = mount.as_ref().map_or("memory".to_owned(), |m| m.options.clone());
+        let ground = &self.grounds[case.target];
+        let mount = ground.mount();
+        let mount_options = ground.options(mount.as_ref());
         let seed_rate = case.workload.seed_rate.map(|rate| SeedRate {
             unit: rate.unit.to_owned(),
             rate: ops_per_s.scaled(rate.factor),

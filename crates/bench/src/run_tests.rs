@@ -102,6 +102,31 @@ fn a_run_measures_all_cases_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn volumes_are_made_and_removed_or_left_as_they_were() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("kept.vfs");
+    let volume = vfscale::volume(&kept).create(64 << 20).open().unwrap();
+    volume.task().write_file("/mine", "untouched").unwrap();
+    volume.close().unwrap();
+    let targets = [kept.clone(), dir.path().join("new.vfs")].map(TargetSpec::Volume);
+    let names = ["create-many-sync", "append-sync", "write-seq", "read-seq"];
+    let mut plan = quick(&names, &targets);
+    plan.before = vec!["lockref".into(), "cil-lists".into()];
+    plan.database = 2 << 20;
+    let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    // Each image with the patches and without.
+    assert_eq!(report.results.len(), names.len() * 4);
+    let before = report.results.iter().filter(|r| r.case.before == ["lockref", "cil-lists"]);
+    assert_eq!(before.count(), names.len() * 2);
+    assert_eq!(names_in(dir.path()), ["kept.vfs"]);
+    let volume = vfscale::volume(&kept).open().unwrap();
+    assert_eq!(volume.task().read_to_string("/mine").unwrap(), "untouched");
+    assert_eq!(volume.task().list_dir("/").unwrap().len(), 1);
+    volume.close().unwrap();
+}
+
+#[test]
 fn pretended_cpus_have_slots() {
     let mut plan = quick(&["open-close-same-dir"], &[TargetSpec::Memory]);
     plan.cpus = Some(80);
@@ -178,8 +203,8 @@ fn targets_are_read() {
     assert_eq!(TargetSpec::parse("memory").unwrap(), TargetSpec::Memory);
     assert_eq!(TargetSpec::parse("path:/a:b").unwrap(), TargetSpec::Path("/a:b".into()));
     let error = |text| TargetSpec::parse(text).unwrap_err().to_string();
-    assert!(error("volume:/tmp/x").contains("no volumes yet"));
-    for text in ["path:", "tmpfs", "", "memory:"] {
+    assert_eq!(TargetSpec::parse("volume:a").unwrap(), TargetSpec::Volume("a".into()));
+    for text in ["path:", "volume:", "tmpfs", "", "memory:"] {
         assert!(error(text).contains("path:DIR"), "{text}");
     }
 }

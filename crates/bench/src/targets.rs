@@ -11,12 +11,14 @@
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 
-use vfscale::{FileType, OFlags, Result};
+use vfscale::{FileType, OFlags, Patch, Result};
 
 use crate::fault::{Error, Outcome};
 
+pub mod library;
 pub mod memory;
 pub mod path;
+pub mod volume;
 
 /// What a file's attributes tell a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub trait Calls: 'static {
     fn truncate(&self, file: &Self::File, size: u64) -> Result<()>;
     /// `fsync(2)`.
     fn sync(&self, file: &Self::File) -> Result<()>;
+    /// `syncfs(2)`.
+    fn sync_fs(&self, file: &Self::File) -> Result<()>;
     /// Opens a directory, reads all of it (`getdents64(2)`) and closes it. `each` gets the names but
     /// for `.` and `..`, and what they are, as far as the file system says.
     fn list(&self, path: &CStr, each: impl FnMut(&CStr, FileType)) -> Result<()>;
@@ -119,12 +123,30 @@ pub trait Target: Clone + Send + Sync + 'static {
 pub enum TargetSpec {
     /// The library in this process.
     Memory,
+    /// A volume, by the library in this process: an image that is there, or one that is made for the run.
+    Volume(PathBuf),
     /// A directory of a mounted file system.
     Path(PathBuf),
 }
 
 impl TargetSpec {
-    /// Reads `memory` or `path:DIR`.
+    /// Whether it is the library in this process, which can take patches back and pretend CPUs.
+    #[must_use]
+    pub fn is_library(&self) -> bool {
+        !matches!(self, TargetSpec::Path(_))
+    }
+
+    /// Whether a patch makes a difference to it.
+    #[must_use]
+    pub fn has_patch(&self, patch: &Patch) -> bool {
+        match self {
+            TargetSpec::Memory => !patch.is_of_volumes(),
+            TargetSpec::Volume(_) => true,
+            TargetSpec::Path(_) => false,
+        }
+    }
+
+    /// Reads `memory`, `volume:FILE` or `path:DIR`.
     ///
     /// # Errors
     /// Says what targets there are.
@@ -132,7 +154,7 @@ impl TargetSpec {
         match text.split_once(':') {
             None if text == "memory" => Ok(TargetSpec::Memory),
             Some(("path", dir)) if !dir.is_empty() => Ok(TargetSpec::Path(dir.into())),
-            Some(("volume", _)) => Err(Error::NoVolumes(text.to_owned())),
+            Some(("volume", file)) if !file.is_empty() => Ok(TargetSpec::Volume(file.into())),
             _ => Err(Error::UnknownTarget(text.to_owned())),
         }
     }
@@ -142,6 +164,7 @@ impl std::fmt::Display for TargetSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             TargetSpec::Memory => f.write_str("memory"),
+            TargetSpec::Volume(file) => write!(f, "volume:{}", file.display()),
             TargetSpec::Path(dir) => write!(f, "path:{}", dir.display()),
         }
     }

@@ -170,7 +170,7 @@ impl<W: Work> Player<W> {
     ) -> Outcome<u64> {
         let mut ops = 0;
         let mut before = begin;
-        let mut next_mark = if W::FIXED { begin + MARK_NANOS } else { u64::MAX };
+        let mut next_mark = if self.work.is_fixed() { begin + MARK_NANOS } else { u64::MAX };
         loop {
             let batch = self.batch.min(self.work.left());
             for _ in 0..batch {
@@ -229,7 +229,7 @@ impl<W: Work> Act for Player<W> {
     }
 
     fn go(&mut self, start: u64, slice: u64, timing: Timing, stop: &Interrupt) -> Outcome<Sample> {
-        let slice = if W::FIXED { u64::MAX } else { slice };
+        let slice = if self.work.is_fixed() { u64::MAX } else { slice };
         let mut marks = Vec::with_capacity(256);
         clock::wait_until(start);
         let (cpu, waited) = (clock::cpu_used(), clock::cpu_waited());
@@ -242,7 +242,16 @@ impl<W: Work> Act for Player<W> {
         let elapsed = (clock::now() - begin).max(1);
         let waited = clock::cpu_waited().saturating_sub(waited);
         let cpu = clock::cpu_used() - cpu;
-        Ok(Sample { ops, begin, elapsed, fixed: W::FIXED, cpu, waited, marks, latencies })
+        Ok(Sample {
+            ops,
+            begin,
+            elapsed,
+            fixed: self.work.is_fixed(),
+            cpu,
+            waited,
+            marks,
+            latencies,
+        })
     }
 
     fn end(&mut self) -> Outcome<()> {

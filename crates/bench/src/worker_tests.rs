@@ -10,7 +10,9 @@ struct Sleeper {
 }
 
 impl Work for Sleeper {
-    const FIXED: bool = true;
+    fn is_fixed(&self) -> bool {
+        true
+    }
 
     fn begin(&mut self) -> Outcome<()> {
         self.left = 5;

@@ -19,6 +19,7 @@ use crate::targets::{Calls, Target};
 use crate::worker::{Act, Player};
 
 mod aim;
+mod bytes;
 mod close;
 mod many;
 mod names;
@@ -47,7 +48,9 @@ pub struct Scene {
 /// What one worker does.
 pub(crate) trait Work {
     /// Whether a round is a fixed amount of work, instead of a fixed time.
-    const FIXED: bool = false;
+    fn is_fixed(&self) -> bool {
+        false
+    }
 
     /// Before a round, while no time is taken.
     fn begin(&mut self) -> Outcome<()> {
@@ -107,6 +110,7 @@ pub(crate) enum Kind {
     Slob,
     OrphanTruncate,
     Many(many::Part),
+    Bytes(bytes::Part),
 }
 
 /// Calls a generic function with the workload of a kind, whose type differs from kind to kind.
@@ -159,6 +163,10 @@ macro_rules! with_workload {
             }
             Kind::Many(part) => {
                 let $workload = many::Many(part);
+                $body
+            }
+            Kind::Bytes(part) => {
+                let $workload = bytes::Bytes(part);
                 $body
             }
         }
@@ -358,6 +366,40 @@ pub const ALL: &[Description] = &[
         operation: "remove one of the files that create-many makes",
         seed_rate: None,
         kind: Kind::Many(many::Part::Remove),
+    },
+    Description {
+        name: "create-many-sync",
+        seed: "-",
+        unit: "inode",
+        operation: "as create-many, and all of them made durable at the end (syncfs), which counts",
+        seed_rate: None,
+        kind: Kind::Many(many::Part::CreateSync),
+    },
+    Description {
+        name: "write-seq",
+        seed: "-",
+        unit: "MiB",
+        operation: "write the next MiB of a file of the worker's own, --database bytes from an \
+                    empty one, with an fsync at the end, which counts",
+        seed_rate: None,
+        kind: Kind::Bytes(bytes::Part::Write),
+    },
+    Description {
+        name: "read-seq",
+        seed: "-",
+        unit: "MiB",
+        operation: "read the next MiB of a file of the worker's own of --database bytes, over and \
+                    over",
+        seed_rate: None,
+        kind: Kind::Bytes(bytes::Part::Read),
+    },
+    Description {
+        name: "append-sync",
+        seed: "-",
+        unit: "append+fsync",
+        operation: "append 4 KiB to a file of the worker's own and make it durable",
+        seed_rate: None,
+        kind: Kind::Bytes(bytes::Part::Append),
     },
     Description {
         name: "readdir-stat",

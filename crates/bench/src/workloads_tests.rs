@@ -148,6 +148,9 @@ impl<C: Calls> Calls for BrokenCalls<C> {
     fn sync(&self, file: &Self::File) -> Result<()> {
         self.calls.sync(file)
     }
+    fn sync_fs(&self, file: &Self::File) -> Result<()> {
+        self.calls.sync_fs(file)
+    }
     fn list(&self, path: &CStr, each: impl FnMut(&CStr, FileType)) -> Result<()> {
         if self.has(Bug::ListsNothing) { Ok(()) } else { self.calls.list(path, each) }
     }
@@ -250,6 +253,8 @@ fn noticed(kind: Kind) -> &'static [Bug] {
         Kind::Slob => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::PathIsShort, Bug::StatLies],
         Kind::OrphanTruncate => &[Bug::TruncateDoesNothing, Bug::StatLies, Bug::ReadsNothing],
         Kind::Many(_) => &[Bug::UnlinkDoesNothing, Bug::ListsNothing, Bug::OpensSomethingElse],
+        Kind::Bytes(bytes::Part::Read) => &[Bug::ReadsNothing],
+        Kind::Bytes(_) => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies],
     }
 }
 

@@ -60,8 +60,9 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workloads: Vec<String>,
 
-    /// Where: `memory` (the library in this process) or `path:DIR` (a directory of any mounted file
-    /// system). Several are measured in turn; ratios are over the first. `memory` if none is named
+    /// Where: `memory` or `volume:FILE` (the library in this process; an image that is there, or is made
+    /// for the run), or `path:DIR` (a directory of any mounted file system). Several are measured in
+    /// turn; ratios are over the first. `memory` if none is named
     #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
     pub(crate) targets: Vec<String>,
 
@@ -77,12 +78,12 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) unpinned: bool,
 
-    /// Also without this patch, in memory; --list-patches describes them, `all` is all of them. Several
+    /// Also without this patch, by the library; --list-patches describes them, `all` is all of them. Several
     /// are taken back together
     #[arg(long, value_name = "PATCH", num_args = 1..)]
     pub(crate) before: Vec<String>,
 
-    /// Pretend that there were so many CPUs, in memory
+    /// Pretend that there were so many CPUs, to the library
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) cpus: Option<u16>,
 

@@ -63,8 +63,7 @@ impl Failure {
             | Failure::Bench(
                 vfscale_bench::Error::Usage(_)
                 | vfscale_bench::Error::UnknownWorkload(..)
-                | vfscale_bench::Error::UnknownTarget(_)
-                | vfscale_bench::Error::NoVolumes(_),
+                | vfscale_bench::Error::UnknownTarget(_),
             ) => 2,
             _ => 1,
         })

@@ -174,6 +174,12 @@ impl Op {
         Ok(())
     }
 
+    /// Whether it changes data and nothing else.
+    #[must_use]
+    pub fn is_of_data(&self) -> bool {
+        matches!(self, Op::Write { .. } | Op::Append { .. } | Op::Truncate(..) | Op::Fallocate(..))
+    }
+
     /// Whether it makes something durable.
     #[must_use]
     pub fn is_sync(&self) -> bool {

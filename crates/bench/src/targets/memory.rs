@@ -1,35 +1,15 @@
 //! The library in this process: each case a new memory file system, each worker a task.
-//!
-//! What a worker has mapped is read where the library tells it, in a file of the introspection driver.
-//! That has a tree of its own, so that the case's holds nothing but the case.
 
-use std::ffi::{CStr, OsStr};
-use std::fmt;
-use std::ops::ControlFlow;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use vfscale::{Result, Scaling};
 
-use vfscale::maps::{PAGE_BYTES, Protection, Sharing, Source};
-use vfscale::{
-    At, AtFlags, Error, File, FileType, Mode, OFlags, ProcFs, RenameFlags, Result, Scaling,
-    SocketType, Task, Vfs,
-};
-
-use super::{Calls, Meta, Target};
+use super::Target;
+use super::library::{TaskCalls, Tree};
 use crate::fault::Outcome;
 
-/// Where the first file is mapped.
-const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
-
 /// A memory file system.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Memory {
-    vfs: Vfs,
-    /// What tells of the tree, and the tree that this is the root of.
-    state: Arc<ProcFs>,
-    state_vfs: Vfs,
+    tree: Tree,
 }
 
 impl Memory {
@@ -39,182 +19,14 @@ impl Memory {
     /// If there is no memory for it.
     pub fn new(scaling: Scaling) -> Result<Memory> {
         let vfs = vfscale::memory().scaling(scaling).build()?;
-        let state = ProcFs::new(&vfs);
-        let state_vfs = Vfs::with_scaling(state.clone(), scaling)
-            .map_err(|errno| Error::new("mount", errno))?;
-        Ok(Memory { vfs, state, state_vfs })
-    }
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").finish_non_exhaustive()
-    }
-}
-
-/// The calls of one task.
-#[derive(Debug)]
-pub struct MemoryCalls {
-    task: Arc<Task>,
-    /// Reads what is told of it.
-    reader: Task,
-    /// Where the next file is mapped.
-    next_address: AtomicU64,
-}
-
-/// A file that a task has mapped.
-#[derive(Debug)]
-pub struct MemoryMap {
-    task: Arc<Task>,
-    address: u64,
-}
-
-impl Drop for MemoryMap {
-    fn drop(&mut self) {
-        // There is nothing that could be wrong with a page that was mapped.
-        let _ = self.task.unmap(self.address, PAGE_BYTES);
+        Ok(Memory { tree: Tree::new(vfs, scaling)? })
     }
 }
 
 impl Target for Memory {
-    type Calls = MemoryCalls;
+    type Calls = TaskCalls;
 
-    fn enter(&self) -> Outcome<MemoryCalls> {
-        let task = Arc::new(self.vfs.task());
-        self.state.show(&task);
-        let (reader, next_address) = (self.state_vfs.task(), AtomicU64::new(FIRST_ADDRESS));
-        Ok(MemoryCalls { task, reader, next_address })
-    }
-}
-
-#[inline]
-fn path(text: &CStr) -> &Path {
-    Path::new(OsStr::from_bytes(text.to_bytes()))
-}
-
-#[inline]
-fn meta(stat: &vfscale::Stat) -> Meta {
-    Meta {
-        ino: stat.ino,
-        size: stat.size,
-        nlink: stat.nlink.into(),
-        mtime: stat.mtime.0,
-        file_type: stat.file_type(),
-    }
-}
-
-impl Calls for MemoryCalls {
-    type File = File;
-    type Map = MemoryMap;
-
-    fn chdir(&mut self, to: &CStr) -> Result<()> {
-        self.task.chdir(path(to))
-    }
-
-    #[inline]
-    fn open(&self, name: &CStr, flags: OFlags) -> Result<File> {
-        self.task.open(path(name), flags, Mode::from_bits_retain(0o644))
-    }
-
-    fn mkdir(&self, name: &CStr) -> Result<()> {
-        self.task.mkdir(At::Cwd, path(name), Mode::from_bits_retain(0o755))
-    }
-
-    #[inline]
-    fn unlink(&self, name: &CStr) -> Result<()> {
-        self.task.unlink(At::Cwd, path(name), AtFlags::empty())
-    }
-
-    fn rmdir(&self, name: &CStr) -> Result<()> {
-        self.task.rmdir(At::Cwd, path(name))
-    }
-
-    #[inline]
-    fn rename(&self, old: &CStr, new: &CStr) -> Result<()> {
-        self.task.rename(At::Cwd, path(old), At::Cwd, path(new), RenameFlags::empty())
-    }
-
-    #[inline]
-    fn link(&self, old: &CStr, new: &CStr) -> Result<()> {
-        self.task.link(At::Cwd, path(old), At::Cwd, path(new), AtFlags::empty())
-    }
-
-    #[inline]
-    fn stat(&self, name: &CStr) -> Result<Meta> {
-        Ok(meta(&self.task.stat(At::Cwd, path(name), AtFlags::empty())?))
-    }
-
-    #[inline]
-    fn lstat(&self, name: &CStr) -> Result<Meta> {
-        Ok(meta(&self.task.stat(At::Cwd, path(name), AtFlags::SYMLINK_NOFOLLOW)?))
-    }
-
-    #[inline]
-    fn fstat(&self, file: &File) -> Result<Meta> {
-        Ok(meta(&file.stat()?))
-    }
-
-    #[inline]
-    fn pread(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize> {
-        file.pread(buf, offset)
-    }
-
-    #[inline]
-    fn pwrite(&self, file: &File, buf: &[u8], offset: u64) -> Result<usize> {
-        file.pwrite(buf, offset)
-    }
-
-    #[inline]
-    fn truncate(&self, file: &File, size: u64) -> Result<()> {
-        file.truncate(size)
-    }
-
-    fn sync(&self, file: &File) -> Result<()> {
-        file.sync_all()
-    }
-
-    fn list(&self, name: &CStr, mut each: impl FnMut(&CStr, FileType)) -> Result<()> {
-        let dir = self.open(name, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut text = Vec::with_capacity(256);
-        dir.read_dir_at(0, |entry| {
-            let bytes = entry.name.as_bytes();
-            if bytes != b"." && bytes != b".." {
-                text.clear();
-                text.extend_from_slice(bytes);
-                text.push(0);
-                // A name has no NUL in it, so this is the whole of it.
-                if let Ok(name) = CStr::from_bytes_until_nul(&text) {
-                    each(name, entry.file_type);
-                }
-            }
-            ControlFlow::Continue(())
-        })
-    }
-
-    #[inline]
-    fn path_of(&self, file: &File, buf: &mut Vec<u8>) -> Result<()> {
-        *buf = self.task.path_of(file)?.into_os_string().into_vec();
-        Ok(())
-    }
-
-    fn pipe(&self) -> Outcome<(File, File)> {
-        Ok(self.task.pipe2(OFlags::empty())?)
-    }
-
-    fn socket_pair(&self) -> Outcome<(File, File)> {
-        Ok(self.task.socketpair(SocketType::Stream, OFlags::empty())?)
-    }
-
-    fn map(&self, file: &File) -> Outcome<MemoryMap> {
-        // Every other page, so that a file that is mapped twice is on two lines.
-        let address = self.next_address.fetch_add(2 * PAGE_BYTES, Ordering::Relaxed);
-        let source = Source::File { file, offset: 0 };
-        self.task.map(address, PAGE_BYTES, Protection::READ, Sharing::Shared, source)?;
-        Ok(MemoryMap { task: self.task.clone(), address })
-    }
-
-    fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
-        *buf = self.reader.read_file(format!("/tasks/{}/maps", self.task.id()))?;
-        Ok(())
+    fn enter(&self) -> Outcome<TaskCalls> {
+        Ok(self.tree.enter())
     }
 }

@@ -246,6 +246,10 @@ impl Calls for PathCalls {
         fs::fsync(file).map_err(|e| Error::new("fsync", e))
     }
 
+    fn sync_fs(&self, file: &OwnedFd) -> Result<()> {
+        fs::syncfs(file).map_err(|e| Error::new("syncfs", e))
+    }
+
     fn list(&self, path: &CStr, mut each: impl FnMut(&CStr, FileType)) -> Result<()> {
         let dir = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut buf = [MaybeUninit::uninit(); 32 << 10];

@@ -17,6 +17,7 @@ const FILES_PER_DIR: u64 = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Create,
+    CreateSync,
     Remove,
 }
 
@@ -85,7 +86,9 @@ impl<C: Calls> ManyWork<C> {
 }
 
 impl<C: Calls> Work for ManyWork<C> {
-    const FIXED: bool = true;
+    fn is_fixed(&self) -> bool {
+        true
+    }
 
     fn begin(&mut self) -> Outcome<()> {
         self.done = 0;
@@ -108,6 +111,13 @@ impl<C: Calls> Work for ManyWork<C> {
     fn op(&mut self) -> Outcome<u64> {
         match self.part {
             Part::Create => self.create(self.done)?,
+            Part::CreateSync => {
+                self.create(self.done)?;
+                if self.left() == 1 {
+                    let here = self.calls.open(c".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+                    self.calls.sync_fs(&here)?;
+                }
+            }
             Part::Remove => self.calls.unlink(&self.files[self.done])?,
         }
         self.done += 1;
@@ -117,7 +127,7 @@ impl<C: Calls> Work for ManyWork<C> {
     /// All are there, or gone; and what is left of a round that was cut short is removed.
     fn end(&mut self) -> Outcome<()> {
         let rest = match self.part {
-            Part::Create => {
+            Part::Create | Part::CreateSync => {
                 self.expect_files(self.done)?;
                 0..self.done
             }

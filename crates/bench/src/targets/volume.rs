@@ -1,0 +1,145 @@
+//! A volume in an image, by the library in this process.
+//!
+//! All cases with the same [`Scaling`] share one opening of one image, each in a directory of its own, as on
+//! a mounted file system. The image that was named serves those with the settings as they are; those
+//! with patches taken back get an image beside it, since a volume has one opener at a time. What was made
+//! for a run, images and directories, is removed with it.
+
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vfscale::{At, Mode, Scaling, VolumeError};
+
+use super::library::{TaskCalls, Tree};
+use super::{Calls as _, Target};
+use crate::fault::{Error, Outcome, Result};
+
+/// The size of an image that a run makes; it is sparse.
+const IMAGE_BYTES: u64 = 8 << 30;
+
+/// An image while a run uses it. Dropping it removes what the run has made, and closes.
+#[derive(Debug)]
+pub struct Image {
+    path: PathBuf,
+    /// There until the image is dropped, and its tree.
+    open: Option<(vfscale::Volume, Tree)>,
+    /// The run's own directory in it.
+    dir: String,
+    cases: AtomicU64,
+}
+
+impl Image {
+    /// Opens the image at `path`, or makes one, which is removed when the run is over.
+    ///
+    /// # Errors
+    /// If it is no volume, somebody else has it, or there is no room.
+    pub fn open(path: &Path, scaling: Scaling) -> Result<Arc<Image>> {
+        let volume = vfscale::volume(path).create(IMAGE_BYTES).scaling(scaling).open();
+        let volume = volume.map_err(Error::Volume)?;
+        let task = volume.task();
+        let pid = std::process::id();
+        let failed = |error: vfscale::Error| {
+            let name = path.display().to_string();
+            Error::Volume(VolumeError::Mount { name, errno: error.errno() })
+        };
+        let mut n = 0_u32;
+        let dir = loop {
+            let dir = format!("/vfscale-bench-{pid}-{n}");
+            match task.mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755)) {
+                Ok(()) => break dir,
+                Err(e) if e.errno() == vfscale::Errno::EXIST && n < 10_000 => n += 1,
+                Err(e) => return Err(failed(e)),
+            }
+        };
+        drop(task);
+        let tree = Tree::new(volume.vfs().clone(), scaling).map_err(failed)?;
+        let (path, cases) = (path.to_owned(), AtomicU64::new(0));
+        Ok(Arc::new(Image { path, open: Some((volume, tree)), dir, cases }))
+    }
+
+    /// The image beside `path` for cases with other settings.
+    ///
+    /// # Errors
+    /// If there is one already, which is not the run's to write to; those of [`open`](Self::open).
+    pub fn beside(path: &Path, scaling: Scaling) -> Result<Arc<Image>> {
+        let mut name = OsString::from(path);
+        name.push(format!(".before-{}", std::process::id()));
+        let path = PathBuf::from(name);
+        if path.exists() {
+            let what = format!("{} is there already; remove it", path.display());
+            return Err(Error::Usage(what));
+        }
+        Image::open(&path, scaling)
+    }
+
+    /// A new directory in it, for one case.
+    ///
+    /// # Errors
+    /// Those of `mkdir(2)`.
+    pub fn case(self: &Arc<Self>) -> Outcome<Volume> {
+        let n = self.cases.fetch_add(1, Ordering::Relaxed);
+        let dir = format!("{}/case{n}", self.dir);
+        if let Some((volume, _)) = &self.open {
+            volume.task().mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755))?;
+        }
+        Ok(Volume { image: Arc::clone(self), dir: dir.into() })
+    }
+
+    /// How it was opened, as a mount table would say it.
+    #[must_use]
+    pub fn options(&self) -> String {
+        let made = self.open.as_ref().is_some_and(|(volume, _)| volume.is_new());
+        let made = if made { "made for the run" } else { "as it was" };
+        format!("volume {}, {made}", self.path.display())
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let Some((volume, tree)) = self.open.take() else { return };
+        drop(tree);
+        let is_new = volume.is_new();
+        if !is_new && let Err(e) = volume.task().remove_dir_all(&self.dir) {
+            eprintln!("vfscale bench: cannot remove {} in {}: {e}", self.dir, self.path.display());
+        }
+        if let Err(e) = volume.close() {
+            eprintln!("vfscale bench: {e}");
+        }
+        if is_new && let Err(e) = std::fs::remove_file(&self.path) {
+            eprintln!("vfscale bench: cannot remove {}: {e}", self.path.display());
+        }
+    }
+}
+
+/// The directory of one case in a volume.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    image: Arc<Image>,
+    dir: PathBuf,
+}
+
+impl Volume {
+    /// Removes the case's directory.
+    pub fn remove(&self) {
+        if let Some((volume, _)) = &self.image.open {
+            // What can't be removed now is tried again with the whole of the run's directory.
+            let _ = volume.task().remove_dir_all(&self.dir);
+        }
+    }
+}
+
+impl Target for Volume {
+    type Calls = TaskCalls;
+
+    fn enter(&self) -> Outcome<TaskCalls> {
+        let open = self.image.open.as_ref();
+        let (_, tree) = open.ok_or_else(|| crate::fault::Fault::wrong("the volume is closed"))?;
+        let mut calls = tree.enter();
+        let dir = CString::new(self.dir.as_os_str().as_bytes()).unwrap_or_default();
+        calls.chdir(&dir)?;
+        Ok(calls)
+    }
+}

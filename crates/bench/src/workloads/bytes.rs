@@ -1,0 +1,159 @@
+//! The data of one large file, and durability: what a volume is asked beside names.
+//!
+//! Each worker has a file of its own. `write-seq` writes `--database` bytes anew in each round, from an
+//! empty file, and its last operation includes `fsync`: so a round is over when all of it is
+//! durable. `read-seq` reads what lies in memory, as far as the file system keeps it there. `append-sync`
+//! makes each of its appends durable.
+
+use vfscale::OFlags;
+
+use super::{Scene, Work, Workload, expect_equal, expect_names};
+use crate::fault::{Fault, Outcome};
+use crate::targets::{Calls, name};
+
+const MIB: usize = 1 << 20;
+const APPENDED: usize = 4096;
+/// A file that is appended to begins again when it has this many parts.
+const APPENDS: u64 = 4096;
+
+/// Which part is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Write,
+    Read,
+    Append,
+}
+
+pub(super) struct Bytes(pub(super) Part);
+
+impl Workload for Bytes {
+    type Work<C: Calls> = BytesWork<C>;
+
+    fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        for worker in 0..scene.workers {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+            let file = calls.open(&name(format!("b{worker}")), flags)?;
+            if self.0 == Part::Read {
+                let mut buffer = vec![0; MIB];
+                for n in 0..parts(scene) {
+                    mark(&mut buffer, n);
+                    super::write_at(calls, &file, &buffer, n * MIB as u64)?;
+                }
+                calls.sync(&file)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn work<C: Calls>(&self, calls: C, scene: &Scene, worker: usize) -> Outcome<BytesWork<C>> {
+        let file = calls.open(&name(format!("b{worker}")), OFlags::RDWR)?;
+        let len = if self.0 == Part::Append { APPENDED } else { MIB };
+        let parts = if self.0 == Part::Append { APPENDS } else { parts(scene) };
+        Ok(BytesWork { calls, file, part: self.0, buffer: vec![7; len], parts, done: 0 })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        expect_names(calls, c".", scene.workers)
+    }
+}
+
+/// How many MiB a file has.
+fn parts(scene: &Scene) -> u64 {
+    (scene.database / MIB as u64).max(1)
+}
+
+/// Says in a part of a file which it is.
+fn mark(buffer: &mut [u8], n: u64) {
+    buffer[..8].copy_from_slice(&n.to_le_bytes());
+}
+
+pub(super) struct BytesWork<C: Calls> {
+    calls: C,
+    file: C::File,
+    part: Part,
+    buffer: Vec<u8>,
+    parts: u64,
+    done: u64,
+}
+
+impl<C: Calls> BytesWork<C> {
+    fn offset(&self) -> u64 {
+        self.done * self.buffer.len() as u64
+    }
+
+    fn write(&mut self) -> Outcome<()> {
+        mark(&mut self.buffer, self.done);
+        let offset = self.offset();
+        super::write_at(&self.calls, &self.file, &self.buffer, offset)
+    }
+
+    fn read(&mut self) -> Outcome<()> {
+        let offset = self.offset();
+        let n = self.calls.pread(&self.file, &mut self.buffer, offset)?;
+        if n < self.buffer.len() || self.buffer[..8] != self.done.to_le_bytes() {
+            return Err(Fault::wrong(format!("part {} is not what was written", self.done)));
+        }
+        Ok(())
+    }
+}
+
+impl<C: Calls> Work for BytesWork<C> {
+    fn is_fixed(&self) -> bool {
+        self.part == Part::Write
+    }
+
+    fn begin(&mut self) -> Outcome<()> {
+        if self.part == Part::Write {
+            self.done = 0;
+            self.calls.truncate(&self.file, 0)?;
+            self.calls.sync(&self.file)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn left(&self) -> u64 {
+        if self.part == Part::Write { self.parts - self.done } else { u64::MAX }
+    }
+
+    #[inline]
+    fn op(&mut self) -> Outcome<u64> {
+        match self.part {
+            Part::Write => {
+                self.write()?;
+                if self.done + 1 == self.parts {
+                    self.calls.sync(&self.file)?;
+                }
+            }
+            Part::Read => {
+                self.done %= self.parts;
+                self.read()?;
+            }
+            Part::Append => {
+                if self.done == self.parts {
+                    self.done = 0;
+                    self.calls.truncate(&self.file, 0)?;
+                }
+                self.write()?;
+                self.calls.sync(&self.file)?;
+            }
+        }
+        self.done += 1;
+        Ok(1)
+    }
+
+    /// The size is what was written, and each part says which it is.
+    fn end(&mut self) -> Outcome<()> {
+        if self.part == Part::Read {
+            return Ok(());
+        }
+        expect_equal("the size", self.calls.fstat(&self.file)?.size, self.offset())?;
+        let done = self.done;
+        for n in 0..done {
+            self.done = n;
+            self.read()?;
+        }
+        self.done = done;
+        Ok(())
+    }
+}
