@@ -143,7 +143,7 @@ impl Busy {
     /// Whether nothing was freed, so that nobody has to be told.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.parts.is_empty() && self.blocks == 0
     }
 }
 

@@ -22,7 +22,7 @@
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::cpu;
-use vfscale_sync::percpu::Budget;
+use vfscale_sync::percpu::{Apart, Budget};
 
 use crate::group::Totals;
 
@@ -32,14 +32,41 @@ const POOL_MIN: u64 = 64;
 const POOL_MAX: u64 = 8192;
 
 /// The blocks of an open volume that are neither used nor reserved. `Send` and `Sync`.
+///
+/// What whoever frees or gives back reads, and what is written when the pool has given blocks away, are on
+/// different cache lines (seed 003, patch 1), unless they are to be packed as before that.
 #[derive(Debug)]
+#[repr(C, align(128))]
 pub struct Space {
+    read: ReadMostly,
+    packed: Written,
+    spread: Apart<Written>,
     budget: Budget,
-    pool: AtomicU64,
+}
+
+/// Written when the volume grows.
+#[derive(Debug)]
+#[repr(C)]
+struct ReadMostly {
     pool_size: AtomicU64,
     /// Blocks of the volume that files can have at all.
     blocks: AtomicU64,
+    is_spread: bool,
 }
+
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Written {
+    pool: AtomicU64,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = {
+    use std::mem::offset_of;
+    // Before the patch: one line of 64 bytes. After it: no pair of lines has fields of both kinds.
+    assert!(offset_of!(Space, packed) + size_of::<Written>() <= 64);
+    assert!(offset_of!(Space, spread) == 128 && offset_of!(Space, budget) >= 256);
+};
 
 /// What `statfs` tells about blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +80,10 @@ pub struct SpaceFigures {
 }
 
 impl Space {
-    /// The space of a volume whose groups have these.
+    /// The space of a volume whose groups have these; packed, or with what is written `is_spread` over
+    /// lines of its own.
     #[must_use]
-    pub fn new(totals: &Totals) -> Self {
+    pub fn new(totals: &Totals, is_spread: bool) -> Self {
         let available = totals.available.min(totals.blocks);
         let pool_size = pool_of(totals.blocks);
         let pool = pool_size.min(available);
@@ -65,12 +93,17 @@ impl Space {
         let used = total.saturating_sub(available - pool);
         let is_taken = budget.take(used);
         debug_assert!(is_taken);
-        Self {
-            budget,
-            pool: AtomicU64::new(pool),
-            pool_size: AtomicU64::new(pool_size),
-            blocks: AtomicU64::new(totals.blocks),
-        }
+        let (pool_size, blocks) = (AtomicU64::new(pool_size), AtomicU64::new(totals.blocks));
+        let read = ReadMostly { pool_size, blocks, is_spread };
+        let (packed, spread) = (Written::default(), Apart(Written::default()));
+        let space = Self { read, packed, spread, budget };
+        space.pool().store(pool, Ordering::Relaxed);
+        space
+    }
+
+    /// What is left of the pool, wherever that is.
+    fn pool(&self) -> &AtomicU64 {
+        if self.read.is_spread { &self.spread.pool } else { &self.packed.pool }
     }
 
     /// Reserves `blocks` blocks; with `from_pool`, from the pool if there are not as many elsewhere.
@@ -84,25 +117,26 @@ impl Space {
             return false;
         }
         // The whole pool, so that nobody else reckons with it, and back what is not needed.
-        let pool = self.pool.swap(0, Ordering::AcqRel);
+        let pool = self.pool().swap(0, Ordering::AcqRel);
         let (of_pool, rest) = (pool.min(blocks), blocks.saturating_sub(pool));
         let is_taken = rest == 0 || self.budget.take(rest);
         let back = if is_taken { pool - of_pool } else { pool };
-        self.pool.fetch_add(back, Ordering::AcqRel);
+        self.pool().fetch_add(back, Ordering::AcqRel);
         is_taken
     }
 
     /// Gives back what was reserved and not used, or what was used and is free. The pool is filled first.
     pub fn give(&self, blocks: u64) {
         let mut rest = blocks;
-        let mut pool = self.pool.load(Ordering::Relaxed);
+        let mut pool = self.pool().load(Ordering::Relaxed);
         loop {
-            let missing = self.pool_size.load(Ordering::Relaxed).saturating_sub(pool).min(rest);
+            let missing =
+                self.read.pool_size.load(Ordering::Relaxed).saturating_sub(pool).min(rest);
             if missing == 0 {
                 break;
             }
             let filled = pool + missing;
-            match self.pool.compare_exchange(pool, filled, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.pool().compare_exchange(pool, filled, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     rest -= missing;
                     break;
@@ -117,15 +151,15 @@ impl Space {
 
     /// The volume has become larger by as many blocks that files can have.
     pub fn grow(&self, blocks: u64) {
-        let all = self.blocks.fetch_add(blocks, Ordering::AcqRel) + blocks;
+        let all = self.read.blocks.fetch_add(blocks, Ordering::AcqRel) + blocks;
         let pool = pool_of(all);
-        let more = pool.saturating_sub(self.pool_size.swap(pool, Ordering::AcqRel));
+        let more = pool.saturating_sub(self.read.pool_size.swap(pool, Ordering::AcqRel));
         // Growing never fails: more is left than before.
         let grown = self.budget.resize(self.budget.total() + blocks.saturating_sub(more));
         debug_assert!(grown.is_ok());
         self.give(more.min(blocks));
-        let pool = self.pool.load(Ordering::Relaxed);
-        let missing = self.pool_size.load(Ordering::Relaxed).saturating_sub(pool);
+        let pool = self.pool().load(Ordering::Relaxed);
+        let missing = self.read.pool_size.load(Ordering::Relaxed).saturating_sub(pool);
         if self.budget.take(missing) {
             self.give(missing);
         }
@@ -135,8 +169,8 @@ impl Space {
     #[must_use]
     pub fn figures(&self) -> SpaceFigures {
         let available = self.budget.available();
-        let free = available + self.pool.load(Ordering::Relaxed);
-        SpaceFigures { blocks: self.blocks.load(Ordering::Relaxed), free, available }
+        let free = available + self.pool().load(Ordering::Relaxed);
+        SpaceFigures { blocks: self.read.blocks.load(Ordering::Relaxed), free, available }
     }
 }
 

@@ -184,7 +184,7 @@ impl Volume {
         let (journal, recovered) = open_log(&device, &superblock, &places, &hooks, &options)?;
         let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
-        let space = Space::new(&groups.totals());
+        let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
         let shared = Shared { groups, space, overruns: AtomicU64::new(0) };
         let slots = cpu::possible() as usize;
         let opened = Self {

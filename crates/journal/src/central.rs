@@ -6,9 +6,8 @@
 //! it, is that empty, how full may it get) are on lines of their own, and the written ones are on
 //! others. With `read_mostly` taken back they share a line.
 
-use std::ops::Deref;
-
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use vfscale_sync::percpu::Apart;
 
 /// Read by every transaction; written when a context changes, and at the events they are named after.
 #[repr(C)]
@@ -48,19 +47,6 @@ pub(crate) struct Central {
     pub(crate) read: ReadMostly,
     packed: Written,
     spread: Apart<Written>,
-}
-
-/// On lines of its own.
-#[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
-
-impl<T> Deref for Apart<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
 }
 
 #[cfg(not(shuttle))]

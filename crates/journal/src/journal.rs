@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 use vfscale_sync::atomic::{Ordering, thread};
+use vfscale_sync::percpu::Apart;
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::ail::Ail;
-use crate::central::{Apart, Central};
+use crate::central::Central;
 use crate::cil::{Cil, Commit, Inserted};
 use crate::freeze::{Gate, Refused};
 use crate::grant::{Asker, Grant};

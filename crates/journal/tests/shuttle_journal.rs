@@ -9,7 +9,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{BLOCKS, DEVICE_BYTES, LOG, Store, VOLUME, open, options};
 use shuttle::rand::Rng;
@@ -33,8 +33,9 @@ fn device() -> Arc<dyn Device> {
 }
 
 fn store(device: &Arc<dyn Device>) -> Arc<Store> {
-    let slots = if model::is_without_patches() { 1 } else { 2 };
-    let options = Options { scaling: Scaling::with_slots(slots), ..options(slots) };
+    let scaling =
+        if model::is_without_patches() { Scaling::kernel_5_7() } else { Scaling::with_slots(2) };
+    let options = Options { scaling, ..options(2) };
     Arc::new(Store::open(device.clone(), options).unwrap())
 }
 
@@ -101,6 +102,78 @@ fn force_against_force() {
             all.extend(promised.lock().unwrap().iter());
         }
         assert!(store.journal.stats().checkpoints <= 3);
+        crash_and_check(&device, store, &all);
+    });
+}
+
+/// What a transaction has freed comes back once, with the checkpoint that has the transaction, when that is
+/// durable, and before anybody is told so who forces it.
+#[test]
+fn busy_extents_against_push() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let free = |store: &Store, id: u64| {
+            let back = Arc::new(AtomicU64::new(0));
+            let block = store.blocks[id as usize].clone();
+            let mut transaction = store.journal.begin(Reservation::new(8_000)).unwrap();
+            let locked = block.lock.lock();
+            transaction.add(block.clone());
+            let told = back.clone();
+            transaction.on_durable(move |durable| {
+                let former = told.swap(durable.unwrap().sequence, Ordering::SeqCst);
+                assert_eq!(former, 0, "it came back twice");
+            });
+            let sequence = transaction.commit().unwrap().sequence;
+            drop(locked);
+            (back, sequence)
+        };
+        let threads = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                let first = free(&store, u64::from(cpu));
+                let second = free(&store, 5);
+                assert!([0, first.1].contains(&first.0.load(Ordering::SeqCst)));
+                store.journal.force(second.1).unwrap();
+                for (back, sequence) in [first, second] {
+                    assert_eq!(back.load(Ordering::SeqCst), sequence);
+                }
+            })
+        });
+        store.journal.force_all().unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// A journal that is closed while others commit: each of them is refused, or is in it.
+#[test]
+fn commit_against_close() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let threads = [0, 1].map(|cpu| {
+            let (store, promised) = (store.clone(), Arc::new(std::sync::Mutex::new(Vec::new())));
+            let told = promised.clone();
+            let commits = on(cpu, move || {
+                for round in 0..3 {
+                    match store.set(&[u64::from(cpu), 4 + round], 100) {
+                        Ok(done) => told.lock().unwrap().push(done.number),
+                        Err(error) => return assert!(matches!(error, Error::Closed), "{error}"),
+                    }
+                }
+            });
+            (commits, promised)
+        });
+        store.journal.close().unwrap();
+        let mut all = Vec::new();
+        for (commits, promised) in threads {
+            commits.join().unwrap();
+            all.extend(promised.lock().unwrap().iter());
+        }
+        let stats = store.journal.stats();
+        assert_eq!((stats.active, stats.ail_items), (0, 0));
         crash_and_check(&device, store, &all);
     });
 }

@@ -25,29 +25,42 @@
 use crate::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::lock::Mutex;
 use std::fmt;
+use std::ops::Deref;
 
 crate::lock_class! {
     /// The shared pool of a [`Budget`]; a leaf.
     pub BudgetPool = ("budget_pool", 65000);
 }
 
-/// Puts a value on cache lines of its own. 128 bytes, because x86 fetches lines in pairs.
+/// Puts a value on cache lines of its own: whatever lies beside it, what is written here is on no line with
+/// it (seed 003, patch 1). 128 bytes, because x86 fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Padded<T>(T);
+pub struct Apart<T>(pub T);
+
+const _: () = assert!(align_of::<Apart<u8>>() == 128 && size_of::<Apart<u8>>() == 128);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 /// One `T` for each slot, where a slot stands for the CPUs whose number is equal to it modulo the
 /// number of slots.
 ///
 /// `PerCpu<T>` is `Send` and `Sync` exactly as a boxed slice of `T` is.
 pub struct PerCpu<T> {
-    slots: Box<[Padded<T>]>,
+    slots: Box<[Apart<T>]>,
 }
 
 impl<T> PerCpu<T> {
     /// Makes `slots` slots (at least one), each from `make`, which gets the number of its slot.
     pub fn new(slots: usize, mut make: impl FnMut(usize) -> T) -> Self {
-        let slots = (0..slots.max(1)).map(|slot| Padded(make(slot))).collect();
+        let slots = (0..slots.max(1)).map(|slot| Apart(make(slot))).collect();
         Self { slots }
     }
 
@@ -175,7 +188,8 @@ pub struct Budget {
     allowances: PerCpu<AtomicU64>,
     /// How much a refill leaves in a slot; a slot keeps at most twice as much.
     batch: AtomicU64,
-    pool: Mutex<Pool, BudgetPool>,
+    /// Everybody reads the fields above, and refills write here.
+    pool: Apart<Mutex<Pool, BudgetPool>>,
 }
 
 #[derive(Debug)]
@@ -206,7 +220,7 @@ impl Budget {
     pub fn new(total: u64, slots: usize) -> Self {
         let allowances = PerCpu::new(slots, |_| AtomicU64::new(0));
         let batch = AtomicU64::new(Self::batch_of(total, allowances.len()));
-        Self { allowances, batch, pool: Mutex::new(Pool { free: total, total }) }
+        Self { allowances, batch, pool: Apart(Mutex::new(Pool { free: total, total })) }
     }
 
     /// All slots together keep at most a quarter of the total away from the pool.
@@ -362,7 +376,7 @@ pub struct IdAlloc {
     /// The next number of each slot; a multiple of the batch says that the batch is used up.
     next: PerCpu<AtomicU64>,
     /// The first number of the next batch.
-    batches: Padded<AtomicU64>,
+    batches: Apart<AtomicU64>,
     first: u64,
 }
 
@@ -372,7 +386,7 @@ impl IdAlloc {
     pub fn new(first: u64, slots: usize) -> Self {
         Self {
             next: PerCpu::new(slots, |_| AtomicU64::new(0)),
-            batches: Padded(AtomicU64::new(0)),
+            batches: Apart(AtomicU64::new(0)),
             first,
         }
     }

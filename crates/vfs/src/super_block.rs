@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::thread::{self, Thread};
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use vfscale_sync::lock::{Mutex, MutexGuard};
-use vfscale_sync::percpu::IdAlloc;
+use vfscale_sync::percpu::{Apart, IdAlloc};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::shared::SharedList;
 use vfscale_sync::slab::Slab;
@@ -66,14 +66,20 @@ pub struct SuperBlock {
     inode_list: Option<InodeList>,
     /// Every open file of it, but those that have moved to a private list.
     files: SharedList<OpenFile, FilesLock>,
-    /// Those that have.
+    /// What calls write, apart from the above, which all of them read (seed 003, patch 1).
+    written: Apart<Written>,
+    /// Where the driver keeps directories: what that takes.
+    cache: Option<Box<Cache>>,
+}
+
+/// What of a superblock is written while it is in use, and not for each CPU.
+struct Written {
+    /// How many open files have moved to private lists.
     private_files: AtomicIsize,
     /// Every mount of it, attached or not, until the grace period after its last use is over.
     mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
     /// Dentries whose count is spread over CPUs, the oldest first.
     hot: Mutex<VecDeque<NonNull<Dentry>>, HotList>,
-    /// Where the driver keeps directories: what that takes.
-    cache: Option<Box<Cache>>,
 }
 
 /// What a superblock has whose directories the driver keeps, of which the dcache is but a cache.
@@ -120,9 +126,11 @@ impl SuperBlock {
             inode_hash: RcuTable::new(),
             inode_list,
             files: SharedList::new(scaling.files_lock_slots()),
-            private_files: AtomicIsize::new(0),
-            mounts: Mutex::new(Vec::new()),
-            hot: Mutex::new(VecDeque::new()),
+            written: Apart(Written {
+                private_files: AtomicIsize::new(0),
+                mounts: Mutex::new(Vec::new()),
+                hot: Mutex::new(VecDeque::new()),
+            }),
             cache: None,
         });
         if let Some(sb) = Arc::get_mut(&mut sb)
@@ -320,12 +328,12 @@ impl SuperBlock {
 
     /// Open files on private lists.
     pub(crate) fn private_files(&self) -> usize {
-        usize::try_from(self.private_files.load(StdOrdering::Relaxed)).unwrap_or(0)
+        usize::try_from(self.written.private_files.load(StdOrdering::Relaxed)).unwrap_or(0)
     }
 
     /// Another file has moved to a private list, or ended there.
     pub(crate) fn count_private(&self, files: isize) {
-        self.private_files.fetch_add(files, StdOrdering::Relaxed);
+        self.written.private_files.fetch_add(files, StdOrdering::Relaxed);
     }
 
     /// Opens a file: it is on the list of its superblock from now on.
@@ -358,7 +366,7 @@ impl SuperBlock {
         if !self.is_writable() && !flags.contains(MountFlags::RDONLY) {
             return Err(Errno::ROFS);
         }
-        let mounts = self.mounts.lock();
+        let mounts = self.written.mounts.lock();
         let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let was_writable = before & MountFlags::RDONLY.bits() == 0;
@@ -378,20 +386,20 @@ impl SuperBlock {
     /// Keeps other remounts out, of the superblock and of its mounts: one that fails takes its flags back,
     /// which another must neither see nor undo.
     pub(crate) fn lock_remounts(&self) -> impl Drop + '_ {
-        self.mounts.lock()
+        self.written.mounts.lock()
     }
 
     pub(crate) fn add_mount(&self, mount: NonNull<Mount>) {
-        self.mounts.lock().push(mount);
+        self.written.mounts.lock().push(mount);
     }
 
     pub(crate) fn remove_mount(&self, mount: NonNull<Mount>) {
-        self.mounts.lock().retain(|m| *m != mount);
+        self.written.mounts.lock().retain(|m| *m != mount);
     }
 
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn mount_count(&self) -> usize {
-        self.mounts.lock().len()
+        self.written.mounts.lock().len()
     }
 
     /// Another counted owner of the superblock.
@@ -407,14 +415,14 @@ impl SuperBlock {
 
     /// Lists a hot dentry; the caller holds its `d_lock`. Returns the one to demote for it.
     pub(crate) fn hot_push(&self, dentry: &Dentry) -> Option<NonNull<Dentry>> {
-        let mut hot = self.hot.lock();
+        let mut hot = self.written.hot.lock();
         hot.push_back(NonNull::from(dentry));
         if hot.len() > dentry::HOT_MAX { hot.pop_front() } else { None }
     }
 
     /// Takes a dentry off the list of hot ones; the caller holds its `d_lock`.
     pub(crate) fn hot_remove(&self, dentry: &Dentry) {
-        self.hot.lock().retain(|d| *d != NonNull::from(dentry));
+        self.written.hot.lock().retain(|d| *d != NonNull::from(dentry));
     }
 
     pub(crate) fn statfs(&self, flags: MountFlags) -> StatFs {

@@ -31,7 +31,7 @@ fn inspect(device: Arc<dyn Device>, superblock: &Superblock) {
     let totals = groups.totals();
     assert_eq!((totals.inodes, totals.free_inodes, totals.orphans), (64, 63, 0));
     assert_eq!(totals.available, totals.blocks - 8);
-    let figures = Space::new(&totals).figures();
+    let figures = Space::new(&totals, true).figures();
     assert_eq!((figures.blocks, figures.free), (totals.blocks, totals.available));
     let mut free = 0;
     for number in 0..geometry.groups() {

@@ -3,7 +3,7 @@ use vfscale_sync::random::Random;
 use super::*;
 
 fn space(blocks: u64, available: u64) -> Space {
-    Space::new(&Totals { blocks, available, ..Totals::default() })
+    Space::new(&Totals { blocks, available, ..Totals::default() }, true)
 }
 
 fn figures(space: &Space) -> (u64, u64) {
@@ -27,6 +27,19 @@ fn the_pool_is_for_those_who_make_space() {
     assert_eq!(figures(&space), (600, 100));
     space.give(9400);
     assert_eq!(figures(&space), (10_000, 9500));
+}
+
+/// Seed 003, patch 1.
+#[test]
+fn what_is_read_is_on_no_line_that_is_written() {
+    for is_spread in [true, false] {
+        let space =
+            Space::new(&Totals { blocks: 1000, available: 1000, ..Totals::default() }, is_spread);
+        assert_eq!(figures(&space), (1000, 936));
+        let [read, written] = [&space.read.pool_size, space.pool()]
+            .map(|field| std::ptr::from_ref(field).addr() / 128);
+        assert_eq!(read != written, is_spread);
+    }
 }
 
 #[test]

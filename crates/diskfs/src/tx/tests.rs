@@ -185,6 +185,30 @@ fn freed_blocks_come_back_when_that_is_durable_and_not_before() {
     assert_eq!(keys(&volume.reader(), tree), [0; 0]);
 }
 
+/// Each block that is freed is a run of its own, so that the tree of free space grows and takes some for
+/// itself: the transactions that free those have nothing else to give back.
+#[test]
+fn what_is_freed_and_goes_to_the_trees_is_counted() {
+    let bytes = 16 * BLOCKS * BLOCK_BYTES as u64;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(bytes, 4096).unwrap());
+    make(&device);
+    let volume = open(&device);
+    let mut tx = volume.begin(need(&volume, 12_000)).unwrap();
+    let (mut runs, mut left) = (Vec::new(), 12_000);
+    while left > 0 {
+        runs.push(tx.claim(0, 1, left).unwrap());
+        left -= runs[runs.len() - 1].blocks;
+    }
+    volume.force(tx.commit().unwrap()).unwrap();
+    for start in runs.iter().flat_map(|run| (run.start..run.end()).step_by(2)) {
+        let mut tx = volume.begin(need(&volume, 0)).unwrap();
+        tx.free(Run::one(start));
+        tx.commit().unwrap();
+    }
+    volume.sync().unwrap();
+    available(&volume);
+}
+
 #[test]
 fn a_block_that_was_made_and_freed_in_one_transaction_leaves_nothing() {
     let device = made();
