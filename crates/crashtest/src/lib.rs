@@ -29,6 +29,7 @@
 
 pub mod churn;
 pub mod faults;
+pub mod fuzz;
 pub mod history;
 pub mod op;
 pub mod pattern;

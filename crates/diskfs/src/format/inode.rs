@@ -151,7 +151,8 @@ impl InodeRecord {
         record
     }
 
-    pub(crate) fn seal(&mut self) {
+    /// Makes the checksum right, whatever the bytes are.
+    pub fn seal(&mut self) {
         let checksum = self.computed_checksum();
         let raw: &mut RawInode = transmute_mut!(&mut self.0);
         raw.checksum = checksum.into();

@@ -176,8 +176,14 @@ fn step_of(volume: &Volume, core: &InodeCore) -> (usize, Need) {
     };
     let [many, few] = RECORDS_AT_ONCE;
     let wanted = need(many);
-    let is_modest = u64::from(wanted.log_blocks) <= volume.superblock().log().blocks() / 4;
-    if is_modest { (many, wanted) } else { (few, need(few)) }
+    let log = u32::try_from(volume.superblock().log().blocks()).unwrap_or(u32::MAX);
+    if wanted.log_blocks <= log / 4 {
+        return (many, wanted);
+    }
+    // The smallest logs can't grant the worst case of a few records either, each with blocks in groups of
+    // their own. What it comes to is far less; should it not be, the transaction is refused when it commits.
+    let least = need(few);
+    (few, Need { log_blocks: least.log_blocks.min(log / 3), ..least })
 }
 
 /// See [`Inactivator::recover`].

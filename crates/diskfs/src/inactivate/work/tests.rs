@@ -10,6 +10,7 @@ use crate::dir::{Directory, NameHash};
 use crate::file::{FileData, Files, PageCache};
 use crate::format::BLOCK_BYTES;
 use crate::format::inode::INODES_PER_BLOCK;
+use crate::format::superblock::LOG_BLOCKS_MIN;
 use crate::inode_core::{FileKind, TYPE_DIRECTORY, TYPE_LINK, TYPE_REGULAR};
 use crate::mkfs::{MkfsOptions, format};
 use crate::node::Times;
@@ -23,9 +24,13 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with_log(None)
+    }
+
+    fn with_log(log_blocks: Option<u64>) -> Self {
         let bytes = 8192 * BLOCK_BYTES as u64;
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(bytes, 4096).unwrap());
-        format(&*device, &MkfsOptions::default()).unwrap();
+        format(&*device, &MkfsOptions { log_blocks, ..MkfsOptions::default() }).unwrap();
         Self::open(device)
     }
 
@@ -110,6 +115,17 @@ fn everything_of_an_inode_is_free_again() {
         inactivate(&fix.volume, &node, &no_cut).unwrap();
         assert!(fix.table.get(&fix.volume, node.ino()).unwrap().is_none());
     }
+    assert_eq!(fix.free(), before);
+    assert_eq!(fix.volume.overruns(), 0);
+}
+
+/// The worst case of a step does not fit in the smallest log, but what a step comes to does.
+#[test]
+fn trees_are_freed_with_the_smallest_log() {
+    let fix = Fixture::with_log(Some(LOG_BLOCKS_MIN));
+    let before = fix.free();
+    let node = fix.orphan(TYPE_DIRECTORY, 0, 20_000, 300);
+    inactivate(&fix.volume, &node, &no_cut).unwrap();
     assert_eq!(fix.free(), before);
     assert_eq!(fix.volume.overruns(), 0);
 }

@@ -1,0 +1,68 @@
+//! Damage to any block of a volume.
+
+use vfscale::diskfs::format::inode::{INODE_MAGIC, records_mut};
+use vfscale::diskfs::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
+use vfscale_block::Device;
+use vfscale_sync::random::Random;
+
+/// How many blocks are tried before one is taken that holds nothing.
+const TRIES: usize = 200;
+
+/// Changes a few bytes of a block, or puts another block in its place. Three times in four its checksum is
+/// right afterwards, and says that it is where it is.
+pub(super) fn damage(device: &dyn Device, random: &mut Random) -> Result<String, String> {
+    let (at, mut block) = something(device, random)?;
+    let mut what = format!("block {at}");
+    let header = block.header().clone();
+    if random.below(6) == 0 {
+        let (from, other) = something(device, random)?;
+        block = other;
+        what += &format!(" from block {from}");
+    }
+    for _ in 0..=random.below(4) {
+        let end = if random.below(2) == 0 { 200 } else { BLOCK_BYTES as u64 };
+        let place = random.below(end) as usize;
+        spoil(&mut block.bytes_mut()[place], random);
+        what += &format!(" byte {place}");
+    }
+    if random.below(4) != 0 {
+        if header.magic == INODE_MAGIC && random.below(4) != 0 {
+            // A record has a checksum of its own, which seals nothing but itself.
+            records_mut(&mut block).iter_mut().for_each(|record| record.seal());
+        }
+        let magic = if random.below(8) == 0 { block.header().magic } else { header.magic };
+        let owner = block.header().owner.get();
+        let volume = header.volume;
+        let lsn = block.header().lsn.get();
+        block.seal(&Identity { magic, address: at, owner, volume }, lsn);
+        what += ", sealed";
+    }
+    device.write_at(byte_of_block(at), block.bytes()).map_err(|e| e.to_string())?;
+    Ok(what)
+}
+
+/// Makes another byte of one.
+pub(super) fn spoil(byte: &mut u8, random: &mut Random) {
+    *byte = match random.below(5) {
+        0 => 0,
+        1 => 0xFF,
+        2 => byte.wrapping_add(1),
+        3 => *byte ^ 1 << random.below(8),
+        _ => random.below(256) as u8,
+    };
+}
+
+/// A block with something in it; those at the front, where most is, more often than others.
+fn something(device: &dyn Device, random: &mut Random) -> Result<(u64, Box<Block>), String> {
+    let blocks = device.size() / BLOCK_BYTES as u64;
+    let mut block = Block::zeroed();
+    for attempt in 0.. {
+        let end = if random.below(2) == 0 { 128 } else { blocks };
+        let at = random.below(end);
+        device.read_at(byte_of_block(at), block.bytes_mut()).map_err(|e| e.to_string())?;
+        if attempt >= TRIES || block.bytes().iter().any(|byte| *byte != 0) {
+            return Ok((at, block));
+        }
+    }
+    Err("a block".into())
+}

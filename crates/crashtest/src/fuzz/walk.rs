@@ -1,0 +1,124 @@
+//! Reads all that can be reached in a tree which may contradict itself, and changes something.
+
+use std::path::{Path, PathBuf};
+
+use vfscale::{At, AtFlags, Error, File, FileType, Mode, OFlags, Task, Whence};
+
+use crate::op::Op;
+
+/// A tree that lies may have loops, or more names than there is time for.
+const DEPTH_MAX: usize = 12;
+const FILES_MAX: usize = 3_000;
+/// How much is read at a time, and how many times at most: sizes lie as well.
+const PIECE: usize = 64 << 10;
+const PIECES_MAX: u64 = 64;
+
+/// Reads names, attributes and data, and goes on after errors, which it gives.
+pub(super) fn everything(task: &Task) -> Vec<String> {
+    let mut walk = Walk { task, seen: 0, errors: Vec::new() };
+    walk.visit(Path::new("/"), 0);
+    walk.note(Path::new("/"), task.statfs(At::Cwd, "/").map(drop));
+    walk.errors
+}
+
+struct Walk<'t> {
+    task: &'t Task,
+    seen: usize,
+    errors: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn note<T>(&mut self, path: &Path, result: Result<T, Error>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.errors.push(format!("{}: {error}", path.display()));
+                None
+            }
+        }
+    }
+
+    fn visit(&mut self, path: &Path, depth: usize) {
+        self.seen += 1;
+        if depth > DEPTH_MAX || self.seen > FILES_MAX {
+            return;
+        }
+        let Some(stat) = self.note(path, self.task.symlink_metadata(path)) else { return };
+        self.attributes(path);
+        match stat.file_type() {
+            FileType::Directory => {
+                let Some(names) = self.names(path) else { return };
+                names.iter().for_each(|name| self.visit(name, depth + 1));
+            }
+            FileType::RegularFile => {
+                let file = self.task.open(path, OFlags::RDONLY, Mode::empty());
+                if let Some(file) = self.note(path, file) {
+                    let read = data(&file, stat.size);
+                    self.note(path, read);
+                }
+            }
+            FileType::Symlink => drop(self.note(path, self.task.readlink(At::Cwd, path))),
+            _ => {}
+        }
+    }
+
+    fn names(&mut self, path: &Path) -> Option<Vec<PathBuf>> {
+        let listed = self.task.list_dir(path);
+        let entries = self.note(path, listed)?;
+        Some(entries.into_iter().map(|entry| path.join(entry.name)).collect())
+    }
+
+    fn attributes(&mut self, path: &Path) {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let names = self.task.listxattr(At::Cwd, path, flags);
+        for name in self.note(path, names).unwrap_or_default() {
+            let value = self.task.getxattr(At::Cwd, path, name, flags);
+            self.note(path, value);
+        }
+    }
+}
+
+/// Reads a file from its start, and its end, and asks where it has holes.
+fn data(file: &File, size: u64) -> Result<(), Error> {
+    let mut piece = vec![0; PIECE];
+    let starts = (0..size).step_by(PIECE).take(PIECES_MAX as usize);
+    for offset in starts.chain([size.saturating_sub(PIECE as u64), size]) {
+        file.pread(&mut piece, offset)?;
+    }
+    let mut at = 0;
+    for _ in 0..PIECES_MAX {
+        let Ok(start) = file.seek(Whence::Data(at)) else { break };
+        let Ok(end) = file.seek(Whence::Hole(start)) else { break };
+        at = end;
+    }
+    Ok(())
+}
+
+/// Makes, writes, renames and removes; gives what failed.
+pub(super) fn work(task: &Task) -> Vec<String> {
+    let mut errors = Vec::new();
+    let ops = [
+        Op::Mkdir("/made".into()),
+        Op::Create("/made/file".into()),
+        Op::Append { path: "/made/file".into(), len: 50_000, tag: 9_999 },
+        Op::Fsync("/made/file".into()),
+        Op::Truncate("/made/file".into(), 10_000),
+        Op::SetXattr("/made/file".into(), "user.made", 3_000, b'x'),
+        Op::Sync,
+    ];
+    for op in ops {
+        errors.extend(op.run(task).err().map(|errno| format!("{op}: {errno}")));
+    }
+    match task.list_dir("/") {
+        Ok(entries) => {
+            for entry in entries {
+                let path = Path::new("/").join(&entry.name);
+                let removed = task.remove_dir_all(&path);
+                errors.extend(removed.err().map(|e| format!("removing {}: {e}", path.display())));
+            }
+        }
+        Err(error) => errors.push(error.to_string()),
+    }
+    errors.extend(Op::Sync.run(task).err().map(|errno| format!("sync: {errno}")));
+    errors
+}
