@@ -81,6 +81,8 @@ pub struct DiskOptions {
     /// In how many lists orphans are kept in memory, and in how many queues those that are to be freed; 0 for
     /// one, as before seed 001.
     pub orphan_lists: usize,
+    /// In how many lists files are kept that have something to be written back; at least one.
+    pub dirty_lists: usize,
 }
 
 impl Default for DiskOptions {
@@ -93,6 +95,7 @@ impl Default for DiskOptions {
             read_only: false,
             log_device: None,
             orphan_lists: cpu::possible() as usize,
+            dirty_lists: cpu::possible() as usize,
         }
     }
 }
@@ -145,7 +148,12 @@ impl DiskFs {
         )?);
         let nodes = usize::try_from(metadata_cache_bytes / NODE_BYTES).unwrap_or(usize::MAX);
         let table = Arc::new(NodeTable::new(nodes));
-        let files = Files::new(Arc::clone(&volume), data_cache_bytes, sync_interval);
+        let files = Files::with_lists(
+            Arc::clone(&volume),
+            data_cache_bytes,
+            sync_interval,
+            options.dirty_lists,
+        );
         let cut: Arc<CutFn> = {
             let files = Arc::clone(&files);
             Arc::new(move |node, size| files.truncate_extents(node, size))

@@ -527,6 +527,13 @@ impl Scaling {
         self.busy_extents
     }
 
+    /// The lists of a volume's files that have something to be written back. Before `inode-list` there is
+    /// one: they were the same lists, under the same lock.
+    #[must_use]
+    pub fn dirty_lists(&self) -> usize {
+        if self.inode_list { self.slots } else { 1 }
+    }
+
     /// The lists of a volume's orphans; 0 for one with the lock of before the patch.
     #[must_use]
     pub fn orphan_lists(&self) -> usize {

@@ -16,6 +16,9 @@ fn call(task: &Task, file: &File, kind: &str) -> vfscale::Result<()> {
         "open" => task.open("file", OFlags::RDONLY, MODE).map(drop),
         "write" => task.open("file", OFlags::WRONLY, MODE).map(drop),
         "stat" => task.stat(At::Cwd, "/home/me/file", AtFlags::empty()).map(drop),
+        "pwrite" => file.pwrite(b"data", 0).map(drop),
+        "seek" => file.seek(Whence::Set(2)).map(drop),
+        "chmod" => task.chmod(At::Cwd, "file", MODE, AtFlags::empty()),
         "pread" => file.pread(&mut [0; 4], 0).map(drop),
         "read" => {
             file.read(&mut [0; 4])?;
@@ -57,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     task.chdir("/home/me")?;
     task.write_file("file", "text")?;
     task.write_file("/mnt/file", "text")?;
-    let file = task.open("file", OFlags::RDONLY, MODE)?;
+    let file = task.open("file", OFlags::RDWR, MODE)?;
     for _ in 0..times {
         call(&task, &file, &kind)?;
     }

@@ -172,6 +172,7 @@ impl VolumeBuilder {
         options.log_device = log;
         options.scaling = journal_scaling(&self.scaling);
         options.orphan_lists = self.scaling.orphan_lists();
+        options.dirty_lists = self.scaling.dirty_lists();
         let fs = DiskFs::open(device, options)
             .map_err(|fault| VolumeError::Open { name: name.clone(), fault: Box::new(fault) })?;
         let mount = || {

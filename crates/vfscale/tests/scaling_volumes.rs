@@ -194,6 +194,34 @@ fn orphan_before_asks_under_the_lock_whenever_a_file_is_cut() {
     assert!(row.acquisitions >= CALLS && row.acq_bounces >= CALLS - 2, "{row:?}");
 }
 
+/// Files become dirty, on the lists of two CPUs or on one.
+#[test]
+fn inode_list_before_has_one_list_of_dirty_files() {
+    let _alone = alone();
+    let written = |scaling| {
+        let volume = volume(scaling);
+        let files = files(&volume, 4096);
+        let mut number = 0;
+        let rows = all_recorded(|| {
+            in_turn(|_| {
+                // Only the first write of each makes it dirty.
+                for at in 0..3 {
+                    files[number].pwrite(&[2; 100], at * 100).unwrap();
+                }
+                number += 1;
+            });
+        });
+        drop(files);
+        volume.close().unwrap();
+        of_class(&rows, "b_dirty")
+    };
+    let row = written(Scaling::with_slots(2));
+    assert_eq!(row.acquisitions, CALLS);
+    assert!(row.acq_bounces <= 2, "{row:?}");
+    let row = written(before("inode-list"));
+    assert!(row.acquisitions == CALLS && row.acq_bounces >= CALLS - 2, "{row:?}");
+}
+
 /// Files are cut to nothing: their blocks are busy until that is durable.
 fn freed(scaling: Scaling) -> Vec<LockStatRow> {
     let volume = volume(scaling);

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu::{Budget, PerCpu};
-use vfscale_sync::{Mutex, cpu};
 
 use super::{ClockLock, DirtyFilesLock, FileData, FillLock, PAGE, PIECE_PAGES, WriteErrorLock};
 use crate::fault::Fault;
@@ -156,13 +156,12 @@ pub struct DirtyFiles<F> {
     lists: PerCpu<Mutex<VecDeque<F>, DirtyFilesLock>>,
 }
 
-impl<F> Default for DirtyFiles<F> {
-    fn default() -> Self {
-        Self { lists: PerCpu::new(cpu::possible() as usize, |_| Mutex::default()) }
-    }
-}
-
 impl<F> DirtyFiles<F> {
+    /// None, on `lists` lists, at least one.
+    pub fn new(lists: usize) -> Self {
+        Self { lists: PerCpu::new(lists.max(1), |_| Mutex::default()) }
+    }
+
     /// Adds a file, if it is not there already.
     pub fn add(&self, data: &FileData, file: impl FnOnce() -> F) {
         if data.set_queued() {

@@ -1,4 +1,19 @@
 //! The files of a volume: their data, and the thread that writes them back.
+//!
+//! # Dirty files
+//!
+//! Seed 004 has the kernel's lists of dirty inodes under `inode_lock`, together with everything else that
+//! it is to take apart. Here they are this driver's, a list and a lock for each CPU ([`DirtyFiles`]), and
+//! not those of the VFS, for three reasons. A file in memory is never dirty, and would pay for two links
+//! and a look. What is dirty outlives what the VFS knows of it: an inode may be evicted, and its data are
+//! still to be written; so the lists hold [`Node`]s, which stay until then. And who writes back asks the
+//! driver alone: for how much there is, and in which order it is to reach the device.
+//!
+//! A file becomes dirty on the list of the CPU that makes it dirty, once, and takes that list's lock for
+//! that alone: as long as it is there, writing to it touches no list (`FileData::set_queued`). The writer
+//! takes from its own CPU's list, and goes round. Whoever makes everything durable takes all lists, one
+//! after the other; a file that becomes dirty on a list behind it was changed after it began. So no more
+//! than one list's lock is ever held.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -60,10 +75,21 @@ impl Files {
     /// written back every `interval`, if there is one, and when there is much of it.
     #[must_use]
     pub fn new(volume: Arc<Volume>, cache_bytes: u64, interval: Option<Duration>) -> Arc<Self> {
+        Self::with_lists(volume, cache_bytes, interval, cpu::possible() as usize)
+    }
+
+    /// The same, with those that are dirty on as many lists.
+    #[must_use]
+    pub fn with_lists(
+        volume: Arc<Volume>,
+        cache_bytes: u64,
+        interval: Option<Duration>,
+        dirty_lists: usize,
+    ) -> Arc<Self> {
         let log_blocks = volume.superblock().log().blocks();
         let files = Arc::new(Self {
             pages: PageCache::new(cache_bytes, cpu::possible() as usize),
-            dirty: DirtyFiles::default(),
+            dirty: DirtyFiles::new(dirty_lists),
             log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
             writer: Arc::default(),
             thread: Mutex::new(None),

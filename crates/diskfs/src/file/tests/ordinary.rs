@@ -233,7 +233,7 @@ fn files_give_room_to_each_other() {
 #[test]
 fn each_dirty_file_is_there_once() {
     let (_cache, file) = file_of(5);
-    let files = DirtyFiles::default();
+    let files = DirtyFiles::new(2);
     files.add(file.data(), || 1);
     files.add(file.data(), || 2);
     assert_eq!((files.take(), files.take(), files.is_empty()), (Some(1), None, true));
