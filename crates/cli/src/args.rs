@@ -73,6 +73,10 @@ pub(crate) enum Command {
     /// number, which docs/FORMAT.md explains. Nothing is written without --repair; a volume that was not
     /// closed is checked as it will be when its log is replayed, which is done in memory then.
     ///
+    /// A repair links files without a name into /lost+found, removes names that lead nowhere, copies blocks
+    /// that two files have, and takes out of files what can't be theirs. One that was interrupted is to
+    /// be run again before the volume is mounted.
+    ///
     /// Ends with the sum of what fsck(8) defines: 0, nothing was found; 1, all that was found is
     /// repaired; 4, something is left; 8, the check could not be made; 16, the command line makes no sense.
     ///
@@ -83,7 +87,7 @@ pub(crate) enum Command {
     ///
     /// Reads what lies on disk, and says what is wrong with it. Nothing is written.
     ///
-    /// Example: vfscale dump disk.vfs inode 64 --json
+    /// Examples: vfscale dump disk.vfs inode /etc/passwd; vfscale dump disk.vfs log --json
     Dump(show::DumpArgs),
 
     /// Show the size of a volume, what is free, its label, its log, and when it was used

@@ -148,6 +148,12 @@ fn structures_are_shown() {
     assert!(show(&["log"]).contains("kind closed"));
     let inode: Value = serde_json::from_str(&show(&["inode", "64", "--json"])).unwrap();
     assert_eq!(inode["links"], 2);
+    let records = serde_json::from_str::<Value>(&show(&["log", "--json"])).unwrap();
+    assert_eq!(records["records"][0]["kind"], "closed");
+    assert!(show(&["inode", "/"]).contains("mode: 040755"));
+    let nothing = vfscale(&["dump", image.name(), "inode", "/no/such"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(text(&nothing.stderr).contains("no: there is no such name in directory 64"));
     let nothing = vfscale(&["dump", image.name(), "extents", "64"]);
     assert_eq!(nothing.status.code(), Some(1));
     assert!(text(&nothing.stderr).contains("no regular file"), "{}", text(&nothing.stderr));

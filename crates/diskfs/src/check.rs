@@ -23,16 +23,16 @@
 //!   metadata is read a fixed number of times at most.
 //! * It needs a bit for each block of the volume that is next to one of another kind, and some
 //!   bytes for each inode in use and each directory; nothing grows with what is wrong, but the list of
-//!   findings up to what the caller permits.
-//! * A repair does what can't make things worse: figures are written that follow from what was read, and only
-//!   if all that they follow from could be read. Each group is repaired in one transaction of the
-//!   volume's own log, so that a crash leaves it as it was or as it is to be.
+//!   findings up to what the caller permits, and for a repair what it is to change.
+//! * A repair does what can't make things worse, in transactions of the volume's own log: `check/repair.rs`
+//!   says what it does, and why.
 //!
 //! # Locks, references
 //!
 //! None. The caller has the device for itself, or knows that nobody writes it.
 
 mod blocks;
+mod chunks;
 mod contents;
 mod draft;
 mod finding;
@@ -41,6 +41,7 @@ mod inodes;
 mod log;
 mod media;
 mod names;
+mod plan;
 mod repair;
 mod space;
 
@@ -60,7 +61,7 @@ use groups::Group;
 pub(crate) use log::Logged;
 pub(crate) use media::{Media, NoChange};
 use names::Links;
-use repair::{Fixes, InodeFix};
+use plan::{InodeFix, Plan};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -273,13 +274,16 @@ pub(crate) struct Check<'d, 'w> {
     pub(crate) groups: Vec<Group>,
     pub(crate) links: Links,
     pub(crate) figures: Figures,
-    /// What a repair is to change of inodes; none are gathered if nothing is to be repaired.
-    pub(crate) fixes: Fixes,
-    is_repair: bool,
-    /// All that is in use could be read, so that what has no owner is not in use; and nothing has two.
+    /// What a repair is to change; nothing is gathered if nothing is to be repaired.
+    pub(crate) plan: Option<Plan>,
+    /// All that is in use could be read, so that what has no owner is not in use.
     pub(crate) is_complete: bool,
+    /// Some blocks have two owners.
+    pub(crate) has_shared: bool,
     /// All names could be read.
     pub(crate) is_named: bool,
+    /// It is known which inodes there are.
+    pub(crate) has_all_chunks: bool,
 }
 
 impl<'d, 'w> Check<'d, 'w> {
@@ -294,10 +298,11 @@ impl<'d, 'w> Check<'d, 'w> {
             groups: Vec::new(),
             links: Links::default(),
             figures: Figures { blocks, ..Figures::default() },
-            fixes: Fixes::new(),
-            is_repair,
+            plan: is_repair.then(Plan::default),
             is_complete: true,
+            has_shared: false,
             is_named: true,
+            has_all_chunks: true,
         };
         check.superblocks(found);
         check.groups();
@@ -332,24 +337,48 @@ impl<'d, 'w> Check<'d, 'w> {
         self.is_complete = false;
     }
 
-    /// Takes note of the owner of some blocks.
+    /// Takes note of the owner of some blocks, which are part of a structure.
     pub(crate) fn own(&mut self, blocks: Range<u64>, owner: Owner) {
+        self.own_as(blocks, owner, |plan, blocks| plan.tree_blocks.push(blocks));
+    }
+
+    /// The same for data of a file.
+    pub(crate) fn own_data(&mut self, blocks: Range<u64>, ino: u64) {
+        self.own_as(blocks, Owner::Inode(ino), |plan, blocks| {
+            plan.moves.entry(ino).or_default().push(blocks);
+        });
+    }
+
+    fn own_as(&mut self, blocks: Range<u64>, owner: Owner, shared: impl Fn(&mut Plan, Range<u64>)) {
         if !self.media.is_common(&blocks) {
             return self.lost(Problem::Outside { blocks, owner });
         }
         self.own_count += blocks.end - blocks.start;
-        let Self { used, tell, is_complete, .. } = self;
+        let Self { used, tell, has_shared, plan, .. } = self;
         used.insert(blocks, |blocks| {
-            *is_complete = false;
+            *has_shared = true;
+            if let Some(plan) = plan {
+                shared(plan, blocks.clone());
+            }
             tell.add(Problem::Shared { blocks, owner });
         });
     }
 
+    /// Whether each block has one owner, for all that is known, or is not in use.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_complete && !self.has_shared
+    }
+
+    /// Takes note of what a repair is to change.
+    pub(crate) fn plan(&mut self, add: impl FnOnce(&mut Plan)) {
+        if let Some(plan) = &mut self.plan {
+            add(plan);
+        }
+    }
+
     /// Takes note of what a repair is to change of an inode.
     pub(crate) fn fix(&mut self, ino: u64, fix: impl FnOnce(&mut InodeFix)) {
-        if self.is_repair {
-            fix(self.fixes.entry(ino).or_default());
-        }
+        self.plan(|plan| fix(plan.inode(ino)));
     }
 
     fn into_report(self, log: LogState) -> Report {

@@ -233,20 +233,34 @@ impl Directory {
         name: &[u8],
     ) -> Outcome<Option<Found>, N> {
         let Some(found) = self.lookup(nodes, core, name)? else { return Ok(None) };
+        self.remove_at(nodes, core, found.position, name)?;
+        Ok(Some(found))
+    }
+
+    /// Removes `name`, which is at `position`, wherever it leads.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub(crate) fn remove_at<N: Nodes>(
+        &self,
+        nodes: &mut N,
+        core: &mut InodeCore,
+        position: u64,
+        name: &[u8],
+    ) -> Outcome<(), N> {
         match &core.data {
             DataFork::Tree { root } => {
                 let mut counted = Counted::new(nodes);
-                let tree = self.tree(*root);
-                tree::remove(self.ino, &mut counted, &tree, found.position, name)?;
+                tree::remove(self.ino, &mut counted, &self.tree(*root), position, name)?;
                 count(core, counted.grown());
             }
             data => {
-                let bytes = inline::removed(self.ino, inline::bytes(data), found.position)?;
+                let bytes = inline::removed(self.ino, inline::bytes(data), position)?;
                 core.data = DataFork::Inline(bytes);
             }
         }
         core.size = core.size.saturating_sub(entry_bytes(name));
-        Ok(Some(found))
+        Ok(())
     }
 
     /// Makes `name`, which is there, lead to another inode, and says what it has led to; `None`, and no
@@ -263,14 +277,28 @@ impl Directory {
     ) -> Outcome<Option<Found>, N> {
         let Some(found) = self.lookup(nodes, core, name)? else { return Ok(None) };
         let entry = DirEntry { position: found.position, ino, kind, name };
+        self.replace_at(nodes, core, &entry)?;
+        Ok(Some(found))
+    }
+
+    /// Puts `entry` in the place of the one that has its position and its name.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub(crate) fn replace_at<N: Nodes>(
+        &self,
+        nodes: &mut N,
+        core: &mut InodeCore,
+        entry: &DirEntry<'_>,
+    ) -> Outcome<(), N> {
         match &core.data {
-            DataFork::Tree { root } => tree::update(self.ino, nodes, &self.tree(*root), &entry)?,
+            DataFork::Tree { root } => tree::update(self.ino, nodes, &self.tree(*root), entry)?,
             data => {
-                let bytes = inline::replaced(self.ino, inline::bytes(data), &entry)?;
+                let bytes = inline::replaced(self.ino, inline::bytes(data), entry)?;
                 core.data = DataFork::Inline(bytes);
             }
         }
-        Ok(Some(found))
+        Ok(())
     }
 
     /// Calls `emit` with the entries behind position `behind`, 0 for all, in order, until it breaks.

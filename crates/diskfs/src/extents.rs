@@ -34,6 +34,7 @@ use crate::format::extent::{
     EXTENT_MAGIC, Extent, ExtentDamage, ExtentFault, FILE_BLOCKS_MAX, RawPlace, check_order,
 };
 use crate::format::{Damage, Magic};
+use crate::inode_core::DataFork;
 use crate::tx::Run;
 
 /// The tree of a file with many extents.
@@ -94,6 +95,24 @@ pub struct Owner {
 type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
 
 impl ExtentMap {
+    /// That of a file with this fork.
+    pub(crate) fn of(data: &DataFork) -> Self {
+        match data {
+            DataFork::None | DataFork::Inline(_) => Self::default(),
+            DataFork::Extents(list) => Self::List(Arc::clone(list)),
+            DataFork::Tree { root } => Self::Tree(*root),
+        }
+    }
+
+    /// The fork of a file with this map.
+    pub(crate) fn into_fork(self) -> DataFork {
+        match self {
+            Self::List(list) if list.is_empty() => DataFork::None,
+            Self::List(list) => DataFork::Extents(list),
+            Self::Tree(root) => DataFork::Tree { root },
+        }
+    }
+
     /// Whether there is no extent at all. (A tree that has none does not stay one.)
     #[must_use]
     pub fn is_empty(&self) -> bool {

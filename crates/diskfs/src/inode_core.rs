@@ -24,7 +24,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::format::Damage;
-use crate::format::extent::{EXTENT_BYTES, Extent, decode_list, encode_list};
+use crate::format::extent::{EXTENT_BYTES, Extent, decode_possible, encode_list};
 use crate::format::inode::{
     AREA_BYTES, ATTR_BLOB_BYTES_MAX, ATTR_BYTES_MAX, ATTR_ROOT_BYTES, ATTR_TREE, DATA_BYTES_MAX,
     DATA_EXTENTS, DATA_ROOT_BYTES, DATA_TREE, FORK_INLINE, FORK_NONE, InodeDamage, InodeFault,
@@ -270,14 +270,32 @@ impl InodeCore {
         record: &InodeRecord,
         is_possible: impl Fn(u64) -> bool,
     ) -> Result<Self, Damage> {
+        let (core, wrong) = Self::decode_possible(ino, record, is_possible)?;
+        wrong.map_or(Ok(core), Err)
+    }
+
+    /// The same, which leaves out what can't be of a list of extents: it says what is wrong with the first
+    /// of those.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode), for all the rest.
+    pub(crate) fn decode_possible(
+        ino: u64,
+        record: &InodeRecord,
+        is_possible: impl Fn(u64) -> bool,
+    ) -> Result<(Self, Option<Damage>), Damage> {
         let damage = |fault| InodeDamage { ino, fault };
         record.verify().map_err(damage)?;
         let core = Self::try_decode(record.raw(), &is_possible).map_err(damage)?;
         if let (DATA_EXTENTS, Some(bytes)) = (record.raw().data_format, data_bytes(record.raw())) {
-            let list = decode_list(ino, bytes, &is_possible)?;
-            return Ok(Self { data: DataFork::Extents(list.into()), ..core });
+            let (list, wrong) = decode_possible(ino, bytes, &is_possible)?;
+            let data = match &list[..] {
+                [] => DataFork::None,
+                list => DataFork::Extents(list.into()),
+            };
+            return Ok((Self { data, ..core }, wrong.map(Damage::from)));
         }
-        Ok(core)
+        Ok((core, None))
     }
 
     /// All but a list of extents.

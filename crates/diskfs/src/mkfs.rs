@@ -171,9 +171,7 @@ pub(crate) fn write_group(
 
 /// Writes the first chunk of inodes, with the root directory.
 fn write_root(device: &dyn Device, volume: Uuid) -> Result<(), vfscale_block::Error> {
-    let now = Timestamp::now();
-    // Nanoseconds in 64 bits last until 2262.
-    let now = now.seconds().saturating_mul(1_000_000_000).saturating_add(now.nanoseconds().into());
+    let now = Timestamp::now().in_nanoseconds();
     let root =
         InodeCore { nlink: 2, parent: ROOT_INO, ..InodeCore::new(TYPE_DIRECTORY | 0o755, 1, now) };
     let first = ROOT_CHUNK;

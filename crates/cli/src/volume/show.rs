@@ -1,11 +1,13 @@
 //! `vfscale dump` and `vfscale stat`: what is in a volume, in words or as JSON.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use vfscale::diskfs::dump::{Dump, Value, What};
+use vfscale::diskfs::dump::{Dump, DumpError, Value, What};
 
 use super::{open, open_log};
 use crate::error::Failure;
@@ -50,7 +52,7 @@ pub(crate) struct DumpArgs {
 }
 
 /// Structures of a volume.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Structure {
     /// The superblock and its copies
     Superblock,
@@ -62,27 +64,27 @@ pub(crate) enum Structure {
     },
     /// An inode: its record
     Inode {
-        /// The number of the inode; the root directory is 64
-        #[arg(value_name = "INO")]
-        number: u64,
+        /// Its number, of which the root directory has 64; or its path from there
+        #[arg(value_name = "INO|/PATH")]
+        inode: Place,
     },
     /// The entries of a directory
     Dir {
-        /// The number of its inode; the root directory is 64
-        #[arg(value_name = "INO")]
-        number: u64,
+        /// The number of its inode, of which the root directory has 64; or its path from there
+        #[arg(value_name = "INO|/PATH")]
+        inode: Place,
     },
     /// Where the data of a file lies
     Extents {
-        /// The number of its inode
-        #[arg(value_name = "INO")]
-        number: u64,
+        /// The number of its inode, or its path from the root directory
+        #[arg(value_name = "INO|/PATH")]
+        inode: Place,
     },
     /// The extended attributes of an inode
     Attributes {
-        /// The number of the inode
-        #[arg(value_name = "INO")]
-        number: u64,
+        /// The number of the inode, or its path from the root directory
+        #[arg(value_name = "INO|/PATH")]
+        inode: Place,
     },
     /// Whatever is in a block
     Block {
@@ -100,25 +102,52 @@ pub(crate) enum Structure {
     Log,
 }
 
-impl From<Structure> for What {
-    fn from(structure: Structure) -> Self {
-        match structure {
-            Structure::Superblock => Self::Superblock,
-            Structure::Group { number } => Self::Group(number),
-            Structure::Inode { number } => Self::Inode(number),
-            Structure::Dir { number } => Self::Directory(number),
-            Structure::Extents { number } => Self::Extents(number),
-            Structure::Attributes { number } => Self::Attributes(number),
-            Structure::Block { number } => Self::Block(number),
-            Structure::Tree { root } => Self::Tree(root),
-            Structure::Log => Self::Log,
+/// How an inode is named.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Number(u64),
+    Path(OsString),
+}
+
+impl From<OsString> for Place {
+    /// A path begins with a `/`, or is no number.
+    fn from(text: OsString) -> Self {
+        match text.to_str().and_then(|text| text.parse().ok()) {
+            Some(number) => Self::Number(number),
+            None => Self::Path(text),
         }
+    }
+}
+
+impl Place {
+    fn find(&self, dump: &Dump) -> Result<u64, DumpError> {
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Path(path) => dump.find(path.as_bytes()),
+        }
+    }
+}
+
+impl Structure {
+    fn find(&self, dump: &Dump) -> Result<What, DumpError> {
+        Ok(match self {
+            Self::Superblock => What::Superblock,
+            Self::Group { number } => What::Group(*number),
+            Self::Inode { inode } => What::Inode(inode.find(dump)?),
+            Self::Dir { inode } => What::Directory(inode.find(dump)?),
+            Self::Extents { inode } => What::Extents(inode.find(dump)?),
+            Self::Attributes { inode } => What::Attributes(inode.find(dump)?),
+            Self::Block { number } => What::Block(*number),
+            Self::Tree { root } => What::Tree(*root),
+            Self::Log => What::Log,
+        })
     }
 }
 
 /// Shows one structure.
 pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
-    let value = volume(&args.image, &args.show)?.show(args.what.into())?;
+    let dump = volume(&args.image, &args.show)?;
+    let value = dump.show(args.what.find(&dump)?)?;
     print(&value, args.show.json)
 }
 

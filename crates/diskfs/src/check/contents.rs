@@ -1,6 +1,6 @@
 //! What inodes have: the data of files, the targets of links, attributes.
 
-use super::media::NoChange;
+use super::media::{Media, NoChange};
 use super::{Check, Owner, Problem};
 use crate::attr;
 use crate::blob::{self, AttrTree, LinkTree};
@@ -19,13 +19,54 @@ pub(crate) struct Walked {
     pub(crate) blocks: Vec<u64>,
 }
 
-/// A walk through the extents of a file.
-struct Extents {
+/// A walk through the extents of a file, in order.
+pub(crate) struct Extents {
     ino: u64,
     /// The last one that could be.
     before: Option<Extent>,
     /// The file's size in blocks, rounded up.
     end: u64,
+}
+
+/// What is to be thought of an extent.
+pub(crate) enum Verdict {
+    /// Nothing is wrong with it.
+    Good,
+    /// It has data behind the end of the file.
+    Behind,
+    /// It can't be.
+    Wrong(Damage),
+    /// It has blocks that no file can have, between those that it could.
+    Across,
+}
+
+impl Extents {
+    /// Those of a file, in a volume that is being checked.
+    pub(crate) fn new(check: &Check<'_, '_>, ino: u64, size: u64) -> Self {
+        let end = match check.is_being_cut(ino) {
+            true => u64::MAX,
+            false => size.div_ceil(BLOCK_BYTES as u64),
+        };
+        Self { ino, before: None, end }
+    }
+
+    /// Looks at the next one.
+    pub(crate) fn judge(&mut self, media: &Media<'_>, extent: &Extent) -> Verdict {
+        let ino = self.ino;
+        let ordered = self.before.map_or(Ok(()), |before| check_order(ino, &before, extent));
+        let checked = ordered.and_then(|()| extent.checked(ino, |block| media.is_one(block)));
+        if let Err(damage) = checked {
+            return Verdict::Wrong(damage.into());
+        }
+        self.before = Some(*extent);
+        if !media.is_common(&(extent.start..extent.place_end())) {
+            Verdict::Across
+        } else if extent.file_block >= self.end && !extent.is_unwritten {
+            Verdict::Behind
+        } else {
+            Verdict::Good
+        }
+    }
 }
 
 impl Check<'_, '_> {
@@ -95,11 +136,7 @@ impl Check<'_, '_> {
         if core.is_link() {
             return self.link(ino, core);
         }
-        let end = match self.is_being_cut(ino) {
-            true => u64::MAX,
-            false => core.size.div_ceil(BLOCK_BYTES as u64),
-        };
-        let mut extents = Extents { ino, before: None, end };
+        let mut extents = Extents::new(self, ino, core.size);
         match &core.data {
             DataFork::None | DataFork::Inline(_) => {}
             DataFork::Extents(list) => {
@@ -109,11 +146,8 @@ impl Check<'_, '_> {
             }
             DataFork::Tree { root } => {
                 let mut list = Vec::new();
-                self.inode_tree::<ExtentTree>(*root, ino, |records| {
-                    let extent =
-                        |record: &Record<ExtentTree>| Extent::of(record.key.get(), &record.value);
-                    list.extend(records.iter().map(extent));
-                });
+                let records = |records: &[_]| list.extend(records.iter().map(extent_of));
+                self.inode_tree::<ExtentTree>(*root, ino, records);
                 for extent in list {
                     self.extent(&mut extents, extent, core.size);
                 }
@@ -128,16 +162,23 @@ impl Check<'_, '_> {
     }
 
     fn extent(&mut self, extents: &mut Extents, extent: Extent, size: u64) {
-        let ino = extents.ino;
-        let ordered = extents.before.map_or(Ok(()), |before| check_order(ino, &before, &extent));
-        let checked = ordered.and_then(|()| extent.checked(ino, |block| self.media.is_one(block)));
-        if let Err(damage) = checked {
-            return self.lost(Damage::from(damage));
+        let (ino, file_block) = (extents.ino, extent.file_block);
+        let verdict = extents.judge(&self.media, &extent);
+        if !matches!(verdict, Verdict::Good) {
+            self.plan(|plan| plan.cut(ino));
         }
-        extents.before = Some(extent);
-        if extent.file_block >= extents.end && !extent.is_unwritten {
-            self.tell.add(Problem::BehindEnd { ino, file_block: extent.file_block, size });
+        match verdict {
+            Verdict::Good => {}
+            Verdict::Behind => self.tell.add(Problem::BehindEnd { ino, file_block, size }),
+            Verdict::Wrong(damage) => return self.lost(damage),
+            // Told when its blocks get their owner.
+            Verdict::Across => {}
         }
-        self.own(extent.start..extent.place_end(), Owner::Inode(ino));
+        self.own_data(extent.start..extent.place_end(), ino);
     }
+}
+
+/// The extent of a record.
+pub(crate) fn extent_of(record: &Record<ExtentTree>) -> Extent {
+    Extent::of(record.key.get(), &record.value)
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use super::media::{Media, NoChange};
 use crate::btree::{Error, Expected, Nodes};
+use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records, records_mut, slot_of};
 use crate::format::{Block, Identity};
+use crate::inode_core::InodeCore;
 
 /// Blocks of a volume as they are to be, above those that are on the device.
 pub(crate) struct Draft<'m, 'd> {
@@ -19,6 +21,35 @@ pub(crate) struct Draft<'m, 'd> {
 impl<'m, 'd> Draft<'m, 'd> {
     pub(crate) fn new(media: &'m Media<'d>) -> Self {
         Self { media, blocks: BTreeMap::new(), pool: Vec::new() }
+    }
+
+    /// A block of inodes, if it can be read.
+    fn inodes(&self, address: u64) -> Option<Cow<'_, Block>> {
+        if let Some(block) = self.blocks.get(&address) {
+            return Some(Cow::Borrowed(block));
+        }
+        let read = self.media.block(INODE_MAGIC, address, chunk_of(address));
+        read.ok().map(|block| Cow::Owned(*block))
+    }
+
+    /// An inode, without those of its extents that can't be; none if it can't be read.
+    pub(crate) fn core(&self, ino: u64) -> Option<InodeCore> {
+        let block = self.inodes(block_of(ino))?;
+        let record = &records(&block)[slot_of(ino)];
+        let decoded = InodeCore::decode_possible(ino, record, |block| self.media.is_one(block));
+        decoded.ok().map(|(core, _)| core)
+    }
+
+    /// Changes an inode, or makes one. Does nothing if its block can't be read.
+    pub(crate) fn set_core(&mut self, ino: u64, core: &InodeCore) {
+        let at = block_of(ino);
+        if !self.blocks.contains_key(&at) {
+            let Some(block) = self.inodes(at).map(Cow::into_owned) else { return };
+            self.blocks.insert(at, Box::new(block));
+        }
+        if let Some(block) = self.blocks.get_mut(&at) {
+            records_mut(block)[slot_of(ino)] = core.encode();
+        }
     }
 
     /// A block of zeros, which says what it is.

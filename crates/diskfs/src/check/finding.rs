@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::format::Damage;
+use crate::format::extent::{ExtentDamage, ExtentFault};
+use crate::format::group::{GroupDamage, GroupFault};
 
 /// Something that is wrong with a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +71,16 @@ pub enum Remedy {
     Figure,
     /// Makes the free space anew from what is used, if all that is used is known.
     FreeSpace,
+    /// Goes by the records of the inodes, or by the names in directories.
+    Record,
+    /// Takes what can't be out of the file: there is a hole then.
+    Cut,
+    /// Gives the second owner, if it is a file, blocks of its own with a copy of what is there.
+    Copy,
+    /// Removes the name.
+    Unlink,
+    /// Links the inode into `/lost+found`.
+    LostFound,
     /// Nothing: it would be a guess what was there.
     Nothing,
 }
@@ -81,6 +93,11 @@ impl Remedy {
             Self::Copies => "the superblock and its copies are written again",
             Self::Figure => "the right figure is written",
             Self::FreeSpace => "free space is made anew from what is used",
+            Self::Record => "it is set right by what there is",
+            Self::Cut => "it is taken out of the file, which has a hole there",
+            Self::Copy => "the second owner gets a copy, if it is a file",
+            Self::Unlink => "the name is removed",
+            Self::LostFound => "it is linked into /lost+found",
             Self::Nothing => "nothing",
         }
     }
@@ -382,7 +399,23 @@ impl Problem {
         match self {
             Self::Copy { .. } => Remedy::Copies,
             // A repair that writes it would remove the inode.
-            Self::Links { counted: 0, .. } => Remedy::Nothing,
+            Self::Links { counted: 0, .. } | Self::Nameless { .. } => Remedy::LostFound,
+            Self::InUse { .. } | Self::NotAnOrphan { .. } => Remedy::Record,
+            Self::Parent { .. } | Self::NameType { .. } => Remedy::Record,
+            Self::Damage(Damage::Group(GroupDamage {
+                fault: GroupFault::Chunk { .. }, ..
+            })) => Remedy::Record,
+            Self::Damage(Damage::Extent(ExtentDamage { fault, .. })) => match fault {
+                ExtentFault::List { .. } => Remedy::Nothing,
+                _ => Remedy::Cut,
+            },
+            Self::BehindEnd { .. } => Remedy::Cut,
+            Self::Outside { owner: Owner::Inode(_), .. } => Remedy::Cut,
+            Self::Shared { .. } => Remedy::Copy,
+            // What is in it goes to `/lost+found`, if a directory is in itself.
+            Self::Dangling { .. } | Self::TwoNames { .. } | Self::Unconnected { .. } => {
+                Remedy::Unlink
+            }
             Self::Figure { .. } | Self::Links { .. } | Self::BlockCount { .. } => Remedy::Figure,
             Self::FreeInUse { .. } | Self::Leaked { .. } => Remedy::FreeSpace,
             _ => Remedy::Nothing,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::inodes::Chunk;
 use super::{Check, Owner, Phase};
 use crate::btree::{Record, Tree};
+use crate::format::Damage;
 use crate::format::group::{
     CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupFault, GroupHeader, HEADER_AT, InodeChunks, MAGIC,
     fault,
@@ -54,16 +55,7 @@ impl Check<'_, '_> {
         // A damaged tree of free space hides nothing that is in use, but its own blocks.
         walked.damages.into_iter().for_each(|damage| self.tell.add(damage));
         found.free_tree = self.own_below(root, walked.blocks, group);
-        let root = blocks.start + CHUNK_ROOT_AT;
-        let mut chunks = Vec::new();
-        let walked = self.tree(&Tree::<InodeChunks>::at(root, group.into()), |records| {
-            chunks.extend_from_slice(records);
-        });
-        walked.damages.into_iter().for_each(|damage| self.lost(damage));
-        found.chunk_tree_blocks = self.own_below(root, walked.blocks, group).len() as u64;
-        for chunk in chunks {
-            self.chunk(group, &chunk, &mut found.counted);
-        }
+        self.chunks(group, blocks, &mut found);
         // Those that a growing volume has not given to the group yet are nobody's.
         let all = blocks.end - blocks.start;
         found.counted.blocks = found.header.as_ref().map_or(all, |header| header.blocks);
@@ -98,17 +90,54 @@ impl Check<'_, '_> {
         blocks
     }
 
-    /// Takes note of a chunk of inodes.
-    fn chunk(&mut self, group: u32, record: &Record<InodeChunks>, counted: &mut GroupHeader) {
-        let start = record.key.get();
-        let blocks = start..start.saturating_add(CHUNK_BLOCKS);
-        let is_here = self.media.geometry().group_of(start) == Some(group);
-        if !is_here || !start.is_multiple_of(CHUNK_BLOCKS) || !self.media.is_common(&blocks) {
-            let root = self.media.geometry().blocks_of(group).unwrap_or_default().start;
-            self.lost(fault(root + CHUNK_ROOT_AT, GroupFault::Chunk { start }));
-            return;
+    /// Inodes are not known, nor, if they were directories, which names were in them.
+    fn lost_chunk(&mut self, damage: Damage) {
+        self.lost(damage);
+        (self.has_all_chunks, self.is_named) = (false, false);
+    }
+
+    /// Takes note of the chunks of a group.
+    fn chunks(&mut self, group: u32, blocks: &Range<u64>, found: &mut Group) {
+        let root = blocks.start + CHUNK_ROOT_AT;
+        let mut chunks: Vec<Record<InodeChunks>> = Vec::new();
+        let mut walked = self.tree(&Tree::<InodeChunks>::at(root, group.into()), |records| {
+            chunks.extend_from_slice(records);
+        });
+        chunks.retain(|chunk| {
+            let start = chunk.key.get();
+            let is_possible = self.can_have_chunk(group, start);
+            if !is_possible {
+                walked.damages.push(fault(root, GroupFault::Chunk { start }));
+            }
+            is_possible
+        });
+        if !walked.damages.is_empty() && self.plan.is_some() {
+            // A repair goes on with what it will write.
+            if let Some(searched) = self.search_chunks(group, blocks) {
+                walked.damages.drain(..).for_each(|damage| self.tell.add(damage));
+                walked.blocks.clear();
+                chunks.clone_from(&searched);
+                self.plan(|plan| plan.chunk_trees.push((group, searched)));
+            }
         }
-        self.own(blocks, Owner::Chunk(start));
+        walked.damages.into_iter().for_each(|damage| self.lost_chunk(damage));
+        found.chunk_tree_blocks = self.own_below(root, walked.blocks, group).len() as u64;
+        for chunk in chunks {
+            self.chunk(&chunk, &mut found.counted);
+        }
+    }
+
+    /// Whether a chunk of inodes can begin at a block.
+    fn can_have_chunk(&self, group: u32, start: u64) -> bool {
+        self.media.geometry().group_of(start) == Some(group)
+            && start.is_multiple_of(CHUNK_BLOCKS)
+            && self.media.is_common(&(start..start.saturating_add(CHUNK_BLOCKS)))
+    }
+
+    /// Takes note of a chunk of inodes.
+    fn chunk(&mut self, record: &Record<InodeChunks>, counted: &mut GroupHeader) {
+        let start = record.key.get();
+        self.own(start..start + CHUNK_BLOCKS, Owner::Chunk(start));
         let (free, orphan) = (record.value.free.get(), record.value.orphan.get());
         counted.inodes += u64::from(u64::BITS);
         counted.free_inodes += u64::from(free.count_ones());

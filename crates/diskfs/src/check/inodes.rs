@@ -105,15 +105,23 @@ impl Check<'_, '_> {
         if is_free != counts_as_free {
             self.tell.add(Problem::InUse { ino, is_free });
         }
+        if is_free && is_orphan {
+            self.tell.add(Problem::NotAnOrphan { ino });
+        }
+        if is_free != counts_as_free || is_free && is_orphan {
+            self.plan(|plan| plan.mask(chunk_of(block_of(ino))));
+        }
         if is_free {
-            if is_orphan {
-                self.tell.add(Problem::NotAnOrphan { ino });
-            }
             return;
         }
         self.figures.inodes += 1;
-        let seen = match InodeCore::decode(ino, record, |block| self.media.is_one(block)) {
-            Ok(core) => {
+        let decoded = InodeCore::decode_possible(ino, record, |block| self.media.is_one(block));
+        let seen = match decoded {
+            Ok((core, wrong)) => {
+                if let Some(damage) = wrong {
+                    self.lost(damage);
+                    self.plan(|plan| plan.cut(ino));
+                }
                 if core.is_directory() {
                     self.figures.directories += 1;
                 }
@@ -141,8 +149,8 @@ impl Check<'_, '_> {
                 let Ok(read) = self.media.block(INODE_MAGIC, block, *start) else { continue };
                 for (slot, record) in records(&read).iter().enumerate() {
                     let ino = ino_at(block, slot);
-                    if let Ok(core) =
-                        InodeCore::decode(ino, record, |block| self.media.is_one(block))
+                    if let Ok((core, _)) =
+                        InodeCore::decode_possible(ino, record, |block| self.media.is_one(block))
                     {
                         self.content(ino, &core);
                     }

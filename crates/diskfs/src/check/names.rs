@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::inodes::{Chunk, DIRECTORY, Seen, UNREADABLE};
+use super::plan::Plan;
 use super::{Check, Findings, Owner, Phase, Problem};
 use crate::dir::{self, DirEntry, NameHash};
 use crate::dump::Value;
 use crate::format::inode::{ROOT_INO, block_of, chunk_of};
-use crate::inode_core::InodeCore;
+use crate::inode_core::{FileKind, InodeCore};
 
 /// What is known of a directory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,16 +37,38 @@ impl Links {
         self.chunks.get_mut(&chunk_of(block_of(ino)))?.inode(ino)
     }
 
+    /// Where the first name lies that leads to a directory; 0 for nowhere.
+    pub(crate) fn place(&self, ino: u64) -> u64 {
+        self.directories.get(&ino).map_or(0, |directory| directory.place(ino))
+    }
+
+    /// How many links an inode has if one name leads to it.
+    pub(crate) fn named_once(&self, ino: u64) -> u32 {
+        self.directories.get(&ino).map_or(1, |known| known.directories.saturating_add(2))
+    }
+
     /// Takes note of a name in a directory.
-    fn name(&mut self, tell: &mut Findings<'_>, directory: u64, entry: &DirEntry<'_>) {
+    fn name(
+        &mut self,
+        tell: &mut Findings<'_>,
+        plan: &mut Option<Plan>,
+        (directory, entry): (u64, &DirEntry<'_>),
+    ) {
         let (ino, found) = (entry.ino, entry.kind as u8);
         let shown = || Value::bytes(entry.name).to_string();
+        let mut fix = |kind| {
+            if let Some(plan) = plan {
+                plan.name(directory, entry, kind);
+            }
+        };
         let Some(seen) = self.seen(ino).filter(|seen| seen.kind != 0) else {
+            fix(None);
             return tell.add(Problem::Dangling { directory, name: shown(), ino });
         };
         seen.names = seen.names.saturating_add(1);
         let expected = seen.kind;
         if expected != UNREADABLE && expected != found {
+            fix(FileKind::of_raw(expected));
             tell.add(Problem::NameType { directory, name: shown(), ino, found, expected });
         }
         if expected == DIRECTORY {
@@ -55,6 +78,7 @@ impl Links {
                 known.named_in = directory;
             } else {
                 known.has_names = true;
+                fix(None);
                 let (name, second) = (shown(), directory);
                 tell.add(Problem::TwoNames { ino, first, second, name });
             }
@@ -70,13 +94,13 @@ impl Check<'_, '_> {
         self.links.directories.entry(ino).or_default().parent = core.parent;
         let directory = dir::Directory::new(ino, NameHash::of(self.media.volume()));
         let (mut damages, mut blocks) = (Vec::new(), Vec::new());
-        let Self { media, tell, links, .. } = self;
+        let Self { media, tell, links, plan, .. } = self;
         let checked = directory.check(
             &*media,
             core,
             &mut |damage| damages.push(damage),
             &mut |block| blocks.push(block),
-            &mut |entry| links.name(tell, ino, &entry),
+            &mut |entry| links.name(tell, plan, (ino, &entry)),
         );
         // Nothing but damage ends a walk through what is only read.
         checked.unwrap_or_default();
@@ -88,35 +112,37 @@ impl Check<'_, '_> {
     /// Compares the names with what the inodes say, when all are known.
     pub(crate) fn names(&mut self) {
         let total = self.links.chunks.len() as u64;
-        let mut links_of = Vec::new();
-        for (done, (start, chunk)) in (0..).zip(&self.links.chunks) {
-            self.tell.progress(Phase::Names, done, total);
+        let Self { tell, links, plan, is_named, .. } = self;
+        for (done, (start, chunk)) in (0..).zip(&links.chunks) {
+            tell.progress(Phase::Names, done, total);
             for (ino, seen) in chunk.inodes(*start) {
                 if seen.kind == 0 || seen.kind == UNREADABLE {
                     continue;
                 }
-                let directory = self.links.directories.get(&ino).filter(|_| seen.kind == DIRECTORY);
-                let (found, counted) = (seen.nlink, links(ino, seen, directory));
+                let directory = links.directories.get(&ino).filter(|_| seen.kind == DIRECTORY);
+                let (found, counted) = (seen.nlink, counted(ino, seen, directory));
                 // A name that could not be read may lead here.
-                let is_wrong = found != counted && (self.is_named || counted > found);
+                let is_wrong = found != counted && (*is_named || counted > found);
+                let is_nameless = found == 0 && counted == 0 && !chunk.is_orphan(ino) && *is_named;
                 if is_wrong {
-                    self.tell.add(Problem::Links { ino, found, counted });
-                    links_of.push((ino, counted));
-                } else if found == 0 && !chunk.is_orphan(ino) && self.is_named {
-                    self.tell.add(Problem::Nameless { ino });
+                    tell.add(Problem::Links { ino, found, counted });
+                } else if is_nameless {
+                    tell.add(Problem::Nameless { ino });
                 }
-                if let Some(directory) = directory {
-                    let (found, expected) = (directory.parent, directory.place(ino));
-                    if expected != 0 && expected != found && !directory.has_names {
-                        self.tell.add(Problem::Parent { ino, found, expected });
-                    }
+                let parent = directory.and_then(|directory| directory.wrong_parent(ino));
+                if let Some((found, expected)) = parent {
+                    tell.add(Problem::Parent { ino, found, expected });
+                }
+                let Some(plan) = plan else { continue };
+                if counted == 0 && (is_wrong || is_nameless) {
+                    plan.lost(ino);
+                } else if is_wrong && *is_named {
+                    plan.inode(ino).nlink = Some(counted);
+                }
+                if let Some((_, expected)) = parent {
+                    plan.inode(ino).parent = Some(expected);
                 }
             }
-        }
-        // No link at all would remove the inode.
-        let is_known = self.is_named;
-        for (ino, counted) in links_of.into_iter().filter(|(_, links)| is_known && *links > 0) {
-            self.fix(ino, |fix| fix.nlink = Some(counted));
         }
         self.connections();
     }
@@ -146,6 +172,7 @@ impl Check<'_, '_> {
                 ends.extend(way.into_iter().map(|ino| (ino, true)));
             } else if !way.is_empty() {
                 self.tell.add(Problem::Unconnected { ino: number });
+                self.plan(|plan| plan.loops.push(number));
             }
         }
     }
@@ -156,10 +183,17 @@ impl Directory {
     fn place(&self, ino: u64) -> u64 {
         if ino == ROOT_INO { ROOT_INO } else { self.named_in }
     }
+
+    /// What it says of its parent, and what that is, if it is known to be another.
+    fn wrong_parent(&self, ino: u64) -> Option<(u64, u64)> {
+        let (found, expected) = (self.parent, self.place(ino));
+        let is_wrong = expected != 0 && expected != found && !self.has_names;
+        is_wrong.then_some((found, expected))
+    }
 }
 
 /// How many links an inode has. A directory has its name, itself, and those that are in it.
-fn links(ino: u64, seen: Seen, directory: Option<&Directory>) -> u32 {
+fn counted(ino: u64, seen: Seen, directory: Option<&Directory>) -> u32 {
     match directory {
         Some(_) if seen.names == 0 && ino != ROOT_INO => 0,
         Some(directory) => directory.directories.saturating_add(2),

@@ -1,19 +1,33 @@
 //! Repairing what follows from what could be read.
 //!
+//! # Rounds
+//!
+//! What is wrong hides what else is: whether a file has lost its name shows when all directories could be
+//! read, and which blocks are free when all files are whole. So a repair goes on in rounds. Each checks the
+//! volume, and writes the first of these that it can do something about: trees of chunks, masks of inodes in
+//! use, extents that can't be, blocks with two owners ([`files`]), names ([`names`]), inodes without a name
+//! ([`found`]). The last round writes figures and free space.
+//!
 //! # Why it never makes things worse
 //!
 //! * The log is replayed first, into the volume, as a mount does it; if that can't be done, the volume is
 //!   left alone.
-//! * A group's free space is made anew only if everything in the volume that can be in use could be read,
-//!   and nothing has two owners: then what nobody has is free.
+//! * A group's free space is made anew only if everything in the volume that can be in use could be read:
+//!   then what nobody has is free.
 //! * The number of an inode's links is written only if all names could be read; never zero, which would
-//!   remove the inode.
+//!   remove the inode. An inode that has no name gets one in `/lost+found`.
+//! * A name is removed only if it is known which inodes there are.
+//! * Blocks for what is new are taken from those that nobody has, so they are taken only if that is known.
 //! * What belongs together is written in one transaction of the volume's log: after a crash the next
-//!   mount, or the next repair, finds all of it or nothing.
+//!   repair finds all of it or nothing, and goes on. Until then free space may have blocks that are in use:
+//!   a repair that was interrupted is to be run again before the volume is mounted.
 //!
 //! Afterwards the volume is checked once more, and what that finds is what is left.
 
-use std::collections::BTreeMap;
+mod files;
+mod found;
+mod names;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,17 +38,20 @@ use vfscale_journal::{
 
 use super::draft::Draft;
 use super::groups::Group;
+use super::inodes::UNREADABLE;
 use super::log::Logged;
 use super::media::NoChange;
+use super::plan::Plan;
 use super::{Check, CheckError, Findings, LogState, Options, Phase, Report, Watch};
 use crate::btree::{Entry, Error, Record, Tree};
 use crate::cache::KIND_BLOCK;
 use crate::copies::{self, Found};
-use crate::format::group::{FREE_ROOT_AT, FreeSpace, GroupHeader, HEADER_AT};
-use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records_mut, slot_of};
+use crate::format::group::{
+    CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupHeader, HEADER_AT, InodeChunks, RawChunk,
+};
+use crate::format::inode::{CHUNK_INODES, block_of};
 use crate::format::superblock::Timestamp;
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
-use crate::inode_core::InodeCore;
 
 /// How full the leaves of a new tree are, in percent.
 const FILL: u8 = 80;
@@ -42,13 +59,10 @@ const FILL: u8 = 80;
 const SET_ASIDE: usize = 8;
 /// How many blocks of inodes one transaction repairs.
 const INODE_BLOCKS: usize = 16;
-
-/// What is to be changed of an inode.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct InodeFix {
-    pub(crate) nlink: Option<u32>,
-    pub(crate) blocks: Option<u64>,
-}
+/// How many blocks a transaction of a repair may need for trees of directories or files.
+const TREE_BLOCKS: usize = 64;
+/// In how many rounds something is repaired of one kind, at most.
+const TRIES_MAX: u32 = 8;
 
 /// Replays the log, checks the volume, repairs it, and checks it again.
 pub(crate) fn repair(
@@ -61,23 +75,14 @@ pub(crate) fn repair(
         return Err(CheckError::ReadOnly);
     }
     let logged = Logged::new(device.clone(), options.log.as_ref(), &found.superblock)?;
-    let mut tell = Findings::new(watch, options.findings);
-    tell.progress(Phase::Log, 0, 1);
-    let replayed = logged.is_clean().and_then(|_| logged.replay(&found.superblock));
-    let (journal, log) = match replayed {
-        Ok((journal, state)) => (Some(journal), state),
-        Err(error) => {
-            tell.add(error);
-            (None, LogState::Unusable)
-        }
-    };
-    let check = Check::run(&*device, found, tell, true);
-    if let Some(journal) = journal {
-        let written = write_repairs(&check, &journal, &device);
-        let closed = journal.close();
-        written.and(closed)?;
+    let tell = Findings::new(watch, options.findings);
+    let mut tries = [0; STEPS];
+    let (mut report, mut is_over) = round(&logged, found, tell, &mut tries)?;
+    while !is_over {
+        let next;
+        (next, is_over) = round(&logged, found, Findings::new(&mut (), 0), &mut tries)?;
+        report.figures = next.figures;
     }
-    let mut report = check.into_report(log);
     let mut superblock = found.superblock.clone();
     superblock.checked = Timestamp::now();
     copies::write(&*device, &mut superblock)?;
@@ -89,52 +94,233 @@ pub(crate) fn repair(
     Ok(report)
 }
 
+/// Replays the log, checks the volume, and repairs what comes first. Everything is home when it returns.
+/// Says whether that was the last round.
+fn round(
+    logged: &Logged,
+    found: &Found,
+    mut tell: Findings<'_>,
+    tries: &mut [u32; STEPS],
+) -> Result<(Report, bool), CheckError> {
+    tell.progress(Phase::Log, 0, 1);
+    let replayed = logged.is_clean().and_then(|_| logged.replay(&found.superblock));
+    let (journal, log) = match replayed {
+        Ok((journal, state)) => (Some(journal), state),
+        Err(error) => {
+            tell.add(error);
+            (None, LogState::Unusable)
+        }
+    };
+    let check = Check::run(&*logged.device, found, tell, true);
+    let mut is_over = true;
+    if let (Some(journal), Some(plan)) = (journal, &check.plan) {
+        let repair = Repair { check: &check, plan, journal: &journal, device: &logged.device };
+        let written = repair.write(tries);
+        let closed = journal.close();
+        is_over = written?;
+        closed?;
+    }
+    Ok((check.into_report(log), is_over))
+}
+
 /// What a check finds now.
 fn left(device: &Arc<dyn Device>, options: &Options) -> Result<u64, CheckError> {
     let again = Options { repair: false, findings: 0, ..options.clone() };
     Ok(super::check(device.clone(), &again, &mut ())?.count)
 }
 
-fn write_repairs(
-    check: &Check<'_, '_>,
-    journal: &Journal,
-    device: &Arc<dyn Device>,
-) -> vfscale_journal::Result<()> {
-    let fixes: Vec<_> = check.fixes.iter().map(|(ino, fix)| (*ino, *fix)).collect();
-    let by_block = fixes.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b));
-    for part in by_block.collect::<Vec<_>>().chunks(INODE_BLOCKS) {
-        let mut draft = Draft::new(&check.media);
-        part.iter().for_each(|fixes| fix_block(&mut draft, check, fixes));
-        commit(journal, device, draft)?;
-    }
-    for (number, group) in (0..).zip(&check.groups) {
-        // What can't be done is found again by the second check.
-        if let Some(draft) = fix_group(check, number, group) {
-            commit(journal, device, draft)?;
-        }
-    }
-    journal.force_all()
+/// A round of a repair: what was found, and the log that changes go to.
+struct Repair<'r, 'd, 'w> {
+    check: &'r Check<'d, 'w>,
+    plan: &'r Plan,
+    journal: &'r Journal,
+    device: &'r Arc<dyn Device>,
 }
 
-/// Repairs inodes of one block.
-fn fix_block(draft: &mut Draft<'_, '_>, check: &Check<'_, '_>, fixes: &[(u64, InodeFix)]) {
-    let Some((first, _)) = fixes.first() else { return };
-    let address = block_of(*first);
-    let Ok(mut block) = check.media.block(INODE_MAGIC, address, chunk_of(address)) else { return };
-    for (ino, fix) in fixes {
-        let record = &mut records_mut(&mut block)[slot_of(*ino)];
-        let decoded = InodeCore::decode(*ino, record, |block| check.media.is_one(block));
-        let Ok(mut core) = decoded else { continue };
-        core.nlink = fix.nlink.unwrap_or(core.nlink);
-        core.blocks = fix.blocks.unwrap_or(core.blocks);
-        *record = core.encode();
+/// How many kinds of repairs there are that show more.
+const STEPS: usize = 6;
+
+/// Whether something was written.
+pub(crate) type Written = vfscale_journal::Result<bool>;
+
+impl<'d> Repair<'_, 'd, '_> {
+    /// Repairs what comes first. Says whether that was the last.
+    fn write(&self, tries: &mut [u32; STEPS]) -> Written {
+        let steps: [fn(&Self) -> Written; STEPS] =
+            [Self::chunks, Self::masks, Self::cuts, Self::moves, Self::names, Self::lost];
+        for (step, tries) in steps.iter().zip(tries) {
+            // What is found again and again can't be repaired.
+            if *tries < TRIES_MAX && step(self)? {
+                *tries += 1;
+                return Ok(false);
+            }
+        }
+        self.inodes()?;
+        for (number, group) in (0..).zip(&self.check.groups) {
+            // What can't be done is found again by the second check.
+            if let Some(draft) = fix_group(self.check, self.plan, number, group) {
+                commit(self.journal, self.device, draft)?;
+            }
+        }
+        self.journal.force_all()?;
+        Ok(true)
     }
-    draft.blocks.insert(address, block);
+
+    fn draft(&self) -> Draft<'_, 'd> {
+        Draft::new(&self.check.media)
+    }
+
+    /// Makes a change, and waits until it is home, where the next one finds it, for they may have blocks in
+    /// common.
+    fn commit(&self, draft: Draft<'_, '_>) -> Written {
+        let has_written = commit(self.journal, self.device, draft)?;
+        if has_written {
+            self.journal.quiesce()?;
+        }
+        Ok(has_written)
+    }
+
+    /// Makes a change for all of `parts` together; if that can't be, for each on its own.
+    fn commit_each<T>(
+        &self,
+        parts: &[T],
+        change: &dyn Fn(&mut Draft<'_, '_>, &[T]) -> Option<()>,
+    ) -> Written {
+        let mut has_written = false;
+        let mut draft = self.draft();
+        if change(&mut draft, parts).is_some() {
+            has_written = self.commit(draft)?;
+        } else if parts.len() > 1 {
+            for part in parts.chunks(1) {
+                has_written |= self.commit_each(part, change)?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    /// Trees of chunks, at the same roots.
+    fn chunks(&self) -> Written {
+        let mut pool = Pool::new(self.plan);
+        let mut has_written = false;
+        for (group, records) in &self.plan.chunk_trees {
+            let Some(blocks) = self.check.media.geometry().blocks_of(*group) else { continue };
+            let below_root = Tree::<InodeChunks>::blocks_to_build(records.len(), FILL) - 1;
+            let mut draft = self.draft();
+            // The root is made last.
+            draft.pool = vec![blocks.start + CHUNK_ROOT_AT];
+            draft.pool.extend((0..below_root).map_while(|_| pool.next()));
+            let owner = (*group).into();
+            let built = Tree::<InodeChunks>::build(&mut draft, owner, blocks.start, records, FILL);
+            if draft.pool.is_empty() && built.is_ok() {
+                has_written |= self.commit(draft)?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    /// The masks of chunks, as the records say that inodes are in use.
+    fn masks(&self) -> Written {
+        let mut has_written = false;
+        for start in &self.plan.masks {
+            let mut draft = self.draft();
+            if self.mask(&mut draft, *start).is_some() {
+                has_written |= self.commit(draft)?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    fn mask(&self, draft: &mut Draft<'_, '_>, start: u64) -> Option<()> {
+        let chunk = self.check.links.chunks.get(&start)?;
+        let (mut free, mut orphan) = (chunk.free, chunk.orphan);
+        for (ino, seen) in chunk.inodes(start) {
+            let bit = 1 << (ino % CHUNK_INODES);
+            match seen.kind {
+                // What can't be read may be in use.
+                UNREADABLE => {}
+                0 => (free, orphan) = (free | bit, orphan & !bit),
+                _ => free &= !bit,
+            }
+        }
+        self.set_mask(draft, start, free, orphan)
+    }
+
+    /// Changes the record of a chunk. The figures of its group follow in the last round.
+    fn set_mask(
+        &self,
+        draft: &mut Draft<'_, '_>,
+        start: u64,
+        free: u64,
+        orphan: u64,
+    ) -> Option<()> {
+        let geometry = self.check.media.geometry();
+        let group = geometry.group_of(start)?;
+        let root = geometry.blocks_of(group)?.start + CHUNK_ROOT_AT;
+        let value = RawChunk { free: free.into(), orphan: orphan.into() };
+        Tree::<InodeChunks>::at(root, group.into())
+            .update(draft, start.into(), value)
+            .ok()?
+            .map(drop)
+    }
+
+    /// Figures of inodes, and where directories are.
+    fn inodes(&self) -> vfscale_journal::Result<()> {
+        let fixes: Vec<_> = self.plan.inodes.iter().collect();
+        let by_block = fixes.chunk_by(|(a, _), (b, _)| block_of(**a) == block_of(**b));
+        for part in by_block.collect::<Vec<_>>().chunks(INODE_BLOCKS) {
+            let mut draft = self.draft();
+            for (ino, fix) in part.iter().copied().flatten() {
+                let Some(mut core) = draft.core(**ino) else { continue };
+                core.nlink = fix.nlink.unwrap_or(core.nlink);
+                core.blocks = fix.blocks.unwrap_or(core.blocks);
+                core.parent = fix.parent.unwrap_or(core.parent);
+                draft.set_core(**ino, &core);
+            }
+            // No two of these have a block in common.
+            commit(self.journal, self.device, draft)?;
+        }
+        Ok(())
+    }
+}
+
+/// Blocks that nobody has, to be taken.
+struct Pool<'p> {
+    runs: std::slice::Iter<'p, Range<u64>>,
+    run: Range<u64>,
+    /// Taken and not used.
+    back: Vec<u64>,
+}
+
+impl<'p> Pool<'p> {
+    fn new(plan: &'p Plan) -> Self {
+        Self { runs: plan.pool.iter(), run: 0..0, back: Vec::new() }
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        if let Some(block) = self.back.pop() {
+            return Some(block);
+        }
+        while self.run.is_empty() {
+            self.run = self.runs.next()?.clone();
+        }
+        self.run.next()
+    }
+
+    /// Gives a draft blocks for its trees.
+    fn lend(&mut self, draft: &mut Draft<'_, '_>) {
+        draft.pool.extend((0..TREE_BLOCKS).map_while(|_| self.next()));
+    }
+
+    /// Takes back what a draft has not used.
+    fn settle(&mut self, draft: &mut Draft<'_, '_>) {
+        self.back.append(&mut draft.pool);
+    }
 }
 
 /// Repairs a group, if something is wrong with it that can be.
 fn fix_group<'m, 'd>(
     check: &'m Check<'d, '_>,
+    plan: &Plan,
     number: u32,
     group: &Group,
 ) -> Option<Draft<'m, 'd>> {
@@ -143,7 +329,7 @@ fn fix_group<'m, 'd>(
     let mut header = group.counted.clone();
     match (&group.unowned, &group.header) {
         (Some(unowned), _) if check.is_complete => {
-            let free = free_runs(unowned, group);
+            let free = free_runs(unowned, group, plan);
             rebuild(&mut draft, number, start, free, &mut header).ok()?;
             header.tree_blocks += group.chunk_tree_blocks;
         }
@@ -161,10 +347,11 @@ fn fix_group<'m, 'd>(
 }
 
 /// What is free of a group when its tree of free space and the blocks set aside are given up.
-fn free_runs(unowned: &[Range<u64>], group: &Group) -> Vec<Range<u64>> {
+fn free_runs(unowned: &[Range<u64>], group: &Group, plan: &Plan) -> Vec<Range<u64>> {
     let mut runs = unowned.to_vec();
     let set_aside = group.header.iter().flat_map(|header| &header.set_aside);
-    runs.extend(set_aside.chain(&group.free_tree).map(|block| *block..*block + 1));
+    let own = set_aside.chain(&group.free_tree).filter(|block| !plan.is_shared(**block));
+    runs.extend(own.map(|block| *block..*block + 1));
     runs.sort_unstable_by_key(|run| run.start);
     runs.dedup_by(|next, before| {
         let touches = next.start <= before.end;
@@ -213,27 +400,23 @@ fn take(runs: &mut Vec<Range<u64>>, count: usize) -> Vec<u64> {
     taken
 }
 
-/// Puts all blocks of a draft into one transaction. If it has more than the log takes at once, nothing is
-/// done.
-pub(crate) fn commit(
-    journal: &Journal,
-    device: &Arc<dyn Device>,
-    draft: Draft<'_, '_>,
-) -> vfscale_journal::Result<()> {
+/// Puts all blocks of a draft into one transaction. If it has more than the log takes at once, or
+/// nothing, nothing is done.
+pub(crate) fn commit(journal: &Journal, device: &Arc<dyn Device>, draft: Draft<'_, '_>) -> Written {
     let count = draft.blocks.len() as u64;
     if count == 0 {
-        return Ok(());
+        return Ok(false);
     }
     let bytes = Reservation::item_bytes(BLOCK_BYTES as u64) * count;
     let mut transaction = match journal.begin(Reservation::new(bytes)) {
-        Err(vfscale_journal::Error::ReservationTooLarge { .. }) => return Ok(()),
+        Err(vfscale_journal::Error::ReservationTooLarge { .. }) => return Ok(false),
         begun => begun?,
     };
     for (address, block) in draft.blocks {
         let image = Image { state: ItemState::new(), address, block, device: device.clone() };
         transaction.add(Arc::new(image));
     }
-    transaction.commit().map(|_| ())
+    transaction.commit().map(|_| true)
 }
 
 /// A block as it is to be: logged as a whole, never changed again.
@@ -278,6 +461,3 @@ impl Hooks for Home {
         Ok(self.0.flush()?)
     }
 }
-
-/// Changes of inodes, by number.
-pub(crate) type Fixes = BTreeMap<u64, InodeFix>;

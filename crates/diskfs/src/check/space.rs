@@ -18,19 +18,23 @@ impl Check<'_, '_> {
             blocks.end = blocks.end.min(blocks.start + accounted);
             let before = self.tell.count;
             let mut unowned = Vec::new();
-            if self.is_repair && self.is_complete {
+            let (is_complete, is_settled) = (self.is_complete, self.is_settled());
+            if let Some(plan) = self.plan.as_mut().filter(|_| is_complete) {
                 self.used.absent(blocks.clone(), |run| unowned.push(run));
+                if plan.needs_blocks() {
+                    unowned.iter().for_each(|run| plan.unowned(run.clone()));
+                }
             }
             let free = self.free_of(group, &blocks);
             self.figures.used_blocks += (blocks.end - blocks.start).saturating_sub(free);
             let Some(state) = self.groups.get_mut(group as usize) else { continue };
             // What can't be read has blocks that look the same.
-            if self.is_complete && state.is_space_known {
+            if is_settled && state.is_space_known {
                 let tell = &mut self.tell;
                 self.used.absent(blocks, |blocks| tell.add(Problem::Leaked { blocks }));
             }
             if self.tell.count != before || !state.is_space_known {
-                state.unowned = self.is_repair.then_some(unowned);
+                state.unowned = self.plan.is_some().then_some(unowned);
             }
             self.compare(group, free);
         }

@@ -4,8 +4,10 @@ mod damage;
 mod fuzz;
 mod golden;
 mod log;
+mod mending;
 mod repairs;
 pub(crate) mod sample;
+mod shown;
 
 use sample::Sample;
 
@@ -41,7 +43,7 @@ fn every_number_is_documented() {
         figure(Figure::FreeInodes),
         figure(Figure::Inodes),
         figure(Figure::Orphans),
-        Problem::Outside { blocks, owner: Owner::Group(1) },
+        Problem::Outside { blocks, owner: Owner::Inode(64) },
         Problem::InUse { ino, is_free: true },
         Problem::NotAnOrphan { ino },
         Problem::Nameless { ino },

@@ -11,7 +11,9 @@ use crate::dir::{Directory, NameHash};
 use crate::extents::ExtentTree;
 use crate::format::Damage;
 use crate::format::extent::Extent;
-use crate::format::inode::{INODE_MAGIC, InodeRecord, block_of, chunk_of, records, slot_of};
+use crate::format::inode::{
+    INODE_MAGIC, InodeRecord, ROOT_INO, block_of, chunk_of, records, slot_of,
+};
 use crate::inode_core::{AttrFork, DataFork, InodeCore};
 
 impl Dump {
@@ -31,6 +33,38 @@ impl Dump {
             return Err(DumpError::NoSuch(format!("inode {ino} is free")));
         }
         Ok(InodeCore::decode(ino, &record, |block| media.is_one(block))?)
+    }
+
+    /// The number of the inode at a path from the root of the volume. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// [`DumpError::NoSuch`] if there is none; [`DumpError::Damage`].
+    pub fn find(&self, path: &[u8]) -> Result<u64, DumpError> {
+        let media = self.media();
+        let mut ino = ROOT_INO;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {
+            let core = self.core(ino)?;
+            let shown = || String::from_utf8_lossy(name);
+            if !core.is_directory() {
+                let why = format!("{}: inode {ino} above it is no directory", shown());
+                return Err(DumpError::NoSuch(why));
+            }
+            if name == b".." {
+                ino = core.parent;
+                continue;
+            }
+            let directory = Directory::new(ino, NameHash::of(media.volume()));
+            ino = match directory.lookup(&media, &core, name) {
+                Ok(Some(found)) => found.ino,
+                Ok(None) => {
+                    let why = format!("{}: there is no such name in directory {ino}", shown());
+                    return Err(DumpError::NoSuch(why));
+                }
+                Err(Error::Damage(damage)) => return Err(damage.into()),
+                Err(Error::Nodes(why)) => return Err(DumpError::NoSuch(why.to_string())),
+            };
+        }
+        Ok(ino)
     }
 
     pub(super) fn inode(&self, ino: u64) -> Result<Value, DumpError> {

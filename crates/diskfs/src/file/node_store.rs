@@ -38,22 +38,6 @@ pub(super) enum Step {
 
 impl NodeStore<'_> {
     /// Where the blocks are, according to `core`.
-    fn map_of(core: &InodeCore) -> ExtentMap {
-        match &core.data {
-            DataFork::None | DataFork::Inline(_) => ExtentMap::default(),
-            DataFork::Extents(list) => ExtentMap::List(Arc::clone(list)),
-            DataFork::Tree { root } => ExtentMap::Tree(*root),
-        }
-    }
-
-    fn fork_of(map: ExtentMap) -> DataFork {
-        match map {
-            ExtentMap::List(list) if list.is_empty() => DataFork::None,
-            ExtentMap::List(list) => DataFork::Extents(list),
-            ExtentMap::Tree(root) => DataFork::Tree { root },
-        }
-    }
-
     fn owner(&self, core: &InodeCore) -> Owner {
         Owner { ino: self.node.ino(), list_max: core.extents_room() }
     }
@@ -63,11 +47,11 @@ impl NodeStore<'_> {
         &self,
         look: impl FnOnce(&ExtentMap) -> Result<T, crate::btree::Error<Fault>>,
     ) -> Result<T, Fault> {
-        let mut map = Self::map_of(&self.node.stored());
+        let mut map = ExtentMap::of(&self.node.stored().data);
         // A list is a copy of its own; the blocks of a tree appear one after the other.
         let guard = matches!(map, ExtentMap::Tree(_)).then(|| self.node.read());
         if guard.is_some() {
-            map = Self::map_of(&self.node.stored());
+            map = ExtentMap::of(&self.node.stored().data);
         }
         Ok(look(&map)?)
     }
@@ -106,9 +90,9 @@ impl NodeStore<'_> {
 
     /// Gives a claim to the file.
     fn insert(&self, tx: &mut Tx<'_>, core: &mut InodeCore, extent: Extent) -> Result<(), Fault> {
-        let mut map = Self::map_of(core);
+        let mut map = ExtentMap::of(&core.data);
         let grown = map.insert(tx, self.owner(core), extent)?;
-        core.data = Self::fork_of(map);
+        core.data = map.into_fork();
         count_blocks(core, i64::from(extent.blocks) + grown);
         Ok(())
     }
@@ -125,10 +109,10 @@ impl NodeStore<'_> {
                 self.insert(tx, core, Extent { file_block, start, blocks, is_unwritten })
             }
             Change::Written { from, to } => {
-                let (mut map, mut grown) = (Self::map_of(core), 0);
+                let (mut map, mut grown) = (ExtentMap::of(&core.data), 0);
                 let owner = self.owner(core);
                 map.convert(tx, owner, (from, to), false, EXTENTS_PER_TX, &mut grown)?;
-                core.data = Self::fork_of(map);
+                core.data = map.into_fork();
                 count_blocks(core, grown);
                 Ok(())
             }
@@ -153,7 +137,7 @@ impl NodeStore<'_> {
         let need = self.need(3 * extents as u32, extents as u32)?;
         let tx = self.files.volume().begin(need)?;
         self.update(tx, |tx, core| {
-            let (mut map, mut grown, mut freed) = (Self::map_of(core), 0, Vec::new());
+            let (mut map, mut grown, mut freed) = (ExtentMap::of(&core.data), 0, Vec::new());
             let (owner, range) = (self.owner(core), (from, to));
             let end = match step {
                 Step::Unwrite => map.convert(tx, owner, range, true, extents, &mut grown)?,
@@ -162,7 +146,7 @@ impl NodeStore<'_> {
                 }
             };
             if !matches!(core.data, DataFork::Inline(_)) {
-                core.data = Self::fork_of(map);
+                core.data = map.into_fork();
             }
             let blocks: i64 = freed.iter().map(|run| i64::from(run.blocks)).sum();
             count_blocks(core, grown - blocks);

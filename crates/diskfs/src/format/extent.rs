@@ -147,20 +147,37 @@ pub fn decode_list(
     bytes: &[u8],
     is_possible: impl Fn(u64) -> bool,
 ) -> Result<Vec<Extent>, ExtentDamage> {
+    let (list, wrong) = decode_possible(ino, bytes, is_possible)?;
+    wrong.map_or(Ok(list), Err)
+}
+
+/// The extents of a list that can be, in order, and what is wrong with the first one that can't.
+///
+/// # Errors
+/// The bytes are no list.
+pub(crate) fn decode_possible(
+    ino: u64,
+    bytes: &[u8],
+    is_possible: impl Fn(u64) -> bool,
+) -> Result<(Vec<Extent>, Option<ExtentDamage>), ExtentDamage> {
     let whole = <[RawExtent]>::ref_from_bytes(bytes).ok().filter(|list| list.len() <= LIST_MAX);
     let Some(raw) = whole else {
         let fault = ExtentFault::List { bytes: bytes.len() };
         return Err(ExtentDamage { ino, file_block: 0, fault });
     };
-    let mut list: Vec<Extent> = Vec::with_capacity(raw.len());
+    let (mut list, mut wrong) = (Vec::<Extent>::with_capacity(raw.len()), None);
     for raw in raw {
-        let extent = Extent::of(raw.file_block.get(), &raw.place).checked(ino, &is_possible)?;
-        if let Some(before) = list.last() {
-            check_order(ino, before, &extent)?;
+        let extent = Extent::of(raw.file_block.get(), &raw.place).checked(ino, &is_possible);
+        let ordered = extent.and_then(|extent| match list.last() {
+            Some(before) => check_order(ino, before, &extent).map(|()| extent),
+            None => Ok(extent),
+        });
+        match ordered {
+            Ok(extent) => list.push(extent),
+            Err(damage) => wrong = wrong.or(Some(damage)),
         }
-        list.push(extent);
     }
-    Ok(list)
+    Ok((list, wrong))
 }
 
 /// That `next` lies behind `before` in file `ino`.

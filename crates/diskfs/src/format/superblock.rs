@@ -154,6 +154,11 @@ impl Timestamp {
         self.nanoseconds
     }
 
+    /// All of it in nanoseconds, as inodes have it; the nearest that 64 bits hold, which last until 2262.
+    pub(crate) const fn in_nanoseconds(self) -> i64 {
+        self.seconds.saturating_mul(1_000_000_000).saturating_add(self.nanoseconds as i64)
+    }
+
     fn raw(self) -> RawTime {
         let (seconds, nanoseconds) = (self.seconds.into(), self.nanoseconds.into());
         RawTime { seconds, nanoseconds, zero: U32::ZERO }

@@ -36,7 +36,7 @@ fn free_space(group: u32) -> Tree<FreeSpace> {
 }
 
 /// Changes the masks of the only chunk: free ones, orphans.
-fn masks(sample: &Sample, change: impl Fn(u64, u64) -> (u64, u64)) {
+pub(super) fn masks(sample: &Sample, change: impl Fn(u64, u64) -> (u64, u64)) {
     sample.trees(|draft| {
         let tree = Tree::<InodeChunks>::at(CHUNK_ROOT_AT, 0);
         let before = tree.get(draft, CHUNK.into()).unwrap().unwrap();
@@ -51,7 +51,7 @@ fn masks(sample: &Sample, change: impl Fn(u64, u64) -> (u64, u64)) {
 }
 
 /// Gives a directory one name more.
-fn name(sample: &Sample, directory: u64, name: &[u8], to: u64, kind: FileKind) {
+pub(super) fn name(sample: &Sample, directory: u64, name: &[u8], to: u64, kind: FileKind) {
     let mut core = sample.core(directory);
     let names = Directory::new(directory, NameHash::of(super::sample::ID));
     sample.trees(|draft| {
@@ -60,7 +60,7 @@ fn name(sample: &Sample, directory: u64, name: &[u8], to: u64, kind: FileKind) {
     sample.inode(directory, |inode| *inode = core);
 }
 
-fn no_name(sample: &Sample, directory: u64, name: &[u8]) {
+pub(super) fn no_name(sample: &Sample, directory: u64, name: &[u8]) {
     let mut core = sample.core(directory);
     let names = Directory::new(directory, NameHash::of(super::sample::ID));
     sample.trees(|draft| {

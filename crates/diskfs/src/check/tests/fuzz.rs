@@ -1,4 +1,4 @@
-//! Any bytes: a check and a dump end, and so does opening.
+//! Any bytes: a check, a repair and a dump end, and so does opening. What a repair says it has repaired is.
 //!
 //! `VFSCALE_FUZZ_ROUNDS` is how many images are looked at, 300 unless it is set;
 //! `VFSCALE_FUZZ_SEED` makes them others.
@@ -9,6 +9,7 @@ use vfscale_block::Device;
 
 use super::sample::{CHUNK, GROUP, Sample};
 use crate::check::{self, Options};
+use crate::driver::{DiskFs, DiskOptions};
 use crate::dump::{Dump, What};
 use crate::format::byte_of_block;
 use crate::{Volume, VolumeOptions};
@@ -99,13 +100,28 @@ fn look(device: &Arc<dyn Device>) {
     }
 }
 
+/// Repairs a volume. If all is repaired that was found, nothing is found, and it can be opened and used.
+fn mend(copy: &Sample) -> bool {
+    let options = Options { repair: true, ..Options::default() };
+    let Ok(report) = check::check(copy.device.clone(), &options, &mut ()) else { return false };
+    assert!(report.count > 0 || report.left == 0);
+    if report.left > 0 {
+        return false;
+    }
+    assert_eq!(copy.check().findings, []);
+    let fs = DiskFs::open(copy.device.clone(), DiskOptions::default()).unwrap();
+    fs.close().unwrap();
+    assert_eq!(copy.check().findings, [], "after it was used");
+    report.count > 0
+}
+
 #[test]
 fn whatever_the_bytes_are_it_ends() {
     let sample = Sample::new();
     let blocks = interesting(&sample);
     let rounds = from_environment("VFSCALE_FUZZ_ROUNDS", 300);
     let mut random = Random(from_environment("VFSCALE_FUZZ_SEED", 0x5EED_5EED));
-    let mut found = std::collections::BTreeSet::new();
+    let (mut found, mut repaired) = (std::collections::BTreeSet::new(), 0);
     for round in 0..rounds {
         let copy = sample.copied();
         damage(&copy, &blocks, &mut random);
@@ -115,14 +131,15 @@ fn whatever_the_bytes_are_it_ends() {
         }
         if round % 8 == 0 {
             look(&device);
-            let options = Options { repair: true, ..Options::default() };
-            if let Ok(report) = check::check(device.clone(), &options, &mut ()) {
-                assert!(report.count > 0 || report.left == 0);
-            }
         }
         if round % 8 == 4 {
-            drop(Volume::open(device, VolumeOptions::default()));
+            drop(Volume::open(device.clone(), VolumeOptions::default()));
+        }
+        if round % 2 == 1 {
+            repaired += u64::from(mend(&copy));
         }
     }
+    // Most damage is of blocks that are lost then.
+    assert!(rounds < 300 || repaired > rounds / 10, "{repaired} of {rounds}");
     assert!(rounds < 300 || found.len() > 15, "only {found:?}");
 }

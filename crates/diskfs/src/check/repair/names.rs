@@ -1,0 +1,73 @@
+//! Names that lead nowhere, have the wrong type, or are one too many of a directory.
+
+use super::super::draft::Draft;
+use super::super::plan::NameFix;
+use super::{Repair, Written};
+use crate::dir::{DirEntry, Directory, NameHash};
+
+/// How many names are changed in one transaction.
+const NAMES: usize = 32;
+
+impl Repair<'_, '_, '_> {
+    /// Changes names.
+    pub(super) fn names(&self) -> Written {
+        // A name that leads nowhere may lead to an inode that is only not known.
+        if !self.check.has_all_chunks {
+            return Ok(false);
+        }
+        let mut fixes = self.plan.names.clone();
+        fixes.extend(self.plan.loops.iter().filter_map(|ino| self.way_to(*ino)));
+        fixes.sort_by_key(|fix| (fix.directory, fix.position));
+        fixes.dedup_by_key(|fix| (fix.directory, fix.position));
+        let mut has_written = false;
+        for of_one in fixes.chunk_by(|a, b| a.directory == b.directory) {
+            for part in of_one.chunks(NAMES) {
+                has_written |= self.commit_each(part, &|draft, part| self.change(draft, part))?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    pub(super) fn directory(&self, ino: u64) -> Directory {
+        Directory::new(ino, NameHash::of(self.check.media.volume()))
+    }
+
+    fn change(&self, draft: &mut Draft<'_, '_>, fixes: &[NameFix]) -> Option<()> {
+        let ino = fixes.first()?.directory;
+        let mut core = draft.core(ino)?;
+        let directory = self.directory(ino);
+        for NameFix { position, name, to, .. } in fixes {
+            let position = *position;
+            match *to {
+                Some((ino, kind)) => {
+                    let entry = DirEntry { position, ino, kind, name };
+                    directory.replace_at(draft, &mut core, &entry).ok()?;
+                }
+                None => directory.remove_at(draft, &mut core, position, name).ok()?,
+            }
+        }
+        draft.set_core(ino, &core);
+        Some(())
+    }
+
+    /// The name that leads to a directory which is in itself.
+    fn way_to(&self, ino: u64) -> Option<NameFix> {
+        let place = self.check.links.place(ino);
+        let core = self.draft().core(place)?;
+        let mut found = None;
+        let checked = self.directory(place).check(
+            &self.check.media,
+            &core,
+            &mut |_| {},
+            &mut |_| {},
+            &mut |entry| {
+                if entry.ino == ino && found.is_none() {
+                    let (position, name) = (entry.position, entry.name.into());
+                    found = Some(NameFix { directory: place, position, name, to: None });
+                }
+            },
+        );
+        checked.ok()?;
+        found
+    }
+}
