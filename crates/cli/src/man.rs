@@ -38,7 +38,9 @@ fn pages(command: &Command) -> Vec<(String, Command)> {
                 ways.push((format!("{name}-{}", below.get_name()), below.clone()));
             }
         }
-        pages.push((name.clone(), command.name(name).version(version)));
+        // What people type has blanks where the page has hyphens.
+        let typed = name.replace('-', " ");
+        pages.push((name.clone(), command.name(name).bin_name(typed).version(version)));
     }
     pages
 }

@@ -10,6 +10,7 @@ fn every_command_has_a_page() {
     assert!(read("vfscale.1").contains(".SH SUBCOMMANDS"));
     let fsck = read("vfscale-fsck.1");
     assert!(fsck.contains("\\-\\-repair") && fsck.contains("IMAGE"), "{fsck}");
+    assert!(fsck.contains("\\fBvfscale fsck\\fR"), "{fsck}");
     assert!(read("vfscale-dump-inode.1").contains("INO"));
     // What is hidden from the help has none.
     assert!(!dir.path().join("man/vfscale-bench-worker.1").exists());
