@@ -12,7 +12,8 @@ use crate::seeds::{self, SeedTable};
 use crate::table;
 use crate::workloads;
 
-const STYLE: &str = "\
+/// How pages look.
+pub const STYLE: &str = "\
 :root{color-scheme:light}
 body{margin:0 auto;padding:1rem;max-width:75rem;font:16px/1.45 system-ui,sans-serif;color:#1a1a1a;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.5rem;border-top:1px solid #ccc;padding-top:1rem}h3{font-size:1rem}
@@ -23,12 +24,13 @@ th:first-child,td:first-child{text-align:left}
 svg{max-width:100%;height:auto}.note{color:#555;font-size:.9rem}
 ";
 
-fn escape(text: &str) -> String {
+/// Text as HTML shows it as it is.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// A table with a header. Writing to a string can't fail, here and below.
-fn put_table<'a>(
+pub fn put_table<'a>(
     page: &mut String,
     columns: impl IntoIterator<Item = &'a str>,
     rows: impl IntoIterator<Item = Vec<String>>,

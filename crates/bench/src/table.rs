@@ -8,10 +8,11 @@ use crate::workloads;
 
 /// Lines of columns, each as wide as its widest field. The first column is flush left, the others flush
 /// right.
-struct Columns(Vec<Vec<String>>);
+pub struct Columns(pub Vec<Vec<String>>);
 
 impl Columns {
-    fn render(&self) -> String {
+    /// As text.
+    pub fn render(&self) -> String {
         let count = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let fields = self.0.iter().filter_map(|line| line.get(column));

@@ -13,9 +13,44 @@
 //! | [`generate`] | cases that commute, as many as one likes |
 //! | [`execute`] | the calls of a case, made in the library |
 //! | [`check`] | does the library do what the model says? |
+//! | [`arena`] | an allocator that adds no conflicts of its own |
+//! | [`record`] | every load and store of a call |
+//! | [`conflict`] | the lines that two recorded calls conflict on |
+//! | [`symbols`], [`owner`] | whose a line is, and where in the source it is touched |
+//! | [`runner`] | cases, on two pretended CPUs; and what is kept out of the comparison, and why |
+//! | [`report`] | many cases: the triangle of calls by calls, and what they conflict on |
+//! | [`picture`], [`page`] | the same as SVG and as HTML |
+//!
+//! The modules from [`record`] on, and so `vfscale bench commute`, need Linux on x86-64 ([`SUPPORTED`]).
 
+/// Whether this system is one on which calls can be recorded: Linux on x86-64.
+pub const SUPPORTED: bool = cfg!(all(target_arch = "x86_64", target_os = "linux"));
+
+pub mod arena;
 pub mod case;
 pub mod check;
 pub mod execute;
 pub mod generate;
+mod memory;
 pub mod model;
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod conflict;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod owner;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod page;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod picture;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod record;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod report;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod runner;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod symbols;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: arena::Arenas = arena::Arenas;

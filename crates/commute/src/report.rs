@@ -1,0 +1,254 @@
+//! Many cases: how many are free of conflicts, and what the others conflict on.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Instant;
+
+use serde::Serialize;
+use vfscale_bench::table::Columns;
+
+use crate::case::{CallKind, Case};
+use crate::owner::{Found, Owner};
+use crate::runner::{self, Runner};
+
+/// What came of many cases.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What the file system was made without.
+    pub before: Vec<String>,
+    /// Whether what spreads under contention had been spread.
+    pub promoted: bool,
+    /// What the cases were drawn by.
+    pub seed: u64,
+    /// Cases that were run.
+    pub cases: usize,
+    /// Cases without a conflict.
+    pub free: usize,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Cases that could not be run, and why.
+    pub failed: Vec<(String, String)>,
+    /// Instructions whose accesses could not be recorded.
+    pub not_understood: u64,
+    /// Cases in which a system call was made.
+    pub with_system_calls: usize,
+    /// Each two calls.
+    pub pairs: Vec<Pair>,
+    /// What cases conflict on, most cases first.
+    pub owners: Vec<OfOwner>,
+    /// The cases that are not free.
+    pub conflicting: Vec<runner::Result>,
+}
+
+/// Two calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pair {
+    /// The calls, in their order.
+    pub calls: [String; 2],
+    /// Cases of them.
+    pub cases: usize,
+    /// Those without a conflict.
+    pub free: usize,
+}
+
+/// What cases conflict on.
+#[derive(Clone, Debug, Serialize)]
+pub struct OfOwner {
+    /// Whose line it is.
+    pub owner: Owner,
+    /// In how many cases.
+    pub cases: usize,
+    /// In how many cases there is no other conflict.
+    pub alone: usize,
+    /// One of the conflicts.
+    pub example: Found,
+    /// The case of that.
+    pub example_case: String,
+}
+
+/// Which cases are run, how.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The patches that are taken back.
+    pub before: Vec<String>,
+    /// What the cases were drawn by, for the record.
+    pub seed: u64,
+    /// How cases are run.
+    pub options: runner::Options,
+}
+
+/// Runs cases. `at` is told how many are done, and may end it by `false`.
+///
+/// # Errors
+/// If the system has no memory or threads.
+pub fn run(
+    cases: &[Case],
+    plan: &Plan,
+    mut at: impl FnMut(usize) -> bool,
+) -> std::io::Result<Report> {
+    let start = Instant::now();
+    let mut runner = Runner::new(plan.options)?;
+    let mut report = Report {
+        before: plan.before.clone(),
+        promoted: plan.options.promoted,
+        seed: plan.seed,
+        cases: 0,
+        free: 0,
+        seconds: 0.0,
+        failed: Vec::new(),
+        not_understood: 0,
+        with_system_calls: 0,
+        pairs: Vec::new(),
+        owners: Vec::new(),
+        conflicting: Vec::new(),
+    };
+    let mut pairs: BTreeMap<(CallKind, CallKind), (usize, usize)> = BTreeMap::new();
+    for (done, case) in cases.iter().enumerate() {
+        if !at(done) {
+            break;
+        }
+        match runner.run(case) {
+            Ok(result) => {
+                let pair = pairs.entry(case.pair).or_default();
+                let free = result.conflicts.is_empty();
+                pair.0 += 1;
+                pair.1 += usize::from(free);
+                report.add(result);
+            }
+            Err(e) => report.failed.push((case.name.clone(), e.to_string())),
+        }
+    }
+    let pair = |((a, b), (cases, free)): ((CallKind, CallKind), (usize, usize))| Pair {
+        calls: [a.name(), b.name()],
+        cases,
+        free,
+    };
+    report.pairs = pairs.into_iter().map(pair).collect();
+    report.owners = owners(&report.conflicting);
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+fn owners(conflicting: &[runner::Result]) -> Vec<OfOwner> {
+    let mut owners: BTreeMap<Owner, OfOwner> = BTreeMap::new();
+    for result in conflicting {
+        let mut here: Vec<&Found> = result.conflicts.iter().collect();
+        here.sort_by(|a, b| a.owner.cmp(&b.owner));
+        here.dedup_by(|a, b| a.owner == b.owner);
+        let alone = here.len() == 1;
+        for found in here {
+            let entry = owners.entry(found.owner.clone()).or_insert_with(|| OfOwner {
+                owner: found.owner.clone(),
+                cases: 0,
+                alone: 0,
+                example: found.clone(),
+                example_case: result.name.clone(),
+            });
+            entry.cases += 1;
+            entry.alone += usize::from(alone);
+        }
+    }
+    let mut owners: Vec<OfOwner> = owners.into_values().collect();
+    owners.sort_by_key(|of| std::cmp::Reverse(of.cases));
+    owners
+}
+
+impl Report {
+    fn add(&mut self, result: runner::Result) {
+        self.cases += 1;
+        self.not_understood += result.not_understood;
+        self.with_system_calls += usize::from(result.system_calls > 0);
+        if result.conflicts.is_empty() {
+            self.free += 1;
+        } else {
+            self.conflicting.push(result);
+        }
+    }
+
+    /// The calls there are, in the order of rows and columns.
+    #[must_use]
+    pub fn calls(&self) -> Vec<&str> {
+        let mut calls: Vec<&str> = Vec::new();
+        for call in self.pairs.iter().flat_map(|pair| &pair.calls) {
+            if !calls.contains(&call.as_str()) {
+                calls.push(call);
+            }
+        }
+        calls
+    }
+
+    /// Two calls, in either order.
+    #[must_use]
+    pub fn pair(&self, a: &str, b: &str) -> Option<&Pair> {
+        let is = |pair: &&Pair| {
+            let [x, y] = &pair.calls;
+            (x == a && y == b) || (x == b && y == a)
+        };
+        self.pairs.iter().find(is)
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Nothing in it can fail to be written.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// What was run, and how much of it is free, in a sentence.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let before = match self.before.as_slice() {
+            [] => String::new(),
+            before => format!(", before {}", before.join("+")),
+        };
+        let when = if self.promoted { "after promotion" } else { "before promotion" };
+        let share = 100.0 * self.free as f64 / self.cases.max(1) as f64;
+        format!(
+            "{} of {} commuting cases are free of conflicts ({share:.1} %), {when}{before}; seed {}, {:.0} s",
+            self.free, self.cases, self.seed, self.seconds
+        )
+    }
+
+    /// As a terminal shows it: the triangle, with the number of cases that conflict or `.` for none, and then
+    /// what they conflict on.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let calls = self.calls();
+        let mut lines = vec![vec![String::new()]];
+        lines[0].extend((1..=calls.len()).map(|n| n.to_string()));
+        for (row, a) in calls.iter().enumerate() {
+            let mut line = vec![format!("{:>2} {a}", row + 1)];
+            line.extend(calls[..=row].iter().map(|b| match self.pair(a, b) {
+                None => String::new(),
+                Some(pair) if pair.free == pair.cases => ".".to_owned(),
+                Some(pair) => (pair.cases - pair.free).to_string(),
+            }));
+            lines.push(line);
+        }
+        let mut text = Columns(lines).render();
+        // Writing to a string can't fail, here and below.
+        let _ = writeln!(text, "\n{}", self.summary());
+        for of in &self.owners {
+            let (cases, alone) = (of.cases, of.alone);
+            let _ = writeln!(text, "\n{}: {cases} cases, alone in {alone}", of.owner);
+            let same = if of.example.same_bytes { "" } else { ", but other bytes of the line" };
+            let _ = writeln!(text, "    {}{same}", of.example.first);
+            let _ = writeln!(text, "    {}", of.example.second);
+            let _ = writeln!(text, "    such as {}", of.example_case);
+        }
+        if self.not_understood + self.with_system_calls as u64 > 0 {
+            let _ = writeln!(
+                text,
+                "\nnot recorded: {} instructions; the inside of system calls in {} cases",
+                self.not_understood, self.with_system_calls
+            );
+        }
+        for (case, reason) in &self.failed {
+            let _ = writeln!(text, "failed: {case}: {reason}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! Runs cases on two pretended CPUs and finds what they conflict on.
+//!
+//! # A case
+//!
+//! A new tree is made and warmed up, then the starting state, then one thread makes the first call as CPU 0
+//! and is recorded, and after that another makes the second one as CPU 1 and is recorded. They never run at
+//! the same time: it is the lines that are compared, not the times.
+//!
+//! # What does not show, and why
+//!
+//! This is the only place where anything is kept out of the comparison. No address is ignored; what is
+//! listed here is arranged so that it does not happen within a recording.
+//!
+//! * *The allocator's lines, and objects that only it put on one line*: see [`arena`](crate::arena).
+//!   Allocators for many threads exist; that isn't what is measured.
+//! * *What a thread or CPU does once*: its thread-locals, its registration with RCU, its first magazine of a
+//!   slab, its first batch of inode numbers and of space. Each CPU makes every kind of call before, on
+//!   objects that are gone again when the starting state is made.
+//! * *The end of a grace period*. Every 128th time that a thread enters an RCU section it tries to advance the
+//!   epoch, which reads what all threads write and, if it can, runs their deferred work. The cost is shared
+//!   by 128 calls and would hit one of them at random. Before each recording the thread enters
+//!   sections until that has just happened, with nothing left deferred.
+//! * *A tick of the clock*. Times are stamped with the time of the last tick, and only written if they
+//!   differ, so that of all changes of a directory within a tick (1 to 10 ms) only the first writes its
+//!   times. All of a case happens within one tick: recorded calls see a clock that stands still, and a case whose
+//!   starting state took until after the tick is done again.
+//! * *The system's part*: see [`record`](crate::record).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+use vfscale::{At, AtFlags, Mode, OFlags, OpenHow, Scaling, Task, Vfs, XattrFlags};
+use vfscale_sync::{cpu, rcu};
+
+use crate::arena::Arena;
+use crate::case::{Call, Case, Outcome};
+use crate::conflict::{Conflict, conflicts};
+use crate::execute::World;
+use crate::owner::{Found, describe};
+use crate::record::{Code, Recorder, Trace};
+use crate::symbols::Symbols;
+
+/// Memory of a tree.
+const TREE_BYTES: u64 = 64 << 20;
+/// How often a starting state may take until after the tick.
+const TRIES_MAX: usize = 50;
+/// How often two CPUs in turn count a dentry until it is spread for sure.
+const TURNS: usize = 40;
+
+/// How cases are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How far the structures are spread.
+    pub scaling: Scaling,
+    /// Whether everything that spreads when several CPUs want it has done so.
+    pub promoted: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { scaling: Scaling::default(), promoted: true }
+    }
+}
+
+/// What came of a case.
+#[derive(Clone, Debug, Serialize)]
+pub struct Result {
+    /// The name of the case.
+    pub name: String,
+    /// The kinds of its calls.
+    pub calls: [String; 2],
+    /// What they conflict on.
+    pub conflicts: Vec<Found>,
+    /// Instructions of each call.
+    pub instructions: [u64; 2],
+    /// System calls of both.
+    pub system_calls: u64,
+    /// Instructions of both whose accesses are missing.
+    pub not_understood: u64,
+    /// What the calls gave.
+    #[serde(skip)]
+    pub outcomes: [Outcome; 2],
+}
+
+/// Runs cases. Its threads end when it is dropped.
+pub struct Runner {
+    workers: [Worker; 2],
+    /// Travels with the recordings, which come one after the other.
+    code: Option<Code>,
+    symbols: Symbols,
+    options: Options,
+}
+
+/// A thread that is a CPU.
+struct Worker {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+type Job = Box<dyn FnOnce(&mut Recorder) + Send>;
+
+/// The nanoseconds that recorded calls see on every clock.
+static CLOCK: AtomicI64 = AtomicI64::new(0);
+
+/// In place of the C library's, while recorded.
+extern "C" fn clock_that_stands(_: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
+    let nanos = CLOCK.load(Ordering::Relaxed);
+    // SAFETY: callers pass what they would pass to `clock_gettime`.
+    unsafe {
+        (*time).tv_sec = nanos.div_euclid(1_000_000_000);
+        (*time).tv_nsec = nanos.rem_euclid(1_000_000_000);
+    }
+    0
+}
+
+/// The time of the last tick.
+fn tick() -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut time) };
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+impl Worker {
+    fn new(number: u32) -> io::Result<Worker> {
+        let (jobs, inbox): (Sender<Job>, Receiver<Job>) = channel();
+        let (started, answer) = channel();
+        let body = move || {
+            let _cpu = cpu::pretend(number);
+            let made = Arena::new().and_then(|arena| Ok((Recorder::new(&arena)?, arena)));
+            let (mut recorder, _arena) = match made {
+                Ok(made) => made,
+                Err(e) => return drop(started.send(Err(e))),
+            };
+            let _ = started.send(Ok(()));
+            while let Ok(job) = inbox.recv() {
+                job(&mut recorder);
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("cpu {number}")).spawn(body)?;
+        match answer.recv() {
+            Ok(Ok(())) => Ok(Worker { jobs: Some(jobs), thread: Some(thread) }),
+            Ok(Err(e)) => Err(e),
+            Err(_) => Err(io::Error::other("a thread ended before it began")),
+        }
+    }
+
+    /// Has the thread do something, and waits for it.
+    fn run<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Recorder) -> R + Send + 'static,
+    ) -> io::Result<R> {
+        let (done, answer) = channel();
+        let job: Job = Box::new(move |recorder| drop(done.send(job(recorder))));
+        let gone = || io::Error::other("a thread that runs cases has ended");
+        self.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)?;
+        answer.recv().map_err(|_| gone())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Runner {
+    /// Two threads that run cases.
+    ///
+    /// # Errors
+    /// If the system has no memory or threads.
+    pub fn new(options: Options) -> io::Result<Runner> {
+        let mut code = Code::new();
+        let clock = libc::clock_gettime as *const () as u64;
+        code.replace(clock, clock_that_stands as *const () as u64);
+        let workers = [Worker::new(0)?, Worker::new(1)?];
+        for worker in &workers {
+            worker.run(move |_| {
+                let vfs = tree(options.scaling)?;
+                warm_up(&vfs, "warm-up")
+            })??;
+        }
+        Ok(Runner { workers, code: Some(code), symbols: Symbols::new(), options })
+    }
+
+    /// Runs a case.
+    ///
+    /// # Errors
+    /// If no tree can be made, or the starting state never within a tick; or a thread has died.
+    pub fn run(&mut self, case: &Case) -> io::Result<Result> {
+        let options = self.options;
+        let code = self.code.take().unwrap_or_default();
+        let (setup, first) = (case.setup.clone(), case.first.clone());
+        let (world, code, a) = self.workers[0].run(move |recorder| {
+            let mut code = code;
+            let mut world = starting_state(&setup, options)?;
+            let recorded = record(&mut world, &first, recorder, &mut code);
+            io::Result::Ok((world, code, recorded))
+        })??;
+        let second = case.second.clone();
+        let (world, code, b) = self.workers[1].run(move |recorder| {
+            let (mut world, mut code) = (world, code);
+            let recorded = record(&mut world, &second, recorder, &mut code);
+            (world, code, recorded)
+        })?;
+        self.workers[0].run(move |_| drop(world))?;
+        self.code = Some(code);
+        let found = conflicts(&a.1, &b.1);
+        Ok(self.result(case, &found, a, b))
+    }
+
+    fn result(
+        &mut self,
+        case: &Case,
+        found: &[Conflict],
+        a: (Outcome, Trace),
+        b: (Outcome, Trace),
+    ) -> Result {
+        let words = found.iter().filter_map(|c| describe(c, &a.1, &b.1, &mut self.symbols));
+        Result {
+            name: case.name.clone(),
+            calls: [case.first.op.kind().name(), case.second.op.kind().name()],
+            conflicts: words.collect(),
+            instructions: [a.1.instructions, b.1.instructions],
+            system_calls: a.1.system_calls + b.1.system_calls,
+            not_understood: a.1.not_understood + b.1.not_understood,
+            outcomes: [a.0, b.0],
+        }
+    }
+}
+
+/// Makes a call and records it.
+fn record(
+    world: &mut World,
+    call: &Call,
+    recorder: &mut Recorder,
+    code: &mut Code,
+) -> (Outcome, Trace) {
+    let mut ready = world.prepare(call);
+    right_after_a_collection();
+    let ((), trace) = recorder.record(code, || ready.run());
+    (world.keep(ready), trace)
+}
+
+/// Enters RCU sections until nothing is deferred and the epoch has just been looked at, so that it won't be
+/// for the next hundred sections.
+fn right_after_a_collection() {
+    rcu::synchronize();
+    let passed = Arc::new(AtomicBool::new(false));
+    let marker = passed.clone();
+    let guard = rcu::pin();
+    guard.defer(move || marker.store(true, Ordering::Release));
+    guard.flush();
+    drop(guard);
+    while !passed.load(Ordering::Acquire) {
+        drop(rcu::pin());
+    }
+}
+
+fn tree(scaling: Scaling) -> io::Result<Vfs> {
+    Ok(vfscale::memory().size(TREE_BYTES).scaling(scaling).build()?)
+}
+
+/// A tree in the state that a case starts from, all of it made within a tick, at which the clock then stands.
+fn starting_state(setup: &[Call], options: Options) -> io::Result<World> {
+    for _ in 0..TRIES_MAX {
+        let vfs = tree(options.scaling)?;
+        let before = tick();
+        for number in [0, 1] {
+            let _cpu = cpu::pretend(number);
+            warm_up(&vfs, &format!("warm-up-{number}"))?;
+        }
+        let mut world = World::new(vfs);
+        for call in setup {
+            let _cpu = cpu::pretend(u32::from(call.process));
+            // Some are there because they fail.
+            world.call(call);
+        }
+        if options.promoted {
+            promote(world.vfs())?;
+        }
+        if tick() == before {
+            CLOCK.store(before, Ordering::Relaxed);
+            return Ok(world);
+        }
+    }
+    Err(io::Error::other("no starting state was made within a tick of the clock"))
+}
+
+/// Makes every kind of call, on objects that are gone afterwards.
+fn warm_up(vfs: &Vfs, name: &str) -> io::Result<()> {
+    let task = vfs.task();
+    let path = |file: &str| format!("/{name}/{file}");
+    let (cwd, none) = (At::Cwd, AtFlags::empty());
+    task.mkdir(cwd, path(""), Mode::RWXU)?;
+    task.chdir(path(""))?;
+    let mut buffer = [1; 64];
+    for file in ["a", "b"] {
+        let flags = OFlags::CREATE | OFlags::RDWR;
+        let file = task.open(file, flags, Mode::RWXU)?;
+        file.pwrite(&buffer, 0)?;
+        file.pwrite(&buffer, 4096)?;
+        file.pread(&mut buffer, 0)?;
+        file.stat()?;
+        task.path_of(&file)?;
+        file.truncate(10)?;
+        file.read_dir().for_each(drop);
+    }
+    task.setxattr(cwd, "a", "user.a", &buffer, XattrFlags::empty(), none)?;
+    task.getxattr(cwd, "a", "user.a", none)?;
+    task.chmod(cwd, "a", Mode::RUSR, none)?;
+    task.link(cwd, "a", cwd, "c", none)?;
+    task.rename(cwd, "c", cwd, "b", vfscale::RenameFlags::empty())?;
+    task.symlink("a", cwd, "s")?;
+    task.readlink(cwd, "s")?;
+    task.stat(cwd, "s", none)?;
+    task.getcwd()?;
+    task.open(".", OFlags::TMPFILE | OFlags::RDWR, Mode::RWXU)?.pwrite(&buffer, 0)?;
+    let (reader, writer) = task.pipe2(OFlags::NONBLOCK)?;
+    writer.write(&buffer)?;
+    reader.read(&mut buffer)?;
+    for file in ["a", "b", "s"] {
+        task.unlink(cwd, file, none)?;
+    }
+    task.chdir("/")?;
+    task.rmdir(cwd, path(""))?;
+    Ok(())
+}
+
+/// Has both CPUs use every name of the tree in turn until its count is spread.
+fn promote(vfs: &Vfs) -> io::Result<()> {
+    let task = vfs.task();
+    let mut paths = vec![std::path::PathBuf::from("/")];
+    for entry in task.walk_dir("/") {
+        paths.push(entry?.path);
+    }
+    for path in &paths {
+        use_in_turn(&task, path)?;
+    }
+    Ok(())
+}
+
+fn use_in_turn(task: &Task, path: &std::path::Path) -> io::Result<()> {
+    let how = OpenHow::new(OFlags::PATH | OFlags::NOFOLLOW);
+    for turn in 0..TURNS {
+        let _cpu = cpu::pretend(turn as u32 % 2);
+        drop(task.openat2(At::Cwd, path, &how)?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

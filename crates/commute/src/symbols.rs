@@ -1,0 +1,138 @@
+//! Where in the source an instruction is.
+
+mod source;
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+
+use addr2line::Loader;
+use serde::Serialize;
+
+/// A line of a function. Several of them lead to one instruction: the function, and those that were
+/// inlined into it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Frame {
+    /// The function, as `Type::function` where the source could be read, with type parameters.
+    pub function: String,
+    /// The file, from the root of the repository if it is of this one.
+    pub file: String,
+    /// The line; 0 if it is not known.
+    pub line: u32,
+    /// What it works on there, if the source could be read and the line tells: `Type.field`.
+    #[serde(skip)]
+    pub field: Option<String>,
+}
+
+/// Looks instructions of this process up in its debugging information.
+pub struct Symbols {
+    program: Option<Loader>,
+    /// How far the program is from where it was linked to.
+    moved_by: u64,
+    known: HashMap<u64, Vec<Frame>>,
+    sources: source::Sources,
+}
+
+impl Symbols {
+    /// Of this program. Without debugging information there are no lines.
+    #[must_use]
+    pub fn new() -> Symbols {
+        let program = std::env::current_exe().ok().and_then(|path| Loader::new(path).ok());
+        Symbols { program, moved_by: moved_by(), known: HashMap::new(), sources: source::Sources::default() }
+    }
+
+    /// The frames of an instruction, the innermost first.
+    pub fn frames(&mut self, ip: u64) -> &[Frame] {
+        let Symbols { program, moved_by, known, sources } = self;
+        known.entry(ip).or_insert_with(|| find(program.as_ref(), *moved_by, sources, ip))
+    }
+}
+
+impl Default for Symbols {
+    fn default() -> Symbols {
+        Symbols::new()
+    }
+}
+
+fn find(
+    program: Option<&Loader>,
+    moved_by: u64,
+    sources: &mut source::Sources,
+    ip: u64,
+) -> Vec<Frame> {
+    let mut found = Vec::new();
+    if let Some(mut frames) = program.and_then(|p| p.find_frames(ip.wrapping_sub(moved_by)).ok()) {
+        while let Ok(Some(frame)) = frames.next() {
+            let function = frame.function.as_ref().and_then(|f| f.demangle().ok());
+            let Some(function) = function else { continue };
+            let location = frame.location.as_ref();
+            let file = location.and_then(|l| l.file).unwrap_or("?");
+            let line = location.and_then(|l| l.line).unwrap_or(0);
+            let mut function = shorter(&function);
+            let known = sources.at(file, line);
+            if let Some(this) = &known.this
+                && !function.contains("::")
+            {
+                function = format!("{this}::{function}");
+            }
+            found.push(Frame { function, file: from_root(file), line, field: known.field });
+        }
+    }
+    if found.is_empty() {
+        found.push(Frame { function: of_library(ip), file: "?".to_owned(), line: 0, field: None });
+    }
+    found
+}
+
+/// Without the paths of type parameters, and the hash at the end.
+fn shorter(function: &str) -> String {
+    let function = without_paths(function);
+    match function.rsplit_once("::h") {
+        Some((name, hash)) if hash.len() == 16 && u64::from_str_radix(hash, 16).is_ok() => {
+            name.into()
+        }
+        _ => function.to_owned(),
+    }
+}
+
+/// Files of this repository without what stands before `crates/`; those of libraries from their name on.
+fn from_root(file: &str) -> String {
+    let after = |mark: &str| file.rfind(mark).map(|at| file[at + 1..].to_owned());
+    if file.contains("/registry/src/") {
+        let mut parts = file.split("/registry/src/").last().unwrap_or(file).splitn(2, '/');
+        return parts.nth(1).unwrap_or(file).to_owned();
+    }
+    after("/library/").or_else(|| after("/crates/")).unwrap_or_else(|| file.to_owned())
+}
+
+/// The function of a shared library.
+fn of_library(ip: u64) -> String {
+    // SAFETY: all zero is a value of it, which `dladdr` fills.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let ip = std::ptr::without_provenance(ip as usize);
+    // SAFETY: it only looks the address up.
+    if unsafe { libc::dladdr(ip, &mut info) } == 0 || info.dli_sname.is_null() {
+        return "?".to_owned();
+    }
+    // SAFETY: a name of the library's table, which stays.
+    unsafe { CStr::from_ptr(info.dli_sname) }.to_string_lossy().into_owned()
+}
+
+/// How far the program is from where it was linked to.
+fn moved_by() -> u64 {
+    unsafe extern "C" fn first(
+        info: *mut libc::dl_phdr_info,
+        _: libc::size_t,
+        found: *mut libc::c_void,
+    ) -> libc::c_int {
+        // SAFETY: the linker passes a valid entry, and we the address of a number. The first is the program.
+        unsafe { *found.cast::<u64>() = (*info).dlpi_addr };
+        1
+    }
+    let mut found = 0u64;
+    // SAFETY: the function does not keep what it is given.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
+    found
+}
+
+#[cfg(test)]
+mod tests;
