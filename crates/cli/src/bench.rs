@@ -12,6 +12,7 @@ use vfscale_bench::report::CaseName;
 use vfscale_bench::seeds::{Seeds, run_seeds};
 use vfscale_bench::{Interrupt, Pace, Plan, Report, TargetSpec, Watch, html, table, workloads};
 
+use crate::commute::{CommuteArgs, commute};
 use crate::error::Failure;
 use crate::signals::Blocked;
 
@@ -19,7 +20,7 @@ use crate::signals::Blocked;
 const TMPFS: &str = "/dev/shm";
 
 /// What the shell says of a command that Ctrl-C ended.
-const INTERRUPTED: u8 = 128 + 2;
+pub(crate) const INTERRUPTED: u8 = 128 + 2;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -37,6 +38,15 @@ pub(crate) enum Set {
     /// Run every experiment of the seeds, before and after, and write a report with their figures beside
     /// ours
     Seeds(SeedsArgs),
+
+    /// Count the cache lines on which calls that commute conflict
+    ///
+    /// Makes thousands of small cases of two calls whose order does not matter, records every load and
+    /// store of both on two pretended CPUs, and prints how many cases of each two calls write no line that
+    /// the other touches, and whose the other lines are. Needs Linux on x86-64.
+    ///
+    /// Example: vfscale bench commute --sample 2000 --out report
+    Commute(CommuteArgs),
 }
 
 #[derive(Debug, Args)]
@@ -197,6 +207,7 @@ impl RunArgs {
 pub(crate) fn bench(args: BenchArgs) -> Result<ExitCode, Failure> {
     let run = match args.set {
         Some(Set::Seeds(args)) => return seeds(&args),
+        Some(Set::Commute(args)) => return commute(&args),
         None => args.run,
     };
     if run.list || run.list_patches {
@@ -234,7 +245,7 @@ fn seeds(args: &SeedsArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Before anything is measured, so that nothing is measured for nothing.
-fn make_dir(dir: &Path) -> Result<(), Failure> {
+pub(crate) fn make_dir(dir: &Path) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::Write(dir.to_owned(), e);
     std::fs::create_dir_all(dir).map_err(failed)?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).map_err(|e| failed(e.into()))
@@ -300,7 +311,7 @@ fn list(args: &RunArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Standard output may be a pipe that nobody reads to its end; that is no failure.
-fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::Write("standard output".into(), e))
@@ -332,7 +343,7 @@ fn status(report: &Report) -> ExitCode {
 }
 
 /// Signals that end a program end the run instead, so that it can remove what it made.
-fn interrupted_by_signals() -> Result<Interrupt, Failure> {
+pub(crate) fn interrupted_by_signals() -> Result<Interrupt, Failure> {
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let interrupt = Interrupt::new();
     let raised = interrupt.clone();

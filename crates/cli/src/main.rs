@@ -28,6 +28,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod args;
 mod bench;
+mod commute;
 mod error;
 mod man;
 mod mount;

@@ -34,7 +34,8 @@ pub fn render(report: &Report) -> String {
     put_table(&mut page, ["owner", "cases", "alone", "one call", "the other"], owners);
     page.push_str("<h2>Cases</h2>\n");
     let cases = report.conflicting.iter().map(|result| {
-        let mut owners: Vec<String> = result.conflicts.iter().map(|c| c.owner.to_string()).collect();
+        let mut owners: Vec<String> =
+            result.conflicts.iter().map(|c| c.owner.to_string()).collect();
         owners.sort();
         owners.dedup();
         vec![result.name.clone(), result.conflicts.len().to_string(), owners.join("; ")]

@@ -26,10 +26,11 @@
 //!   starting state took until after the tick is done again.
 //! * *The system's part*: see [`record`](crate::record).
 
+use std::cell::Cell;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use serde::Serialize;
@@ -86,14 +87,20 @@ pub struct Result {
     pub outcomes: [Outcome; 2],
 }
 
-/// Runs cases. Its threads end when it is dropped.
+/// Runs cases. Its threads end when it is dropped. There is one at a time in a process, for another's threads
+/// would run what is deferred here.
 pub struct Runner {
     workers: [Worker; 2],
     /// Travels with the recordings, which come one after the other.
     code: Option<Code>,
     symbols: Symbols,
     options: Options,
+    /// Dropped last.
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// Held by the runner there is.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A thread that is a CPU.
 struct Worker {
@@ -103,12 +110,14 @@ struct Worker {
 
 type Job = Box<dyn FnOnce(&mut Recorder) + Send>;
 
-/// The nanoseconds that recorded calls see on every clock.
-static CLOCK: AtomicI64 = AtomicI64::new(0);
+thread_local! {
+    /// The nanoseconds that recorded calls of this thread see on every clock.
+    static CLOCK: Cell<i64> = const { Cell::new(0) };
+}
 
 /// In place of the C library's, while recorded.
 extern "C" fn clock_that_stands(_: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
-    let nanos = CLOCK.load(Ordering::Relaxed);
+    let nanos = CLOCK.get();
     // SAFETY: callers pass what they would pass to `clock_gettime`.
     unsafe {
         (*time).tv_sec = nanos.div_euclid(1_000_000_000);
@@ -172,11 +181,12 @@ impl Drop for Worker {
 }
 
 impl Runner {
-    /// Two threads that run cases.
+    /// Two threads that run cases. Waits until no other runner is left.
     ///
     /// # Errors
     /// If the system has no memory or threads.
     pub fn new(options: Options) -> io::Result<Runner> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut code = Code::new();
         let clock = libc::clock_gettime as *const () as u64;
         code.replace(clock, clock_that_stands as *const () as u64);
@@ -187,7 +197,8 @@ impl Runner {
                 warm_up(&vfs, "warm-up")
             })??;
         }
-        Ok(Runner { workers, code: Some(code), symbols: Symbols::new(), options })
+        let symbols = Symbols::new();
+        Ok(Runner { workers, code: Some(code), symbols, options, _alone: alone })
     }
 
     /// Runs a case.
@@ -198,30 +209,30 @@ impl Runner {
         let options = self.options;
         let code = self.code.take().unwrap_or_default();
         let (setup, first) = (case.setup.clone(), case.first.clone());
+        let (world, now) = self.workers[0].run(move |_| starting_state(&setup, options))??;
+        // Before either is recorded, so that this thread gets no memory that the first call has freed.
+        self.workers[1].run(|_| right_after_a_collection())?;
         let (world, code, a) = self.workers[0].run(move |recorder| {
-            let mut code = code;
-            let mut world = starting_state(&setup, options)?;
-            let recorded = record(&mut world, &first, recorder, &mut code);
-            io::Result::Ok((world, code, recorded))
-        })??;
-        let second = case.second.clone();
-        let (world, code, b) = self.workers[1].run(move |recorder| {
-            let (mut world, mut code) = (world, code);
-            let recorded = record(&mut world, &second, recorder, &mut code);
-            (world, code, recorded)
+            right_after_a_collection();
+            record(world, &first, now, recorder, code)
         })?;
-        self.workers[0].run(move |_| drop(world))?;
+        let second = case.second.clone();
+        let (world, code, b) =
+            self.workers[1].run(move |recorder| record(world, &second, now, recorder, code))?;
         self.code = Some(code);
         let found = conflicts(&a.1, &b.1);
-        Ok(self.result(case, &found, a, b))
+        let result = self.result(case, &found, &a, &b);
+        // What is of arenas is dropped by a thread that has one.
+        self.workers[0].run(move |_| drop((world, a, b)))?;
+        Ok(result)
     }
 
     fn result(
         &mut self,
         case: &Case,
         found: &[Conflict],
-        a: (Outcome, Trace),
-        b: (Outcome, Trace),
+        a: &(Outcome, Trace),
+        b: &(Outcome, Trace),
     ) -> Result {
         let words = found.iter().filter_map(|c| describe(c, &a.1, &b.1, &mut self.symbols));
         Result {
@@ -231,22 +242,24 @@ impl Runner {
             instructions: [a.1.instructions, b.1.instructions],
             system_calls: a.1.system_calls + b.1.system_calls,
             not_understood: a.1.not_understood + b.1.not_understood,
-            outcomes: [a.0, b.0],
+            outcomes: [a.0.clone(), b.0.clone()],
         }
     }
 }
 
-/// Makes a call and records it.
+/// Makes a call and records it, at a time that stands.
 fn record(
-    world: &mut World,
+    mut world: World,
     call: &Call,
+    now: i64,
     recorder: &mut Recorder,
-    code: &mut Code,
-) -> (Outcome, Trace) {
+    mut code: Code,
+) -> (World, Code, (Outcome, Trace)) {
+    CLOCK.set(now);
     let mut ready = world.prepare(call);
-    right_after_a_collection();
-    let ((), trace) = recorder.record(code, || ready.run());
-    (world.keep(ready), trace)
+    let ((), trace) = recorder.record(&mut code, || ready.run());
+    let outcome = world.keep(ready);
+    (world, code, (outcome, trace))
 }
 
 /// Enters RCU sections until nothing is deferred and the epoch has just been looked at, so that it won't be
@@ -268,8 +281,8 @@ fn tree(scaling: Scaling) -> io::Result<Vfs> {
     Ok(vfscale::memory().size(TREE_BYTES).scaling(scaling).build()?)
 }
 
-/// A tree in the state that a case starts from, all of it made within a tick, at which the clock then stands.
-fn starting_state(setup: &[Call], options: Options) -> io::Result<World> {
+/// A tree in the state that a case starts from, all of it made within a tick of the clock, and that tick.
+fn starting_state(setup: &[Call], options: Options) -> io::Result<(World, i64)> {
     for _ in 0..TRIES_MAX {
         let vfs = tree(options.scaling)?;
         let before = tick();
@@ -287,8 +300,7 @@ fn starting_state(setup: &[Call], options: Options) -> io::Result<World> {
             promote(world.vfs())?;
         }
         if tick() == before {
-            CLOCK.store(before, Ordering::Relaxed);
-            return Ok(world);
+            return Ok((world, before));
         }
     }
     Err(io::Error::other("no starting state was made within a tick of the clock"))

@@ -37,7 +37,12 @@ impl Symbols {
     #[must_use]
     pub fn new() -> Symbols {
         let program = std::env::current_exe().ok().and_then(|path| Loader::new(path).ok());
-        Symbols { program, moved_by: moved_by(), known: HashMap::new(), sources: source::Sources::default() }
+        Symbols {
+            program,
+            moved_by: moved_by(),
+            known: HashMap::new(),
+            sources: source::Sources::default(),
+        }
     }
 
     /// The frames of an instruction, the innermost first.
@@ -88,10 +93,27 @@ fn shorter(function: &str) -> String {
     let function = without_paths(function);
     match function.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && u64::from_str_radix(hash, 16).is_ok() => {
-            name.into()
+            name.to_owned()
         }
-        _ => function.to_owned(),
+        _ => function,
     }
+}
+
+/// `f<a::b::C, d::E>` as `f<C, E>`.
+fn without_paths(function: &str) -> String {
+    let Some((name, parameters)) = function.split_once('<') else { return function.to_owned() };
+    let mut text = format!("{name}<");
+    let mut word = String::new();
+    for c in parameters.chars() {
+        if c.is_alphanumeric() || "_:".contains(c) {
+            word.push(c);
+            continue;
+        }
+        text += word.rsplit("::").next().unwrap_or_default();
+        text.push(c);
+        word.clear();
+    }
+    text + word.rsplit("::").next().unwrap_or_default()
 }
 
 /// Files of this repository without what stands before `crates/`; those of libraries from their name on.

@@ -9,9 +9,8 @@ fn cases() -> Vec<Case> {
     let mkdir = |path: &str| Op::Mkdir { path: path.into(), mode: Mode::RWXU };
     let stat = |path: &str| Op::Stat { path: path.into(), follow: true };
     let setup = vec![call(0, mkdir("d")), call(0, mkdir("d/a")), call(0, mkdir("d/b"))];
-    let case = |name: &str, a: Op, b: Op| {
-        Case::new(name.into(), setup.clone(), call(0, a), call(1, b))
-    };
+    let case =
+        |name: &str, a: Op, b: Op| Case::new(name.into(), setup.clone(), call(0, a), call(1, b));
     vec![
         case("stat(d/a) || stat(d/b) <two>", stat("d/a"), stat("d/b")),
         case("mkdir(d/x) || mkdir(d/y) <two>", mkdir("d/x"), mkdir("d/y")),

@@ -1,3 +1,5 @@
+use std::sync::atomic::AtomicI64;
+
 use vfscale::Whence;
 
 use super::*;
@@ -128,17 +130,23 @@ fn the_same_case_has_the_same_conflicts_each_time() {
 
 /// Two threads record one call each on what they share.
 fn planted<T: Send + Sync + 'static>(shared: T, call: fn(&T)) -> Vec<Conflict> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let shared = Arc::new(shared);
-    let traces = [0, 1].map(|number| {
-        let shared = shared.clone();
-        let body = move || {
+    // Both live until the end, so that none gets the stack or the arena of the other.
+    let end = Arc::new(std::sync::Barrier::new(2));
+    let threads = [0, 1].map(|number| {
+        let (shared, end) = (shared.clone(), end.clone());
+        std::thread::spawn(move || {
             let arena = Arena::new().unwrap();
             let _cpu = cpu::pretend(number);
             call(&shared);
-            Recorder::new(&arena).unwrap().record(&mut Code::new(), || call(&shared)).1
-        };
-        std::thread::spawn(body).join().unwrap()
+            let mut recorder = Recorder::new(&arena).unwrap();
+            let trace = recorder.record(&mut Code::new(), || call(&shared)).1;
+            end.wait();
+            trace
+        })
     });
+    let traces = threads.map(|thread| thread.join().unwrap());
     conflicts(&traces[0], &traces[1])
 }
 

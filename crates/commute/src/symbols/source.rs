@@ -44,7 +44,9 @@ fn type_around(lines: &[String], index: usize) -> Option<String> {
     let mut depth = indent(&lines[index]);
     for start in (0..index).rev() {
         let line = &lines[start];
-        if line.trim().is_empty() || indent(line) >= depth {
+        // The conditions of a head stand as far left as its beginning.
+        let is_within = matches!(line.trim(), "" | "where" | "{");
+        if is_within || indent(line) >= depth {
             continue;
         }
         depth = indent(line);
@@ -68,7 +70,7 @@ fn type_of(lines: &[String]) -> Option<String> {
     }
     let mut depth = 0;
     let mut plain = String::new();
-    for c in head.chars().take_while(|c| *c != '{') {
+    for c in head.replace("->", "").chars().take_while(|c| *c != '{') {
         match c {
             '<' => depth += 1,
             '>' => depth -= 1,
