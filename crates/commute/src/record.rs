@@ -28,6 +28,8 @@
 //! * The inside of system calls; that there was one is recorded ([`Trace::system_calls`]).
 //! * Instructions that address memory by a vector of indexes. They are run, and counted
 //!   ([`Trace::not_understood`]).
+//! * The masks of vector instructions: all elements count. The C library fills the last bytes of a buffer under
+//!   a mask, and so may seem to write the line behind it.
 //! * The saving of all vector registers is recorded as one line. It only happens on the own stack.
 //!
 //! # Who holds what

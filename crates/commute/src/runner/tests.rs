@@ -111,23 +111,6 @@ fn one_file_that_everybody_opens_conflicts_until_its_count_is_spread() {
     assert!(before.iter().any(|name| name == "open, open: two files"), "{before:?}");
 }
 
-#[test]
-fn the_same_case_has_the_same_conflicts_each_time() {
-    let mut runner = Runner::new(Options::default()).unwrap();
-    for case in by_hand() {
-        let mut owners = || -> Vec<_> {
-            let result = runner.run(&case).unwrap();
-            let mut owners: Vec<_> = result.conflicts.into_iter().map(|c| c.owner).collect();
-            owners.sort();
-            owners
-        };
-        let first = owners();
-        for _ in 0..20 {
-            assert_eq!(owners(), first, "{}", case.name);
-        }
-    }
-}
-
 /// Two threads record one call each on what they share.
 fn planted<T: Send + Sync + 'static>(shared: T, call: fn(&T)) -> Vec<Conflict> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
