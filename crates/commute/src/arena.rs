@@ -2,7 +2,8 @@
 //!
 //! Two objects that belong to different threads may lie on one cache line only because an allocator put
 //! them there, and every allocator has lines of its own that its users meet on. Neither says anything
-//! about the code that is recorded. So a program that records has [`Arenas`] as its allocator: a thread with an
+//! about the code that is recorded. So a program that records has [`Arenas`] as its allocator: a thread
+//! with an
 //! [`Arena`] gets every block from there, a whole number of lines, aligned to a line. A thread keeps what it
 //! frees, whoever allocated it. Which blocks are free stands apart from them, so that freeing doesn't
 //! touch them. Host code within a recording ([`as_host`]) has a part of the arena for itself, since what is

@@ -28,13 +28,15 @@
 //! * The inside of system calls; that there was one is recorded ([`Trace::system_calls`]).
 //! * Instructions that address memory by a vector of indexes. They are run, and counted
 //!   ([`Trace::not_understood`]).
-//! * The masks of vector instructions: all elements count. The C library fills the last bytes of a buffer under
+//! * The masks of vector instructions: all elements count. The C library fills the last bytes of a
+//!   buffer under
 //!   a mask, and so may seem to write the line behind it.
 //! * The saving of all vector registers is recorded as one line. It only happens on the own stack.
 //!
 //! # Who holds what
 //!
-//! A [`Recorder`] belongs to one thread at a time and holds that thread's context and stack. The copies are in a
+//! A [`Recorder`] belongs to one thread at a time and holds that thread's context and stack. The copies
+//! are in a
 //! [`Code`], which all recorders share, one recording at a time. While the host part of a recording
 //! runs, allocations of its thread go to the system ([`arena`](crate::arena)), since the call that is
 //! recorded may be in the middle of one of its own.

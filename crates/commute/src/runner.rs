@@ -16,13 +16,15 @@
 //! * *What a thread or CPU does once*: its thread-locals, its registration with RCU, its first magazine of a
 //!   slab, its first batch of inode numbers and of space. Each CPU makes every kind of call before, on
 //!   objects that are gone again when the starting state is made.
-//! * *The end of a grace period*. Every 128th time that a thread enters an RCU section it tries to advance the
+//! * *The end of a grace period*. Every 128th time that a thread enters an RCU section it tries to
+//!   advance the
 //!   epoch, which reads what all threads write and, if it can, runs their deferred work. The cost is shared
 //!   by 128 calls and would hit one of them at random. Before each recording the thread enters
 //!   sections until that has just happened, with nothing left deferred.
 //! * *A tick of the clock*. Times are stamped with the time of the last tick, and only written if they
 //!   differ, so that of all changes of a directory within a tick (1 to 10 ms) only the first writes its
-//!   times. All of a case happens within one tick: recorded calls see a clock that stands still, and a case whose
+//!   times. All of a case happens within one tick: recorded calls see a clock that stands still, and a
+//!   case whose
 //!   starting state took until after the tick is done again.
 //! * *The system's part*: see [`record`](crate::record).
 

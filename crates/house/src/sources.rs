@@ -34,6 +34,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/commute/src/record/code.rs", "copies of code"),
     ("crates/commute/src/record/context.rs", "registers of copied code"),
     ("crates/commute/src/record/tests.rs", "a system call to be recorded"),
+    ("crates/commute/src/runner.rs", "system calls: the clock"),
     ("crates/commute/src/symbols.rs", "system calls: where the program lies"),
     ("crates/difftest/src/sys.rs", "system calls"),
     ("crates/bench/src/sys.rs", "system calls: working directories of threads, mappings"),
