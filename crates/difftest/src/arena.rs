@@ -1,6 +1,7 @@
 //! Which two sides meet.
 
 use crate::campaign::Arena;
+use crate::mounted::{Fuse, ThroughMount};
 use crate::oracle::{Borrowed, Nursery};
 use crate::subject::Subject;
 use crate::world::Blockless;
@@ -44,5 +45,29 @@ impl Arena for TmpfsAndVolume {
     type Subject = Blockless<Subject>;
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
         Ok((Blockless(self.0.get()?), Blockless(Subject::on_volume()?)))
+    }
+}
+
+/// tmpfs against vfscale in memory, mounted: system calls on both sides.
+#[derive(Default)]
+pub struct TmpfsAndMount(Nursery);
+
+impl Arena for TmpfsAndMount {
+    type Oracle = Fuse<Borrowed>;
+    type Subject = Fuse<ThroughMount>;
+    fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
+        Ok((Fuse(self.0.get()?), Fuse(ThroughMount::of_memory()?)))
+    }
+}
+
+/// tmpfs against vfscale on a volume, mounted.
+#[derive(Default)]
+pub struct TmpfsAndMountedVolume(Nursery);
+
+impl Arena for TmpfsAndMountedVolume {
+    type Oracle = Fuse<Borrowed>;
+    type Subject = Fuse<ThroughMount>;
+    fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
+        Ok((Fuse(self.0.get()?), Fuse(ThroughMount::of_volume()?)))
     }
 }

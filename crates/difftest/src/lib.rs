@@ -5,7 +5,8 @@
 //! system calls in a mount namespace of their own, on a tmpfs that is its root) and the
 //! [`subject::Subject`] (tasks of the library), and compares what they give: results, error numbers,
 //! attributes, data, directory entries. Now and then, and at the end, it compares the whole tree
-//! ([`tree`]). [`campaign`] plays many sequences from one seed and shrinks those that differ.
+//! ([`tree`]). [`mounted::ThroughMount`] is a subject that is reached by system calls, too.
+//! [`campaign`] plays many sequences from one seed and shrinks those that differ.
 //!
 //! # What is compared, and how
 //!
@@ -35,6 +36,7 @@ pub mod generate;
 mod kernel;
 pub mod known;
 pub mod lockstep;
+pub mod mounted;
 mod mountinfo;
 pub mod op;
 pub mod oracle;

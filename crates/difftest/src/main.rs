@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use vfscale_difftest::arena::{TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice};
+use vfscale_difftest::arena::{
+    TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
+};
 use vfscale_difftest::campaign::{self, Arena, Event, Plan, Summary};
 use vfscale_difftest::generate::Shape;
 
@@ -37,6 +39,9 @@ struct Args {
     /// Plays on a volume, which is closed and opened again after each sequence.
     #[arg(long)]
     volume: bool,
+    /// Plays through a mount, which is unmounted and mounted again after each sequence.
+    #[arg(long, conflicts_with = "itself")]
+    mount: bool,
     /// Prints how often each call gave each result.
     #[arg(long)]
     coverage: bool,
@@ -49,12 +54,12 @@ fn main() -> ExitCode {
     let kinds_max = args.kinds;
     let plan = Plan { first: args.first, shape, kinds_max, ..Plan::new(seed, args.calls) };
     println!("seed {seed}");
-    let outcome = if args.itself {
-        play(&TmpfsTwice::default(), &plan)
-    } else if args.volume {
-        play(&TmpfsAndVolume::default(), &plan)
-    } else {
-        play(&TmpfsAndVfscale::default(), &plan)
+    let outcome = match (args.mount, args.volume) {
+        _ if args.itself => play(&TmpfsTwice::default(), &plan),
+        (true, true) => play(&TmpfsAndMountedVolume::default(), &plan),
+        (true, false) => play(&TmpfsAndMount::default(), &plan),
+        (false, true) => play(&TmpfsAndVolume::default(), &plan),
+        (false, false) => play(&TmpfsAndVfscale::default(), &plan),
     };
     match outcome {
         Ok(summary) => {

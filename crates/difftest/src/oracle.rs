@@ -5,7 +5,7 @@
 //! namespace holds the tmpfs and what a sequence mounts on it, and nothing else. All of it goes
 //! when the threads have ended.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc;
 use std::thread;
@@ -52,6 +52,11 @@ impl Worker {
             .map_err(|e| format!("no thread: {e}"))?;
         let tid = is_ready.recv().map_err(|_| "the oracle's thread died".to_owned())??;
         Ok(Worker { jobs: Some(jobs), thread: Some(thread), tid })
+    }
+
+    /// None that runs: what has ended.
+    fn none() -> Worker {
+        Worker { jobs: None, thread: None, tid: 0 }
     }
 
     fn run<R: Send + 'static>(&self, f: impl FnOnce(&mut KernelTask) -> R + Send + 'static) -> R {
@@ -102,10 +107,29 @@ impl Oracle {
     /// # Errors
     /// Says what is not permitted, when this process may not have one.
     pub fn new() -> Result<Oracle, String> {
+        Oracle::in_namespace(|dir| {
+            sys::mount(c"tmpfs", dir, Some(c"tmpfs"), 0, Some(TMPFS_OPTIONS))
+                .map_err(|errno| ("mount tmpfs", errno))?;
+            Ok(())
+        })
+    }
+
+    /// A new namespace that consists of what the calling thread sees mounted at the directory for temporary
+    /// files.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn on_what_is_mounted() -> Result<Oracle, String> {
+        Oracle::in_namespace(|_| Ok(()))
+    }
+
+    fn in_namespace(
+        mount: impl FnOnce(&CStr) -> Result<(), (&'static str, i32)> + Send + 'static,
+    ) -> Result<Oracle, String> {
         // Asked while procfs is there.
         crate::kernel::sysctl("protected_hardlinks");
         let inspector = Worker::start(|| {
-            enter_namespace()
+            enter_namespace(mount)
                 .map_err(|(what, errno)| format!("{what}: {}", crate::outcome::errno_name(errno)))
         })?;
         let mut workers = Vec::new();
@@ -117,8 +141,11 @@ impl Oracle {
     }
 }
 
-/// Leaves the calling thread alone in a namespace that consists of an empty tmpfs.
-fn enter_namespace() -> Result<KernelTask, (&'static str, i32)> {
+/// Leaves the calling thread alone in a namespace that consists of what `mount` mounts at a directory, or
+/// finds there.
+fn enter_namespace(
+    mount: impl FnOnce(&CStr) -> Result<(), (&'static str, i32)>,
+) -> Result<KernelTask, (&'static str, i32)> {
     let on = |what| move |errno| (what, errno);
     let flags = libc::CLONE_NEWNS | libc::CLONE_FS | libc::CLONE_FILES;
     sys::unshare(flags).map_err(on("unshare (needs root)"))?;
@@ -129,8 +156,7 @@ fn enter_namespace() -> Result<KernelTask, (&'static str, i32)> {
     sys::dup3(proc as i32, PROC_FD, 0).map_err(on("dup3"))?;
     sys::close_range(0, RESERVED_FD as u32 - 1).map_err(on("close_range"))?;
     let dir = CString::new(std::env::temp_dir().as_os_str().as_bytes()).unwrap_or_default();
-    sys::mount(c"tmpfs", &dir, Some(c"tmpfs"), 0, Some(TMPFS_OPTIONS))
-        .map_err(on("mount tmpfs"))?;
+    mount(&dir)?;
     sys::chdir(&dir).map_err(on("chdir"))?;
     sys::pivot_root(c".", c".").map_err(on("pivot_root"))?;
     sys::umount2(c".", libc::MNT_DETACH as u32).map_err(on("umount the old root"))?;
@@ -178,9 +204,39 @@ impl Oracle {
     }
 }
 
+impl Oracle {
+    /// Ends all tasks but the inspector.
+    pub(crate) fn end_tasks(&mut self) {
+        self.workers.drain(..INSPECTOR);
+        // It keeps its number.
+        self.workers.splice(..0, (0..INSPECTOR).map(|_| Worker::none()));
+    }
+
+    /// Unmounts all but the root. False if that can't be done.
+    pub(crate) fn uncover(&mut self) -> bool {
+        self.workers[INSPECTOR].run(|_| uncover().is_ok())
+    }
+}
+
 /// Takes away all that is mounted and all files, and gives the root its first attributes.
 fn clean_namespace(task: &mut KernelTask) -> sys::Result<()> {
     sys::close_range(0, RESERVED_FD as u32 - 1)?;
+    uncover()?;
+    remove_all(CWD, c".", 0)?;
+    for name in sys::listxattrat(CWD, c"/", 0)?.split(|&b| b == 0).filter(|n| !n.is_empty()) {
+        let name = CString::new(name).map_err(|_| libc::EINVAL)?;
+        sys::removexattrat(CWD, c"/", &name, 0)?;
+    }
+    sys::fchownat(CWD, c"/", 0, 0, 0)?;
+    sys::fchmodat2(CWD, c"/", 0o755, 0)?;
+    let now = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
+    sys::utimensat(CWD, c"/", &[now, now], 0)?;
+    task.forget_handles();
+    Ok(())
+}
+
+/// Unmounts all but the root, which can be written then.
+fn uncover() -> sys::Result<()> {
     sys::mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE, None)?;
     let points = mount_points()?;
     // What is mounted on the root itself can't be named.
@@ -195,16 +251,6 @@ fn clean_namespace(task: &mut KernelTask) -> sys::Result<()> {
         return Err(libc::EBUSY);
     }
     sys::mount(c"none", c"/", None, libc::MS_REMOUNT | libc::MS_RELATIME, None)?;
-    remove_all(CWD, c".", 0)?;
-    for name in sys::listxattrat(CWD, c"/", 0)?.split(|&b| b == 0).filter(|n| !n.is_empty()) {
-        let name = CString::new(name).map_err(|_| libc::EINVAL)?;
-        sys::removexattrat(CWD, c"/", &name, 0)?;
-    }
-    sys::fchownat(CWD, c"/", 0, 0, 0)?;
-    sys::fchmodat2(CWD, c"/", 0o755, 0)?;
-    let now = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
-    sys::utimensat(CWD, c"/", &[now, now], 0)?;
-    task.forget_handles();
     Ok(())
 }
 
@@ -219,7 +265,7 @@ fn mount_points() -> sys::Result<Vec<Vec<u8>>> {
 }
 
 /// Removes all that is in a directory.
-fn remove_all(at: i32, dir: &std::ffi::CStr, depth: usize) -> sys::Result<()> {
+fn remove_all(at: i32, dir: &CStr, depth: usize) -> sys::Result<()> {
     if depth > 200 {
         return Err(libc::ELOOP);
     }

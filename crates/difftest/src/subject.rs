@@ -45,8 +45,28 @@ struct LibraryTask {
 const BYTES_MAX: u64 = 2 << 30;
 const INODES_MAX: u64 = 1_000_000;
 
-fn memory() -> Arc<MemFs> {
+/// An empty memory file system.
+pub(crate) fn memory() -> Arc<MemFs> {
     MemFs::builder().size(BYTES_MAX).inodes(INODES_MAX).build()
+}
+
+/// An empty volume, on a device in memory.
+pub(crate) fn new_volume() -> Result<(Arc<dyn Device>, Volume), String> {
+    let device = MemoryDevice::new(BYTES_MAX).map_err(|e| e.to_string())?;
+    let device: Arc<dyn Device> = Arc::new(device);
+    mkfs::format(&*device, &MkfsOptions::default()).map_err(|e| e.to_string())?;
+    let volume = vfscale::volume_on(device.clone()).open().map_err(|e| e.to_string())?;
+    Ok((device, volume))
+}
+
+/// Whether a check of a volume that is closed finds nothing.
+pub(crate) fn check_image(device: &Arc<dyn Device>) -> Result<(), String> {
+    let report = check::check(device.clone(), &check::Options::default(), &mut ());
+    let report = report.map_err(|e| e.to_string())?;
+    match report.findings.first() {
+        Some(finding) => Err(format!("{} findings, such as {finding:?}", report.count)),
+        None => Ok(()),
+    }
 }
 
 impl Subject {
@@ -64,10 +84,7 @@ impl Subject {
     /// # Errors
     /// Says what the library refuses.
     pub fn on_volume() -> Result<Subject, String> {
-        let device = MemoryDevice::new(BYTES_MAX).map_err(|e| e.to_string())?;
-        let device: Arc<dyn Device> = Arc::new(device);
-        mkfs::format(&*device, &MkfsOptions::default()).map_err(|e| e.to_string())?;
-        let volume = vfscale::volume_on(device.clone()).open().map_err(|e| e.to_string())?;
+        let (device, volume) = new_volume()?;
         let vfs = volume.vfs().clone();
         Subject::with_tasks(&vfs, Some((device, volume)))
     }
@@ -102,11 +119,7 @@ fn reopened(
     let before = tree::snapshot(&mut BlocklessCalls(&mut inspector));
     drop(inspector);
     volume.close().map_err(|e| e.to_string())?;
-    let report = check::check(device.clone(), &check::Options::default(), &mut ());
-    let report = report.map_err(|e| e.to_string())?;
-    if let Some(finding) = report.findings.first() {
-        return Err(format!("{} findings, such as {finding:?}", report.count));
-    }
+    check_image(&device)?;
     let volume = vfscale::volume_on(device).open().map_err(|e| format!("opened again: {e}"))?;
     let mut inspector = LibraryTask::new(volume.vfs());
     let after = tree::snapshot(&mut BlocklessCalls(&mut inspector));

@@ -8,7 +8,9 @@
 mod common;
 
 use common::{permitted, play, variable};
-use vfscale_difftest::arena::{TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice};
+use vfscale_difftest::arena::{
+    TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
+};
 use vfscale_difftest::campaign::Plan;
 
 #[test]
@@ -37,6 +39,21 @@ fn a_volume_does_what_tmpfs_does() {
     let summary = play(&TmpfsAndVolume::default(), &Plan::new(seed, calls));
     assert!(summary.calls >= calls);
     assert!(summary.emptied * 3 > summary.sequences, "few volumes could be opened again");
+}
+
+/// The same through mounts, which are unmounted and mounted again after each sequence.
+#[test]
+fn a_mount_does_what_tmpfs_does() {
+    if !permitted() {
+        return;
+    }
+    // `docs/POSIX.md` says which differences other calls still find.
+    let plan = Plan::new(7, 5_000);
+    for summary in
+        [play(&TmpfsAndMount::default(), &plan), play(&TmpfsAndMountedVolume::default(), &plan)]
+    {
+        assert!(summary.emptied * 2 > summary.sequences, "few mounts could be compared again");
+    }
 }
 
 /// A thing compared with itself: what differs there would be a fault of the test.

@@ -82,23 +82,33 @@ impl Server {
         };
         file.truncate(size)?;
         if set.kill_priv {
-            self.kill_priv(&file)?;
+            self.kill_priv(turn, &file)?;
         }
         Ok(())
     }
 
     /// Takes away the set-id bits that a change of the data takes away. The kernel decides whether,
-    /// for it knows the capabilities of the one who writes, and keeps others out meanwhile.
-    pub(super) fn kill_priv(&self, file: &File) -> Result<(), Errno> {
-        let mode = file.stat()?.mode;
+    /// for it knows the capabilities of the one who writes, and keeps others out meanwhile. A set-group-id
+    /// bit that nobody can execute by stays if the writer is in the group.
+    pub(super) fn kill_priv(&self, turn: &Turn<'_>, file: &File) -> Result<(), Errno> {
+        let Stat { mode, gid, .. } = file.stat()?;
         let mut kept = mode & 0o7777 & !0o4000;
-        if mode & 0o0010 != 0 {
+        if kept & 0o2000 != 0 && (mode & 0o0010 != 0 || !turn.caller.is_in_group(gid)) {
             kept &= !0o2000;
         }
         if kept != mode & 0o7777 {
             self.base.chmod(At::File(file), "", Mode::from_bits_truncate(kept), ITSELF)?;
         }
         Ok(())
+    }
+
+    /// The same where the kernel does not say whether: it leaves that to the server, as for writing, but its
+    /// message has no room for it.
+    pub(super) fn kill_priv_unasked(&self, turn: &Turn<'_>, file: &File) -> Result<(), Errno> {
+        if file.stat()?.mode & 0o6000 == 0 || turn.caller.has_fsetid() {
+            return Ok(());
+        }
+        self.kill_priv(turn, file)
     }
 
     pub(super) fn readlink(&self, turn: &mut Turn<'_>) -> Result<(), Errno> {

@@ -45,6 +45,19 @@ impl Caller {
         self.uid
     }
 
+    /// Whether the group is one of the caller's.
+    pub(crate) fn is_in_group(self, gid: u32) -> bool {
+        self.gid == gid
+            || self.group == Some(gid)
+            || self.exact_credentials().is_some_and(|exact| exact.groups.contains(&gid))
+    }
+
+    /// Whether it keeps set-id bits of what it changes.
+    pub(crate) fn has_fsetid(self) -> bool {
+        let known = || self.known_credentials();
+        self.exact_credentials().unwrap_or_else(known).caps.contains(Capabilities::FSETID)
+    }
+
     fn known_credentials(self) -> Credentials {
         let mut credentials = if self.uid == 0 {
             Credentials { gid: self.gid, real_gid: self.gid, ..Credentials::root() }

@@ -42,7 +42,7 @@ impl Server {
             self.act(turn, Rights::Lazy, |task| task.reopen(&named, wanted))?
         };
         if kill_priv && wanted.contains(OFlags::TRUNC) {
-            self.kill_priv(&file)?;
+            self.kill_priv(turn, &file)?;
         }
         // What is made when it is read has no size that the kernel could go by.
         let how = if file.is_text() { OpenReply::DIRECT_IO } else { OpenReply::empty() };
@@ -87,7 +87,7 @@ impl Server {
         let fh = if flags.contains(WriteFlags::CACHE) { 0 } else { fh };
         let file = self.open_file(turn.node, fh, Level::Write)?;
         if flags.contains(WriteFlags::KILL_SUIDGID) {
-            self.kill_priv(&file)?;
+            self.kill_priv(turn, &file)?;
         }
         let written = file.pwrite(data, offset)?;
         turn.reply.count(written as u32);
@@ -124,7 +124,8 @@ impl Server {
     ) -> Result<(), Errno> {
         let file = self.open_file(turn.node, fh, Level::Write)?;
         let mode = FallocateFlags::from_bits_retain(mode);
-        Ok(file.fallocate(mode, offset, len)?)
+        file.fallocate(mode, offset, len)?;
+        self.kill_priv_unasked(turn, &file)
     }
 
     pub(super) fn lseek(
@@ -160,6 +161,7 @@ impl Server {
         // The older form counts in 32 bits; a shorter copy than asked for is allowed.
         let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
         let copied = copy(&source, from.offset, &target, to.offset, len)?;
+        self.kill_priv_unasked(turn, &target)?;
         if wide {
             turn.reply.u64(copied);
         } else {

@@ -73,7 +73,7 @@ impl Server {
                 task.umask(mode_of(umask));
                 task.openat(At::File(&dir), name, flags, mode_of(mode))
             })?;
-            return self.put_entry(turn, file, Level::Write);
+            return self.put_writable(turn, file);
         }
         self.act(turn, rights, |task| {
             task.umask(mode_of(umask));
@@ -125,10 +125,21 @@ impl Server {
         self.put_opened(turn, file)
     }
 
+    /// Replies with a new node, by whose handle everybody will write whom the kernel lets. Whether that takes
+    /// set-id bits away is the kernel's to say, so the handle must be one that keeps them.
+    fn put_writable(&self, turn: &mut Turn<'_>, file: File) -> Result<(), Errno> {
+        let file = if turn.caller.uid() == 0 {
+            file
+        } else {
+            self.base.reopen(&file, OFlags::RDWR | OFlags::NONBLOCK)?
+        };
+        self.put_entry(turn, file, Level::Write)
+    }
+
     /// Replies with a new node and an open file of it.
     fn put_opened(&self, turn: &mut Turn<'_>, file: File) -> Result<(), Errno> {
         if self.config.is_exclusive() {
-            self.put_entry(turn, file, Level::Write)?;
+            self.put_writable(turn, file)?;
             turn.reply.open(0, OpenReply::KEEP_CACHE);
             return Ok(());
         }
