@@ -604,7 +604,9 @@ impl File {
         }
         let inode = self.inode();
         let fs = inode.sb().fs();
-        let _section = inode.section();
+        // Only the driver needs one, and calls that don't ask it should not pay for it.
+        let asks_driver = matches!(to, Whence::Data(_) | Whence::Hole(_));
+        let _section = if asks_driver { inode.section() } else { None };
         let mut pos = self.0.pos.lock();
         let is_dir = inode.is_dir();
         let target = match to {
