@@ -1,14 +1,27 @@
 //! Things that are done in the background, each once.
+//!
+//! # Not one by one
+//!
+//! To wake a thread costs more than most of what it is woken for, and then it and the one that woke it
+//! want the same locks. So a thread that finds only a few things waits a moment for more
+//! ([`LINGER`]), and does them all; whoever needs them done ([`Queue::flush`], [`Queue::throttle`])
+//! cuts that short. XFS inactivates inodes likewise a moment later, or when there are many.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use vfscale_sync::{Condvar, Mutex};
+use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::ranks::InactiveQueue;
+
+/// How long a thread waits for more when there are only a few things to do.
+pub(super) const LINGER: Duration = Duration::from_millis(1);
+/// So many are not few.
+const MANY: usize = 64;
 
 /// A queue, and the threads that do what is in it. `Send` and `Sync`.
 ///
@@ -19,6 +32,8 @@ pub struct Queue<T> {
 }
 
 struct Shared<T> {
+    /// From how many things on they are done at once; not more than make somebody wait.
+    many: usize,
     state: Mutex<State<T>, InactiveQueue>,
     /// There is something to do, or nothing any more.
     work: Condvar,
@@ -32,6 +47,8 @@ struct State<T> {
     /// The tickets of what is being done.
     running: Vec<u64>,
     next: u64,
+    /// Somebody waits for what has a lower ticket.
+    wanted: u64,
     is_stopped: bool,
     threads: Vec<JoinHandle<()>>,
 }
@@ -52,10 +69,12 @@ impl<T: Send + 'static> Queue<T> {
             waiting: VecDeque::new(),
             running: Vec::new(),
             next: 0,
+            wanted: 0,
             is_stopped: false,
             threads: Vec::new(),
         };
         let shared = Arc::new(Shared {
+            many: limit.clamp(1, MANY),
             state: Mutex::new(state),
             work: Condvar::new(),
             done: Condvar::new(),
@@ -81,15 +100,24 @@ impl<T> Queue<T> {
         let ticket = state.next;
         state.next += 1;
         state.waiting.push_back((ticket, thing));
+        let waiting = state.waiting.len();
         drop(state);
-        self.shared.work.notify_all();
+        // Others find a thread awake, or one that wakes soon.
+        if waiting == 1 || waiting == self.shared.many {
+            self.shared.work.notify_all();
+        }
     }
 
     /// Waits until everything is done that was put in before the call. The caller holds no lock that the
     /// action takes.
     pub fn flush(&self) {
-        let state = self.shared.state.lock();
+        let mut state = self.shared.state.lock();
         let upto = state.next;
+        if state.oldest() >= upto {
+            return;
+        }
+        state.wanted = upto;
+        self.shared.work.notify_all();
         drop(self.shared.done.wait_while(state, |state| state.oldest() < upto));
     }
 
@@ -138,19 +166,49 @@ impl<T> Shared<T> {
         loop {
             let state = self.state.lock();
             let is_idle = |state: &mut State<T>| !state.is_stopped && state.waiting.is_empty();
-            let mut state = self.work.wait_while(state, is_idle);
+            let state = self.linger(self.work.wait_while(state, is_idle));
             if state.is_stopped {
                 return;
             }
-            let Some((ticket, thing)) = state.waiting.pop_front() else { continue };
-            state.running.push(ticket);
             drop(state);
-            let running = Running { shared: self, ticket };
-            // What panics has said so. The others still have to be done, or those who wait for them
-            // would wait for ever.
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| action(thing)));
-            drop(running);
+            while let Some((running, thing)) = self.take() {
+                // What panics has said so. The others still have to be done, or those who wait for them
+                // would wait for ever.
+                let _ = panic::catch_unwind(AssertUnwindSafe(|| action(thing)));
+                drop(running);
+            }
         }
+    }
+
+    /// Waits until there is more to do than a few things, somebody waits for them, or a moment is over.
+    fn linger<'s>(
+        &self,
+        mut state: MutexGuard<'s, State<T>, InactiveQueue>,
+    ) -> MutexGuard<'s, State<T>, InactiveQueue> {
+        let end = Instant::now() + LINGER;
+        loop {
+            let is_wanted = state.oldest() < state.wanted;
+            let left = end.saturating_duration_since(Instant::now());
+            if state.is_stopped || is_wanted || state.waiting.len() >= self.many {
+                return state;
+            }
+            let is_over;
+            (state, is_over) = self.work.wait_for(state, left);
+            if is_over {
+                return state;
+            }
+        }
+    }
+
+    /// What is to be done next, unless the queue is stopped.
+    fn take(&self) -> Option<(Running<'_, T>, T)> {
+        let mut state = self.state.lock();
+        if state.is_stopped {
+            return None;
+        }
+        let (ticket, thing) = state.waiting.pop_front()?;
+        state.running.push(ticket);
+        Some((Running { shared: self, ticket }, thing))
     }
 }
 
