@@ -20,6 +20,7 @@
 //! | [`runner`] | cases, on two pretended CPUs; and what is kept out of the comparison, and why |
 //! | [`report`] | many cases: the triangle of calls by calls, and what they conflict on |
 //! | [`picture`], [`page`] | the same as SVG and as HTML |
+//! | [`predict`] | what many cores would make of it |
 //!
 //! The modules from [`record`] on, and so `vfscale bench commute`, need Linux on x86-64 ([`SUPPORTED`]).
 
@@ -33,6 +34,7 @@ pub mod execute;
 pub mod generate;
 mod memory;
 pub mod model;
+pub mod predict;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod conflict;

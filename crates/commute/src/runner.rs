@@ -229,6 +229,37 @@ impl Runner {
         Ok(result)
     }
 
+    /// Records what both CPUs do from a starting state, one after the other: each call by itself. Gives the
+    /// traces of each to `look`, with where in the source their instructions are.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn record_all<R>(
+        &mut self,
+        setup: Vec<Call>,
+        calls: [Vec<Call>; 2],
+        look: impl FnOnce(&[Vec<(Outcome, Trace)>; 2], &mut Symbols) -> R,
+    ) -> io::Result<R> {
+        let options = self.options;
+        let (mut world, now) = self.workers[0].run(move |_| starting_state(&setup, options))??;
+        let mut recorded = [Vec::new(), Vec::new()];
+        for (cpu, calls) in calls.into_iter().enumerate() {
+            for call in calls {
+                let code = self.code.take().unwrap_or_default();
+                let done = self.workers[cpu].run(move |recorder| {
+                    right_after_a_collection();
+                    record(world, &call, now, recorder, code)
+                })?;
+                self.code = Some(done.1);
+                world = done.0;
+                recorded[cpu].push(done.2);
+            }
+        }
+        let looked = look(&recorded, &mut self.symbols);
+        self.workers[0].run(move |_| drop((world, recorded)))?;
+        Ok(looked)
+    }
+
     fn result(
         &mut self,
         case: &Case,

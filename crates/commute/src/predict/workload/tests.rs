@@ -1,0 +1,26 @@
+use super::*;
+use crate::case::Outcome;
+use crate::execute::World;
+
+#[test]
+fn every_worker_can_repeat_its_calls_for_ever() {
+    for workload in all() {
+        let mut world = World::new(vfscale::memory().size(8 << 20).build().unwrap());
+        let again = (0..3).flat_map(|_| workload.workers.iter().flatten());
+        for call in workload.setup.iter().chain(again) {
+            let outcome = world.call(call);
+            assert!(
+                !matches!(outcome, Outcome::Error(_)),
+                "{} {call:?}: {outcome:?}",
+                workload.name
+            );
+        }
+    }
+}
+
+#[test]
+fn they_are_those_of_the_bench() {
+    for workload in all() {
+        assert!(vfscale_bench::workloads::find(workload.name).is_ok(), "{}", workload.name);
+    }
+}
