@@ -19,6 +19,8 @@
 //! * Loads and stores of every instruction, with address, size and place. A conditional one counts, and an
 //!   exchange that fails is a store: the processor takes the line for itself either way.
 //! * String instructions with what they really did: the count before less the count after.
+//! * Vector instructions under a mask with the elements that the mask has. The C library fills and copies the
+//!   last few bytes of a buffer in this way, and would seem to write what is behind it.
 //! * Calls and returns, so that each access can be told with the calls that led to it.
 //!
 //! # What is not
@@ -28,9 +30,6 @@
 //! * The inside of system calls; that there was one is recorded ([`Trace::system_calls`]).
 //! * Instructions that address memory by a vector of indexes. They are run, and counted
 //!   ([`Trace::not_understood`]).
-//! * The masks of vector instructions: all elements count. The C library fills the last bytes of a
-//!   buffer under
-//!   a mask, and so may seem to write the line behind it.
 //! * The saving of all vector registers is recorded as one line. It only happens on the own stack.
 //!
 //! # Who holds what

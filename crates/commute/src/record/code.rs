@@ -50,14 +50,18 @@ pub(super) struct Site {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// An access; `repeat` if it is part of a string instruction with a count. `in_thread`: the address
-    /// counts from the base of `fs`.
+    /// counts from the base of `fs`. `masked`: if not 0, the size of the elements that the mask noted
+    /// before stands for.
     Access {
         size: u16,
         read: bool,
         write: bool,
         in_thread: bool,
         repeat: bool,
+        masked: u8,
     },
+    /// The mask of a vector instruction: a bit for each element that it touches.
+    Mask,
     /// The count of a string instruction.
     CountBefore,
     /// What is left of it.
@@ -372,9 +376,25 @@ impl Draft<'_> {
                 size => size as u16,
             };
             let in_thread = memory.segment() == Register::FS;
-            let kind = Kind::Access { size, read, write, in_thread, repeat };
+            let masked = self.mask(instruction);
+            let kind = Kind::Access { size, read, write, in_thread, repeat, masked };
             self.note_address(instruction, &memory, kind);
         }
+    }
+
+    /// Notes the mask of an instruction of AVX-512; the size of its elements, or 0 if it has none.
+    fn mask(&mut self, instruction: &Instruction) -> u8 {
+        let mask = instruction.op_mask();
+        if mask == Register::None {
+            return 0;
+        }
+        let site = self.site(instruction, Kind::Mask);
+        emit::save(&mut self.bytes);
+        if let Ok(moved) = Instruction::with2(Opcode::VEX_Kmovq_r64_kr, Register::RAX, mask) {
+            self.encode(&moved);
+        }
+        emit::note_and_restore(&mut self.bytes, site);
+        instruction.memory_size().element_size() as u8
     }
 
     fn note_address(&mut self, instruction: &Instruction, memory: &UsedMemory, kind: Kind) {

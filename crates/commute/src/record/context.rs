@@ -228,17 +228,19 @@ fn read_events(events: &[Event], code: &Code, instructions: u64) -> Trace {
     use super::code::Kind;
     let thread = thread_pointer();
     let mut trace = Trace { instructions, ..Trace::default() };
-    let mut count_before = 0;
+    let (mut count_before, mut mask) = (0, 0);
     // Accesses of a string instruction wait for how often it was done.
     let mut repeated: Vec<Access> = Vec::new();
     for event in events {
         let site = code.site(event.site);
         match site.kind {
-            Kind::Access { size, read, write, in_thread, repeat } => {
+            Kind::Access { size, read, write, in_thread, repeat, masked } => {
                 let address = event.value.wrapping_add(if in_thread { thread } else { 0 });
-                let access = Access { address, size: u64::from(size), read, write, ip: site.ip };
+                let whole = Access { address, size: u64::from(size), read, write, ip: site.ip };
+                let Some(access) = under_mask(whole, masked, mask) else { continue };
                 if repeat { repeated.push(access) } else { trace.steps.push(Step::Access(access)) }
             }
+            Kind::Mask => mask = event.value,
             Kind::CountBefore => count_before = event.value,
             Kind::CountAfter => {
                 let times = count_before.wrapping_sub(event.value);
@@ -254,6 +256,19 @@ fn read_events(events: &[Event], code: &Code, instructions: u64) -> Trace {
         }
     }
     trace
+}
+
+/// The part of an access from the first to the last element that its mask has, if it has a mask.
+fn under_mask(access: Access, element: u8, mask: u64) -> Option<Access> {
+    if element == 0 {
+        return Some(access);
+    }
+    let elements = access.size / u64::from(element);
+    let mask = mask & (u64::MAX >> (64 - elements.clamp(1, 64)));
+    let last = mask.checked_ilog2()?;
+    let first = mask.trailing_zeros();
+    let address = access.address + u64::from(first) * u64::from(element);
+    Some(Access { address, size: u64::from(last - first + 1) * u64::from(element), ..access })
 }
 
 /// The base of `fs`, which the C library keeps at its own start.

@@ -36,7 +36,7 @@ fn loads_stores_and_exchanges_are_seen() {
 
 #[test]
 fn a_copy_and_a_fill_are_seen_to_their_last_byte() {
-    for len in [1usize, 15, 100, 1000, 5000, 70_000] {
+    for len in [1usize, 5, 15, 33, 63, 100, 1000, 5000, 70_000] {
         let (from, mut to) = (vec![3u8; len + 64], vec![0u8; len + 64]);
         let ((), trace) = record(|| {
             black_box(&mut to)[..len].copy_from_slice(&black_box(&from)[..len]);
@@ -56,6 +56,7 @@ fn a_copy_and_a_fill_are_seen_to_their_last_byte() {
         let ((), trace) = record(|| black_box(&mut to)[..len].fill(9));
         let writes = at(&trace, to.as_ptr() as u64 + len as u64 - 1, 1);
         assert!(writes.iter().any(|a| a.write));
+        assert_eq!(at(&trace, to.as_ptr() as u64 + len as u64, 1), [], "{len}: one too many");
     }
 }
 

@@ -144,3 +144,20 @@ fn a_planted_counter_is_caught_and_counters_of_each_cpu_are_not() {
 fn add_to(count: &AtomicI64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
+
+#[test]
+fn the_same_case_has_the_same_conflicts_each_time() {
+    let mut runner = Runner::new(Options::default()).unwrap();
+    for case in by_hand() {
+        let mut owners = || -> Vec<_> {
+            let result = runner.run(&case).unwrap();
+            let mut owners: Vec<_> = result.conflicts.into_iter().map(|c| c.owner).collect();
+            owners.sort();
+            owners
+        };
+        let first = owners();
+        for _ in 0..20 {
+            assert_eq!(owners(), first, "{}", case.name);
+        }
+    }
+}
