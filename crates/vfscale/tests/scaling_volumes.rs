@@ -204,7 +204,7 @@ fn inode_list_before_has_one_list_of_dirty_files() {
         let mut number = 0;
         let rows = all_recorded(|| {
             in_turn(|_| {
-                // Only the first write of each makes it dirty.
+                // Only the first write of each makes it dirty; its times may, too, if the clock has moved on.
                 for at in 0..3 {
                     files[number].pwrite(&[2; 100], at * 100).unwrap();
                 }
@@ -216,10 +216,10 @@ fn inode_list_before_has_one_list_of_dirty_files() {
         of_class(&rows, "b_dirty")
     };
     let row = written(Scaling::with_slots(2));
-    assert_eq!(row.acquisitions, CALLS);
-    assert!(row.acq_bounces <= 2, "{row:?}");
+    let once = CALLS..=2 * CALLS;
+    assert!(once.contains(&row.acquisitions) && row.acq_bounces <= 2, "{row:?}");
     let row = written(before("inode-list"));
-    assert!(row.acquisitions == CALLS && row.acq_bounces >= CALLS - 2, "{row:?}");
+    assert!(once.contains(&row.acquisitions) && row.acq_bounces >= CALLS - 2, "{row:?}");
 }
 
 /// Files are cut to nothing: their blocks are busy until that is durable.
