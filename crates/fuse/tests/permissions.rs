@@ -78,6 +78,14 @@ fn helper() {
             }
             common::truncate(&path("truncated"), 0).unwrap();
             drop(OpenOptions::new().write(true).truncate(true).open(path("opened")).unwrap());
+            let allocated = OpenOptions::new().write(true).open(path("allocated")).unwrap();
+            rustix::fs::fallocate(&allocated, rustix::fs::FallocateFlags::empty(), 0, 100).unwrap();
+        }
+        "write-capable" => {
+            let refused = rustix::fs::removexattr(path("kept"), "security.capability");
+            assert_eq!(refused, Err(Errno::PERM));
+            OpenOptions::new().write(true).open(path("cut")).unwrap().set_len(1).unwrap();
+            OpenOptions::new().append(true).open(path("written")).unwrap().write_all(b"x").unwrap();
         }
         "sticky" => {
             assert_eq!(errno(fs::remove_file(path("tmp/alice"))), Errno::PERM);
@@ -278,6 +286,7 @@ fn set_id_bits_go_when_others_write() {
             ("sgid", 0o2777),
             ("truncated", 0o6777),
             ("opened", 0o6777),
+            ("allocated", 0o6777),
             ("root", 0o6777),
             ("chowned", 0o6777),
         ] {
@@ -286,7 +295,7 @@ fn set_id_bits_go_when_others_write() {
             assert_eq!(mode(m.path(name)), bits);
         }
         run(user(BOB, &[], "write-set-id", m.dir()));
-        for name in ["suid", "sgid", "truncated", "opened"] {
+        for name in ["suid", "sgid", "truncated", "opened", "allocated"] {
             assert_eq!(mode(m.path(name)), 0o777, "{name} {sharing:?}");
         }
         // Root keeps them when it writes, and not when it changes the owner.
@@ -294,6 +303,50 @@ fn set_id_bits_go_when_others_write() {
         assert_eq!(mode(m.path("root")), 0o6777);
         chown(m.path("chowned"), Some(ALICE), None).unwrap();
         assert_eq!(mode(m.path("chowned")), 0o777);
+    }
+}
+
+#[test]
+fn capabilities_of_a_file_go_when_others_write() {
+    // Version 2, effective, `CAP_CHOWN`.
+    let value = [1, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let name = "security.capability";
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        if !is_root() {
+            return;
+        }
+        for file in ["kept", "cut", "written"] {
+            fs::write(m.path(file), "text").unwrap();
+            chmod(m.path(file), 0o666).unwrap();
+            rustix::fs::setxattr(m.path(file), name, &value, XattrFlags::empty()).unwrap();
+        }
+        run(user(BOB, &[], "write-capable", m.dir()));
+        let mut buffer = [0; 64];
+        let mut size = |file| rustix::fs::getxattr(m.path(file), name, &mut buffer[..]);
+        assert_eq!(size("kept"), Ok(value.len()));
+        assert_eq!(size("cut"), Err(Errno::NODATA), "{sharing:?}");
+        assert_eq!(size("written"), Err(Errno::NODATA), "{sharing:?}");
+        assert_eq!(fs::read(m.path("cut")).unwrap(), b"t");
+    }
+}
+
+#[test]
+fn a_cut_that_changes_nothing_leaves_the_times() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        let (cut, opened, open) = (m.path("cut"), m.path("opened"), m.path("open"));
+        let old = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+        for path in [&cut, &opened, &open] {
+            File::create(path).unwrap().set_times(old).unwrap();
+        }
+        common::truncate(&cut, 0).unwrap();
+        drop(OpenOptions::new().write(true).truncate(true).open(&opened).unwrap());
+        OpenOptions::new().write(true).open(&open).unwrap().set_len(0).unwrap();
+        let is_old = |path| fs::metadata(path).unwrap().mtime() == 0;
+        assert!(!is_old(opened) && !is_old(open), "{sharing:?}");
+        // In exclusive use the kernel says the same of it as of `O_TRUNC`.
+        assert_eq!(is_old(cut), sharing == common::SHARED);
     }
 }
 

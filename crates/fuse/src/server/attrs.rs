@@ -68,6 +68,7 @@ impl Server {
     }
 
     fn truncate(&self, turn: &mut Turn<'_>, set: &SetAttr, size: u64) -> Result<(), Errno> {
+        let mut is_same = false;
         let file = match set.fh {
             // An open file was checked when it was opened.
             Some(fh) => self.open_file(turn.node, fh, Level::Write)?,
@@ -77,10 +78,16 @@ impl Server {
                     let flags = AtFlags::EACCESS | ITSELF;
                     task.access(At::File(&file), "", Access::WRITE, flags)
                 })?;
+                // By its path, which changes no time if it changes nothing else. In exclusive use the kernel
+                // sends the same for `O_TRUNC`, which always does.
+                let stat = file.stat()?;
+                is_same = !self.config.is_exclusive() && stat.size == size && stat.blocks == 0;
                 Target::Node(self.at_level(turn.node, Level::Write)?)
             }
         };
-        file.truncate(size)?;
+        if !is_same {
+            file.truncate(size)?;
+        }
         if set.kill_priv {
             self.kill_priv(turn, &file)?;
         }
