@@ -6,7 +6,7 @@
 //! with an
 //! [`Arena`] gets every block from there, a whole number of lines, aligned to a line. A thread keeps what it
 //! frees, whoever allocated it. Which blocks are free stands apart from them, so that freeing doesn't
-//! touch them. Host code within a recording ([`as_host`]) has a part of the arena for itself, since what is
+//! touch them. Host code within a recording (`as_host`) has a part of the arena for itself, since what is
 //! recorded may be in the middle of an allocation. All other threads are served by the system as ever, for
 //! the price of looking at a thread-local word.
 //!

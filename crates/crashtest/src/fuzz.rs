@@ -1,8 +1,8 @@
 //! Damaged volumes: any bytes, in the log and elsewhere, are an error or a file system.
 //!
 //! A [`Fuzzer`] makes volumes by random scripts, ends them as a crash would, and then, round after round,
-//! damages a copy of one: its log ([`log`]: what records hold, records of an older log or of another volume,
-//! records twice, records that are gone) or any blocks ([`media`]). Most times checksums and links are made
+//! damages a copy of one: its log (`log`: what records hold, records of an older log or of another volume,
+//! records twice, records that are gone) or any blocks (`media`). Most times checksums and links are made
 //! right again, so that more than checksums is looked at. Then the copy is checked, opened, read, changed,
 //! closed, checked again, and another copy of it is repaired.
 //!

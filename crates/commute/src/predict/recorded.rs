@@ -23,7 +23,7 @@ const LINE_BITS: u32 = 6;
 /// already where that depends on use.
 ///
 /// # Errors
-/// As [`Runner::record`]; if a call fails, which in a workload none should.
+/// As `Runner::record_all`; if a call fails, which in a workload none should.
 pub fn program(workload: &Workload, scaling: Scaling) -> io::Result<Program> {
     let mut runner = Runner::new(Options { scaling, promoted: true })?;
     let look = |recorded: &[Vec<(Outcome, Trace)>; 2], symbols: &mut Symbols| {
