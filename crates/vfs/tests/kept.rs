@@ -404,14 +404,16 @@ fn stress_of_everything_leaves_what_fits_together() {
     fs.pauses.store(1, Ordering::Relaxed);
     let succeeded = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+        let threads = Vec::from_iter((0..THREADS).map(|thread| {
             let (fs, task, succeeded) = (&fs, &task, &succeeded);
             scope.spawn(move || {
                 let mut random = Random::new(seed ^ thread << 32);
                 let did = (0..CALLS).filter(|_| disturb(fs, task, &mut random)).count();
                 succeeded.fetch_add(did as u64, Ordering::Relaxed);
-            });
-        }
+            })
+        }));
+        // The end of the scope alone does not wait until they have handed on what they deferred.
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     let succeeded = succeeded.into_inner();
     println!("{succeeded} calls succeeded");

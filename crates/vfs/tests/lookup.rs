@@ -279,7 +279,7 @@ fn stress_lookups_beside_the_shrinker() {
         let task = Vfs::with_scaling(fs.clone(), scaling).unwrap().task();
         fs.with_super(|sb| sb.set_cache_limit(40 << 10));
         std::thread::scope(|scope| {
-            for t in 0..4u64 {
+            let threads = Vec::from_iter((0..4u64).map(|t| {
                 let (fs, task) = (&fs, &task);
                 scope.spawn(move || {
                     let _cpu = vfscale_sync::cpu::pretend(t as u32);
@@ -300,8 +300,10 @@ fn stress_lookups_beside_the_shrinker() {
                             _ => drop(task.stat(At::Cwd, "/tide/f1", AtFlags::empty())),
                         }
                     }
-                });
-            }
+                })
+            }));
+            // The end of the scope alone does not wait until they have handed on what they deferred.
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         // What many CPUs used at once is gathered first, which takes a grace period.
         fs.with_super(|sb| sb.shrink(usize::MAX));
