@@ -242,6 +242,21 @@ fn whoever_waits_for_a_message_is_told_of_the_end() {
     assert_eq!(read.errno(), Errno::INTR);
 }
 
+/// Linux does not count a first packet that is empty among those that a close loses, but a second one.
+#[test]
+fn an_unread_packet_is_lost_unless_it_is_first_and_empty() {
+    for (unread, told) in
+        [(&[0][..], Errno::PIPE), (&[0, 0], Errno::CONNRESET), (&[1], Errno::CONNRESET)]
+    {
+        let [one, other] = pair_of(SocketType::SeqPacket, OFlags::NONBLOCK);
+        for len in unread {
+            one.write(&data(0, *len)).unwrap();
+        }
+        drop(other);
+        assert_eq!(one.write(b"x").unwrap_err().errno(), told, "{unread:?}");
+    }
+}
+
 /// Messages come whole and in order, and none is lost, however often both wait for the other.
 #[test]
 fn messages_wait_for_room() {
