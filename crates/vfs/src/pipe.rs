@@ -29,7 +29,7 @@ use std::io::{IoSlice, IoSliceMut};
 use rustix::io::Errno;
 
 use crate::ranks::PipeMutex;
-use crate::sleep::{Monitor, Settle, SleepList, Step, Waiting, Wake};
+use crate::sleep::{Monitor, Settle, SleepList, Waiting, Wake};
 
 /// Bytes up to which a write to a pipe is never split.
 pub const PIPE_BUF: usize = 4096;
@@ -245,19 +245,9 @@ impl Pipe {
         if !waits {
             return Ok(());
         }
-        loop {
-            let step = self.0.with(|state| {
-                if other(state) == seen {
-                    Step::Sleep(state.sleeping_openers.enter())
-                } else {
-                    Step::Done
-                }
-            });
-            let Step::Sleep(sleeper) = step else { return Ok(()) };
-            self.0
-                .sleep(&sleeper, wait, |state| &mut state.sleeping_openers)
-                .inspect_err(|_| self.close(ends))?;
-        }
+        self.0
+            .repeat(wait, |state| &mut state.sleeping_openers, |state| Ok(other(state) != seen))
+            .inspect_err(|_| self.close(ends))
     }
 
     /// Another open file of a pipe that has no name: never waits.
@@ -315,23 +305,19 @@ impl Pipe {
         if to.left == 0 {
             return Ok(0);
         }
-        loop {
-            let mut done = 0;
-            let step = self.0.with(|state| {
+        let mut done = 0;
+        self.0.repeat(
+            wait,
+            |state| &mut state.sleeping_readers,
+            |state| {
                 done = state.take(&mut to);
                 if done == 0 && std::mem::take(&mut state.reset) {
-                    Err(Errno::CONNRESET)
-                } else if done > 0 || state.writers == 0 {
-                    Ok(Step::Done)
-                } else if wait.never {
-                    Err(Errno::AGAIN)
-                } else {
-                    Ok(Step::Sleep(state.sleeping_readers.enter()))
+                    return Err(Errno::CONNRESET);
                 }
-            })?;
-            let Step::Sleep(sleeper) = step else { return Ok(done) };
-            self.0.sleep(&sleeper, wait, |state| &mut state.sleeping_readers)?;
-        }
+                Ok(done > 0 || state.writers == 0)
+            },
+        )?;
+        Ok(done)
     }
 
     /// Writes all of it; waits while there is no room. As packets, if `packet`.
@@ -351,8 +337,10 @@ impl Pipe {
         }
         let mut done = 0;
         let mut first = true;
-        loop {
-            let step = self.0.with(|state| {
+        let written = self.0.repeat(
+            wait,
+            |state| &mut state.sleeping_writers,
+            |state| {
                 // The latter is for a socket that has ended this direction itself.
                 if state.readers == 0 || state.writers == 0 {
                     return Err(Errno::PIPE);
@@ -362,25 +350,12 @@ impl Pipe {
                     done += state.merge(&mut from);
                 }
                 done += state.push(&mut from, packet);
-                if from.left == 0 {
-                    Ok(Step::Done)
-                } else if wait.never {
-                    Err(Errno::AGAIN)
-                } else {
-                    Ok(Step::Sleep(state.sleeping_writers.enter()))
-                }
-            });
-            let slept = match step {
-                Ok(Step::Done) => return Ok(done),
-                Ok(Step::Sleep(sleeper)) => {
-                    self.0.sleep(&sleeper, wait, |state| &mut state.sleeping_writers)
-                }
-                Err(errno) => Err(errno),
-            };
-            match slept {
-                Err(_) if done > 0 => return Ok(done),
-                other => other?,
-            }
+                Ok(from.left == 0)
+            },
+        );
+        match written {
+            Err(_) if done > 0 => Ok(done),
+            other => other.map(|()| done),
         }
     }
 

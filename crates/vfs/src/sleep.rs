@@ -118,12 +118,6 @@ pub(crate) struct Waiting<'a> {
     pub(crate) token: Option<&'a WaitToken>,
 }
 
-/// How a step under the lock ended.
-pub(crate) enum Step {
-    Done,
-    Sleep(Arc<Sleeper>),
-}
-
 /// What threads wait for.
 pub(crate) trait Settle {
     /// Who is to be woken when the lock is released.
@@ -153,19 +147,27 @@ impl<S: Settle, C: LockClass> Monitor<S, C> {
         self.0.lock()
     }
 
-    /// Sleeps until woken; takes the sleeper off `list` when that is interrupted.
+    /// Makes a step under the lock, again after each sleep on `list`, until one says that it was the last.
     ///
     /// # Errors
-    /// `EINTR`.
-    pub(crate) fn sleep(
+    /// Those of the steps; `EAGAIN` instead of sleeping, `EINTR`.
+    pub(crate) fn repeat(
         &self,
-        sleeper: &Arc<Sleeper>,
         wait: Waiting<'_>,
-        list: impl FnOnce(&mut S) -> &mut SleepList,
+        list: impl Fn(&mut S) -> &mut SleepList,
+        mut step: impl FnMut(&mut S) -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
-        sleeper.sleep(wait.token).inspect_err(|_| {
-            // If somebody has just woken it, `with` wakes another one in its place.
-            self.with(|state| list(state).leave(sleeper));
-        })
+        loop {
+            let sleeper = self.with(|state| match step(state)? {
+                true => Ok(None),
+                false if wait.never => Err(Errno::AGAIN),
+                false => Ok(Some(list(state).enter())),
+            })?;
+            let Some(sleeper) = sleeper else { return Ok(()) };
+            sleeper.sleep(wait.token).inspect_err(|_| {
+                // If somebody has just woken it, `with` wakes another one in its place.
+                self.with(|state| list(state).leave(&sleeper));
+            })?;
+        }
     }
 }

@@ -29,7 +29,7 @@ use rustix::io::Errno;
 
 use crate::pipe::{Gather, Scatter};
 use crate::ranks::SocketLock;
-use crate::sleep::{Monitor, Settle, SleepList, Step, Waiting, Wake};
+use crate::sleep::{Monitor, Settle, SleepList, Waiting, Wake};
 
 /// Room of each direction in bytes, as Linux gives a socket by default (`net.core.wmem_default`).
 const ROOM: usize = 212_992;
@@ -159,9 +159,11 @@ impl Messages {
         if to.left == 0 {
             return Ok(0);
         }
-        loop {
-            let mut done = 0;
-            let step = self.pair.with(|pair| {
+        let mut done = 0;
+        self.pair.repeat(
+            wait,
+            |pair| &mut pair.ends(self.side).0.readers,
+            |pair| {
                 let connected = pair.connected;
                 let (end, peer) = pair.ends(self.side);
                 if let Some(error) = end.error.take() {
@@ -170,19 +172,12 @@ impl Messages {
                 if let Some(message) = end.queue.pop_front() {
                     done = to.put(&message);
                     peer.sent = peer.sent.saturating_sub(message.len() + MESSAGE_BYTES);
-                    return Ok(Step::Done);
+                    return Ok(true);
                 }
-                if end.reads_ended && (connected || !wait.never) {
-                    Ok(Step::Done)
-                } else if wait.never {
-                    Err(Errno::AGAIN)
-                } else {
-                    Ok(Step::Sleep(end.readers.enter()))
-                }
-            })?;
-            let Step::Sleep(sleeper) = step else { return Ok(done) };
-            self.pair.sleep(&sleeper, wait, |pair| &mut pair.ends(self.side).0.readers)?;
-        }
+                Ok(end.reads_ended && (connected || !wait.never))
+            },
+        )?;
+        Ok(done)
     }
 
     /// Sends a message, which may be empty; waits while there is no room.
@@ -198,23 +193,20 @@ impl Messages {
             // Before the lock is taken.
             from.take(len, &mut message);
         }
-        loop {
-            let step = self.pair.with(|pair| {
+        self.pair.repeat(
+            wait,
+            |pair| &mut pair.ends(self.side).0.writers,
+            |pair| {
                 let can_send = pair.can_send(self.side, len)?;
-                let (end, peer) = pair.ends(self.side);
                 if can_send {
+                    let (end, peer) = pair.ends(self.side);
                     peer.queue.push_back(std::mem::take(&mut message));
                     end.sent += len + MESSAGE_BYTES;
-                    Ok(Step::Done)
-                } else if wait.never {
-                    Err(Errno::AGAIN)
-                } else {
-                    Ok(Step::Sleep(end.writers.enter()))
                 }
-            })?;
-            let Step::Sleep(sleeper) = step else { return Ok(len) };
-            self.pair.sleep(&sleeper, wait, |pair| &mut pair.ends(self.side).0.writers)?;
-        }
+                Ok(can_send)
+            },
+        )?;
+        Ok(len)
     }
 
     /// Ends directions of this end; of the peer as well, if they are connected.
