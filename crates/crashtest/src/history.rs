@@ -41,9 +41,6 @@ pub struct History {
     pub steps: Vec<Step>,
     /// The tree before each call, and after the last.
     pub trees: Vec<Tree>,
-    /// Data may have been given up, because they could not be written: what had not been synced before is
-    /// what it was, or zeros where there was nothing.
-    pub loses_data: bool,
     /// The first sync that promises nothing about data.
     lost_from: Option<usize>,
 }
@@ -71,7 +68,7 @@ impl History {
             }
             trees.push(tree);
         }
-        Ok(History { steps, trees, loses_data: false, lost_from: None })
+        Ok(History { steps, trees, lost_from: None })
     }
 
     /// Of the prefixes that may be recovered when the first `done` calls had returned, the shortest.
@@ -101,8 +98,14 @@ impl History {
 
     /// Call number `first` was a sync that has failed: from then on syncs are for names and attributes only.
     pub fn lose_data(&mut self, first: usize) {
-        self.loses_data = true;
         self.lost_from = Some(first);
+    }
+
+    /// Data may have been given up, because they could not be written: what had not been synced before is
+    /// what it was, or zeros where there was nothing.
+    #[must_use]
+    pub fn loses_data(&self) -> bool {
+        self.lost_from.is_some()
     }
 
     /// Call number `failed` has returned an error: of its change of data any part may have been made.

@@ -66,7 +66,7 @@ fn judge_file(
     let durable = history.trees[base].nodes.get(&ours).and_then(|node| node.data());
     let mut data = Data::new(durable.unwrap_or_default());
     let partial = history.first_partial(ours);
-    data.may_be_lost = history.loses_data || partial.is_some();
+    data.may_be_lost = history.loses_data() || partial.is_some();
     for (number, step) in history.steps.iter().enumerate().take(ceiling).skip(base) {
         if let Some((ino, change)) = &step.change
             && *ino == ours
