@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }));
     watch();
     let end = Instant::now() + Duration::from_secs(args.seconds);
-    let first = args.seed.unwrap_or_else(vfscale_sync::random::seed);
+    let first = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
     let (mut total, mut bad, mut seeds) = (Tally::default(), 0, 0);
     while Instant::now() < end && seeds < args.seeds {
         let seed = first.wrapping_add(seeds);

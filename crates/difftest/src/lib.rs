@@ -48,10 +48,3 @@ mod sys;
 pub mod tree;
 pub mod users;
 pub mod world;
-
-/// A seed that nobody has used, from the clock and the process.
-pub fn fresh_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    // The state is random for each process.
-    RandomState::new().hash_one(std::process::id()) >> 16
-}

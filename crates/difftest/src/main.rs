@@ -49,7 +49,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let seed = args.seed.unwrap_or_else(vfscale_difftest::fresh_seed);
+    let seed = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
     let shape = Shape { steps_max: args.length };
     let kinds_max = args.kinds;
     let plan = Plan { first: args.first, shape, kinds_max, ..Plan::new(seed, args.calls) };

@@ -18,7 +18,7 @@ fn vfscale_does_what_tmpfs_does() {
     if !permitted() {
         return;
     }
-    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_difftest::fresh_seed);
+    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_sync::random::fresh_seed);
     let usual = if cfg!(debug_assertions) { 30_000 } else { 200_000 };
     let calls = variable("VFSCALE_CALLS").unwrap_or(usual);
     let summary = play(&TmpfsAndVfscale::default(), &Plan::new(seed, calls));
@@ -33,7 +33,7 @@ fn a_volume_does_what_tmpfs_does() {
     if !permitted() {
         return;
     }
-    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_difftest::fresh_seed);
+    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_sync::random::fresh_seed);
     let usual = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
     let calls = variable("VFSCALE_CALLS").map_or(usual, |calls| calls / 2);
     let summary = play(&TmpfsAndVolume::default(), &Plan::new(seed, calls));
@@ -62,7 +62,7 @@ fn tmpfs_does_what_tmpfs_does() {
     if !permitted() {
         return;
     }
-    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_difftest::fresh_seed);
+    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_sync::random::fresh_seed);
     play(&TmpfsTwice::default(), &Plan::new(seed, 20_000));
 }
 

@@ -35,7 +35,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("vfscale-cli", &["vfscale", "vfscale-fuse", "vfscale-bench", "vfscale-commute"]),
     // These stand beside the house and look at it from outside.
-    ("vfscale-difftest", &["vfscale", "vfscale-fuse"]),
+    ("vfscale-difftest", &["vfscale", "vfscale-fuse", "vfscale-sync"]),
     ("vfscale-crashtest", &["vfscale", "vfscale-block", "vfscale-journal", "vfscale-sync"]),
     ("vfscale-peers", &["vfscale"]),
     ("vfscale-house", &[]),

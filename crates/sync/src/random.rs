@@ -10,14 +10,22 @@
 /// The environment variable that [`seed`] follows.
 const VARIABLE: &str = "VFSCALE_SEED";
 
-/// Where a test begins: at `VFSCALE_SEED` if that is a number, or else somewhere new in each process.
+/// Where a test begins: at `VFSCALE_SEED` if that is a number, or else at a [fresh](fresh_seed) one.
 /// Prints it, so that a run that fails can be repeated.
 #[must_use]
 pub fn seed() -> u64 {
     let given = std::env::var(VARIABLE).ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
+    let seed = given.unwrap_or_else(fresh_seed);
     println!("{VARIABLE}={seed}");
     seed
+}
+
+/// A seed that nobody has used.
+#[must_use]
+pub fn fresh_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // The state is random for each process. Short enough to be typed again.
+    RandomState::new().hash_one(std::process::id()) >> 16
 }
 
 /// A small generator (SplitMix64; Steele, Lea and Flood 2014). Seeds that differ in any bit give numbers
