@@ -219,7 +219,7 @@ pub(crate) fn bench(args: BenchArgs) -> Result<ExitCode, Failure> {
     }
     let interrupt = interrupted_by_signals()?;
     let report = vfscale_bench::run(&plan, &interrupt, &mut Progress::new())?;
-    output(&run, &report)?;
+    output(run.json.as_deref(), &table::render(&report), || report.to_json())?;
     if let Some(dir) = &run.out {
         write_out(&report, false, dir)?;
     }
@@ -320,18 +320,23 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-fn output(args: &RunArgs, report: &Report) -> Result<(), Failure> {
-    let text = table::render(report);
-    match &args.json {
+/// Prints a report, and writes it as JSON where that is wanted; `-` is standard output, and then the
+/// text goes to standard error.
+pub(crate) fn output(
+    json: Option<&Path>,
+    text: &str,
+    to_json: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    match json {
         Some(file) if file.as_os_str() == "-" => {
             eprint!("{text}");
-            print(&report.to_json())
+            print(&to_json())
         }
         Some(file) => {
-            print(&text)?;
-            std::fs::write(file, report.to_json()).map_err(|e| Failure::Write(file.clone(), e))
+            print(text)?;
+            std::fs::write(file, to_json()).map_err(|e| Failure::Write(file.to_owned(), e))
         }
-        None => print(&text),
+        None => print(text),
     }
 }
 

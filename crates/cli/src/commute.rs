@@ -56,11 +56,11 @@ pub(crate) use on_x86_64::commute;
 mod on_x86_64 {
     use indicatif::{ProgressBar, ProgressStyle};
     use vfscale::Scaling;
-    use vfscale_commute::report::{self, Plan, Report};
+    use vfscale_commute::report::{self, Plan};
     use vfscale_commute::{generate, page, runner};
 
     use super::*;
-    use crate::bench::{INTERRUPTED, interrupted_by_signals, make_dir, print};
+    use crate::bench::{INTERRUPTED, interrupted_by_signals, make_dir, output};
 
     impl CommuteArgs {
         fn plan(&self) -> Result<Plan, Failure> {
@@ -94,7 +94,7 @@ mod on_x86_64 {
         });
         bar.finish_and_clear();
         let report = report.map_err(|e| Failure::System("threads that record calls", e))?;
-        output(args, &report)?;
+        output(args.json.as_deref(), &report.render(), || report.to_json())?;
         if let Some(dir) = &args.out {
             page::write_all(&report, dir).map_err(|e| Failure::Write(dir.clone(), e))?;
             eprintln!("written: {}", dir.join("commute.html").display());
@@ -102,22 +102,6 @@ mod on_x86_64 {
         match (interrupt.is_raised(), report.failed.is_empty()) {
             (true, _) => Ok(ExitCode::from(INTERRUPTED)),
             (false, complete) => Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
-        }
-    }
-
-    fn output(args: &CommuteArgs, report: &Report) -> Result<(), Failure> {
-        let text = report.render();
-        match &args.json {
-            Some(file) if file.as_os_str() == "-" => {
-                eprint!("{text}");
-                print(&report.to_json())
-            }
-            Some(file) => {
-                print(&text)?;
-                let written = std::fs::write(file, report.to_json());
-                written.map_err(|e| Failure::Write(file.clone(), e))
-            }
-            None => print(&text),
         }
     }
 }

@@ -196,6 +196,31 @@ pub struct Attributes {
     pub ino: u64,
 }
 
+/// References to the paths that an [`Op`] names, in the order of its arguments: as the one to it is, shared or
+/// not.
+macro_rules! paths_of {
+    ($op:expr) => {
+        match $op {
+            Op::Open { path, .. }
+            | Op::Stat { path, .. }
+            | Op::Lookup { path }
+            | Op::Unlink { path }
+            | Op::Mkdir { path, .. }
+            | Op::Rmdir { path }
+            | Op::Symlink { path, .. }
+            | Op::Readlink { path }
+            | Op::Truncate { path, .. }
+            | Op::Setxattr { path, .. }
+            | Op::Getxattr { path, .. }
+            | Op::Chmod { path, .. }
+            | Op::Chdir { path }
+            | Op::Mount { path } => vec![path],
+            Op::Link { old, new } | Op::Rename { old, new, .. } => vec![old, new],
+            _ => Vec::new(),
+        }
+    };
+}
+
 impl Op {
     /// The kind of this call.
     #[must_use]
@@ -260,55 +285,14 @@ impl Op {
     /// The paths it names, in the order of its arguments.
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
-        match self {
-            Op::Open { path, .. }
-            | Op::Stat { path, .. }
-            | Op::Lookup { path }
-            | Op::Unlink { path }
-            | Op::Mkdir { path, .. }
-            | Op::Rmdir { path }
-            | Op::Symlink { path, .. }
-            | Op::Readlink { path }
-            | Op::Truncate { path, .. }
-            | Op::Setxattr { path, .. }
-            | Op::Getxattr { path, .. }
-            | Op::Chmod { path, .. }
-            | Op::Chdir { path }
-            | Op::Mount { path } => vec![path],
-            Op::Link { old, new } | Op::Rename { old, new, .. } => vec![old, new],
-            _ => Vec::new(),
-        }
+        paths_of!(self).into_iter().map(String::as_str).collect()
     }
 
     /// The same call with other paths, as many as [`paths`](Self::paths) has; what is missing stays.
     #[must_use]
     pub fn with_paths(mut self, paths: &[String]) -> Op {
-        let mut paths = paths.iter();
-        let mut put = |path: &mut String| {
-            if let Some(new) = paths.next() {
-                path.clone_from(new);
-            }
-        };
-        match &mut self {
-            Op::Open { path, .. }
-            | Op::Stat { path, .. }
-            | Op::Lookup { path }
-            | Op::Unlink { path }
-            | Op::Mkdir { path, .. }
-            | Op::Rmdir { path }
-            | Op::Symlink { path, .. }
-            | Op::Readlink { path }
-            | Op::Truncate { path, .. }
-            | Op::Setxattr { path, .. }
-            | Op::Getxattr { path, .. }
-            | Op::Chmod { path, .. }
-            | Op::Chdir { path }
-            | Op::Mount { path } => put(path),
-            Op::Link { old, new } | Op::Rename { old, new, .. } => {
-                put(old);
-                put(new);
-            }
-            _ => {}
+        for (path, new) in paths_of!(&mut self).into_iter().zip(paths) {
+            path.clone_from(new);
         }
         self
     }
