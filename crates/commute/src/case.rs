@@ -196,8 +196,8 @@ pub struct Attributes {
     pub ino: u64,
 }
 
-/// References to the paths that an [`Op`] names, in the order of its arguments: as the one to it is, shared or
-/// not.
+/// References to the paths that an [`Op`] names, in the order of its arguments: as the one to it
+/// is, shared or not.
 macro_rules! paths_of {
     ($op:expr) => {
         match $op {
