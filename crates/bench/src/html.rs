@@ -135,7 +135,7 @@ fn put_seed(page: &mut String, report: &Report, table: &SeedTable) {
     let rows = table.rows.iter().map(|row| row.iter().map(|field| (*field).to_owned()).collect());
     put_table(page, table.columns.iter().copied(), rows);
     page.push_str("</div><div><h3>Here</h3>");
-    put_table(page, seeds::OUR_COLUMNS, ours);
+    put_table(page, table.our_columns().iter().copied(), ours);
     page.push_str("</div></div>\n");
 }
 
@@ -157,6 +157,14 @@ fn put_workload(
     let header = table::header(&results);
     let rows = results.iter().map(|result| table::row(result));
     put_table(page, header.iter().map(String::as_str), rows);
+    for (header, rows) in [
+        (table::journal_header(), table::journal_rows(&results)),
+        (table::lock_header(), table::lock_rows(&results)),
+    ] {
+        if !rows.is_empty() {
+            put_table(page, header.iter().map(String::as_str), rows);
+        }
+    }
     let ratios = report.ratios.iter().filter(|r| r.of.workload == workload.name);
     let ratios: Vec<_> = ratios.map(table::comparison).collect();
     if !ratios.is_empty() {

@@ -64,7 +64,7 @@ mod worker;
 pub mod workloads;
 
 pub use fault::{Error, Fault, FaultKind, Outcome, Result};
-pub use plan::{Pace, Plan, patches};
+pub use plan::{Pace, Plan};
 pub use report::Report;
 pub use run::{Watch, run};
 pub use targets::TargetSpec;

@@ -16,11 +16,6 @@ pub const ROUNDS_MIN: usize = 5;
 /// The name that stands for all patches.
 const ALL_PATCHES: &str = "all";
 
-/// The patches that make a difference to file systems in memory.
-pub fn patches() -> impl Iterator<Item = &'static Patch> {
-    PATCHES.iter().filter(|patch| !patch.is_of_volumes())
-}
-
 /// What takes the time of single operations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -47,8 +42,8 @@ pub struct Plan {
     pub worker_command: Vec<std::ffi::OsString>,
     /// Whether each worker is kept on a CPU.
     pub pinned: bool,
-    /// Patches to take back, all at once, in cases beside those that have them.
-    pub before: Vec<String>,
+    /// Settings with patches taken back, each all of its at once, in cases beside those that have them.
+    pub before: Vec<Vec<String>>,
     /// CPUs to pretend there were, to the library.
     pub cpus: Option<usize>,
     /// Rounds that count, at least [`ROUNDS_MIN`].
@@ -64,6 +59,8 @@ pub struct Plan {
     pub disagreement_max: f64,
     /// Whether the time of single operations is taken as well, and how.
     pub latency: Option<Pace>,
+    /// Whether cases of the library make one round more with lock statistics on.
+    pub lockstat: bool,
     /// Numbers of users, for workloads that have them. Each is a case.
     pub users: Vec<usize>,
     /// Files that each worker makes, for workloads that make many.
@@ -94,6 +91,7 @@ impl Plan {
             share_min: 0.9,
             disagreement_max: 0.3,
             latency: None,
+            lockstat: false,
             users: vec![10, 100],
             files: 20_000,
             database: 16 << 20,
@@ -135,6 +133,10 @@ impl Plan {
                 "only `memory` and `volume:FILE` can take patches back; add `--target memory`";
             return usage(format!("--before: {why}"));
         }
+        if !library && self.lockstat {
+            let why = "only `memory` and `volume:FILE` have locks that can be looked at";
+            return usage(format!("--lockstat: {why}"));
+        }
         if !library && self.cpus.is_some() {
             return usage(
                 "--cpus: only `memory` and `volume:FILE` can pretend; others have the kernel's CPUs"
@@ -150,26 +152,36 @@ impl Plan {
             return usage("--processes: this program can't start worker processes".to_owned());
         }
         let of_some = |patch: &&Patch| self.targets.iter().any(|target| target.has_patch(patch));
-        if self.before.iter().any(|name| name == ALL_PATCHES) {
-            let all = PATCHES.iter().filter(of_some);
-            self.before = all.map(|patch| patch.name().to_owned()).collect();
+        let all: Vec<_> =
+            PATCHES.iter().filter(of_some).map(|patch| patch.name().to_owned()).collect();
+        for before in &mut self.before {
+            if before.iter().any(|name| name == ALL_PATCHES) {
+                before.clone_from(&all);
+            }
         }
         let of_none = |patch: &&Patch| !of_some(patch);
         for patch in PATCHES.iter().filter(of_none) {
-            if self.before.iter().any(|name| name == patch.name()) {
+            if self.before.iter().flatten().any(|name| name == patch.name()) {
                 let why = "is about volumes; add `--target volume:FILE`";
                 return usage(format!("--before: `{}` {why}", patch.name()));
             }
         }
-        self.scaling(&self.before).map(drop)
+        self.before.iter().try_for_each(|before| self.scaling(before).map(drop))
     }
 
-    /// Which of the patches that are taken back make a difference to a target.
-    pub(crate) fn before_of(&self, target: &TargetSpec) -> Vec<String> {
+    /// The settings with patches taken back that differ for a target, as far as they make a difference to it.
+    pub(crate) fn before_of(&self, target: &TargetSpec) -> Vec<Vec<String>> {
         let has = |name: &&String| {
             PATCHES.iter().any(|patch| patch.name() == name.as_str() && target.has_patch(patch))
         };
-        self.before.iter().filter(has).cloned().collect()
+        let of = |before: &Vec<String>| before.iter().filter(has).cloned().collect::<Vec<_>>();
+        let mut settings = Vec::new();
+        for setting in self.before.iter().map(of) {
+            if !setting.is_empty() && !settings.contains(&setting) {
+                settings.push(setting);
+            }
+        }
+        settings
     }
 
     /// How the library is set up without these patches.

@@ -15,9 +15,12 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
 
+use vfscale::PATCHES;
+
 use crate::report::{CaseResult, Report};
 use crate::stats::Spread;
 use crate::table;
+use crate::targets::TargetSpec;
 use crate::workloads::{self, Description};
 
 const SIZE: (u32, u32) = (720, 440);
@@ -81,6 +84,12 @@ fn value(workload: &Description, result: &CaseResult) -> Spread {
     Spread { median: nanos(rate.median), min: nanos(rate.max), max: nanos(rate.min) }
 }
 
+/// How many patches make a difference to a target.
+fn known_patches(target: &str) -> usize {
+    let known = |target: TargetSpec| PATCHES.iter().filter(|patch| target.has_patch(patch)).count();
+    TargetSpec::parse(target).map_or(0, known)
+}
+
 fn line_name(result: &CaseResult) -> String {
     let case = &result.case;
     let mut name = case.target.clone();
@@ -89,7 +98,7 @@ fn line_name(result: &CaseResult) -> String {
     }
     match case.before.len() {
         0 => {}
-        n if n == crate::plan::patches().count() => name += ", before all patches",
+        n if n == known_patches(&case.target) => name += ", before all patches",
         _ => name += &format!(", before {}", case.before.join("+")),
     }
     name

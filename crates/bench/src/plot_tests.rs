@@ -10,7 +10,7 @@ use crate::{Plan, run};
 fn measured(name: &str) -> Report {
     let mut plan = Plan::new(vec![workloads::find(name).unwrap()], vec![TargetSpec::Memory]);
     plan.threads = vec![2, 1];
-    plan.before = vec!["all".into()];
+    plan.before = vec![vec!["all".into()]];
     plan.users = vec![1, 3];
     plan.slice = Duration::from_millis(1);
     plan.warm_up = Duration::from_millis(1);

@@ -84,6 +84,10 @@ pub struct CaseResult {
     pub latency_ns: Option<Latency>,
     /// How steady work of a fixed amount was while it lasted.
     pub over_time: Option<OverTime>,
+    /// What the journal did meanwhile; volumes have one.
+    pub journal: Option<JournalWork>,
+    /// What happened to locks in a round of its own, if it was asked for; most contended first.
+    pub lockstat: Option<Vec<LockRow>>,
     /// Whether every check of what the file system did was passed. Cases that fail one have no result.
     pub verified: bool,
     /// Whether workers were processes.
@@ -162,6 +166,64 @@ pub struct OverTime {
     pub mean: f64,
     /// Their standard deviation.
     pub deviation: f64,
+}
+
+/// What a journal did in the rounds that count.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JournalWork {
+    /// Transactions committed in a second.
+    pub transactions_per_s: Spread,
+    /// Transactions for each operation, over all rounds.
+    pub transactions_per_op: f64,
+    /// Checkpoints that became durable; at most the latest 64 of each round.
+    pub checkpoints: Vec<Checkpoint>,
+}
+
+/// What a checkpoint needed of the log, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Its number.
+    pub sequence: u64,
+    /// Items in it.
+    pub items: u64,
+    /// What its transactions gave of their reservations.
+    pub reserved: u64,
+    /// What it took.
+    pub used: u64,
+    /// What was given back.
+    pub returned: u64,
+}
+
+/// A class of locks, with the columns of the kernel's `lock_stat`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LockRow {
+    /// The class.
+    pub class: String,
+    /// Contentions where the holder was on another CPU.
+    pub con_bounces: u64,
+    /// How often somebody had to wait.
+    pub contentions: u64,
+    /// Times of waiting.
+    pub wait_us: LockMicros,
+    /// Acquisitions on another CPU than the one before.
+    pub acq_bounces: u64,
+    /// How often it was taken.
+    pub acquisitions: u64,
+    /// Times of holding.
+    pub hold_us: LockMicros,
+}
+
+/// Microseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct LockMicros {
+    /// The shortest.
+    pub min: f64,
+    /// The longest.
+    pub max: f64,
+    /// All together.
+    pub total: f64,
+    /// The mean.
+    pub avg: f64,
 }
 
 /// What two cases differ in.

@@ -6,19 +6,21 @@
 //! within rounds.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vfscale::lockstat;
 
 use crate::fault::{Error, Fault, Outcome, Result};
 use crate::machine::{self, Machine, Mount, Theft};
 use crate::plan::{Pace, Plan};
 use crate::report::{
-    CaseName, CaseResult, Compared, Comparison, CpuShare, Failed, Latency, OverTime, Report,
-    SeedRate,
+    CaseName, CaseResult, Compared, Comparison, CpuShare, Failed, JournalWork, Latency, LockMicros,
+    LockRow, OverTime, Report, SeedRate,
 };
 use crate::stats::{self, Ratio, Spread, Verdict};
 use crate::targets::memory::Memory;
 use crate::targets::path::{Directory, Scratch, has_own_cwd};
-use crate::targets::volume::{Image, Volume};
+use crate::targets::volume::{Image, JournalLook, Volume};
 use crate::targets::{Target, TargetSpec};
 use crate::worker::{Failure, Interrupt, Sample, Seat, Team, Timing, usable_cpus};
 use crate::workloads::{self, Description, Kind, Scene};
@@ -51,8 +53,8 @@ enum Host {
 enum Ground {
     /// Nothing: each case makes its own.
     Memory,
-    /// The image; the one with the patches taken back, if there are any.
-    Volume(Arc<Image>, Option<Arc<Image>>),
+    /// Of each setting the patches that are taken back, and an image; first the one that was named.
+    Volume(Vec<(Vec<String>, Arc<Image>)>),
     /// A directory of the run's own.
     Directory(Arc<Scratch>),
 }
@@ -62,11 +64,12 @@ impl Ground {
         Ok(match spec {
             TargetSpec::Memory => Ground::Memory,
             TargetSpec::Volume(path) => {
-                let before = plan.before_of(spec);
-                let before = (!before.is_empty())
-                    .then(|| Image::beside(path, plan.scaling(&before)?))
-                    .transpose()?;
-                Ground::Volume(Image::open(path, plan.scaling(&[])?)?, before)
+                let mut images = vec![(vec![], Image::open(path, plan.scaling(&[])?)?)];
+                for (n, before) in plan.before_of(spec).into_iter().enumerate() {
+                    let image = Image::beside(path, n, plan.scaling(&before)?)?;
+                    images.push((before, image));
+                }
+                Ground::Volume(images)
             }
             TargetSpec::Path(dir) => Ground::Directory(Scratch::new(dir)?),
         })
@@ -84,7 +87,7 @@ impl Ground {
     fn options(&self, mount: Option<&Mount>) -> String {
         match (self, mount) {
             (_, Some(mount)) => mount.options.clone(),
-            (Ground::Volume(image, _), None) => image.options(),
+            (Ground::Volume(images), None) => images[0].1.options(),
             _ => "memory".to_owned(),
         }
     }
@@ -97,6 +100,9 @@ struct Round {
     stolen: f64,
     used: f64,
     intervals: Vec<f64>,
+    ops: u64,
+    /// Of volumes.
+    journal: Option<JournalLook>,
 }
 
 struct Case {
@@ -109,6 +115,7 @@ struct Case {
     rounds: Vec<Round>,
     disturbed: usize,
     latencies: Vec<u64>,
+    lockstat: Option<Vec<LockRow>>,
     failure: Option<Failure>,
 }
 
@@ -196,10 +203,7 @@ impl Run<'_> {
         for (target, spec) in self.plan.targets.iter().enumerate() {
             for threads in &self.plan.threads {
                 let mut settings = vec![vec![]];
-                let before = self.plan.before_of(spec);
-                if !before.is_empty() {
-                    settings.push(before);
-                }
+                settings.extend(self.plan.before_of(spec));
                 let users = match workload.kind {
                     Kind::AimShort => self.plan.users.iter().copied().map(Some).collect(),
                     _ => vec![None],
@@ -233,8 +237,9 @@ impl Run<'_> {
         };
         let host = match &self.grounds[target] {
             Ground::Directory(scratch) => Host::Directory(scratch.case()?),
-            Ground::Volume(image, before) => {
-                let image = before.as_ref().filter(|_| !name.before.is_empty()).unwrap_or(image);
+            Ground::Volume(images) => {
+                let of_case = images.iter().find(|(before, _)| *before == name.before);
+                let image = &of_case.unwrap_or(&images[0]).1;
                 Host::Volume(image.case().map_err(|fault| failed(fault.to_string()))?)
             }
             Ground::Memory => {
@@ -260,6 +265,7 @@ impl Run<'_> {
             rounds: vec![],
             disturbed: 0,
             latencies: vec![],
+            lockstat: None,
             failure: None,
         };
         match self.team(&case) {
@@ -331,13 +337,15 @@ impl Run<'_> {
         let Some(team) = &mut case.team else { return Ok(()) };
         let mut best: Option<Round> = None;
         for _ in 0..ATTEMPTS {
-            let before = Theft::now();
+            let (before, journal) = (Theft::now(), case.host.journal());
             let samples = team.round(nanos, Timing::Throughput)?;
             if self.stop.is_raised() {
                 // It was cut short.
                 return Ok(());
             }
-            let round = summarize(&samples, before);
+            let mut round = summarize(&samples, before);
+            let after = case.host.journal();
+            round.journal = journal.zip(after).map(|(before, after)| after.since(&before));
             let good = round.share >= self.plan.share_min;
             if best.as_ref().is_none_or(|best| best.share < round.share) {
                 best = Some(round);
@@ -357,8 +365,10 @@ impl Run<'_> {
 
     /// The last things of a case: single operations, and a look at the whole tree.
     fn finish(&self, case: &mut Case) {
-        if case.failure.is_none() && !self.stop.is_raised() {
-            case.failure = self.time_each(case).err();
+        for look in [Self::time_each, Self::look_at_locks] {
+            if case.failure.is_none() && !self.stop.is_raised() {
+                case.failure = look(self, case).err();
+            }
         }
         // The workers leave before the tree is looked at.
         drop(case.team.take());
@@ -393,6 +403,21 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Another round with lock statistics on, which takes time, so that nothing else of it counts.
+    fn look_at_locks(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        let is_library = !matches!(case.host, Host::Directory(_));
+        let wanted = self.plan.lockstat && is_library;
+        let (true, Some(team)) = (wanted, &mut case.team) else { return Ok(()) };
+        lockstat::reset();
+        lockstat::record(true);
+        let done = team.round(self.plan.slice.as_nanos() as u64, Timing::Throughput);
+        lockstat::record(false);
+        done?;
+        let rows = lockstat::Table::now();
+        case.lockstat = Some(rows.rows().iter().map(LockRow::of).collect());
+        Ok(())
+    }
+
     /// Compares each case with the ones it can be compared with.
     fn compare(&mut self, cases: &[Case]) {
         for case in cases.iter().filter(|case| case.name.before.is_empty()) {
@@ -400,12 +425,13 @@ impl Run<'_> {
             let with = |other: &&Case| other.name.before.is_empty();
             let same = |other: &&Case| other.target == case.target;
             let as_many = |other: &&Case| other.name.threads == case.name.threads;
-            let patches = others().filter(same).filter(as_many).find(|other| !with(other));
             let targets = others().filter(with).find(as_many);
             let targets = targets.filter(|other| other.target != case.target);
             let threads = others().filter(with).find(same);
             let threads = threads.filter(|other| other.name.threads != case.name.threads);
-            self.compare_two(Compared::Patches, case, patches);
+            for other in others().filter(same).filter(as_many).filter(|other| !with(other)) {
+                self.compare_two(Compared::Patches, case, Some(other));
+            }
             self.compare_two(Compared::Threads, case, threads);
             self.compare_two(Compared::Targets, case, targets);
         }
@@ -464,6 +490,8 @@ impl Run<'_> {
             cpu: case.cpu_share(),
             latency_ns: latency(case.latencies.clone(), self.plan.latency),
             over_time: case.over_time(),
+            journal: case.journal(),
+            lockstat: case.lockstat,
             verified: true,
             processes: self.plan.processes,
             pinned: self.plan.pinned,
@@ -506,6 +534,49 @@ impl Case {
         let (mean, deviation) = stats::mean_and_deviation(&rates);
         Some(OverTime { interval_ms: INTERVAL_NANOS / 1_000_000, mean, deviation })
     }
+
+    fn journal(&self) -> Option<JournalWork> {
+        let looks = self.rounds.iter().map(|round| Some((round, round.journal.as_ref()?)));
+        let looks = looks.collect::<Option<Vec<_>>>().filter(|looks| !looks.is_empty())?;
+        let per_op = |commits: u64, ops: u64| commits as f64 / ops.max(1) as f64;
+        let rates = looks.iter().map(|(round, look)| round.rate * per_op(look.commits, round.ops));
+        let sum = |of: fn(&(&Round, &JournalLook)) -> u64| looks.iter().map(of).sum();
+        Some(JournalWork {
+            transactions_per_s: Spread::of(&rates.collect::<Vec<_>>()),
+            transactions_per_op: per_op(sum(|(_, look)| look.commits), sum(|(round, _)| round.ops)),
+            checkpoints: looks.iter().flat_map(|(_, look)| look.checkpoints.clone()).collect(),
+        })
+    }
+}
+
+impl Host {
+    fn journal(&self) -> Option<JournalLook> {
+        match self {
+            Host::Volume(volume) => volume.journal(),
+            Host::Memory(_) | Host::Directory(_) => None,
+        }
+    }
+}
+
+impl LockRow {
+    fn of(row: &lockstat::Row) -> LockRow {
+        let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+        let times = |times: &lockstat::Times| LockMicros {
+            min: micros(times.min),
+            max: micros(times.max),
+            total: micros(times.total),
+            avg: micros(times.avg()),
+        };
+        LockRow {
+            class: row.name.to_owned(),
+            con_bounces: row.con_bounces,
+            contentions: row.contentions,
+            wait_us: times(&row.wait),
+            acq_bounces: row.acq_bounces,
+            acquisitions: row.acquisitions,
+            hold_us: times(&row.hold),
+        }
+    }
 }
 
 /// Runs something on a thread of its own, since whoever enters a target gets its working directory.
@@ -544,6 +615,8 @@ fn summarize(samples: &[Sample], before: Theft) -> Round {
         stolen,
         used: cpu as f64 / longest as f64,
         intervals: intervals(samples),
+        ops,
+        journal: None,
     }
 }
 

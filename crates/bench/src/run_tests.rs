@@ -81,7 +81,7 @@ fn a_run_measures_all_cases_and_leaves_nothing_behind() {
     let names = ["open-close-own-dir", "rename-cross-dir"];
     let mut plan = quick(&names, &[TargetSpec::Memory, path]);
     plan.threads = vec![1, 2];
-    plan.before = vec!["lockref".into(), "dcache-hash".into()];
+    plan.before = vec![vec!["lockref".into(), "dcache-hash".into()]];
     plan.latency = Some(Pace::Closed);
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
     assert!(report.is_complete(), "{report:?}");
@@ -111,7 +111,7 @@ fn volumes_are_made_and_removed_or_left_as_they_were() {
     let targets = [kept.clone(), dir.path().join("new.vfs")].map(TargetSpec::Volume);
     let names = ["create-many-sync", "append-sync", "write-seq", "read-seq"];
     let mut plan = quick(&names, &targets);
-    plan.before = vec!["lockref".into(), "cil-lists".into()];
+    plan.before = vec![vec!["lockref".into(), "cil-lists".into()]];
     plan.database = 2 << 20;
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
     assert!(report.is_complete(), "{report:?}");
@@ -172,17 +172,19 @@ fn plans_that_make_no_sense_are_refused() {
     assert!(refused(|plan| plan.rounds = 4, &memory).contains("at least 5"));
     assert!(refused(|plan| plan.threads = vec![0], &memory).contains("--threads 0"));
     assert!(refused(|plan| plan.workloads.clear(), &memory).contains("workload"));
-    assert!(refused(|plan| plan.before = vec!["lockref".into()], &path).contains("memory"));
-    assert!(refused(|plan| plan.before = vec!["magic".into()], &memory).contains("lockref"));
-    let of_volumes = refused(|plan| plan.before = vec!["cil-lists".into()], &memory);
+    assert!(refused(|plan| plan.before = vec![vec!["lockref".into()]], &path).contains("memory"));
+    assert!(refused(|plan| plan.before = vec![vec!["magic".into()]], &memory).contains("lockref"));
+    let of_volumes = refused(|plan| plan.before = vec![vec!["cil-lists".into()]], &memory);
     assert!(of_volumes.contains("volumes"));
     assert!(refused(|plan| plan.cpus = Some(4), &path).contains("--cpus"));
+    assert!(refused(|plan| plan.lockstat = true, &path).contains("memory"));
     assert!(refused(|plan| plan.processes = true, &memory).contains("path:DIR"));
     let mut all = quick(&["stat-deep"], &[memory]);
-    all.before = vec!["all".into()];
+    all.before = vec![vec!["all".into()]];
     all.check().unwrap();
-    assert_eq!(all.before.len(), crate::plan::patches().count());
-    assert!(!all.before.contains(&"cil-lists".into()));
+    let memory = vfscale::PATCHES.iter().filter(|patch| !patch.is_of_volumes());
+    assert!(memory.map(vfscale::Patch::name).eq(all.before[0].iter().map(String::as_str)));
+    assert!(!all.before[0].contains(&"cil-lists".into()));
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::fault::Result;
 use crate::plan::Plan;
-use crate::report::{Compared, Report, SCHEMA};
+use crate::report::{CaseResult, Compared, Comparison, Report, SCHEMA};
 use crate::run::{Watch, run};
 use crate::stats::Verdict;
-use crate::table::number;
+use crate::table::{self, number};
 use crate::targets::TargetSpec;
 use crate::worker::Interrupt;
 use crate::workloads;
@@ -31,7 +31,30 @@ pub struct SeedTable {
     pub workloads: &'static [&'static str],
     /// The patches that it is about, by our names; `all` where it is about all of them.
     pub before: &'static [&'static str],
+    /// What of ours stands beside it.
+    pub beside: Beside,
 }
+
+/// What of a run stands beside a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// Rates in memory, before and after, and those of mounted directories.
+    Memory,
+    /// Rates on volumes, before and after.
+    Volumes,
+    /// On volumes, what became of one class of locks with so many workers, in the run of the table above.
+    Locks(&'static str, usize),
+}
+
+/// Where Linux has a tmpfs.
+pub const TMPFS: &str = "/dev/shm";
+
+/// What seed 003 measured on.
+const CHINNERS: &str = "virtual machines with 16 and 32 CPUs, XFS; a machine's transactions are of another run than \
+                        its files. Ours is a volume in an image, in the kernel's tmpfs.";
+
+/// What seed 003 measured.
+const CREATE_AND_REMOVE: &[&str] = &["create-many", "remove-many"];
 
 /// The tables, in the order of the report.
 pub const TABLES: &[SeedTable] = &[
@@ -59,6 +82,7 @@ pub const TABLES: &[SeedTable] = &[
             "rename-cross-dir",
         ],
         before: &["all"],
+        beside: Beside::Memory,
     },
     SeedTable {
         seed: "004",
@@ -68,6 +92,7 @@ pub const TABLES: &[SeedTable] = &[
         rows: &[&["close lots of sockets", "less time (a graph)"]],
         workloads: &["close-many"],
         before: &["all"],
+        beside: Beside::Memory,
     },
     SeedTable {
         seed: "000",
@@ -91,6 +116,7 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: &["aim-short"],
         before: &["lockref"],
+        beside: Beside::Memory,
     },
     SeedTable {
         seed: "000",
@@ -105,6 +131,7 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: &["find-size", "cat-maps", "git-diff", "d-path"],
         before: &["lockref", "seqrwlock"],
+        beside: Beside::Memory,
     },
     SeedTable {
         seed: "002",
@@ -119,12 +146,12 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: &["slob"],
         before: &["lockref", "seqrwlock"],
+        beside: Beside::Memory,
     },
     SeedTable {
         seed: "001",
         title: "truncating by one byte, average time in seconds",
-        machine: "48 CPUs, ext4 on a RAM disk. The patch is about a journal's list of orphans, which memory does not \
-                  have: ours shows the call without one.",
+        machine: "48 CPUs, ext4 on a RAM disk. Ours is a volume in an image, in the kernel's tmpfs.",
         columns: &["processes", "before", "after", "change"],
         rows: &[
             &["1", "2.769", "2.750", "-0.6%"],
@@ -135,81 +162,201 @@ pub const TABLES: &[SeedTable] = &[
             &["40", "236.671", "174.543", "-26.3%"],
         ],
         workloads: &["orphan-truncate"],
-        before: &["all"],
+        before: &["orphan"],
+        beside: Beside::Volumes,
+    },
+    SeedTable {
+        seed: "001",
+        title: "the orphan list's lock, 10 processes, times in microseconds",
+        machine: "the same. Of ours the round is as long before as after, and not the number of truncates; \
+                  without the lock there is no row.",
+        columns: &crate::table::LOCK_COLUMNS_OF_A_CASE,
+        rows: &[
+            &[
+                "before",
+                "7089335",
+                "7089335",
+                "9.07",
+                "3504220.69",
+                "1473754546.28",
+                "207.88",
+                "14487647",
+                "16381236",
+                "0.16",
+                "211.62",
+                "79738146.84",
+                "4.87",
+            ],
+            &[
+                "after",
+                "2547868",
+                "2547868",
+                "9.18",
+                "8218.64",
+                "547550185.12",
+                "214.91",
+                "7994533",
+                "8191236",
+                "0.16",
+                "203.81",
+                "30660307.81",
+                "3.74",
+            ],
+        ],
+        workloads: &["orphan-truncate"],
+        before: &["orphan"],
+        beside: Beside::Locks("s_orphan_lock", 10),
     },
     SeedTable {
         seed: "003",
-        title: "50 million files, created and removed",
-        machine: "virtual machines with 16 and 32 CPUs, XFS. The patches are about a journal, which memory does not \
-                  have: ours is before and after those of 000 and 004.",
-        columns: &["machine and patch", "before", "after"],
+        title: "50 million files created and removed, before and after the count of active transactions is per CPU",
+        machine: CHINNERS,
+        columns: &["machine", "work", "before", "after"],
         rows: &[
-            &["A, 16 ways, active transactions: create", "246k/s", "384k/s"],
-            &["B, 16 ways, active transactions: create", "225k/s", "223k/s"],
-            &["A, 16 ways, active transactions: remove", "8m30s", "3m09s"],
-            &["B, 16 ways, active transactions: remove", "5m02s", "4m51s"],
-            &["32 ways, CIL counters: create", "472k/s", "533k/s"],
-            &["32 ways, CIL counters: remove", "3m06s", "2m34s"],
-            &["32 ways, CIL lists: create", "533k/s", "523k/s"],
-            &["32 ways, CIL lists: remove", "2m34s", "2m00s"],
+            &["A", "create", "246k/s", "384k/s"],
+            &["B", "create", "225k/s", "223k/s"],
+            &["A", "remove", "8m30s", "3m09s"],
+            &["B", "remove", "5m02s", "4m51s"],
+            &["A", "transactions", "250k/s", "600k/s"],
         ],
-        workloads: &["create-many", "remove-many"],
-        before: &["all"],
+        workloads: CREATE_AND_REMOVE,
+        before: &["active-trans"],
+        beside: Beside::Volumes,
+    },
+    SeedTable {
+        seed: "003",
+        title: "the same, before and after the CIL's counters are per CPU",
+        machine: CHINNERS,
+        columns: &["ways", "work", "before", "after"],
+        rows: &[
+            &["32", "create", "472k/s +/- 9k", "533k/s +/- 28k"],
+            &["32", "remove", "3m06s", "2m34s"],
+        ],
+        workloads: CREATE_AND_REMOVE,
+        before: &["cil-counters"],
+        beside: Beside::Volumes,
+    },
+    SeedTable {
+        seed: "003",
+        title: "the same, before and after the CIL's lists, and those of busy extents, are per CPU",
+        machine: CHINNERS,
+        columns: &["patch", "work", "before", "after"],
+        rows: &[
+            &["lists", "create", "533k/s +/- 28k", "523k/s +/- 14k"],
+            &["lists", "remove", "2m34s", "2m00s"],
+            &["busy extents", "create", "523k/s +/- 14k", "535k/s +/- 24k"],
+            &["busy extents", "remove", "2m00s", "1m51s"],
+            &["busy extents", "transactions", "", "1.12M/s"],
+        ],
+        workloads: CREATE_AND_REMOVE,
+        before: &["cil-lists", "busy-extents"],
+        beside: Beside::Volumes,
+    },
+    SeedTable {
+        seed: "003",
+        title: "the same, before and after all of these patches",
+        machine: CHINNERS,
+        columns: &["machine", "work", "before", "after"],
+        rows: &[
+            &["A, 16 ways", "create", "245k/s", "492k/s"],
+            &["A, 16 ways", "remove", "150k/s", "420k/s"],
+        ],
+        workloads: CREATE_AND_REMOVE,
+        before: &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents"],
+        beside: Beside::Volumes,
     },
 ];
 
 /// The columns of [`ours`].
 pub const OUR_COLUMNS: [&str; 6] = ["workload", "workers", "before", "after", "change", "verdict"];
 
-/// What this run has to say to a table: a row for each case in memory that was measured before and
-/// after, and for the others a row with what there is.
-pub fn ours(report: &Report, table: &SeedTable) -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
-    for name in table.workloads {
-        let after = report.results.iter();
-        for result in after.filter(|r| r.case.workload == *name && r.case.before.is_empty()) {
-            let case = &result.case;
-            let ratio = report
-                .ratios
-                .iter()
-                .find(|ratio| ratio.compared == Compared::Patches && ratio.of == *case);
-            let before = report
-                .results
-                .iter()
-                .find(|other| ratio.is_some_and(|ratio| ratio.over == other.case));
-            let (factor, unit) = match &result.seed_rate {
-                Some(seed) => (seed.rate.median / result.ops_per_s.median, seed.unit.clone()),
-                None => (1.0, format!("{}/s", result.unit)),
-            };
-            let mut workers = format!("{} x{}", case.target, case.threads);
-            if let Some(users) = case.users {
-                workers += &format!(", {users} users");
-            }
-            let figure = |rate: f64| number(rate * factor);
-            let mut row = vec![format!("{name}, {unit}"), workers];
-            row.push(before.map_or("-".to_owned(), |other| figure(other.ops_per_s.median)));
-            row.push(figure(result.ops_per_s.median));
-            match ratio {
-                Some(comparison) => {
-                    let ratio = &comparison.ratio;
-                    let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
-                    let verdict = match ratio.verdict {
-                        Verdict::Faster | Verdict::Slower | Verdict::NoDifference => format!(
-                            "{} [{} to {}]",
-                            ratio.verdict.words(),
-                            percent(ratio.low),
-                            percent(ratio.high)
-                        ),
-                        other => other.words().to_owned(),
-                    };
-                    row.extend([percent(ratio.median), verdict]);
-                }
-                None => row.extend(["-".to_owned(), "nothing to take back".to_owned()]),
-            }
-            rows.push(row);
+impl SeedTable {
+    /// The columns of [`ours`].
+    #[must_use]
+    pub fn our_columns(&self) -> &'static [&'static str] {
+        match self.beside {
+            Beside::Memory | Beside::Volumes => &OUR_COLUMNS,
+            Beside::Locks(..) => &table::LOCK_COLUMNS_OF_A_CASE,
         }
     }
-    rows
+
+    /// Whether it is about cases with these patches taken back.
+    fn is_about(&self, before: &[String]) -> bool {
+        self.before == ["all"] || before.iter().eq(self.before)
+    }
+
+    /// Whether one run serves both.
+    fn shares_run(&self, other: &SeedTable) -> bool {
+        let on_volumes = |table: &SeedTable| table.beside != Beside::Memory;
+        self.workloads == other.workloads && on_volumes(self) == on_volumes(other)
+    }
+}
+
+/// What this run has to say to a table. Of rates a row for each case that was measured before and after, and
+/// for others a row with what there is.
+pub fn ours(report: &Report, table: &SeedTable) -> Vec<Vec<String>> {
+    let is_of = |result: &&CaseResult| table.workloads.contains(&result.case.workload.as_str());
+    let results = report.results.iter().filter(is_of);
+    if let Beside::Locks(class, workers) = table.beside {
+        let results = results.filter(|result| result.case.threads == workers);
+        return results.filter_map(|result| lock_row(result, class)).collect();
+    }
+    let after = results.filter(|result| result.case.before.is_empty());
+    after.map(|result| row(report, table, result)).collect()
+}
+
+/// What became of a class of locks in a case, or of the case if it has no such lock.
+fn lock_row(result: &CaseResult, class: &str) -> Option<Vec<String>> {
+    let locks = result.lockstat.as_ref()?;
+    let name = if result.case.before.is_empty() { "after" } else { "before" };
+    let cells = match locks.iter().find(|row| row.class == class) {
+        Some(row) => table::lock_row(row),
+        None => vec!["-".to_owned(); table::LOCK_COLUMNS_OF_A_CASE.len() - 1],
+    };
+    Some(std::iter::once(name.to_owned()).chain(cells).collect())
+}
+
+fn row(report: &Report, table: &SeedTable, result: &CaseResult) -> Vec<String> {
+    let case = &result.case;
+    let of_patches = |ratio: &&Comparison| {
+        let about = ratio.compared == Compared::Patches && table.is_about(&ratio.over.before);
+        about && ratio.of == *case
+    };
+    let ratio = report.ratios.iter().find(of_patches);
+    let before =
+        report.results.iter().find(|other| ratio.is_some_and(|ratio| ratio.over == other.case));
+    let (factor, unit) = match &result.seed_rate {
+        Some(seed) => (seed.rate.median / result.ops_per_s.median, seed.unit.clone()),
+        None => (1.0, format!("{}/s", result.unit)),
+    };
+    let mut workers = format!("{} x{}", target_name(&case.target), case.threads);
+    if let Some(users) = case.users {
+        workers += &format!(", {users} users");
+    }
+    let figure = |rate: f64| number(rate * factor);
+    let mut row = vec![format!("{}, {unit}", case.workload), workers];
+    row.push(before.map_or("-".to_owned(), |other| figure(other.ops_per_s.median)));
+    row.push(figure(result.ops_per_s.median));
+    let Some(comparison) = ratio else {
+        row.extend(["-".to_owned(), "nothing to take back".to_owned()]);
+        return row;
+    };
+    let ratio = &comparison.ratio;
+    let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
+    let verdict = match ratio.verdict {
+        Verdict::Faster | Verdict::Slower | Verdict::NoDifference => {
+            let (low, high) = (percent(ratio.low), percent(ratio.high));
+            format!("{} [{low} to {high}]", ratio.verdict.words())
+        }
+        other => other.words().to_owned(),
+    };
+    row.extend([percent(ratio.median), verdict]);
+    row
+}
+
+/// The image that a run has made says nothing to a reader.
+fn target_name(target: &str) -> &str {
+    if target.starts_with("volume:") { "volume" } else { target }
 }
 
 /// How the whole set is run.
@@ -231,16 +378,36 @@ fn worker_counts(cpus: usize) -> Vec<usize> {
 }
 
 impl Seeds {
-    fn plan(&self, table: &SeedTable) -> Result<Plan> {
+    /// Where the experiment of a table is made.
+    fn targets_of(&self, table: &SeedTable) -> Vec<TargetSpec> {
+        let volumes = table.beside != Beside::Memory;
+        let fits = |target: &&TargetSpec| match target {
+            TargetSpec::Memory => !volumes,
+            TargetSpec::Volume(_) => volumes,
+            // Beside a journal's figures the kernel's tmpfs says nothing; another file system may.
+            TargetSpec::Path(dir) => !volumes || dir.as_os_str() != TMPFS,
+        };
+        self.targets.iter().filter(fits).cloned().collect()
+    }
+
+    /// The run that serves a table, and others like it; nothing where there is no target for it.
+    fn plan(&self, table: &SeedTable) -> Result<Option<Plan>> {
+        let targets = self.targets_of(table);
+        if targets.is_empty() {
+            return Ok(None);
+        }
         let workloads =
             table.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?;
-        let mut plan = Plan::new(workloads, self.targets.clone());
+        let mut plan = Plan::new(workloads, targets);
         plan.threads = worker_counts(crate::machine::Machine::this().cpus);
         if table.seed == "001" {
             plan.threads = vec![1, 2, 4, 10];
         }
-        if self.targets.contains(&TargetSpec::Memory) {
-            plan.before = table.before.iter().map(|name| (*name).to_owned()).collect();
+        if plan.targets.iter().any(TargetSpec::is_library) {
+            let served = TABLES.iter().filter(|other| other.shares_run(table));
+            let names = |table: &SeedTable| table.before.iter().map(ToString::to_string).collect();
+            plan.before = served.map(names).collect();
+            plan.lockstat = table.beside != Beside::Memory;
         }
         plan.users = vec![10, 100, 1_000, 2_000];
         plan.slice = Duration::from_millis(120);
@@ -252,7 +419,7 @@ impl Seeds {
             plan.files = 2_000;
             plan.database = 4 << 20;
         }
-        Ok(plan)
+        Ok(Some(plan))
     }
 }
 
@@ -275,17 +442,24 @@ impl Watch for Part<'_> {
 /// As [`run`].
 pub fn run_seeds(seeds: &Seeds, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Report> {
     let mut whole: Option<Report> = None;
-    let all: usize = TABLES.iter().map(|table| table.workloads.len()).sum();
+    let first = |at: usize| !TABLES[..at].iter().any(|before| before.shares_run(&TABLES[at]));
+    let mut runs = Vec::new();
+    for table in (0..TABLES.len()).filter(|at| first(*at)).map(|at| &TABLES[at]) {
+        if let Some(plan) = seeds.plan(table)? {
+            runs.push(plan);
+        }
+    }
+    let all: usize = runs.iter().map(|plan| plan.workloads.len()).sum();
     let mut done = 0;
-    for table in TABLES {
+    for plan in &runs {
         if stop.is_raised() {
             break;
         }
         let share = |part: usize| part as f64 / all as f64;
         let mut part =
-            Part { watch: &mut *watch, done: share(done), share: share(table.workloads.len()) };
-        let report = run(&seeds.plan(table)?, stop, &mut part)?;
-        done += table.workloads.len();
+            Part { watch: &mut *watch, done: share(done), share: share(plan.workloads.len()) };
+        let report = run(plan, stop, &mut part)?;
+        done += plan.workloads.len();
         whole = Some(match whole {
             None => report,
             Some(before) => before.and(report),

@@ -14,13 +14,19 @@ fn workers_are_counted_up_to_the_cpus() {
 #[test]
 fn every_plan_makes_sense() {
     for quick in [false, true] {
-        let seeds = Seeds { targets: vec![TargetSpec::Memory], quick };
-        for table in TABLES {
-            seeds.plan(table).unwrap().check().unwrap();
-        }
-        let seeds = Seeds { targets: vec![TargetSpec::Path("/".into())], quick };
-        for table in TABLES {
-            seeds.plan(table).unwrap().check().unwrap();
+        for (target, only_volumes) in [
+            (TargetSpec::Memory, Some(false)),
+            (TargetSpec::Volume("image".into()), Some(true)),
+            (TargetSpec::Path("/".into()), None),
+        ] {
+            let seeds = Seeds { targets: vec![target], quick };
+            for table in TABLES {
+                let wanted =
+                    only_volumes.is_none_or(|only| only == (table.beside != Beside::Memory));
+                let mut plan = seeds.plan(table).unwrap();
+                assert_eq!(plan.is_some(), wanted, "{}", table.title);
+                plan.iter_mut().for_each(|plan| plan.check().unwrap());
+            }
         }
     }
 }
@@ -28,7 +34,8 @@ fn every_plan_makes_sense() {
 #[test]
 fn a_row_has_before_and_after_in_the_seeds_unit() {
     let table = TABLES.iter().find(|table| table.workloads == ["slob"]).unwrap();
-    let mut plan = Seeds { targets: vec![TargetSpec::Memory], quick: true }.plan(table).unwrap();
+    let mut plan =
+        Seeds { targets: vec![TargetSpec::Memory], quick: true }.plan(table).unwrap().unwrap();
     plan.slice = Duration::from_millis(1);
     plan.threads = vec![2];
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
@@ -37,6 +44,41 @@ fn a_row_has_before_and_after_in_the_seeds_unit() {
     assert_eq!(rows[0].len(), OUR_COLUMNS.len());
     assert_eq!(rows[0][..2], ["slob, MB/s of redo".to_owned(), "memory x2".to_owned()]);
     assert!(rows[0][2] != "-" && rows[0][4].ends_with('%'), "{rows:?}");
+}
+
+#[test]
+fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
+    let of = |title: &str| TABLES.iter().find(|table| table.title.contains(title)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let targets = vec![TargetSpec::Volume(dir.path().join("image.vfs"))];
+    let seeds = Seeds { targets, quick: true };
+    let mut plan = seeds.plan(of("truncating")).unwrap().unwrap();
+    (plan.slice, plan.threads) = (Duration::from_millis(1), vec![10]);
+    let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
+    let rows = ours(&report, of("truncating"));
+    assert_eq!((rows.len(), rows[0][1].as_str()), (1, "volume x10"));
+    let locks = ours(&report, of("orphan list's lock"));
+    assert_eq!([locks[0][0].as_str(), &locks[1][0]], ["after", "before"]);
+    let columns = of("orphan list's lock").our_columns().len();
+    assert!(locks.iter().all(|row| row.len() == columns));
+    let acquisitions = |row: &[String]| row[8].parse::<u64>().ok();
+    assert_eq!(acquisitions(&locks[0]), None, "there is no such lock");
+    assert!(acquisitions(&locks[1]).unwrap() > 0, "{locks:?}");
+
+    let mut plan = seeds.plan(of("active transactions")).unwrap().unwrap();
+    (plan.files, plan.threads) = (100, vec![1]);
+    assert_eq!(plan.before.len(), 4);
+    let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
+    for table in ["active transactions", "CIL's counters", "CIL's lists", "all of these"].map(of) {
+        let rows = ours(&report, table);
+        let work: Vec<_> = rows.iter().map(|row| &row[0][..]).collect();
+        assert_eq!(work, ["create-many, inode/s", "remove-many, inode/s"]);
+        let ratio = report.ratios.iter().find(|ratio| table.is_about(&ratio.over.before)).unwrap();
+        let before = report.results.iter().find(|result| result.case == ratio.over).unwrap();
+        assert_eq!(rows[0][2], number(before.ops_per_s.median));
+    }
+    let journal = report.results[0].journal.as_ref().unwrap();
+    assert!(journal.transactions_per_op >= 1.0 && journal.transactions_per_s.min > 0.0);
 }
 
 /// Notes how far it is said to be.

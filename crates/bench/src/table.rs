@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::report::{CaseName, CaseResult, Compared, Comparison, Report};
+use crate::report::{
+    CaseName, CaseResult, Checkpoint, Compared, Comparison, LockMicros, LockRow, Report,
+};
 use crate::stats::Verdict;
 use crate::workloads;
 
@@ -148,7 +150,89 @@ pub(crate) fn comparison(of: &Comparison) -> Vec<String> {
     ]
 }
 
-/// The whole report: for each workload a table of its cases and one of the ratios.
+/// Classes of locks that are shown; all of them are in the JSON.
+const CLASSES_SHOWN: usize = 8;
+
+/// The name of a case, and the columns of [`lock_row`].
+pub(crate) const LOCK_COLUMNS_OF_A_CASE: [&str; 13] = [
+    "case",
+    "con-bounces",
+    "contentions",
+    "waittime-min",
+    "waittime-max",
+    "waittime-total",
+    "waittime-avg",
+    "acq-bounces",
+    "acquisitions",
+    "holdtime-min",
+    "holdtime-max",
+    "holdtime-total",
+    "holdtime-avg",
+];
+
+/// A class of locks; times in microseconds.
+pub(crate) fn lock_row(row: &LockRow) -> Vec<String> {
+    let times = |t: &LockMicros| [t.min, t.max, t.total, t.avg].map(|time| format!("{time:.2}"));
+    let counts = |bounces: u64, all: u64| [bounces.to_string(), all.to_string()];
+    let waits = counts(row.con_bounces, row.contentions).into_iter().chain(times(&row.wait_us));
+    let holds = counts(row.acq_bounces, row.acquisitions).into_iter().chain(times(&row.hold_us));
+    waits.chain(holds).collect()
+}
+
+/// The header of [`lock_rows`].
+pub(crate) fn lock_header() -> Vec<String> {
+    let columns = LOCK_COLUMNS_OF_A_CASE.into_iter().skip(1);
+    ["  locks", "class"].into_iter().chain(columns).map(str::to_owned).collect()
+}
+
+/// What happened to locks in each case where that was looked at.
+pub(crate) fn lock_rows(results: &[&CaseResult]) -> Vec<Vec<String>> {
+    let row = |result: &CaseResult, row: &LockRow| {
+        let mut cells = vec![format!("  {}", case_label(&result.case)), row.class.clone()];
+        cells.extend(lock_row(row));
+        cells
+    };
+    let of = |result: &&CaseResult| {
+        let rows = result.lockstat.iter().flatten().take(CLASSES_SHOWN);
+        rows.map(|lock| row(result, lock)).collect::<Vec<_>>()
+    };
+    results.iter().flat_map(of).collect()
+}
+
+/// The header of [`journal_rows`].
+pub(crate) fn journal_header() -> Vec<String> {
+    let columns =
+        ["  journal", "tx/s", "min", "max", "tx/op", "checkpoints", "items", "reserved", "used"];
+    columns.into_iter().chain(["returned"]).map(str::to_owned).collect()
+}
+
+/// What the journal did in each case that has one: transactions, and for a checkpoint, in the mean, items
+/// and bytes of log.
+pub(crate) fn journal_rows(results: &[&CaseResult]) -> Vec<Vec<String>> {
+    let row = |result: &&CaseResult| {
+        let work = result.journal.as_ref()?;
+        let mean = |of: fn(&Checkpoint) -> u64| {
+            let sum: u64 = work.checkpoints.iter().map(of).sum();
+            number(sum as f64 / work.checkpoints.len() as f64)
+        };
+        let rate = &work.transactions_per_s;
+        Some(vec![
+            format!("  {}", case_label(&result.case)),
+            number(rate.median),
+            number(rate.min),
+            number(rate.max),
+            format!("{:.2}", work.transactions_per_op),
+            work.checkpoints.len().to_string(),
+            mean(|checkpoint| checkpoint.items),
+            mean(|checkpoint| checkpoint.reserved),
+            mean(|checkpoint| checkpoint.used),
+            mean(|checkpoint| checkpoint.returned),
+        ])
+    };
+    results.iter().filter_map(row).collect()
+}
+
+/// The whole report: for each workload a table of its cases, of their journals and locks, and of the ratios.
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
     for workload in workloads::ALL {
@@ -161,6 +245,13 @@ pub fn render(report: &Report) -> String {
         let mut lines = vec![header(&results)];
         lines.extend(results.iter().map(|result| row(result)));
         text += &Columns(lines).render();
+        for (header, rows) in
+            [(journal_header(), journal_rows(&results)), (lock_header(), lock_rows(&results))]
+        {
+            if !rows.is_empty() {
+                text += &Columns(std::iter::once(header).chain(rows).collect()).render();
+            }
+        }
         let ratios = report.ratios.iter().filter(|r| r.of.workload == workload.name);
         text += &Columns(ratios.map(comparison).collect()).render();
         text.push('\n');

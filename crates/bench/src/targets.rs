@@ -118,6 +118,24 @@ pub trait Target: Clone + Send + Sync + 'static {
     fn enter(&self) -> Outcome<Self::Calls>;
 }
 
+/// Names a directory of a run's own, the first of a row that is free; `make` says whether it made it.
+///
+/// # Errors
+/// Those of `make`; the last name if none was free.
+fn own_directory<E>(
+    mut make: impl FnMut(&str) -> std::result::Result<bool, E>,
+) -> std::result::Result<String, E> {
+    let pid = std::process::id();
+    let mut n = 0_u32;
+    loop {
+        let name = format!("vfscale-bench-{pid}-{n}");
+        if make(&name)? {
+            return Ok(name);
+        }
+        n += 1;
+    }
+}
+
 /// A target as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetSpec {

@@ -30,7 +30,7 @@ fn the_page_fits_a_phone_and_a_desk() {
     let found = names.map(|name| workloads::find(name).unwrap());
     let mut plan = Plan::new(found.into(), vec![TargetSpec::Memory]);
     plan.threads = vec![1, 2];
-    plan.before = vec!["all".into()];
+    plan.before = vec![vec!["all".into()]];
     plan.files = 100;
     plan.slice = Duration::from_millis(1);
     plan.warm_up = Duration::from_millis(1);

@@ -37,7 +37,7 @@ fn the_fields_of_the_schema_and_their_kinds() {
     let mut plan = Plan::new(vec![find("stat-deep").unwrap()], targets);
     plan.slice = Duration::from_millis(1);
     plan.warm_up = Duration::from_millis(1);
-    plan.before = vec!["lockref".into()];
+    plan.before = vec![vec!["lockref".into()]];
     plan.latency = Some(Pace::Closed);
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
     let json: Value = serde_json::from_str(&report.to_json()).unwrap();
@@ -62,6 +62,7 @@ fn the_fields_of_the_schema_and_their_kinds() {
             expected("object", &["ops_per_s", "cpu", "latency_ns", "machine", "mount"]),
             expected("bool", &["verified", "processes", "pinned", "own_cwd"]),
             expected("null", &["seed_rate", "over_time", "cpus_pretended", "users"]),
+            expected("null", &["journal", "lockstat"]),
         ],
     );
     assert_shape(&result["ops_per_s"], &[expected("number", &["median", "min", "max"])]);
@@ -85,4 +86,44 @@ fn the_fields_of_the_schema_and_their_kinds() {
             expected("number", &["median", "low", "high", "disagreement"]),
         ],
     );
+}
+
+#[test]
+fn the_fields_of_volumes() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = TargetSpec::Volume(dir.path().join("image.vfs"));
+    let mut plan = Plan::new(vec![find("create-many-sync").unwrap()], vec![image]);
+    plan.warm_up = Duration::from_millis(1);
+    plan.files = 200;
+    plan.lockstat = true;
+    let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
+    let json: Value = serde_json::from_str(&report.to_json()).unwrap();
+    let result = &json["results"][0];
+    let journal = &result["journal"];
+    assert_shape(
+        journal,
+        &[
+            expected("object", &["transactions_per_s"]),
+            expected("number", &["transactions_per_op"]),
+            expected("array", &["checkpoints"]),
+        ],
+    );
+    let checkpoint = ["sequence", "items", "reserved", "used", "returned"];
+    let checkpoints = journal["checkpoints"].as_array().unwrap();
+    assert!(checkpoints.len() >= plan.rounds, "each round ends with a sync");
+    for one in checkpoints {
+        assert_shape(one, &[expected("number", &checkpoint)]);
+        let bytes = ["reserved", "used", "returned"].map(|name| one[name].as_u64().unwrap());
+        assert_eq!(bytes[0], bytes[1] + bytes[2]);
+    }
+    let lock = &result["lockstat"][0];
+    assert_shape(
+        lock,
+        &[
+            expected("string", &["class"]),
+            expected("number", &["con_bounces", "contentions", "acq_bounces", "acquisitions"]),
+            expected("object", &["wait_us", "hold_us"]),
+        ],
+    );
+    assert_shape(&lock["hold_us"], &[expected("number", &["min", "max", "total", "avg"])]);
 }

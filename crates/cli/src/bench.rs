@@ -9,15 +9,12 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use vfscale_bench::report::CaseName;
-use vfscale_bench::seeds::{Seeds, run_seeds};
+use vfscale_bench::seeds::{Seeds, TMPFS, run_seeds};
 use vfscale_bench::{Interrupt, Pace, Plan, Report, TargetSpec, Watch, html, table, workloads};
 
 use crate::commute::{CommuteArgs, commute};
 use crate::error::Failure;
 use crate::signals::Blocked;
-
-/// Where Linux has a tmpfs.
-const TMPFS: &str = "/dev/shm";
 
 /// What the shell says of a command that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 128 + 2;
@@ -59,7 +56,8 @@ pub(crate) struct SeedsArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
-    /// Where (default: `memory`, and beside it the kernel's tmpfs at /dev/shm, if it can be written)
+    /// Where (default: `memory`; and at /dev/shm, if it can be written, the kernel's tmpfs beside it, and a
+    /// volume in an image there for what is about a journal)
     #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
     pub(crate) targets: Vec<String>,
 }
@@ -124,6 +122,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "OPS_PER_S")]
     pub(crate) rate: Option<f64>,
 
+    /// One more round of each case in memory and on volumes, with lock statistics on: who waits for which
+    /// lock, in the columns of the kernel's lock_stat
+    #[arg(long)]
+    pub(crate) lockstat: bool,
+
     /// Numbers of users of aim-short, such as 10,100,1000
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,100")]
     pub(crate) users: Vec<usize>,
@@ -181,7 +184,9 @@ impl RunArgs {
         plan.worker_command =
             vec![OsString::from("/proc/self/exe"), OsString::from("bench-worker")];
         plan.pinned = !self.unpinned;
-        plan.before = self.before.iter().filter(|word| !is_workload(word)).cloned().collect();
+        let before: Vec<_> =
+            self.before.iter().filter(|word| !is_workload(word)).cloned().collect();
+        plan.before = if before.is_empty() { vec![] } else { vec![before] };
         plan.cpus = self.cpus.map(usize::from);
         plan.rounds = self.rounds;
         plan.slice = Duration::from_millis(self.slice);
@@ -194,6 +199,7 @@ impl RunArgs {
             Some(rate) => Some(Pace::Rate(rate)),
             None => self.latency.then_some(Pace::Closed),
         };
+        plan.lockstat = self.lockstat;
         plan.users = self.users.clone();
         plan.files = self.files;
         plan.database = self.database << 20;
@@ -233,7 +239,11 @@ fn seeds(args: &SeedsArgs) -> Result<ExitCode, Failure> {
     if targets.is_empty() {
         targets.push(TargetSpec::Memory);
         let writable = rustix::fs::access(TMPFS, rustix::fs::Access::WRITE_OK).is_ok();
-        targets.extend(writable.then(|| TargetSpec::Path(TMPFS.into())));
+        if writable {
+            targets.push(TargetSpec::Path(TMPFS.into()));
+            let image = format!("vfscale-bench-{}.vfs", std::process::id());
+            targets.push(TargetSpec::Volume(Path::new(TMPFS).join(image)));
+        }
     }
     make_dir(&args.out)?;
     let seeds = Seeds { targets, quick: args.quick };
@@ -302,7 +312,7 @@ fn list(args: &RunArgs) -> Result<ExitCode, Failure> {
         }
     }
     if args.list_patches {
-        for patch in vfscale_bench::patches() {
+        for patch in vfscale::PATCHES {
             text += &format!("{patch}\n");
         }
     }

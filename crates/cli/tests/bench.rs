@@ -42,8 +42,8 @@ fn the_lists_have_a_line_for_each() {
     }
     let (output, text, _) = run(&["--list-patches"]);
     assert!(output.status.success());
-    assert_eq!(text.lines().count(), vfscale_bench::patches().count());
-    for (line, patch) in text.lines().zip(vfscale_bench::patches()) {
+    assert_eq!(text.lines().count(), vfscale::PATCHES.len());
+    for (line, patch) in text.lines().zip(vfscale::PATCHES) {
         assert!(line.starts_with(patch.name()) && line.contains(patch.seed()), "{line}");
     }
 }

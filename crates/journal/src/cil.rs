@@ -61,6 +61,8 @@ struct List {
     callbacks: Vec<Callback>,
     /// The largest order id that was given out here.
     order: u64,
+    /// Transactions that were committed here, ever.
+    commits: u64,
 }
 
 /// What a CPU has given to the current context.
@@ -163,6 +165,7 @@ impl Cil {
         let mut list = list.lock();
         list.callbacks.append(&mut commit.callbacks);
         list.order = list.order.max(of_items) + 1;
+        list.commits += 1;
         list.order
     }
 
@@ -249,6 +252,11 @@ impl Cil {
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn reserved_parts(&self) -> Vec<u64> {
         self.counters.iter().map(|c| c.reserved.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Transactions that were committed. Takes the lists one after the other.
+    pub(crate) fn commits(&self) -> u64 {
+        self.lists.iter().map(|list| list.lock().commits).sum()
     }
 
     /// Whether anything is committed that no push has taken, at one moment during the call.

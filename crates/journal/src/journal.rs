@@ -68,6 +68,8 @@ pub(crate) struct Inner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
+    /// Transactions that were committed since the journal was opened.
+    pub commits: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
     /// Writes of the log device.
@@ -474,6 +476,7 @@ impl Inner {
         let (checkpoints, writes, flushes) = (log.checkpoints, log.writes, log.flushes);
         drop(log);
         Stats {
+            commits: self.cil.commits(),
             checkpoints,
             log_writes: writes,
             log_flushes: flushes,

@@ -45,16 +45,12 @@ impl Scratch {
         if !absolute.is_dir() {
             return Err(failed(Errno::NOTDIR.into()));
         }
-        let pid = std::process::id();
-        let mut n = 0_u32;
-        loop {
-            let dir = absolute.join(format!("vfscale-bench-{pid}-{n}"));
-            match std::fs::create_dir(&dir) {
-                Ok(()) => return Ok(Arc::new(Scratch { dir, cases: AtomicU64::new(0) })),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && n < 10_000 => n += 1,
-                Err(e) => return Err(failed(e)),
-            }
-        }
+        let name = super::own_directory(|name| match std::fs::create_dir(absolute.join(name)) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            made => made.map(|()| true),
+        });
+        let dir = absolute.join(name.map_err(failed)?);
+        Ok(Arc::new(Scratch { dir, cases: AtomicU64::new(0) }))
     }
 
     /// The directory.

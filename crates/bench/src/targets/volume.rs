@@ -16,6 +16,7 @@ use vfscale::{At, Mode, Scaling, VolumeError};
 use super::library::{TaskCalls, Tree};
 use super::{Calls as _, Target};
 use crate::fault::{Error, Outcome, Result};
+use crate::report::Checkpoint;
 
 /// The size of an image that a run makes; it is sparse.
 const IMAGE_BYTES: u64 = 8 << 30;
@@ -40,33 +41,29 @@ impl Image {
         let volume = vfscale::volume(path).create(IMAGE_BYTES).scaling(scaling).open();
         let volume = volume.map_err(Error::Volume)?;
         let task = volume.task();
-        let pid = std::process::id();
         let failed = |error: vfscale::Error| {
             let name = path.display().to_string();
             Error::Volume(VolumeError::Mount { name, errno: error.errno() })
         };
-        let mut n = 0_u32;
-        let dir = loop {
-            let dir = format!("/vfscale-bench-{pid}-{n}");
-            match task.mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755)) {
-                Ok(()) => break dir,
-                Err(e) if e.errno() == vfscale::Errno::EXIST && n < 10_000 => n += 1,
-                Err(e) => return Err(failed(e)),
-            }
-        };
+        let mode = Mode::from_bits_retain(0o755);
+        let dir = super::own_directory(|name| match task.mkdir(At::Cwd, name, mode) {
+            Err(e) if e.errno() == vfscale::Errno::EXIST => Ok(false),
+            made => made.map(|()| true),
+        });
+        let dir = format!("/{}", dir.map_err(failed)?);
         drop(task);
         let tree = Tree::new(volume.vfs().clone(), scaling).map_err(failed)?;
         let (path, cases) = (path.to_owned(), AtomicU64::new(0));
         Ok(Arc::new(Image { path, open: Some((volume, tree)), dir, cases }))
     }
 
-    /// The image beside `path` for cases with other settings.
+    /// The image beside `path` for cases with the `n`th of other settings.
     ///
     /// # Errors
     /// If there is one already, which is not the run's to write to; those of [`open`](Self::open).
-    pub fn beside(path: &Path, scaling: Scaling) -> Result<Arc<Image>> {
+    pub fn beside(path: &Path, n: usize, scaling: Scaling) -> Result<Arc<Image>> {
         let mut name = OsString::from(path);
-        name.push(format!(".before-{}", std::process::id()));
+        name.push(format!(".before-{}-{n}", std::process::id()));
         let path = PathBuf::from(name);
         if path.exists() {
             let what = format!("{} is there already; remove it", path.display());
@@ -114,6 +111,25 @@ impl Drop for Image {
     }
 }
 
+/// What a journal has done, at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JournalLook {
+    /// Transactions that were committed.
+    pub(crate) commits: u64,
+    /// The latest checkpoints.
+    pub(crate) checkpoints: Vec<Checkpoint>,
+}
+
+impl JournalLook {
+    /// What was done since `earlier`.
+    pub(crate) fn since(mut self, earlier: &JournalLook) -> JournalLook {
+        self.commits -= earlier.commits;
+        let known = earlier.checkpoints.iter().map(|c| c.sequence).max().unwrap_or(0);
+        self.checkpoints.retain(|checkpoint| checkpoint.sequence > known);
+        self
+    }
+}
+
 /// The directory of one case in a volume.
 #[derive(Clone, Debug)]
 pub struct Volume {
@@ -122,6 +138,20 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// What the journal of the volume has done since it was opened.
+    pub(crate) fn journal(&self) -> Option<JournalLook> {
+        let (volume, _) = self.image.open.as_ref()?;
+        let stats = volume.driver().volume().journal()?.stats();
+        let checkpoints = stats.tickets.iter().map(|ticket| Checkpoint {
+            sequence: ticket.sequence,
+            items: ticket.items,
+            reserved: ticket.reserved,
+            used: ticket.used,
+            returned: ticket.returned,
+        });
+        Some(JournalLook { commits: stats.commits, checkpoints: checkpoints.collect() })
+    }
+
     /// Removes the case's directory.
     pub fn remove(&self) {
         if let Some((volume, _)) = &self.image.open {
