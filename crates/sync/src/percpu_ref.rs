@@ -64,6 +64,24 @@ impl<C: LockClass> PerCpuRef<C> {
         }
     }
 
+    /// Counts one more user, unless the last unit of a closed count was given back: then `false`,
+    /// and nothing done. For a caller who has no unit, and whom something else keeps from seeing
+    /// the object's memory go. Costs and blocks as [`get`](Self::get) does.
+    #[inline]
+    #[must_use = "when `false` the object is going"]
+    pub fn get_not_dead(&self) -> bool {
+        self.change(1, Ordering::Relaxed) || self.get_central()
+    }
+
+    #[cold]
+    fn get_central(&self) -> bool {
+        let mut central = self.central.lock();
+        if !central.is_dead {
+            central.count += 1;
+        }
+        !central.is_dead
+    }
+
     /// Gives a unit back. `true` if it was the last one of a closed count. Blocks as
     /// [`get`](Self::get) does.
     #[inline]

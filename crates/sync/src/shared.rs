@@ -43,8 +43,10 @@ pub trait Keep<T>: Sized + 'static {
     unsafe fn free(counted: NonNull<Counted<T, Self>>);
 }
 
-/// A value, its count, and what is kept beside it.
+/// A value, its count, and what is kept beside it, in this order: a value that stands on lines of
+/// its own shares none with the count.
 #[doc(hidden)]
+#[repr(C)]
 pub struct Counted<T, K: Keep<T>> {
     count: AtomicUsize,
     beside: K::Beside,

@@ -40,7 +40,7 @@ mod chunk;
 use crate::atomic::{AtomicUsize, Ordering, fence};
 use crate::lock::Mutex;
 use crate::lock::slot_lock::{SlotGuard, SlotLock};
-use crate::percpu::PerCpu;
+use crate::percpu::{Apart, PerCpu};
 use crate::rcu::Guard;
 use chunk::{Chunks, Shape};
 use std::fmt;
@@ -88,7 +88,8 @@ unsafe impl<T: Send + 'static> Sync for Slab<T> {}
 
 struct Inner<T> {
     caches: PerCpu<SlotLock<Cache<T>, SlabCache>>,
-    depot: Mutex<Depot, SlabDepot>,
+    /// Apart from the above, which every allocation reads.
+    depot: Apart<Mutex<Depot, SlabDepot>>,
     shape: Shape,
     /// Handles; the last one closes the slots.
     handles: AtomicUsize,
@@ -149,7 +150,7 @@ impl<T: Send + 'static> Slab<T> {
         };
         let inner = Box::new(Inner {
             caches,
-            depot: Mutex::new(depot),
+            depot: Apart(Mutex::new(depot)),
             shape,
             handles: AtomicUsize::new(1),
             open: AtomicUsize::new(slots + 1),

@@ -29,10 +29,9 @@ const BLOCK_BYTES: u32 = 4096;
 /// every change, as slow as the directory is large.
 const DIRECTORY_BYTES: u64 = 4096;
 
-/// The attributes of a place.
+/// The attributes of a place and its inode, of which the dentry itself is not looked at.
 #[inline]
-pub(crate) fn fill(mount: &Mount, dentry: &Dentry) -> Stat {
-    let inode = dentry.inode();
+pub(crate) fn fill(mount: &Mount, dentry: &Dentry, inode: &Inode) -> Stat {
     inode.times_seen();
     let mode = inode.mode();
     let is_dir = inode.is_dir();
@@ -56,6 +55,17 @@ pub(crate) fn fill(mount: &Mount, dentry: &Dentry) -> Stat {
         mnt_id: mount.id(),
         mount_root: std::ptr::eq(dentry, mount.root()),
     }
+}
+
+/// Keeps the time of an access, as the mount's options say.
+#[inline]
+pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
+    let flags = mount.flags() | inode.sb().flags();
+    let never = MountFlags::NOATIME | MountFlags::RDONLY;
+    if flags.intersects(never) || (flags.contains(MountFlags::NODIRATIME) && inode.is_dir()) {
+        return;
+    }
+    inode.accessed(flags.contains(MountFlags::STRICTATIME));
 }
 
 /// A change of attributes.
@@ -95,7 +105,7 @@ impl Task {
             let mut stat = Stat::default();
             self.walk(&base, path, lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
-                stat = fill(pos.mount, pos.dentry);
+                stat = fill(pos.mount, pos.dentry, pos.inode());
                 walk.validate(pos)
             })?;
             Ok(stat)

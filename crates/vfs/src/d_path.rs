@@ -16,7 +16,7 @@ use vfscale_sync::rcu::{self, Guard};
 use crate::dentry::Dentry;
 use crate::error::{Named, Result};
 use crate::file::File;
-use crate::mount::{Mount, Path};
+use crate::mount::{Mount, Spot};
 use crate::namei::PATH_MAX;
 use crate::namespace::Forest;
 use crate::task::Task;
@@ -100,8 +100,8 @@ fn name_and_parent<'g>(dentry: &'g Dentry, guard: &'g Guard) -> (&'g [u8], &'g D
 /// Walks from `path` up to `root`; the caller makes sure that no directory moves meanwhile, or throws
 /// the result away.
 fn prepend_path(
-    (mut mount, mut dentry): (&Mount, &Dentry),
-    root: &Path,
+    Spot { mut mount, mut dentry }: Spot<'_>,
+    root: Spot<'_>,
     guard: &Guard,
 ) -> (Vec<u8>, Top) {
     let mut out = Prepend { reversed: Vec::with_capacity(128) };
@@ -126,8 +126,8 @@ fn prepend_path(
 
 /// The path of `mount`'s root seen from `root`, if it can be reached from there. The caller keeps the
 /// mount tree as it is, and directories where they are.
-pub(crate) fn mount_point(mount: &Mount, root: &Path, guard: &Guard) -> Option<Vec<u8>> {
-    let (bytes, top) = prepend_path((mount, mount.root()), root, guard);
+pub(crate) fn mount_point(mount: &Mount, root: Spot<'_>, guard: &Guard) -> Option<Vec<u8>> {
+    let (bytes, top) = prepend_path(Spot { mount, dentry: mount.root() }, root, guard);
     (top == Top::Root).then_some(bytes)
 }
 
@@ -143,14 +143,14 @@ pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
 }
 
 /// Runs [`prepend_path`] so that what it saw was true at one moment.
-fn stable_path(ns: &Forest, path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>, Top) {
+fn stable_path(ns: &Forest, path: Spot<'_>, root: Spot<'_>, guard: &Guard) -> (Vec<u8>, Top) {
     let _tree = ns.lock_mounts();
     // Before the patch nobody retried: the writer's side was the only one to be sure on.
     let attempts = if ns.rename_lock().has_exclusive_readers() { 0 } else { ATTEMPTS };
     for _ in 0..attempts {
         let mounts = ns.seq().begin();
         let names = ns.rename_lock().begin();
-        let result = prepend_path(path.borrow(guard), root, guard);
+        let result = prepend_path(path, root, guard);
         if !ns.rename_lock().retry(names) && !ns.seq().retry(mounts) {
             return result;
         }
@@ -158,7 +158,7 @@ fn stable_path(ns: &Forest, path: &Path, root: &Path, guard: &Guard) -> (Vec<u8>
     let _names = ns.rename_lock().read();
     loop {
         let mounts = ns.seq().begin();
-        let result = prepend_path(path.borrow(guard), root, guard);
+        let result = prepend_path(path, root, guard);
         if !ns.seq().retry(mounts) {
             return result;
         }
@@ -175,10 +175,10 @@ impl Task {
         let getcwd = || {
             let guard = rcu::pin();
             let fs = self.fs(&guard);
-            if fs.cwd.dentry().is_unhashed() {
+            if fs.cwd.dentry.is_unhashed() {
                 return Err(Errno::NOENT);
             }
-            let (bytes, top) = stable_path(self.ns(), &fs.cwd, &fs.root, &guard);
+            let (bytes, top) = stable_path(self.ns(), fs.cwd, fs.root, &guard);
             let path = match top {
                 Top::Root => bytes,
                 Top::Unreachable => [b"(unreachable)".as_slice(), &bytes].concat(),
@@ -197,12 +197,12 @@ impl Task {
     pub fn path_of(&self, file: &File) -> Result<PathBuf> {
         let path_of = || {
             let guard = rcu::pin();
-            let fs = self.fs(&guard);
             if file.path().dentry().is_pseudo() {
                 return Ok(crate::pseudo::path(file.path().dentry(), &guard));
             }
             let deleted = file.path().dentry().is_unhashed();
-            let (mut bytes, _) = stable_path(self.ns(), file.path(), &fs.root, &guard);
+            let place = file.path().borrow(&guard);
+            let (mut bytes, _) = stable_path(self.ns(), place, self.root(&guard), &guard);
             if deleted {
                 bytes.extend_from_slice(b" (deleted)");
             }

@@ -16,17 +16,16 @@ use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::shared::{Listable, Listed, Shared};
 
+use crate::attr::touch_atime;
 use crate::attr_plan::Plan;
 use crate::cred::Credentials;
 use crate::error::{Named, Result};
 use crate::inode::Inode;
-use crate::mount::{Mount, Path};
+use crate::mount::{Mount, OpenPath, Path};
 use crate::ranks::{FilePosition, FilesLock};
 use crate::seals;
 use crate::super_block::SuperBlock;
-use crate::types::{
-    Capabilities, FallocateFlags, FileType, MountFlags, OFlags, Stat, StatFs, Whence,
-};
+use crate::types::{Capabilities, FallocateFlags, FileType, OFlags, Stat, StatFs, Whence};
 use crate::xattr_calls::{drop_capabilities, has_capabilities};
 
 bitflags! {
@@ -89,13 +88,26 @@ const STREAMS: u8 = 4;
 /// The file is on a private list.
 const PRIVATE: u8 = 8;
 
+/// What calls on a file read, and apart from it its position, which reads and writes without an
+/// offset move. How many handles there are is on a third line. So calls that leave the position
+/// alone have nothing in common.
+#[repr(C, align(64))]
 pub(crate) struct OpenFile {
-    path: Path,
+    place: OpenPath,
     mode: FileMode,
-    flags: AtomicU32,
     state: AtomicU8,
-    pos: Mutex<u64, FilePosition>,
+    flags: AtomicU32,
+    pos: Position,
 }
+
+#[repr(align(64))]
+struct Position(Mutex<u64, FilePosition>);
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = {
+    assert!(std::mem::offset_of!(OpenFile, pos) == 64, "the position is on a line of its own");
+    assert!(size_of::<OpenFile>() == 128);
+};
 
 impl Listable for OpenFile {
     #[inline]
@@ -114,21 +126,21 @@ impl OpenFile {
     /// ([`WriteAccess`](crate::mount::WriteAccess)), which ends after the file is on its list.
     fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
         OpenFile {
-            path,
+            place: OpenPath::new(path),
             mode,
             flags: AtomicU32::new(flags.bits()),
             state: AtomicU8::new(0),
-            pos: Mutex::new(0),
+            pos: Position(Mutex::new(0)),
         }
     }
 
     #[inline]
     pub(crate) fn inode(&self) -> &Inode {
-        self.path.dentry().inode()
+        self.place.inode()
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.place.path()
     }
 
     /// See [`File::id`].
@@ -155,7 +167,7 @@ impl OpenFile {
 
     /// Whether it was opened for writing through `mount`.
     pub(crate) fn writes_to(&self, mount: &Mount) -> bool {
-        self.is_for_writing() && std::ptr::eq(self.path.mount(), mount)
+        self.is_for_writing() && std::ptr::eq(self.path().mount(), mount)
     }
 
     pub(crate) fn note_locks(&self) {
@@ -169,36 +181,25 @@ impl OpenFile {
 
     /// The file has left the list of its superblock, which counts it from now on.
     pub(crate) fn note_private(&self) {
-        self.path.mount().sb().count_private(1);
+        self.path().mount().sb().count_private(1);
         self.state.fetch_or(PRIVATE, Ordering::Release);
     }
 
     #[cold]
     fn end_state(&self, state: u8) {
         if state & PRIVATE != 0 {
-            self.path.mount().sb().count_private(-1);
+            self.path().mount().sb().count_private(-1);
         }
         if state & HAS_LOCKS != 0 {
             crate::lock_calls::release_file(self);
         }
         if state & COUNTED != 0 {
-            self.path.mount().drop_unlisted();
+            self.path().mount().drop_unlisted();
         }
         if state & STREAMS != 0 {
             crate::stream::release(self);
         }
     }
-}
-
-/// Keeps the time of an access, as the mount's options say.
-#[inline]
-pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
-    let flags = mount.flags() | inode.sb().flags();
-    let never = MountFlags::NOATIME | MountFlags::RDONLY;
-    if flags.intersects(never) || (flags.contains(MountFlags::NODIRATIME) && inode.is_dir()) {
-        return;
-    }
-    inode.accessed(flags.contains(MountFlags::STRICTATIME));
 }
 
 /// Takes away what a change of the data takes away: file capabilities always, set-id bits when the user is
@@ -263,7 +264,7 @@ impl File {
 
     #[inline]
     pub(crate) fn path(&self) -> &Path {
-        &self.0.path
+        self.0.path()
     }
 
     /// Whether it is an end of a stream: a pipe, a fifo or a socket. These have no positions.
@@ -321,7 +322,7 @@ impl File {
     /// The attributes of the file.
     pub fn stat(&self) -> Result<Stat> {
         let path = self.path();
-        Ok(crate::attr::fill(path.mount(), path.dentry()))
+        Ok(crate::attr::fill(path.mount(), path.dentry(), self.inode()))
     }
 
     /// The state of the file system it is on.
@@ -392,7 +393,7 @@ impl File {
         read: impl FnOnce(u64) -> std::result::Result<usize, Errno>,
     ) -> std::result::Result<usize, Errno> {
         let _section = self.inode().section();
-        let mut pos = self.0.pos.lock();
+        let mut pos = self.0.pos.0.lock();
         let n = read(*pos)?;
         *pos += n as u64;
         Ok(n)
@@ -577,7 +578,7 @@ impl File {
     fn write_at_pos(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
         self.check_write()?;
         let _section = self.inode().section();
-        let mut pos = self.0.pos.lock();
+        let mut pos = self.0.pos.0.lock();
         let (start, n) = self.write_inner(*pos, bufs)?;
         if n > 0 {
             *pos = start + n as u64;
@@ -586,7 +587,7 @@ impl File {
     }
 
     pub(crate) fn lock_pos(&self) -> MutexGuard<'_, u64, FilePosition> {
-        self.0.pos.lock()
+        self.0.pos.0.lock()
     }
 
     /// Moves the file's position; returns the new one.
@@ -607,7 +608,7 @@ impl File {
         // Only the driver needs one, and calls that don't ask it should not pay for it.
         let asks_driver = matches!(to, Whence::Data(_) | Whence::Hole(_));
         let _section = if asks_driver { inode.section() } else { None };
-        let mut pos = self.0.pos.lock();
+        let mut pos = self.0.pos.0.lock();
         let is_dir = inode.is_dir();
         let target = match to {
             Whence::Set(offset) => offset,

@@ -2,7 +2,7 @@
 //!
 //! Every open file is on a list of its superblock: a list for each CPU, each with a lock, so that
 //! opening and closing on different CPUs have nothing in common (seed 004, "files lock"). A file is
-//! on the list of the CPU that opened it, and leaves that one, whoever closes it. A remount to
+//! on the list of the CPU that opened it, whoever closes it. A remount to
 //! read-only walks all of them, and so does [`Task::open_files`].
 //!
 //! Somebody who owns files in a way of his own, as a terminal of the kernel owns those that are open

@@ -764,6 +764,29 @@ impl Hashed for Inode {
     }
 }
 
+/// A pointer to an inode to which somebody else has a reference.
+pub(crate) struct InodePtr(NonNull<Inode>);
+
+// SAFETY: `Inode` is `Sync`.
+unsafe impl Send for InodePtr {}
+// SAFETY: as above.
+unsafe impl Sync for InodePtr {}
+
+impl InodePtr {
+    #[inline]
+    pub(crate) fn new(inode: &Inode) -> InodePtr {
+        InodePtr(NonNull::from(inode))
+    }
+
+    /// # Safety
+    /// There is a reference to the inode, or was at some time in the RCU section.
+    #[inline]
+    pub(crate) unsafe fn as_ref(&self) -> &Inode {
+        // SAFETY: the reference keeps it, and its memory stays for a grace period after the last.
+        unsafe { self.0.as_ref() }
+    }
+}
+
 /// A counted reference to an inode.
 pub struct InodeRef(NonNull<Inode>);
 

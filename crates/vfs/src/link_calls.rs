@@ -7,8 +7,8 @@ use std::path::{Path as StdPath, PathBuf};
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
+use crate::attr::touch_atime;
 use crate::error::{Named, Result};
-use crate::file::touch_atime;
 use crate::namei::Lookup;
 use crate::task::{At, Task, bytes};
 

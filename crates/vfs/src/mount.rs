@@ -29,13 +29,15 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence, fence_after_rmw};
+use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::PerCpuCounter;
 use vfscale_sync::percpu_ref::PerCpuRef;
-use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::rcu::{self, Guard, Rcu};
 use vfscale_sync::table::Hashed;
 
 use crate::dentry::{Dentry, DentryRef};
-use crate::ranks::MountCount;
+use crate::inode::{Inode, InodePtr};
+use crate::ranks::{MountCount, TaskFs};
 use crate::super_block::SuperBlock;
 use crate::types::MountFlags;
 
@@ -196,6 +198,17 @@ impl Mount {
         }
     }
 
+    /// Counts a user of a mount that was found under RCU, unless the last use of a detached mount was given
+    /// back. The caller checks afterwards that an attached one still is.
+    #[inline]
+    fn get_not_dead(&self) -> bool {
+        let got = self.users.get_not_dead();
+        if got && self.expired.load(Ordering::Relaxed) {
+            self.expired.store(false, Ordering::Relaxed);
+        }
+        got
+    }
+
     /// Gives a use back; the last one of a detached mount frees it after a grace period. The caller
     /// is in no RCU section and holds no lock, or is in a section.
     #[inline]
@@ -327,6 +340,12 @@ impl MountRef {
     pub(crate) fn new(mount: &Mount) -> MountRef {
         mount.get();
         MountRef(NonNull::from(mount))
+    }
+
+    /// The same for one that may be going; see [`Mount::get_not_dead`].
+    #[inline]
+    pub(crate) fn try_new(mount: &Mount) -> Option<MountRef> {
+        mount.get_not_dead().then(|| MountRef(NonNull::from(mount)))
     }
 
     /// The mount, for as long as an RCU section lasts, whatever becomes of this reference.
@@ -461,12 +480,121 @@ impl Path {
 
     /// The two, for as long as an RCU section lasts.
     #[inline]
-    pub(crate) fn borrow<'g>(&self, guard: &'g Guard) -> (&'g Mount, &'g Dentry) {
-        (self.mount.borrow(guard), self.dentry.borrow(guard))
+    pub(crate) fn borrow<'g>(&self, guard: &'g Guard) -> Spot<'g> {
+        Spot { mount: self.mount.borrow(guard), dentry: self.dentry.borrow(guard) }
+    }
+}
+
+/// A place that is open. Its inode is found without the dentry, which is beside what a rename or a
+/// removal of the name writes.
+pub(crate) struct OpenPath {
+    path: Path,
+    inode: InodePtr,
+}
+
+impl OpenPath {
+    pub(crate) fn new(path: Path) -> OpenPath {
+        OpenPath { inode: InodePtr::new(path.dentry().inode()), path }
     }
 
+    #[inline]
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    #[inline]
+    pub(crate) fn inode(&self) -> &Inode {
+        // SAFETY: the path's dentry, which stays the same, has a reference to it.
+        unsafe { self.inode.as_ref() }
+    }
+}
+
+/// A place as an RCU section sees it. Nothing keeps it beyond the section, and within it uses and references
+/// may be gone already: who wants to keep it tries.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot<'g> {
+    pub(crate) mount: &'g Mount,
+    pub(crate) dentry: &'g Dentry,
+}
+
+impl Spot<'_> {
+    #[inline]
     pub(crate) fn is_same(&self, mount: &Mount, dentry: &Dentry) -> bool {
-        std::ptr::eq(self.mount(), mount) && std::ptr::eq(self.dentry(), dentry)
+        std::ptr::eq(self.mount, mount) && std::ptr::eq(self.dentry, dentry)
+    }
+}
+
+/// A place that walks start from and that changes now and then: a task's root or working directory.
+///
+/// References to it and a use of its mount are owned under a lock, and beside that stand pointers
+/// for walks. A change replaces the pointers first and then gives back what was owned, at once: so
+/// the mount is not busy any more when the call returns, and nobody has to push a grace period on.
+/// A walk that has read the pointers before may use them as long as its RCU section lasts, for
+/// mounts and dentries are freed a grace period after the last use or reference. It may find them
+/// dead when it wants to keep them. Then it reads the pointers again, and gets others: they were
+/// replaced before the last reference went.
+pub(crate) struct WalkedPath {
+    pointers: Rcu<Pointers>,
+    owned: Mutex<Path, TaskFs>,
+}
+
+/// What a [`Path`] that somebody else owns consists of.
+#[derive(Clone, Copy)]
+struct Pointers {
+    mount: NonNull<Mount>,
+    dentry: NonNull<Dentry>,
+}
+
+// SAFETY: both point to what is `Sync`.
+unsafe impl Send for Pointers {}
+// SAFETY: as above.
+unsafe impl Sync for Pointers {}
+
+impl WalkedPath {
+    pub(crate) fn new(path: Path) -> WalkedPath {
+        WalkedPath { pointers: Rcu::new(Pointers::of(&path)), owned: Mutex::new(path) }
+    }
+
+    /// The place as it is now, for as long as an RCU section lasts.
+    #[inline]
+    pub(crate) fn spot<'g>(&'g self, guard: &'g Guard) -> Spot<'g> {
+        let pointers = self.pointers.read(guard);
+        // SAFETY: what is pointed to was owned when the pointers were read, within the section: it
+        // is given back after they were replaced, and at the end of `self`, which is borrowed. It
+        // is freed a grace period after that.
+        unsafe { Spot { mount: pointers.mount.as_ref(), dentry: pointers.dentry.as_ref() } }
+    }
+
+    /// Is another one after every change, within an RCU section.
+    #[inline]
+    pub(crate) fn version<'g>(&'g self, guard: &'g Guard) -> *const () {
+        std::ptr::from_ref(self.pointers.read(guard)).cast()
+    }
+
+    /// Another reference to the place, and another use of its mount.
+    pub(crate) fn get(&self) -> Path {
+        let _guard = rcu::pin();
+        self.owned.lock().clone()
+    }
+
+    /// Goes to another place; nothing is written if that is the same.
+    pub(crate) fn replace(&self, path: Path) {
+        let guard = rcu::pin();
+        if self.spot(&guard).is_same(path.mount(), path.dentry()) {
+            return;
+        }
+        let mut owned = self.owned.lock();
+        let left = std::mem::replace(&mut *owned, path);
+        self.pointers.replace(Pointers::of(&owned), &guard);
+        drop(owned);
+        // Not before: walks read the pointers again when they find what they pointed to gone.
+        drop(left);
+    }
+}
+
+impl Pointers {
+    fn of(path: &Path) -> Pointers {
+        Pointers { mount: path.mount.0, dentry: path.dentry.as_raw() }
     }
 }
 

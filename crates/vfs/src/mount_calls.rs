@@ -123,7 +123,7 @@ impl Task {
             }
             let is_own_root = || {
                 let guard = rcu::pin();
-                std::ptr::eq(self.fs(&guard).root.mount(), place.mount())
+                std::ptr::eq(self.root(&guard).mount, place.mount())
             };
             if flags.contains(UmountFlags::EXPIRE) && is_own_root() {
                 return Err(Errno::INVAL);

@@ -8,6 +8,7 @@ use crate::file::File;
 use crate::file_list::FileList;
 use crate::names_only_tests::names_only;
 use crate::scaling::Scaling;
+use crate::task::At;
 use crate::types::{Mode, MountFlags, OFlags};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -135,4 +136,24 @@ fn remounts_of_one_mount_wait_for_each_other() {
     assert!(!root.mount().is_readonly());
     drop(writer);
     assert_eq!(root.mount().set_flags(MountFlags::RDONLY), Ok(()));
+}
+
+/// A working directory that is left is given back at once, though no grace period can end: the mount is not
+/// busy any more, and the directory goes if it was removed.
+#[test]
+fn a_directory_that_is_left_is_given_back_at_once() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().tree().root_path();
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.chdir("/d").unwrap();
+    task.rmdir(At::Cwd, "/d").unwrap();
+    let (users, dentries) = (root.mount().users(), task.vfs().counts().dentries);
+    let reader = rcu::pin();
+    task.chdir("/").unwrap();
+    assert_eq!(root.mount().users(), users);
+    assert_eq!(task.vfs().counts().dentries, dentries - 1);
+    let before = task.root(&reader);
+    task.chroot("/").unwrap();
+    assert!(before.is_same(root.mount(), root.dentry()));
+    assert_eq!(root.mount().users(), users);
 }

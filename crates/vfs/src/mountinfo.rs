@@ -232,8 +232,7 @@ impl Task {
     /// ```
     pub fn mounts(&self) -> Vec<MountInfo> {
         let guard = rcu::pin();
-        let fs = self.fs(&guard);
-        self.vfs().tree().mount_infos(&fs.root, &guard)
+        self.vfs().tree().mount_infos(self.root(&guard), &guard)
     }
 }
 

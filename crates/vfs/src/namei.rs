@@ -23,7 +23,7 @@ use crate::dentry::{Dentry, NAME_MAX};
 use crate::inode::Inode;
 use crate::kept::KeptName;
 use crate::lookup::{self, Left, Missed, Missing};
-use crate::mount::{Mount, MountRef, Path, WriteAccess};
+use crate::mount::{Mount, MountRef, Path, Spot, WriteAccess};
 use crate::name::{self, Name};
 use crate::namespace::Forest;
 use crate::types::{Access, MountFlags, ResolveFlags};
@@ -68,7 +68,7 @@ impl Lookup {
     }
 
     /// A walk with a start that it must not leave.
-    const SCOPED: Lookup = Lookup::BENEATH.union(Lookup::IN_ROOT);
+    pub(crate) const SCOPED: Lookup = Lookup::BENEATH.union(Lookup::IN_ROOT);
 }
 
 /// Why a walk stopped.
@@ -95,9 +95,8 @@ pub(crate) struct Pos<'g> {
 }
 
 impl<'g> Pos<'g> {
-    pub(crate) fn of(path: &Path, guard: &'g Guard) -> Pos<'g> {
-        let (mount, dentry) = path.borrow(guard);
-        Pos { mount, dentry, seq: dentry.seq().begin() }
+    fn of(spot: Spot<'g>) -> Pos<'g> {
+        Pos { mount: spot.mount, dentry: spot.dentry, seq: spot.dentry.seq().begin() }
     }
 
     #[inline]
@@ -128,8 +127,8 @@ pub(crate) enum Last {
 pub(crate) struct Start<'g> {
     pub(crate) ns: &'g Forest,
     pub(crate) cred: &'g Credentials,
-    pub(crate) root: &'g Path,
-    pub(crate) base: &'g Path,
+    pub(crate) root: Spot<'g>,
+    pub(crate) base: Spot<'g>,
     pub(crate) flags: Lookup,
     /// Where the name is left that only the driver knows of.
     pub(crate) missing: &'g Missed,
@@ -140,7 +139,7 @@ pub(crate) struct Walk<'g> {
     start: Start<'g>,
     guard: &'g Guard,
     /// What `/` is, and what `..` does not leave.
-    root: &'g Path,
+    root: Spot<'g>,
     cur: Pos<'g>,
     /// What [`walk_to_last`](Self::walk_to_last) arrived at.
     last: Last,
@@ -171,10 +170,12 @@ struct Child<'g> {
 
 /// Runs `body` on a walk over `path`, again and again until nothing changes under it.
 ///
-/// `body` may run several times; it must leave nothing behind when it fails with [`Fail::Retry`].
+/// Each walk begins where `start` says then: who called may have left the place meanwhile, which
+/// may be gone now. `body` may run several times; it must leave nothing behind when it fails with
+/// [`Fail::Retry`].
 #[inline]
 pub(crate) fn walk<'g, T>(
-    start: Start<'g>,
+    start: impl Fn() -> Start<'g>,
     path: &'g [u8],
     guard: &'g Guard,
     mut body: impl FnMut(&mut Walk<'g>) -> Result<T, Fail>,
@@ -182,14 +183,15 @@ pub(crate) fn walk<'g, T>(
     if path.len() >= PATH_MAX {
         return Err(Errno::NAMETOOLONG);
     }
-    if path.is_empty() && !start.flags.contains(Lookup::EMPTY) {
-        return Err(Errno::NOENT);
-    }
     if name::has_nul(path) {
         return Err(Errno::INVAL);
     }
     let mut attempts = 0;
     loop {
+        let start = start();
+        if path.is_empty() && !start.flags.contains(Lookup::EMPTY) {
+            return Err(Errno::NOENT);
+        }
         let mut walk = Walk::new(start, path, guard, attempts >= RCU_ATTEMPTS);
         match walk.begin(path).and_then(|()| body(&mut walk)) {
             Ok(value) => return Ok(value),
@@ -215,7 +217,7 @@ impl<'g> Walk<'g> {
             start,
             guard,
             root,
-            cur: Pos::of(from, guard),
+            cur: Pos::of(from),
             last: Last::Root,
             name: Name::EMPTY,
             text: name::skip_slashes(path),
@@ -276,7 +278,7 @@ impl<'g> Walk<'g> {
     /// Counts a use of a mount that was found under RCU.
     #[inline]
     pub(crate) fn hold_mount(&self, mount: &'g Mount) -> Result<MountRef, Fail> {
-        let held = MountRef::new(mount);
+        let held = MountRef::try_new(mount).ok_or(Fail::Retry)?;
         vfscale_sync::atomic::fence_after_rmw();
         if self.start.ns.seq().retry(self.mount_seq) { Err(Fail::Retry) } else { Ok(held) }
     }
@@ -660,7 +662,7 @@ impl<'g> Walk<'g> {
         if link.is_stale() {
             return Err(Fail::Retry);
         }
-        crate::file::touch_atime(link.mount, inode);
+        crate::attr::touch_atime(link.mount, inode);
         if target.is_empty() {
             return Err(Fail::Errno(Errno::NOENT));
         }
@@ -670,12 +672,12 @@ impl<'g> Walk<'g> {
             }
             // Linux compares the mounts before it looks the root up, so a link to `/` leaves the mount
             // unless the root was needed before.
-            let leaves = !self.root_known || !std::ptr::eq(self.root.mount(), self.cur.mount);
+            let leaves = !self.root_known || !std::ptr::eq(self.root.mount, self.cur.mount);
             if leaves && self.start.flags.contains(Lookup::NO_XDEV) {
                 return Err(Fail::Errno(Errno::XDEV));
             }
             self.root_known = true;
-            self.go(Pos::of(self.root, self.guard))?;
+            self.go(Pos::of(self.root))?;
         }
         if !self.text.is_empty() {
             self.outer.push(self.text);

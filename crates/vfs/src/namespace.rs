@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::brlock::{BrLock, BrReadGuard, BrWriteGuard};
 use vfscale_sync::lock::{Mutex, MutexGuard};
+use vfscale_sync::percpu::Apart;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::seqrwlock::SeqRwLock;
@@ -27,7 +28,7 @@ use crate::dentry::{Dentry, DentryRef};
 use crate::driver::FileSystem;
 use crate::graft::Branch;
 use crate::locks::LockGraph;
-use crate::mount::{Mount, MountRef, OwnedMount, Path, SUPER_FLAGS, normal_flags};
+use crate::mount::{Mount, MountRef, OwnedMount, Path, SUPER_FLAGS, Spot, normal_flags};
 use crate::mount_tree::Trees;
 use crate::mountinfo::MountInfo;
 use crate::propagation::MountId;
@@ -101,23 +102,29 @@ impl Drop for PushGracePeriods {
     }
 }
 
-/// Everything that mount trees share which were copied from one another.
+/// Everything that mount trees share which were copied from one another. What is written now and
+/// then stands apart from what walks read.
 pub(crate) struct Forest {
     /// What is mounted where, for walks.
     crossings: RcuTable<Mount, MountHash>,
     mount_seq: SeqCount,
-    trees: Mutex<Trees, NamespaceSem>,
-    rename_lock: SeqRwLock<RenameLock>,
+    trees: Apart<Mutex<Trees, NamespaceSem>>,
+    rename_lock: Apart<SeqRwLock<RenameLock>>,
     lock_graph: Arc<LockGraph>,
-    directory_move: Mutex<(), DirectoryMove>,
+    directory_move: Apart<Mutex<(), DirectoryMove>>,
     /// What walks take to cross a mount, if they are to take anything.
     vfsmount_lock: Option<BrLock<VfsmountLock>>,
     scaling: Scaling,
     /// What no path leads to.
     pseudo: Pseudo,
-    next_mount: AtomicU64,
-    next_tree: AtomicU64,
-    next_task: AtomicU64,
+    next: Apart<Numbers>,
+}
+
+/// The next number of a mount, of a tree, and of a task.
+struct Numbers {
+    mount: AtomicU64,
+    tree: AtomicU64,
+    task: AtomicU64,
 }
 
 impl Vfs {
@@ -139,16 +146,18 @@ impl Vfs {
         let forest = Arc::new(Forest {
             crossings: RcuTable::new(),
             mount_seq: SeqCount::new(),
-            trees: Mutex::new(Trees::default()),
-            rename_lock: SeqRwLock::with_exclusive_readers(!scaling.seqrwlock()),
+            trees: Apart(Mutex::new(Trees::default())),
+            rename_lock: Apart(SeqRwLock::with_exclusive_readers(!scaling.seqrwlock())),
             lock_graph: Arc::new(LockGraph::new()),
-            directory_move: Mutex::new(()),
+            directory_move: Apart(Mutex::new(())),
             vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
             scaling,
             pseudo: Pseudo::default(),
-            next_mount: AtomicU64::new(1),
-            next_tree: AtomicU64::new(1),
-            next_task: AtomicU64::new(1),
+            next: Apart(Numbers {
+                mount: AtomicU64::new(1),
+                tree: AtomicU64::new(1),
+                task: AtomicU64::new(1),
+            }),
         });
         let mount = forest.new_mount(root, MountFlags::empty())?;
         let namespace = Namespace::new(&forest, MountRef::new(&mount));
@@ -208,7 +217,7 @@ impl Vfs {
 
 impl Namespace {
     fn new(forest: &Arc<Forest>, root: MountRef) -> Namespace {
-        let id = forest.next_tree.fetch_add(1, Ordering::Relaxed);
+        let id = forest.next.tree.fetch_add(1, Ordering::Relaxed);
         Namespace { id, root, forest: Arc::clone(forest), _push: PushGracePeriods }
     }
 
@@ -246,7 +255,7 @@ impl Namespace {
     }
 
     /// The mounts of the tree that can be reached from `root`, in the order in which they were made.
-    pub(crate) fn mount_infos(&self, root: &Path, guard: &Guard) -> Vec<MountInfo> {
+    pub(crate) fn mount_infos(&self, root: Spot<'_>, guard: &Guard) -> Vec<MountInfo> {
         let trees = self.forest.trees.lock();
         let _names = self.forest.rename_lock.read();
         let shown = |mount: &&Mount| crate::d_path::mount_point(mount, root, guard);
@@ -470,7 +479,7 @@ impl Forest {
     }
 
     pub(crate) fn next_task(&self) -> u64 {
-        self.next_task.fetch_add(1, Ordering::Relaxed)
+        self.next.task.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The file systems that no path leads to.
@@ -501,7 +510,7 @@ impl Forest {
         root: DentryRef,
         flags: MountFlags,
     ) -> OwnedMount {
-        let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
+        let id = self.next.mount.fetch_add(1, Ordering::Relaxed);
         Mount::alloc(id, sb, root, flags)
     }
 

@@ -555,7 +555,7 @@ impl Task {
         let inode = path.dentry().inode();
         let truncates = opening.flags.contains(OFlags::TRUNC) && inode.is_file();
         // Kept by the path, and after that by the open file, or as long as the RCU section.
-        let mount = path.borrow(guard).0;
+        let mount = path.borrow(guard).mount;
         let truncating = truncates.then(|| WriteAccess::new(mount)).transpose()?;
         may_open(&path, inode, opening, cred, guard)?;
         let writes = mode.contains(FileMode::WRITE);

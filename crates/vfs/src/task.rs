@@ -3,6 +3,9 @@
 //! A task has a root and a working directory, a mask for new files, credentials, descriptors, and mappings.
 //! Any number of threads may use one. What path walks read of it (root, working directory, credentials) is
 //! replaced as a whole under RCU, so that walks write nothing to share it.
+//!
+//! A call with an absolute path does not touch the line that the working directory is on. One that needs both
+//! places reads the root before and after, so that both were so at one moment.
 
 use std::fmt;
 use std::path::Path as StdPath;
@@ -10,6 +13,7 @@ use std::path::Path as StdPath;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU32, Ordering};
 use vfscale_sync::lock::Mutex;
+use vfscale_sync::percpu::Apart;
 use vfscale_sync::rcu::{self, Guard, Rcu};
 
 use crate::cred::Credentials;
@@ -18,10 +22,10 @@ use crate::error::{Named, Result};
 use crate::file::File;
 use crate::lookup::{self, Left, Missed};
 use crate::maps::Maps;
-use crate::mount::Path;
+use crate::mount::{Path, Spot, WalkedPath};
 use crate::namei::{self, Fail, Lookup, Start, Walk};
 use crate::namespace::{Forest, Vfs};
-use crate::ranks::{TaskFs, TaskLocks};
+use crate::ranks::TaskLocks;
 use crate::types::{AtFlags, Capabilities, Mode};
 
 /// What a relative path is relative to.
@@ -54,6 +58,13 @@ pub(crate) struct FsStruct {
     pub(crate) cwd: Path,
 }
 
+/// Root and working directory as an RCU section sees them.
+#[derive(Clone, Copy)]
+pub(crate) struct FsSpots<'g> {
+    pub(crate) root: Spot<'g>,
+    pub(crate) cwd: Spot<'g>,
+}
+
 /// A task; see the [module](self). `Send` and `Sync`.
 ///
 /// ```text
@@ -61,7 +72,7 @@ pub(crate) struct FsStruct {
 /// task.mkdir(At::Cwd, "/etc", Mode::from(0o755))?;
 /// ```
 pub struct Task {
-    fs: Rcu<FsStruct>,
+    root: WalkedPath,
     cred: Rcu<Credentials>,
     umask: AtomicU32,
     id: u64,
@@ -69,8 +80,8 @@ pub struct Task {
     maps: Maps,
     /// Places of files that the task may have record locks on.
     locked: Mutex<Vec<Path>, TaskLocks>,
-    /// Serialises changes of `fs` and `cred`.
-    changing: Mutex<(), TaskFs>,
+    /// On a line that a call with an absolute path does not touch.
+    cwd: Apart<WalkedPath>,
     /// Last, since what the fields above hold is in it.
     vfs: Vfs,
 }
@@ -83,14 +94,14 @@ impl Task {
 
     fn make(vfs: Vfs, fs: FsStruct, credentials: Credentials, umask: u32) -> Task {
         Task {
-            fs: Rcu::new(fs),
+            root: WalkedPath::new(fs.root),
             cred: Rcu::new(credentials),
             umask: AtomicU32::new(umask),
             id: vfs.ns().next_task(),
             descriptors: Descriptors::new(),
             maps: Maps::new(),
             locked: Mutex::new(Vec::new()),
-            changing: Mutex::new(()),
+            cwd: Apart(WalkedPath::new(fs.cwd)),
             vfs,
         }
     }
@@ -111,15 +122,17 @@ impl Task {
     /// A new task with the same root, working directory and mask, other credentials, and no
     /// descriptors.
     pub fn with_credentials(&self, credentials: Credentials) -> Task {
-        let guard = rcu::pin();
-        let fs = self.fs.read(&guard).clone();
-        Task::make(self.vfs.clone(), fs, credentials, self.umask.load(Ordering::Relaxed))
+        Task::make(
+            self.vfs.clone(),
+            self.fs_struct(),
+            credentials,
+            self.umask.load(Ordering::Relaxed),
+        )
     }
 
     /// As [`fork`](Self::fork), in a copy of the mount tree.
     pub(crate) fn fork_unshared(&self) -> Task {
-        let fs = self.fs(&rcu::pin()).clone();
-        let (vfs, fs) = self.vfs.tree().copy(&fs);
+        let (vfs, fs) = self.vfs.tree().copy(&self.fs_struct());
         self.with_files(Task::make(vfs, fs, self.credentials(), self.umask.load(Ordering::Relaxed)))
     }
 
@@ -191,8 +204,32 @@ impl Task {
     }
 
     #[inline]
-    pub(crate) fn fs<'g>(&'g self, guard: &'g Guard) -> &'g FsStruct {
-        self.fs.read(guard)
+    pub(crate) fn root<'g>(&'g self, guard: &'g Guard) -> Spot<'g> {
+        self.root.spot(guard)
+    }
+
+    /// Both, as they were at one moment.
+    #[inline]
+    pub(crate) fn fs<'g>(&'g self, guard: &'g Guard) -> FsSpots<'g> {
+        loop {
+            let before = self.root.version(guard);
+            let fs = FsSpots { root: self.root.spot(guard), cwd: self.cwd.spot(guard) };
+            if before == self.root.version(guard) {
+                return fs;
+            }
+        }
+    }
+
+    /// Another reference to each of the two places.
+    fn fs_struct(&self) -> FsStruct {
+        let guard = rcu::pin();
+        loop {
+            let before = self.root.version(&guard);
+            let fs = FsStruct { root: self.root.get(), cwd: self.cwd.get() };
+            if before == self.root.version(&guard) {
+                return fs;
+            }
+        }
     }
 
     /// Sets the permission bits that new files do not get; returns the ones before.
@@ -229,16 +266,29 @@ impl Task {
         guard: &'g Guard,
         body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
     ) -> std::result::Result<T, Errno> {
-        let fs = self.fs(guard);
-        let absolute = path.first() == Some(&b'/');
         let Base { from, missing } = base;
-        let place = match from {
-            Origin::Invalid if absolute && !flags.contains(Lookup::IN_ROOT) => &fs.cwd,
-            Origin::Invalid => return Err(base_error(path, flags)),
-            Origin::Cwd => &fs.cwd,
-            Origin::File(file) => file.path(),
+        let file = match from {
+            Origin::Invalid if path.first() != Some(&b'/') || flags.contains(Lookup::IN_ROOT) => {
+                return Err(base_error(path, flags));
+            }
+            Origin::Invalid | Origin::Cwd => None,
+            Origin::File(file) => Some(file),
         };
-        let start = Start { ns: self.ns(), cred, root: &fs.root, base: place, flags, missing };
+        let from_root = path.first() == Some(&b'/') && !flags.intersects(Lookup::SCOPED);
+        let start = || {
+            let (root, base) = match file {
+                Some(file) => (self.root(guard), file.path().borrow(guard)),
+                None if from_root => {
+                    let root = self.root(guard);
+                    (root, root)
+                }
+                None => {
+                    let FsSpots { root, cwd } = self.fs(guard);
+                    (root, cwd)
+                }
+            };
+            Start { ns: self.ns(), cred, root, base, flags, missing }
+        };
         namei::walk(start, path, guard, body)
     }
 
@@ -292,7 +342,7 @@ impl Task {
 
     fn change_dir(&self, at: At<'_>, path: &[u8], flags: Lookup) -> std::result::Result<(), Errno> {
         let cwd = self.resolve_searchable(at, path, flags)?;
-        self.change_fs(|fs| fs.cwd = cwd);
+        self.cwd.replace(cwd);
         Ok(())
     }
 
@@ -310,8 +360,7 @@ impl Task {
             }
             Ok(root)
         };
-        let root = root().on("chroot", path)?;
-        self.change_fs(|fs| fs.root = root);
+        self.root.replace(root().on("chroot", path)?);
         Ok(())
     }
 
@@ -326,18 +375,6 @@ impl Task {
         let inode = path.dentry().inode();
         crate::cred::permission(inode, self.cred(&guard), crate::types::Access::EXEC, &guard)?;
         Ok(path)
-    }
-
-    fn change_fs(&self, change: impl FnOnce(&mut FsStruct)) {
-        let guard = rcu::pin();
-        let changing = self.changing.lock();
-        let mut fs = self.fs.read(&guard).clone();
-        change(&mut fs);
-        self.fs.replace(fs, &guard);
-        drop(changing);
-        // The places that were left keep their mounts busy until the grace period ends, which is not to
-        // wait until this thread frees more.
-        guard.flush();
     }
 }
 

@@ -128,6 +128,50 @@ fn umount_against_chdir() {
     });
 }
 
+/// The working directory is the last to use a mount that was detached, and is left while something
+/// is opened in it: that keeps the mount, or is in the new working directory.
+#[test]
+fn chdir_against_open() {
+    check(|| {
+        let task = task(&["/m"]);
+        let (_, fs) = mount(&task, "/m");
+        task.chdir("/m").unwrap();
+        assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let opens = beside(&task, move |task| task.open("x", flags, MODE).unwrap());
+        task.chdir("/").unwrap();
+        let file = opens.join().unwrap();
+        if ino(&task, "/x").is_err() {
+            assert_eq!(fs.strong_count(), 1, "a file is open on it");
+        }
+        file.write_all(b"still there").unwrap();
+        drop(file);
+        assert_gone(&fs);
+    });
+}
+
+/// A removed directory goes when the task leaves it, while a walk goes through it.
+#[test]
+fn chdir_against_walk() {
+    check(|| {
+        let task = task(&["/d", "/d/e"]);
+        let before = free(&task);
+        task.chdir("/d/e").unwrap();
+        task.rmdir(At::Cwd, "/d/e").unwrap();
+        task.rmdir(At::Cwd, "/d").unwrap();
+        let walks = beside(&task, |task| {
+            let up = ino(task, "..");
+            (up, task.getcwd().map_err(|e| e.errno()))
+        });
+        task.chdir("/").unwrap();
+        let (up, cwd) = walks.join().unwrap();
+        assert!(up.is_ok(), "{up:?}");
+        assert!(cwd.as_ref().map_or_else(|e| *e == Errno::NOENT, |cwd| cwd.as_os_str() == "/"));
+        rcu::synchronize();
+        assert_eq!(free(&task).0, before.0 + 2);
+    });
+}
+
 /// A bind beside a remount to read-only: once that has succeeded nothing is written through either.
 #[test]
 fn remount_against_bind() {

@@ -30,6 +30,18 @@ fn the_last_unit_of_a_closed_count_is_told_once() {
     assert!(!count.put());
 }
 
+#[test]
+fn no_user_comes_after_the_last_one() {
+    let count = PerCpuRef::<Count>::new(4);
+    assert!(count.get_not_dead() && !count.put());
+    count.close();
+    assert!(count.get_not_dead());
+    assert_eq!(count.users(), 2);
+    assert!(!count.put() && count.put());
+    assert!(!count.get_not_dead());
+    assert_eq!(count.users(), 0);
+}
+
 /// Units that came to the central count while it was read don't make it end before it is closed.
 #[test]
 fn reading_takes_nothing_from_an_open_count() {

@@ -7,6 +7,12 @@
 //! makes it a list for each CPU with a lock for each CPU: the common call takes its own, the rare
 //! walk takes all. One slot is the kernel before that.
 //!
+//! A list is a table of pointers rather than a chain of neighbours, so that who begins or ends a
+//! value writes nothing of another. And who ends one on another CPU than it began on does not touch
+//! that CPU's table: it marks the value as ended, and keeps its memory for itself. When there are
+//! [`ENDED_MAX`] of those in a slot, their places are cleared together, and the memory goes back to
+//! where it came from.
+//!
 //! The lists also keep the memory of values that have ended, up to [`KEPT_MAX`] for each slot, so that
 //! beginning one takes memory and enters the list under one lock, as does ending one.
 //!
@@ -17,12 +23,14 @@
 //! * It is told of its end ([`Listable::ended`]) when it has left its list, and before its memory is used
 //!   again: what the end takes back (a count of what is on the list, say) is taken back late rather than
 //!   early.
-//! * It is on the list of the slot on which it began, whatever CPU its last owner is on: the value
-//!   remembers the slot, and ending it there takes that slot's lock.
-//! * A value's neighbours and slot are read and written under the lock of the slot it is on. The slot
-//!   itself changes only while it moves.
-//! * A walk holds a slot's lock and so sees only values that have not ended: their memory is not
-//!   reused before they have left the list.
+//! * It has left its list when its place was cleared under its slot's lock, or, on another CPU,
+//!   when it is marked [`ENDED`], which walks pass over. Its memory is not used again before its
+//!   place was cleared.
+//! * A walk holds a slot's lock, and marks each value [`VISITED`] while it looks at it. Who ends a
+//!   value on another CPU and finds that mark waits for the lock once: a walk that comes after that
+//!   finds [`ENDED`]. Who ends one on the CPU where it began has the lock, and need not look.
+//! * Where a value is (list, slot and place) changes only while it moves, under the locks of both
+//!   slots in turn.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -32,7 +40,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::{Counted, Keep, Shared};
-use crate::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use crate::lock::LockClass;
 use crate::lock::slot_lock::SlotLock;
 use crate::percpu::PerCpu;
@@ -40,10 +48,20 @@ use crate::percpu::PerCpu;
 /// Pieces of memory that each slot keeps for values to come.
 const KEPT_MAX: u32 = 32;
 
+/// Values that have ended on another CPU than they began on, of each slot, before their places are cleared.
+const ENDED_MAX: u32 = 32;
+
+/// Anybody may look at the value.
+const LIVE: u8 = 0;
+/// A walk looks at it.
+const VISITED: u8 = 1;
+/// Its last owner is gone.
+const ENDED: u8 = 2;
+
 /// A value that can be on a [`SharedList`].
 pub trait Listable: Send + Sync + 'static {
-    /// Whether [`ended`](Self::ended) has anything to do. Asked of a value whose last owner is gone, under
-    /// its list's lock.
+    /// Whether [`ended`](Self::ended) has anything to do. Asked of a value whose last owner is
+    /// gone, perhaps under its list's lock.
     #[inline]
     fn has_duties(&self) -> bool {
         true
@@ -64,12 +82,16 @@ type Home<T, C> = SlotLock<Slot<T, C>, C>;
 
 /// What is kept beside a value: see the module's page for who may use it.
 pub struct Links<T: Listable, C: LockClass> {
-    next: *mut Node<T, C>,
-    prev: *mut Node<T, C>,
+    list: *const SharedList<T, C>,
     home: *const Home<T, C>,
+    /// In the table of its slot.
+    place: u32,
+    state: AtomicU8,
+    has_moved: AtomicBool,
+    /// The next one of those that have ended.
+    next: *mut Node<T, C>,
     /// Keeps the list that the value has moved to.
     keeper: Option<Arc<SharedList<T, C>>>,
-    has_moved: AtomicBool,
 }
 
 impl<T: Listable, C: LockClass> Keep<T> for Listed<C> {
@@ -83,9 +105,12 @@ impl<T: Listable, C: LockClass> Keep<T> for Listed<C> {
         // for the value, or the keeper, keeps it until it is dropped at the end.
         unsafe {
             let links = (*node).beside.get();
-            let home = &*(*links).home;
+            let home = (*(*links).list).slots.this();
+            if !ptr::eq(home, (*links).home) {
+                return free_elsewhere(node, home);
+            }
             let mut slot = home.lock();
-            slot.unlink(node);
+            slot.clear((*links).place);
             if (*node).value.has_duties() {
                 drop(slot);
                 (*node).value.ended();
@@ -104,12 +129,84 @@ impl<T: Listable, C: LockClass> Keep<T> for Listed<C> {
     }
 }
 
+/// Ends a value whose home is another slot than `here`, that of this CPU.
+///
+/// # Safety
+/// The caller was the last owner.
+unsafe fn free_elsewhere<T: Listable, C: LockClass>(node: *mut Node<T, C>, here: &Home<T, C>) {
+    // SAFETY: as in `free`. Nobody looks at the value after it is marked, but for a walk that is at
+    // it now, which holds its home's lock. Its memory is nobody's from when it is handed to this
+    // slot.
+    unsafe {
+        let links = (*node).beside.get();
+        if (*links).state.swap(ENDED, Ordering::AcqRel) == VISITED {
+            drop((*(*links).home).lock());
+        }
+        if (*node).value.has_duties() {
+            (*node).value.ended();
+        }
+        let value = ptr::read(&raw const (*node).value);
+        let keeper = ptr::read(&raw const (*links).keeper);
+        let ended = here.lock().add_ended(node);
+        clear_all(ended);
+        drop(value);
+        drop(keeper);
+    }
+}
+
+/// Clears the places of values that have ended, and gives their memory back to where it came from.
+///
+/// # Safety
+/// They are linked by `next`, marked [`ENDED`], and their list lives. The caller has them alone.
+unsafe fn clear_all<T: Listable, C: LockClass>(mut node: *mut Node<T, C>) {
+    while !node.is_null() {
+        // SAFETY: said by the caller; where they are does not change any more.
+        unsafe {
+            let links = (*node).beside.get();
+            let next = (*links).next;
+            let mut slot = (*(*links).home).lock();
+            slot.clear((*links).place);
+            let spare = slot.keep(node);
+            drop(slot);
+            if !spare.is_null() {
+                free_memory(spare);
+            }
+            node = next;
+        }
+    }
+}
+
+/// Places of a table: a cache line of them. Of one that is empty the lowest bit is set, and the
+/// others are the number of the next.
+#[repr(align(64))]
+struct Row<T: Listable, C: LockClass>([*mut Node<T, C>; ROW_LEN as usize]);
+
+const ROW_LEN: u32 = 8;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// What is at an empty place.
+fn empty<T: Listable, C: LockClass>(next: u32) -> *mut Node<T, C> {
+    ptr::without_provenance_mut((next as usize) << 1 | 1)
+}
+
+/// A table with no more rows than this keeps them when nothing is in it.
+const ROWS_KEPT_MAX: usize = 64;
+
 /// The list of one slot, and its spare memory.
 struct Slot<T: Listable, C: LockClass> {
-    first: *mut Node<T, C>,
+    rows: Vec<Row<T, C>>,
+    /// The first empty place, or [`NONE`].
+    free: u32,
+    /// Places that are not empty.
+    used: u32,
+    kept_len: u32,
+    ended_len: u32,
     /// Memory of ended values, linked by `next`.
     kept: *mut Node<T, C>,
-    kept_len: u32,
+    /// Values of other slots that have ended here, linked by `next`.
+    ended: *mut Node<T, C>,
 }
 
 // SAFETY: values may be used and dropped on any thread; the pointers are used under the slot's lock.
@@ -117,7 +214,8 @@ unsafe impl<T: Listable, C: LockClass> Send for Slot<T, C> {}
 
 impl<T: Listable, C: LockClass> Slot<T, C> {
     fn new() -> Self {
-        Self { first: ptr::null_mut(), kept: ptr::null_mut(), kept_len: 0 }
+        let (kept, ended) = (ptr::null_mut(), ptr::null_mut());
+        Self { rows: Vec::new(), free: NONE, used: 0, kept_len: 0, ended_len: 0, kept, ended }
     }
 
     /// Takes spare memory; null if there is none.
@@ -148,45 +246,71 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         ptr::null_mut()
     }
 
+    /// Takes over a value that has ended here, and returns all of them if there are many; else null.
+    ///
     /// # Safety
-    /// The node is on no list, and lives until it is unlinked.
-    #[inline]
-    unsafe fn link(&mut self, node: *mut Node<T, C>) {
-        // SAFETY: nodes on the list live, and this slot's lock is held, which guards their links.
-        unsafe {
-            let links = (*node).beside.get();
-            (*links).next = self.first;
-            (*links).prev = ptr::null_mut();
-            if !self.first.is_null() {
-                (*(*self.first).beside.get()).prev = node;
-            }
+    /// The value has been moved out and is marked [`ENDED`]; nobody uses the memory, which stays at
+    /// its place.
+    unsafe fn add_ended(&mut self, node: *mut Node<T, C>) -> *mut Node<T, C> {
+        // SAFETY: the memory is ours, says the caller, and its links were initialised.
+        unsafe { (*(*node).beside.get()).next = self.ended };
+        self.ended = node;
+        self.ended_len += 1;
+        if self.ended_len < ENDED_MAX {
+            return ptr::null_mut();
         }
-        self.first = node;
+        self.ended_len = 0;
+        std::mem::replace(&mut self.ended, ptr::null_mut())
     }
 
-    /// # Safety
-    /// The node is on this list.
     #[inline]
-    unsafe fn unlink(&mut self, node: *mut Node<T, C>) {
-        // SAFETY: as in `link`.
-        unsafe {
-            let links = (*node).beside.get();
-            let (next, prev) = ((*links).next, (*links).prev);
-            if prev.is_null() {
-                self.first = next;
-            } else {
-                (*(*prev).beside.get()).next = next;
-            }
-            if !next.is_null() {
-                (*(*next).beside.get()).prev = prev;
-            }
+    fn at(&mut self, place: u32) -> &mut *mut Node<T, C> {
+        &mut self.rows[(place / ROW_LEN) as usize].0[(place % ROW_LEN) as usize]
+    }
+
+    /// Enters a value, and returns its place.
+    #[inline]
+    fn enter(&mut self, node: *mut Node<T, C>) -> u32 {
+        if self.free == NONE {
+            self.add_row();
         }
+        let place = self.free;
+        let next = std::mem::replace(self.at(place), node);
+        self.free = (next.addr() >> 1) as u32;
+        self.used += 1;
+        place
+    }
+
+    #[cold]
+    fn add_row(&mut self) {
+        let first = self.rows.len() as u32 * ROW_LEN;
+        let next = |n| if n + 1 < ROW_LEN { first + n + 1 } else { NONE };
+        self.rows.push(Row(std::array::from_fn(|n| empty(next(n as u32)))));
+        self.free = first;
+    }
+
+    /// Empties a place.
+    #[inline]
+    fn clear(&mut self, place: u32) {
+        let next = self.free;
+        *self.at(place) = empty(next);
+        self.free = place;
+        self.used -= 1;
+        if self.used == 0 && self.rows.len() > ROWS_KEPT_MAX {
+            self.rows = Vec::new();
+            self.free = NONE;
+        }
+    }
+
+    /// What is in the table.
+    fn nodes(&self) -> impl Iterator<Item = *mut Node<T, C>> {
+        self.rows.iter().flat_map(|row| row.0).filter(|node| node.addr() & 1 == 0)
     }
 }
 
 impl<T: Listable, C: LockClass> Drop for Slot<T, C> {
     fn drop(&mut self) {
-        debug_assert!(self.first.is_null(), "a list ends before the values on it");
+        debug_assert!(self.used == 0, "a list ends before the values on it");
         loop {
             let node = self.take_kept();
             if node.is_null() {
@@ -220,6 +344,19 @@ pub struct SharedList<T: Listable, C: LockClass> {
     slots: PerCpu<Home<T, C>>,
 }
 
+impl<T: Listable, C: LockClass> Drop for SharedList<T, C> {
+    fn drop(&mut self) {
+        for slot in self.slots.iter() {
+            let mut slot = slot.lock();
+            slot.ended_len = 0;
+            let ended = std::mem::replace(&mut slot.ended, ptr::null_mut());
+            drop(slot);
+            // SAFETY: the slot has handed them over, and the list is still there.
+            unsafe { clear_all(ended) };
+        }
+    }
+}
+
 impl<T: Listable, C: LockClass> SharedList<T, C> {
     /// Empty lists, in `slots` slots (at least one).
     #[must_use]
@@ -243,17 +380,19 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
             slot = home.lock();
         }
         let links = Links {
-            next: ptr::null_mut(),
-            prev: ptr::null_mut(),
+            list: ptr::from_ref(self),
             home: ptr::from_ref(home),
-            keeper: None,
+            place: slot.enter(node),
+            state: AtomicU8::new(LIVE),
             has_moved: AtomicBool::new(false),
+            next: ptr::null_mut(),
+            keeper: None,
         };
-        // SAFETY: the memory is ours; `link` and the handle get an initialised node with a count of one.
+        // SAFETY: the memory is ours; until the slot is unlocked, nobody finds it. The handle gets
+        // an initialised node with a count of one.
         unsafe {
             let count = AtomicUsize::new(1);
             node.write(Counted { count, beside: UnsafeCell::new(links), value });
-            slot.link(node);
             drop(slot);
             Shared::from_counted(NonNull::new_unchecked(node))
         }
@@ -266,14 +405,24 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
     pub fn each(&self, mut visit: impl FnMut(&T) -> ControlFlow<()>) {
         for home in self.slots.iter() {
             let slot = home.lock();
-            let mut node = slot.first;
-            while !node.is_null() {
-                // SAFETY: nodes on the list live as long as its lock is held, and values don't change.
-                let (value, next) = unsafe { (&(*node).value, (*(*node).beside.get()).next) };
-                if visit(value).is_break() {
+            for node in slot.nodes() {
+                // SAFETY: the memory stays as long as its place is not cleared, for which the lock
+                // is needed, and the value as long as it is marked as visited.
+                let flow = unsafe {
+                    let state = &(*(*node).beside.get()).state;
+                    let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
+                    if state.compare_exchange(LIVE, VISITED, won, lost).is_err() {
+                        continue;
+                    }
+                    let flow = visit(&(*node).value);
+                    // If it has ended meanwhile, it stays so.
+                    let (won, lost) = (Ordering::Release, Ordering::Relaxed);
+                    let _ = state.compare_exchange(VISITED, LIVE, won, lost);
+                    flow
+                };
+                if flow.is_break() {
                     return;
                 }
-                node = next;
             }
         }
     }
@@ -304,18 +453,19 @@ impl<T: Listable, C: LockClass> Shared<T, Listed<C>> {
     pub fn move_to(&self, list: &Arc<SharedList<T, C>>) -> bool {
         let node = self.counted.as_ptr();
         // SAFETY: our handle keeps the node. The first to come here is the only one to change the home, and
-        // no last owner can, as long as we have a handle; the neighbours are changed under the locks.
+        // no last owner can, as long as we have a handle; the tables are changed under the locks.
         unsafe {
             let links = (*node).beside.get();
             if (*links).has_moved.swap(true, Ordering::AcqRel) {
                 return false;
             }
-            (*(*links).home).lock().unlink(node);
+            (*(*links).home).lock().clear((*links).place);
             let home = list.slots.this();
             let mut slot = home.lock();
+            (*links).list = Arc::as_ptr(list);
             (*links).home = ptr::from_ref(home);
             (*links).keeper = Some(Arc::clone(list));
-            slot.link(node);
+            (*links).place = slot.enter(node);
         }
         true
     }

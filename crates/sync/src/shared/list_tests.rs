@@ -58,6 +58,11 @@ fn kept(list: &List) -> Vec<u32> {
     list.slots.iter().map(|home| home.lock().kept_len).collect()
 }
 
+/// How many values of other slots each slot has that have ended there.
+fn ended(list: &List) -> Vec<u32> {
+    list.slots.iter().map(|home| home.lock().ended_len).collect()
+}
+
 #[test]
 fn a_value_is_listed_from_its_beginning_to_its_end() {
     let (list, log) = (List::new(SharedList::new(2)), Arc::new(Log::default()));
@@ -90,8 +95,92 @@ fn a_value_ended_on_another_cpu_leaves_the_list_it_is_on() {
         drop(value);
         assert_eq!(numbers(&list), (n + 1..8).collect::<Vec<_>>());
     }
-    // The memory went back to the slots it came from.
-    assert_eq!(kept(&list), [2, 2, 2, 2]);
+    // The memory of values that began here is for values to come; that of others waits for more of them.
+    assert_eq!((kept(&list), ended(&list)), (vec![0, 0, 2, 0], vec![0, 0, 6, 0]));
+}
+
+#[test]
+fn places_on_other_cpus_are_cleared_together() {
+    let (list, log) = (List::new(SharedList::new(2)), Arc::new(Log::default()));
+    let end = |count: u32| {
+        for n in 0..count {
+            let before = list.len();
+            let value = insert(&list, &log, n as usize);
+            let _there = cpu::pretend(1);
+            drop(value);
+            assert_eq!(list.len(), before);
+        }
+    };
+    let _here = cpu::pretend(0);
+    let staying = insert(&list, &log, 100);
+    let used = || list.slots.iter().map(|home| home.lock().used).collect::<Vec<_>>();
+    end(ENDED_MAX - 1);
+    assert_eq!((used(), ended(&list)), (vec![ENDED_MAX, 0], vec![0, ENDED_MAX - 1]));
+    // What ends where it began is no part of that.
+    drop(insert(&list, &log, 101));
+    assert_eq!(used(), [ENDED_MAX, 0]);
+    let last = insert(&list, &log, 102);
+    {
+        let _there = cpu::pretend(1);
+        drop(last);
+    }
+    assert_eq!((used(), ended(&list)), (vec![1, 0], vec![0, 0]));
+    // The memory went back to where it came from.
+    assert_eq!(kept(&list), [KEPT_MAX, 0]);
+    assert_eq!(numbers(&list), [100]);
+    drop(staying);
+    // More than once, and with values left over when the list ends.
+    end(3 * ENDED_MAX + 5);
+    assert_eq!(ended(&list), [0, 5]);
+    let all = (ENDED_MAX + 2 + 3 * ENDED_MAX + 5) as usize;
+    assert_eq!(
+        (log.ended.load(Ordering::Relaxed), log.dropped.load(Ordering::Relaxed)),
+        (all, all)
+    );
+}
+
+/// Whoever ends a value on another CPU while a walk looks at it waits until the walk has gone on.
+#[test]
+fn a_visited_value_is_not_ended_under_the_walk() {
+    let (list, log) = (List::new(SharedList::new(2)), Arc::new(Log::default()));
+    let value = insert(&list, &log, 1);
+    let mut ending = None;
+    let going = Arc::new(AtomicBool::new(false));
+    let mut value = Some(value);
+    list.each(|seen| {
+        let (value, going) = (value.take().unwrap(), Arc::clone(&going));
+        let started = Arc::clone(&going);
+        ending = Some(std::thread::spawn(move || {
+            let _there = cpu::pretend(1);
+            going.store(true, Ordering::Release);
+            drop(value);
+        }));
+        while !started.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!seen.ended.load(Ordering::Relaxed), "ended while a walk looks at it");
+        ControlFlow::Continue(())
+    });
+    ending.unwrap().join().unwrap();
+    assert_eq!((list.len(), log.dropped.load(Ordering::Relaxed)), (0, 1));
+}
+
+#[test]
+fn a_table_grows_and_is_given_back() {
+    let (list, log) = (List::new(SharedList::new(1)), Arc::new(Log::default()));
+    let rows = || list.slots.iter().map(|home| home.lock().rows.len()).collect::<Vec<_>>();
+    let many = ROWS_KEPT_MAX * ROW_LEN as usize;
+    let values: Vec<_> = (0..many).map(|n| insert(&list, &log, n)).collect();
+    assert_eq!((numbers(&list), rows()), ((0..many).collect(), vec![ROWS_KEPT_MAX]));
+    drop(values);
+    assert_eq!(rows(), [ROWS_KEPT_MAX]);
+    let values: Vec<_> = (0..=many).map(|n| insert(&list, &log, n)).collect();
+    drop(values);
+    assert_eq!(rows(), [0]);
+    let value = insert(&list, &log, 5);
+    assert_eq!((numbers(&list), rows()), (vec![5], vec![1]));
+    drop(value);
 }
 
 #[test]
