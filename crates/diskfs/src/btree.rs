@@ -98,6 +98,14 @@ pub type Record<K> = Entry<<K as Kind>::Key, <K as Kind>::Value>;
 /// A record of a block above the leaves.
 pub(crate) type Branch<K> = Entry<<K as Kind>::Key, U64>;
 
+/// A record, and where in its tree it is.
+#[derive(Debug)]
+pub(crate) struct Found<K: Kind> {
+    address: u64,
+    index: usize,
+    pub(crate) record: Record<K>,
+}
+
 /// A tree on disk: where its root is, and whom it belongs to. `Copy`, `Send` and `Sync`.
 pub struct Tree<K: Kind> {
     root: u64,
@@ -180,6 +188,21 @@ impl<K: Kind> Tree<K> {
     ) -> Result<Option<K::Value>, Error<N::Error>> {
         let leaf = self.descend(nodes, descend::Target::Key(key), None)?;
         Ok(if leaf.is_found { leaf.record(self)?.map(|record| record.value) } else { None })
+    }
+
+    /// The value of a key, and where it is; `None` if there is no such key.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub(crate) fn find<N: Nodes>(
+        &self,
+        nodes: &N,
+        key: K::Key,
+    ) -> Result<Option<Found<K>>, Error<N::Error>> {
+        let leaf = self.descend(nodes, descend::Target::Key(key), None)?;
+        let record = leaf.record(self)?.filter(|_| leaf.is_found);
+        let (address, index) = (leaf.address, leaf.index);
+        Ok(record.map(|record| Found { address, index, record }))
     }
 
     /// The record with the least key that is not less than `key`.

@@ -38,9 +38,9 @@
 mod buffer;
 mod cancel;
 mod chunk;
+pub(crate) mod pool;
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use vfscale_block::Device;
@@ -57,6 +57,7 @@ use crate::Uuid;
 use crate::btree::Expected;
 use crate::fault::Fault;
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, byte_of_block};
+use crate::numbers::{NumberMap, shard_of};
 use crate::ranks::{CacheShard, InodeHomes};
 
 /// How many buffers the hand passes for each one that comes in. More than one, so that it catches up
@@ -96,7 +97,7 @@ struct Shard {
 
 #[derive(Default)]
 struct Entries {
-    map: HashMap<u64, Entry, BuildHasherDefault<AddressHasher>>,
+    map: NumberMap<Entry>,
     /// The addresses of all buffers, for the hand to go around.
     ring: Vec<u64>,
     hand: usize,
@@ -112,29 +113,6 @@ enum Entry {
         /// Where in the ring it is.
         at: usize,
     },
-}
-
-/// Addresses are small numbers that nobody chooses in order to make them collide: multiplying
-/// spreads them well enough.
-#[derive(Default)]
-struct AddressHasher(u64);
-
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(SPREAD).rotate_right(29);
-    }
 }
 
 impl BufferCache {
@@ -157,9 +135,7 @@ impl BufferCache {
     }
 
     fn shard(&self, address: u64) -> &Shard {
-        // The upper bits, since the tables inside use the lower ones of a similar product.
-        let spread = (address.wrapping_mul(SPREAD) >> 40) as usize;
-        &self.shards[spread & (self.shards.len() - 1)]
+        &self.shards[shard_of(address, self.shards.len())]
     }
 
     /// What the block at `address` holds, which must be in the volume. Sleeps if it has to be read.
@@ -167,7 +143,7 @@ impl BufferCache {
     /// # Errors
     /// Those of the device, and damage.
     pub fn read(&self, address: u64, expected: &Expected) -> Result<Arc<Block>, Fault> {
-        self.get(address, expected).map(|buffer| buffer.block())
+        self.look(address, expected, |_, block| Arc::clone(block))
     }
 
     /// The buffer of the block at `address`, which must be in the volume. Sleeps if it has to be read.
@@ -175,16 +151,33 @@ impl BufferCache {
     /// # Errors
     /// Those of the device, and damage.
     pub fn get(&self, address: u64, expected: &Expected) -> Result<Arc<Buffer>, Fault> {
+        self.look(address, expected, |buffer, _| Arc::clone(buffer))
+    }
+
+    /// The same, and what it holds.
+    pub(crate) fn get_with_block(
+        &self,
+        address: u64,
+        expected: &Expected,
+    ) -> Result<(Arc<Buffer>, Arc<Block>), Fault> {
+        self.look(address, expected, |buffer, block| (Arc::clone(buffer), Arc::clone(block)))
+    }
+
+    /// Calls `found` under the locks of the shard and of the buffer: two that are free mostly, in place of
+    /// references that would have to be taken and given back in between.
+    fn look<T>(
+        &self,
+        address: u64,
+        expected: &Expected,
+        found: impl FnOnce(&Arc<Buffer>, &Arc<Block>) -> T,
+    ) -> Result<T, Fault> {
         let shard = self.shard(address);
         let mut entries = shard.state.lock();
         loop {
             match entries.map.get(&address) {
                 Some(Entry::Present { buffer, .. }) => {
-                    let buffer = buffer.clone();
-                    drop(entries);
                     buffer.touch();
-                    buffer.is_as_expected(expected)?;
-                    return Ok(buffer);
+                    return buffer.look(expected, |block| found(buffer, block));
                 }
                 Some(Entry::Loading(_)) => entries = shard.loaded.wait(entries),
                 None => break,
@@ -196,7 +189,9 @@ impl BufferCache {
         drop(entries);
         let loading = Loading { shard, address, number };
         let block = self.load(address, expected)?;
-        Ok(self.loaded(&loading, Buffer::new(&self.home, address, block)))
+        let buffer = self.loaded(&loading, Buffer::new(&self.home, address, block));
+        drop(loading);
+        buffer.look(expected, |block| found(&buffer, block))
     }
 
     /// Reads and verifies a block.

@@ -21,6 +21,7 @@ pub mod superblock;
 pub mod uuid;
 
 pub use damage::Damage;
+pub(crate) use header::AlignedBlock;
 pub use header::{Block, Header, Identity, Magic};
 
 /// The bytes of a block.

@@ -52,10 +52,10 @@ mod run;
 mod tests;
 mod work;
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
+use smallvec::SmallVec;
 use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::percpu::{IdAlloc, PerCpu};
 use vfscale_sync::{Mutex, MutexGuard, cpu};
@@ -151,7 +151,21 @@ impl Busy {
 #[must_use = "a transaction that is finished is committed or abandoned"]
 pub struct Finished<'g> {
     groups: &'g Groups,
-    parts: Vec<Locked<'g>>,
+    parts: SmallVec<[Locked<'g>; 1]>,
+}
+
+/// What is to be done in each group, by their numbers.
+#[derive(Default)]
+struct Parts(SmallVec<[(u32, Part); 1]>);
+
+impl Parts {
+    fn of(&mut self, group: u32) -> &mut Part {
+        let at = self.0.binary_search_by_key(&group, |(group, _)| *group).unwrap_or_else(|at| {
+            self.0.insert(at, (group, Part::default()));
+            at
+        });
+        &mut self.0[at].1
+    }
 }
 
 struct Locked<'g> {
@@ -352,7 +366,7 @@ impl Groups {
             };
             if let Some((chunk, bit)) = found {
                 let ino = chunk * INODES_PER_BLOCK + u64::from(bit);
-                changes.inodes.entry(ino).or_default().is_new = true;
+                changes.inode(ino).is_new = true;
                 return Ok(Some(ino));
             }
         }
@@ -386,8 +400,8 @@ impl Groups {
         nodes: &mut N,
         changes: &mut Changes,
     ) -> Result<Finished<'_>, Error<N::Error>> {
-        let mut finished = Finished { groups: self, parts: Vec::new() };
-        for (number, part) in self.parts(changes)? {
+        let mut finished = Finished { groups: self, parts: SmallVec::new() };
+        for (number, part) in self.parts(changes)?.0 {
             let Some(group) = self.at(number) else { continue };
             // In the order of groups.
             let guard = group.lock.lock_nested();
@@ -399,8 +413,8 @@ impl Groups {
     }
 
     /// What is to be done in each group.
-    fn parts(&self, changes: &mut Changes) -> Result<BTreeMap<u32, Part>, Damage> {
-        let mut parts: BTreeMap<u32, Part> = BTreeMap::new();
+    fn parts(&self, changes: &mut Changes) -> Result<Parts, Damage> {
+        let mut parts = Parts::default();
         let header = |run: Run| {
             let group = self.group_of(run.start).unwrap_or(0);
             self.at(group).map_or(0, |group| group.whole().header())
@@ -413,27 +427,27 @@ impl Groups {
             in_order(runs.to_vec(), group_of).map_err(|run| impossible(header(run), run, is_free))
         };
         for (group, run) in ordered(&changes.claims, true)? {
-            parts.entry(group).or_default().claims.push(run);
+            parts.of(group).claims.push(run);
         }
         for (group, run) in ordered(&changes.frees, false)? {
-            parts.entry(group).or_default().frees.push(run);
+            parts.of(group).frees.push(run);
         }
         for (group, run) in ordered(&changes.destroyed, false)? {
-            parts.entry(group).or_default().destroyed.push(run);
+            parts.of(group).destroyed.push(run);
         }
-        for (&ino, change) in &changes.inodes {
+        for &(ino, change) in &changes.inodes {
             let block = ino / INODES_PER_BLOCK;
             let Some(group) = self.group_of(block) else {
                 return Err(fault(header(Run::new(0, 0)), GroupFault::Inode { ino }));
             };
-            parts.entry(group).or_default().inodes.insert(ino, *change);
+            parts.of(group).inodes.push((ino, change));
         }
         for &chunk in changes.new_chunks.keys() {
             let group = self.group_of(chunk).unwrap_or(0);
-            parts.entry(group).or_default().new_chunks.push(chunk);
+            parts.of(group).new_chunks.push(chunk);
         }
         for &group in &changes.extended {
-            parts.entry(group).or_default().is_extended = true;
+            parts.of(group).is_extended = true;
         }
         Ok(parts)
     }

@@ -13,11 +13,14 @@
 //! * Each transaction leaves an inode that is right, with less in it. The last one frees the number,
 //!   and takes the orphan off the list.
 //! * A transaction frees few blocks: how much of the log it needs does not depend on the size of the inode.
+//! * Inodes that have nothing but their records, as most have of which many go at once, are freed together
+//!   in one transaction, locked in ascending order of their numbers. If that fails nothing has happened, and
+//!   each is tried alone: one that something is wrong with keeps none of the others.
 //! * Whatever fails leaves an orphan. Nothing waits for it: the next mount tries again.
 //!
 //! # Locks, references
 //!
-//! A node is locked within each transaction. The queue's own lock is a leaf. The queue holds the node, so
+//! Nodes are locked within each transaction. The queue's own lock is a leaf. The queue holds the node, so
 //! that it stays in memory.
 
 mod queue;

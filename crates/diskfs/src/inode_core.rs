@@ -21,6 +21,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use vfscale_journal::Image;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::format::Damage;
@@ -28,7 +29,7 @@ use crate::format::extent::{EXTENT_BYTES, Extent, decode_possible, encode_list};
 use crate::format::inode::{
     AREA_BYTES, ATTR_BLOB_BYTES_MAX, ATTR_BYTES_MAX, ATTR_ROOT_BYTES, ATTR_TREE, DATA_BYTES_MAX,
     DATA_EXTENTS, DATA_ROOT_BYTES, DATA_TREE, FORK_INLINE, FORK_NONE, InodeDamage, InodeFault,
-    InodeRecord, LINK_TARGET_BYTES_MAX, LINKS_MAX, RawAttrRoot, RawInode, block_of,
+    InodeRecord, LINK_TARGET_BYTES_MAX, LINKS_MAX, RECORD_BYTES, RawAttrRoot, RawInode, block_of,
 };
 
 /// The type bits of a mode.
@@ -374,6 +375,19 @@ impl InodeCore {
             ..RawInode::new_zeroed()
         };
         InodeRecord::from_raw(raw)
+    }
+}
+
+impl Image for InodeCore {
+    fn log_bytes(&self) -> usize {
+        RECORD_BYTES
+    }
+
+    fn write(
+        &self,
+        write: &mut dyn FnMut(&[u8]) -> vfscale_journal::Result<()>,
+    ) -> vfscale_journal::Result<()> {
+        write(&self.encode().0)
     }
 }
 

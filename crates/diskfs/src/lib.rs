@@ -47,6 +47,7 @@ pub mod inode_core;
 pub mod mkfs;
 pub mod node;
 pub mod node_table;
+mod numbers;
 pub mod orphans;
 pub mod ranks;
 mod recovery;

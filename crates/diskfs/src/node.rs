@@ -282,7 +282,7 @@ impl LogItem for Node {
         }
         let core = Arc::clone(&published.core);
         drop(published);
-        vector.push(&core.encode().0);
+        vector.share(core);
     }
 
     fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {

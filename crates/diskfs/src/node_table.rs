@@ -20,7 +20,6 @@
 //!
 //! `inode_table`, one for each shard, is held for no longer than a look. Below it there is only `i_core`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use vfscale_sync::percpu_arc::PerCpuArc;
@@ -31,12 +30,17 @@ use crate::fault::Fault;
 use crate::format::inode::{block_of, records, slot_of};
 use crate::inode_core::InodeCore;
 use crate::node::Node;
+use crate::numbers::{NumberMap, shard_of};
 use crate::ranks::NodeTableLock;
 use crate::volume::Volume;
 
 /// How many nodes are looked at for each one that comes in. More than one, so that a table that is too
 /// large gets smaller.
 const HAND_STEPS: usize = 4;
+
+/// How many shards there are for each CPU, unless each would have room for less than so many nodes.
+const SHARDS_PER_CPU: usize = 64;
+const SHARD_NODES: usize = 16;
 
 /// The inodes of a volume that are in memory. `Send` and `Sync`.
 pub struct NodeTable {
@@ -45,7 +49,9 @@ pub struct NodeTable {
     shard_limit: usize,
 }
 
+/// On cache lines of its own.
 #[derive(Default)]
+#[repr(align(128))]
 struct Shard {
     entries: Mutex<Entries, NodeTableLock>,
     /// A record was read, or could not be.
@@ -54,7 +60,7 @@ struct Shard {
 
 #[derive(Default)]
 struct Entries {
-    map: HashMap<u64, Entry>,
+    map: NumberMap<Entry>,
     /// Numbers of nodes, for the hand to go around.
     ring: Vec<u64>,
     hand: usize,
@@ -70,16 +76,18 @@ impl NodeTable {
     /// An empty table that keeps `limit` nodes more or less of which nobody has need.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        let shards = (4 * cpu::possible() as usize).next_power_of_two();
+        let cpus = cpu::possible() as usize;
+        // So many that inodes which have nothing to do with one another seldom share one.
+        let shards = (limit / SHARD_NODES).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
+        let shards = shards.next_power_of_two();
         Self {
             shards: (0..shards).map(|_| Shard::default()).collect(),
-            shard_limit: (limit / shards).max(16),
+            shard_limit: (limit / shards).max(SHARD_NODES),
         }
     }
 
     fn shard(&self, ino: u64) -> &Shard {
-        // The inodes of a block are asked for one after the other.
-        &self.shards[ino as usize & (self.shards.len() - 1)]
+        &self.shards[shard_of(ino, self.shards.len())]
     }
 
     /// The node of inode `ino`; `None` if there is no such inode. Sleeps if its record has to be read.

@@ -32,7 +32,6 @@
 //! `orphan_list`, that of one slot, is a leaf, held for one entry. `s_orphan_lock`, before the patch, comes
 //! before the locks of groups.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,11 +39,12 @@ use vfscale_sync::percpu::PerCpu;
 use vfscale_sync::{Mutex, MutexGuard};
 
 use crate::node::Node;
+use crate::numbers::NumberMap;
 use crate::ranks::{OrphanLock, OrphanSlot};
 
 /// The orphans of a volume that is open. `Send` and `Sync`.
 pub struct OrphanList {
-    lists: PerCpu<Mutex<HashMap<u64, Arc<Node>>, OrphanSlot>>,
+    lists: PerCpu<Mutex<NumberMap<Arc<Node>>, OrphanSlot>>,
     /// Only before the patch.
     whole: Option<Mutex<(), OrphanLock>>,
 }
@@ -57,7 +57,7 @@ impl OrphanList {
     #[must_use]
     pub fn new(lists: usize) -> Self {
         let whole = (lists == 0).then(|| Mutex::new(()));
-        Self { lists: PerCpu::new(lists, |_| Mutex::new(HashMap::new())), whole }
+        Self { lists: PerCpu::new(lists, |_| Mutex::new(NumberMap::default())), whole }
     }
 
     /// Whether an inode is an orphan. Exact for who holds it locked.

@@ -51,6 +51,10 @@ lock_class! {
     pub BufferContent = ("buffer_content", 31010);
 }
 lock_class! {
+    /// Memory for copies of blocks: that of one CPU slot.
+    pub BlockPool = ("block_pool", 31015);
+}
+lock_class! {
     /// Who flushes the device for data.
     pub DataFlush = ("data_flush", 31020);
 }

@@ -101,7 +101,7 @@ pub struct Need {
 pub struct Tx<'v> {
     volume: &'v Volume,
     shadows: Shadows<'v>,
-    nodes: Vec<ChangedNode>,
+    nodes: SmallVec<[ChangedNode; 3]>,
     changes: Changes,
     /// Inodes that become orphans, or are none any more.
     orphans: SmallVec<[(Arc<Node>, bool); 1]>,
@@ -140,7 +140,7 @@ impl Volume {
         let mut tx = Tx {
             volume: self,
             shadows: Shadows::new(self.cache(), self.uuid()),
-            nodes: Vec::new(),
+            nodes: SmallVec::new(),
             changes: Changes::new(),
             orphans: SmallVec::new(),
             log: None,
@@ -242,6 +242,11 @@ impl<'v> Tx<'v> {
     /// An inode, to be changed: a copy of what it is, with the times that have changed in passing,
     /// which is published by the commit. The caller holds the node locked until that has returned.
     pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
+        Arc::make_mut(self.changed(node))
+    }
+
+    /// The transaction's own copy of an inode, which is what is published as long as it was not changed.
+    pub(crate) fn changed(&mut self, node: &Arc<Node>) -> &mut Arc<InodeCore> {
         let at = self.nodes.iter().position(|changed| Arc::ptr_eq(&changed.node, node));
         let at = at.unwrap_or_else(|| {
             let before = node.core();
@@ -249,12 +254,12 @@ impl<'v> Tx<'v> {
             self.nodes.push(ChangedNode { node: node.clone(), before, core });
             self.nodes.len() - 1
         });
-        Arc::make_mut(&mut self.nodes[at].core)
+        &mut self.nodes[at].core
     }
 
     /// Makes an inode this, as [`inode`](Self::inode) does.
     pub fn set_core(&mut self, node: &Arc<Node>, core: InodeCore) {
-        *self.inode(node) = core;
+        *self.changed(node) = Arc::new(core);
     }
 
     /// What an inode is for this transaction: its own copy, if it has one, or what is published.
@@ -369,10 +374,11 @@ impl<'v> Tx<'v> {
         }
         self.shadows.publish(&mut log);
         let nodes = std::mem::take(&mut self.nodes);
-        let logged: Vec<_> = nodes.iter().map(|changed| changed.node.clone()).collect();
+        let mut logged: SmallVec<[Arc<Node>; 3]> = SmallVec::with_capacity(nodes.len());
         for ChangedNode { node, before, core } in nodes {
-            log.add(node.clone());
+            log.add(Arc::clone(&node));
             node.publish(core, &before);
+            logged.push(Arc::clone(&node));
             if changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block())) {
                 node.give_up();
             }

@@ -48,7 +48,7 @@ pub(crate) fn op_header(key: LogKey, vector: &LogVector) -> [u8; OP_HEADER_BYTES
     header[0..4].copy_from_slice(&operation.to_le_bytes());
     header[4..8].copy_from_slice(&key.kind.to_le_bytes());
     header[8..16].copy_from_slice(&key.id.to_le_bytes());
-    header[16..24].copy_from_slice(&(vector.bytes().len() as u64).to_le_bytes());
+    header[16..24].copy_from_slice(&(vector.len() as u64).to_le_bytes());
     header
 }
 

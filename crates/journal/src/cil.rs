@@ -32,6 +32,7 @@
 
 use std::mem;
 
+use smallvec::SmallVec;
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use vfscale_sync::brlock::BrLock;
@@ -65,6 +66,20 @@ struct List {
     commits: u64,
 }
 
+impl List {
+    /// Gives an item that is on the list another vector, and says how much longer the stream became.
+    fn replace(&mut self, item: &Item, vector: LogVector, replaced: &mut Replaced) -> i64 {
+        let Some(entry) = self.entries.get_mut(item.state().place().index) else { return 0 };
+        // The context has a pin of its own: the transaction's is given back.
+        item.state().unpin();
+        let bytes = signed(vector.stream_bytes());
+        let old = mem::replace(&mut entry.vector, vector);
+        let longer = bytes - signed(old.stream_bytes());
+        replaced.push(old);
+        longer
+    }
+}
+
 /// What a CPU has given to the current context.
 struct Counters {
     stream_bytes: AtomicI64,
@@ -81,9 +96,14 @@ pub(crate) struct Cil {
     costs: Costs,
 }
 
+/// Items of a transaction, as they are after it.
+pub(crate) type Items = SmallVec<[(Item, LogVector); 8]>;
+/// Vectors that newer ones have replaced.
+type Replaced = SmallVec<[LogVector; 8]>;
+
 /// What is committed by one transaction.
 pub(crate) struct Commit {
-    pub(crate) items: Vec<(Item, LogVector)>,
+    pub(crate) items: Items,
     pub(crate) callbacks: Vec<Callback>,
     /// What the transaction has left of its reservation, in bytes of log.
     pub(crate) reserved: u64,
@@ -132,7 +152,7 @@ impl Cil {
     pub(crate) fn insert(&self, central: &Central, mut commit: Commit) -> Result<Inserted> {
         let slot = self.lists.this_slot();
         // Replaced vectors are freed when no lock is held any more.
-        let mut replaced = Vec::new();
+        let mut replaced = Replaced::new();
         let context = self.context.read();
         let sequence = central.read.sequence.load(Ordering::Relaxed);
         let empty = &central.read.is_empty;
@@ -140,11 +160,7 @@ impl Cil {
         if let Some(busy) = &self.busy {
             busy.lock().append(&mut commit.callbacks);
         }
-        let order = self.next_order(slot, &mut commit);
-        let mut longer = 0_i64;
-        for (item, vector) in commit.items {
-            longer += self.place(sequence, slot, order, item, vector, &mut replaced);
-        }
+        let longer = self.put(sequence, slot, commit.items, commit.callbacks, &mut replaced);
         let added = u64::try_from(longer).unwrap_or(0);
         let unit = if is_first { self.costs.unit() } else { 0 };
         let given = unit + added + self.costs.split(added);
@@ -157,49 +173,43 @@ impl Cil {
         Ok(Inserted { sequence, given })
     }
 
-    /// The order id of a commit; also hands over its callbacks, since the list is locked anyway.
-    fn next_order(&self, slot: usize, commit: &mut Commit) -> u64 {
-        let of_items = commit.items.iter().map(|(item, _)| item.state().order()).max();
-        let of_items = of_items.unwrap_or(0);
-        let Some(list) = self.lists.get(slot) else { return of_items + 1 };
-        let mut list = list.lock();
-        list.callbacks.append(&mut commit.callbacks);
-        list.order = list.order.max(of_items) + 1;
-        list.commits += 1;
-        list.order
-    }
-
-    /// Puts one item into the context, and says how much longer the stream became.
-    fn place(
+    /// Puts items into the context, and says how much longer the stream became.
+    fn put(
         &self,
         sequence: u64,
         slot: usize,
-        order: u64,
-        item: Item,
-        vector: LogVector,
-        replaced: &mut Vec<LogVector>,
+        items: Items,
+        mut callbacks: Vec<Callback>,
+        replaced: &mut Replaced,
     ) -> i64 {
-        let bytes = signed(vector.stream_bytes());
-        item.state().set_order(order);
-        let holder = item.clone();
-        let mut place = holder.state().place().lock();
-        if place.sequence == sequence {
-            let Some(list) = self.lists.get(place.slot) else { return 0 };
-            let mut list = list.lock();
-            let Some(entry) = list.entries.get_mut(place.index) else { return 0 };
-            // The context has a pin of its own: the transaction's is given back.
-            holder.state().unpin();
-            let old = mem::replace(&mut entry.vector, vector);
-            let longer = bytes - signed(old.stream_bytes());
-            replaced.push(old);
-            return longer;
+        let of_items = items.iter().map(|(item, _)| item.state().order()).max().unwrap_or(0);
+        let Some(own) = self.lists.get(slot) else { return 0 };
+        let (mut longer, mut elsewhere) = (0, Items::new());
+        let mut list = own.lock();
+        list.callbacks.append(&mut callbacks);
+        list.order = list.order.max(of_items) + 1;
+        list.commits += 1;
+        let order = list.order;
+        for (item, vector) in items {
+            item.state().set_order(order);
+            let place = item.state().place();
+            if place.sequence != sequence {
+                // The transaction's pin becomes that of the context.
+                longer += signed(vector.stream_bytes());
+                item.state().set_place(Place { sequence, slot, index: list.entries.len() });
+                list.entries.push(Entry { order, item, vector });
+            } else if place.slot == slot {
+                longer += list.replace(&item, vector, replaced);
+            } else {
+                elsewhere.push((item, vector));
+            }
         }
-        let Some(list) = self.lists.get(slot) else { return 0 };
-        // The transaction's pin becomes that of the context.
-        let mut list = list.lock();
-        *place = Place { sequence, slot, index: list.entries.len() };
-        list.entries.push(Entry { order, item, vector });
-        bytes
+        drop(list);
+        for (item, vector) in elsewhere {
+            let Some(list) = self.lists.get(item.state().place().slot) else { continue };
+            longer += list.lock().replace(&item, vector, replaced);
+        }
+        longer
     }
 
     /// Adds to the counters of this CPU, and to the common sum whenever a batch is full.

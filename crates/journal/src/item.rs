@@ -22,10 +22,8 @@
 
 use std::sync::Arc;
 
-use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::ranks::ItemPlace;
 use crate::{Error, Lsn, Result};
 
 /// What is logged under one name. The journal compares keys and knows nothing else about them.
@@ -105,11 +103,14 @@ pub struct ItemState {
     order: AtomicU64,
     /// Its place in the AIL; written and read under the AIL's lock. Zero: it is not there.
     ail_lsn: AtomicU64,
-    place: Mutex<Place, ItemPlace>,
+    /// Where in the CIL it is. Changed by who commits the item, and has it locked for that.
+    sequence: AtomicU64,
+    slot: AtomicU32,
+    index: AtomicU32,
 }
 
 /// Where in the CIL an item is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The context that it was put into last. If that is not the current one, the item is not in the CIL.
     pub(crate) sequence: u64,
@@ -125,7 +126,9 @@ impl ItemState {
             pins: AtomicU32::new(0),
             order: AtomicU64::new(0),
             ail_lsn: AtomicU64::new(0),
-            place: Mutex::new(Place::default()),
+            sequence: AtomicU64::new(0),
+            slot: AtomicU32::new(0),
+            index: AtomicU32::new(0),
         }
     }
 
@@ -153,8 +156,20 @@ impl ItemState {
         self.order.fetch_max(order, Ordering::Relaxed);
     }
 
-    pub(crate) fn place(&self) -> &Mutex<Place, ItemPlace> {
-        &self.place
+    /// For who has the item locked, and so sees what the commit before has stored.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            sequence: self.sequence.load(Ordering::Relaxed),
+            slot: self.slot.load(Ordering::Relaxed) as usize,
+            index: self.index.load(Ordering::Relaxed) as usize,
+        }
+    }
+
+    /// The same.
+    pub(crate) fn set_place(&self, place: Place) {
+        self.sequence.store(place.sequence, Ordering::Relaxed);
+        self.slot.store(place.slot as u32, Ordering::Relaxed);
+        self.index.store(place.index as u32, Ordering::Relaxed);
     }
 
     pub(crate) fn ail_lsn(&self) -> Lsn {
@@ -172,11 +187,35 @@ impl Default for ItemState {
     }
 }
 
-/// An item as bytes: what a checkpoint writes and a recovery gets.
-#[derive(Debug, Default)]
-pub struct LogVector {
-    bytes: Vec<u8>,
-    is_cancel: bool,
+/// What an item is, in a form that never changes any more: the next change of the item makes another one.
+/// So a commit only takes a reference, and the bytes are made when the checkpoint is written, if nothing
+/// newer has replaced them by then.
+pub trait Image: Send + Sync {
+    /// How many bytes it is. Always the same.
+    fn log_bytes(&self) -> usize;
+
+    /// Calls `write` once with all of them.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    fn write(&self, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
+
+    /// The journal needs it no more. Called in place of dropping the reference, for who can use its memory
+    /// again; holding no lock.
+    fn release(self: Arc<Self>) {}
+}
+
+/// What a commit logs of an item: what a checkpoint writes and a recovery gets.
+#[derive(Default)]
+pub struct LogVector(Contents);
+
+#[derive(Default)]
+enum Contents {
+    #[default]
+    Empty,
+    Cancel,
+    Bytes(Vec<u8>),
+    Image(Arc<dyn Image>),
 }
 
 impl LogVector {
@@ -186,7 +225,16 @@ impl LogVector {
 
     /// Appends a region of the item.
     pub fn push(&mut self, region: &[u8]) {
-        self.bytes.extend_from_slice(region);
+        if let Contents::Bytes(bytes) = &mut self.0 {
+            bytes.extend_from_slice(region);
+        } else {
+            self.set(Contents::Bytes(region.to_vec()));
+        }
+    }
+
+    /// The item is this, and nothing else.
+    pub fn share(&mut self, image: Arc<dyn Image>) {
+        self.set(Contents::Image(image));
     }
 
     /// Says that what this key stood for is gone: a recovery replays nothing that was logged under
@@ -195,21 +243,55 @@ impl LogVector {
     /// an item with this one, or a chain of transactions leads from one to the other: the free
     /// space that both changed.
     pub fn cancel(&mut self) {
-        self.bytes.clear();
-        self.is_cancel = true;
+        self.set(Contents::Cancel);
+    }
+
+    fn set(&mut self, contents: Contents) {
+        if let Contents::Image(image) = std::mem::replace(&mut self.0, contents) {
+            image.release();
+        }
     }
 
     pub(crate) fn is_cancel(&self) -> bool {
-        self.is_cancel
+        matches!(self.0, Contents::Cancel)
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// How many bytes it is.
+    pub(crate) fn len(&self) -> usize {
+        match &self.0 {
+            Contents::Empty | Contents::Cancel => 0,
+            Contents::Bytes(bytes) => bytes.len(),
+            Contents::Image(image) => image.log_bytes(),
+        }
+    }
+
+    /// Calls `write` with its bytes.
+    pub(crate) fn write(&self, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        match &self.0 {
+            Contents::Empty | Contents::Cancel => write(&[]),
+            Contents::Bytes(bytes) => write(bytes),
+            Contents::Image(image) => image.write(write),
+        }
     }
 
     /// Bytes in a checkpoint's stream.
     pub(crate) fn stream_bytes(&self) -> u64 {
-        crate::checkpoint::op_bytes(self.bytes.len() as u64)
+        crate::checkpoint::op_bytes(self.len() as u64)
+    }
+}
+
+impl Drop for LogVector {
+    fn drop(&mut self) {
+        self.set(Contents::Empty);
+    }
+}
+
+impl std::fmt::Debug for LogVector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogVector")
+            .field("len", &self.len())
+            .field("is_cancel", &self.is_cancel())
+            .finish_non_exhaustive()
     }
 }
 

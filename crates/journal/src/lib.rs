@@ -49,8 +49,7 @@
 //! grant_queue     30010   who waits for log space
 //!   budget_pool   65000
 //! xc_ctx_lock     30020   commits (readers, one slot each) against the switch of contexts
-//!   li_cil        30030   where an item is in the CIL
-//!     xc_cil      30040   the list of a slot
+//!   xc_cil        30040   the list of a slot
 //!   xc_cil_lock   30045   what all CPUs have freed; only before seed 003, patch 5
 //! l_icloglock     30050   who has the writer, what is durable
 //!   ail_lock      30060   items by place, the tail
@@ -96,7 +95,7 @@ pub use checkpoint::{Durable, Operation, Operations};
 pub use error::{Error, Result};
 pub use hooks::{Hooks, NoHooks};
 pub use inspect::{Checkpoint, Inspection};
-pub use item::{ItemState, LogItem, LogKey, LogVector, Pushed};
+pub use item::{Image, ItemState, LogItem, LogKey, LogVector, Pushed};
 pub use journal::{Journal, Stats, VolumeId};
 pub use lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lsn, Region};
 pub use options::{Options, Scaling};

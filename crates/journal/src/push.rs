@@ -159,10 +159,10 @@ impl<'i> Pushing<'i> {
         let mut stream = Stream::new(writer, sequence, bytes, ends, before_commit);
         stream.put(&checkpoint_header(sequence, context.entries.len() as u64, bytes))?;
         for entry in &context.entries {
-            let bytes = entry.vector.bytes();
+            let len = entry.vector.len();
             stream.put(&op_header(entry.item.key(), &entry.vector))?;
-            stream.put(bytes)?;
-            stream.put(&[0; OP_ALIGN][..bytes.len().next_multiple_of(OP_ALIGN) - bytes.len()])?;
+            entry.vector.write(&mut |bytes| stream.put(bytes))?;
+            stream.put(&[0; OP_ALIGN][..len.next_multiple_of(OP_ALIGN) - len])?;
         }
         let (lsn, commit_lsn) = stream.places();
         let (tail, records) = (stream.tail_lsn, stream.records);

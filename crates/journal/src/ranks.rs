@@ -16,10 +16,6 @@ lock_class! {
     pub CilContext = ("xc_ctx_lock", 30020);
 }
 lock_class! {
-    /// Where in the CIL an item is.
-    pub ItemPlace = ("li_cil", 30030);
-}
-lock_class! {
     /// The items on the CIL of one CPU slot.
     pub CilSlot = ("xc_cil", 30040);
 }

@@ -126,3 +126,15 @@ pub(crate) fn open_with(
 pub(crate) fn open(device: &Arc<dyn Device>) -> (Journal, Recovered, Sink) {
     open_with(device, Arc::new(crate::NoHooks), options()).unwrap()
 }
+
+/// What would be written of it.
+pub(crate) fn bytes_of(vector: &LogVector) -> Vec<u8> {
+    let mut all = Vec::new();
+    let write = &mut |bytes: &[u8]| {
+        all.extend_from_slice(bytes);
+        Ok(())
+    };
+    vector.write(write).unwrap();
+    assert_eq!(all.len(), vector.len());
+    all
+}

@@ -19,6 +19,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::cil::{Callback, Commit};
 use crate::grant::Asker;
 use crate::item::{Item, LogVector, address};
@@ -31,7 +33,7 @@ use crate::{Durable, Error, LogItem, Reservation, Result};
 pub struct Transaction<'j> {
     /// Borrowed: a reference count would be a line that every transaction writes.
     inner: &'j Inner,
-    items: Vec<Item>,
+    items: SmallVec<[Item; 8]>,
     callbacks: Vec<Callback>,
     /// Log space for one part, in bytes, and how many parts are reserved beside this one.
     unit: u64,
@@ -55,7 +57,7 @@ impl<'j> Transaction<'j> {
         let parts = reservation.count.saturating_sub(1);
         Self {
             inner,
-            items: Vec::new(),
+            items: SmallVec::new(),
             callbacks: Vec::new(),
             unit,
             parts,

@@ -44,12 +44,11 @@ fn bounces(scaling: Scaling) -> impl Fn(&str) -> u64 {
     move |class| rows.iter().find(|row| row.name == class).map_or(0, |row| row.acq_bounces)
 }
 
-const CLASSES: [&str; 10] = [
+const CLASSES: [&str; 9] = [
     "freeze_gate",
     "grant_queue",
     "budget_pool",
     "xc_ctx_lock",
-    "li_cil",
     "xc_cil",
     "xc_cil_lock",
     "l_icloglock",

@@ -5,7 +5,7 @@ use zerocopy::little_endian::U64;
 use super::descend::{Step, Target};
 use super::node::{self, Link, Place};
 use super::{
-    Branch, Entry, Error, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault, records_least,
+    Branch, Entry, Error, Found, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault, records_least,
     records_max,
 };
 use crate::format::Damage;
@@ -66,13 +66,24 @@ impl<K: Kind> Tree<K> {
         key: K::Key,
         value: K::Value,
     ) -> Result<Option<K::Value>, Error<N::Error>> {
-        let leaf = self.descend(nodes, Target::Key(key), None)?;
-        let (address, index) = (leaf.address, leaf.index);
-        let Some(former) = leaf.record(self)?.filter(|_| leaf.is_found) else { return Ok(None) };
-        drop(leaf);
-        let slot = nodes.writable(address, &self.expected())?;
-        node::replace(nodes.edit(slot), index, &Entry { key, value });
-        Ok(Some(former.value))
+        let Some(found) = self.find(nodes, key)? else { return Ok(None) };
+        self.replace(nodes, &found, value)?;
+        Ok(Some(found.record.value))
+    }
+
+    /// Replaces the value that was [found](Self::find). The tree has not changed since.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing has changed then.
+    pub(crate) fn replace<N: Nodes>(
+        &self,
+        nodes: &mut N,
+        found: &Found<K>,
+        value: K::Value,
+    ) -> Result<(), Error<N::Error>> {
+        let slot = nodes.writable(found.address, &self.expected())?;
+        node::replace(nodes.edit(slot), found.index, &Entry { key: found.record.key, value });
+        Ok(())
     }
 
     /// Prepares all blocks that an insertion changes. What is allocated is in `taken`, also if this

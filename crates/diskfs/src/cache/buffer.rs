@@ -17,10 +17,10 @@ use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Condvar, Mutex};
 
-use super::{Home, compare};
+use super::{Home, compare, pool};
 use crate::btree::Expected;
 use crate::fault::Fault;
-use crate::format::{Block, Identity, byte_of_block};
+use crate::format::{AlignedBlock, Block, Identity, byte_of_block};
 use crate::ranks::BufferContent;
 
 /// The kind of log item that a block of metadata is.
@@ -83,8 +83,15 @@ impl Buffer {
         self.touched.swap(false, Ordering::Relaxed)
     }
 
-    pub(super) fn is_as_expected(&self, expected: &Expected) -> Result<(), Fault> {
-        Ok(compare(self.address, &self.content.lock().block, expected)?)
+    /// Calls `look` with what it holds, if that is as expected.
+    pub(super) fn look<T>(
+        &self,
+        expected: &Expected,
+        look: impl FnOnce(&Arc<Block>) -> T,
+    ) -> Result<T, Fault> {
+        let content = self.content.lock();
+        compare(self.address, &content.block, expected)?;
+        Ok(look(&content.block))
     }
 
     /// Gives it another content. The caller owns the block, and has added the buffer to his
@@ -93,7 +100,7 @@ impl Buffer {
         let mut content = self.content.lock();
         let old = std::mem::replace(&mut content.block, block);
         drop(content);
-        drop(old);
+        pool::release(old);
     }
 
     /// The block is freed: nothing is written home any more when this returns. Sleeps while it is
@@ -129,11 +136,11 @@ impl Buffer {
     /// Writes a copy that says when it was changed. `is_writing` was set.
     fn write(&self, block: &Block, lsn: Lsn) -> Result<(), vfscale_block::Error> {
         let ending = EndWriting(self);
-        let mut copy = Box::new(block.clone());
+        let mut copy = Box::new(AlignedBlock(block.clone()));
         let header = block.header();
         let (magic, owner, volume) = (header.magic, header.owner.get(), self.home.volume);
-        copy.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
-        self.home.device.write_at(byte_of_block(self.address), copy.bytes())?;
+        copy.0.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
+        self.home.device.write_at(byte_of_block(self.address), copy.0.bytes())?;
         self.content.lock().home = lsn;
         drop(ending);
         Ok(())
@@ -164,7 +171,7 @@ impl LogItem for Buffer {
         if content.is_gone {
             vector.cancel();
         } else {
-            vector.push(content.block.bytes());
+            vector.share(content.block.clone());
         }
     }
 

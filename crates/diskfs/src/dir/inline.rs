@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{DirEntry, DirFault, damage, is_name};
@@ -79,8 +80,8 @@ pub(super) fn inserted(
     entry: &DirEntry<'_>,
     room: usize,
 ) -> Result<Option<Arc<[u8]>>, Damage> {
-    let encoded = encode(entry);
-    if bytes.len() + encoded.len() > room {
+    let raw = raw(entry);
+    if bytes.len() + raw.as_bytes().len() + entry.name.len() > room {
         return Ok(None);
     }
     let mut at = bytes.len();
@@ -92,19 +93,20 @@ pub(super) fn inserted(
         }
     }
     let (before, behind) = bytes.split_at(at);
-    Ok(Some([before, &encoded, behind].concat().into()))
+    Ok(Some(joined(&[before, raw.as_bytes(), entry.name, behind])))
 }
 
 /// The entries without the one at `position`.
 pub(super) fn removed(ino: u64, bytes: &[u8], position: u64) -> Result<Arc<[u8]>, Damage> {
     let range = range(ino, bytes, position)?;
-    Ok([&bytes[..range.start], &bytes[range.end..]].concat().into())
+    Ok(joined(&[&bytes[..range.start], &bytes[range.end..]]))
 }
 
 /// The entries with `entry` in place of the one with the same position and name.
 pub(super) fn replaced(ino: u64, bytes: &[u8], entry: &DirEntry<'_>) -> Result<Arc<[u8]>, Damage> {
     let range = range(ino, bytes, entry.position)?;
-    Ok([&bytes[..range.start], &encode(entry), &bytes[range.end..]].concat().into())
+    let raw = raw(entry);
+    Ok(joined(&[&bytes[..range.start], raw.as_bytes(), entry.name, &bytes[range.end..]]))
 }
 
 fn range(ino: u64, bytes: &[u8], position: u64) -> Result<Range<usize>, Damage> {
@@ -117,13 +119,20 @@ fn range(ino: u64, bytes: &[u8], position: u64) -> Result<Range<usize>, Damage> 
     Err(damage(ino, position, DirFault::Position))
 }
 
-fn encode(entry: &DirEntry<'_>) -> Vec<u8> {
-    let raw = RawEntry {
+/// All of it fits into an inode, so that the only memory that is asked for is what is kept.
+fn joined(parts: &[&[u8]]) -> Arc<[u8]> {
+    let mut all: SmallVec<[u8; 512]> = SmallVec::new();
+    parts.iter().for_each(|part| all.extend_from_slice(part));
+    Arc::from(&all[..])
+}
+
+/// What an entry begins with; its name follows.
+fn raw(entry: &DirEntry<'_>) -> RawEntry {
+    RawEntry {
         position: entry.position.into(),
         ino: entry.ino.into(),
         kind: entry.kind.to_raw(),
         // Whoever makes an entry has made sure that it is a name.
         name_bytes: entry.name.len() as u8,
-    };
-    [raw.as_bytes(), entry.name].concat()
+    }
 }

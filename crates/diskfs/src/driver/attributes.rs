@@ -20,9 +20,9 @@ pub(super) fn edit<T>(
     node: &Arc<Node>,
     change: impl FnOnce(&mut Tx<'_>, &mut InodeCore) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    let mut core = (*tx.core(node)).clone();
-    let done = change(tx, &mut core)?;
-    tx.set_core(node, core);
+    let mut core = Arc::clone(tx.changed(node));
+    let done = change(tx, Arc::make_mut(&mut core))?;
+    *tx.changed(node) = core;
     Ok(done)
 }
 

@@ -48,12 +48,17 @@ impl Mounted {
 
     /// Opens what a crash would leave of it now.
     fn crashed(self) -> Self {
+        self.crashed_with(Vec::new())
+    }
+
+    /// The same, while these files are open.
+    fn crashed_with(self, open: Vec<vfscale_vfs::File>) -> Self {
         let Self { device, fs, vfs, task } = self;
         let copy = MemoryDevice::new(device.size()).unwrap();
         let mut bytes = vec![0; device.size() as usize];
         device.read_at(0, &mut bytes).unwrap();
         copy.write_at(0, &bytes).unwrap();
-        drop((task, vfs));
+        drop((open, task, vfs));
         fs.close().unwrap();
         let copy = Arc::new(copy);
         check_clean(copy.clone());
@@ -173,6 +178,49 @@ fn a_file_that_is_removed_while_it_is_open_goes_with_its_last_user() {
     let mounted = mounted.crashed();
     assert!(mounted.names("/").is_empty());
     assert_eq!(mounted.free_blocks(), before);
+}
+
+/// Files without anything are freed many in a transaction, others each in transactions of their own; here
+/// they come mixed.
+#[test]
+fn files_of_all_kinds_that_go_at_once_leave_nothing() {
+    for crashes in [false, true] {
+        let mounted = made(64 * MIB);
+        let used = |mounted: &Mounted| {
+            let totals = mounted.fs.volume().groups().totals();
+            (totals.inodes - totals.free_inodes, totals.orphans)
+        };
+        mounted.mkdir("/d");
+        let before = used(&mounted);
+        let paths: Vec<_> = (0..200).map(|number| format!("/d/{number}")).collect();
+        let files = paths.iter().enumerate().map(|(number, path)| {
+            mounted.write(path, &vec![1; [0, 0, 0, 100, 20_000, 0, 0, 0, 0, 0][number % 10]]);
+            if number % 20 == 5 {
+                let (name, none) = ("user.large", XattrFlags::empty());
+                let value = [3; 5000];
+                let set =
+                    mounted.task.setxattr(At::Cwd, path, name, &value, none, AtFlags::empty());
+                set.unwrap();
+            }
+            mounted.task.options().read(true).open(path).unwrap()
+        });
+        let files: Vec<_> = files.collect();
+        paths.iter().for_each(|path| mounted.unlink(path, AtFlags::empty()).unwrap());
+        mounted.fs.volume().sync().unwrap();
+        assert_eq!(used(&mounted), (before.0 + 200, before.1 + 200));
+        let mounted = if crashes {
+            let mounted = mounted.crashed_with(files);
+            assert_eq!(mounted.fs.opened().orphans.removed, 200);
+            mounted
+        } else {
+            drop(files);
+            mounted.fs.settle().unwrap();
+            mounted
+        };
+        assert_eq!(used(&mounted), before);
+        assert!(mounted.fs.volume().orphans().is_empty());
+        drop(mounted.again());
+    }
 }
 
 #[test]

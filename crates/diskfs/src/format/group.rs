@@ -160,6 +160,32 @@ impl GroupHeader {
         }
     }
 
+    /// The counters in a block that was [decoded](Self::decode) or checked before, without what is set aside.
+    #[must_use]
+    pub(crate) fn counters(block: &Block) -> Self {
+        let raw: &Raw = transmute_ref!(block.body());
+        Self {
+            free: raw.free.get(),
+            free_inodes: raw.free_inodes.get(),
+            inodes: raw.inodes.get(),
+            orphans: raw.orphans.get(),
+            tree_blocks: raw.tree_blocks.get(),
+            blocks: raw.blocks.get(),
+            set_aside: Vec::new(),
+        }
+    }
+
+    /// Writes the counters into the body of a block, and leaves what is set aside as it is there.
+    pub(crate) fn encode_counters(&self, block: &mut Block) {
+        let raw: &mut Raw = transmute_mut!(block.body_mut());
+        raw.free = self.free.into();
+        raw.free_inodes = self.free_inodes.into();
+        raw.inodes = self.inodes.into();
+        raw.orphans = self.orphans.into();
+        raw.tree_blocks = self.tree_blocks.into();
+        raw.blocks = self.blocks.into();
+    }
+
     /// The header in a block that was read at `address`; `is_usable` says whether a block can be used for
     /// anything in this group.
     ///
@@ -172,15 +198,7 @@ impl GroupHeader {
     ) -> Result<Self, Damage> {
         check(address, block)?;
         let raw: &Raw = transmute_ref!(block.body());
-        let header = Self {
-            free: raw.free.get(),
-            free_inodes: raw.free_inodes.get(),
-            inodes: raw.inodes.get(),
-            orphans: raw.orphans.get(),
-            tree_blocks: raw.tree_blocks.get(),
-            blocks: raw.blocks.get(),
-            set_aside: set_aside(raw).collect(),
-        };
+        let header = Self { set_aside: set_aside(raw).collect(), ..Self::counters(block) };
         match header.set_aside.iter().find(|block| !is_usable(**block)) {
             Some(&block) => Err(fault(address, GroupFault::SetAside { block })),
             None => Ok(header),

@@ -66,7 +66,8 @@ const _: () = {
     assert!(offset_of!(Header, magic) == 0 && offset_of!(Header, checksum) == 4);
     assert!(offset_of!(Header, address) == 8 && offset_of!(Header, owner) == 16);
     assert!(offset_of!(Header, volume) == 24 && offset_of!(Header, lsn) == 40);
-    assert!(size_of::<Block>() == BLOCK_BYTES && align_of::<Block>() == BLOCK_BYTES);
+    assert!(size_of::<Block>() == BLOCK_BYTES && align_of::<Block>() == 64);
+    assert!(size_of::<AlignedBlock>() == BLOCK_BYTES && align_of::<AlignedBlock>() == BLOCK_BYTES);
 };
 
 /// What a block must say that it is.
@@ -82,13 +83,18 @@ pub struct Identity {
     pub volume: Uuid,
 }
 
-/// A block of metadata in memory, at an address that direct I/O takes.
+/// A block of metadata in memory. Begins with a line, so that a counted one takes no more than a line beside
+/// it: at an address that direct I/O takes it would take two blocks.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(4096))]
+#[repr(C, align(64))]
 pub struct Block {
     header: Header,
     body: [u8; BODY_BYTES],
 }
+
+/// A block at an address that direct I/O takes, for who writes it.
+#[repr(C, align(4096))]
+pub(crate) struct AlignedBlock(pub(crate) Block);
 
 impl Block {
     /// A block of zeros.

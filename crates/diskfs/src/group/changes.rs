@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use smallvec::SmallVec;
+
 use crate::Run;
 
 /// What a transaction does with blocks and inodes of the groups, collected until it commits.
@@ -19,15 +21,19 @@ pub struct Changes {
     /// Blocks of metadata that are free from now on: what was logged of them is cancelled in this
     /// transaction.
     pub(super) destroyed: Vec<Run>,
-    pub(super) inodes: BTreeMap<u64, InodeChange>,
+    /// In ascending order of their numbers.
+    pub(super) inodes: Inodes,
     /// The first blocks of chunks that are made, and which of their inodes nobody has yet.
     pub(super) new_chunks: BTreeMap<u64, u64>,
     /// Groups that account for all of their blocks from now on.
     pub(super) extended: BTreeSet<u32>,
     /// Inodes that were taken out of indexes: their chunks, and one bit each.
-    pub(super) claimed_inodes: Vec<(u64, u64)>,
+    pub(super) claimed_inodes: SmallVec<[(u64, u64); 1]>,
     pub(super) undo: Undo,
 }
+
+/// What becomes of inodes, by their numbers.
+pub(super) type Inodes = SmallVec<[(u64, InodeChange); 2]>;
 
 /// What was taken out of indexes while a transaction was written into the trees.
 #[derive(Debug, Default)]
@@ -94,14 +100,23 @@ impl Changes {
         self.destroyed.push(Run::new(address, 1));
     }
 
+    /// What becomes of an inode.
+    pub(super) fn inode(&mut self, ino: u64) -> &mut InodeChange {
+        let at = self.inodes.binary_search_by_key(&ino, |(ino, _)| *ino).unwrap_or_else(|at| {
+            self.inodes.insert(at, (ino, InodeChange::default()));
+            at
+        });
+        &mut self.inodes[at].1
+    }
+
     /// The inode is free from now on.
     pub fn free_inode(&mut self, ino: u64) {
-        self.inodes.entry(ino).or_default().is_freed = true;
+        self.inode(ino).is_freed = true;
     }
 
     /// The inode is an orphan from now on, or is none any more. Saying what is so already does no harm.
     pub fn set_orphan(&mut self, ino: u64, is_orphan: bool) {
-        self.inodes.entry(ino).or_default().orphan = Some(is_orphan);
+        self.inode(ino).orphan = Some(is_orphan);
     }
 
     /// The group accounts for all of its blocks from now on: those that the volume has grown by are free.

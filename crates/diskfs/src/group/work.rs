@@ -17,18 +17,17 @@
 //! whose leaves are all full. Then a transaction can find nothing set aside and fails with
 //! [`GroupNodes::no_space`]; nothing has changed then.
 
-use std::collections::BTreeMap;
-
+use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
 use super::aside::{Aside, TreeNodes};
-use super::changes::{InodeChange, Undo};
+use super::changes::{InodeChange, Inodes, Undo};
 use super::one::Group;
 use super::{GroupNodes, Layout};
 use crate::Run;
-use crate::btree::{Error, Nodes};
+use crate::btree::{Error, Found, Nodes};
 use crate::format::Damage;
-use crate::format::group::{GroupFault, GroupHeader, ROOT_CHUNK, RawChunk, fault};
+use crate::format::group::{GroupFault, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 
 /// More blocks than this are not kept set aside.
@@ -47,10 +46,23 @@ pub(super) struct Part {
     /// The same.
     pub(super) frees: Vec<Run>,
     pub(super) destroyed: Vec<Run>,
-    pub(super) inodes: BTreeMap<u64, InodeChange>,
+    /// In ascending order.
+    pub(super) inodes: Inodes,
     pub(super) new_chunks: Vec<u64>,
     /// It accounts for all of its blocks.
     pub(super) is_extended: bool,
+}
+
+impl Part {
+    /// Whether nothing happens but to inodes that are there, so that mostly no tree gets more or fewer
+    /// records.
+    fn is_of_inodes(&self) -> bool {
+        self.claims.is_empty()
+            && self.frees.is_empty()
+            && self.destroyed.is_empty()
+            && self.new_chunks.is_empty()
+            && !self.is_extended
+    }
 }
 
 /// What became of that.
@@ -66,18 +78,22 @@ pub(super) struct Outcome {
     /// Among these, how many were not accounted for before.
     pub(super) extended: u64,
     /// By chunk, inodes that were freed.
-    pub(super) freed_inodes: BTreeMap<u64, u64>,
+    pub(super) freed_inodes: SmallVec<[(u64, u64); 1]>,
 }
 
 /// Changes the trees and the header of a group, whose lock the caller holds and whose index is loaded.
-pub(super) struct Work<'a, N> {
+pub(super) struct Work<'a, N: Nodes> {
     group: &'a Group,
     layout: Layout,
     nodes: &'a mut N,
+    header: N::Slot,
+    /// Nothing, as long as it `is_counters_only`.
     aside: Aside,
     outcome: Outcome,
     undo: &'a mut Undo,
     tree_max: u64,
+    /// What is set aside was not looked at: no tree gets more or fewer records.
+    is_counters_only: bool,
     has_fetched: bool,
 }
 
@@ -100,14 +116,24 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         let former = group.layout();
         let layout = if part.is_extended { group.whole() } else { former.clone() };
         let expected = GroupHeader::expected(layout.group());
-        let slot = nodes.writable(layout.header(), &expected)?;
-        let mut header = group.decode(nodes.edit(slot))?;
-        let list = std::mem::take(&mut header.set_aside);
-        let aside = Aside { list, fresh: Vec::new(), tree_blocks: header.tree_blocks };
-        let tree_max = layout.tree_blocks_max();
-        let outcome = Outcome { header, ..Outcome::default() };
-        let has_fetched = false;
-        let mut work = Self { group, layout, nodes, aside, outcome, undo, tree_max, has_fetched };
+        let header = nodes.writable(layout.header(), &expected)?;
+        let outcome =
+            Outcome { header: GroupHeader::counters(nodes.edit(header)), ..Outcome::default() };
+        let mut work = Self {
+            group,
+            layout,
+            nodes,
+            header,
+            aside: Aside::default(),
+            outcome,
+            undo,
+            tree_max: 0,
+            is_counters_only: true,
+            has_fetched: false,
+        };
+        if !part.is_of_inodes() {
+            work.look_aside()?;
+        }
         let Part { claims, mut frees, destroyed, inodes, new_chunks, .. } = part;
         work.extend(former.blocks().end)?;
         work.donate(&mut frees)?;
@@ -122,12 +148,34 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             work.outcome.busy.push(run);
         }
         work.drain()?;
-        let Self { aside, mut outcome, nodes, .. } = work;
+        Ok(work.done())
+    }
+
+    /// Looks at what is set aside: a tree will get more or fewer records.
+    fn look_aside(&mut self) -> Done<N> {
+        if self.is_counters_only {
+            let whole = self.group.decode(self.nodes.edit(self.header))?;
+            let (list, tree_blocks) = (whole.set_aside, whole.tree_blocks);
+            self.aside = Aside { list, fresh: Vec::new(), tree_blocks };
+            self.tree_max = self.layout.tree_blocks_max();
+            self.is_counters_only = false;
+        }
+        Ok(())
+    }
+
+    /// Writes the header.
+    fn done(self) -> Outcome {
+        let Self { aside, mut outcome, nodes, header, is_counters_only, .. } = self;
+        let block = nodes.edit(header);
+        if is_counters_only {
+            outcome.header.encode_counters(block);
+            return outcome;
+        }
         outcome.header.tree_blocks = aside.tree_blocks;
         outcome.header.set_aside = aside.list;
         outcome.header.set_aside.extend(aside.fresh);
-        outcome.header.encode(nodes.edit(slot));
-        Ok(outcome)
+        outcome.header.encode(block);
+        outcome
     }
 
     fn tree_nodes(&mut self) -> TreeNodes<'_, N> {
@@ -278,6 +326,9 @@ impl<'a, N: GroupNodes> Work<'a, N> {
 
     /// Gives back what is set aside beyond measure.
     fn drain(&mut self) -> Done<N> {
+        if self.is_counters_only {
+            return Ok(());
+        }
         loop {
             let aside = self.aside.len();
             let is_enough = aside <= ASIDE_HIGH && aside + self.aside.tree_blocks <= self.tree_max;
@@ -313,7 +364,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
     fn inodes(
         &mut self,
         new_chunks: &[u64],
-        inodes: &BTreeMap<u64, InodeChange>,
+        inodes: &[(u64, InodeChange)],
     ) -> Result<Vec<Run>, Error<N::Error>> {
         let tree = self.layout.chunk_tree();
         for &chunk in new_chunks {
@@ -328,48 +379,50 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         }
         let mut empty = Vec::new();
         let mut rest = inodes.iter().peekable();
-        while let Some(&(&ino, _)) = rest.peek() {
-            let (chunk, former) = self.chunk_of(ino)?;
+        while let Some(&&(ino, _)) = rest.peek() {
+            let found = self.chunk_of(ino)?;
+            let (chunk, former) = (found.record.key.get(), found.record.value);
             let end = (chunk + CHUNK_BLOCKS) * INODES_PER_BLOCK;
             let mut now = (former.free.get(), former.orphan.get());
             let mut freed = 0;
-            while let Some((&ino, change)) = rest.next_if(|(ino, _)| **ino < end) {
+            while let Some(&(ino, change)) = rest.next_if(|(ino, _)| *ino < end) {
                 let bit = 1 << (ino - chunk * INODES_PER_BLOCK);
-                if !apply(&mut now, bit, *change) {
+                if !apply(&mut now, bit, change) {
                     return self.fault(GroupFault::Inode { ino });
                 }
                 freed |= if change.is_freed { bit } else { 0 };
             }
-            if freed != 0 {
-                self.outcome.freed_inodes.insert(chunk, freed);
-            }
             // A value that is replaced takes no block, nor does a record that is removed.
-            self.write_chunk(chunk, (former.free.get(), former.orphan.get()), now)?;
+            self.write_chunk(&found, now)?;
             if self.give_up(chunk, now.0, freed)? {
                 empty.push(Run::new(chunk, CHUNK_BLOCKS as u32));
+            } else if freed != 0 {
+                self.outcome.freed_inodes.push((chunk, freed));
             }
         }
         Ok(empty)
     }
 
     /// The chunk that an inode is in.
-    fn chunk_of(&mut self, ino: u64) -> Result<(u64, RawChunk), Error<N::Error>> {
+    fn chunk_of(&mut self, ino: u64) -> Result<Found<InodeChunks>, Error<N::Error>> {
         let tree = self.layout.chunk_tree();
-        let chunk = chunk_of(block_of(ino));
-        match tree.get(&self.tree_nodes(), chunk.into())? {
-            Some(found) => Ok((chunk, found)),
+        // Mostly the record is in the root, which then need not be looked for again to be changed.
+        self.nodes.writable(tree.root(), &tree.expected())?;
+        match tree.find(&self.tree_nodes(), chunk_of(block_of(ino)).into())? {
+            Some(found) => Ok(found),
             None => self.fault(GroupFault::Inode { ino }),
         }
     }
 
     /// Writes the record of a chunk, and counts what is different in it.
-    fn write_chunk(&mut self, chunk: u64, former: (u64, u64), now: (u64, u64)) -> Done<N> {
+    fn write_chunk(&mut self, found: &Found<InodeChunks>, now: (u64, u64)) -> Done<N> {
+        let former = (found.record.value.free.get(), found.record.value.orphan.get());
         if former == now {
             return Ok(());
         }
         let tree = self.layout.chunk_tree();
         let value = RawChunk { free: now.0.into(), orphan: now.1.into() };
-        tree.update(&mut self.tree_nodes(), chunk.into(), value)?;
+        tree.replace(&mut self.tree_nodes(), found, value)?;
         let bits = |mask: u64| u64::from(mask.count_ones());
         self.count(|header| &mut header.free_inodes, bits(now.0), bits(former.0))?;
         self.count(|header| &mut header.orphans, bits(now.1), bits(former.1))
@@ -385,11 +438,11 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         if is_needed {
             return Ok(false);
         }
+        self.look_aside()?;
         let Some(mask) = self.group.claim_chunk(chunk, freed) else { return Ok(false) };
         self.undo.chunks.push((chunk, mask));
         let tree = self.layout.chunk_tree();
         tree.remove(&mut self.tree_nodes(), chunk.into())?;
-        self.outcome.freed_inodes.remove(&chunk);
         self.count(|header| &mut header.inodes, 0, CHUNK_INODES)?;
         self.count(|header| &mut header.free_inodes, 0, CHUNK_INODES)?;
         Ok(true)

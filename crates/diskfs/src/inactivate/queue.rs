@@ -1,11 +1,12 @@
-//! Things that are done in the background, each once.
+//! Things that are done in the background, each once, several at a time.
 //!
 //! # Not one by one
 //!
 //! To wake a thread costs more than most of what it is woken for, and then it and the one that woke it
 //! want the same locks. So a thread that finds only a few things waits a moment for more
 //! ([`LINGER`]), and does them all; whoever needs them done ([`Queue::flush`], [`Queue::throttle`])
-//! cuts that short. XFS inactivates inodes likewise a moment later, or when there are many.
+//! cuts that short. XFS inactivates inodes likewise a moment later, or when there are many. And what does
+//! them gets several at once, since they have one transaction in common then.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,6 +35,8 @@ pub struct Queue<T> {
 struct Shared<T> {
     /// From how many things on they are done at once; not more than make somebody wait.
     many: usize,
+    /// The most that one call of the action gets.
+    batch: usize,
     state: Mutex<State<T>, InactiveQueue>,
     /// There is something to do, or nothing any more.
     work: Condvar,
@@ -44,8 +47,8 @@ struct Shared<T> {
 struct State<T> {
     /// In the order of tickets.
     waiting: VecDeque<(u64, T)>,
-    /// The tickets of what is being done.
-    running: Vec<u64>,
+    /// What is being done: the ticket of the first, and how many.
+    running: Vec<(u64, usize)>,
     next: u64,
     /// Somebody waits for what has a lower ticket.
     wanted: u64,
@@ -57,14 +60,20 @@ impl<T> State<T> {
     /// Everything with a lower ticket is done.
     fn oldest(&self) -> u64 {
         let waiting = self.waiting.front().map(|(ticket, _)| *ticket);
-        self.running.iter().copied().chain(waiting).min().unwrap_or(self.next)
+        let running = self.running.iter().map(|(ticket, _)| *ticket);
+        running.chain(waiting).min().unwrap_or(self.next)
     }
 }
 
 impl<T: Send + 'static> Queue<T> {
-    /// A queue whose `threads` threads call `action`. Who [asks](Self::throttle) waits while more than
-    /// `limit` things are in it.
-    pub fn new(threads: usize, limit: usize, action: impl Fn(T) + Send + Sync + 'static) -> Self {
+    /// A queue whose `threads` threads call `action`, with up to `batch` things that came one after the
+    /// other. Who [asks](Self::throttle) waits while more than `limit` things are in it.
+    pub fn new(
+        threads: usize,
+        limit: usize,
+        batch: usize,
+        action: impl Fn(Vec<T>) + Send + Sync + 'static,
+    ) -> Self {
         let state = State {
             waiting: VecDeque::new(),
             running: Vec::new(),
@@ -75,6 +84,7 @@ impl<T: Send + 'static> Queue<T> {
         };
         let shared = Arc::new(Shared {
             many: limit.clamp(1, MANY),
+            batch: batch.max(1),
             state: Mutex::new(state),
             work: Condvar::new(),
             done: Condvar::new(),
@@ -151,7 +161,7 @@ impl<T> Queue<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         let state = self.shared.state.lock();
-        state.waiting.len() + state.running.len()
+        state.waiting.len() + state.running.iter().map(|(_, things)| things).sum::<usize>()
     }
 
     /// Whether everything is done.
@@ -162,7 +172,7 @@ impl<T> Queue<T> {
 }
 
 impl<T> Shared<T> {
-    fn run(&self, action: &(dyn Fn(T) + Send + Sync)) {
+    fn run(&self, action: &(dyn Fn(Vec<T>) + Send + Sync)) {
         loop {
             let state = self.state.lock();
             let is_idle = |state: &mut State<T>| !state.is_stopped && state.waiting.is_empty();
@@ -171,10 +181,10 @@ impl<T> Shared<T> {
                 return;
             }
             drop(state);
-            while let Some((running, thing)) = self.take() {
+            while let Some((running, things)) = self.take() {
                 // What panics has said so. The others still have to be done, or those who wait for them
                 // would wait for ever.
-                let _ = panic::catch_unwind(AssertUnwindSafe(|| action(thing)));
+                let _ = panic::catch_unwind(AssertUnwindSafe(|| action(things)));
                 drop(running);
             }
         }
@@ -201,18 +211,21 @@ impl<T> Shared<T> {
     }
 
     /// What is to be done next, unless the queue is stopped.
-    fn take(&self) -> Option<(Running<'_, T>, T)> {
+    fn take(&self) -> Option<(Running<'_, T>, Vec<T>)> {
         let mut state = self.state.lock();
         if state.is_stopped {
             return None;
         }
-        let (ticket, thing) = state.waiting.pop_front()?;
-        state.running.push(ticket);
-        Some((Running { shared: self, ticket }, thing))
+        let ticket = state.waiting.front()?.0;
+        let count = state.waiting.len().min(self.batch);
+        let things = state.waiting.drain(..count).map(|(_, thing)| thing).collect();
+        state.running.push((ticket, count));
+        Some((Running { shared: self, ticket }, things))
     }
 }
 
-/// Something that is being done. However that ends, nobody waits for it any longer.
+/// Things that are being done, by the ticket of the first. However that ends, nobody waits for them any
+/// longer.
 struct Running<'s, T> {
     shared: &'s Shared<T>,
     ticket: u64,
@@ -220,7 +233,7 @@ struct Running<'s, T> {
 
 impl<T> Drop for Running<'_, T> {
     fn drop(&mut self) {
-        self.shared.state.lock().running.retain(|ticket| *ticket != self.ticket);
+        self.shared.state.lock().running.retain(|(ticket, _)| *ticket != self.ticket);
         self.shared.done.notify_all();
     }
 }

@@ -4,15 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use vfscale_sync::cpu;
 use vfscale_sync::percpu::PerCpu;
 
 use super::{Queue, strip};
 use crate::fault::Fault;
 use crate::inode_core::{AttrFork, DataFork, InodeCore};
-use crate::node::Node;
+use crate::node::{Node, lock_all};
 use crate::node_table::NodeTable;
-use crate::tx::Need;
+use crate::tx::{Need, Tx};
 use crate::volume::Volume;
 
 /// Frees the blocks of a file behind a size in bytes, in transactions of its own, and forgets what is in
@@ -24,6 +25,10 @@ pub type CutFn = dyn Fn(&Arc<Node>, u64) -> Result<(), Fault> + Send + Sync;
 const RECORDS_AT_ONCE: [usize; 2] = [8, 2];
 /// The most blocks of trees that one transaction here changes without freeing them: three of a level.
 const TREE_BLOCKS_AT_ONCE: u32 = 12;
+
+/// The most inodes that are freed in one transaction, and the part of the log that it may ask for at most.
+const FREED_AT_ONCE: u32 = 32;
+const FREED_LOG_SHARE: u64 = 16;
 
 /// Inodes in all queues from which on those wait who unlink more.
 const WAITING_MAX: usize = 1024;
@@ -59,18 +64,15 @@ impl Inactivator {
     #[must_use]
     pub fn new(volume: Arc<Volume>, table: Arc<NodeTable>, cut: Arc<CutFn>) -> Self {
         let queues = volume.orphans().lists();
+        let at_once = freed_at_once(&volume);
         let threads = if queues == 1 { cpu::possible().min(THREADS_MAX) } else { 1 };
         let queue = |_| {
             let (volume, cut) = (Arc::clone(&volume), Arc::clone(&cut));
             Queue::new(
                 threads as usize,
                 (WAITING_MAX / queues).max(WAITING_MIN),
-                move |node: Arc<Node>| {
-                    if let Err(fault) = inactivate(&volume, &node, &*cut) {
-                        let ino = node.ino();
-                        tracing::warn!(ino, %fault, "an inode without names could not be freed");
-                    }
-                },
+                at_once,
+                move |nodes: Vec<Arc<Node>>| inactivate_all(&volume, nodes, &*cut),
             )
         };
         let queues = PerCpu::new(queues, queue);
@@ -115,6 +117,77 @@ impl fmt::Debug for Inactivator {
     }
 }
 
+/// Frees inodes without names that nobody uses any more: together, if they have nothing but their records.
+fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn) {
+    nodes.sort_unstable_by_key(|node| node.ino());
+    if nodes.len() > 1
+        && let Err(fault) = free_bare(volume, &nodes)
+    {
+        // Those that something is wrong with are told apart below.
+        tracing::debug!(%fault, "inodes without names could not be freed together");
+    }
+    for node in nodes {
+        if let Err(fault) = inactivate(volume, &node, cut) {
+            let ino = node.ino();
+            tracing::warn!(ino, %fault, "an inode without names could not be freed");
+        }
+    }
+}
+
+/// Frees those of the nodes in one transaction that have no blocks, nor anything in memory that would be
+/// written. No more than [`freed_at_once`].
+///
+/// # Errors
+/// Those of the device and the log, and damage. Nothing was freed then.
+fn free_bare(volume: &Volume, nodes: &[Arc<Node>]) -> Result<(), Fault> {
+    let bare: SmallVec<[&Arc<Node>; FREED_AT_ONCE as usize]> =
+        nodes.iter().filter(|node| is_bare(&node.core()) && node.data().is_none()).collect();
+    if bare.is_empty() {
+        return Ok(());
+    }
+    let mut tx = volume.begin(need_of_bare(volume, bare.len() as u32))?;
+    let locked = lock_all(&bare);
+    for node in &bare {
+        let core = tx.core(node);
+        if is_bare(&core) {
+            free(&mut tx, node, core.generation);
+        }
+    }
+    tx.commit()?;
+    drop(locked);
+    Ok(())
+}
+
+/// An inode without names that has nothing but its record.
+fn is_bare(core: &InodeCore) -> bool {
+    !core.is_free()
+        && core.nlink == 0
+        && !matches!(core.attr, AttrFork::Tree { .. })
+        && !has_blocks(core)
+}
+
+/// What freeing so many inodes in one transaction needs.
+fn need_of_bare(volume: &Volume, inodes: u32) -> Need {
+    let log_blocks = volume.groups().log_blocks(0, inodes) + inodes;
+    Need { log_blocks, space: 0, from_pool: true }
+}
+
+/// How many inodes are freed in one transaction at most: fewer where that might ask for much of the log.
+fn freed_at_once(volume: &Volume) -> usize {
+    let log = volume.superblock().log().blocks() / FREED_LOG_SHARE;
+    let fits = |count: &u32| u64::from(need_of_bare(volume, *count).log_blocks) <= log;
+    (1..=FREED_AT_ONCE).rev().find(fits).unwrap_or(1) as usize
+}
+
+/// Frees the number of an inode that has nothing but its record. The node is locked.
+fn free(tx: &mut Tx<'_>, node: &Arc<Node>, generation: u32) {
+    // They would outlive it, and be those of the next inode with this number.
+    node.forget_times();
+    tx.set_orphan(node, false);
+    tx.free_inode(node.ino());
+    tx.set_core(node, InodeCore::free(generation));
+}
+
 /// Frees an inode without names that nobody uses any more, if it is still so. Begins transactions; the
 /// caller holds no lock. Blocks for I/O.
 ///
@@ -148,13 +221,10 @@ fn step(volume: &Volume, node: &Arc<Node>) -> Result<bool, Fault> {
     }
     let is_bare = strip(&mut tx, node.ino(), &mut core, records)?;
     if is_bare {
-        // They would outlive it, and be those of the next inode with this number.
-        node.forget_times();
-        core = InodeCore::free(core.generation);
-        tx.set_orphan(node, false);
-        tx.free_inode(node.ino());
+        free(&mut tx, node, core.generation);
+    } else {
+        tx.set_core(node, core);
     }
-    tx.set_core(node, core);
     tx.commit()?;
     Ok(is_bare)
 }

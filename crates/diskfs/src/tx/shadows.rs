@@ -8,17 +8,20 @@
 //!   before, nothing has happened.
 //! * A block that is destroyed in the transaction that created it leaves no trace at all.
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use vfscale_journal::{Reservation, Transaction};
 
 use crate::Uuid;
 use crate::btree::Expected;
-use crate::cache::{Buffer, BufferCache, compare};
+use crate::cache::{Buffer, BufferCache, compare, pool};
 use crate::fault::Fault;
 use crate::format::{BLOCK_BYTES, Block, Identity};
+
+/// An address that no block has.
+const NOWHERE: u64 = u64::MAX;
 
 /// A block that a transaction may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,39 +74,43 @@ struct Shadow {
 pub(super) struct Shadows<'v> {
     cache: &'v BufferCache,
     volume: Uuid,
-    list: Vec<Shadow>,
-    /// Where in the list the blocks are that are there.
-    by_address: HashMap<u64, usize>,
+    list: SmallVec<[Shadow; 4]>,
+    /// Their addresses, of those that are there; looked through, for they are mostly few, and close together.
+    addresses: SmallVec<[u64; 8]>,
 }
 
 impl<'v> Shadows<'v> {
     pub(super) fn new(cache: &'v BufferCache, volume: Uuid) -> Self {
-        Self { cache, volume, list: Vec::new(), by_address: HashMap::new() }
+        Self { cache, volume, list: SmallVec::new(), addresses: SmallVec::new() }
+    }
+
+    /// Where in the list the block is, if it is there.
+    fn find(&self, address: u64) -> Option<usize> {
+        self.addresses.iter().position(|other| *other == address)
     }
 
     pub(super) fn read(&self, address: u64, expected: &Expected) -> Result<BlockRef<'_>, Fault> {
-        let Some(at) = self.by_address.get(&address) else {
+        let Some(at) = self.find(address) else {
             return Ok(BlockRef::Published(self.cache.read(address, expected)?));
         };
-        let block = &self.list[*at].block;
+        let block = &self.list[at].block;
         compare(address, block, expected)?;
         Ok(BlockRef::Own(block))
     }
 
     /// Prepares a block for any of the other calls.
     pub(super) fn prepare(&mut self, address: u64, expected: &Expected) -> Result<Slot, Fault> {
-        if let Some(at) = self.by_address.get(&address) {
-            compare(address, &self.list[*at].block, expected)?;
-            return Ok(Slot(*at));
+        if let Some(at) = self.find(address) {
+            compare(address, &self.list[at].block, expected)?;
+            return Ok(Slot(at));
         }
-        let buffer = self.cache.get(address, expected)?;
-        let block = buffer.block();
+        let (buffer, block) = self.cache.get_with_block(address, expected)?;
         Ok(self.add(Shadow { address, buffer: Some(buffer), block, state: State::Prepared }))
     }
 
     /// A new block.
     pub(super) fn create(&mut self, address: u64, expected: &Expected) -> Slot {
-        debug_assert!(!self.by_address.contains_key(&address), "block {address} is there already");
+        debug_assert!(self.find(address).is_none(), "block {address} is there already");
         let Expected { magic, owner, .. } = *expected;
         let mut block = Block::zeroed();
         block.seal(&Identity { magic, address, owner, volume: self.volume }, 0);
@@ -112,7 +119,7 @@ impl<'v> Shadows<'v> {
 
     fn add(&mut self, shadow: Shadow) -> Slot {
         let at = self.list.len();
-        self.by_address.insert(shadow.address, at);
+        self.addresses.push(shadow.address);
         self.list.push(shadow);
         Slot(at)
     }
@@ -128,7 +135,7 @@ impl<'v> Shadows<'v> {
             shadow.state = State::Changed;
         }
         // Copies it the first time, when the cache has it as well.
-        Arc::make_mut(&mut shadow.block)
+        pool::make_mut(&mut shadow.block)
     }
 
     /// The block is not used any more. Gives its address, and whether it was created in this transaction.
@@ -137,7 +144,7 @@ impl<'v> Shadows<'v> {
         let is_new = shadow.state == State::Created;
         shadow.state = if is_new { State::Gone } else { State::Destroyed };
         let address = shadow.address;
-        self.by_address.remove(&address);
+        self.addresses[slot.0] = NOWHERE;
         (address, is_new)
     }
 
@@ -154,7 +161,7 @@ impl<'v> Shadows<'v> {
     /// Adds everything to the transaction of the log, and lets readers see it. May sleep until a
     /// write home of a block that was freed is done.
     pub(super) fn publish(&mut self, log: &mut Transaction<'_>) {
-        let mut changed = Vec::with_capacity(self.list.len());
+        let mut changed: SmallVec<[_; 4]> = SmallVec::new();
         for shadow in std::mem::take(&mut self.list) {
             if matches!(shadow.state, State::Prepared | State::Gone) {
                 continue;

@@ -7,7 +7,7 @@ use vfscale_sync::cpu;
 
 use super::*;
 use crate::LogItem;
-use crate::support_tests::Thing;
+use crate::support_tests::{Thing, bytes_of};
 
 fn parts(slots: usize) -> (Central, Cil) {
     let costs = Costs::new(8);
@@ -46,10 +46,57 @@ fn a_relogged_item_keeps_its_place_and_gets_a_new_vector() {
     insert(&cil, 1, &[&one]);
     let context = cil.1.switch(&cil.0).unwrap();
     assert_eq!(ids(&context), [1, 2]);
-    assert_eq!(context.entries[0].vector.bytes(), b"one, later");
+    assert_eq!(bytes_of(&context.entries[0].vector), b"one, later");
     assert!(one.state().is_pinned());
     one.state().unpin();
     assert!(!one.state().is_pinned(), "one context, one pin");
+}
+
+/// Bytes that are counted when they are made, and when they are not needed any more.
+struct Counted {
+    made: AtomicU64,
+    released: AtomicU64,
+}
+
+impl crate::Image for Counted {
+    fn log_bytes(&self) -> usize {
+        6
+    }
+
+    fn write(&self, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.made.fetch_add(1, Ordering::Relaxed);
+        write(b"image!")
+    }
+
+    fn release(self: Arc<Self>) {
+        self.released.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
+    let images: Vec<_> = (0..3)
+        .map(|_| Arc::new(Counted { made: AtomicU64::new(0), released: AtomicU64::new(0) }))
+        .collect();
+    let cil = parts(1);
+    let one = Thing::new(1, b"");
+    for image in &images {
+        let mut commit = commit(&[&one]);
+        commit.items[0].1.share(Arc::clone(image) as _);
+        let given = cil.1.insert(&cil.0, commit).unwrap().given;
+        assert_eq!(given > 0, Arc::ptr_eq(image, &images[0]), "later ones are no longer");
+    }
+    let figures = |image: &Arc<Counted>| {
+        (image.made.load(Ordering::Relaxed), image.released.load(Ordering::Relaxed))
+    };
+    assert_eq!(images.iter().map(figures).collect::<Vec<_>>(), [(0, 1), (0, 1), (0, 0)]);
+    let context = cil.1.switch(&cil.0).unwrap();
+    assert_eq!(context.stream_bytes, CHECKPOINT_HEADER_BYTES as u64 + 24 + 8);
+    assert_eq!(bytes_of(&context.entries[0].vector), b"image!");
+    drop(context);
+    assert_eq!(figures(&images[2]), (1, 1));
+    assert!(images.iter().all(|image| Arc::strong_count(image) == 1));
+    one.state().unpin();
 }
 
 /// Seed 003, patch 5: what a transaction has freed is told of the checkpoint that has the freeing, on

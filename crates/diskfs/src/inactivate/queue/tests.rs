@@ -9,7 +9,8 @@ fn everything_is_done_once_and_flush_waits_for_it() {
     for threads in [1, 4] {
         let done = Arc::new(Mutex::<_, InactiveQueueOfTest>::new(Vec::new()));
         let of_action = Arc::clone(&done);
-        let queue = Queue::new(threads, 10, move |number: u64| of_action.lock().push(number));
+        let queue =
+            Queue::new(threads, 10, 7, move |numbers: Vec<u64>| of_action.lock().extend(numbers));
         for number in 0..1000 {
             queue.throttle();
             queue.add(number);
@@ -22,6 +23,25 @@ fn everything_is_done_once_and_flush_waits_for_it() {
     }
 }
 
+#[test]
+fn what_waits_is_done_together_but_not_too_much_of_it() {
+    let (gate, gates) = mpsc::channel::<()>();
+    let gates = Mutex::<_, InactiveQueueOfTest>::new(gates);
+    let (done, batches) = mpsc::channel();
+    let queue = Queue::new(1, 100, 8, move |numbers: Vec<u64>| {
+        let _ = done.send(numbers);
+        let _ = gates.lock().recv();
+    });
+    queue.add(0);
+    let first = batches.recv().unwrap();
+    (1..20).for_each(|number| queue.add(number));
+    assert_eq!((first, queue.len()), (vec![0], 20));
+    drop(gate);
+    queue.flush();
+    let rest: Vec<_> = batches.try_iter().collect();
+    assert_eq!(rest, [(1..9).collect::<Vec<_>>(), (9..17).collect(), (17..20).collect()]);
+}
+
 vfscale_sync::lock_class! {
     InactiveQueueOfTest = ("inactive_queue_of_test", 32000);
 }
@@ -32,8 +52,8 @@ fn flush_does_not_wait_for_what_comes_later() {
     let gates = Mutex::<_, InactiveQueueOfTest>::new(gates);
     let is_first_done = Arc::new(AtomicBool::new(false));
     let first = Arc::clone(&is_first_done);
-    let queue = Queue::new(1, 10, move |number: u32| {
-        if number == 0 {
+    let queue = Queue::new(1, 10, 1, move |numbers: Vec<u32>| {
+        if numbers == [0] {
             first.store(true, Ordering::SeqCst);
         } else {
             // Until the test ends.
@@ -58,7 +78,7 @@ fn flush_does_not_wait_for_what_comes_later() {
 fn a_queue_that_is_full_makes_wait() {
     let barrier = Arc::new(Barrier::new(2));
     let of_action = Arc::clone(&barrier);
-    let queue = Queue::new(1, 1, move |()| {
+    let queue = Queue::new(1, 1, 1, move |_: Vec<()>| {
         of_action.wait();
     });
     let passed = AtomicU64::new(0);
@@ -85,8 +105,8 @@ fn a_queue_that_is_full_makes_wait() {
 fn a_queue_that_is_dropped_leaves_the_rest() {
     let done = Arc::new(AtomicU64::new(0));
     let of_action = Arc::clone(&done);
-    let queue = Queue::new(1, 10, move |thing: Arc<()>| {
-        drop(thing);
+    let queue = Queue::new(1, 10, 1, move |things: Vec<Arc<()>>| {
+        drop(things);
         of_action.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(2));
     });
@@ -99,7 +119,8 @@ fn a_queue_that_is_dropped_leaves_the_rest() {
 
 #[test]
 fn what_panics_is_not_waited_for() {
-    let queue = Queue::new(1, 10, |is_bad: bool| assert!(!is_bad, "as the test wants it"));
+    let queue =
+        Queue::new(1, 10, 1, |is_bad: Vec<bool>| assert!(!is_bad[0], "as the test wants it"));
     queue.add(true);
     queue.flush();
     queue.add(false);
