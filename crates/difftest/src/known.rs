@@ -41,23 +41,6 @@ pub static KNOWN: &[Known] = &[
         },
         after_fallocate: false,
     },
-    Known {
-        reason: "a file that was opened by handle has no name in vfscale; tmpfs looks for one",
-        is: |step, expected, got| match (&step.op, expected, got) {
-            (
-                Op::PathOf { .. },
-                Outcome::Ok(Value::Path(found)),
-                Outcome::Ok(Value::Path(path)),
-            ) => path.0.strip_suffix(b"/#N (deleted)").is_some_and(|mount| {
-                // The name that is found is one below the mount that the file was opened through, or
-                // outside of what it shows.
-                let below = found.0.strip_prefix(mount);
-                below.is_some_and(|name| name.starts_with(b"/")) || found.0 == b"/"
-            }),
-            _ => false,
-        },
-        after_fallocate: false,
-    },
 ];
 
 fn failed(outcome: &Outcome) -> Option<i32> {

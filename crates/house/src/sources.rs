@@ -17,6 +17,7 @@ pub const PAGE_LINES_MIN: usize = 5;
 /// Where `unsafe` may stand outside of `crates/sync`, and why.
 pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/dentry.rs", "dentry memory"),
+    ("crates/vfs/src/alias.rs", "dentries on the list of an inode"),
     ("crates/vfs/src/inode.rs", "inode memory"),
     ("crates/vfs/src/icache.rs", "inodes on the lists of a superblock"),
     ("crates/vfs/src/super_block.rs", "dentry and inode memory belong to a superblock"),

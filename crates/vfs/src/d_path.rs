@@ -87,7 +87,7 @@ impl Prepend {
 }
 
 /// The name and parent of a dentry, read together.
-fn name_and_parent<'g>(dentry: &'g Dentry, guard: &'g Guard) -> (&'g [u8], &'g Dentry) {
+pub(crate) fn name_and_parent<'g>(dentry: &'g Dentry, guard: &'g Guard) -> (&'g [u8], &'g Dentry) {
     loop {
         let seq = dentry.seq().begin();
         let both = (dentry.name(guard), dentry.parent(guard));

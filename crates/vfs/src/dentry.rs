@@ -32,6 +32,7 @@ use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqcount::{SeqCount, SeqWrite};
 use vfscale_sync::table::{Bucket, Hashed, RcuTable};
 
+use crate::alias::AliasLinks;
 use crate::driver::Found;
 use crate::inode::{Inode, InodeRef};
 use crate::name::{self, Name};
@@ -70,6 +71,9 @@ const MOVING: u32 = 256;
 /// A directory that may have names which are not in its table: only the driver knows them all.
 const PARTIAL: u32 = 64;
 
+/// Of what is not among the dentries of an inode.
+const ELSEWHERE: u32 = PSEUDO | NEGATIVE;
+
 /// What a walk that finds the dentry has to look into.
 const SPECIAL: u32 = MOUNTED | NEGATIVE | COLD | CHECKED;
 
@@ -83,6 +87,8 @@ struct Written {
     lockref: Lockref,
     /// Written when the dentry is made and freed, and by the shrinker.
     lru: PerCpuLinks<Dentry>,
+    /// Written when another dentry of a file with several comes or goes.
+    aliases: AliasLinks,
 }
 
 impl std::ops::Deref for Written {
@@ -156,6 +162,7 @@ impl Dentry {
             lockref: Written {
                 lockref: Lockref::with_locked_changes(begin.references, !sb.scaling().lockref()),
                 lru: PerCpuLinks::new(),
+                aliases: AliasLinks::new(),
             },
         });
         if is_inline {
@@ -168,11 +175,11 @@ impl Dentry {
         let dentry = unsafe { raw.as_ref() };
         let stored = if is_inline { dentry.inline.0.as_ptr().cast_mut() } else { heap_name(name) };
         dentry.name.store(stored, Ordering::Relaxed);
-        if dentry.inode().is_dir() {
-            dentry.inode().dir_dentry().store(raw.as_ptr(), Ordering::Release);
-            if sb.fs().directories().is_some() {
-                dentry.flags.fetch_or(PARTIAL, Ordering::Relaxed);
-            }
+        if dentry.inode().is_dir() && sb.is_kept() {
+            dentry.flags.fetch_or(PARTIAL, Ordering::Relaxed);
+        }
+        if begin.flags & ELSEWHERE == 0 {
+            dentry.inode().enter_alias(dentry);
         }
         raw
     }
@@ -284,27 +291,27 @@ impl Dentry {
 
     /// The dentry of a directory, if it has one in the tree.
     pub(crate) fn of_dir<'g>(dir: &Inode, guard: &'g Guard) -> Option<&'g Dentry> {
-        let found = NonNull::new(dir.dir_dentry().load(Ordering::Acquire))?;
-        // SAFETY: a directory's dentry owns a reference to the inode, and clears the pointer before it
-        // is freed, which takes a grace period.
-        let found = unsafe { found.as_ref() }.borrowed(guard);
-        (!found.is_unhashed()).then_some(found)
+        dir.aliases(guard).find(|dentry| !dentry.is_unhashed())
     }
 
-    /// A dentry for an inode that was found by number: that of a directory, which is the only one it
-    /// has; for anything else a disconnected one, since it may have several names or none, and which of
-    /// them is meant can't be told.
+    /// A dentry of an inode that has a name (the kernel's `d_find_alias`).
+    pub(crate) fn named(inode: &Inode, guard: &Guard) -> Option<DentryRef> {
+        inode.aliases(guard).filter(|dentry| !dentry.is_unhashed()).find_map(|dentry| {
+            dentry.warm();
+            dentry.try_ref(guard)
+        })
+    }
+
+    /// A dentry for an inode that was found by number: one that has a name, one whose name is gone, or if
+    /// the dcache has neither a disconnected one. A directory has one place, so that a disconnected one
+    /// would be a second: `None` for one that the dcache has lost.
     pub(crate) fn for_inode(inode: InodeRef, root: &Dentry, guard: &Guard) -> Option<DentryRef> {
-        if !inode.is_dir() {
-            return Some(Dentry::new_unnamed(root, inode, guard));
+        let nameless = || inode.aliases(guard).find_map(|dentry| dentry.try_ref(guard));
+        let known = Dentry::named(&inode, guard).or_else(nameless);
+        if known.is_some() || inode.is_dir() {
+            return known;
         }
-        if std::ptr::eq(&*inode, root.inode()) {
-            return root.try_ref(guard);
-        }
-        let found = NonNull::new(inode.dir_dentry().load(Ordering::Acquire))?;
-        // SAFETY: a directory's dentry owns a reference to the inode, and clears the pointer before it
-        // is freed, which takes a grace period.
-        unsafe { found.as_ref() }.try_ref(guard)
+        Some(Dentry::new_unnamed(root, inode, guard))
     }
 
     #[inline]
@@ -316,6 +323,16 @@ impl Dentry {
     #[inline]
     pub(crate) fn sb(&self) -> &SuperBlock {
         self.inode().sb()
+    }
+
+    /// Its links on the list of its inode's dentries.
+    pub(crate) fn aliases(&self) -> &AliasLinks {
+        &self.lockref.aliases
+    }
+
+    /// Whether it is not among its inode's dentries.
+    fn is_elsewhere(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & ELSEWHERE != 0
     }
 
     #[inline]
@@ -416,9 +433,13 @@ impl Dentry {
         directories.is_none_or(|names| names.is_current(dir, name.bytes(), inode))
     }
 
-    /// The driver is not asked about it any more.
-    pub(crate) fn stop_checking(&self) {
-        self.flags.fetch_and(!CHECKED, Ordering::Relaxed);
+    /// The driver is asked about it each time, or no more.
+    pub(crate) fn set_checked(&self, check: bool) {
+        if check {
+            self.flags.fetch_or(CHECKED, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!CHECKED, Ordering::Relaxed);
+        }
     }
 
     /// Ends the name of a dentry that nobody refers to, is mounted on, or has walked to since
@@ -700,11 +721,8 @@ fn kill(dentry: &Dentry, guard: &Guard) {
         if flags & ATTACHED != 0 {
             crate::pseudo::detach(dentry, guard);
         }
-        if dentry.inode().is_dir() {
-            // Unless it has another by now, which the driver was asked for in the meantime.
-            let (own, none) = (std::ptr::from_ref(dentry).cast_mut(), std::ptr::null_mut());
-            let (won, lost) = (Ordering::Release, Ordering::Relaxed);
-            let _ = dentry.inode().dir_dentry().compare_exchange(own, none, won, lost);
+        if !dentry.is_elsewhere() {
+            dentry.inode().leave_alias(dentry, guard);
         }
         sb.forget_dentry(dentry);
         dentry.inode().put(guard);
@@ -733,6 +751,9 @@ pub(crate) fn take_down(root: NonNull<Dentry>, guard: &Guard) {
         let sb = dentry.sb_of_root(root);
         if raw != root && sb.fs().directories().is_none() {
             sb.fs().unlinked(dentry.inode(), dentry.name(guard).len());
+        }
+        if !dentry.is_elsewhere() {
+            dentry.inode().leave_alias(dentry, guard);
         }
         sb.forget_dentry(dentry);
         dentry.inode().put(guard);

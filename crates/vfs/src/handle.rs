@@ -5,7 +5,7 @@ use std::path::Path as StdPath;
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::dentry::Dentry;
+use crate::dentry::{Dentry, DentryRef};
 use crate::driver::ParentName;
 use crate::error::{Named, Result};
 use crate::file::File;
@@ -74,18 +74,33 @@ impl Task {
             if place.mount().sb().dev() != handle.dev {
                 return Err(Errno::STALE);
             }
-            let inode = find_inode(place.mount().sb(), handle)?;
-            if inode.is_dir() {
-                connect(place, &inode)?;
-            }
-            let guard = rcu::pin();
-            let root = place.mount().sb().root();
-            let dentry = Dentry::for_inode(inode, root, &guard).ok_or(Errno::STALE)?;
+            let dentry = match known(place.mount().sb(), handle) {
+                Some(dentry) => dentry,
+                None => find_dentry(place, handle)?,
+            };
             Ok(Path::new(place.mount_ref(), dentry))
         };
         let path = find().named("open_by_handle_at")?;
         self.open_place(path, flags, true).named("open_by_handle_at")
     }
+}
+
+/// The dentry of a handle whose file the dcache has by name. Counts no reference to the inode, so that files
+/// which everybody opens are dentries that everybody uses, and no more.
+fn known(sb: &SuperBlock, handle: &FileHandle) -> Option<DentryRef> {
+    let guard = rcu::pin();
+    let inode = sb.peek_inode(handle.ino, &guard)?;
+    if inode.generation() == handle.generation { Dentry::named(inode, &guard) } else { None }
+}
+
+/// A dentry for the file of a handle that has none with a name.
+fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryRef, Errno> {
+    let sb = place.mount().sb();
+    let inode = find_inode(sb, handle)?;
+    if inode.is_dir() {
+        connect(place, &inode)?;
+    }
+    Dentry::for_inode(inode, sb.root(), &rcu::pin()).ok_or(Errno::STALE)
 }
 
 /// The inode of a handle: one that is in use, or whose driver knows it by its number.

@@ -22,19 +22,17 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{
-    AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
-};
-use vfscale_sync::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{self, Guard, RcuOption};
 use vfscale_sync::table::Hashed;
 
 use crate::acl::Acl;
-use crate::dentry::Dentry;
+use crate::alias::AliasHead;
 use crate::driver::XattrPair;
 use crate::locks::FileLocks;
-use crate::ranks::{InodeData, Xattrs};
+use crate::ranks::{InodeAliases, InodeData, Xattrs};
 use crate::seals::Seals;
 use crate::stream::Stream;
 use crate::super_block::SuperBlock;
@@ -87,9 +85,10 @@ pub struct Inode {
     lock: RwLock<(), InodeData>,
     queried: AtomicU8,
     generation: u32,
+    alias_lock: Mutex<(), InodeAliases>,
     rdev: u64,
-    /// The one dentry of a directory.
-    dir_dentry: AtomicPtr<Dentry>,
+    /// Its dentries.
+    aliases: AliasHead,
     /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read; the
     /// seals of a file of memory.
     stream: OnceLock<Box<Stream>>,
@@ -240,8 +239,9 @@ impl Inode {
             lock: RwLock::new(()),
             queried: AtomicU8::new(0),
             generation: init.generation,
+            alias_lock: Mutex::new(()),
             rdev: init.rdev,
-            dir_dentry: AtomicPtr::new(std::ptr::null_mut()),
+            aliases: AliasHead::new(),
             stream,
             links: PerCpuLinks::new(),
         }
@@ -265,9 +265,15 @@ impl Inode {
         self.generation
     }
 
-    /// The dentry of a directory; null for anything else, and for a directory that is going.
-    pub(crate) fn dir_dentry(&self) -> &AtomicPtr<Dentry> {
-        &self.dir_dentry
+    /// The first of its dentries; see [`crate::alias`].
+    #[inline]
+    pub(crate) fn alias_head(&self) -> &AliasHead {
+        &self.aliases
+    }
+
+    /// Keeps the list of its dentries as it is, if there are several.
+    pub(crate) fn lock_aliases(&self) -> MutexGuard<'_, (), InodeAliases> {
+        self.alias_lock.lock()
     }
 
     /// Type and permission bits.
@@ -451,7 +457,7 @@ impl Inode {
 
     /// Claims the right to enter the inode hash; true for the first caller.
     pub(crate) fn claim_hashed(&self) -> bool {
-        self.flags.fetch_or(HASHED, Ordering::AcqRel) & HASHED == 0
+        !self.is_hashed() && self.flags.fetch_or(HASHED, Ordering::AcqRel) & HASHED == 0
     }
 
     pub(crate) fn is_hashed(&self) -> bool {
@@ -521,6 +527,12 @@ impl Inode {
     /// Whether anybody has a reference. No more than a hint, for who has none.
     pub(crate) fn is_used(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
+    }
+
+    /// How many there are.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn references(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Takes a reference unless the last one is gone.

@@ -69,6 +69,16 @@ impl KeyLocks {
             thread::park();
         }
     }
+
+    /// Locks `key` if nobody has it. The caller may hold locks.
+    pub(crate) fn try_lock(&self, key: Key) -> Option<KeyGuard<'_>> {
+        let mut shard = self.shard(key).lock();
+        let is_free = shard.iter().all(|held| held.key != key);
+        is_free.then(|| {
+            shard.push(Held { key, waiting: Vec::new() });
+            KeyGuard { locks: self, key }
+        })
+    }
 }
 
 impl Drop for KeyGuard<'_> {

@@ -33,6 +33,7 @@
 //! inodes. RCU walks hold nothing: what they see stays in memory until their section ends.
 
 pub mod acl;
+mod alias;
 mod attr;
 mod attr_plan;
 mod convenience;

@@ -11,6 +11,9 @@
 //! One thread at a time asks for a name: it has locked the name ([`crate::key_locks`]), and when others
 //! get there, the answer is in the table. A name is in a table only once, whoever put it there.
 //!
+//! A directory that the driver finds under another name than the dcache has it moves there with all that is
+//! below, as if it had been renamed here.
+//!
 //! A driver whose names come and go by themselves has each walk ask whether what it said still holds
 //! ([`Found::check`](crate::driver::Found)). If not, the walk leaves the name behind too, and the old
 //! dentry, with all that is below it, leaves the dcache when the new answer comes in. Whoever has it open
@@ -22,15 +25,19 @@ use std::ops::ControlFlow;
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
 
-use crate::dentry::{self, Dentry};
+use crate::d_path::{is_below, name_and_parent};
+use crate::dentry::{self, Dentry, DentryRef};
 use crate::driver::Found;
 use crate::file::File;
 use crate::kept::KeptName;
 use crate::mount::{Path, Writing};
 use crate::name::Name;
 use crate::ranks::Children;
+use crate::rename::InsertMoved;
+use crate::super_block::SuperBlock;
 
 /// A walk came to a name that only the driver knows of. Never leaves this crate: no call of Linux
 /// returns this number.
@@ -107,14 +114,51 @@ impl Missing {
         let sb = dir.sb();
         let Some(directories) = sb.fs().directories() else { return Ok(()) };
         let name = Name::new(&self.name);
-        let turn = sb.lock_name(dir, &name);
-        if !is_answered(dir, &name) {
+        loop {
+            let turn = sb.lock_name(dir, &name);
+            if is_answered(dir, &name) {
+                return Ok(());
+            }
             let found = directories.lookup(dir.inode(), &self.name)?;
-            let listed = enter(dir, &name, found)?;
-            drop(turn);
-            sb.shrink_sometimes(listed);
+            match enter(dir, &name, found)? {
+                Entered::Listed(listed) => {
+                    drop(turn);
+                    sb.shrink_sometimes(listed);
+                    return Ok(());
+                }
+                Entered::Busy(busy) => {
+                    // What the driver has said may not hold any more when that is over.
+                    drop(turn);
+                    busy.wait(sb);
+                }
+            }
         }
-        Ok(())
+    }
+}
+
+/// What has become of a driver's answer.
+enum Entered {
+    /// It is in the table. So many dentries are on the list that the new one is on.
+    Listed(usize),
+    /// The directory that was found is just being moved, looked up or removed where the dcache has it.
+    Busy(Busy),
+}
+
+/// What somebody else has locked.
+enum Busy {
+    /// Moves of directories.
+    Moves,
+    /// A name in a directory.
+    Name(DentryRef, Box<[u8]>),
+}
+
+impl Busy {
+    /// Sleeps until nobody has it. The caller holds nothing.
+    fn wait(&self, sb: &SuperBlock) {
+        match self {
+            Busy::Moves => drop(sb.lock_moves()),
+            Busy::Name(dir, name) => drop(sb.lock_name(dir, &Name::new(name))),
+        }
     }
 }
 
@@ -125,38 +169,77 @@ fn is_answered(dir: &Dentry, name: &Name<'_>) -> bool {
 }
 
 /// Puts what the driver has said into the table of `dir`, in place of what it said before. The caller
-/// has locked the name. Returns how many dentries are on the list that the new one is on.
+/// has locked the name.
 ///
 /// # Errors
-/// Where the driver has found a directory that the dcache has under another name: `ELOOP` if `dir` is below
-/// it, `EBUSY` if something is mounted there.
-fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<usize, Errno> {
+/// `ELOOP` where the driver has found a directory that the dcache has above `dir`.
+fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> {
     let guard = rcu::pin();
     if let Some((old, _)) = dir.find(name, &guard)
         && !detach(old, &guard)
     {
         // Who wants to unmount what is there has to get there. It goes when it is unused.
-        old.stop_checking();
-        return Ok(0);
+        old.set_checked(false);
+        return Ok(Entered::Listed(0));
     }
     if let Some(inode) = found.inode.as_ref().filter(|inode| inode.is_dir())
         && let Some(alias) = Dentry::of_dir(inode, &guard)
     {
-        // A directory has one dentry (the kernel's `d_materialise_unique`).
-        if crate::d_path::is_below(dir, alias, &guard) {
-            return Err(Errno::LOOP);
-        }
-        if !detach(alias, &guard) {
-            return Err(Errno::BUSY);
-        }
+        return adopt(alias, dir, name, found.check, &guard);
     }
     let _dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(name.hash(), &guard);
     if dir.is_unhashed() {
         // Gone, so that nothing may come into its table any more. Walks find nothing there.
-        return Ok(0);
+        return Ok(Entered::Listed(0));
     }
-    Ok(Dentry::insert_cached(&mut bucket, dir, name, found))
+    Ok(Entered::Listed(Dentry::insert_cached(&mut bucket, dir, name, found)))
+}
+
+/// Moves the dentry of a directory to where the driver has found it (the kernel's
+/// `d_materialise_unique`), with all that is below, what is mounted there, and whoever uses it: for
+/// a directory has one dentry. The caller has locked the new name, which is in no table.
+///
+/// # Errors
+/// `ELOOP` if the new name is below it.
+fn adopt(
+    alias: &Dentry,
+    dir: &Dentry,
+    name: &Name<'_>,
+    check: bool,
+    guard: &Guard,
+) -> Result<Entered, Errno> {
+    let sb = dir.sb();
+    // Both are locked before a name is otherwise. With one locked they are tried, and not waited for.
+    let Some(_moves) = sb.try_lock_moves() else { return Ok(Entered::Busy(Busy::Moves)) };
+    if is_below(dir, alias, guard) {
+        return Err(Errno::LOOP);
+    }
+    let (old_name, parent) = name_and_parent(alias, guard);
+    let Some(_turn) = sb.try_lock_name(parent, &Name::new(old_name)) else {
+        let busy = parent.try_ref(guard).map(|parent| Busy::Name(parent, old_name.into()));
+        return Ok(Entered::Busy(busy.unwrap_or(Busy::Moves)));
+    };
+    let _dcache = sb.lock_dcache();
+    let hash = alias.hash();
+    let reqs = [(parent, hash), (dir, name.hash())];
+    let reqs = reqs.map(|(dir, hash)| LockReq::One(dir.children(), hash));
+    let mut locks = RcuTable::lock_set(reqs, guard);
+    let is_there = locks.find(0, hash, |child| std::ptr::eq(child, alias)).is_some();
+    if !is_there || dir.is_unhashed() {
+        // The dcache has lost one of the two meanwhile. It is asked for again, if it is still wanted.
+        return Ok(Entered::Listed(0));
+    }
+    let _names = sb.rename_lock().map(SeqRwLock::write);
+    locks.announce([0, 1]);
+    let section = alias.seq().write();
+    locks.remove(0, alias);
+    let hash = locks.free_hash(1, name.hash());
+    alias.set_moved(&section, dir, Some(name.bytes()), hash, guard);
+    alias.set_checked(check);
+    locks.insert_moved(1, alias);
+    locks.settle();
+    Ok(Entered::Listed(0))
 }
 
 /// Takes a dentry and all that is below it out of the dcache, whoever uses it (the kernel's `d_invalidate`),
@@ -202,7 +285,10 @@ fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
 fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
     let parent = dentry.parent(guard);
     let _dcache = dentry.sb().lock_dcache();
-    let Some(mut locks) = LockedName::lock(dentry, parent, guard) else { return true };
+    let Some(mut locks) = LockedName::lock(dentry, parent, guard) else {
+        // It is out, unless it has just come to another directory.
+        return dentry.is_unhashed();
+    };
     if !locks.is_leaf() && !all_move(dentry, guard) {
         return false;
     }

@@ -35,6 +35,7 @@
 //! makes the exchange fail that marks it dead; a walk under RCU that has found it sees its sequence count
 //! change.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
@@ -43,12 +44,14 @@ use vfscale_sync::lock::LockClass;
 use vfscale_sync::percpu_list::{Age, Linked, PerCpuList};
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::dentry::{self, Dentry};
+use crate::dentry::{self, Dentry, DentryRef};
 use crate::icache::InodeList;
 use crate::inode::Inode;
 use crate::lookup::LockedName;
 use crate::ranks::DcacheLru;
 use crate::super_block::SuperBlock;
+#[cfg(doc)]
+use crate::task::Task;
 
 /// What a superblock's cached dentries and inodes may occupy, in bytes, unless its driver or owner says
 /// otherwise.
@@ -197,6 +200,42 @@ fn drop_unused(dentry: &Dentry, guard: &Guard) -> bool {
     true
 }
 
+/// Drops what is below a directory and nobody uses (the kernel's `shrink_dcache_parent`),
+/// directories after all that is in them; returns how many dentries. Each is dropped in an RCU
+/// section of its own, so that nothing waits for the end of a large tree. The caller holds no lock.
+fn shrink_below(top: DentryRef) -> usize {
+    let mut dropped = 0;
+    // Each directory, with the hash from which on its children are still to come.
+    let mut stack = vec![(top, 0)];
+    while let Some((dir, from)) = stack.last_mut() {
+        let guard = rcu::pin();
+        let mut next = None;
+        dir.children().scan(*from, &guard, |child| {
+            next = Some(child.borrowed(&guard));
+            ControlFlow::Break(())
+        });
+        let Some(child) = next else {
+            let dir = dir.borrow(&guard);
+            stack.pop();
+            dropped += usize::from(!stack.is_empty() && drop_cold(dir, &guard));
+            continue;
+        };
+        *from = child.hash() + 1;
+        if child.children().is_empty() {
+            dropped += usize::from(drop_cold(child, &guard));
+        } else if let Some(child) = child.try_ref(&guard) {
+            stack.push((child, 0));
+        }
+    }
+    dropped
+}
+
+/// Drops a dentry, if nobody uses it or comes by just now.
+fn drop_cold(dentry: &Dentry, guard: &Guard) -> bool {
+    dentry.cool();
+    dentry.may_be_unused() && Droppable::drop_unused(dentry, guard)
+}
+
 impl SuperBlock {
     /// Sets what cached dentries and inodes may occupy, in bytes. Those that are in use don't go, so that
     /// it may be more while they are. Takes effect with the next miss, or [`shrink`](Self::shrink).
@@ -252,6 +291,12 @@ impl SuperBlock {
         {
             self.shrink_to_limit(lru);
         }
+    }
+
+    /// Drops what the dcache has below `dir` and nobody uses; see [`Task::drop_cached`]. Returns how many
+    /// dentries that are.
+    pub(crate) fn shrink_below(&self, dir: DentryRef) -> usize {
+        if self.lru().is_some() { shrink_below(dir) } else { 0 }
     }
 
     #[cold]

@@ -186,6 +186,24 @@ impl Task {
         grow().on("grow_fs", path)
     }
 
+    /// Takes out of memory what is known of the names below `path` and nobody uses, also what was
+    /// walked to just now: names, files, and names that are not there, of the file system that
+    /// `path` is on. Returns how many names that are; none where names live in memory only. They
+    /// are looked up again when somebody asks for them.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn drop_cached(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<usize> {
+        let path = path.as_ref();
+        let drop_cached = || {
+            let flags = Lookup::FOLLOW | Lookup::EMPTY;
+            let place = self.resolve(at, crate::task::bytes(path), flags)?;
+            self.may_mount()?;
+            Ok(place.mount().sb().shrink_below(place.dentry_ref()))
+        };
+        drop_cached().on("drop_cached", path)
+    }
+
     /// Changes with whom the mount at `path` shares what is mounted on it; with `recursive`, those below it
     /// as well.
     ///

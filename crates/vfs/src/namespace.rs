@@ -109,7 +109,7 @@ pub(crate) struct Forest {
     crossings: RcuTable<Mount, MountHash>,
     mount_seq: SeqCount,
     trees: Apart<Mutex<Trees, NamespaceSem>>,
-    rename_lock: Apart<SeqRwLock<RenameLock>>,
+    rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
     lock_graph: Arc<LockGraph>,
     directory_move: Apart<Mutex<(), DirectoryMove>>,
     /// What walks take to cross a mount, if they are to take anything.
@@ -147,7 +147,7 @@ impl Vfs {
             crossings: RcuTable::new(),
             mount_seq: SeqCount::new(),
             trees: Apart(Mutex::new(Trees::default())),
-            rename_lock: Apart(SeqRwLock::with_exclusive_readers(!scaling.seqrwlock())),
+            rename_lock: Arc::new(Apart(SeqRwLock::with_exclusive_readers(!scaling.seqrwlock()))),
             lock_graph: Arc::new(LockGraph::new()),
             directory_move: Apart(Mutex::new(())),
             vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
@@ -489,13 +489,21 @@ impl Forest {
 
     /// A mount of a new superblock that is in no tree.
     pub(crate) fn internal_mount(&self, fs: Arc<dyn FileSystem>) -> Result<OwnedMount, Errno> {
-        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.scaling.of_internal())?;
+        let sb = self.new_super(fs, self.scaling.of_internal())?;
         let root = sb.root_ref();
         Ok(self.clone_mount(sb, root, INTERNAL_FLAGS))
     }
 
+    fn new_super(
+        &self,
+        fs: Arc<dyn FileSystem>,
+        scaling: Scaling,
+    ) -> Result<Arc<SuperBlock>, Errno> {
+        SuperBlock::new(fs, self.lock_graph.clone(), &self.rename_lock, scaling)
+    }
+
     fn new_mount(&self, fs: Arc<dyn FileSystem>, flags: MountFlags) -> Result<OwnedMount, Errno> {
-        let sb = SuperBlock::new(fs, self.lock_graph.clone(), self.scaling)?;
+        let sb = self.new_super(fs, self.scaling)?;
         if flags.intersects(SUPER_FLAGS) {
             sb.remount(flags & SUPER_FLAGS)?;
         }

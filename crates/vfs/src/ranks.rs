@@ -96,6 +96,10 @@ lock_class! {
     pub InodeSbList = ("inode_sb_list_lock", 96);
 }
 lock_class! {
+    /// Which dentries an inode has that has several (`i_lock`).
+    pub InodeAliases = ("i_lock", 97);
+}
+lock_class! {
     /// The list of dentries whose count is spread over CPUs.
     pub HotList = ("hot_list", 92);
 }

@@ -636,7 +636,8 @@ impl<'g> Rename<'g> {
 }
 
 /// Inserting a dentry that stays alive by its name's reference.
-trait InsertMoved {
+pub(crate) trait InsertMoved {
+    /// Puts it into the bucket of request `i`, when it was removed from that of another request.
     fn insert_moved(&mut self, i: usize, dentry: &Dentry);
 }
 

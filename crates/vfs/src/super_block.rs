@@ -17,6 +17,7 @@ use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu::{Apart, IdAlloc};
 use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::shared::SharedList;
 use vfscale_sync::slab::Slab;
 use vfscale_sync::table::RcuTable;
@@ -32,7 +33,7 @@ use crate::lru::Lru;
 use crate::mount::Mount;
 use crate::name::Name;
 use crate::ranks::{
-    DcacheLock, FilesLock, HotList, InodeHash, InodeLock, InodeWaiters, SuperMounts,
+    DcacheLock, FilesLock, HotList, InodeHash, InodeLock, InodeWaiters, RenameLock, SuperMounts,
 };
 use crate::scaling::Scaling;
 use crate::types::{MountFlags, StatFs};
@@ -94,6 +95,8 @@ struct Cache {
     waiting: AtomicUsize,
     /// What the dentries of names that don't exist have in place of an inode.
     no_inode: NonNull<Inode>,
+    /// The one of all mount trees that the superblock may be in.
+    rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
 }
 
 // SAFETY: the pointers are to mounts and dentries, which are `Sync` and kept while they are listed.
@@ -106,6 +109,7 @@ impl SuperBlock {
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         lock_graph: Arc<LockGraph>,
+        rename_lock: &Arc<Apart<SeqRwLock<RenameLock>>>,
         scaling: Scaling,
     ) -> Result<Arc<SuperBlock>, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -147,6 +151,7 @@ impl SuperBlock {
                 going: Mutex::new(Vec::new()),
                 waiting: AtomicUsize::new(0),
                 no_inode,
+                rename_lock: rename_lock.clone(),
             }));
         }
         let inode = sb.fs.fill_super(&sb)?;
@@ -237,6 +242,21 @@ impl SuperBlock {
     /// while there is one; the caller holds nothing, and locks names after that.
     pub(crate) fn lock_moves(&self) -> Option<KeyGuard<'_>> {
         self.cache.as_ref().map(|cache| cache.in_lookup.lock(MOVES))
+    }
+
+    /// The same, for who has a name locked and so may not sleep. `None` if there is such a move just now.
+    pub(crate) fn try_lock_moves(&self) -> Option<KeyGuard<'_>> {
+        self.cache.as_ref()?.in_lookup.try_lock(MOVES)
+    }
+
+    /// As [`lock_name`](Self::lock_name), for who may not sleep. `None` if somebody else has it.
+    pub(crate) fn try_lock_name(&self, dir: &Dentry, name: &Name<'_>) -> Option<KeyGuard<'_>> {
+        self.cache.as_ref()?.in_lookup.try_lock(name_key(dir, name))
+    }
+
+    /// Under what directories move in the dcache, for the driver's own moves.
+    pub(crate) fn rename_lock(&self) -> Option<&SeqRwLock<RenameLock>> {
+        self.cache.as_ref().map(|cache| &**cache.rename_lock)
     }
 
     /// Whether the driver keeps directories itself.
@@ -446,13 +466,18 @@ impl SuperBlock {
         }
     }
 
-    /// Finds an inode by number, with a reference taken.
-    pub(crate) fn find_inode(&self, ino: u64, guard: &Guard) -> Option<InodeRef> {
+    /// Finds an inode by number, without a reference.
+    pub(crate) fn peek_inode<'g>(&'g self, ino: u64, guard: &'g Guard) -> Option<&'g Inode> {
         let _inodes = self.lock_inodes();
         // One whose last reference is gone may still be there, beside another of the same number.
         let is_it = |inode: &Inode| inode.ino() == ino && inode.is_used();
+        self.inode_hash.find(Self::ino_hash(ino), guard, is_it)
+    }
+
+    /// Finds an inode by number, with a reference taken.
+    pub(crate) fn find_inode(&self, ino: u64, guard: &Guard) -> Option<InodeRef> {
         loop {
-            let inode = self.inode_hash.find(Self::ino_hash(ino), guard, is_it)?;
+            let inode = self.peek_inode(ino, guard)?;
             if inode.get_not_zero() {
                 inode.warm();
                 // SAFETY: the reference was just counted.

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 
 use numbers::Numbers;
 use vfscale_vfs::{
-    At, AtFlags, Errno, Mode, MountFlags, OFlags, OpenHow, ResolveFlags, Scaling, Task, Vfs,
+    At, AtFlags, Errno, Mode, MountFlags, OFlags, OpenHow, ResolveFlags, Scaling, Task,
+    UmountFlags, Vfs,
 };
 
 fn mounted(dirs: u64, files: u64) -> (Arc<Numbers>, Task) {
@@ -232,24 +233,139 @@ fn threads_that_ask_for_one_name_ask_once() {
     assert_eq!(lookups(&fs), 2001);
 }
 
+/// Unique materialise: a directory that the driver has elsewhere by now has its one dentry there,
+/// with all that is below, with what is mounted there, and for those who use it.
 #[test]
 fn a_directory_that_has_moved_by_itself_has_one_dentry() {
     let (fs, task) = mounted(1, 3);
     let ino = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino;
-    let (dir, file) = (ino("/here"), ino("/here/f1"));
+    let (dir, file, other) = (ino("/here"), ino("/here/f1"), ino("/d0/f0"));
+    task.bind("/d0/f0", "/here/f2", false).unwrap();
     let held = open(&task, "/here/f1");
-    fs.moved.store(true, Ordering::SeqCst);
-    // Nobody has come by the old name since.
-    assert_eq!((ino("/there"), ino("/there/f1")), (dir, file));
-    assert!(!exists(&task, "/here"));
-    assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/here/f1 (deleted)"));
-    fs.moved.store(false, Ordering::SeqCst);
-    assert_eq!(ino("/here/f1"), file);
-    assert!(!exists(&task, "/there"));
-    drop(held);
-    fs.with_super(|sb| sb.shrink(usize::MAX));
+    let path = || task.path_of(&held).unwrap().to_str().unwrap().to_owned();
+    let cwd = task.fork();
+    cwd.chdir("/here").unwrap();
+    for (moved, now, before) in [(true, "/there", "/here"), (false, "/here", "/there")] {
+        fs.moved.store(moved, Ordering::SeqCst);
+        let asked = lookups(&fs);
+        // Nobody has come by the old name since.
+        assert_eq!((ino(now), lookups(&fs) - asked), (dir, 1));
+        assert_eq!((ino(&format!("{now}/f1")), ino(&format!("{now}/f2"))), (file, other));
+        assert_eq!(lookups(&fs) - asked, 1, "what was below is known");
+        assert_eq!(path(), format!("{now}/f1"));
+        assert_eq!(cwd.getcwd().unwrap().to_str(), Some(now));
+        assert_eq!(task.mounts()[1].mount_point.to_str(), Some(&*format!("{now}/f2")));
+        assert!(!exists(&task, before));
+    }
+    task.umount("/here/f2", UmountFlags::empty()).unwrap();
+    drop((held, cwd));
+    vfscale_sync::rcu::synchronize();
+    fs.with_super(|sb| while sb.shrink(usize::MAX) > 0 {});
     vfscale_sync::rcu::synchronize();
     fs.with_super(|sb| assert_eq!(sb.inodes_in_use(), 2, "the root, and none"));
+}
+
+/// All that is known below a name that stands for something else by now goes at once, thousands of names, but
+/// for what is in use.
+#[test]
+fn a_subtree_that_has_gone_by_itself_leaves_the_dcache() {
+    const FILES: u64 = 5000;
+    let (fs, task) = mounted(1, FILES);
+    fs.tide.store(1, Ordering::SeqCst);
+    for file in 0..FILES {
+        assert!(exists(&task, &format!("/tide/f{file}")));
+    }
+    let held = open(&task, "/tide/f7");
+    let before = task.vfs().counts().dentries;
+    fs.tide.store(2, Ordering::SeqCst);
+    assert!(!exists(&task, "/tide"));
+    // The one in use, the directory that it is in, and the name that is not there.
+    assert_eq!(before as u64 - task.vfs().counts().dentries as u64, FILES - 2);
+    assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/tide/f7 (deleted)"));
+    drop(held);
+    vfscale_sync::rcu::synchronize();
+    assert_eq!(before as u64 - task.vfs().counts().dentries as u64, FILES);
+}
+
+/// Lookups of what is known and of what is not go on while the shrinker is in the middle of it,
+/// here for as long as the driver takes to part with an inode.
+#[test]
+fn no_lookup_waits_for_the_shrinker() {
+    let (fs, task) = mounted(2, 400);
+    let look = |files: std::ops::Range<u64>| {
+        files.for_each(|file| assert!(exists(&task, &format!("/d0/f{file}"))));
+    };
+    look(0..200);
+    fs.stops.store(true, Ordering::SeqCst);
+    let (shrunk, is_shrunk) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The oldest go first.
+            shrunk.send(fs.with_super(|sb| sb.shrink(usize::MAX))).unwrap();
+        });
+        while fs.evicted() == 0 {
+            std::thread::yield_now();
+        }
+        let asked = lookups(&fs);
+        look(100..200);
+        assert_eq!(lookups(&fs), asked, "they are still known");
+        look(200..400);
+        assert!(!exists(&task, "/d0/none") && exists(&task, "/d1/f0"));
+        let file = open(&task, "/d0/f300");
+        assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d0/f300"));
+        assert!(is_shrunk.try_recv().is_err(), "it is still at it");
+        fs.stops.store(false, Ordering::SeqCst);
+    });
+    assert!(is_shrunk.recv().unwrap() > 0);
+}
+
+/// A dentry that everybody has used has its count spread over CPUs: the shrinker gathers it first,
+/// and drops it when that is done.
+#[test]
+fn the_shrinker_demotes_what_everybody_has_used() {
+    let fs = Numbers::new(1, 1);
+    let task = Vfs::with_scaling(fs.clone(), Scaling::with_slots(2)).unwrap().task();
+    let opens_on = |cpus: u32| {
+        for n in 0..100 {
+            let _there = vfscale_sync::cpu::pretend(n % cpus);
+            drop(open(&task, "/d0/f0"));
+        }
+    };
+    let shrink = || fs.with_super(|sb| sb.shrink(usize::MAX));
+    opens_on(1);
+    assert_eq!(shrink(), 2);
+    opens_on(2);
+    assert_eq!(shrink(), 0, "it is in use, as far as can be told, and so is its directory");
+    vfscale_sync::rcu::synchronize();
+    assert_eq!(shrink(), 2);
+}
+
+/// Subtree shrink: what is below a directory goes from the cache, whoever has just walked to it, but for what
+/// is in use and what leads there.
+#[test]
+fn the_cache_of_a_subtree_is_dropped() {
+    let (fs, task) = mounted(3, 500);
+    for (dir, file) in (0..3).flat_map(|dir| (0..500).map(move |file| (dir, file))) {
+        assert!(exists(&task, &format!("/d{dir}/f{file}")));
+    }
+    assert!(!exists(&task, "/d1/none"));
+    let asked = lookups(&fs);
+    let held = open(&task, "/d1/f5");
+    assert_eq!(
+        task.drop_cached(At::Cwd, "/d1").unwrap(),
+        500,
+        "all but one, and what is not there"
+    );
+    assert!(exists(&task, "/d0/f0") && exists(&task, "/d1/f5") && exists(&task, "/d2/f499"));
+    assert_eq!(lookups(&fs), asked);
+    assert!(exists(&task, "/d1/f6"));
+    assert_eq!(lookups(&fs), asked + 1);
+    // From the root: the other two directories as well.
+    assert_eq!(task.drop_cached(At::Cwd, "/").unwrap(), 1 + 2 * 501);
+    drop(held);
+    assert_eq!(task.drop_cached(At::Cwd, "/").unwrap(), 2);
+    let nobody = task.with_credentials(vfscale_vfs::Credentials::user(7, 7));
+    assert_eq!(nobody.drop_cached(At::Cwd, "/").unwrap_err().errno(), Errno::PERM);
 }
 
 #[test]
@@ -261,6 +377,12 @@ fn handles_outlive_the_cache() {
     fs.with_super(|sb| assert_eq!(sb.shrink(usize::MAX), 3));
     let reopened = task.open_by_handle(&root, &file, OFlags::RDONLY).unwrap();
     assert_eq!(reopened.stat().unwrap().ino, file.ino);
+    // No name of it is known; when one is, that is what a handle leads to.
+    let path = format!("/#{} (deleted)", file.ino);
+    assert_eq!(task.path_of(&reopened).unwrap().to_str(), Some(&*path));
+    assert!(exists(&task, "/d1/f1"));
+    let again = task.open_by_handle(&root, &file, OFlags::RDONLY).unwrap();
+    assert_eq!(task.path_of(&again).unwrap().to_str(), Some("/d1/f1"));
     let reopened = task.open_by_handle(&root, &dir, OFlags::RDONLY).unwrap();
     assert_eq!(reopened.stat().unwrap().ino, dir.ino);
     assert_eq!(task.path_of(&reopened).unwrap().to_str(), Some("/d2"), "it is connected again");

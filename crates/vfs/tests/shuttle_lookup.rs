@@ -126,6 +126,88 @@ fn opens_beside_the_shrinker() {
     });
 }
 
+/// A handle is opened while its inode and its names go from memory: it leads to the same file,
+/// under its name if that is known.
+#[test]
+fn open_by_handle_against_eviction() {
+    check(|fs, task| {
+        let root = task.open("/", OFlags::RDONLY, Mode::empty()).unwrap();
+        let handle = task.name_to_handle(At::Cwd, "/d1/f1", AtFlags::empty()).unwrap();
+        let dir = task.name_to_handle(At::Cwd, "/d1", AtFlags::empty()).unwrap();
+        let other = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                let opened = [handle, dir].map(|handle| {
+                    let file = task.open_by_handle(&root, &handle, OFlags::RDONLY).unwrap();
+                    assert_eq!(file.stat().unwrap().ino, handle.ino);
+                    task.path_of(&file).unwrap().to_str().unwrap().to_owned()
+                });
+                assert!(opened[0] == "/d1/f1" || opened[0].ends_with(" (deleted)"), "{opened:?}");
+                assert_eq!(opened[1], "/d1");
+            })
+        };
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        assert_eq!(ino(task, "/d1/f1"), Ok(handle.ino));
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        other.join().unwrap();
+    });
+}
+
+/// Unique materialise: a directory that moves by itself, with walks by both names: it is at one of
+/// them, and has one dentry in the end, with the path of whoever is in it.
+#[test]
+fn walks_beside_a_directory_that_moves_by_itself() {
+    check(|fs, task| {
+        let known = ino(task, "/here/f1").unwrap();
+        let inside = task.open("/here", OFlags::RDONLY, Mode::empty()).unwrap();
+        let walks = ["/there/f1", "/here/f1"].map(|path| {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                let seen = [ino(&task, path), ino(&task, path)];
+                assert!(seen.iter().all(|ino| [Ok(known), Err(Errno::NOENT)].contains(ino)));
+            })
+        });
+        fs.moved.store(true, Ordering::SeqCst);
+        assert_eq!(ino(task, "/there/f1"), Ok(known));
+        walks.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!((ino(task, "/there/f1"), ino(task, "/here/f1")), (Ok(known), Err(Errno::NOENT)));
+        let path = task.path_of(&inside).unwrap();
+        // Who asks for the old name first is told that it is gone, and so are those who have it open.
+        assert!(path.to_str() == Some("/there") || path.to_str() == Some("/here (deleted)"));
+    });
+}
+
+/// Subtree shrink beside lookups, an open, and the shrinker of everything.
+#[test]
+fn lookups_beside_the_shrinking_of_a_subtree() {
+    check(|fs, task| {
+        let known = ino(task, "/d1/f1").unwrap();
+        let drops = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                task.drop_cached(At::Cwd, "/").unwrap();
+                task.drop_cached(At::Cwd, "/d1").unwrap();
+            })
+        };
+        let opens = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                let file = task.open("/d1/f1", OFlags::RDONLY, Mode::empty()).unwrap();
+                assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d1/f1"));
+            })
+        };
+        assert_eq!(ino(task, "/d1/f1"), Ok(known));
+        assert_eq!(ino(task, "/d1/f2"), Err(Errno::NOENT));
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        drops.join().unwrap();
+        opens.join().unwrap();
+    });
+}
+
 /// A name that is another's by now, with walks below it: they see the one or the other.
 #[test]
 fn walks_beside_a_name_that_changes_by_itself() {

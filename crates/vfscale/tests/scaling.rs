@@ -8,7 +8,7 @@ mod lockstat_common;
 
 use std::time::{Duration, Instant};
 
-use lockstat_common::{CALLS, alone, in_turn, recorded};
+use lockstat_common::{CALLS, all_recorded, alone, in_turn, recorded};
 use vfscale::{
     At, AtFlags, MemfdFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, SocketType, Task,
     UmountFlags, Vfs,
@@ -182,6 +182,38 @@ fn dcache_hash_before_makes_threads_wait_for_one_another() {
     let before = Scaling::before_dcache_hash();
     assert!(run(before, "dcache_lock", Duration::from_secs(20)) > 0);
     assert_eq!(run(Scaling::default(), "d_children", Duration::from_millis(500)), 0);
+}
+
+/// A rename of a file takes the locks of its two names' buckets and no other, whatever else is
+/// going on in the tree; one of a directory takes `rename_lock` besides, and into another directory
+/// the lock of such moves.
+#[test]
+fn a_rename_of_a_file_takes_the_locks_of_its_names_only() {
+    let _alone = alone();
+    let taken = |what: &str, to: &str| -> Vec<(&'static str, u64)> {
+        let task = tree(Scaling::with_slots(2));
+        for cpu in 0..2 {
+            task.mkdir(At::Cwd, format!("/{cpu}/dir"), MODE).unwrap();
+            task.mkdir(At::Cwd, format!("/{cpu}/to"), MODE).unwrap();
+        }
+        let rows = all_recorded(|| {
+            in_turn(|cpu| {
+                let [old, new] = [what, to].map(|name| format!("/{cpu}/{name}"));
+                task.rename(At::Cwd, &old, At::Cwd, &new, RenameFlags::empty()).unwrap();
+                task.rename(At::Cwd, &new, At::Cwd, &old, RenameFlags::empty()).unwrap();
+            });
+        });
+        let taken = rows.into_iter().filter(|row| row.acquisitions > 0);
+        let mut taken: Vec<_> = taken.map(|row| (row.name, row.acquisitions / CALLS)).collect();
+        taken.sort_unstable();
+        let (class, buckets) = taken.remove(0);
+        // Names of one directory may share one.
+        assert!(class == "d_children" && (2..=4).contains(&buckets), "{buckets} of {class}");
+        taken
+    };
+    assert_eq!(taken("file", "to/file"), []);
+    assert_eq!(taken("dir", "new"), [("rename_lock", 2)]);
+    assert_eq!(taken("dir", "to/dir"), [("rename_lock", 2), ("s_vfs_rename_mutex", 2)]);
 }
 
 #[test]

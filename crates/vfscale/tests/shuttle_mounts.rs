@@ -14,9 +14,10 @@ use std::sync::{Arc, Weak};
 use common::{MODE, assert_empty, check_delays, errno, free, ino, make, memory, rename};
 use shuttle::thread;
 use vfscale::{
-    At, AtFlags, Errno, MemFs, MountFlags, OFlags, Propagation, RenameFlags, Task, UmountFlags,
+    At, AtFlags, Errno, MemFs, MountFlags, OFlags, Propagation, RenameFlags, Scaling, Task,
+    UmountFlags,
 };
-use vfscale_sync::rcu;
+use vfscale_sync::{cpu, rcu};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
     common::check_times(1_500, model);
@@ -103,6 +104,75 @@ fn lazy_umount_against_open() {
             assert_eq!(fs.strong_count(), 1);
         }
         drop(file);
+        assert_gone(&fs);
+    });
+}
+
+/// By force is as otherwise where there is no server to wait for: the mount is busy exactly if
+/// somebody got in.
+#[test]
+fn forced_umount_against_open() {
+    check(|| {
+        let task = task(&["/m"]);
+        let outside = make(&task, "/m/x");
+        let (_, fs) = mount(&task, "/m");
+        make(&task, "/m/x");
+        let opens = beside(&task, |task| task.open("/m/x", OFlags::RDONLY, MODE).unwrap());
+        let ended = errno(task.umount("/m", UmountFlags::FORCE));
+        let file = opens.join().unwrap();
+        let root = task.stat(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+        let is_inside = file.stat().unwrap().dev != root;
+        assert_eq!(ended, is_inside.then_some(Errno::BUSY));
+        drop(file);
+        if is_inside {
+            assert_eq!(errno(task.umount("/m", UmountFlags::FORCE)), None);
+        }
+        assert_eq!(ino(&task, "/m/x"), Ok(outside));
+        assert_gone(&fs);
+    });
+}
+
+/// A mount that is moved is at one of the two places for every walk, and who has been at the new one does not
+/// find it at the old one any more.
+#[test]
+fn a_moved_mount_against_lookups() {
+    check(|| {
+        let task = task(&["/m", "/n"]);
+        let (_, fs) = mount(&task, "/m");
+        let inside = make(&task, "/m/x");
+        let looks = beside(&task, move |task| {
+            [0; 2].map(|_| (ino(task, "/n/x").is_ok(), ino(task, "/m/x").is_ok()))
+        });
+        task.move_mount("/m", "/n").unwrap();
+        let [first, second] = looks.join().unwrap();
+        assert!(!(first.0 && first.1) && !(second.0 && second.1), "{first:?} {second:?}");
+        assert!(!first.0 || second == (true, false), "{first:?} {second:?}: back in time");
+        assert_eq!((ino(&task, "/n/x"), ino(&task, "/m/x")), (Ok(inside), Err(Errno::NOENT)));
+        assert_eq!(umount(&task, "/n"), None);
+        assert_gone(&fs);
+    });
+}
+
+/// Genocide: a file system that was taken off the tree ends with the last who leaves, with a walk in it until
+/// then.
+#[test]
+fn the_end_of_a_tree_against_a_walk() {
+    check(|| {
+        let task = task(&["/m"]);
+        let (_, fs) = mount(&task, "/m");
+        task.mkdir(At::Cwd, "/m/d", MODE).unwrap();
+        let inode = make(&task, "/m/d/x");
+        task.link(At::Cwd, "/m/d/x", At::Cwd, "/m/y", AtFlags::empty()).unwrap();
+        let other = task.fork();
+        other.chdir("/m").unwrap();
+        let walks = thread::spawn(move || {
+            assert_eq!(ino(&other, "d/x"), Ok(inode));
+            assert_eq!(ino(&other, "d/../y"), Ok(inode));
+            other.chdir("/").unwrap();
+            assert!(matches!(ino(&other, "m/y"), Err(Errno::NOENT) | Ok(_)));
+        });
+        assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+        walks.join().unwrap();
         assert_gone(&fs);
     });
 }
@@ -245,6 +315,89 @@ fn the_path_of_a_file_that_is_renamed() {
         let place = told.map(|path| ["/a/f", "/b/g"].map(|p| path.to_str() == Some(p)));
         assert!(place.iter().all(|is| is[0] != is[1]), "neither");
         assert!(place.is_sorted_by_key(|is| is[1]), "back in time");
+    });
+}
+
+/// A file that is removed has its path until then, and is said to be deleted from then on.
+#[test]
+fn the_path_of_a_file_that_is_removed() {
+    check(|| {
+        let task = task(&["/d"]);
+        make(&task, "/d/f");
+        let file = task.open("/d/f", OFlags::RDONLY, MODE).unwrap();
+        task.chdir("/d").unwrap();
+        let removes = beside(&task, |task| {
+            task.unlink(At::Cwd, "/d/f", AtFlags::empty()).unwrap();
+            task.rmdir(At::Cwd, "/d").unwrap();
+        });
+        let told = [(); 2].map(|()| task.path_of(&file).unwrap());
+        let cwd = task.getcwd().map_err(|error| error.errno());
+        removes.join().unwrap();
+        let gone = told.map(|path| ["/d/f", "/d/f (deleted)"].map(|p| path.to_str() == Some(p)));
+        assert!(gone.iter().all(|is| is[0] != is[1]), "neither");
+        assert!(gone.is_sorted_by_key(|is| is[1]), "back in time");
+        assert!(cwd.map_or_else(|e| e == Errno::NOENT, |cwd| cwd.to_str() == Some("/d")));
+        assert_eq!(errno(task.getcwd()), Some(Errno::NOENT));
+    });
+}
+
+/// A file loses one name and gets another while it is opened by its handle: it has a name throughout, and the
+/// path is one of them, or that of the one that has just gone.
+#[test]
+fn names_that_come_and_go_against_open_by_handle() {
+    check(|| {
+        let task = task(&[]);
+        let root = task.open("/", OFlags::RDONLY, MODE).unwrap();
+        let before = free(&task);
+        let inode = make(&task, "/a");
+        let handle = task.name_to_handle(At::Cwd, "/a", AtFlags::empty()).unwrap();
+        let opens = beside(&task, move |task| {
+            let file = task.open_by_handle(&root, &handle, OFlags::RDONLY).unwrap();
+            assert_eq!(file.stat().unwrap().ino, inode);
+            task.path_of(&file).unwrap()
+        });
+        let links = beside(&task, |task| {
+            task.link(At::Cwd, "/a", At::Cwd, "/c", AtFlags::empty()).unwrap();
+            task.unlink(At::Cwd, "/c", AtFlags::empty()).unwrap();
+        });
+        task.link(At::Cwd, "/a", At::Cwd, "/b", AtFlags::empty()).unwrap();
+        links.join().unwrap();
+        task.unlink(At::Cwd, "/a", AtFlags::empty()).unwrap();
+        let path = opens.join().unwrap();
+        let known = ["/a", "/b", "/c", "/a (deleted)", "/c (deleted)"];
+        assert!(known.iter().any(|known| path.to_str() == Some(known)), "{path:?}");
+        task.unlink(At::Cwd, "/b", AtFlags::empty()).unwrap();
+        assert_empty(&task, before);
+    });
+}
+
+/// A file whose count is spread over CPUs loses its name while it is opened and closed: it goes with the last
+/// who has it, once.
+#[test]
+fn a_hot_file_against_its_removal() {
+    check(|| {
+        let vfs = vfscale::memory().size(4 << 20).scaling(Scaling::with_slots(2)).build().unwrap();
+        let task = Arc::new(vfs.task());
+        let before = free(&task);
+        make(&task, "/f");
+        for n in 0..40 {
+            let _there = cpu::pretend(n % 2);
+            drop(task.open("/f", OFlags::RDONLY, MODE).unwrap());
+        }
+        let opens = [0, 1].map(|n| {
+            beside(&task, move |task| {
+                let _there = cpu::pretend(n);
+                let opened = task.open("/f", OFlags::RDONLY, MODE);
+                opened.map(|file| file.stat().unwrap().size).map_err(|error| error.errno())
+            })
+        });
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        for opened in opens {
+            let opened = opened.join().unwrap();
+            assert!(opened == Ok(0) || opened == Err(Errno::NOENT), "{opened:?}");
+        }
+        (0..4).for_each(|_| rcu::synchronize());
+        assert_empty(&task, before);
     });
 }
 

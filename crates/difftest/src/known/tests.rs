@@ -1,23 +1,19 @@
 use super::known;
-use crate::op::{Op, PathArg, Step};
+use crate::op::{Op, Seek, Step};
 use crate::outcome::{Outcome, Value};
 
-/// Whether two paths of an open file may differ.
-fn explained(expected: &str, got: &str) -> bool {
-    let step = Step { task: 0, op: Op::PathOf { fd: 0 }, probe: None };
-    let path = |path: &str| Outcome::Ok(Value::Path(PathArg::from(path)));
-    known(&step, &path(expected), &path(got), false).is_some()
+/// Whether two results of looking for data may differ.
+fn explained(expected: Outcome, got: Outcome, allocated: bool) -> bool {
+    let op = Op::Lseek { fd: 0, whence: Seek::Data, off: 0 };
+    known(&Step { task: 0, op, probe: None }, &expected, &got, allocated).is_some()
 }
 
 #[test]
-fn a_file_opened_by_handle_has_no_name_below_its_mount() {
-    assert!(explained("/f", "/#N (deleted)"));
-    assert!(explained("/d/f (deleted)", "/#N (deleted)"));
-    assert!(explained("/e/d/f", "/e/d/#N (deleted)"));
-    assert!(explained("/", "/e/d/#N (deleted)"), "a file that a bind does not show");
-    assert!(!explained("/e/f", "/e/d/#N (deleted)"), "another mount");
-    assert!(!explained("/e/dd/f", "/e/d/#N (deleted)"), "another mount");
-    assert!(!explained("/e/d/f", "/e/d/#N"));
-    assert!(!explained("/e/d/f", "/e/d/g"));
-    assert!(!explained("/e/d/f", "/e/d/f (deleted)"));
+fn data_differ_at_the_end_of_all_offsets_and_after_an_allocation() {
+    let at = |offset| Outcome::Ok(Value::Number(offset));
+    let nothing = || Outcome::Err(libc::ENXIO);
+    assert!(explained(nothing(), at(i64::MAX - 4096), false));
+    assert!(!explained(nothing(), at(4096), false));
+    assert!(!explained(at(0), at(i64::MAX - 4096), false));
+    assert!(explained(nothing(), at(4096), true) && explained(at(0), nothing(), true));
 }

@@ -37,6 +37,8 @@ pub struct Numbers {
     pub tide: AtomicU64,
     /// Whether inodes that nobody uses are not to be kept.
     pub forgets: bool,
+    /// Whether who evicts an inode has to wait.
+    pub stops: AtomicBool,
     /// Whether a directory is at `/there`, and no longer at `/here`.
     pub moved: AtomicBool,
     root: Mutex<Option<InodeRef>>,
@@ -188,7 +190,10 @@ impl FileSystem for Numbers {
     }
 
     fn evict(&self, _: &Inode) {
-        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.evicted.fetch_add(1, Ordering::SeqCst);
+        while self.stops.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
     }
 
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {

@@ -1,4 +1,7 @@
+use vfscale::{Mode, OFlags};
+
 use super::*;
+use crate::case::{Call, Op};
 use crate::predict::{Machine, throughput, workload};
 
 fn program_of(name: &str, scaling: Scaling) -> Program {
@@ -17,6 +20,47 @@ fn opening_scales_now_and_did_not_with_the_kernels_structures() {
     assert!(before.locks_taken() > 0);
     // The shape of seed 000's table: eight sockets are slower than one.
     assert!(at(&before, 80) < 0.6 * at(&before, 10));
+}
+
+/// What everybody uses is spread over CPUs by then: one file that all open, one directory that all
+/// are in, one mount that all are on, and one inode that each opens by another of its names. No
+/// line is written that anybody else touches.
+#[test]
+fn what_everybody_uses_is_written_by_nobody() {
+    for name in ["open-close-one-file", "stat-deep", "d-path"] {
+        assert_eq!(program_of(name, Scaling::default()).shared_lines(), 0, "{name}");
+    }
+    assert!(program_of("open-close-one-file", Scaling::kernel_2_6()).shared_lines() > 0);
+    let call = |process, op| Call { process, op };
+    let open = |path: &str, flags| Op::Open {
+        path: path.into(),
+        flags,
+        mode: Mode::from_bits_retain(0o644),
+        slot: 0,
+    };
+    let close = Op::Close { slot: 0 };
+    let path = |process| format!("dir/{process}");
+    let flags = OFlags::CREATE | OFlags::RDWR;
+    let mut setup = vec![
+        call(0, Op::Mkdir { path: "/dir".into(), mode: Mode::from_bits_retain(0o755) }),
+        call(0, open("/dir/0", flags)),
+        call(0, close.clone()),
+        call(0, Op::Link { old: "/dir/0".into(), new: "/dir/1".into() }),
+    ];
+    // Both are in one working directory; what happens only the first time is no part of it.
+    let calls = |process: u8| {
+        let stat = Op::Stat { path: path(process), follow: true };
+        [open(&path(process), OFlags::RDONLY), close.clone(), stat, Op::Getcwd]
+            .map(|op| call(process, op))
+            .to_vec()
+    };
+    for process in [0, 1] {
+        setup.push(call(process, Op::Chdir { path: "/".into() }));
+        setup.extend(calls(process));
+    }
+    let workload = Workload { name: "one-inode", operations: 1, setup, workers: [0, 1].map(calls) };
+    assert_eq!(program(&workload, Scaling::default()).unwrap().shared_lines(), 0);
+    assert!(program(&workload, Scaling::kernel_2_6()).unwrap().shared_lines() > 0);
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! Calls whose cost is measured, each with the patches that it meets, and a file system to make them on.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use vfscale::block::MemoryDevice;
+use vfscale::diskfs::mkfs::{self, MkfsOptions};
+use vfscale::{At, AtFlags, File, Mode, OFlags, RenameFlags, Scaling, Task, Volume, Whence};
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+/// With slots for several CPUs whatever the machine, so that figures compare.
+const SLOTS: usize = 8;
+const MEMORY_BYTES: u64 = 64 << 20;
+const VOLUME_BYTES: u64 = 256 << 20;
+
+/// A kind of call, and the patches that make a difference to it.
+pub struct Kind {
+    pub name: &'static str,
+    pub patches: &'static [&'static str],
+    call: fn(&Task, &File) -> vfscale::Result<()>,
+    /// Whether it is made on a volume.
+    on_volume: bool,
+}
+
+const fn kind(
+    name: &'static str,
+    patches: &'static [&'static str],
+    call: fn(&Task, &File) -> vfscale::Result<()>,
+) -> Kind {
+    Kind { name, patches, call, on_volume: false }
+}
+
+const fn on_volume(
+    name: &'static str,
+    patches: &'static [&'static str],
+    call: fn(&Task, &File) -> vfscale::Result<()>,
+) -> Kind {
+    Kind { name, patches, call, on_volume: true }
+}
+
+pub const KINDS: &[Kind] = &[
+    kind("open", &["lockref", "mount-count", "files-lock"], |task, _| {
+        task.open("file", OFlags::RDONLY, MODE).map(drop)
+    }),
+    kind("write", &["lockref", "mount-count", "files-lock"], |task, _| {
+        task.open("file", OFlags::WRONLY, MODE).map(drop)
+    }),
+    kind("stat", &["lockref"], |task, _| stat(task, "/home/me/file")),
+    kind("path", &["seqrwlock", "brlock"], |task, file| task.path_of(file).map(drop)),
+    kind("mount", &["brlock"], |task, _| stat(task, "/mnt/file")),
+    kind(
+        "create",
+        &["lockref", "mount-count", "files-lock", "dcache-hash", "inode-list", "ino-alloc"],
+        |task, _| create(task),
+    ),
+    kind("rename", &["dcache-hash"], |task, _| {
+        task.rename(At::Cwd, "file", At::Cwd, "other", RenameFlags::empty())?;
+        task.rename(At::Cwd, "other", At::Cwd, "file", RenameFlags::empty())
+    }),
+    kind("handle", &["inode-hash", "lockref", "files-lock"], |task, file| {
+        let handle = task.name_to_handle(At::Cwd, "file", AtFlags::empty())?;
+        task.open_by_handle(file, &handle, OFlags::RDONLY).map(drop)
+    }),
+    kind(
+        "pipe",
+        &["lockref", "mount-count", "files-lock", "inode-list", "ino-alloc", "pseudo"],
+        |task, _| task.pipe2(OFlags::empty()).map(drop),
+    ),
+    kind("pwrite", &[], |_, file| file.pwrite(b"data", 0).map(drop)),
+    kind("pread", &[], |_, file| file.pread(&mut [0; 4], 0).map(drop)),
+    kind("read", &[], |_, file| {
+        file.read(&mut [0; 4])?;
+        file.seek(Whence::Set(0)).map(drop)
+    }),
+    kind("seek", &[], |_, file| file.seek(Whence::Set(2)).map(drop)),
+    kind("chmod", &[], |task, _| task.chmod(At::Cwd, "file", MODE, AtFlags::empty())),
+    // A name that the driver is asked for.
+    on_volume("miss", &["lru", "inode-list", "dcache-hash"], |task, _| {
+        stat(task, "below/name")?;
+        task.drop_cached(At::Cwd, "below").map(drop)
+    }),
+    on_volume(
+        "logged",
+        &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents", "orphan"],
+        |task, _| create(task),
+    ),
+];
+
+fn stat(task: &Task, path: &str) -> vfscale::Result<()> {
+    task.stat(At::Cwd, path, AtFlags::empty()).map(drop)
+}
+
+fn create(task: &Task) -> vfscale::Result<()> {
+    drop(task.open("new", OFlags::CREATE | OFlags::WRONLY, MODE)?);
+    task.unlink(At::Cwd, "new", AtFlags::empty())
+}
+
+/// A file system, and what calls are made with.
+pub struct Ground {
+    task: Task,
+    file: File,
+    _volume: Option<Volume>,
+}
+
+impl Ground {
+    /// One for calls of a kind, without these patches.
+    pub fn new(kind: &Kind, before: &[String]) -> Result<Ground, Box<dyn Error>> {
+        let all = Scaling::with_slots(SLOTS);
+        let scaling = before.iter().try_fold(all, |scaling, patch| scaling.and_before(patch))?;
+        let (task, volume) = if kind.on_volume {
+            let device = MemoryDevice::new(VOLUME_BYTES)?;
+            mkfs::format(&device, &MkfsOptions::default())?;
+            let volume = vfscale::volume_on(Arc::new(device)).scaling(scaling);
+            let volume = volume.sync_interval(None).open()?;
+            (volume.task(), Some(volume))
+        } else {
+            (vfscale::memory().size(MEMORY_BYTES).scaling(scaling).build()?.task(), None)
+        };
+        task.create_dir_all("/home/me/below", MODE)?;
+        task.mkdir(At::Cwd, "/mnt", MODE)?;
+        let fs = vfscale::MemFs::builder().size(1 << 20).build();
+        task.mount(fs, "/mnt", vfscale::MountFlags::empty())?;
+        task.chdir("/home/me")?;
+        for path in ["file", "below/name", "/mnt/file"] {
+            task.write_file(path, "text")?;
+        }
+        let file = task.open("file", OFlags::RDWR, MODE)?;
+        Ok(Ground { task, file, _volume: volume })
+    }
+
+    /// Makes so many calls.
+    pub fn call(&self, kind: &Kind, times: u64) -> vfscale::Result<()> {
+        for _ in 0..times {
+            (kind.call)(&self.task, &self.file)?;
+        }
+        Ok(())
+    }
+}
