@@ -30,8 +30,9 @@ pub(crate) struct CommuteArgs {
     #[arg(long)]
     pub(crate) cold: bool,
 
-    /// Where: `memory`, which is all there is
-    #[arg(long, value_name = "TARGET", default_value = "memory", value_parser = ["memory"])]
+    /// Where: `memory`, or `volume`, a volume of its own for each case, on a device in memory, with fsync among
+    /// the calls
+    #[arg(long, value_name = "TARGET", default_value = "memory", value_parser = ["memory", "volume"])]
     pub(crate) target: String,
 
     /// Write the results as JSON to FILE, or to standard output with `-` (the table then goes to standard
@@ -42,6 +43,15 @@ pub(crate) struct CommuteArgs {
     /// Write commute.html, commute.svg and commute.json to this directory, which is made if it is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Compare with the cases that FILE names, one in a line, and fail if others conflict, or if one of them
+    /// is free or was not run
+    #[arg(long, value_name = "FILE")]
+    pub(crate) exceptions: Option<PathBuf>,
+
+    /// Write the names of the cases that conflict to FILE, for --exceptions
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write_exceptions: Option<PathBuf>,
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
@@ -56,8 +66,11 @@ pub(crate) use on_x86_64::commute;
 mod on_x86_64 {
     use indicatif::{ProgressBar, ProgressStyle};
     use vfscale::Scaling;
-    use vfscale_commute::report::{self, Plan};
-    use vfscale_commute::{generate, page, runner};
+    use vfscale_commute::case::Case;
+    use vfscale_commute::exceptions::Exceptions;
+    use vfscale_commute::report::{self, Plan, Report};
+    use vfscale_commute::runner::{self, Target};
+    use vfscale_commute::{generate, page};
 
     use super::*;
     use crate::bench::{INTERRUPTED, interrupted_by_signals, make_dir, output};
@@ -69,18 +82,35 @@ mod on_x86_64 {
                 names => names.iter().try_fold(Scaling::default(), |s, name| s.and_before(name)),
             };
             let scaling = scaling.map_err(|e| Failure::Usage(e.to_string()))?;
-            let options = runner::Options { scaling, promoted: !self.cold };
+            let target = if self.is_volume() { Target::Volume } else { Target::Memory };
+            let options = runner::Options { scaling, promoted: !self.cold, target };
             Ok(Plan { before: self.before.clone(), seed: self.seed, options })
+        }
+
+        fn is_volume(&self) -> bool {
+            self.target == "volume"
+        }
+
+        /// The cases that may conflict, if they are given.
+        fn known(&self) -> Result<Option<Exceptions>, Failure> {
+            let read = |file: &PathBuf| {
+                let text = std::fs::read_to_string(file);
+                text.map(|text| Exceptions::parse(&text))
+                    .map_err(|e| Failure::Read(file.clone(), e))
+            };
+            self.exceptions.as_ref().map(read).transpose()
         }
     }
 
     pub(crate) fn commute(args: &CommuteArgs) -> Result<ExitCode, Failure> {
         let plan = args.plan()?;
+        let known = args.known()?;
         if let Some(dir) = &args.out {
             make_dir(dir)?;
         }
         let interrupt = interrupted_by_signals()?;
-        let made = generate::Options { seed: args.seed, ..generate::Options::default() };
+        let (seed, volume) = (args.seed, args.is_volume());
+        let made = generate::Options { seed, volume, ..generate::Options::default() };
         let cases = match args.sample {
             Some(count) => generate::sample(count, &made),
             None => generate::all(&made),
@@ -99,9 +129,29 @@ mod on_x86_64 {
             page::write_all(&report, dir).map_err(|e| Failure::Write(dir.clone(), e))?;
             eprintln!("written: {}", dir.join("commute.html").display());
         }
-        match (interrupt.is_raised(), report.failed.is_empty()) {
-            (true, _) => Ok(ExitCode::from(INTERRUPTED)),
-            (false, complete) => Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+        if interrupt.is_raised() {
+            return Ok(ExitCode::from(INTERRUPTED));
         }
+        if let Some(file) = &args.write_exceptions {
+            let text = Exceptions::of(&report).to_string();
+            std::fs::write(file, text).map_err(|e| Failure::Write(file.clone(), e))?;
+        }
+        let as_known = known.is_none_or(|known| is_as_known(&known, &report, &cases));
+        let complete = report.failed.is_empty();
+        Ok(if complete && as_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Whether what conflicts is what is known to; says what is not so.
+    fn is_as_known(known: &Exceptions, report: &Report, cases: &[Case]) -> bool {
+        let differences = known.differences(report, cases);
+        eprint!("{differences}");
+        let count = |of: &[&str]| of.len();
+        let (mended, missing) = (count(&differences.mended), count(&differences.missing));
+        let new = differences.new.len();
+        eprintln!(
+            "{} known exceptions; {new} more, {mended} free now, {missing} not run",
+            known.len()
+        );
+        differences.is_empty()
     }
 }

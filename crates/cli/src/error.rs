@@ -32,6 +32,8 @@ pub(crate) enum Failure {
     Bench(vfscale_bench::Error),
     /// A file could not be written.
     Write(PathBuf, io::Error),
+    /// A file could not be read.
+    Read(PathBuf, io::Error),
     /// A report could not be drawn or written.
     Report(vfscale_bench::plot::PlotError),
     /// An image file or a block device can't be opened.
@@ -93,6 +95,7 @@ impl fmt::Display for Failure {
             Failure::Bench(e) => e.fmt(f),
             Failure::Report(e) => e.fmt(f),
             Failure::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
+            Failure::Read(path, e) => write!(f, "cannot read {}: {e}", path.display()),
             Failure::Device(e) => e.fmt(f),
             Failure::Volume(e) => e.fmt(f),
             Failure::Mkfs(e @ vfscale::diskfs::mkfs::MkfsError::Recognised { .. }) => {

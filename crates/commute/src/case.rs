@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use vfscale::{FileType, Mode, OFlags, RenameFlags, Whence, XattrFlags};
+use vfscale::{FileType, Mode, OFlags, RenameFlags, StatMask, Whence, XattrFlags};
 
 /// A small starting state and two calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub enum Op {
     Close { slot: u8 },
     /// `stat`; without `follow` `lstat`.
     Stat { path: String, follow: bool },
+    /// `statx` of what `mask` asks for, and of what never changes.
+    Statx { path: String, mask: StatMask },
     /// Asks which mount a path leads to (`statx`'s device and `STATX_ATTR_MOUNT_ROOT`).
     Lookup { path: String },
     /// `fstat`.
@@ -112,6 +114,7 @@ pub enum CallKind {
     Pass,
     Close,
     Stat,
+    Statx,
     Lookup,
     Fstat,
     Link,
@@ -140,7 +143,7 @@ pub enum CallKind {
     Mount,
 }
 
-/// What a call came to. Times are left out.
+/// What a call came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was done, and there is nothing to say about it.
@@ -177,7 +180,7 @@ pub struct Entry {
     pub ino: u64,
 }
 
-/// What `stat` shows.
+/// What `stat` shows, or what `statx` was asked for; the rest is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The type of the file.
@@ -190,6 +193,10 @@ pub struct Attributes {
     pub size: u64,
     /// What it occupies, in units of 512 bytes; 0 for what is no regular file.
     pub blocks: u64,
+    /// Whether the time of the last change of the data is another than it was when the two calls began.
+    pub mtime_changed: bool,
+    /// The same for the time of the last change of the inode.
+    pub ctime_changed: bool,
     /// The file system, to compare with others in the same world. No two runs need agree on it.
     pub device: u64,
     /// The inode in it, likewise.
@@ -203,6 +210,7 @@ macro_rules! paths_of {
         match $op {
             Op::Open { path, .. }
             | Op::Stat { path, .. }
+            | Op::Statx { path, .. }
             | Op::Lookup { path }
             | Op::Unlink { path }
             | Op::Mkdir { path, .. }
@@ -232,6 +240,7 @@ impl Op {
             Op::Pass { .. } => CallKind::Pass,
             Op::Close { .. } => CallKind::Close,
             Op::Stat { .. } => CallKind::Stat,
+            Op::Statx { .. } => CallKind::Statx,
             Op::Lookup { .. } => CallKind::Lookup,
             Op::Fstat { .. } => CallKind::Fstat,
             Op::Link { .. } => CallKind::Link,
@@ -362,6 +371,7 @@ impl Op {
     fn values(&self) -> Vec<String> {
         match self {
             Op::Stat { follow: false, .. } => vec!["NOFOLLOW".into()],
+            Op::Statx { mask, .. } => vec![names(mask.iter_names()).join("|")],
             Op::Rename { flags, .. } => names(flags.iter_names()),
             Op::Mkdir { mode, .. } | Op::Chmod { mode, .. } => vec![format!("{:o}", mode.bits())],
             Op::Symlink { target, .. } => vec![format!("to {target}")],
@@ -413,6 +423,23 @@ impl fmt::Display for Flags {
             }
         }
         Ok(())
+    }
+}
+
+impl Attributes {
+    /// What `mask` asks for, and what is always there.
+    #[must_use]
+    pub fn masked(self, mask: StatMask) -> Attributes {
+        let has = |bits: StatMask| mask.contains(bits);
+        let number = |bits: StatMask, value: u64| if has(bits) { value } else { 0 };
+        Attributes {
+            nlink: if has(StatMask::NLINK) { self.nlink } else { 0 },
+            size: number(StatMask::SIZE, self.size),
+            blocks: number(StatMask::BLOCKS, self.blocks),
+            mtime_changed: has(StatMask::MTIME) && self.mtime_changed,
+            ctime_changed: has(StatMask::CTIME) && self.ctime_changed,
+            ..self
+        }
     }
 }
 

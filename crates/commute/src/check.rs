@@ -26,7 +26,12 @@ pub fn check(
 ) -> Result<(), String> {
     for calls in [[&case.first, &case.second], [&case.second, &case.first]] {
         let mut run = Run { state: State::new(), world: world(), pairs: Pairs::new(compares) };
-        for call in case.setup.iter().chain(calls) {
+        for call in &case.setup {
+            run.call(call)?;
+        }
+        run.state.note_times();
+        run.world.note_times(&run.state.observations());
+        for call in calls {
             run.call(call)?;
         }
         // A number may have been used again by now; from here on nothing comes or goes.

@@ -3,12 +3,16 @@
 //! A call has three steps, so that the middle one is the call and nothing else: [`World::prepare`] gets
 //! everything that it needs, [`Ready::run`] makes it, and [`World::keep`] puts away what came of it.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use vfscale::{
-    At, AtFlags, DirEntryBuf, Errno, Error, File, FileType, MountFlags, OFlags, Stat, Task, Vfs,
+    At, AtFlags, DirEntryBuf, Errno, Error, File, FileType, MountFlags, OFlags, Stat, StatMask,
+    Task, Timestamp, Vfs,
 };
+
+use vfscale_sync::random;
 
 use crate::case::{Attributes, Call, Entry, Op, Outcome};
 
@@ -18,11 +22,20 @@ pub const SLOTS: usize = 16;
 /// Processes of a case.
 pub const PROCESSES: usize = 2;
 
+/// What hashes of names begin with: the first number with which those of `a` to `d` differ in their first
+/// four bits, and those of the names in the root.
+pub(crate) const KEY: u64 = 3;
+
 /// A tree of its own, and the two processes in it.
 pub struct World {
     vfs: Vfs,
     processes: [Process; PROCESSES],
+    /// The times of inodes when it was last asked for that; none before.
+    times: Option<BTreeMap<InodeKey, [Timestamp; 2]>>,
 }
+
+/// The file system, the number, and how often that was used before.
+type InodeKey = (u64, u64, u32);
 
 struct Process {
     task: Arc<Task>,
@@ -58,8 +71,10 @@ impl World {
     /// Two processes in a tree.
     #[must_use]
     pub fn new(vfs: Vfs) -> World {
+        // Too late if the process has hashed names before, which only who counts conflicts minds.
+        random::fix_process_key(KEY);
         let process = || Process { task: Arc::new(vfs.task()), slots: Default::default() };
-        World { processes: [process(), process()], vfs }
+        World { processes: [process(), process()], vfs, times: None }
     }
 
     /// The tree.
@@ -107,7 +122,13 @@ impl World {
             Ok(Raw::Bytes(bytes)) => Outcome::Bytes(bytes),
             Ok(Raw::Text(path)) => Outcome::Text(without_numbers(&path.to_string_lossy())),
             Ok(Raw::Entries(entries)) => Outcome::Entries(sorted(entries)),
-            Ok(Raw::Stat(stat)) => Outcome::Attributes(attributes(&stat)),
+            Ok(Raw::Stat(stat)) => {
+                let all = self.attributes(&stat);
+                Outcome::Attributes(match call.op {
+                    Op::Statx { mask, .. } => all.masked(mask),
+                    _ => all,
+                })
+            }
             Ok(Raw::Mount(stat)) => Outcome::Mount { device: stat.dev, is_root: stat.mount_root },
             Ok(Raw::Opened(file)) => {
                 match call.op {
@@ -126,6 +147,41 @@ impl World {
                 }
                 Outcome::Done
             }
+        }
+    }
+
+    /// Looks at the times of all inodes that `looks` ask for by `stat` and `fstat`. From here on outcomes tell
+    /// whether they have changed.
+    pub fn note_times(&mut self, looks: &[Call]) {
+        let mut times = BTreeMap::new();
+        for call in looks.iter().filter(|c| matches!(c.op, Op::Stat { .. } | Op::Fstat { .. })) {
+            let mut ready = self.prepare(call);
+            ready.run();
+            if let Ok(Raw::Stat(stat)) = &ready.result {
+                times.insert(key(stat), [stat.mtime, stat.ctime]);
+            }
+            self.keep(ready);
+        }
+        self.times = Some(times);
+    }
+
+    fn attributes(&self, stat: &Stat) -> Attributes {
+        let file_type = stat.file_type();
+        let is_file = file_type == FileType::RegularFile;
+        let changed = self.times.as_ref().map_or([false; 2], |times| match times.get(&key(stat)) {
+            Some(before) => [before[0] != stat.mtime, before[1] != stat.ctime],
+            None => [true; 2],
+        });
+        Attributes {
+            file_type,
+            mode: stat.permissions().bits(),
+            nlink: stat.nlink,
+            size: if file_type == FileType::Directory { 0 } else { stat.size },
+            blocks: if is_file { stat.blocks } else { 0 },
+            mtime_changed: changed[0],
+            ctime_changed: changed[1],
+            device: stat.dev,
+            ino: stat.ino,
         }
     }
 
@@ -167,7 +223,8 @@ fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<Raw> {
             let flags = if *follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
             task.stat(cwd, path, flags).map(Raw::Stat)
         }
-        Op::Lookup { path } => task.stat(cwd, path, follow).map(Raw::Mount),
+        Op::Statx { path, mask } => task.statx(cwd, path, follow, *mask).map(Raw::Stat),
+        Op::Lookup { path } => task.statx(cwd, path, follow, StatMask::empty()).map(Raw::Mount),
         Op::Link { old, new } => task.link(cwd, old, cwd, new, follow).map(done),
         Op::Unlink { path } => task.unlink(cwd, path, follow).map(done),
         Op::Rename { old, new, flags } => task.rename(cwd, old, cwd, new, *flags).map(done),
@@ -217,18 +274,8 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
     }
 }
 
-fn attributes(stat: &Stat) -> Attributes {
-    let file_type = stat.file_type();
-    let is_file = file_type == FileType::RegularFile;
-    Attributes {
-        file_type,
-        mode: stat.permissions().bits(),
-        nlink: stat.nlink,
-        size: if file_type == FileType::Directory { 0 } else { stat.size },
-        blocks: if is_file { stat.blocks } else { 0 },
-        device: stat.dev,
-        ino: stat.ino,
-    }
+fn key(stat: &Stat) -> InodeKey {
+    (stat.dev, stat.ino, stat.generation)
 }
 
 /// What is in a directory besides itself and the one above.

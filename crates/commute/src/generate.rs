@@ -43,11 +43,12 @@ use crate::model::{State, commute};
 use space::{Alias, Candidate, Space};
 
 /// The calls of which every two are tried, on any file system.
-pub const KINDS: [CallKind; 27] = [
+pub const KINDS: [CallKind; 28] = [
     CallKind::Open,
     CallKind::Tmpfile,
     CallKind::Close,
     CallKind::Stat,
+    CallKind::Statx,
     CallKind::Lookup,
     CallKind::Fstat,
     CallKind::Link,

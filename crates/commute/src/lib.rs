@@ -19,6 +19,7 @@
 //! | [`symbols`], [`owner`] | whose a line is, and where in the source it is touched |
 //! | [`runner`] | cases, on two pretended CPUs; and what is kept out of the comparison, and why |
 //! | [`report`] | many cases: the triangle of calls by calls, and what they conflict on |
+//! | [`exceptions`] | the cases that are known to conflict |
 //! | [`picture`], [`page`] | the same as SVG and as HTML |
 //! | [`predict`] | what many cores would make of it |
 //!
@@ -38,6 +39,8 @@ pub mod predict;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod conflict;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod exceptions;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod owner;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -28,10 +28,11 @@
 //! * **Inode numbers** are any fresh ones: what was made by the calls of a case is known by how it can be
 //!   reached. Numbers that exist before are what they are.
 //! * **Descriptors** are any free ones: a call names the slot that its descriptor goes to.
-//! * **Times** are not in it. They come from a coarse clock, and a case takes less than one tick of it: all
-//!   that its calls could set is set already, by the calls before. COMMUTER comes to the same by another way,
-//!   since it may choose any time that is not before the old one. So two calls that differ only in which of
-//!   them sets a time last, or in whether they see a time, are taken as commuting.
+//! * **Times** of the last change are in it as whether they have changed since the two calls began: who looks
+//!   at them can tell whether it is before or after a change, but nobody can tell which of two changes
+//!   was the last. COMMUTER comes to the same by another way, since it may choose any time that is not before
+//!   the old one. The time of the last access is not in it: after a change it is set once, in a tick of the
+//!   clock, and a case takes less than one.
 //! * **A directory's size**, of which POSIX says nothing.
 //! * **Data are whole pages**, each filled with one byte. What begins or ends within a page is refused with
 //!   `EINVAL`, which the library does not do, so that a case of that kind is found out at once.
@@ -78,6 +79,7 @@ impl State {
         match op {
             Op::Open { path, flags, mode, slot } => self.open(process, path, *flags, *mode, *slot),
             Op::Stat { path, follow } => self.stat(process, path, *follow),
+            Op::Statx { path, mask } => self.statx(process, path, *mask),
             Op::Lookup { path } => self.lookup_mount(process, path),
             Op::Link { old, new } => self.link(process, old, new),
             Op::Unlink { path } => self.unlink(process, path),

@@ -16,6 +16,8 @@ use crate::runner::{self, Runner};
 pub struct Report {
     /// What the file system was made without.
     pub before: Vec<String>,
+    /// Where: `memory` or `volume`.
+    pub target: String,
     /// Whether what spreads under contention had been spread.
     pub promoted: bool,
     /// What the cases were drawn by.
@@ -90,6 +92,7 @@ pub fn run(
     let mut runner = Runner::new(plan.options)?;
     let mut report = Report {
         before: plan.before.clone(),
+        target: format!("{:?}", plan.options.target).to_lowercase(),
         promoted: plan.options.promoted,
         seed: plan.seed,
         cases: 0,
@@ -204,8 +207,8 @@ impl Report {
         let when = if self.promoted { "after promotion" } else { "before promotion" };
         let share = 100.0 * self.free as f64 / self.cases.max(1) as f64;
         format!(
-            "{} of {} commuting cases are free of conflicts ({share:.1} %), {when}{before}; seed {}, {:.0} s",
-            self.free, self.cases, self.seed, self.seconds
+            "{} of {} commuting cases are free of conflicts ({share:.1} %), {}, {when}{before}; seed {}, {:.0} s",
+            self.free, self.cases, self.target, self.seed, self.seconds
         )
     }
 

@@ -21,38 +21,51 @@
 //!   epoch, which reads what all threads write and, if it can, runs their deferred work. The cost is shared
 //!   by 128 calls and would hit one of them at random. Before each recording the thread enters
 //!   sections until that has just happened, with nothing left deferred.
+//! * *The first look at times* after they were written: it notes that they have been seen, and no other look
+//!   until they are written again. A call that looks at times has made the same look before.
 //! * *A tick of the clock*. Times are stamped with the time of the last tick, and only written if they
 //!   differ, so that of all changes of a directory within a tick (1 to 10 ms) only the first writes its
 //!   times. All of a case happens within one tick: recorded calls see a clock that stands still, and a
 //!   case whose
 //!   starting state took until after the tick is done again.
+//! * *Names that meet by chance*. Two names of a large directory lie on one line if their hashes begin alike,
+//!   which is so for one pair in as many as it has lines. Hashes differ from process to process; here they
+//!   don't (`KEY`), so that chance gives the same each time, and the few names that cases use don't meet.
 //! * *The system's part*: see [`record`](crate::record).
 
 use std::cell::Cell;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use vfscale::{At, AtFlags, Mode, OFlags, OpenHow, Scaling, Task, Vfs, XattrFlags};
-use vfscale_sync::{cpu, rcu};
+use vfscale::block::{Device, MemoryDevice};
+use vfscale::diskfs::mkfs::{self, MkfsOptions};
+use vfscale::{At, AtFlags, FileType, Mode, OFlags, OpenHow, Scaling, Task, Vfs, XattrFlags};
+use vfscale_sync::{cpu, random, rcu};
 
 use crate::arena::Arena;
-use crate::case::{Call, Case, Outcome};
+use crate::case::{Call, Case, Op, Outcome};
 use crate::conflict::{Conflict, conflicts};
-use crate::execute::World;
+use crate::execute::{KEY, World};
 use crate::owner::{Found, describe};
 use crate::record::{Code, Recorder, Trace};
 use crate::symbols::Symbols;
 
-/// Memory of a tree.
+/// Memory of a tree, or the size of a volume.
 const TREE_BYTES: u64 = 64 << 20;
-/// How often a starting state may take until after the tick.
-const TRIES_MAX: usize = 50;
+/// How long it may take until a starting state is made within a tick: on a busy machine the first ones are not.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How often two CPUs in turn count a dentry until it is spread for sure.
 const TURNS: usize = 40;
+/// How often two CPUs in turn make a name in a directory until it has 64 lines: 24 times until it has four,
+/// as often again for 16, and once more. They take turns after eight names, of which one is looked at
+/// ([`table`](vfscale_sync::table)).
+const NAMES_IN_TURN: u32 = 80;
 
 /// How cases are run.
 #[derive(Clone, Copy, Debug)]
@@ -61,11 +74,23 @@ pub struct Options {
     pub scaling: Scaling,
     /// Whether everything that spreads when several CPUs want it has done so.
     pub promoted: bool,
+    /// What is run on.
+    pub target: Target,
+}
+
+/// Where cases are made: each in a new file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// In memory.
+    #[default]
+    Memory,
+    /// On a volume, on a device in memory.
+    Volume,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { scaling: Scaling::default(), promoted: true }
+        Options { scaling: Scaling::default(), promoted: true, target: Target::Memory }
     }
 }
 
@@ -189,13 +214,16 @@ impl Runner {
     /// If the system has no memory or threads.
     pub fn new(options: Options) -> io::Result<Runner> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        if !random::fix_process_key(KEY) {
+            return Err(io::Error::other("this process has hashed names before"));
+        }
         let mut code = Code::new();
         let clock = libc::clock_gettime as *const () as u64;
         code.replace(clock, clock_that_stands as *const () as u64);
         let workers = [Worker::new(0)?, Worker::new(1)?];
         for worker in &workers {
             worker.run(move |_| {
-                let vfs = tree(options.scaling)?;
+                let vfs = tree(options)?;
                 warm_up(&vfs, "warm-up")
             })??;
         }
@@ -210,8 +238,10 @@ impl Runner {
     pub fn run(&mut self, case: &Case) -> io::Result<Result> {
         let options = self.options;
         let code = self.code.take().unwrap_or_default();
-        let (setup, first) = (case.setup.clone(), case.first.clone());
-        let (world, now) = self.workers[0].run(move |_| starting_state(&setup, options))??;
+        let first = case.first.clone();
+        let (setup, looks) = (case.setup.clone(), looks([&case.first, &case.second]));
+        let (world, now) =
+            self.workers[0].run(move |_| starting_state(&setup, &looks, options))??;
         // Before either is recorded, so that this thread gets no memory that the first call has freed.
         self.workers[1].run(|_| right_after_a_collection())?;
         let (world, code, a) = self.workers[0].run(move |recorder| {
@@ -241,7 +271,8 @@ impl Runner {
         look: impl FnOnce(&[Vec<(Outcome, Trace)>; 2], &mut Symbols) -> R,
     ) -> io::Result<R> {
         let options = self.options;
-        let (mut world, now) = self.workers[0].run(move |_| starting_state(&setup, options))??;
+        let (mut world, now) =
+            self.workers[0].run(move |_| starting_state(&setup, &[], options))??;
         let mut recorded = [Vec::new(), Vec::new()];
         for (cpu, calls) in calls.into_iter().enumerate() {
             for call in calls {
@@ -310,14 +341,30 @@ fn right_after_a_collection() {
     }
 }
 
-fn tree(scaling: Scaling) -> io::Result<Vfs> {
-    Ok(vfscale::memory().size(TREE_BYTES).scaling(scaling).build()?)
+fn tree(options: Options) -> io::Result<Vfs> {
+    if options.target == Target::Memory {
+        return Ok(vfscale::memory().size(TREE_BYTES).scaling(options.scaling).build()?);
+    }
+    let device: Arc<dyn Device> =
+        Arc::new(MemoryDevice::new(TREE_BYTES).map_err(io::Error::other)?);
+    mkfs::format(&*device, &MkfsOptions::default()).map_err(io::Error::other)?;
+    // Nothing is written back by itself meanwhile.
+    let volume = vfscale::volume_on(device).sync_interval(None).scaling(options.scaling);
+    let volume = volume.open().map_err(io::Error::other)?;
+    Ok(volume.vfs().clone())
+}
+
+/// The looks at times that calls make.
+fn looks(calls: [&Call; 2]) -> Vec<Call> {
+    let looks = calls.into_iter().filter(|c| matches!(c.op, Op::Stat { .. } | Op::Fstat { .. }));
+    looks.cloned().collect()
 }
 
 /// A tree in the state that a case starts from, all of it made within a tick of the clock, and that tick.
-fn starting_state(setup: &[Call], options: Options) -> io::Result<(World, i64)> {
-    for _ in 0..TRIES_MAX {
-        let vfs = tree(options.scaling)?;
+fn starting_state(setup: &[Call], looks: &[Call], options: Options) -> io::Result<(World, i64)> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        let vfs = tree(options)?;
         let before = tick();
         for number in [0, 1] {
             let _cpu = cpu::pretend(number);
@@ -331,6 +378,10 @@ fn starting_state(setup: &[Call], options: Options) -> io::Result<(World, i64)> 
         }
         if options.promoted {
             promote(world.vfs())?;
+        }
+        for call in looks {
+            let _cpu = cpu::pretend(u32::from(call.process));
+            world.call(call);
         }
         if tick() == before {
             return Ok((world, before));
@@ -379,20 +430,38 @@ fn warm_up(vfs: &Vfs, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Has both CPUs use every name of the tree in turn until its count is spread.
+/// Has both CPUs use every name of the tree in turn until its count is spread, and make names in every
+/// directory until it has lines for each. Nobody looks at times meanwhile.
 fn promote(vfs: &Vfs) -> io::Result<()> {
     let task = vfs.task();
-    let mut paths = vec![std::path::PathBuf::from("/")];
-    for entry in task.walk_dir("/") {
-        paths.push(entry?.path);
-    }
-    for path in &paths {
-        use_in_turn(&task, path)?;
+    let mut dirs = vec![PathBuf::from("/")];
+    while let Some(dir) = dirs.pop() {
+        use_in_turn(&task, &dir)?;
+        for entry in task.open(&dir, OFlags::DIRECTORY, Mode::empty())?.read_dir() {
+            let entry = entry?;
+            let path = dir.join(&entry.name);
+            match entry.file_type {
+                _ if entry.name == "." || entry.name == ".." => {}
+                FileType::Directory => dirs.push(path),
+                _ => use_in_turn(&task, &path)?,
+            }
+        }
+        make_in_turn(&task, &dir)?;
     }
     Ok(())
 }
 
-fn use_in_turn(task: &Task, path: &std::path::Path) -> io::Result<()> {
+fn make_in_turn(task: &Task, dir: &Path) -> io::Result<()> {
+    let path = dir.join("promotion");
+    for turn in 0..NAMES_IN_TURN {
+        let _cpu = cpu::pretend(turn / 8 % 2);
+        task.symlink("nowhere", At::Cwd, &path)?;
+        task.unlink(At::Cwd, &path, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn use_in_turn(task: &Task, path: &Path) -> io::Result<()> {
     let how = OpenHow::new(OFlags::PATH | OFlags::NOFOLLOW);
     for turn in 0..TURNS {
         let _cpu = cpu::pretend(turn as u32 % 2);

@@ -1,11 +1,15 @@
-//! Numbers by chance, for tests that can be repeated.
+//! Numbers by chance, for tests that can be repeated, and a number for hashes.
 //!
 //! # Invariants
 //!
 //! * The same seed gives the same numbers on every machine.
 //! * A test that begins from [`seed`] prints what repeats it.
+//! * [`process_key`] gives the same number for as long as the process lives.
 //!
-//! Not for anything that must not be guessed.
+//! Not for anything that must not be guessed, but for [`process_key`].
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{LazyLock, OnceLock};
 
 /// The environment variable that [`seed`] follows.
 const VARIABLE: &str = "VFSCALE_SEED";
@@ -23,9 +27,29 @@ pub fn seed() -> u64 {
 /// A seed that nobody has used.
 #[must_use]
 pub fn fresh_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
     // The state is random for each process. Short enough to be typed again.
     RandomState::new().hash_one(std::process::id()) >> 16
+}
+
+/// What [`process_key`] is to give, if that is fixed.
+static FIXED: OnceLock<u64> = OnceLock::new();
+
+static KEY: LazyLock<u64> =
+    LazyLock::new(|| FIXED.get().copied().unwrap_or_else(|| RandomState::new().hash_one(0u64)));
+
+/// A number that differs from process to process, to begin hashes with, so that nobody can choose what
+/// collides.
+#[inline]
+#[must_use]
+pub fn process_key() -> u64 {
+    *KEY
+}
+
+/// Has [`process_key`] give this number, for a process that must repeat exactly what another did. Returns
+/// false if another number was given already.
+pub fn fix_process_key(key: u64) -> bool {
+    let _ = FIXED.set(key);
+    process_key() == key
 }
 
 /// A small generator (SplitMix64; Steele, Lea and Flood 2014). Seeds that differ in any bit give numbers

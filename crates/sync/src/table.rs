@@ -32,12 +32,12 @@
 //!
 //! * Only the holder of a bucket's lock changes its slots, version and chain.
 //! * An entry stays in its slot until it is removed. It is in exactly one bucket that isn't moved.
-//! * The version grows with every insertion. A lookup that found nothing and sees another version
+//! * The version changes with every insertion. A lookup that found nothing and sees another version
 //!   afterwards starts again; otherwise it might have missed a name that was inserted before its
 //!   eyes in a slot it had passed and removed from one it had not yet reached (a rename over an
 //!   existing name). So a lookup is linearisable, whatever it answers.
-//! * A change of several steps, such as moving an entry to another name, announces itself: the version is
-//!   odd meanwhile, and a lookup that found nothing goes on looking. So an entry that moves is never
+//! * A change of several steps, such as moving an entry to another name, announces itself in the version,
+//!   and a lookup that found nothing goes on looking. So an entry that moves is never
 //!   missing under both names.
 //! * **Moved** buckets: growth (and shrinking) copies the entries of a bucket to the new buckets,
 //!   and then replaces the chain by the word of the new buckets. From then on the old bucket is
@@ -48,6 +48,18 @@
 //! * A resize starts from the array that the table's word names, with bucket 0, under its lock: that
 //!   is how one resize at a time is chosen. When all buckets are moved, and not before, the table's
 //!   word is replaced, and the old array is freed after a grace period.
+//!
+//! # Several CPUs
+//!
+//! A bucket is one line, which whoever changes it writes and whoever looks up a name in it reads. While
+//! there are few entries, that is one line for all. So a table into which several CPUs insert grows beyond
+//! what its entries need, up to 32 buckets for each CPU: 2 KiB for each CPU of the machine. It is noticed in
+//! two ways: a lock that somebody else holds, and the **heat** of a bucket, in its version. One insertion in
+//! eight compares its CPU with that of the last one that did; another one adds 3 to the heat, the
+//! same takes 1 away, and at 6 the table grows by four. So it takes at least two dozen insertions into one
+//! bucket to multiply the buckets by four, and a thread that is moved from one CPU to another does not do
+//! it. Of changes by one CPU there is nothing to be seen but two instructions in an insertion.
+//! A table that grew so does not shrink by itself, but for [`RcuTable::shrink_to_fit`].
 //!
 //! # Locks
 //!
@@ -221,6 +233,14 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
+    /// Gives the table its first bucket, if it has none, so that the first entry does not have to: where
+    /// lookups go by, that would write what they read.
+    pub fn prepare(&self) {
+        if self.word().is_null() {
+            self.first_word();
+        }
+    }
+
     /// The number of entries. Walks all buckets. Exact when nothing is inserted or removed
     /// meanwhile; an entry present throughout is counted once in any case.
     #[must_use]
@@ -301,7 +321,8 @@ impl<T: Hashed, C: LockClass> Drop for RcuTable<T, C> {
 #[repr(usize)]
 enum Hint {
     None,
-    /// The lock was held by somebody else: more buckets would spread the load.
+    /// The lock was held by somebody else, or several CPUs insert in turn: more buckets would spread the
+    /// load.
     Contended,
     /// The slots of the bucket did not suffice.
     Overflow,
@@ -333,9 +354,9 @@ impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
         let hash = unsafe { entry.as_ref() }.table_hash();
         debug_assert!(hash <= HASH_MAX, "a hash of more than 63 bits");
         debug_assert!(self.covers(hash), "an entry was inserted into another's bucket");
-        let overflow = self.line.insert(entry, hash);
-        if overflow {
-            self.hint = Hint::Overflow;
+        let hint = self.line.insert(entry, hash);
+        if hint != Hint::None {
+            self.hint = hint;
         }
     }
 

@@ -292,6 +292,57 @@ fn insert_against_insert() {
     });
 }
 
+/// Insertions by two CPUs in turn make the bucket hot, so that the second one moves it while others look.
+/// In models every insertion is looked at.
+#[test]
+fn find_against_heat() {
+    check(2, || {
+        let shared = Shared::new(&[LOW, HIGH, LOW], 1);
+        {
+            let _on = cpu::pretend(1);
+            shared.insert(1);
+        }
+        let before = shared.table.bytes();
+        let other = Arc::clone(&shared);
+        let writer = thread::spawn(move || {
+            let _on = cpu::pretend(0);
+            other.insert(2);
+        });
+        assert!(shared.finds(0) && shared.finds(1), "an entry was missed");
+        let seen = shared.finds(2);
+        assert!(shared.finds(2) || !seen, "it vanished");
+        writer.join().unwrap();
+        assert!((0..3).all(|name| shared.finds(name)));
+        assert!(shared.table.bytes() > before, "the table did not grow");
+        assert_eq!(shared.scan(&rcu::pin()).len(), 3);
+    });
+}
+
+/// The same against an insertion by the other CPU, which finds its bucket moved or moves it itself.
+#[test]
+fn insert_against_heat() {
+    check(2, || {
+        let shared = Shared::new(&[LOW, HIGH, LOW, HIGH], 1);
+        {
+            let _on = cpu::pretend(1);
+            shared.insert(1);
+        }
+        let other = Arc::clone(&shared);
+        let writer = thread::spawn(move || {
+            let _on = cpu::pretend(0);
+            other.insert(2);
+        });
+        {
+            let _on = cpu::pretend(1);
+            shared.insert(3);
+            assert!(shared.remove(1));
+        }
+        writer.join().unwrap();
+        assert!([0, 2, 3].iter().all(|name| shared.finds(*name)) && !shared.finds(1));
+        assert_eq!(shared.scan(&rcu::pin()).len(), 3);
+    });
+}
+
 /// A scan sees entries that stay exactly once, while the table grows.
 #[test]
 fn scan_against_growth() {

@@ -175,8 +175,13 @@ impl Dentry {
         let dentry = unsafe { raw.as_ref() };
         let stored = if is_inline { dentry.inline.0.as_ptr().cast_mut() } else { heap_name(name) };
         dentry.name.store(stored, Ordering::Relaxed);
-        if dentry.inode().is_dir() && sb.is_kept() {
-            dentry.flags.fetch_or(PARTIAL, Ordering::Relaxed);
+        if dentry.inode().is_dir() {
+            if sb.is_kept() {
+                dentry.flags.fetch_or(PARTIAL, Ordering::Relaxed);
+            } else {
+                // Or the first name would write the line of the directory's dentry, which walks read.
+                dentry.children.prepare();
+            }
         }
         if begin.flags & ELSEWHERE == 0 {
             dentry.inode().enter_alias(dentry);
@@ -243,6 +248,10 @@ impl Dentry {
     ) -> (DentryRef, usize) {
         let hash = bucket.free_hash(name.hash());
         let dentry = Dentry::new_child(parent, name.bytes(), hash, inode);
+        if dentry.inode().is_dir() {
+            // As in `alloc`; but not for every directory that the driver is asked for.
+            dentry.children.prepare();
+        }
         // SAFETY: as in `insert_cached`.
         let listed = unsafe {
             bucket.insert(dentry.0);

@@ -4,8 +4,7 @@
 //! what is left over is read as two words that overlap instead of byte by byte (as "word at a time" in
 //! the kernel's `hash_name`).
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
+use vfscale_sync::random;
 
 /// The low bits of a hash tell apart names whose hashes are otherwise the same, so that every hash in
 /// a directory is unique and can serve as a position in it.
@@ -14,9 +13,6 @@ pub(crate) const TIE_BITS: u64 = 0xf_ffff;
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 const SLASHES: u64 = ONES * b'/' as u64;
-
-/// Makes hashes differ from process to process, so that nobody can choose names that collide.
-static KEY: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0u64));
 
 /// Has the high bit of the first zero byte set, counted from the low end, and of none before; zero if
 /// no byte is zero.
@@ -116,7 +112,7 @@ impl<'a> Name<'a> {
         let head = first << 8 | bytes.len() as u64 & 0xff;
         self.bytes = bytes;
         self.head = head;
-        self.hash = hash_with(*KEY, head, bytes);
+        self.hash = hash_with(random::process_key(), head, bytes);
     }
 
     /// Becomes the first component of a path that doesn't begin with a slash. Returns what is left,

@@ -63,6 +63,40 @@ pub enum SetTime {
     At(Timestamp),
 }
 
+bitflags! {
+    /// Which attributes somebody wants to know, as the mask of `statx(2)`, whose bits these are.
+    ///
+    /// What is not asked for is not looked at. So asking for no times leaves no mark that somebody has
+    /// seen them, and asking for what never changes does not wait for those who change the rest.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct StatMask: u32 {
+        /// [`Stat::nlink`].
+        const NLINK = 0x4;
+        /// [`Stat::uid`].
+        const UID = 0x8;
+        /// [`Stat::gid`].
+        const GID = 0x10;
+        /// [`Stat::atime`].
+        const ATIME = 0x20;
+        /// [`Stat::mtime`].
+        const MTIME = 0x40;
+        /// [`Stat::ctime`].
+        const CTIME = 0x80;
+        /// [`Stat::size`].
+        const SIZE = 0x200;
+        /// [`Stat::blocks`].
+        const BLOCKS = 0x400;
+        /// [`Stat::btime`].
+        const BTIME = 0x800;
+        /// [`Stat::generation`], which `statx` does not have.
+        const GENERATION = 0x8000_0000;
+
+        /// All that can change but the times.
+        const NO_TIMES = Self::NLINK.bits() | Self::UID.bits() | Self::GID.bits()
+            | Self::SIZE.bits() | Self::BLOCKS.bits();
+    }
+}
+
 /// The attributes of a file, as `statx` gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {

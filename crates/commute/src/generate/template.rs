@@ -1,6 +1,6 @@
 //! The calls of each kind, without paths and slots.
 
-use vfscale::{Mode, OFlags, RenameFlags, Whence, XattrFlags};
+use vfscale::{Mode, OFlags, RenameFlags, StatMask, Whence, XattrFlags};
 
 use crate::case::{CallKind, Op};
 use crate::model::PAGE;
@@ -36,11 +36,11 @@ impl Sees {
     pub(super) fn of(kinds: [CallKind; 2]) -> Sees {
         use CallKind::{
             Chdir, Fstat, Getcwd, Getxattr, Lseek, Open, Pread, Pwrite, Read, Setxattr, Stat,
-            Truncate, Write,
+            Statx, Truncate, Write,
         };
         let any = |of: &[CallKind]| kinds.iter().any(|kind| of.contains(kind));
         Sees {
-            sizes: any(&[Open, Stat, Fstat, Truncate, Pread, Pwrite, Read, Write, Lseek]),
+            sizes: any(&[Open, Stat, Statx, Fstat, Truncate, Pread, Pwrite, Read, Write, Lseek]),
             positions: any(&[Read, Write, Lseek]),
             access: any(&[Pread, Pwrite, Read, Write]),
             xattrs: any(&[Setxattr, Getxattr]),
@@ -56,6 +56,11 @@ pub(super) fn templates(kind: CallKind, is_first: bool) -> Vec<Op> {
         CallKind::Open => open_flags().into_iter().map(open).collect(),
         CallKind::Tmpfile => vec![open(OFlags::TMPFILE | OFlags::RDWR)],
         CallKind::Stat => [true, false].map(|follow| Op::Stat { path: path(), follow }).into(),
+        CallKind::Statx => {
+            // Without times, and without all that changes when names and data come and go.
+            let masks = [StatMask::NO_TIMES, StatMask::UID | StatMask::GID];
+            masks.map(|mask| Op::Statx { path: path(), mask }).into()
+        }
         CallKind::Rename => {
             let flags = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
             flags.map(|flags| Op::Rename { old: path(), new: path(), flags }).into()

@@ -63,7 +63,7 @@ fn a_sample_is_spread_over_the_calls() {
     let count = count_by_pair(&sample);
     assert_eq!(count.len(), pairs(&Options::default()).len());
     let (least, most) = (count.values().min().unwrap(), count.values().max().unwrap());
-    assert!(*least >= 5 && *most <= 6, "{least} to {most}");
+    assert!(*least >= 4 && *most <= 5, "{least} to {most}");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_volume_has_fsync_besides() {
 
 #[test]
 fn a_name_says_what_the_case_is() {
-    let options = Options { per_pair: usize::MAX, ..Options::default() };
+    let options = Options { per_pair: usize::MAX, tries: 10_000, ..Options::default() };
     let cases = of((CallKind::Stat, CallKind::Rename), &options);
     let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();
     let has = |text: &str| names.iter().any(|name| name.contains(text));

@@ -1,6 +1,6 @@
 //! Calls on attributes.
 
-use vfscale::{Errno, Mode, XattrFlags};
+use vfscale::{Errno, Mode, StatMask, XattrFlags};
 
 use super::Done;
 use super::state::{Body, InodeId, PAGE, State};
@@ -19,25 +19,37 @@ impl State {
     }
 
     pub(super) fn attributes(&self, id: InodeId) -> Outcome {
+        Outcome::Attributes(self.all_attributes(id))
+    }
+
+    fn all_attributes(&self, id: InodeId) -> Attributes {
         let inode = &self.inodes[id];
         let blocks = match &inode.body {
             Body::File(pages) => pages.iter().flatten().count() as u64 * (PAGE / SECTOR),
             _ => 0,
         };
-        Outcome::Attributes(Attributes {
+        Attributes {
             file_type: inode.body.file_type(),
             mode: inode.mode,
             nlink: inode.nlink,
             size: self.size(id),
             blocks,
+            mtime_changed: inode.mtime_changed,
+            ctime_changed: inode.ctime_changed,
             device: inode.device.into(),
             ino: id as u64,
-        })
+        }
     }
 
     pub(super) fn stat(&self, process: usize, path: &str, follow: bool) -> Done {
         let dentry = self.lookup(process, path, follow)?;
         Ok(self.attributes(self.dentries[dentry].inode))
+    }
+
+    pub(super) fn statx(&self, process: usize, path: &str, mask: StatMask) -> Done {
+        let dentry = self.lookup(process, path, true)?;
+        let all = self.all_attributes(self.dentries[dentry].inode);
+        Ok(Outcome::Attributes(all.masked(mask)))
     }
 
     pub(super) fn lookup_mount(&self, process: usize, path: &str) -> Done {
@@ -52,6 +64,7 @@ impl State {
         let dentry = self.lookup(process, path, true)?;
         let inode = self.dentries[dentry].inode;
         self.inodes[inode].mode = mode.bits();
+        self.inode_changed(inode);
         Ok(Outcome::Done)
     }
 
@@ -74,6 +87,7 @@ impl State {
             return Err(Errno::NODATA);
         }
         xattrs.insert(name.into(), value);
+        self.inode_changed(inode);
         Ok(Outcome::Done)
     }
 

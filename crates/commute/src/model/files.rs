@@ -50,6 +50,7 @@ impl State {
         self.may_open(dentry, flags)?;
         if flags.contains(OFlags::TRUNC) {
             self.pages_mut(self.dentries[dentry].inode)?.clear();
+            self.changed(self.dentries[dentry].inode);
         }
         self.install(process, slot, dentry, flags)
     }
@@ -123,6 +124,7 @@ impl State {
             pages.resize(at + 1, None);
         }
         pages[at] = Some(byte);
+        self.changed(inode);
         Ok(())
     }
 
@@ -210,6 +212,7 @@ impl State {
         if queue.len() >= PIPE_PAGES {
             return Err(Errno::AGAIN);
         }
+        // A pipe without a name keeps no times, as in Linux since 6.15.
         queue.push_back(byte);
         Ok(Outcome::Number(PAGE))
     }
@@ -234,7 +237,15 @@ impl State {
 
     pub(super) fn truncate(&mut self, process: usize, path: &str, size: u64) -> Done {
         let dentry = self.lookup(process, path, true)?;
-        self.set_size(self.dentries[dentry].inode, size)
+        let inode = self.dentries[dentry].inode;
+        // As tmpfs has it: a cut that changes nothing leaves the times, unless there is a page to look at.
+        let before = self.size(inode);
+        let has_pages = self.pages_mut(inode)?.iter().any(Option::is_some);
+        self.set_size(inode, size)?;
+        if size != before || has_pages {
+            self.changed(inode);
+        }
+        Ok(Outcome::Done)
     }
 
     pub(super) fn ftruncate(&mut self, file: FileId, size: u64) -> Done {
@@ -242,7 +253,11 @@ impl State {
         if !file.writes() || !matches!(self.inodes[file.inode].body, Body::File(_)) {
             return Err(Errno::INVAL);
         }
-        self.set_size(file.inode, size)
+        let inode = file.inode;
+        self.set_size(inode, size)?;
+        // Even if it has that size already, unlike `truncate`.
+        self.changed(inode);
+        Ok(Outcome::Done)
     }
 
     fn set_size(&mut self, inode: InodeId, size: u64) -> Done {

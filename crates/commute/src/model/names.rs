@@ -21,6 +21,7 @@ impl State {
         self.dentries.push(Dentry { parent: dir, name: name.into(), inode, removed: false });
         self.enter(dir, name, id);
         self.inodes[inode].nlink += 1;
+        self.inode_changed(inode);
         id
     }
 
@@ -28,6 +29,7 @@ impl State {
         if let Some(entries) = self.entries_mut(dir) {
             entries.insert(name.into(), dentry);
         }
+        self.changed(self.dentries[dir].inode);
     }
 
     fn leave(&mut self, dentry: DentryId) {
@@ -35,6 +37,7 @@ impl State {
         if let Some(entries) = self.entries_mut(parent) {
             entries.remove(&name);
         }
+        self.changed(self.dentries[parent].inode);
     }
 
     /// Makes a new inode with its first name.
@@ -74,6 +77,7 @@ impl State {
         self.leave(dentry);
         let Dentry { parent, inode, .. } = self.dentries[dentry];
         self.dentries[dentry].removed = true;
+        self.inode_changed(inode);
         if self.is_dir(dentry) {
             self.inodes[inode].nlink = 0;
             self.count_subdir(parent, -1);
@@ -219,6 +223,7 @@ impl State {
     /// Moves a name to a vacant place.
     fn shift(&mut self, dentry: DentryId, dir: DentryId, name: &str) {
         self.leave(dentry);
+        self.inode_changed(self.dentries[dentry].inode);
         if self.is_dir(dentry) {
             self.count_subdir(self.dentries[dentry].parent, -1);
             self.count_subdir(dir, 1);
@@ -232,6 +237,7 @@ impl State {
         let (at_a, at_b) = (self.dentries[a].clone(), self.dentries[b].clone());
         self.leave(b);
         self.shift(a, at_b.parent, &at_b.name);
+        self.inode_changed(at_b.inode);
         // The place of `a` is vacant only now, and that of `b` is taken: it must not be left again.
         if self.is_dir(b) {
             self.count_subdir(at_b.parent, -1);

@@ -116,6 +116,9 @@ impl Writer<'_> {
             "{number} device {} mode {:o} nlink {} {:?} ",
             inode.device, inode.mode, inode.nlink, inode.xattrs
         );
+        if self.state.notes_times {
+            let _ = write!(self.text, "times {} {} ", inode.mtime_changed, inode.ctime_changed);
+        }
         match &inode.body {
             Body::Directory(entries) => {
                 self.text.push_str("{\n");

@@ -32,6 +32,8 @@ pub struct State {
     pub(super) cwd: [DentryId; PROCESSES],
     /// What is covered, and the root that covers it.
     pub(super) mounts: Vec<(DentryId, DentryId)>,
+    /// Whether changes of times are noted: from when the two calls of a case begin.
+    pub(super) notes_times: bool,
 }
 
 /// A file of any type.
@@ -40,6 +42,9 @@ pub(super) struct Inode {
     pub(super) device: u32,
     pub(super) mode: u32,
     pub(super) nlink: u32,
+    /// Whether the times of the last change were set since they are noted.
+    pub(super) mtime_changed: bool,
+    pub(super) ctime_changed: bool,
     /// Names of extended attributes, and their values: so many of such a byte.
     pub(super) xattrs: BTreeMap<String, (usize, u8)>,
     pub(super) body: Body,
@@ -114,6 +119,7 @@ impl State {
             slots: Default::default(),
             cwd: [ROOT; PROCESSES],
             mounts: Vec::new(),
+            notes_times: false,
         };
         state.new_root(0);
         state
@@ -130,8 +136,35 @@ impl State {
 
     /// A new inode without a name.
     pub(super) fn new_inode(&mut self, device: u32, body: Body, mode: u32) -> InodeId {
-        self.inodes.push(Inode { device, mode, nlink: 0, xattrs: BTreeMap::new(), body });
+        self.inodes.push(Inode {
+            device,
+            mode,
+            nlink: 0,
+            mtime_changed: self.notes_times,
+            ctime_changed: self.notes_times,
+            xattrs: BTreeMap::new(),
+            body,
+        });
         self.inodes.len() - 1
+    }
+
+    /// From here on it is noted which times change.
+    pub fn note_times(&mut self) {
+        self.notes_times = true;
+        for inode in &mut self.inodes {
+            (inode.mtime_changed, inode.ctime_changed) = (false, false);
+        }
+    }
+
+    /// The data of an inode have changed.
+    pub(super) fn changed(&mut self, inode: InodeId) {
+        self.inodes[inode].mtime_changed = self.notes_times;
+        self.inode_changed(inode);
+    }
+
+    /// An inode has changed, and not its data.
+    pub(super) fn inode_changed(&mut self, inode: InodeId) {
+        self.inodes[inode].ctime_changed = self.notes_times;
     }
 
     /// A new inode of a pipe, and the name that leads to it.

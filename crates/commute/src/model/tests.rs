@@ -1,4 +1,4 @@
-use vfscale::{Mode, OFlags, RenameFlags, Whence, XattrFlags};
+use vfscale::{Mode, OFlags, RenameFlags, StatMask, Whence, XattrFlags};
 
 use super::*;
 
@@ -18,6 +18,10 @@ fn create(path: &str, slot: u8) -> Op {
 
 fn stat(path: &str) -> Op {
     Op::Stat { path: path.into(), follow: true }
+}
+
+fn statx(path: &str, mask: StatMask) -> Op {
+    Op::Statx { path: path.into(), mask }
 }
 
 fn link(old: &str, new: &str) -> Op {
@@ -79,6 +83,29 @@ fn the_number_of_links_is_seen_by_stat_only() {
 }
 
 #[test]
+fn who_looks_at_times_does_not_commute_with_who_changes_them() {
+    let state = after([mkdir("d"), create("d/a", 0), create("d/b", 1), link("d/b", "d/c")]);
+    let chmod = |path: &str| Op::Chmod { path: path.into(), mode: Mode::from_bits_retain(0o600) };
+    let rest = StatMask::UID | StatMask::GID;
+    for (path, change) in [
+        ("d", create("d/new", 2)),
+        ("d", Op::Unlink { path: "d/c".into() }),
+        ("d", rename("d/a", "d/x")),
+        ("d/b", Op::Unlink { path: "d/c".into() }),
+        ("d/a", Op::Truncate { path: "d/a".into(), size: PAGE }),
+    ] {
+        assert!(!commutes(&state, stat(path), change.clone()), "stat({path}) and {change}");
+        let same = commutes(&state, statx(path, rest), change.clone());
+        assert!(same, "statx({path}) and {change}");
+    }
+    // The mode is always there; what fails sets no time; and nobody can tell who set it last.
+    assert!(!commutes(&state, statx("d/a", rest), chmod("d/a")));
+    assert!(commutes(&state, stat("d"), mkdir("d/a")));
+    assert!(commutes(&state, create("d/x", 2), create("d/y", 2)));
+    assert!(commutes(&state, chmod("d/a"), chmod("d/a")));
+}
+
+#[test]
 fn pages_are_written_in_any_order_unless_both_write_one() {
     let mut state = after([create("a", 0), pwrite(0, 0, 7), pwrite(0, 1, 7)]);
     assert_eq!(state.call(&by(0, Op::Pass { slot: 0 })), Outcome::Done);
@@ -88,7 +115,9 @@ fn pages_are_written_in_any_order_unless_both_write_one() {
     // Both beyond the end: the size is the greater one in both orders.
     assert!(commutes(&state, pwrite(0, 3, 1), pwrite(0, 5, 2)));
     assert!(!commutes(&state, pwrite(0, 3, 1), stat("a")));
-    assert!(commutes(&state, pwrite(0, 1, 1), stat("a")));
+    // Not even with one that leaves the size, unless nobody looks at the times.
+    assert!(!commutes(&state, pwrite(0, 1, 1), stat("a")));
+    assert!(commutes(&state, pwrite(0, 1, 1), statx("a", StatMask::NO_TIMES)));
     let read = |page| Op::Pread { slot: 0, len: PAGE as usize, offset: page * PAGE };
     assert!(commutes(&state, pwrite(0, 1, 1), read(0)));
     assert!(!commutes(&state, pwrite(0, 1, 1), read(1)));

@@ -49,6 +49,7 @@ fn in_order<const N: usize>(
     fresh: usize,
 ) -> ([Outcome; N], Snapshot) {
     let mut state = start.clone();
+    state.note_times();
     let outcomes = calls.map(|call| state.call(call));
     let snapshot = state.snapshot(fresh);
     (outcomes.map(|outcome| snapshot.renumber(outcome, fresh)), snapshot)
@@ -58,6 +59,8 @@ fn in_order<const N: usize>(
 #[must_use]
 pub fn outcomes(case: &Case) -> Vec<Outcome> {
     let mut state = State::new();
-    let calls = case.setup.iter().chain([&case.first, &case.second]);
-    calls.map(|call| state.call(call)).collect()
+    let mut outcomes: Vec<_> = case.setup.iter().map(|call| state.call(call)).collect();
+    state.note_times();
+    outcomes.extend([&case.first, &case.second].map(|call| state.call(call)));
+    outcomes
 }

@@ -25,7 +25,7 @@ const LINE_BITS: u32 = 6;
 /// # Errors
 /// As `Runner::record_all`; if a call fails, which in a workload none should.
 pub fn program(workload: &Workload, scaling: Scaling) -> io::Result<Program> {
-    let mut runner = Runner::new(Options { scaling, promoted: true })?;
+    let mut runner = Runner::new(Options { scaling, ..Options::default() })?;
     let look = |recorded: &[Vec<(Outcome, Trace)>; 2], symbols: &mut Symbols| {
         let mut touches = [Vec::new(), Vec::new()];
         for (touches, recorded) in touches.iter_mut().zip(recorded) {

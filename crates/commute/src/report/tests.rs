@@ -48,7 +48,7 @@ fn a_run_can_be_ended() {
 #[test]
 fn the_kernel_of_2_6_conflicts_in_more_cases() {
     let scaling = Scaling::kernel_2_6();
-    let options = runner::Options { scaling, promoted: false };
+    let options = runner::Options { scaling, promoted: false, ..runner::Options::default() };
     let cases = crate::runner::tests::by_hand();
     let before = run(&cases, &Plan { options, ..Plan::default() }, |_| true).unwrap();
     let after = run(&cases, &Plan::default(), |_| true).unwrap();

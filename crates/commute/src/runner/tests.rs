@@ -1,6 +1,6 @@
 use std::sync::atomic::AtomicI64;
 
-use vfscale::Whence;
+use vfscale::{StatMask, Whence};
 
 use super::*;
 use crate::case::Op;
@@ -26,6 +26,7 @@ fn open(path: &str, slot: u8) -> Op {
 pub(crate) fn by_hand() -> Vec<Case> {
     let p = |process: u8, op: Op| call(process, op);
     let stat = |path: &str| Op::Stat { path: path.into(), follow: true };
+    let statx = |path: &str| Op::Statx { path: path.into(), mask: StatMask::UID | StatMask::GID };
     let unlink = |path: &str| Op::Unlink { path: path.into() };
     let files = vec![p(0, mkdir("d")), p(0, create("d/a", 0)), p(1, create("d/b", 0))];
     let pages = |slot| Op::Pwrite { slot, len: 8192, byte: 1, offset: 0 };
@@ -67,6 +68,9 @@ pub(crate) fn by_hand() -> Vec<Case> {
             Op::Pipe { reader: 0, writer: 1 },
         ),
         make("chdir, chdir", &dir, Op::Chdir { path: "d".into() }, Op::Chdir { path: "d".into() }),
+        make("statx, create: one directory", &dir, statx("d"), create("d/a", 0)),
+        make("stat, create: one directory", &files, stat("d/a"), create("d/c", 1)),
+        make("stat, unlink: one directory", &files, stat("d/a"), unlink("d/b")),
         make("fstat, pwrite: two files", &shared, Op::Fstat { slot: 0 }, pwrite(0, 0)),
     ]
 }
@@ -93,6 +97,11 @@ fn what_scales_is_found_free() {
     for name in [
         "stat, stat: two files",
         "stat, stat: one file",
+        "statx, create: one directory",
+        "stat, create: one directory",
+        "stat, unlink: one directory",
+        "create, create: one directory",
+        "rename, rename: one directory",
         "create, create: two directories",
         "open, open: one file",
         "close, close: one file",
@@ -148,7 +157,8 @@ fn add_to(count: &AtomicI64) {
 #[test]
 fn the_same_case_has_the_same_conflicts_each_time() {
     let mut runner = Runner::new(Options::default()).unwrap();
-    for case in by_hand() {
+    // Who changes directories hands what it leaves to all threads, of which those of other tests take part.
+    for case in by_hand().into_iter().filter(|case| !case.name.starts_with("chdir")) {
         let mut owners = || -> Vec<_> {
             let result = runner.run(&case).unwrap();
             let mut owners: Vec<_> = result.conflicts.into_iter().map(|c| c.owner).collect();

@@ -16,3 +16,11 @@ fn every_thing_is_chosen_about_as_often() {
     assert!(counts.iter().all(|count| (900..1_100).contains(count)), "{counts:?}");
     assert_eq!(random.below(1), 0);
 }
+
+#[test]
+fn the_key_of_a_process_is_fixed_once_it_is_known() {
+    let key = process_key();
+    assert!(!fix_process_key(!key));
+    assert!(!fix_process_key(key ^ 1));
+    assert_eq!(process_key(), key);
+}

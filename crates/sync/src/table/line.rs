@@ -1,6 +1,6 @@
 //! Buckets, their overflow nodes, and the tagged words that lead to them.
 
-use super::{FREE_BITS, HASH_BITS, HASH_MAX};
+use super::{FREE_BITS, HASH_BITS, HASH_MAX, Hint};
 use crate::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::lock::{LockClass, Mutex};
 use crate::rcu::Guard;
@@ -94,12 +94,35 @@ pub(super) enum Seek<T, C: LockClass> {
     Moved(Word<T, C>),
 }
 
+/// One insertion, in the version of a bucket: above [`ANNOUNCED`].
+const INSERTION: u32 = 1 << 9;
+/// A change of several steps is announced, in the version of a bucket: above the heat.
+const ANNOUNCED: u32 = 1 << 8;
+/// Where the heat begins, and the bits above it.
+const HEAT_SHIFT: u32 = 5;
+const HEAT_MAX: u32 = 7;
+/// The bits of a CPU's number.
+const CPU_BITS: u32 = 5;
+const CPU_MASK: u32 = (1 << CPU_BITS) - 1;
+/// One insertion in so many is looked at.
+const SAMPLED: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
+/// What an insertion by another CPU than the last one adds; one by the same takes 1.
+const HEAT_GAIN: u32 = 3;
+/// From here on a bucket is hot.
+const HEAT_REPORTED: u32 = 6;
+
 /// A bucket.
 #[repr(C, align(64))]
 pub(super) struct Line<T, C: LockClass> {
     pub(super) lock: Mutex<(), C>,
-    /// Counts insertions by two; odd while a change of several steps is announced. It
-    /// would have to wrap within one lookup to do harm: two billion insertions into one bucket.
+    /// Changes with every insertion, and is written by nothing else:
+    ///
+    /// | bits | what |
+    /// | --- | --- |
+    /// | 0..5 | the CPU of the last insertion that was looked at; of more than 32 CPUs some are taken for one |
+    /// | 5..8 | heat: whether insertions come from several CPUs in turn |
+    /// | 8 | a change of several steps is announced |
+    /// | 9..32 | counts insertions; it would have to wrap within one lookup to do harm: eight million |
     version: AtomicU32,
     slots: [Slot<T>; LINE_SLOTS],
     /// A [`Link`]: a node has zeros in its low six bits, a word has not.
@@ -202,7 +225,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         {
             return Seek::Found(entry);
         }
-        let settled = version & 1 == 0 && self.version.load(Ordering::Acquire) == version;
+        let settled = version & ANNOUNCED == 0 && self.version.load(Ordering::Acquire) == version;
         if settled { Seek::Absent } else { Seek::Changed }
     }
 
@@ -262,9 +285,9 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             && self.chain.load(Ordering::Relaxed).is_null()
     }
 
-    /// Puts the entry into a free slot. True when the slots of the line did not suffice. The caller
-    /// holds the lock, or the line is not yet published.
-    pub(super) fn insert(&self, entry: NonNull<T>, hash: u64) -> bool {
+    /// Puts the entry into a free slot. Tells when the slots of the line did not suffice, or when several
+    /// CPUs insert in turn. The caller holds the lock, or the line is not yet published.
+    pub(super) fn insert(&self, entry: NonNull<T>, hash: u64) -> Hint {
         assert!(entry.addr().get() <= ADDRESS, "an address of more than 48 bits");
         let free = self.slots.iter().find(|slot| slot.entry().is_none());
         if let Some(slot) = free {
@@ -272,26 +295,44 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         } else {
             self.insert_into_chain(entry, hash);
         }
-        self.bump(2);
-        free.is_none()
+        let overflow = if free.is_none() { Hint::Overflow } else { Hint::None };
+        let version = self.version.load(Ordering::Relaxed).wrapping_add(INSERTION);
+        if version & (INSERTION * (SAMPLED - 1)) == 0 {
+            return self.insert_sampled(version, overflow);
+        }
+        self.version.store(version, Ordering::Release);
+        overflow
     }
 
-    /// Moves the version on; the caller holds the lock.
-    fn bump(&self, by: u32) {
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version.wrapping_add(by), Ordering::Release);
+    /// Ends an insertion whose CPU is looked at.
+    #[cold]
+    fn insert_sampled(&self, version: u32, overflow: Hint) -> Hint {
+        let cpu = crate::cpu::current() & CPU_MASK;
+        let heat = version >> HEAT_SHIFT & HEAT_MAX;
+        let warmer = if version & CPU_MASK == cpu {
+            heat.saturating_sub(1)
+        } else {
+            (heat + HEAT_GAIN).min(HEAT_MAX)
+        };
+        let is_hot = warmer >= HEAT_REPORTED;
+        let kept = version & !(HEAT_MAX << HEAT_SHIFT | CPU_MASK);
+        let heat = if is_hot { 0 } else { warmer };
+        self.version.store(kept | heat << HEAT_SHIFT | cpu, Ordering::Release);
+        if is_hot && overflow == Hint::None { Hint::Contended } else { overflow }
     }
 
     /// Begins a change of several steps: lookups that find nothing look again until it ends. The
     /// caller holds the lock, no change is announced, and a sequentially consistent fence follows
     /// before whatever the change does to entries.
     pub(super) fn begin_change(&self) {
-        self.bump(1);
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version | ANNOUNCED, Ordering::Release);
     }
 
     /// Ends a change of several steps; the caller holds the lock still.
     pub(super) fn end_change(&self) {
-        self.bump(1);
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store((version & !ANNOUNCED).wrapping_add(INSERTION), Ordering::Release);
     }
 
     #[cold]

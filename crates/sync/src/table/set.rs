@@ -50,7 +50,7 @@ pub struct LockSet<'a, T: Hashed, C: LockClass, const N: usize> {
     /// The hash whose bucket a hint is about.
     hints: [u64; N],
     held: Held<'a, C>,
-    /// The buckets whose versions are odd; they are among those that are held.
+    /// The buckets whose versions say so; they are among those that are held.
     announced: Option<[&'a Line<T, C>; 2]>,
     guard: &'a Guard,
 }
@@ -228,7 +228,7 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
         if !ptr::eq(first, second) {
             second.begin_change();
         }
-        // The odd versions come before whatever the change does to entries.
+        // The versions come before whatever the change does to entries.
         fence(Ordering::SeqCst);
         self.announced = Some([first, second]);
     }

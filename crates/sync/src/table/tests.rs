@@ -287,6 +287,42 @@ fn reserve_and_shrink_to_fit() {
     assert_eq!(buckets(&table), 1);
 }
 
+/// Inserts and removes a name so often, on the CPUs that `cpu_of` says. Returns the number of buckets.
+fn change_on(table: &Table, times: u32, cpu_of: impl Fn(u32) -> u32) -> usize {
+    for turn in 0..times {
+        let _on = crate::cpu::pretend(cpu_of(turn));
+        insert(table, 1);
+        assert!(remove(table, 1));
+    }
+    buckets(table)
+}
+
+#[test]
+fn several_cpus_make_a_table_grow_and_one_does_not() {
+    let table = Table::new();
+    assert_eq!(change_on(&table, 1000, |_| 1), 1);
+    // A thread that moves once in a while.
+    assert_eq!(change_on(&table, 1000, |turn| turn / 100), 1);
+    assert_eq!(change_on(&table, 24, |turn| turn / 8), 4, "three CPUs in turn");
+    let most = crate::cpu::possible() as usize * 32;
+    let grown = change_on(&table, 10_000, |turn| turn / 8 % 2);
+    assert_eq!(grown, most.next_power_of_two());
+    table.shrink_to_fit(&rcu::pin());
+    assert_eq!(buckets(&table), 1);
+}
+
+#[test]
+fn a_prepared_table_has_its_bucket_already() {
+    let table = Table::new();
+    assert_eq!((buckets(&table), table.bytes()), (0, 0));
+    table.prepare();
+    table.prepare();
+    assert_eq!((buckets(&table), table.bytes(), table.len()), (1, 64, 0));
+    insert(&table, 1);
+    assert_eq!(buckets(&table), 1);
+    assert!(remove(&table, 1));
+}
+
 #[test]
 fn a_set_shares_the_lock_of_a_common_bucket() {
     let (one, two) = (Table::new(), Table::new());
