@@ -30,8 +30,8 @@ pub(crate) struct CommuteArgs {
     #[arg(long)]
     pub(crate) cold: bool,
 
-    /// Where: `memory`, or `volume`, a volume of its own for each case, on a device in memory, with fsync among
-    /// the calls
+    /// Where: `memory`, or `volume`, a volume of its own for each case, on a device in memory, with
+    /// fsync among the calls
     #[arg(long, value_name = "TARGET", default_value = "memory", value_parser = ["memory", "volume"])]
     pub(crate) target: String,
 

@@ -150,8 +150,8 @@ impl World {
         }
     }
 
-    /// Looks at the times of all inodes that `looks` ask for by `stat` and `fstat`. From here on outcomes tell
-    /// whether they have changed.
+    /// Looks at the times of all inodes that `looks` ask for by `stat` and `fstat`. From here on
+    /// outcomes tell whether they have changed.
     pub fn note_times(&mut self, looks: &[Call]) {
         let mut times = BTreeMap::new();
         for call in looks.iter().filter(|c| matches!(c.op, Op::Stat { .. } | Op::Fstat { .. })) {

@@ -31,6 +31,9 @@
 //! * *Names that meet by chance*. Two names of a large directory lie on one line if their hashes begin alike,
 //!   which is so for one pair in as many as it has lines. Hashes differ from process to process; here they
 //!   don't (`KEY`), so that chance gives the same each time, and the few names that cases use don't meet.
+//! * *What happens once in tens of thousands of cases* on a busy machine. A report
+//!   ([`report`](crate::report)) runs a case that conflicts once more, and if that is free, a third
+//!   time, which counts.
 //! * *The system's part*: see [`record`](crate::record).
 
 use std::cell::Cell;
@@ -58,7 +61,8 @@ use crate::symbols::Symbols;
 
 /// Memory of a tree, or the size of a volume.
 const TREE_BYTES: u64 = 64 << 20;
-/// How long it may take until a starting state is made within a tick: on a busy machine the first ones are not.
+/// How long it may take until a starting state is made within a tick: on a busy machine the first
+/// ones are not.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often two CPUs in turn count a dentry until it is spread for sure.
 const TURNS: usize = 40;

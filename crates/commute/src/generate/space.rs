@@ -83,6 +83,9 @@ impl Candidate {
         let who = if self.first.process == self.second.process { "one process" } else { "" };
         let notes: Vec<_> =
             self.notes.iter().map(String::as_str).chain([who]).filter(|n| !n.is_empty()).collect();
+        if notes.is_empty() {
+            return format!("{first} || {second}");
+        }
         format!("{first} || {second}: {}", notes.join("; "))
     }
 }
