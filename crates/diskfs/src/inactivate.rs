@@ -4,7 +4,8 @@
 //!
 //! An inode whose last name is gone is an *orphan*: on disk too, from the transaction on that removed
 //! the name. When its last user is gone its data, its trees and its number are freed, in the background
-//! (a [`Queue`] for each CPU slot), since that takes as many transactions as it is large. A crash in
+//! (a [`Queue`] for each CPU slot), since that takes as many transactions as it is large; those
+//! without blocks also by who takes many names away. A crash in
 //! between leaves the orphan as it is, and the next mount goes on with it ([`Inactivator::recover`]); so
 //! does a cut of a large file that takes several transactions.
 //!

@@ -7,6 +7,13 @@
 //! ([`LINGER`]), and does them all; whoever needs them done ([`Queue::flush`], [`Queue::throttle`])
 //! cuts that short. XFS inactivates inodes likewise a moment later, or when there are many. And what does
 //! them gets several at once, since they have one transaction in common then.
+//!
+//! # By whom
+//!
+//! Who puts things in faster than in a moment a few does those that are quick himself, a batch at a
+//! time ([`Queue::throttle`]): what they touch is in the cache of his CPU, and a thread on another
+//! one would take it away, only for him to fetch it back. Then the threads find nothing that has
+//! waited for long, and wait on.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -37,6 +44,7 @@ struct Shared<T> {
     many: usize,
     /// The most that one call of the action gets.
     batch: usize,
+    action: Box<dyn Fn(Vec<T>) + Send + Sync>,
     state: Mutex<State<T>, InactiveQueue>,
     /// There is something to do, or nothing any more.
     work: Condvar,
@@ -46,7 +54,9 @@ struct Shared<T> {
 
 struct State<T> {
     /// In the order of tickets.
-    waiting: VecDeque<(u64, T)>,
+    waiting: VecDeque<Waiting<T>>,
+    /// Threads that sleep until there is something.
+    idle: usize,
     /// What is being done: the ticket of the first, and how many.
     running: Vec<(u64, usize)>,
     next: u64,
@@ -56,10 +66,22 @@ struct State<T> {
     threads: Vec<JoinHandle<()>>,
 }
 
+struct Waiting<T> {
+    ticket: u64,
+    /// Who has put it in can do it himself.
+    is_quick: bool,
+    thing: T,
+}
+
 impl<T> State<T> {
+    /// The ticket of what has waited for the longest.
+    fn front(&self) -> Option<u64> {
+        self.waiting.front().map(|waiting| waiting.ticket)
+    }
+
     /// Everything with a lower ticket is done.
     fn oldest(&self) -> u64 {
-        let waiting = self.waiting.front().map(|(ticket, _)| *ticket);
+        let waiting = self.front();
         let running = self.running.iter().map(|(ticket, _)| *ticket);
         running.chain(waiting).min().unwrap_or(self.next)
     }
@@ -76,6 +98,7 @@ impl<T: Send + 'static> Queue<T> {
     ) -> Self {
         let state = State {
             waiting: VecDeque::new(),
+            idle: 0,
             running: Vec::new(),
             next: 0,
             wanted: 0,
@@ -85,14 +108,14 @@ impl<T: Send + 'static> Queue<T> {
         let shared = Arc::new(Shared {
             many: limit.clamp(1, MANY),
             batch: batch.max(1),
+            action: Box::new(action),
             state: Mutex::new(state),
             work: Condvar::new(),
             done: Condvar::new(),
         });
-        let action = Arc::new(action);
         let thread = |_| {
-            let (shared, action) = (Arc::clone(&shared), Arc::clone(&action));
-            thread::spawn(move || shared.run(&*action))
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.run())
         };
         let threads = (0..threads.max(1)).map(thread).collect();
         shared.state.lock().threads = threads;
@@ -101,19 +124,21 @@ impl<T: Send + 'static> Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Puts something in. Never waits for anything slow.
-    pub fn add(&self, thing: T) {
+    /// Puts something in; says whether doing it is quick, and takes no lock that those hold who
+    /// [ask](Self::throttle). Never waits for anything slow.
+    pub fn add(&self, thing: T, is_quick: bool) {
         let mut state = self.shared.state.lock();
         if state.is_stopped {
             return;
         }
         let ticket = state.next;
         state.next += 1;
-        state.waiting.push_back((ticket, thing));
+        state.waiting.push_back(Waiting { ticket, is_quick, thing });
         let waiting = state.waiting.len();
+        let nobody_looks = waiting == 1 && state.idle > 0;
         drop(state);
         // Others find a thread awake, or one that wakes soon.
-        if waiting == 1 || waiting == self.shared.many {
+        if nobody_looks || waiting == self.shared.many {
             self.shared.work.notify_all();
         }
     }
@@ -131,9 +156,21 @@ impl<T> Queue<T> {
         drop(self.shared.done.wait_while(state, |state| state.oldest() < upto));
     }
 
-    /// Waits while more is in the queue than its limit. For who puts things in, before he takes locks.
+    /// Does a batch of what is in the queue, if there is one of quick things. Then waits while more is in the
+    /// queue than its limit. For who puts things in, before he takes locks.
     pub fn throttle(&self) {
-        let state = self.shared.state.lock();
+        let mut state = self.shared.state.lock();
+        if state.waiting.len() >= self.shared.batch.max(2) {
+            let first = state.waiting.iter().take(self.shared.batch);
+            let quick = first.take_while(|waiting| waiting.is_quick).count();
+            let taken = self.shared.take(&mut state, quick);
+            if let Some((running, things)) = taken {
+                drop(state);
+                (self.shared.action)(things);
+                drop(running);
+                state = self.shared.state.lock();
+            }
+        }
         if state.waiting.len() > self.limit {
             let is_long = |state: &mut State<T>| state.waiting.len() > self.limit;
             drop(self.shared.done.wait_while(state, is_long));
@@ -172,20 +209,24 @@ impl<T> Queue<T> {
 }
 
 impl<T> Shared<T> {
-    fn run(&self, action: &(dyn Fn(Vec<T>) + Send + Sync)) {
+    fn run(&self) {
+        let mut state = self.state.lock();
         loop {
-            let state = self.state.lock();
+            state.idle += 1;
             let is_idle = |state: &mut State<T>| !state.is_stopped && state.waiting.is_empty();
-            let state = self.linger(self.work.wait_while(state, is_idle));
+            state = self.work.wait_while(state, is_idle);
+            state.idle -= 1;
+            state = self.linger(state);
             if state.is_stopped {
                 return;
             }
-            drop(state);
-            while let Some((running, things)) = self.take() {
+            while let Some((running, things)) = self.take(&mut state, usize::MAX) {
+                drop(state);
                 // What panics has said so. The others still have to be done, or those who wait for them
                 // would wait for ever.
-                let _ = panic::catch_unwind(AssertUnwindSafe(|| action(things)));
+                let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.action)(things)));
                 drop(running);
+                state = self.state.lock();
             }
         }
     }
@@ -195,30 +236,31 @@ impl<T> Shared<T> {
         &self,
         mut state: MutexGuard<'s, State<T>, InactiveQueue>,
     ) -> MutexGuard<'s, State<T>, InactiveQueue> {
-        let end = Instant::now() + LINGER;
+        let (mut end, mut front) = (Instant::now() + LINGER, state.front());
         loop {
             let is_wanted = state.oldest() < state.wanted;
             let left = end.saturating_duration_since(Instant::now());
-            if state.is_stopped || is_wanted || state.waiting.len() >= self.many {
+            let is_over = left.is_zero() && state.front() == front;
+            if state.is_stopped || is_wanted || is_over || state.waiting.len() >= self.many {
                 return state;
             }
-            let is_over;
-            (state, is_over) = self.work.wait_for(state, left);
-            if is_over {
-                return state;
+            if left.is_zero() {
+                // What waits now came later, for somebody else did what was here.
+                (end, front) = (Instant::now() + LINGER, state.front());
+                continue;
             }
+            (state, _) = self.work.wait_for(state, left);
         }
     }
 
-    /// What is to be done next, unless the queue is stopped.
-    fn take(&self) -> Option<(Running<'_, T>, Vec<T>)> {
-        let mut state = self.state.lock();
-        if state.is_stopped {
+    /// What is to be done next, `most` at most, unless the queue is stopped.
+    fn take(&self, state: &mut State<T>, most: usize) -> Option<(Running<'_, T>, Vec<T>)> {
+        if state.is_stopped || most == 0 {
             return None;
         }
-        let ticket = state.waiting.front()?.0;
-        let count = state.waiting.len().min(self.batch);
-        let things = state.waiting.drain(..count).map(|(_, thing)| thing).collect();
+        let ticket = state.front()?;
+        let count = state.waiting.len().min(self.batch).min(most);
+        let things = state.waiting.drain(..count).map(|waiting| waiting.thing).collect();
         state.running.push((ticket, count));
         Some((Running { shared: self, ticket }, things))
     }

@@ -90,11 +90,12 @@ impl Inactivator {
 
     /// An inode without names has lost its last user. Never waits for anything slow.
     pub fn queue(&self, node: Arc<Node>) {
-        self.queues.this().add(node);
+        let is_quick = is_bare_and_unread(&node);
+        self.queues.this().add(node, is_quick);
     }
 
-    /// Waits while very many inodes are to be freed. For who takes names away, before he begins his
-    /// transaction.
+    /// Frees some of the inodes that wait to be freed, if they are many and quickly freed; waits
+    /// while they are very many. For who takes names away, before he begins his transaction.
     pub fn throttle(&self) {
         self.queues.this().throttle();
     }
@@ -141,7 +142,7 @@ fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn) {
 /// Those of the device and the log, and damage. Nothing was freed then.
 fn free_bare(volume: &Volume, nodes: &[Arc<Node>]) -> Result<(), Fault> {
     let bare: SmallVec<[&Arc<Node>; FREED_AT_ONCE as usize]> =
-        nodes.iter().filter(|node| is_bare(&node.core()) && node.data().is_none()).collect();
+        nodes.iter().filter(|node| is_bare_and_unread(node)).collect();
     if bare.is_empty() {
         return Ok(());
     }
@@ -164,6 +165,11 @@ fn is_bare(core: &InodeCore) -> bool {
         && core.nlink == 0
         && !matches!(core.attr, AttrFork::Tree { .. })
         && !has_blocks(core)
+}
+
+/// The same, and nothing is in memory that would have to be written or cut.
+fn is_bare_and_unread(node: &Node) -> bool {
+    node.data().is_none() && is_bare(&node.core())
 }
 
 /// What freeing so many inodes in one transaction needs.

@@ -13,7 +13,7 @@ fn everything_is_done_once_and_flush_waits_for_it() {
             Queue::new(threads, 10, 7, move |numbers: Vec<u64>| of_action.lock().extend(numbers));
         for number in 0..1000 {
             queue.throttle();
-            queue.add(number);
+            queue.add(number, false);
         }
         queue.flush();
         assert!(queue.is_empty());
@@ -32,14 +32,47 @@ fn what_waits_is_done_together_but_not_too_much_of_it() {
         let _ = done.send(numbers);
         let _ = gates.lock().recv();
     });
-    queue.add(0);
+    queue.add(0, false);
     let first = batches.recv().unwrap();
-    (1..20).for_each(|number| queue.add(number));
+    (1..20).for_each(|number| queue.add(number, false));
     assert_eq!((first, queue.len()), (vec![0], 20));
     drop(gate);
     queue.flush();
     let rest: Vec<_> = batches.try_iter().collect();
     assert_eq!(rest, [(1..9).collect::<Vec<_>>(), (9..17).collect(), (17..20).collect()]);
+}
+
+#[test]
+fn who_asks_does_a_batch_of_what_is_quick() {
+    let (gate, gates) = mpsc::channel::<()>();
+    let gates = Mutex::<_, InactiveQueueOfTest>::new(gates);
+    let (done, batches) = mpsc::channel();
+    let queue = Queue::new(1, 100, 8, move |numbers: Vec<u64>| {
+        let is_first = numbers == [0];
+        let _ = done.send((thread::current().id(), numbers));
+        if is_first {
+            let _ = gates.lock().recv();
+        }
+    });
+    // From now on its only thread has something to do.
+    queue.add(0, false);
+    let worker = batches.recv().unwrap().0;
+    let own = thread::current().id();
+    (1..8).for_each(|number| queue.add(number, true));
+    queue.throttle();
+    assert!(batches.try_recv().is_err(), "less than a batch");
+    (8..21).for_each(|number| queue.add(number, number != 11));
+    for numbers in [(1..9).collect(), vec![9, 10]] {
+        queue.throttle();
+        assert_eq!(batches.try_recv(), Ok((own, numbers)));
+    }
+    queue.throttle();
+    assert!(batches.try_recv().is_err(), "what comes first is not quick");
+    assert_eq!(queue.len(), 11);
+    drop(gate);
+    queue.flush();
+    let rest: Vec<_> = batches.try_iter().collect();
+    assert_eq!(rest, [(worker, (11..19).collect()), (worker, vec![19, 20])]);
 }
 
 vfscale_sync::lock_class! {
@@ -60,10 +93,10 @@ fn flush_does_not_wait_for_what_comes_later() {
             let _ = gates.lock().recv();
         }
     });
-    queue.add(0);
+    queue.add(0, false);
     std::thread::scope(|scope| {
         let flushing = scope.spawn(|| queue.flush());
-        queue.add(1);
+        queue.add(1, false);
         // If the second one came before the flush looked, it waits for that as well.
         if !is_first_done.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(20));
@@ -87,7 +120,7 @@ fn a_queue_that_is_full_makes_wait() {
             for _ in 0..4 {
                 queue.throttle();
                 passed.fetch_add(1, Ordering::SeqCst);
-                queue.add(());
+                queue.add((), false);
             }
         });
         std::thread::sleep(Duration::from_millis(30));
@@ -111,7 +144,7 @@ fn a_queue_that_is_dropped_leaves_the_rest() {
         std::thread::sleep(Duration::from_millis(2));
     });
     let thing = Arc::new(());
-    (0..1000).for_each(|_| queue.add(Arc::clone(&thing)));
+    (0..1000).for_each(|_| queue.add(Arc::clone(&thing), false));
     drop(queue);
     assert!(done.load(Ordering::SeqCst) < 1000);
     assert_eq!(Arc::strong_count(&thing), 1);
@@ -121,8 +154,8 @@ fn a_queue_that_is_dropped_leaves_the_rest() {
 fn what_panics_is_not_waited_for() {
     let queue =
         Queue::new(1, 10, 1, |is_bad: Vec<bool>| assert!(!is_bad[0], "as the test wants it"));
-    queue.add(true);
+    queue.add(true, false);
     queue.flush();
-    queue.add(false);
+    queue.add(false, false);
     queue.flush();
 }
