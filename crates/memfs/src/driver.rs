@@ -394,7 +394,9 @@ impl FileSystem for MemFs {
     fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
         let before = inode.size();
         // Before the pages go, so that a reader that begins afterwards does not look for them.
-        inode.set_size(size);
+        if size != before {
+            inode.set_size(size);
+        }
         // The same size, too, frees what was set aside beyond it.
         if size <= before
             && let Some(data) = inode.private::<PageTree>()

@@ -33,6 +33,9 @@ use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::lock::held;
 use crate::wait::Backoff;
 
+/// Pieces of deferred work that a thread's bag has room for.
+const BAG_LEN: usize = 64;
+
 /// A pinned thread: a read-side critical section. Not `Send`.
 #[must_use = "the thread is unpinned when the guard is dropped"]
 pub struct Guard {
@@ -89,6 +92,16 @@ impl Guard {
         let hidden = held::hide();
         self.epoch.flush();
         held::show(hidden);
+    }
+
+    /// Hands this thread's bag over for collection, as [`flush`](Self::flush) does, but runs
+    /// nothing: whoever pins later does. So it may be called with locks held. For much memory,
+    /// which should not wait until this thread frees more.
+    pub fn hand_over(&self) {
+        // A bag that is full is handed over with the next piece of work.
+        for _ in 0..=BAG_LEN {
+            self.defer(|| ());
+        }
     }
 
     /// Unpins and pins again if this is the thread's only guard, so that a long walk does not hold

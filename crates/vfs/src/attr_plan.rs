@@ -124,16 +124,19 @@ fn set_lists(inode: &Inode, more: More<'_>, guard: &Guard) {
     if let Some(list) = more.default
         && (list.is_some() || inode.has_extra())
     {
+        if list.is_some() {
+            inode.note_acl_default();
+        }
         inode.extra_or_init(guard).acl_default.replace(list, guard);
     }
 }
 
 /// Changes an attribute as seen, after the driver has stored the change.
 fn edit(inode: &Inode, name: XattrName<'_>, value: Option<&[u8]>, guard: &Guard) {
-    let mut set = inode.extra_or_init(guard).xattrs.lock();
+    inode.note_xattr(name);
     // That it can be set was found out before, and what is to go may have gone.
-    let _ = match value {
+    let _ = inode.extra_or_init(guard).change_xattrs(guard, |set| match value {
         Some(value) => set.set(name, value, XattrFlags::empty()),
         None => set.remove(name).map(drop),
-    };
+    });
 }

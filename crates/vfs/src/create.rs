@@ -47,7 +47,7 @@ struct Heritage {
 #[inline]
 fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guard) -> Heritage {
     let is_dir = mode & 0o170000 == 0o040000;
-    let set_gid = dir.mode() & 0o2000 != 0;
+    let set_gid = dir.special_bits() & 0o2000 != 0;
     let gid = if set_gid { dir.gid() } else { cred.gid };
     let mut mode = mode;
     if set_gid && is_dir {
@@ -59,7 +59,7 @@ fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guar
     {
         mode &= !0o2000;
     }
-    let default = dir.extra(guard).and_then(|extra| extra.acl_default.read(guard));
+    let default = dir.acl_default(guard);
     Heritage { gid, inherited: acl::inherit(default, mode, umask) }
 }
 

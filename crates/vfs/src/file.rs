@@ -235,13 +235,14 @@ fn drop_privileges_kept(inode: &Inode, keep: FileMode) -> std::result::Result<()
     Plan { mode, no_capabilities, ..Plan::default() }.store(inode)
 }
 
-/// The mode, and which of its set-id bits go when the data changes.
+/// Which set-id bits go when the data changes, after the mode if there are any.
 #[inline]
 fn set_ids_gone(inode: &Inode, keep: FileMode) -> (u32, u32) {
-    let mode = inode.mode();
-    if mode & 0o6000 == 0 || keep.contains(FileMode::FSETID) || !inode.is_file() {
-        return (mode, 0);
+    let special = inode.special_bits();
+    if special & 0o6000 == 0 || keep.contains(FileMode::FSETID) || !inode.is_file() {
+        return (special, 0);
     }
+    let mode = inode.mode();
     let mut gone = mode & 0o4000;
     if mode & 0o0010 != 0 || !keep.contains(FileMode::GROUP) {
         gone |= mode & 0o2000;
@@ -912,7 +913,10 @@ const FLUSH_BYTES: u64 = 1 << 20;
 pub(crate) fn kept_ids(cred: &Credentials, inode: &Inode) -> FileMode {
     let mut kept = FileMode::empty();
     kept.set(FileMode::FSETID, cred.has(Capabilities::FSETID));
-    kept.set(FileMode::GROUP, cred.in_group(inode.gid()));
+    // Who keeps all of them need not be known any closer.
+    if !kept.contains(FileMode::FSETID) {
+        kept.set(FileMode::GROUP, cred.in_group(inode.gid()));
+    }
     kept
 }
 

@@ -14,8 +14,17 @@
 //! | times | atomically, without a lock, and only when the clock has moved on |
 //! | `DEAD` | every bucket lock of the directory's children table |
 //!
-//! Readers take no lock. The fields that lookups read stand on a line of their own, apart from
-//! what writing a file changes (design, rule 7).
+//! Readers take no lock.
+//!
+//! # Lines
+//!
+//! Fields stand on cache lines by who writes them (design, rule 7; asserted below): what an inode
+//! is, which every walk reads and hardly anything writes; who may do what with it; its data and
+//! times; and its lock and counts. So walks through a directory have nothing in common with changes
+//! of it, nor reads of a file with links to it. The first line has a copy of the mode's type and of
+//! its bits beyond permissions, which a change of permissions does not write: walks of who may go
+//! anywhere, creating in a directory and writing to a file need no more of the mode. That is 256
+//! bytes for an inode; all of it on as few lines as it fits would be 192.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -41,16 +50,25 @@ use crate::time;
 use crate::types::{FileType, Timestamp, XattrFlags};
 use crate::xattr::{Namespace, XattrName, XattrSet};
 
+/// The type in a mode.
+const TYPE: u32 = 0o170000;
+/// Bits of a mode that are no permissions: those of set-id, and the sticky one.
+const SPECIAL: u32 = 0o7000;
+/// Of a file system whose driver keeps directories itself.
+const KEPT: u32 = 1 << 16;
+/// Made by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
+const SEALABLE: u32 = 1 << 17;
+/// It may have a default access control list.
+const INHERITS: u32 = 1 << 18;
+/// It may have file capabilities.
+const CAPABLE: u32 = 1 << 19;
+
 pub(crate) const DEAD: u32 = 1;
 const HASHED: u32 = 2;
 /// Made without a name, and may be given one.
 const LINKABLE: u32 = 4;
-/// Of a file system whose driver keeps directories itself.
-const KEPT: u32 = 8;
 /// The cache has a reference to it; see [`crate::icache`].
 const CACHED: u32 = 16;
-/// Made by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
-const SEALABLE: u32 = 64;
 /// Nobody has asked for it since it was made, or since the shrinker was here.
 const COLD: u32 = 32;
 
@@ -64,45 +82,74 @@ pub const LINK_MAX: u32 = 0x7fff_ffff;
 /// An inode.
 #[repr(C, align(64))]
 pub struct Inode {
-    // Read by every walk.
+    // What it is.
     sb: NonNull<SuperBlock>,
     ino: u64,
-    mode: AtomicU32,
-    uid: AtomicU32,
-    gid: AtomicU32,
-    flags: AtomicU32,
-    extra: RcuOption<InodeExtra>,
-    private: OnceLock<Box<dyn Any + Send + Sync>>,
-    // Written by using the file.
-    size: AtomicU64,
-    blocks: AtomicU64,
-    atime: AtomicI64,
-    mtime: AtomicI64,
-    ctime: AtomicI64,
-    btime: Timestamp,
-    nlink: AtomicU32,
-    count: AtomicU32,
-    lock: RwLock<(), InodeData>,
-    queried: AtomicU8,
+    /// `TYPE` and `SPECIAL` of the mode, `KEPT`, `SEALABLE`, `INHERITS`, `CAPABLE`.
+    kind: AtomicU32,
     generation: u32,
-    alias_lock: Mutex<(), InodeAliases>,
     rdev: u64,
-    /// Its dentries.
-    aliases: AliasHead,
+    btime: Timestamp,
     /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read; the
     /// seals of a file of memory.
     stream: OnceLock<Box<Stream>>,
+    access: AccessLine,
+    data: DataLine,
+    usage: UseLine,
+}
+
+/// Who may do what with an inode.
+#[repr(C, align(64))]
+struct AccessLine {
+    mode: AtomicU32,
+    uid: AtomicU32,
+    gid: AtomicU32,
+    extra: RcuOption<InodeExtra>,
+}
+
+/// What is in an inode, and since when.
+#[repr(C, align(64))]
+struct DataLine {
+    size: AtomicU64,
+    /// `DEAD`, which is asked where a directory's times change, and what is rarely asked.
+    flags: AtomicU32,
+    private: OnceLock<Box<dyn Any + Send + Sync>>,
+    atime: AtomicI64,
+    mtime: AtomicI64,
+    ctime: AtomicI64,
+}
+
+/// What changing an inode, its names, and inodes beside it in a list write.
+#[repr(C, align(64))]
+struct UseLine {
+    lock: RwLock<(), InodeData>,
+    nlink: AtomicU32,
+    count: AtomicU32,
+    alias_lock: Mutex<(), InodeAliases>,
+    queried: AtomicU8,
+    blocks: AtomicU64,
+    /// Its dentries.
+    aliases: AliasHead,
     /// Its place among the inodes of the superblock.
     links: PerCpuLinks<Inode>,
 }
 
-// Another line would cost every file 64 bytes.
+// The atomics of model checkers are larger.
 #[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(size_of::<usize>() != 8 || size_of::<Inode>() <= 192);
+const _: () = {
+    use std::mem::offset_of;
+    assert!(offset_of!(Inode, access) == 64, "what an inode is fits one line");
+    assert!(offset_of!(Inode, data) == 128);
+    assert!(offset_of!(Inode, usage) == 192);
+    assert!(size_of::<Inode>() == 256, "another line would cost every file 64 bytes");
+};
 
 /// What few inodes have: made when it is first needed.
 pub(crate) struct InodeExtra {
-    pub(crate) xattrs: Mutex<XattrSet, Xattrs>,
+    /// Those that are no access control lists, if there were ever any.
+    xattrs: RcuOption<XattrSet>,
+    /// Serialises changes of them.
+    changing: Mutex<(), Xattrs>,
     pub(crate) acl_access: RcuOption<Acl>,
     pub(crate) acl_default: RcuOption<Acl>,
     pub(crate) locks: FileLocks,
@@ -112,7 +159,8 @@ pub(crate) struct InodeExtra {
 impl InodeExtra {
     fn new() -> InodeExtra {
         InodeExtra {
-            xattrs: Mutex::new(XattrSet::new()),
+            xattrs: RcuOption::none(),
+            changing: Mutex::new(()),
             acl_access: RcuOption::none(),
             acl_default: RcuOption::none(),
             locks: FileLocks::new(),
@@ -133,8 +181,27 @@ impl InodeExtra {
                 _ => drop(set.set(name, value, XattrFlags::empty())),
             }
         }
-        extra.xattrs = Mutex::new(set);
+        extra.xattrs = RcuOption::some(set);
         extra
+    }
+
+    /// The attributes that are no access control lists, if there were ever any.
+    pub(crate) fn xattrs<'g>(&'g self, guard: &'g Guard) -> Option<&'g XattrSet> {
+        self.xattrs.read(guard)
+    }
+
+    /// Changes those attributes: a copy of the set, which takes its place unless `change` fails. So
+    /// whoever reads attributes writes nothing. Blocks while others change them.
+    pub(crate) fn change_xattrs<T>(
+        &self,
+        guard: &Guard,
+        change: impl FnOnce(&mut XattrSet) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let _one = self.changing.lock();
+        let mut set = self.xattrs.read(guard).cloned().unwrap_or_default();
+        let changed = change(&mut set)?;
+        self.xattrs.replace(Some(set), guard);
+        Ok(changed)
     }
 
     /// Whether the file system was charged for it.
@@ -211,10 +278,16 @@ impl Inode {
         if let Some(part) = init.private {
             let _ = private.set(part);
         }
-        let extra = match &init.xattrs[..] {
-            [] => RcuOption::none(),
-            stored => RcuOption::some(InodeExtra::stored(stored)),
-        };
+        let mut kind = init.mode & (TYPE | SPECIAL);
+        if sb.is_kept() {
+            kind |= KEPT;
+        }
+        let mut extra = RcuOption::none();
+        if !init.xattrs.is_empty() {
+            // What may be there: who wants to know looks.
+            kind |= INHERITS | CAPABLE;
+            extra = RcuOption::some(InodeExtra::stored(&init.xattrs));
+        }
         let stream = OnceLock::new();
         if init.text {
             let _ = stream.set(Box::new(Stream::Text(Text::default())));
@@ -222,28 +295,35 @@ impl Inode {
         Inode {
             sb: NonNull::from(sb),
             ino,
-            mode: AtomicU32::new(init.mode),
-            uid: AtomicU32::new(init.uid),
-            gid: AtomicU32::new(init.gid),
-            flags: AtomicU32::new(if sb.is_kept() { KEPT } else { 0 }),
-            extra,
-            private,
-            size: AtomicU64::new(init.size),
-            blocks: AtomicU64::new(init.blocks),
-            atime: AtomicI64::new(times.atime.0),
-            mtime: AtomicI64::new(times.mtime.0),
-            ctime: AtomicI64::new(times.ctime.0),
-            btime: times.btime,
-            nlink: AtomicU32::new(init.nlink),
-            count: AtomicU32::new(1),
-            lock: RwLock::new(()),
-            queried: AtomicU8::new(0),
+            kind: AtomicU32::new(kind),
             generation: init.generation,
-            alias_lock: Mutex::new(()),
             rdev: init.rdev,
-            aliases: AliasHead::new(),
+            btime: times.btime,
             stream,
-            links: PerCpuLinks::new(),
+            access: AccessLine {
+                mode: AtomicU32::new(init.mode),
+                uid: AtomicU32::new(init.uid),
+                gid: AtomicU32::new(init.gid),
+                extra,
+            },
+            data: DataLine {
+                size: AtomicU64::new(init.size),
+                flags: AtomicU32::new(0),
+                private,
+                atime: AtomicI64::new(times.atime.0),
+                mtime: AtomicI64::new(times.mtime.0),
+                ctime: AtomicI64::new(times.ctime.0),
+            },
+            usage: UseLine {
+                lock: RwLock::new(()),
+                nlink: AtomicU32::new(init.nlink),
+                count: AtomicU32::new(1),
+                alias_lock: Mutex::new(()),
+                queried: AtomicU8::new(0),
+                blocks: AtomicU64::new(init.blocks),
+                aliases: AliasHead::new(),
+                links: PerCpuLinks::new(),
+            },
         }
     }
 
@@ -268,54 +348,66 @@ impl Inode {
     /// The first of its dentries; see [`crate::alias`].
     #[inline]
     pub(crate) fn alias_head(&self) -> &AliasHead {
-        &self.aliases
+        &self.usage.aliases
     }
 
     /// Keeps the list of its dentries as it is, if there are several.
     pub(crate) fn lock_aliases(&self) -> MutexGuard<'_, (), InodeAliases> {
-        self.alias_lock.lock()
+        self.usage.alias_lock.lock()
     }
 
     /// Type and permission bits.
     #[inline]
     pub fn mode(&self) -> u32 {
-        self.mode.load(Ordering::Relaxed)
+        self.access.mode.load(Ordering::Relaxed)
     }
 
     /// The type.
     #[inline]
     pub fn file_type(&self) -> FileType {
-        FileType::from_raw_mode(self.mode())
+        FileType::from_raw_mode(self.kind.load(Ordering::Relaxed) & TYPE)
     }
 
     /// Whether it is a directory.
     #[inline]
     pub fn is_dir(&self) -> bool {
-        self.mode() & 0o170000 == 0o040000
+        self.kind.load(Ordering::Relaxed) & TYPE == 0o040000
     }
 
     /// Whether it is a symbolic link.
     #[inline]
     pub fn is_symlink(&self) -> bool {
-        self.mode() & 0o170000 == 0o120000
+        self.kind.load(Ordering::Relaxed) & TYPE == 0o120000
     }
 
     /// Whether it is a regular file.
     #[inline]
     pub fn is_file(&self) -> bool {
-        self.mode() & 0o170000 == 0o100000
+        self.kind.load(Ordering::Relaxed) & TYPE == 0o100000
+    }
+
+    /// The mode without permissions.
+    #[inline]
+    pub(crate) fn kind_bits(&self) -> u32 {
+        self.kind.load(Ordering::Relaxed) & (TYPE | SPECIAL)
+    }
+
+    /// The bits of the mode that are no permissions: set-user-id, set-group-id and sticky.
+    #[inline]
+    pub(crate) fn special_bits(&self) -> u32 {
+        self.kind.load(Ordering::Relaxed) & SPECIAL
     }
 
     /// The owner.
     #[inline]
     pub fn uid(&self) -> u32 {
-        self.uid.load(Ordering::Relaxed)
+        self.access.uid.load(Ordering::Relaxed)
     }
 
     /// The group.
     #[inline]
     pub fn gid(&self) -> u32 {
-        self.gid.load(Ordering::Relaxed)
+        self.access.gid.load(Ordering::Relaxed)
     }
 
     /// The device that a device node stands for.
@@ -326,42 +418,43 @@ impl Inode {
     /// Length in bytes.
     #[inline]
     pub fn size(&self) -> u64 {
-        self.size.load(Ordering::Acquire)
+        self.data.size.load(Ordering::Acquire)
     }
 
     /// Sets the length; the caller holds the inode's lock (drivers: in the calls that say so).
     pub fn set_size(&self, size: u64) {
-        self.size.store(size, Ordering::Release);
+        self.data.size.store(size, Ordering::Release);
     }
 
     /// Space it occupies, in units of 512 bytes.
     pub fn blocks(&self) -> u64 {
-        self.blocks.load(Ordering::Relaxed)
+        self.usage.blocks.load(Ordering::Relaxed)
     }
 
     /// Changes the occupied space by `delta` units of 512 bytes.
     pub fn add_blocks(&self, delta: i64) {
-        self.blocks.fetch_add(delta as u64, Ordering::Relaxed);
+        self.usage.blocks.fetch_add(delta as u64, Ordering::Relaxed);
     }
 
     /// Sets the occupied space, in units of 512 bytes.
     pub fn set_blocks(&self, blocks: u64) {
-        self.blocks.store(blocks, Ordering::Relaxed);
+        self.usage.blocks.store(blocks, Ordering::Relaxed);
     }
 
     /// The number of names.
     #[inline]
     pub fn nlink(&self) -> u32 {
-        self.nlink.load(Ordering::Acquire)
+        self.usage.nlink.load(Ordering::Acquire)
     }
 
     /// One name more, unless there is none left (the inode is going) or too many. The first name of a
     /// file that was made without one is no exception to the former but a right of its own.
     pub(crate) fn add_link(&self) -> Result<(), Errno> {
-        if self.flags.load(Ordering::Acquire) & LINKABLE != 0 {
-            let first = self.nlink.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+        if self.data.flags.load(Ordering::Acquire) & LINKABLE != 0 {
+            let first =
+                self.usage.nlink.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
             if first.is_ok() {
-                self.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
+                self.data.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
                 return Ok(());
             }
         }
@@ -369,7 +462,8 @@ impl Inode {
     }
 
     pub(crate) fn link(&self) -> Result<(), Errno> {
-        self.nlink
+        self.usage
+            .nlink
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
                 (n != 0 && n < LINK_MAX).then(|| n + 1)
             })
@@ -381,72 +475,80 @@ impl Inode {
     /// file that was made without a name and has one now is like any other from then on.
     pub fn set_nlink(&self, nlink: u32) {
         if nlink > 0 && self.is_linkable() {
-            self.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
+            self.data.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
         }
-        self.nlink.store(nlink, Ordering::Release);
+        self.usage.nlink.store(nlink, Ordering::Release);
     }
 
     /// Whether it was made without a name, has none yet, and may be given one.
     pub fn is_linkable(&self) -> bool {
-        self.flags.load(Ordering::Acquire) & LINKABLE != 0
+        self.data.flags.load(Ordering::Acquire) & LINKABLE != 0
     }
 
     pub(crate) fn set_linkable(&self) {
-        self.flags.fetch_or(LINKABLE, Ordering::AcqRel);
+        self.data.flags.fetch_or(LINKABLE, Ordering::AcqRel);
     }
 
     pub(crate) fn unlink(&self) {
-        let before = self.nlink.fetch_sub(1, Ordering::AcqRel);
+        let before = self.usage.nlink.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "link count of inode {} below zero", self.ino);
     }
 
     pub(crate) fn clear_nlink(&self) {
-        self.nlink.store(0, Ordering::Release);
+        self.usage.nlink.store(0, Ordering::Release);
     }
 
     pub(crate) fn set_mode(&self, mode: u32) {
-        self.mode.store(mode, Ordering::Release);
+        if self.access.mode.load(Ordering::Relaxed) == mode {
+            return;
+        }
+        self.access.mode.store(mode, Ordering::Release);
+        // The caller holds the lock. Not written if it would not change.
+        let changed = (self.kind.load(Ordering::Relaxed) ^ mode) & SPECIAL;
+        if changed != 0 {
+            self.kind.fetch_xor(changed, Ordering::Relaxed);
+        }
     }
 
     /// Sets the owner. Drivers, too, do that to inodes whose owner is decided elsewhere.
     pub fn set_owner(&self, uid: u32, gid: u32) {
-        self.uid.store(uid, Ordering::Release);
-        self.gid.store(gid, Ordering::Release);
+        self.access.uid.store(uid, Ordering::Release);
+        self.access.gid.store(gid, Ordering::Release);
     }
 
     /// A removed directory: nothing can be made in it any more.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
-        self.flags.load(Ordering::Acquire) & DEAD != 0
+        self.data.flags.load(Ordering::Acquire) & DEAD != 0
     }
 
     pub(crate) fn mark_dead(&self) {
-        self.flags.fetch_or(DEAD, Ordering::AcqRel);
+        self.data.flags.fetch_or(DEAD, Ordering::AcqRel);
     }
 
     /// Whether the driver keeps directories itself, and is asked before attributes change: it may block
     /// then, so that no RCU section and no lock but this inode's may be held.
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & KEPT != 0
+        self.kind.load(Ordering::Relaxed) & KEPT != 0
     }
 
     /// Whether it can be sealed.
     #[inline]
     pub(crate) fn is_sealable(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & SEALABLE != 0
+        self.kind.load(Ordering::Relaxed) & SEALABLE != 0
     }
 
     /// Gives it seals. To be called before anybody else sees it.
     pub(crate) fn set_seals(&self, seals: Seals) {
         self.stream_or_init(|| Stream::Memory(seals));
-        self.flags.fetch_or(SEALABLE, Ordering::Relaxed);
+        self.kind.fetch_or(SEALABLE, Ordering::Relaxed);
     }
 
     /// Whether nothing is to be looked at before it is written to: no driver is asked, and nothing sealed.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & (KEPT | SEALABLE) == 0
+        self.kind.load(Ordering::Relaxed) & (KEPT | SEALABLE) == 0
     }
 
     /// An RCU section for a call of the driver, where that is made in one.
@@ -457,22 +559,22 @@ impl Inode {
 
     /// Claims the right to enter the inode hash; true for the first caller.
     pub(crate) fn claim_hashed(&self) -> bool {
-        !self.is_hashed() && self.flags.fetch_or(HASHED, Ordering::AcqRel) & HASHED == 0
+        !self.is_hashed() && self.data.flags.fetch_or(HASHED, Ordering::AcqRel) & HASHED == 0
     }
 
     pub(crate) fn is_hashed(&self) -> bool {
-        self.flags.load(Ordering::Acquire) & HASHED != 0
+        self.data.flags.load(Ordering::Acquire) & HASHED != 0
     }
 
     /// The driver's part, if it is a `T`.
     #[inline]
     pub fn private<T: Any>(&self) -> Option<&T> {
-        self.private.get()?.downcast_ref()
+        self.data.private.get()?.downcast_ref()
     }
 
     /// The driver's part, made by `make` if there is none yet; `None` if it is no `T`.
     pub fn private_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
-        self.private.get_or_init(|| Box::new(make())).downcast_ref()
+        self.data.private.get_or_init(|| Box::new(make())).downcast_ref()
     }
 
     /// What is behind a file of a few kinds, once there is something.
@@ -487,29 +589,58 @@ impl Inode {
 
     /// The lock of data and attributes, exclusively (`i_rwsem`). Blocks.
     pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, (), InodeData> {
-        self.lock.write()
+        self.usage.lock.write()
     }
 
     /// The lock of data and attributes, shared. Blocks.
     pub(crate) fn lock_shared(&self) -> RwLockReadGuard<'_, (), InodeData> {
-        self.lock.read()
+        self.usage.lock.read()
     }
 
     #[inline]
     pub(crate) fn extra<'g>(&'g self, guard: &'g Guard) -> Option<&'g InodeExtra> {
-        self.extra.read(guard)
+        self.access.extra.read(guard)
+    }
+
+    /// The access control list that what is made in a directory gets. Where there has never been one, asking
+    /// reads nothing that a change of permissions writes.
+    #[inline]
+    pub(crate) fn acl_default<'g>(&'g self, guard: &'g Guard) -> Option<&'g Acl> {
+        if self.kind.load(Ordering::Acquire) & INHERITS == 0 {
+            return None;
+        }
+        self.extra(guard)?.acl_default.read(guard)
+    }
+
+    /// Whether it may have file capabilities. A write asks, so that is no matter of what else
+    /// changes attributes.
+    #[inline]
+    pub(crate) fn may_be_capable(&self) -> bool {
+        self.kind.load(Ordering::Acquire) & CAPABLE != 0
+    }
+
+    /// There is about to be an attribute of this name.
+    pub(crate) fn note_xattr(&self, name: XattrName<'_>) {
+        if name == XattrName::CAPABILITY {
+            self.kind.fetch_or(CAPABLE, Ordering::Release);
+        }
+    }
+
+    /// There is about to be such a list.
+    pub(crate) fn note_acl_default(&self) {
+        self.kind.fetch_or(INHERITS, Ordering::Release);
     }
 
     /// Whether it has what few inodes have. No more than a hint, unless the caller is told otherwise.
     #[inline]
     pub(crate) fn has_extra(&self) -> bool {
-        !self.extra.is_none()
+        !self.access.extra.is_none()
     }
 
     pub(crate) fn extra_or_init<'g>(&'g self, guard: &'g Guard) -> &'g InodeExtra {
-        match self.extra.read(guard) {
+        match self.access.extra.read(guard) {
             Some(extra) => extra,
-            None => self.extra.init(InodeExtra::new(), guard),
+            None => self.access.extra.init(InodeExtra::new(), guard),
         }
     }
 
@@ -521,23 +652,24 @@ impl Inode {
 
     #[inline]
     pub(crate) fn get(&self) {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.usage.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether anybody has a reference. No more than a hint, for who has none.
     pub(crate) fn is_used(&self) -> bool {
-        self.count.load(Ordering::Relaxed) != 0
+        self.usage.count.load(Ordering::Relaxed) != 0
     }
 
     /// How many there are.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn references(&self) -> u32 {
-        self.count.load(Ordering::Relaxed)
+        self.usage.count.load(Ordering::Relaxed)
     }
 
     /// Takes a reference unless the last one is gone.
     pub(crate) fn get_not_zero(&self) -> bool {
-        self.count
+        self.usage
+            .count
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| (n != 0).then(|| n + 1))
             .is_ok()
     }
@@ -546,11 +678,11 @@ impl Inode {
     pub(crate) fn put(&self, guard: &Guard) {
         // Only a reference makes another, but for lookups in the inode hash: whoever has the only one
         // of an inode that was never there need not count it down.
-        let alone = self.count.load(Ordering::Acquire) == 1 && !self.is_hashed();
+        let alone = self.usage.count.load(Ordering::Acquire) == 1 && !self.is_hashed();
         if alone {
             return self.sb().evict(self, guard);
         }
-        match self.count.fetch_sub(1, Ordering::AcqRel) {
+        match self.usage.count.fetch_sub(1, Ordering::AcqRel) {
             1 => self.sb().evict(self, guard),
             // What has no name any more is of no use to the cache.
             2 if self.is_cached() && self.nlink() == 0 && self.take_unused() => {
@@ -562,39 +694,39 @@ impl Inode {
 
     /// Gives the cache a reference to it. To be called before anybody else sees it.
     pub(crate) fn set_cached(&self) {
-        self.count.store(2, Ordering::Relaxed);
-        self.flags.fetch_or(CACHED | COLD, Ordering::Relaxed);
+        self.usage.count.store(2, Ordering::Relaxed);
+        self.data.flags.fetch_or(CACHED | COLD, Ordering::Relaxed);
     }
 
     #[inline]
     fn is_cached(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & CACHED != 0
+        self.data.flags.load(Ordering::Relaxed) & CACHED != 0
     }
 
     /// Whether nobody but the cache has a reference. No more than a hint.
     pub(crate) fn is_unused(&self) -> bool {
-        self.is_cached() && self.count.load(Ordering::Relaxed) == 1
+        self.is_cached() && self.usage.count.load(Ordering::Relaxed) == 1
     }
 
     /// Takes the cache's reference away if that is the last one: then it is the caller's to evict, and nobody
     /// finds it any more.
     pub(crate) fn take_unused(&self) -> bool {
         self.is_cached()
-            && self.count.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && self.usage.count.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Notes that somebody has asked for it, if the shrinker was here since the last time.
     pub(crate) fn warm(&self) {
-        if self.flags.load(Ordering::Relaxed) & COLD != 0 {
-            self.flags.fetch_and(!COLD, Ordering::Relaxed);
+        if self.data.flags.load(Ordering::Relaxed) & COLD != 0 {
+            self.data.flags.fetch_and(!COLD, Ordering::Relaxed);
         }
     }
 
     /// Notes that the shrinker was here. Whether it was here before, and nobody else since.
     pub(crate) fn cool(&self) -> bool {
-        let was = self.flags.load(Ordering::Relaxed) & COLD != 0;
+        let was = self.data.flags.load(Ordering::Relaxed) & COLD != 0;
         if !was {
-            self.flags.fetch_or(COLD, Ordering::Relaxed);
+            self.data.flags.fetch_or(COLD, Ordering::Relaxed);
         }
         was
     }
@@ -608,17 +740,17 @@ impl Inode {
 
     /// Last access.
     pub fn atime(&self) -> Timestamp {
-        Timestamp(self.atime.load(Ordering::Relaxed))
+        Timestamp(self.data.atime.load(Ordering::Relaxed))
     }
 
     /// Last change of the data.
     pub fn mtime(&self) -> Timestamp {
-        Timestamp(self.mtime.load(Ordering::Relaxed))
+        Timestamp(self.data.mtime.load(Ordering::Relaxed))
     }
 
     /// Last change of the inode.
     pub fn ctime(&self) -> Timestamp {
-        Timestamp(self.ctime.load(Ordering::Relaxed))
+        Timestamp(self.data.ctime.load(Ordering::Relaxed))
     }
 
     /// Creation.
@@ -630,11 +762,12 @@ impl Inode {
     /// seen that one, the exact time. For drivers that store it with the change.
     pub fn change_time(&self) -> Timestamp {
         let now = time::now();
-        let last = self.ctime.load(Ordering::Relaxed).max(self.mtime.load(Ordering::Relaxed));
+        let last =
+            self.data.ctime.load(Ordering::Relaxed).max(self.data.mtime.load(Ordering::Relaxed));
         if last < now.0 || last > now.0 + time::SKEW_NANOS {
             // One in the future was set by hand, or the clock was set back.
             now
-        } else if self.queried.load(Ordering::Relaxed) & (CTIME_SEEN | MTIME_SEEN) != 0 {
+        } else if self.usage.queried.load(Ordering::Relaxed) & (CTIME_SEEN | MTIME_SEEN) != 0 {
             time::now_fine()
         } else {
             Timestamp(last)
@@ -644,22 +777,22 @@ impl Inode {
     /// Data and inode have changed at `time`, which came from [`change_time`](Self::change_time) and has been
     /// stored.
     pub fn changed_at(&self, time: Timestamp) {
-        self.mtime.store(time.0, Ordering::Relaxed);
+        self.data.mtime.store(time.0, Ordering::Relaxed);
         self.unsee(MTIME_SEEN);
         self.inode_changed_at(time);
     }
 
     /// The inode has changed at `time`, and not its data; see [`changed_at`](Self::changed_at).
     pub fn inode_changed_at(&self, time: Timestamp) {
-        self.ctime.store(time.0, Ordering::Relaxed);
+        self.data.ctime.store(time.0, Ordering::Relaxed);
         self.unsee(CTIME_SEEN);
     }
 
     /// Nobody has seen the time that was just written.
     #[inline]
     fn unsee(&self, seen: u8) {
-        if self.queried.load(Ordering::Relaxed) & seen != 0 {
-            self.queried.fetch_and(!seen, Ordering::Relaxed);
+        if self.usage.queried.load(Ordering::Relaxed) & seen != 0 {
+            self.usage.queried.fetch_and(!seen, Ordering::Relaxed);
         }
     }
 
@@ -673,8 +806,8 @@ impl Inode {
     #[inline]
     pub(crate) fn touch_in_passing(&self) {
         let now = time::now();
-        let changed =
-            self.stamp(&self.mtime, MTIME_SEEN, now) | self.stamp(&self.ctime, CTIME_SEEN, now);
+        let changed = self.stamp(&self.data.mtime, MTIME_SEEN, now)
+            | self.stamp(&self.data.ctime, CTIME_SEEN, now);
         if changed && self.is_kept() {
             self.sb().fs().dirtied(self);
         }
@@ -683,8 +816,8 @@ impl Inode {
     /// As [`touch`](Self::touch), when the clock has just been read.
     #[inline]
     pub(crate) fn touch_at(&self, now: Timestamp) {
-        self.stamp(&self.mtime, MTIME_SEEN, now);
-        self.stamp(&self.ctime, CTIME_SEEN, now);
+        self.stamp(&self.data.mtime, MTIME_SEEN, now);
+        self.stamp(&self.data.ctime, CTIME_SEEN, now);
     }
 
     /// The inode changes now.
@@ -696,7 +829,7 @@ impl Inode {
     /// As [`touch_ctime`](Self::touch_ctime), when the clock has just been read.
     #[inline]
     pub(crate) fn touch_ctime_at(&self, now: Timestamp) {
-        self.stamp(&self.ctime, CTIME_SEEN, now);
+        self.stamp(&self.data.ctime, CTIME_SEEN, now);
     }
 
     /// Writes a change time, but only when it differs: the coarse clock stands still for some
@@ -707,7 +840,7 @@ impl Inode {
     fn stamp(&self, which: &AtomicI64, seen: u8, coarse: Timestamp) -> bool {
         if which.load(Ordering::Relaxed) < coarse.0 {
             which.store(coarse.0, Ordering::Relaxed);
-        } else if self.queried.load(Ordering::Relaxed) & seen != 0 {
+        } else if self.usage.queried.load(Ordering::Relaxed) & seen != 0 {
             self.stamp_fine(which, seen);
         } else {
             // A time in the future was set by hand, or the clock was set back.
@@ -723,7 +856,7 @@ impl Inode {
 
     #[cold]
     fn stamp_fine(&self, which: &AtomicI64, seen: u8) {
-        self.queried.fetch_and(!seen, Ordering::Relaxed);
+        self.usage.queried.fetch_and(!seen, Ordering::Relaxed);
         which.store(time::now_fine().0, Ordering::Relaxed);
     }
 
@@ -731,18 +864,18 @@ impl Inode {
     #[inline]
     pub(crate) fn times_seen(&self) {
         const BOTH: u8 = CTIME_SEEN | MTIME_SEEN;
-        if self.queried.load(Ordering::Relaxed) & BOTH != BOTH {
-            self.queried.fetch_or(BOTH, Ordering::Relaxed);
+        if self.usage.queried.load(Ordering::Relaxed) & BOTH != BOTH {
+            self.usage.queried.fetch_or(BOTH, Ordering::Relaxed);
         }
     }
 
     /// Sets access or data change time by hand; the caller holds the lock.
     pub(crate) fn set_times(&self, atime: Option<Timestamp>, mtime: Option<Timestamp>) {
         if let Some(t) = atime {
-            self.atime.store(t.0, Ordering::Relaxed);
+            self.data.atime.store(t.0, Ordering::Relaxed);
         }
         if let Some(t) = mtime {
-            self.mtime.store(t.0, Ordering::Relaxed);
+            self.data.mtime.store(t.0, Ordering::Relaxed);
         }
     }
 
@@ -750,12 +883,12 @@ impl Inode {
     /// not after the last change, or more than a day old.
     #[inline]
     pub(crate) fn accessed(&self, strict: bool) {
-        let atime = self.atime.load(Ordering::Relaxed);
-        let changed = atime <= self.mtime.load(Ordering::Relaxed)
-            || atime <= self.ctime.load(Ordering::Relaxed);
+        let atime = self.data.atime.load(Ordering::Relaxed);
+        let changed = atime <= self.data.mtime.load(Ordering::Relaxed)
+            || atime <= self.data.ctime.load(Ordering::Relaxed);
         let now = time::now().0;
         if (strict || changed || now.saturating_sub(atime) >= time::DAY_NANOS) && atime != now {
-            self.atime.store(now, Ordering::Relaxed);
+            self.data.atime.store(now, Ordering::Relaxed);
             if self.is_kept() {
                 self.sb().fs().dirtied(self);
             }
@@ -766,7 +899,7 @@ impl Inode {
 impl Linked for Inode {
     #[inline]
     fn links(&self) -> &PerCpuLinks<Inode> {
-        &self.links
+        &self.usage.links
     }
 }
 

@@ -605,7 +605,10 @@ fn check_sticky_create(
     opening: Opening,
     cred: &Credentials,
 ) -> std::result::Result<(), Errno> {
-    let open_to_all = dir.mode() & 0o1002 == 0o1002;
+    if dir.special_bits() & 0o1000 == 0 {
+        return Ok(());
+    }
+    let open_to_all = dir.mode() & 0o0002 != 0;
     let plain =
         matches!(found.file_type(), FileType::RegularFile | FileType::Fifo | FileType::Directory);
     let trusted = found.uid() == dir.uid() || found.uid() == cred.uid;

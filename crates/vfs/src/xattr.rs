@@ -18,6 +18,8 @@
 //!
 //! A set has no lock of its own: changing it takes `&mut`, and it is `Send + Sync`.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 
 use crate::types::{Access, Capabilities, XattrFlags};
@@ -136,7 +138,7 @@ pub enum XattrOp<'a> {
 /// Who does it, to what.
 #[derive(Clone, Copy, Debug)]
 pub struct XattrSubject {
-    /// Type and permission bits of the file.
+    /// The mode of the file, of which permissions don't matter.
     pub mode: u32,
     /// The caller owns the file or holds `CAP_FOWNER`.
     pub owner: bool,
@@ -254,18 +256,18 @@ struct Xattr {
     value: Box<[u8]>,
 }
 
-/// What an attribute takes besides its bytes: its place in the set and what an allocator adds to the
-/// two pieces.
-const OVERHEAD_BYTES: usize = size_of::<Xattr>() + 32;
+/// What an attribute takes besides its bytes: its place in the set, its count, and what an allocator adds to
+/// the three pieces.
+const OVERHEAD_BYTES: usize = size_of::<Xattr>() + 72;
 
 fn cost(name_len: usize, value_len: usize) -> u64 {
     (OVERHEAD_BYTES + name_len + value_len) as u64
 }
 
-/// The extended attributes of one inode, without its access control lists.
+/// The extended attributes of one inode, without its access control lists. Copies share what is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XattrSet {
-    sorted: Vec<Xattr>,
+    sorted: Vec<Arc<Xattr>>,
     bytes: u64,
 }
 
@@ -345,15 +347,15 @@ impl XattrSet {
     ) -> Result<(), Errno> {
         match self.place(name, value, flags)? {
             Ok(at) => {
-                let old = &mut self.sorted[at];
-                self.bytes -= old.cost();
-                old.value = value.into();
-                self.bytes += old.cost();
+                let old = &self.sorted[at];
+                self.bytes = self.bytes - old.cost() + cost(name.bytes.len(), value.len());
+                let new = Xattr { name: name.bytes.into(), value: value.into() };
+                self.sorted[at] = Arc::new(new);
             }
             Err(at) => {
                 let new = Xattr { name: name.bytes.into(), value: value.into() };
                 self.bytes += new.cost();
-                self.sorted.insert(at, new);
+                self.sorted.insert(at, Arc::new(new));
             }
         }
         Ok(())

@@ -31,7 +31,7 @@ pub(crate) fn extra_bytes(extra: &InodeExtra, guard: &Guard) -> u64 {
     let acl = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes);
     let lists = acl(extra.acl_access.read(guard)) + acl(extra.acl_default.read(guard));
     let base = if extra.is_charged() { EXTRA_BYTES } else { 0 };
-    base + extra.xattrs.lock().bytes() + lists
+    base + extra.xattrs(guard).map_or(0, XattrSet::bytes) + lists
 }
 
 /// The extra part of an inode, charged when it was made for attributes.
@@ -83,6 +83,9 @@ fn replace_acl(
     let bytes = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes) as i64;
     let delta = bytes(acl.as_ref()) - bytes(slot.read(guard));
     charge(inode, delta)?;
+    if is_default && acl.is_some() {
+        inode.note_acl_default();
+    }
     slot.replace(acl, guard);
     uncharge(inode, delta);
     Ok(())
@@ -92,9 +95,14 @@ fn replace_acl(
 /// The caller holds the inode's lock.
 #[inline]
 pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
+    if !inode.may_be_capable() {
+        return;
+    }
     let Some(extra) = inode.extra(guard) else { return };
-    let freed = extra.xattrs.lock().remove(XattrName::CAPABILITY);
-    if let Ok(freed) = freed {
+    if extra.xattrs(guard).is_none_or(|set| set.get(XattrName::CAPABILITY).is_err()) {
+        return;
+    }
+    if let Ok(freed) = extra.change_xattrs(guard, |set| set.remove(XattrName::CAPABILITY)) {
         inode.sb().fs().uncharge(freed);
         inode.touch_ctime();
     }
@@ -102,8 +110,9 @@ pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
 
 /// Whether there are file capabilities to be taken away.
 pub(crate) fn has_capabilities(inode: &Inode, guard: &Guard) -> bool {
-    let extra = inode.extra(guard);
-    extra.is_some_and(|extra| extra.xattrs.lock().get(XattrName::CAPABILITY).is_ok())
+    let extra = inode.may_be_capable().then(|| inode.extra(guard)).flatten();
+    let set = extra.and_then(|extra| extra.xattrs(guard));
+    set.is_some_and(|set| set.get(XattrName::CAPABILITY).is_ok())
 }
 
 impl Task {
@@ -275,7 +284,9 @@ fn allow(
     cred: &Credentials,
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
-    let subject = XattrSubject { mode: inode.mode(), owner: cred.owns(inode), caps: cred.caps };
+    // No permissions are asked of the subject.
+    let mode = inode.kind_bits();
+    let subject = XattrSubject { mode, owner: cred.owns(inode), caps: cred.caps };
     let also = xattr_permission(name, op, &subject)?;
     if also.is_empty() { Ok(()) } else { permission(inode, cred, also, guard) }
 }
@@ -293,7 +304,7 @@ fn get(
         Namespace::AclDefault => extra.and_then(|extra| extra.acl_default.read(guard)),
         _ => {
             name.supported()?;
-            let set = extra.ok_or(Errno::NODATA)?.xattrs.lock();
+            let set = extra.and_then(|extra| extra.xattrs(guard)).ok_or(Errno::NODATA)?;
             return set.get(name).map(<[u8]>::to_vec);
         }
     };
@@ -315,11 +326,14 @@ fn set(
     }
     name.supported()?;
     let extra = charged_extra(inode, guard)?;
-    let mut set = extra.xattrs.lock();
-    let delta = set.set_cost(name, value, how)?;
-    charge(inode, delta)?;
-    set.set(name, value, how)?;
-    uncharge(inode, delta);
+    extra.change_xattrs(guard, |set| {
+        let delta = set.set_cost(name, value, how)?;
+        charge(inode, delta)?;
+        inode.note_xattr(name);
+        set.set(name, value, how)?;
+        uncharge(inode, delta);
+        Ok(())
+    })?;
     inode.touch_ctime();
     Ok(())
 }
@@ -366,8 +380,8 @@ fn plan_set<'a>(
     allow(inode, name, XattrOp::Set(value), cred, guard)?;
     name.supported()?;
     // What the flags ask for.
-    match inode.extra(guard) {
-        Some(extra) => extra.xattrs.lock().set_cost(name, value, how)?,
+    match inode.extra(guard).and_then(|extra| extra.xattrs(guard)) {
+        Some(set) => set.set_cost(name, value, how)?,
         None => XattrSet::new().set_cost(name, value, how)?,
     };
     Ok(Some(Plan::of(More { xattr: Some((name, Some(value))), ..More::default() })))
@@ -385,7 +399,8 @@ fn plan_removal<'a>(
         return plan_acl(inode, is_default, None, cred);
     }
     name.supported()?;
-    inode.extra(guard).ok_or(Errno::NODATA)?.xattrs.lock().get(name)?;
+    let set = inode.extra(guard).and_then(|extra| extra.xattrs(guard));
+    set.ok_or(Errno::NODATA)?.get(name)?;
     Ok(Some(Plan::of(More { xattr: Some((name, None)), ..More::default() })))
 }
 
@@ -454,6 +469,9 @@ fn apply_acl(
     Ok(())
 }
 
+/// What there is where there were never any.
+static NONE: XattrSet = XattrSet::new();
+
 fn list(
     inode: &Inode,
     cred: &Credentials,
@@ -462,7 +480,7 @@ fn list(
     let Some(extra) = inode.extra(guard) else { return Ok(Vec::new()) };
     let acls =
         AclNames { access: !extra.acl_access.is_none(), default: !extra.acl_default.is_none() };
-    let packed = extra.xattrs.lock().list(acls, cred.caps)?;
+    let packed = extra.xattrs(guard).unwrap_or(&NONE).list(acls, cred.caps)?;
     let names = packed.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     Ok(names.map(|name| OsString::from_vec(name.to_vec())).collect())
 }
@@ -481,7 +499,7 @@ fn remove(
     }
     name.supported()?;
     let extra = inode.extra(guard).ok_or(Errno::NODATA)?;
-    let freed = extra.xattrs.lock().remove(name)?;
+    let freed = extra.change_xattrs(guard, |set| set.remove(name))?;
     inode.sb().fs().uncharge(freed);
     inode.touch_ctime();
     Ok(())

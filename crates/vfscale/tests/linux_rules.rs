@@ -310,3 +310,33 @@ fn record_locks_outlive_a_closed_place() {
     task.close(fd).unwrap();
     assert!(other.posix_lock_test(&file, LockKind::Shared, range).unwrap().is_none());
 }
+
+/// The bits of a mode that are no permissions count from when they are set until they are taken away.
+#[test]
+fn bits_beyond_permissions_follow_the_mode() {
+    let task = task();
+    let mode = Mode::from_bits_retain;
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.chown(At::Cwd, "/d", None, Some(7), AtFlags::empty()).unwrap();
+    let [ann, bob] = [1000, 1001].map(|id| task.with_credentials(Credentials::user(id, id)));
+    for (bits, group, removed) in
+        [(0, 1000, None), (0o3000, 7, Some(Errno::PERM)), (0o1000, 1000, Some(Errno::PERM))]
+            .into_iter()
+            .chain([(0o2000, 7, None), (0, 1000, None)])
+    {
+        task.chmod(At::Cwd, "/d", mode(0o777 | bits), AtFlags::empty()).unwrap();
+        let file = make(&ann, "/d/f");
+        assert_eq!(file.stat().unwrap().gid, group, "{bits:o}");
+        let by_bob = bob.unlink(At::Cwd, "/d/f", AtFlags::empty()).map_err(|e| e.errno());
+        assert_eq!(by_bob.err(), removed, "{bits:o}");
+        let _ = task.unlink(At::Cwd, "/d/f", AtFlags::empty());
+    }
+    // A write by somebody without privileges takes set-id bits, and leaves what else there is.
+    let file = make(&ann, "/d/f");
+    for (bits, left) in [(0o6755, 0o755), (0o1644, 0o1644), (0o4600, 0o600)] {
+        ann.chmod(At::Cwd, "/d/f", mode(bits), AtFlags::empty()).unwrap();
+        assert_eq!(file.stat().unwrap().mode & 0o7777, bits);
+        file.pwrite(b"x", 0).unwrap();
+        assert_eq!(file.stat().unwrap().mode & 0o7777, left);
+    }
+}

@@ -27,6 +27,36 @@ fn synchronize_runs_what_was_deferred() {
     }
 }
 
+/// Work of a thread that does nothing more waits for others only when it was handed over.
+#[test]
+fn what_is_handed_over_is_done_by_others() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let (tell, told) = std::sync::mpsc::channel::<bool>();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let idle = {
+        let ran = Arc::clone(&ran);
+        std::thread::spawn(move || {
+            pin().defer(move || {
+                ran.fetch_add(1, Ordering::Relaxed);
+            });
+            let _ = done.send(());
+            while told.recv() == Ok(true) {
+                pin().hand_over();
+                let _ = done.send(());
+            }
+        })
+    };
+    is_done.recv().unwrap();
+    synchronize();
+    assert_eq!(ran.load(Ordering::Relaxed), 0);
+    tell.send(true).unwrap();
+    is_done.recv().unwrap();
+    synchronize();
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    drop(tell);
+    idle.join().unwrap();
+}
+
 #[test]
 fn a_guard_holds_the_old_value() {
     let drops = Arc::new(AtomicUsize::new(0));

@@ -23,6 +23,8 @@ const LOAD_SMALL: usize = 2;
 const HELP_LINES: usize = 64;
 /// Tables with fewer buckets than this (a power of two) grow by four, larger ones by two.
 const SMALL_BITS: u32 = 6;
+/// An array of so many buckets, 64 KiB, does not wait for more to be freed.
+const LARGE: usize = 1 << 10;
 /// How far a table shrinks in one step.
 const SHRINK_BITS: u32 = 2;
 
@@ -195,6 +197,9 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             // SAFETY: The word is no longer to be found, neither in the table nor in a moved
             // bucket, so the array can be freed once those who are in it have left.
             unsafe { guard.defer_unchecked(move || old.free_moved()) };
+            if old.len() >= LARGE {
+                guard.hand_over();
+            }
         }
     }
 
