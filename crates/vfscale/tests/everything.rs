@@ -494,7 +494,11 @@ fn everything_at_once() {
         let stat = task.statfs(At::Cwd, "/").unwrap();
         (stat.blocks_free, stat.files_free)
     };
-    let before = free(&vfs.task());
+    let counted = |vfs: &Vfs| {
+        let counts = vfs.counts();
+        (counts.dentries, counts.inodes, counts.open_files)
+    };
+    let before = (free(&vfs.task()), counted(&vfs));
     let began = || (AtomicU64::new(0), AtomicUsize::new(0));
     let shared = Arc::new(Shared {
         vfs,
@@ -533,12 +537,13 @@ fn everything_at_once() {
     // What is freed comes a few grace periods after the last use.
     for _ in 0..50 {
         rcu::synchronize();
-        if left() == 0 && free(&task) == before {
+        if left() == 0 && (free(&task), counted(&shared.vfs)) == before {
             break;
         }
     }
     assert_eq!(left(), 0, "of {} file systems some are still mounted somewhere", mounted.len());
-    assert_eq!(free(&task), before, "something was not given back");
+    let after = (free(&task), counted(&shared.vfs));
+    assert_eq!(after, before, "something was not given back: space, dentries, inodes, files");
 }
 
 struct StopOnPanic<'a>(&'a Shared, usize);
