@@ -3,7 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
+use vfscale_sync::page::{PAGE_SIZE, PageBox, read_pages, write_pages};
+
 use crate::{Error, Operation};
+
+/// How many pages one request has at most: a megabyte.
+pub(crate) const REQUEST_PAGES: usize = (1 << 20) / PAGE_SIZE;
+
+/// The requests that pages from `offset` on make, and where each begins.
+pub(crate) fn requests(offset: u64, pages: &[PageBox]) -> impl Iterator<Item = (u64, &[PageBox])> {
+    let starts = (offset..).step_by(REQUEST_PAGES * PAGE_SIZE);
+    starts.zip(pages.chunks(REQUEST_PAGES))
+}
 
 /// Bytes at addresses, written in blocks, kept when flushed.
 ///
@@ -92,6 +103,41 @@ pub trait Device: Send + Sync + fmt::Debug {
         writes.iter().try_for_each(|(offset, buf)| self.write_at(*offset, buf))
     }
 
+    /// Fills whole pages, one behind the other from `offset` on, which is in whole blocks. Others may read
+    /// the pages meanwhile, and see any mixture.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Those of [`read_at`](Self::read_at); then the contents of the pages are undefined.
+    fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+        let mut copy = Vec::new();
+        for (at, pages) in requests(offset, pages) {
+            copy.resize(pages.len() * PAGE_SIZE, 0);
+            self.read_at(at, &mut copy)?;
+            write_pages(pages.iter().map(|page| &**page), 0, &copy);
+        }
+        Ok(())
+    }
+
+    /// Writes whole pages, one behind the other from `offset` on, which is in whole blocks: several requests
+    /// of up to a megabyte at once if the device can, as by [`write_many`](Self::write_many). Nobody
+    /// changes the pages meanwhile; a device that keeps checksums might not bear it.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Those of [`write_at`](Self::write_at); any of the pages may have been written.
+    fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+        let mut copy = Vec::new();
+        for (at, pages) in requests(offset, pages) {
+            copy.resize(pages.len() * PAGE_SIZE, 0);
+            read_pages(pages.iter().map(|page| &**page), 0, &mut copy);
+            self.write_at(at, &copy)?;
+        }
+        Ok(())
+    }
+
     /// Makes the device larger. What is new reads as zeros on an image. The new size is durable when
     /// this returns.
     ///
@@ -148,6 +194,14 @@ macro_rules! forward {
 
             fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
                 (**self).write_many(writes)
+            }
+
+            fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+                (**self).read_pages(offset, pages)
+            }
+
+            fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+                (**self).write_pages(offset, pages)
             }
 
             fn set_size(&self, size: u64) -> Result<(), Error> {

@@ -44,10 +44,11 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::fs::FallocateFlags;
 use vfscale_sync::Mutex;
+use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
-use crate::device::Range;
+use crate::device::{REQUEST_PAGES, Range};
 use crate::{Device, Error, Operation, OsError};
-use piece::{Alignment, Piece, Rest, read_pieces, write_pieces};
+use piece::{Alignment, Piece, Rest, page_pieces, read_pieces, write_pieces};
 use ring::{Failure, Rings};
 
 mod lock;
@@ -148,6 +149,8 @@ impl FileDevice {
                 let advanced = match piece.rest() {
                     (offset, Rest::Read(buf)) => rustix::io::pread(&self.file, buf, offset),
                     (offset, Rest::Write(buf)) => rustix::io::pwrite(&self.file, buf, offset),
+                    (offset, Rest::ReadPages(rest)) => sys::read_pages(&self.file, rest, offset),
+                    (offset, Rest::WritePages(rest)) => sys::write_pages(&self.file, rest, offset),
                 };
                 let advanced = match advanced {
                     Err(rustix::io::Errno::INTR) => continue,
@@ -185,6 +188,18 @@ impl FileDevice {
         rings.put(ring);
         self.batches.fetch_add(1, Ordering::Relaxed);
         Some(result)
+    }
+
+    /// Reads or writes pages. Through the page cache of the system they go one request after the other: what
+    /// that copies it copies for one at a time, and a ring would have other threads do it.
+    fn transfer_pages(&self, call: Range, pages: &[PageBox]) -> Result<(), Error> {
+        let is_read = call.operation == Operation::Read;
+        let pieces = || page_pieces(self.alignment, call.offset, pages, is_read);
+        let is_batch = pages.len() > REQUEST_PAGES && self.alignment != Alignment::NONE;
+        if is_batch && let Some(result) = self.transfer_at_once(pieces()) {
+            return result;
+        }
+        self.transfer(pieces())
     }
 
     fn grow(&self, size: u64) -> io::Result<bool> {
@@ -300,6 +315,17 @@ impl Device for FileDevice {
             return result;
         }
         self.transfer(pieces())
+    }
+
+    fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+        let call = Range::new(Operation::Read, offset, pages.len() * PAGE_SIZE);
+        self.transfer_pages(call.inside(self)?.in_blocks(self)?, pages)
+    }
+
+    fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+        self.check_writable(Operation::Write)?;
+        let call = Range::new(Operation::Write, offset, pages.len() * PAGE_SIZE);
+        self.transfer_pages(call.inside(self)?.in_blocks(self)?, pages)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

@@ -12,6 +12,8 @@ use vfscale_block::{
     RecordingDevice,
 };
 
+use vfscale_sync::page::{PAGE_SIZE, Page, read_pages};
+
 const SIZE: u64 = 192 << 10;
 
 /// All devices, empty, with their names.
@@ -45,6 +47,9 @@ enum Call {
     Write(u64, usize),
     /// In blocks of 4096.
     WriteMany(Vec<(u64, usize)>),
+    /// The first block, and how many pages.
+    ReadPages(u64, usize),
+    WritePages(u64, usize),
     Discard(u64, u64),
     Flush,
     Grow(u64),
@@ -63,6 +68,8 @@ fn call() -> impl Strategy<Value = Call> {
             Call::Write(at / unit * unit, len / unit as usize * unit as usize)
         }),
         2 => blocks.prop_map(Call::WriteMany),
+        2 => (0..SIZE / 4096, 0..20_usize).prop_map(|(at, count)| Call::WritePages(at, count)),
+        2 => (0..SIZE / 4096, 0..20_usize).prop_map(|(at, count)| Call::ReadPages(at, count)),
         1 => (offset, length).prop_map(|(at, len)| Call::Discard(at, len as u64)),
         1 => Just(Call::Flush),
         1 => (0..12_u64).prop_map(|blocks| Call::Grow(SIZE + blocks * 2048)),
@@ -165,6 +172,36 @@ impl Model<'_> {
         writes.iter().for_each(|(offset, bytes)| self.note(*offset, bytes));
     }
 
+    fn read_pages(&self, offset: u64, count: usize) {
+        let mut pages = Page::many_unfilled(count);
+        // Some runs of one.
+        pages.reverse();
+        match self.device.read_pages(offset, &pages) {
+            Ok(()) => {
+                let mut found = vec![0; count * PAGE_SIZE];
+                read_pages(pages.iter().map(|page| &**page), 0, &mut found);
+                assert!(self.fits(offset, found.len()));
+                assert!(self.matches(offset, &found), "{count} pages at {offset}");
+            }
+            Err(Error::OutOfRange { .. }) => assert!(!self.fits(offset, count * PAGE_SIZE)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn write_pages(&mut self, offset: u64, count: usize) {
+        let memory = self.bytes_to_write(count * PAGE_SIZE, 0);
+        let pages = Page::many_with(count, 0, &memory);
+        match self.device.write_pages(offset, &pages) {
+            Ok(()) => {
+                assert!(self.fits(offset, memory.len()));
+                self.note(offset, &memory);
+            }
+            // None of it then, or a beginning; nobody asks for that in these tests.
+            Err(Error::OutOfRange { .. }) => assert!(!self.fits(offset, memory.len())),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     fn discard(&mut self, offset: u64, length: u64) {
         match self.device.discard(offset, length) {
             Ok(()) => {
@@ -196,6 +233,8 @@ impl Model<'_> {
             Call::ReadMany(ranges) => self.read_many(ranges, skew),
             Call::Write(offset, length) => self.write(*offset, *length, skew),
             Call::WriteMany(blocks) => self.write_many(blocks, skew),
+            Call::ReadPages(block, count) => self.read_pages(block * 4096, *count),
+            Call::WritePages(block, count) => self.write_pages(block * 4096, *count),
             Call::Discard(offset, length) => self.discard(*offset, *length),
             Call::Flush => self.device.flush().unwrap(),
             Call::Grow(size) => self.grow(*size),

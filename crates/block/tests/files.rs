@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use vfscale_block::{AlignedBuf, Device, Error, FileDevice, FileOptions, Operation, OsError};
+use vfscale_sync::page::{PAGE_SIZE, Page, read_pages};
 
 const MIB: u64 = 1 << 20;
 
@@ -93,6 +94,32 @@ fn batches_go_through_io_uring() {
         let mut alone = [0; 1000];
         device.read_at(i * 700, &mut alone).unwrap();
         assert_eq!(alone, **buf);
+    }
+}
+
+#[test]
+fn pages_go_in_requests_of_a_megabyte() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(folder.path().join("image"), 4 * MIB).unwrap();
+    let bytes: Vec<u8> = (0..900 * PAGE_SIZE).map(|at| (at / PAGE_SIZE) as u8 ^ at as u8).collect();
+    let pages = Page::many_with(900, 0, &bytes);
+    device.write_pages(4096, &pages).unwrap();
+    let mut found = vec![0; bytes.len()];
+    device.read_at(4096, &mut found).unwrap();
+    assert!(found == bytes);
+    let copy = Page::many_unfilled(900);
+    device.read_pages(4096, &copy).unwrap();
+    let mut found = vec![0; bytes.len()];
+    assert_eq!(read_pages(copy.iter().map(|page| &**page), 0, &mut found), bytes.len());
+    assert!(found == bytes);
+    let ways = device.describe();
+    if ways.contains("direct I/O,") && !ways.contains("no io_uring") {
+        assert_eq!(device.ring_batches(), 2, "{ways}");
+        // One request needs no ring.
+        device.write_pages(0, &pages[..256]).unwrap();
+        assert_eq!(device.ring_batches(), 2);
+    } else {
+        skip(&format!("direct I/O by io_uring: {ways}"));
     }
 }
 

@@ -12,25 +12,27 @@
 //!
 //! | call | holds |
 //! | --- | --- |
-//! | [`read`](FileData::read) | of what it does not find in memory: `invalidate_lock` as a reader, the lock of its megabyte |
+//! | [`read`](FileData::read), and reading ahead | of what it does not find in memory: `invalidate_lock` as a reader, the lock of its megabyte |
 //! | [`write`](FileData::write) | the VFS's lock of the inode |
-//! | [`write_back`](FileData::write_back) | `i_writeback`, for one piece of at most a megabyte at a time |
+//! | [`write_back`](FileData::write_back) | `i_writeback`, for one piece of at most four megabytes at a time |
 //! | [`set_size`](FileData::set_size) to less, punching, zeroing | the VFS's lock, `i_writeback`, `invalidate_lock` as the writer |
 //! | [`allocate`](FileData::allocate) | the VFS's lock, `i_writeback` |
 //! | dropping clean pages | nothing |
 //!
 //! In this order; then the volume's transactions, the lock of the extents, and those below it.
-//! `i_pages`, of the pages in memory, is a leaf: with it bytes are copied, and nothing is waited
-//! for. A page is written to with it held, so that each read of a page sees a write to it wholly or
-//! not at all.
+//! `i_pages`, of the pages in memory, is a leaf: with it bytes of at most 64 pages are copied, and nothing is
+//! waited for. A page is written to, or put in full, with it held, so that each read of a page sees a write
+//! to it wholly or not at all. What is costly about new pages is done before, and once for all of a
+//! call that lie in one chunk of 64 ([`pages`]): space is set aside, memory is taken, and filled.
 //!
 //! # Why nothing gets lost
 //!
 //! 1. **A page that is written to while it is being written back.** Write-back takes the mark
-//!    *dirty* from a page before it copies it, both with `i_pages` held; whoever writes to the page
-//!    copies and marks with it held, too. So a write is in the copy, or the page is dirty after it
-//!    and will be written again. One thread at a time writes a file back (`i_writeback`), so that
-//!    an older copy never reaches the device after a newer one.
+//!    *dirty* from a page together with its memory, with `i_pages` held, and hands that memory to the device;
+//!    whoever writes to the page from then on has to take other memory for it, and marks it again. So the
+//!    device gets what was there at one moment, and what came later will be written again. One thread at
+//!    a time writes a file back (`i_writeback`), so that older bytes never reach the device after newer
+//!    ones.
 //! 2. **A clean page that is dropped.** Pages that are dirty or being written back are not. A page
 //!    stops being written back when its transaction has been committed: whoever does not find it
 //!    finds its block.
@@ -70,6 +72,7 @@
 //! (a hole if it had no block there), their space is given back, and the error is kept
 //! ([`FileData::take_error`]) for the next call that makes the file durable. It is told once.
 
+mod ahead;
 mod cache;
 mod extend;
 mod files;
@@ -129,8 +132,12 @@ lock_class! {
 /// The size of a page, for offsets.
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
 
-/// The most pages that are read or written in one go: a megabyte.
+/// The most pages that are read in one go: a megabyte.
 pub(crate) const PIECE_PAGES: u64 = 256;
+
+/// The most pages that are written back with one transaction: four megabytes. A device gets them in requests
+/// of one, several at once.
+pub(crate) const WRITE_PAGES: u64 = 4 * PIECE_PAGES;
 
 /// The data of a file. See the [module](self). `Send` and `Sync`.
 #[derive(Debug)]
@@ -153,6 +160,9 @@ pub struct FileData {
     /// Behind what was read last, in pages, and how many pages are read ahead.
     read_end: AtomicU64,
     read_ahead: AtomicU32,
+    /// Behind what was asked for ahead, and where the reader has to come before more is.
+    ahead_to: AtomicU64,
+    ahead_mark: AtomicU64,
 }
 
 impl FileData {
@@ -172,6 +182,8 @@ impl FileData {
             has_pages: AtomicBool::new(false),
             read_end: AtomicU64::new(0),
             read_ahead: AtomicU32::new(0),
+            ahead_to: AtomicU64::new(0),
+            ahead_mark: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -190,13 +202,13 @@ impl FileData {
     /// Whether there is something to be written back: pages, or the size.
     #[must_use]
     pub fn is_dirty(&self, store: &impl Store) -> bool {
-        store.disk_size() < self.size() || !self.pages.read().unstable.is_empty()
+        store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0
     }
 
     /// Whether nothing would be lost with it: no page, nothing to be written back, no error to be told.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.pages.read().map.is_empty()
+        self.pages.read().is_empty()
             && !self.is_queued.load(Ordering::Acquire)
             && self.error.lock().is_none()
     }
@@ -216,7 +228,8 @@ impl FileData {
         !self.is_queued.swap(true, Ordering::AcqRel)
     }
 
-    /// Before it is written back: whoever makes it dirty from now on says so again.
+    /// It was taken off the list, and will be written back: whoever makes it dirty from now on says so
+    /// again.
     pub(crate) fn clear_queued(&self) {
         self.is_queued.store(false, Ordering::Release);
     }
@@ -254,8 +267,8 @@ impl FileData {
 impl Drop for FileData {
     fn drop(&mut self) {
         let pages = self.pages.get_mut();
-        self.cache.give_unstable(pages.unstable.len() as u64);
-        self.cache.give_pages(pages.map.len() as u64);
+        self.cache.give_unstable(pages.unstable_pages());
+        self.cache.give_pages(pages.len());
     }
 }
 

@@ -338,13 +338,20 @@ impl Volume {
         self.hooks.mark_data_written();
     }
 
-    /// Makes data durable whose writing was [marked](Self::mark_data_written) before the call.
-    /// Blocks for the I/O; does nothing if a flush has covered it.
+    /// How much data has been [marked](Self::mark_data_written) by now, for
+    /// [`flush_data`](Self::flush_data).
+    #[must_use]
+    pub fn data_written(&self) -> u64 {
+        self.hooks.data_written()
+    }
+
+    /// Makes data durable whose writing was marked before [`data_written`](Self::data_written) gave
+    /// `written`. Blocks for the I/O; does nothing if a flush has covered it.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn flush_data(&self) -> Result<(), Fault> {
-        Ok(self.hooks.flush_data()?)
+    pub fn flush_data(&self, written: u64) -> Result<(), Fault> {
+        Ok(self.hooks.flush_data(written)?)
     }
 
     /// Makes everything durable that was committed up to `sequence`, which a commit has returned.
@@ -362,10 +369,11 @@ impl Volume {
     /// # Errors
     /// Those of the log and the device: it may or may not be durable.
     pub fn sync(&self) -> Result<(), Fault> {
+        let written = self.data_written();
         if let Some(journal) = &self.journal {
             journal.force_all()?;
         }
-        self.flush_data()
+        self.flush_data(written)
     }
 
     /// Why nothing becomes durable any more, if that is so.
@@ -388,7 +396,7 @@ impl Volume {
     /// Those of the log and the device. What is durable is replayed by the next opening.
     pub fn close(&self) -> Result<(), Fault> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        self.flush_data()?;
+        self.flush_data(self.data_written())?;
         journal.close()?;
         self.update_superblock(|_| {})
     }

@@ -15,6 +15,7 @@ use crate::freeze::{Gate, Refused};
 use crate::grant::{Asker, Grant};
 use crate::iclog::{self, Contents, Writer};
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
+use crate::pace::Pace;
 use crate::push::{LogProgress, Pushing};
 use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock, Workers};
 use crate::record::RecordKind;
@@ -58,8 +59,13 @@ pub(crate) struct Inner {
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) options: Options,
     pub(crate) log: Apart<Mutex<LogProgress, LogState>>,
-    /// A context was switched, a checkpoint became durable, the writer is free, or a push is wanted.
+    /// The writer is free, and what it wrote is durable.
     pub(crate) log_changed: Condvar,
+    /// A context was switched: there is room in the CIL.
+    pub(crate) context_switched: Condvar,
+    /// The push worker has something to do.
+    pub(crate) push_wanted: Condvar,
+    pub(crate) pace: Apart<Pace>,
     error: Mutex<Option<Error>, ShutdownLock>,
     traces: Mutex<VecDeque<TicketTrace>, TicketTraceLock>,
 }
@@ -345,6 +351,9 @@ impl Inner {
             options,
             log: Apart(Mutex::new(LogProgress::new(writer, sequence, opened_at))),
             log_changed: Condvar::new(),
+            context_switched: Condvar::new(),
+            push_wanted: Condvar::new(),
+            pace: Apart(Pace::new()),
             error: Mutex::new(None),
             traces: Mutex::new(VecDeque::new()),
         }
@@ -399,7 +408,7 @@ impl Inner {
             let passed = |log: &mut LogProgress| {
                 log.begun < sequence && !self.central.read.is_shut.load(Ordering::Relaxed)
             };
-            drop(self.log_changed.wait_while(self.log.lock(), passed));
+            drop(self.context_switched.wait_while(self.log.lock(), passed));
         }
     }
 
@@ -411,7 +420,7 @@ impl Inner {
             let mut log = self.log.lock();
             if log.wanted < sequence {
                 log.wanted = sequence;
-                self.log_changed.notify_all();
+                self.push_wanted.notify_all();
             }
         }
         if self.grant.has_waiters() {
@@ -438,6 +447,8 @@ impl Inner {
         self.gate.wake();
         let log = self.log.lock();
         self.log_changed.notify_all();
+        self.context_switched.notify_all();
+        self.push_wanted.notify_all();
         drop(log);
         self.shut_error()
     }
@@ -445,7 +456,7 @@ impl Inner {
     fn stop_workers(&self) {
         let mut log = self.log.lock();
         log.is_stopped = true;
-        self.log_changed.notify_all();
+        self.push_wanted.notify_all();
         drop(log);
         self.ail.stop();
     }

@@ -33,7 +33,7 @@
 //! | `transaction` | the life of a transaction |
 //! | `ticket`, `grant` | how much log a transaction needs, and who gets it |
 //! | `cil` | what is committed, per CPU; the context lock; order |
-//! | `push` | contexts become checkpoints; group commit; the threads |
+//! | `push`, `pace` | contexts become checkpoints; group commit; the threads; waiting awake |
 //! | `iclog`, `record`, `checkpoint` | the head of the log, and every byte of it (`docs/FORMAT.md`) |
 //! | `ail` | what is not home yet, and the tail |
 //! | `recovery`, `inspect` | finding the end, replaying, looking |
@@ -81,6 +81,7 @@ mod item;
 mod journal;
 mod lsn;
 mod options;
+mod pace;
 mod push;
 pub mod ranks;
 mod record;

@@ -5,8 +5,9 @@
 //! * Whoever forces the log and finds the writer free pushes itself, in its own thread; everybody
 //!   else who forces meanwhile sleeps until that is done, and then one of them pushes everything
 //!   that was committed in between. That is group commit: as many callers as there are share one
-//!   write and one flush.
-//! * The *push worker* pushes when the CIL is full, and after the sync interval.
+//!   write and one flush. One of those who wait stays awake if pushes are quick ([`pace`](crate::pace)).
+//! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps apart from the
+//!   others, so that their pushes don't wake it.
 //! * The *AIL worker* writes items home when half of the log is used or somebody waits for space.
 //!   What is pinned it pushes to the log first.
 //!
@@ -24,6 +25,7 @@
 //! goes home, for they stay pinned.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use vfscale_sync::atomic::Ordering;
 
@@ -121,9 +123,10 @@ impl<'i> Pushing<'i> {
     /// Makes a context that was switched a durable checkpoint.
     pub(crate) fn push_context(&mut self, context: Context) -> Result<Durable> {
         let inner = self.inner;
+        let started = Instant::now();
         let mut log = inner.log.lock();
         log.begun = context.sequence;
-        inner.log_changed.notify_all();
+        inner.context_switched.notify_all();
         let limit = log.durable_tail + u64::from(inner.geometry.blocks);
         drop(log);
         self.is_under_way = true;
@@ -140,6 +143,7 @@ impl<'i> Pushing<'i> {
             }
         };
         self.is_under_way = false;
+        inner.pace.took(started.elapsed());
         pushed
     }
 
@@ -192,7 +196,7 @@ impl<'i> Pushing<'i> {
         log.durable = sequence;
         log.checkpoints += 1;
         let is_half_full = head - log.durable_tail > u64::from(inner.geometry.blocks / 2);
-        inner.log_changed.notify_all();
+        // Whoever waits is woken when the writer is free, in a moment: once, and not twice.
         drop(log);
         let returned = context.reserved - written.used;
         inner.grant.give(returned + freed);
@@ -253,7 +257,12 @@ impl Drop for Pushing<'_> {
             (log.head, log.writes, log.flushes) = (writer.head(), writer.writes, writer.flushes);
         }
         log.writer = self.writer.take();
+        self.inner.pace.end();
         self.inner.log_changed.notify_all();
+        if self.inner.check().is_err() {
+            // What is committed by now will never be durable, and is to be told so.
+            self.inner.push_wanted.notify_all();
+        }
     }
 }
 
@@ -284,13 +293,21 @@ impl Inner {
         // Nothing can be waited for that nobody has begun.
         let sequence = sequence.min(self.central.read.sequence.load(Ordering::Acquire));
         let mut log = self.log.lock();
+        let mut may_stay_awake = true;
         loop {
             if log.durable >= sequence {
                 return Ok(());
             }
             self.check()?;
             let Some(writer) = log.writer.take() else {
-                log = self.log_changed.wait(log);
+                if std::mem::take(&mut may_stay_awake) {
+                    let ended = self.pace.ended();
+                    drop(log);
+                    self.pace.stay_awake(ended);
+                    log = self.log.lock();
+                } else {
+                    log = self.log_changed.wait(log);
+                }
                 continue;
             };
             drop(log);
@@ -424,11 +441,11 @@ impl Inner {
                 return true;
             }
             let Some(interval) = self.options.sync_interval.filter(|_| !is_shut) else {
-                log = self.log_changed.wait(log);
+                log = self.push_wanted.wait(log);
                 continue;
             };
             let timed_out;
-            (log, timed_out) = self.log_changed.wait_for(log, interval);
+            (log, timed_out) = self.push_wanted.wait_for(log, interval);
             if timed_out && !log.is_stopped {
                 return true;
             }

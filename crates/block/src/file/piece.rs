@@ -3,9 +3,12 @@
 //! Direct I/O wants offsets, lengths and memory in multiples of a unit. A request that has them all
 //! goes as it is; any other is cut into pieces with a copy of their own each (a *bounce buffer*),
 //! which for a read covers the whole units around it. Writes are in whole blocks already, so only
-//! their memory can be elsewhere.
+//! their memory can be elsewhere. Pages have every alignment, and go by a list of where they are.
+
+use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
 use crate::aligned::ALIGNMENT;
+use crate::device::requests;
 use crate::{AlignedBuf, Operation, OsError};
 
 /// The most bytes of a copy.
@@ -49,6 +52,34 @@ enum Memory<'a> {
     /// The copy, where the caller's bytes begin in it, and where they belong.
     ReadCopy(AlignedBuf, usize, &'a mut [u8]),
     WriteCopy(AlignedBuf),
+    Pages(Pages<'a>),
+}
+
+/// Pages that are read or written as they are.
+#[derive(Debug)]
+struct Pages<'a> {
+    pages: &'a [PageBox],
+    is_read: bool,
+    /// The memory of what is still to be transferred.
+    rest: Vec<libc::iovec>,
+}
+
+impl Pages<'_> {
+    /// Names the memory from byte `done` on. What lies in one piece is named once.
+    fn name_rest(&mut self, done: usize) {
+        self.rest.clear();
+        let (first, mut within) = (done / PAGE_SIZE, done % PAGE_SIZE);
+        for page in &self.pages[first..] {
+            let (begin, len) = (page.as_ptr().wrapping_add(within), PAGE_SIZE - within);
+            within = 0;
+            match self.rest.last_mut() {
+                Some(last) if last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == begin => {
+                    last.iov_len += len;
+                }
+                _ => self.rest.push(libc::iovec { iov_base: begin.cast(), iov_len: len }),
+            }
+        }
+    }
 }
 
 /// Bytes to transfer next.
@@ -56,6 +87,9 @@ enum Memory<'a> {
 pub(super) enum Rest<'p> {
     Read(&'p mut [u8]),
     Write(&'p [u8]),
+    /// The memory of pages. It is there as long as the piece.
+    ReadPages(&'p [libc::iovec]),
+    WritePages(&'p [libc::iovec]),
 }
 
 /// A part of a request, and how much of it is done.
@@ -89,6 +123,8 @@ impl<'a> Piece<'a> {
         match self.memory {
             Memory::Read(_) | Memory::ReadCopy(..) => Operation::Read,
             Memory::Write(_) | Memory::WriteCopy(_) => Operation::Write,
+            Memory::Pages(Pages { is_read: true, .. }) => Operation::Read,
+            Memory::Pages(Pages { is_read: false, .. }) => Operation::Write,
         }
     }
 
@@ -100,6 +136,8 @@ impl<'a> Piece<'a> {
             Memory::ReadCopy(copy, ..) => Rest::Read(&mut copy[done..]),
             Memory::Write(bytes) => Rest::Write(&bytes[done..]),
             Memory::WriteCopy(copy) => Rest::Write(&copy[done..]),
+            Memory::Pages(Pages { is_read: true, rest, .. }) => Rest::ReadPages(rest),
+            Memory::Pages(Pages { is_read: false, rest, .. }) => Rest::WritePages(rest),
         };
         (self.offset + done as u64, rest)
     }
@@ -124,8 +162,25 @@ impl<'a> Piece<'a> {
             return Ok(true);
         }
         self.done -= self.done % self.unit;
+        if let Memory::Pages(pages) = &mut self.memory {
+            pages.name_rest(self.done);
+        }
         if self.done > before { Ok(false) } else { Err(OsError::IO) }
     }
+}
+
+/// The pieces of a read or write of whole pages, which have any alignment that there is.
+pub(super) fn page_pieces(
+    alignment: Alignment,
+    offset: u64,
+    pages: &[PageBox],
+    is_read: bool,
+) -> impl Iterator<Item = Piece<'_>> {
+    requests(offset, pages).map(move |(at, pages)| {
+        let mut memory = Pages { pages, is_read, rest: Vec::new() };
+        memory.name_rest(0);
+        Piece::new(alignment, at, pages.len() * PAGE_SIZE, Memory::Pages(memory))
+    })
 }
 
 /// The pieces of a read.

@@ -106,7 +106,9 @@ impl Ring {
         let uring = uring.or_else(|_| IoUring::new(DEPTH))?;
         let mut probe = Probe::new();
         uring.submitter().register_probe(&mut probe)?;
-        if probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE) {
+        let codes =
+            [opcode::Read::CODE, opcode::Write::CODE, opcode::Readv::CODE, opcode::Writev::CODE];
+        if codes.iter().all(|code| probe.is_supported(*code)) {
             Ok(Self { uring })
         } else {
             Err(io::ErrorKind::Unsupported.into())
@@ -206,10 +208,19 @@ impl<'r, 'a> Flights<'r, 'a> {
                 let length = u32::try_from(bytes.len()).map_err(|_| Full)?;
                 opcode::Write::new(self.file, bytes.as_ptr(), length).offset(offset).build()
             }
+            (offset, Rest::ReadPages(rest)) => {
+                let length = u32::try_from(rest.len()).map_err(|_| Full)?;
+                opcode::Readv::new(self.file, rest.as_ptr(), length).offset(offset).build()
+            }
+            (offset, Rest::WritePages(rest)) => {
+                let length = u32::try_from(rest.len()).map_err(|_| Full)?;
+                opcode::Writev::new(self.file, rest.as_ptr(), length).offset(offset).build()
+            }
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: the entry names the bytes of a piece, which it has borrowed or owns, and which
-        // nobody looks at while it waits in its slot. It stays there, and `self` alive, until the completion
+        // SAFETY: the entry names the bytes of a piece, which it has borrowed or owns (or a list of its own
+        // that names pages it has borrowed, whose bytes anybody may touch), and which nobody looks at while
+        // it waits in its slot. It stays there, and `self` alive, until the completion
         // has arrived or the entry is known never to be submitted: `end` is called in these two
         // cases only, and `drain` waits for all others. The file is open as long as the device is.
         unsafe { self.uring.submission().push(&entry) }.map_err(|_| Full)

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
 
 /// `BLKDISCARD`: two numbers, offset and length in bytes.
@@ -70,4 +71,31 @@ pub(super) fn ofd_lock_of_others(file: &File, start: i64, length: i64) -> io::Re
         return Err(io::Error::last_os_error());
     }
     Ok((record.l_type != libc::F_UNLCK as libc::c_short).then_some(record.l_start))
+}
+
+/// Reads into pages, one behind the other, from `offset` on.
+pub(super) fn read_pages(file: &File, pages: &[libc::iovec], offset: u64) -> Result<usize, Errno> {
+    let (count, offset) = arguments(pages, offset)?;
+    // SAFETY: the list names memory of pages, whose bytes the system may write at any time, and whose owner
+    // outlives the list.
+    let result = unsafe { libc::preadv(file.as_raw_fd(), pages.as_ptr(), count, offset) };
+    usize::try_from(result).map_err(|_| last_error())
+}
+
+/// Writes pages, one behind the other, from `offset` on.
+pub(super) fn write_pages(file: &File, pages: &[libc::iovec], offset: u64) -> Result<usize, Errno> {
+    let (count, offset) = arguments(pages, offset)?;
+    // SAFETY: as above; the system only reads it.
+    let result = unsafe { libc::pwritev(file.as_raw_fd(), pages.as_ptr(), count, offset) };
+    usize::try_from(result).map_err(|_| last_error())
+}
+
+fn arguments(pages: &[libc::iovec], offset: u64) -> Result<(libc::c_int, i64), Errno> {
+    let count = libc::c_int::try_from(pages.len()).map_err(|_| Errno::INVAL)?;
+    Ok((count, i64::try_from(offset).map_err(|_| Errno::INVAL)?))
+}
+
+fn last_error() -> Errno {
+    let error = io::Error::last_os_error();
+    Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))
 }

@@ -12,7 +12,7 @@ use super::{ClockLock, DirtyFilesLock, FileData, FillLock, PAGE, PIECE_PAGES, Wr
 use crate::fault::Fault;
 
 /// How many pages of a file the clock looks at before it goes to the next file.
-const SCAN: usize = 512;
+const SCAN: u64 = 512;
 /// The fewest pages of a cache.
 const PAGES_MIN: u64 = 16;
 const FILL_LOCKS: usize = 64;
@@ -79,6 +79,11 @@ impl PageCache {
         self.unstable() > self.pages.total() / 2
     }
 
+    /// How many pages a writer may ask room for at once, so that it gets it: at least one.
+    pub(super) fn batch(&self) -> u64 {
+        (self.pages.total() / 8).max(1)
+    }
+
     /// Room for `pages` pages more, dropping others if need be. False if there is none.
     pub(super) fn take_pages(&self, pages: u64) -> bool {
         if self.pages.take(pages) {
@@ -96,7 +101,9 @@ impl PageCache {
     }
 
     pub(super) fn add_unstable(&self, pages: u64) {
-        self.unstable.fetch_add(pages, Ordering::Relaxed);
+        if pages > 0 {
+            self.unstable.fetch_add(pages, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn give_unstable(&self, pages: u64) {
@@ -123,7 +130,8 @@ impl PageCache {
     pub fn reclaim(&self, want: u64) -> u64 {
         let mut dropped = 0;
         // Twice around: what was used is kept the first time only.
-        let mut left = 2 * self.clock.lock().len() + self.pages.total() as usize / SCAN * 2 + 2;
+        let mut left =
+            2 * self.clock.lock().len() + self.pages.total() as usize / SCAN as usize * 2 + 2;
         while dropped < want && left > 0 {
             left -= 1;
             let Some(entry) = self.clock.lock().pop_front() else { break };
@@ -137,15 +145,15 @@ impl PageCache {
     fn evict(&self, file: &FileData, want: u64) -> u64 {
         let mut pages = file.pages.write();
         let gone = pages.evict(want, SCAN);
-        if pages.map.is_empty() {
+        if pages.is_empty() {
             // With the pages' lock held: whoever puts one in later finds this done.
             file.has_pages.store(false, Ordering::Release);
         } else {
             self.clock.lock().push_back(file.this.clone());
         }
         drop(pages);
-        self.give_pages(gone);
-        gone
+        self.give_pages(gone.pages);
+        gone.pages
     }
 }
 

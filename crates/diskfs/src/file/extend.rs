@@ -30,8 +30,9 @@ impl FileData {
         };
         self.size.store(size, Ordering::Release);
         self.drop_pages(store, pages_of(size), u64::MAX);
-        if let Some(cached) = self.pages.write().map.get(&page_of(size)) {
-            cached.page.zero((size % PAGE) as usize..PAGE_SIZE);
+        // Nothing is in flight, and nobody else writes.
+        if let Some(page) = self.pages.write().page(page_of(size)) {
+            page.zero((size % PAGE) as usize..PAGE_SIZE);
         }
         drop(invalidate);
         drop(writing);
@@ -62,11 +63,28 @@ impl FileData {
             let missing: u64 = wanted.iter().map(|hole| hole.end - hole.start).sum();
             store.reserve(missing)?;
             self.fill_holes(store, &wanted, missing)?;
+            self.settle(store, &wanted);
         }
         if !keep_size && end > self.size() {
             self.grow_to(store, end)?;
         }
         Ok(())
+    }
+
+    /// Gives back what was set aside for pages that have blocks by now. The caller holds `i_writeback`.
+    fn settle(&self, store: &impl Store, blocks: &[Range<u64>]) {
+        let mut settled = 0;
+        let mut pages = self.pages.write();
+        for range in blocks {
+            pages.each(range.start, range.end, |marks, bits| {
+                let reserved = marks.reserved & bits;
+                marks.reserved &= !reserved;
+                marks.mapped |= reserved;
+                settled += u64::from(reserved.count_ones());
+            });
+        }
+        drop(pages);
+        self.unreserve(store, settled);
     }
 
     /// Makes unwritten extents of holes, for which `left` blocks are set aside. All or none.

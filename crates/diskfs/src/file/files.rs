@@ -11,7 +11,8 @@
 //!
 //! A file becomes dirty on the list of the CPU that makes it dirty, once for its data and once for its
 //! times, and takes that list's lock for that alone: as long as it is there, writing to it touches no list
-//! (`FileData::set_queued`). The writer takes from its own CPU's list, and goes round. Whoever makes
+//! (`FileData::set_queued`); whoever makes the file durable leaves it there, so that a file which is appended
+//! to and synced ten thousand times in a second is on a list once. The writer takes from its own CPU's list, and goes round. Whoever makes
 //! everything durable takes all lists, one after the other; a file that becomes dirty on a list behind it
 //! was changed after it began. So no more than one list's lock is ever held.
 
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use vfscale_sync::{Condvar, Mutex, cpu, lock_class};
 
+use super::ahead::ReadAhead;
 use super::node_store::NodeStore;
 use super::{Cut, DirtyFiles, FileData, PageCache};
 use crate::fault::Fault;
@@ -55,6 +57,8 @@ pub struct Files {
     log_blocks_max: u32,
     writer: Arc<Writer>,
     thread: Mutex<Option<JoinHandle<()>>, WriterThreadLock>,
+    this: Weak<Files>,
+    ahead: Arc<ReadAhead>,
 }
 
 /// What the thread waits for.
@@ -87,7 +91,9 @@ impl Files {
         dirty_lists: usize,
     ) -> Arc<Self> {
         let log_blocks = volume.superblock().log().blocks();
-        let files = Arc::new(Self {
+        let files = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            ahead: Arc::default(),
             pages: PageCache::new(cache_bytes, cpu::possible() as usize),
             dirty: DirtyFiles::new(dirty_lists),
             log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
@@ -235,9 +241,11 @@ impl Files {
         if !data_only && node.has_new_times() {
             self.store(node).store_times()?;
         }
+        let written = self.volume.data_written();
         self.volume.force(node.sequence())?;
-        // What was written in place: no transaction has anything to do with it.
-        self.volume.flush_data()?;
+        // What was written in place: no transaction has anything to do with it. The checkpoint, if there
+        // was one, has covered all the rest.
+        self.volume.flush_data(written)?;
         data.and_then(|data| data.take_error()).map_or(Ok(()), Err)
     }
 
@@ -254,11 +262,14 @@ impl Files {
         }
     }
 
-    /// Writes back what one file has: data, and times. Blocks for I/O.
+    /// Writes back what one file has that was taken off the lists: data, and times. Blocks for I/O.
     fn write_node_back(&self, node: &Arc<Node>) -> Result<(), Fault> {
         // Directories and the like have no data of this kind, only times.
         let written = match node.data() {
-            Some(data) => data.write_back(&self.store(node)).map(|_| ()),
+            Some(data) => {
+                data.clear_queued();
+                data.write_back(&self.store(node)).map(|_| ())
+            }
             None => Ok(()),
         };
         if node.has_new_times() { written.and(self.store(node).store_times()) } else { written }
@@ -310,9 +321,22 @@ impl Files {
         }
     }
 
-    /// Ends the thread; waits for what it is doing. Nothing is written back any more unless it is
+    /// Asks for pages of a file that are to be brought into memory.
+    pub(super) fn read_ahead(&self, node: &Arc<Node>, from: u64, to: u64) {
+        self.ahead.ask(&self.this, node, from, to);
+    }
+
+    /// Brings pages of a file into memory. Blocks for I/O.
+    pub(super) fn bring(&self, node: &Arc<Node>, from: u64, to: u64) {
+        if let Some(data) = node.data() {
+            data.bring(&self.store(node), from, to);
+        }
+    }
+
+    /// Ends the threads; waits for what they are doing. Nothing is written back any more unless it is
     /// asked for. May be called again.
     pub fn stop(&self) {
+        self.ahead.stop();
         self.writer.end();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use vfscale_sync::page::PageBox;
+
 use super::files::Files;
 use super::{Change, Cut, PAGE, Store, pages_of};
 use crate::btree::Tree;
@@ -270,13 +272,13 @@ impl Store for NodeStore<'_> {
         self.node.stored().size
     }
 
-    fn read_blocks(&self, start: u64, into: &mut [u8]) -> Result<(), Fault> {
-        Ok(self.files.volume().device().read_at(byte_of_block(start), into)?)
+    fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault> {
+        Ok(self.files.volume().device().read_pages(byte_of_block(start), into)?)
     }
 
-    fn write_blocks(&self, start: u64, from: &[u8]) -> Result<(), Fault> {
+    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
         let volume = self.files.volume();
-        volume.device().write_at(byte_of_block(start), from)?;
+        volume.device().write_pages(byte_of_block(start), from)?;
         volume.mark_data_written();
         Ok(())
     }
@@ -337,6 +339,10 @@ impl Store for NodeStore<'_> {
 
     fn relieve(&self) -> bool {
         self.files.relieve()
+    }
+
+    fn read_ahead(&self, from: u64, to: u64) {
+        self.files.read_ahead(self.node, from, to);
     }
 }
 

@@ -1,133 +1,580 @@
 //! The pages of one file in memory.
+//!
+//! # Shape
+//!
+//! Pages lie in chunks of 64, each with its marks as bits of words, so that a call which is about many pages
+//! asks for a chunk once and answers for all of them with a few operations on words.
+//!
+//! # Pages in flight
+//!
+//! The memory of pages that are being written back leaves its chunk, and is shared with the thread
+//! that writes until it is done ([`Flight`]). Nobody changes it meanwhile: the device gets what was there at
+//! one moment, whatever way it takes the bytes, and without a copy. Readers find it through the
+//! flight; who writes to such a page gets other memory for it, which is in the chunk from then on.
+//!
+//! # Invariants
+//!
+//! * A page that is there has memory in its chunk, or is being written back and has it in the flight.
+//! * `unstable` has the chunks with pages that are dirty or being written back.
+//! * A chunk has a page.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use vfscale_sync::atomic::{AtomicBool, Ordering};
-use vfscale_sync::page::PageBox;
+use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages, write_pages};
 
-/// A page in memory.
+/// How many pages a chunk has.
+pub(super) const CHUNK_PAGES: u64 = 64;
+
+/// The marks of the pages of a chunk, a bit for each.
 ///
 /// A page that is neither dirty nor being written back is what is on the device: in its block, or in
 /// the inode.
-#[derive(Debug)]
-pub(super) struct Cached {
-    pub(super) page: PageBox,
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// It is in memory.
+    pub(super) there: u64,
     /// It has bytes that nobody has begun to write back.
-    pub(super) is_dirty: bool,
+    pub(super) dirty: u64,
     /// It is being written back.
-    pub(super) is_writing: bool,
+    pub(super) writing: u64,
     /// It has a block.
-    pub(super) is_mapped: bool,
+    pub(super) mapped: u64,
     /// Space was set aside for its block.
-    pub(super) is_reserved: bool,
+    pub(super) reserved: u64,
     /// It was dirty at some time.
-    pub(super) was_dirty: bool,
+    was_dirty: u64,
     /// It was used since the clock came by.
-    pub(super) is_used: AtomicBool,
+    used: AtomicU64,
 }
 
-impl Cached {
-    /// A page that is as on the device.
-    pub(super) fn clean(page: PageBox, is_mapped: bool) -> Self {
-        Self {
-            page,
-            is_dirty: false,
-            is_writing: false,
-            is_mapped,
-            is_reserved: false,
-            was_dirty: false,
-            is_used: AtomicBool::new(false),
-        }
+impl Marks {
+    pub(super) fn unstable(&self) -> u64 {
+        self.dirty | self.writing
     }
 
-    pub(super) fn is_unstable(&self) -> bool {
-        self.is_dirty || self.is_writing
-    }
-
-    pub(super) fn touch(&self) {
+    fn touch(&self, pages: u64) {
         // Most pages that are read are read again: then nothing is written.
-        if !self.is_used.load(Ordering::Relaxed) {
-            self.is_used.store(true, Ordering::Relaxed);
+        if self.used.load(Ordering::Relaxed) & pages != pages {
+            self.used.fetch_or(pages, Ordering::Relaxed);
         }
+    }
+
+    /// Takes all marks of some pages.
+    fn clear(&mut self, pages: u64) {
+        let Self { there, dirty, writing, mapped, reserved, was_dirty, used } = self;
+        for mark in [there, dirty, writing, mapped, reserved, was_dirty] {
+            *mark &= !pages;
+        }
+        used.fetch_and(!pages, Ordering::Relaxed);
     }
 }
 
-/// What was taken out.
-#[derive(Clone, Copy, Debug, Default)]
+/// Consecutive pages.
+#[derive(Debug)]
+struct Chunk {
+    marks: Marks,
+    memory: [Option<PageBox>; CHUNK_PAGES as usize],
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self { marks: Marks::default(), memory: [const { None }; CHUNK_PAGES as usize] }
+    }
+}
+
+/// The memory of pages that are being written back.
+pub(super) type Flight = Arc<Vec<PageBox>>;
+
+/// What was taken out. The memory is freed when it is dropped.
+#[derive(Debug, Default)]
 pub(super) struct Gone {
     pub(super) pages: u64,
     pub(super) unstable: u64,
     pub(super) reserved: u64,
+    memory: Vec<Option<PageBox>>,
+    chunks: Vec<Box<Chunk>>,
+}
+
+/// A part of a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// The number of the chunk, and its first page.
+    chunk: u64,
+    base: u64,
+    /// The pages.
+    pub(super) bits: u64,
 }
 
 /// The pages of a file that are in memory.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    pub(super) map: BTreeMap<u64, Cached>,
-    /// Those that are dirty or being written back.
-    pub(super) unstable: BTreeSet<u64>,
+    chunks: BTreeMap<u64, Box<Chunk>>,
+    /// The chunks with pages that are dirty or being written back, and how many such pages there are.
+    unstable: BTreeSet<u64>,
+    unstable_pages: u64,
+    /// The first page in flight, and the memory of it and those behind.
+    flight: Option<(u64, Flight)>,
     /// How many pages were dropped that had been dirty.
     pub(super) dropped_written: u64,
     /// Where the clock goes on.
     hand: u64,
 }
 
+/// The bits of pages from `index` on, to the end of its chunk.
+fn bits_from(index: u64) -> u64 {
+    u64::MAX << (index % CHUNK_PAGES)
+}
+
+/// The parts of chunks that pages `from` to `to` are.
+fn parts(from: u64, to: u64) -> impl Iterator<Item = Part> {
+    let chunks = if from < to { from / CHUNK_PAGES..to.div_ceil(CHUNK_PAGES) } else { 0..0 };
+    chunks.map(move |chunk| part_of(chunk, from, to))
+}
+
+/// What a chunk has of the pages `from` to `to`.
+fn part_of(chunk: u64, from: u64, to: u64) -> Part {
+    let base = chunk * CHUNK_PAGES;
+    let begin = from.saturating_sub(base).min(CHUNK_PAGES - 1);
+    let left = to.saturating_sub(base);
+    let end = if left >= CHUNK_PAGES { u64::MAX } else { (1 << left) - 1 };
+    Part { chunk, base, bits: end & (u64::MAX << begin) }
+}
+
+/// The places of the bits that are set.
+fn places(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(place)
+    })
+}
+
 impl Pages {
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// How many pages there are.
+    pub(super) fn len(&self) -> u64 {
+        let there = |chunk: &Box<Chunk>| u64::from(chunk.marks.there.count_ones());
+        let in_flight = self.flight.as_ref().map_or(0, |(_, pages)| pages.len() as u64);
+        // Memory, not pages: one in flight that is written to again has it twice.
+        let doubled = |chunk: &Box<Chunk>| {
+            let has_memory = |place: &usize| chunk.memory[*place].is_some();
+            places(chunk.marks.writing).filter(has_memory).count() as u64
+        };
+        debug_assert!(in_flight > 0 || self.chunks.values().map(doubled).sum::<u64>() == 0);
+        self.chunks.values().map(|chunk| there(chunk) + doubled(chunk)).sum()
+    }
+
+    /// How many pages are dirty or being written back.
+    pub(super) fn unstable_pages(&self) -> u64 {
+        self.unstable_pages
+    }
+
+    /// The marks of the chunk that has page `index`.
+    pub(super) fn marks(&self, index: u64) -> Option<&Marks> {
+        self.chunks.get(&(index / CHUNK_PAGES)).map(|chunk| &chunk.marks)
+    }
+
+    /// Whether a page has a mark.
+    fn has(&self, index: u64, mark: impl Fn(&Marks) -> u64) -> bool {
+        self.marks(index).is_some_and(|marks| mark(marks) >> (index % CHUNK_PAGES) & 1 == 1)
+    }
+
+    pub(super) fn contains(&self, index: u64) -> bool {
+        self.has(index, |marks| marks.there)
+    }
+
+    pub(super) fn is_unstable(&self, index: u64) -> bool {
+        self.has(index, Marks::unstable)
+    }
+
+    fn memory<'p>(&'p self, chunk: &'p Chunk, base: u64, place: usize) -> Option<&'p Page> {
+        let in_flight = || {
+            let (first, pages) = self.flight.as_ref()?;
+            pages.get(usize::try_from((base + place as u64).checked_sub(*first)?).ok()?)
+        };
+        chunk.memory[place].as_ref().or_else(in_flight).map(|page| &**page)
+    }
+
+    /// A page that is there.
+    pub(super) fn page(&self, index: u64) -> Option<&Page> {
+        let chunk = self.chunks.get(&(index / CHUNK_PAGES))?;
+        let place = (index % CHUNK_PAGES) as usize;
+        self.memory(chunk, index - place as u64, place)
+    }
+
+    /// Copies bytes of pages that are there from `within` of page `index` on, up to the first that is
+    /// not, and to the end of the chunk at most. Returns how many.
+    pub(super) fn read(&self, index: u64, within: usize, into: &mut [u8]) -> usize {
+        let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
+        let place = (index % CHUNK_PAGES) as usize;
+        let run = (chunk.marks.there >> place).trailing_ones() as usize;
+        let wanted = (within + into.len()).div_ceil(PAGE_SIZE);
+        let base = index - place as u64;
+        let run = place..place + run.min(wanted);
+        if run.is_empty() {
+            return 0;
+        }
+        chunk.marks.touch((u64::MAX >> (64 - run.len())) << place);
+        read_pages(run.filter_map(|place| self.memory(chunk, base, place)), within, into)
+    }
+
+    /// The first page that is not before `index`.
+    pub(super) fn next(&self, index: u64) -> Option<u64> {
+        let mut chunks = self.chunks.range(index / CHUNK_PAGES..);
+        chunks.find_map(|(number, chunk)| {
+            let base = number * CHUNK_PAGES;
+            let there = chunk.marks.there & if base < index { bits_from(index) } else { u64::MAX };
+            places(there).next().map(|place| base + place as u64)
+        })
+    }
+
+    fn next_unstable_as(&self, index: u64, mark: impl Fn(&Marks) -> u64) -> Option<u64> {
+        let mut chunks = self.unstable.range(index / CHUNK_PAGES..);
+        chunks.find_map(|number| {
+            let base = number * CHUNK_PAGES;
+            let of_chunk = self.chunks.get(number).map_or(0, |chunk| mark(&chunk.marks));
+            let bits = of_chunk & if base < index { bits_from(index) } else { u64::MAX };
+            places(bits).next().map(|place| base + place as u64)
+        })
+    }
+
+    /// The first page that is not before `index` and is dirty or being written back.
+    pub(super) fn next_unstable(&self, index: u64) -> Option<u64> {
+        self.next_unstable_as(index, Marks::unstable)
+    }
+
     /// The first dirty page that is not before `index`.
     pub(super) fn next_dirty(&self, index: u64) -> Option<u64> {
-        let mut unstable = self.unstable.range(index..);
-        unstable.find(|index| self.map.get(index).is_some_and(|page| page.is_dirty)).copied()
+        self.next_unstable_as(index, |marks| marks.dirty)
+    }
+
+    /// The last page that is dirty or being written back.
+    pub(super) fn last_unstable(&self) -> Option<u64> {
+        let last = *self.unstable.last()?;
+        let unstable = self.chunks.get(&last)?.marks.unstable();
+        Some(last * CHUNK_PAGES + u64::from(unstable.checked_ilog2()?))
+    }
+
+    /// How many pages with a mark follow from `index` on without a gap, at most `most`.
+    pub(super) fn run(&self, index: u64, most: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
+        let mut run = 0;
+        while run < most {
+            let place = (index + run) % CHUNK_PAGES;
+            let marked = self.marks(index + run).map_or(0, &mark);
+            let here = u64::from((marked >> place).trailing_ones());
+            run += here;
+            if here + place < CHUNK_PAGES {
+                break;
+            }
+        }
+        run.min(most)
     }
 
     /// How many dirty pages follow from `index` on without a gap, at most `most`.
     pub(super) fn dirty_run(&self, index: u64, most: u64) -> u64 {
-        let run = self.map.range(index..index.saturating_add(most)).zip(index..);
-        run.take_while(|((found, page), expected)| *found == expected && page.is_dirty).count()
-            as u64
+        self.run(index, most, |marks| marks.dirty)
     }
 
-    /// Marks a page that is there as dirty. True if it was stable.
-    pub(super) fn mark_dirty(&mut self, index: u64) -> bool {
-        let Some(page) = self.map.get_mut(&index) else { return false };
-        (page.is_dirty, page.was_dirty) = (true, true);
-        page.touch();
-        self.unstable.insert(index)
-    }
-
-    /// Takes the pages `from` to `to` out.
-    pub(super) fn remove(&mut self, from: u64, to: u64) -> Gone {
-        let mut behind = self.map.split_off(&from);
-        let mut rest = behind.split_off(&to);
-        self.map.append(&mut rest);
-        let mut gone = Gone { pages: behind.len() as u64, ..Gone::default() };
-        for (index, page) in &behind {
-            gone.unstable += u64::from(self.unstable.remove(index));
-            gone.reserved += u64::from(page.is_reserved);
+    /// Does `work` on the marks of each chunk that has some of the pages `from` to `to`.
+    pub(super) fn each(&mut self, from: u64, to: u64, mut work: impl FnMut(&mut Marks, u64)) {
+        for part in parts(from, to) {
+            if let Some(chunk) = self.chunks.get_mut(&part.chunk) {
+                work(&mut chunk.marks, part.bits);
+            }
         }
+    }
+
+    /// Says which chunks have unstable pages, after marks of the pages `from` to `to` have changed. Returns
+    /// by how many pages more are unstable; fewer, if it is negative.
+    fn recount(&mut self, from: u64, to: u64, before: u64) -> i64 {
+        let after = self.count(from, to, Marks::unstable);
+        for part in parts(from, to) {
+            match self.chunks.get(&part.chunk).is_some_and(|chunk| chunk.marks.unstable() != 0) {
+                true => self.unstable.insert(part.chunk),
+                false => self.unstable.remove(&part.chunk),
+            };
+        }
+        self.unstable_pages = self.unstable_pages + after - before;
+        after as i64 - before as i64
+    }
+
+    /// How many of the pages `from` to `to` have a mark.
+    pub(super) fn count(&self, from: u64, to: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
+        let marked = |part: Part| {
+            let chunk = self.chunks.get(&part.chunk);
+            chunk.map_or(0, |chunk| u64::from((mark(&chunk.marks) & part.bits).count_ones()))
+        };
+        parts(from, to).map(marked).sum()
+    }
+
+    /// How many pages from `index` on, up to `most` and to the end of the chunk, have memory of
+    /// their own and need no space: they can be written to at once.
+    fn ready(&self, index: u64, most: u64) -> u64 {
+        let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
+        let place = (index % CHUNK_PAGES) as usize;
+        let paid = (chunk.marks.mapped | chunk.marks.reserved) >> place;
+        let paid = (paid.trailing_ones() as usize).min(most as usize);
+        let memory = &chunk.memory[place..place + paid];
+        memory.iter().take_while(|memory| memory.is_some()).count() as u64
+    }
+
+    /// How many pages from `index` on, up to `most` and to the end of the chunk, have no memory that can
+    /// be written to.
+    pub(super) fn without_memory(&self, index: u64, most: u64) -> u64 {
+        let place = (index % CHUNK_PAGES) as usize;
+        let most = (most as usize).min(CHUNK_PAGES as usize - place);
+        self.chunks.get(&(index / CHUNK_PAGES)).map_or(most as u64, |chunk| {
+            let memory = &chunk.memory[place..place + most];
+            memory.iter().take_while(|memory| memory.is_none()).count() as u64
+        })
+    }
+
+    /// Writes to pages from `within` of page `index` on, as far as they can be written to at once, and to
+    /// the end of the chunk at most. Returns how many bytes, and how many pages were stable; `None` if page
+    /// `index` can't be.
+    pub(super) fn write(&mut self, index: u64, within: usize, from: &[u8]) -> Option<(usize, u64)> {
+        let wanted = (within + from.len()).div_ceil(PAGE_SIZE).max(1);
+        let ready = self.ready(index, wanted as u64);
+        if ready == 0 {
+            return None;
+        }
+        let chunk = self.chunks.get(&(index / CHUNK_PAGES))?;
+        let place = (index % CHUNK_PAGES) as usize;
+        let memory = chunk.memory[place..place + ready as usize].iter().flatten();
+        let written = write_pages(memory.map(|page| &**page), within, from);
+        Some((written, self.mark_dirty(index, index + ready)))
+    }
+
+    /// Marks pages that are there as dirty. Returns how many were stable.
+    fn mark_dirty(&mut self, from: u64, to: u64) -> u64 {
+        let before = self.count(from, to, Marks::unstable);
+        self.each(from, to, |marks, bits| {
+            let bits = bits & marks.there;
+            marks.dirty |= bits;
+            marks.was_dirty |= bits;
+            marks.touch(bits);
+        });
+        self.recount(from, to, before).unsigned_abs()
+    }
+
+    /// Puts a page in that is as on the device. False if it is there.
+    pub(super) fn insert_clean(&mut self, index: u64, page: PageBox, is_mapped: bool) -> bool {
+        let chunk = self.chunks.entry(index / CHUNK_PAGES).or_default();
+        let (place, bit) = ((index % CHUNK_PAGES) as usize, 1 << (index % CHUNK_PAGES));
+        if chunk.marks.there & bit != 0 {
+            return false;
+        }
+        chunk.memory[place] = Some(page);
+        chunk.marks.there |= bit;
+        chunk.marks.mapped |= if is_mapped { bit } else { 0 };
+        true
+    }
+
+    /// Makes `memory` the dirty pages from `index` on, all in one chunk. A page that has memory by now gets
+    /// the bytes of the new one. `mapped` says which of them have a block, and `granted` for which space was
+    /// set aside, by bits from page `index` on; it ends before a page that needs space and has none.
+    pub(super) fn put_dirty(
+        &mut self,
+        index: u64,
+        memory: Vec<PageBox>,
+        mapped: u64,
+        granted: u64,
+    ) -> Put {
+        let place = (index % CHUNK_PAGES) as usize;
+        let chunk = self.chunks.entry(index / CHUNK_PAGES).or_default();
+        let marks = &mut chunk.marks;
+        let paid = (marks.mapped | marks.reserved) >> place;
+        let count = memory.len().min((paid | mapped | granted).trailing_ones() as usize);
+        let mut put = Put { count: count as u64, ..Put::default() };
+        if count > 0 {
+            let bits = u64::MAX >> (CHUNK_PAGES as usize - count);
+            let unpaid = bits & !paid;
+            marks.mapped |= (unpaid & mapped) << place;
+            marks.reserved |= (unpaid & !mapped) << place;
+            marks.there |= bits << place;
+            put.reserved = u64::from((unpaid & !mapped).count_ones());
+        }
+        for (slot, page) in chunk.memory[place..].iter_mut().zip(memory).take(count) {
+            match slot {
+                Some(older) => {
+                    let mut bytes = [0; PAGE_SIZE];
+                    page.read(0, &mut bytes);
+                    older.write(0, &bytes);
+                }
+                None => {
+                    *slot = Some(page);
+                    put.pages += 1;
+                }
+            }
+        }
+        put.stable = self.mark_dirty(index, index + count as u64);
+        if self.marks(index).is_some_and(|marks| marks.there == 0) {
+            self.chunks.remove(&(index / CHUNK_PAGES));
+        }
+        put
+    }
+
+    /// Takes the memory of dirty pages into flight: they are being written back. None is in flight.
+    pub(super) fn begin(&mut self, from: u64, to: u64) -> Flight {
+        let mut memory = Vec::with_capacity((to - from) as usize);
+        for part in parts(from, to) {
+            let Some(chunk) = self.chunks.get_mut(&part.chunk) else { continue };
+            chunk.marks.writing |= part.bits;
+            chunk.marks.dirty &= !part.bits;
+            memory.extend(places(part.bits).filter_map(|place| chunk.memory[place].take()));
+        }
+        debug_assert!(memory.len() as u64 == to - from && self.flight.is_none());
+        let flight = Arc::new(memory);
+        self.flight = Some((from, Arc::clone(&flight)));
+        flight
+    }
+
+    /// As [`begin`](Self::begin), of pages whose bytes the caller copies: their memory stays.
+    pub(super) fn begin_in_place(&mut self, from: u64, to: u64) -> Flight {
+        self.each(from, to, |marks, bits| {
+            marks.writing |= bits;
+            marks.dirty &= !bits;
+        });
+        Flight::default()
+    }
+
+    /// Ends the flight of the pages `from` to `to`, whose memory the caller gives back. Those that were
+    /// not written to since are stable now; what others had in flight is returned.
+    pub(super) fn land(&mut self, from: u64, to: u64, flight: Flight) -> Landed {
+        let before = self.count(from, to, Marks::unstable);
+        self.flight = None;
+        // Whoever reads from it holds the pages' lock meanwhile.
+        let mut memory = Arc::into_inner(flight).unwrap_or_default().into_iter();
+        let mut landed = Landed::default();
+        for part in parts(from, to) {
+            let Some(chunk) = self.chunks.get_mut(&part.chunk) else { continue };
+            for place in places(part.bits) {
+                match &mut chunk.memory[place] {
+                    Some(_) => landed.older.extend(memory.next()),
+                    none => *none = memory.next(),
+                }
+            }
+            chunk.marks.writing &= !part.bits;
+        }
+        landed.stable = self.recount(from, to, before).unsigned_abs();
+        landed
+    }
+
+    /// Takes the pages `from` to `to` out. None of them is in flight.
+    pub(super) fn remove(&mut self, from: u64, to: u64) -> Gone {
+        let mut gone = Gone::default();
+        let numbers = from / CHUNK_PAGES..to.div_ceil(CHUNK_PAGES);
+        let numbers: Vec<u64> = self.chunks.range(numbers).map(|(number, _)| *number).collect();
+        for number in numbers {
+            let Some(chunk) = self.chunks.get_mut(&number) else { continue };
+            let bits = part_of(number, from, to).bits & chunk.marks.there;
+            let count = |mark: u64| u64::from((mark & bits).count_ones());
+            gone.pages += count(bits);
+            gone.unstable += count(chunk.marks.unstable());
+            gone.reserved += count(chunk.marks.reserved);
+            gone.memory.extend(places(bits).map(|place| chunk.memory[place].take()));
+            chunk.marks.clear(bits);
+            if chunk.marks.unstable() == 0 {
+                self.unstable.remove(&number);
+            }
+            if chunk.marks.there == 0 {
+                gone.chunks.extend(self.chunks.remove(&number));
+            }
+        }
+        self.unstable_pages -= gone.unstable;
+        gone
+    }
+
+    /// Drops pages `from` to `to` that can't be written back: all if none is in flight, otherwise those that
+    /// were not written to since.
+    pub(super) fn give_up(&mut self, from: u64, to: u64, flight: Option<Flight>) -> Gone {
+        let mut kept = Vec::new();
+        let mut landed = Landed::default();
+        if let Some(flight) = flight {
+            landed = self.land(from, to, flight);
+            kept.extend(parts(from, to).filter_map(|part| {
+                let dirty = self.chunks.get(&part.chunk)?.marks.dirty & part.bits;
+                (dirty != 0).then_some(Part { bits: dirty, ..part })
+            }));
+        }
+        let pages = landed.older.len() as u64;
+        let mut gone = Gone { pages, unstable: landed.stable, ..Gone::default() };
+        gone.memory.extend(landed.older.into_iter().map(Some));
+        let mut at = from;
+        let kept = kept.iter().flat_map(|part| places(part.bits).map(|p| part.base + p as u64));
+        for end in kept.chain([to]) {
+            let part = self.remove(at, end.max(at));
+            gone.pages += part.pages;
+            gone.unstable += part.unstable;
+            gone.reserved += part.reserved;
+            gone.memory.extend(part.memory);
+            at = end + 1;
+        }
+        self.dropped_written += 1;
         gone
     }
 
     /// Drops up to `want` clean pages that were not used lately, of the next `scan` ones.
-    pub(super) fn evict(&mut self, want: u64, scan: usize) -> u64 {
-        let (mut gone, mut looked) = (Vec::new(), 0);
-        let mut hand = self.hand;
-        for (index, page) in self.map.range(hand..).take(scan) {
-            looked += 1;
-            hand = index + 1;
-            if !page.is_unstable() && !page.is_used.swap(false, Ordering::Relaxed) {
-                gone.push(*index);
-                if gone.len() as u64 == want {
-                    break;
-                }
+    pub(super) fn evict(&mut self, want: u64, scan: u64) -> Gone {
+        let (mut gone, mut looked, mut empty) = (Gone::default(), 0, Vec::new());
+        let hand = std::mem::take(&mut self.hand);
+        for (number, chunk) in self.chunks.range_mut(hand / CHUNK_PAGES..) {
+            let base = number * CHUNK_PAGES;
+            let bits = if base < hand { bits_from(hand) } else { u64::MAX };
+            let marks = &mut chunk.marks;
+            let clean = marks.there & bits & !marks.unstable();
+            looked += u64::from((marks.there & bits).count_ones());
+            let left = (want - gone.pages) as usize;
+            let used = marks.used.load(Ordering::Relaxed);
+            let victims: Vec<usize> = places(clean & !used).take(left).collect();
+            let is_enough = victims.len() == left;
+            let end = victims.last().filter(|_| is_enough).map_or(CHUNK_PAGES, |p| *p as u64 + 1);
+            marks.used.fetch_and(!(clean & part_of(0, 0, end).bits), Ordering::Relaxed);
+            gone.pages += victims.len() as u64;
+            let victims_bits = victims.iter().fold(0, |bits, place| bits | 1_u64 << place);
+            self.dropped_written += u64::from((marks.was_dirty & victims_bits).count_ones());
+            gone.memory.extend(victims.iter().map(|place| chunk.memory[*place].take()));
+            marks.clear(victims_bits);
+            if marks.there == 0 {
+                empty.push(*number);
+            }
+            // At the end it begins again from the start.
+            if is_enough || looked >= scan {
+                self.hand = base + end;
+                break;
             }
         }
-        // At the end it begins again from the start.
-        self.hand = if looked < scan && (gone.len() as u64) < want { 0 } else { hand };
-        for index in &gone {
-            if self.map.remove(index).is_some_and(|page| page.was_dirty) {
-                self.dropped_written += 1;
-            }
-        }
-        gone.len() as u64
+        gone.chunks.extend(empty.iter().filter_map(|number| self.chunks.remove(number)));
+        gone
     }
 }
+
+/// What became of pages that were put in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Put {
+    /// How many there were of them.
+    pub(super) count: u64,
+    /// How many of them are new memory of the file.
+    pub(super) pages: u64,
+    /// How many need the space that was set aside for them.
+    pub(super) reserved: u64,
+    /// How many were stable.
+    pub(super) stable: u64,
+}
+
+/// What became of pages that were in flight.
+#[derive(Debug, Default)]
+pub(super) struct Landed {
+    /// How many are stable now.
+    pub(super) stable: u64,
+    /// The memory of those that have other memory now.
+    pub(super) older: Vec<PageBox>,
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

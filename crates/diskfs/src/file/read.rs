@@ -1,17 +1,16 @@
 //! Reading, and reading ahead.
 
 use vfscale_sync::atomic::Ordering;
-use vfscale_sync::page::{PAGE_SIZE, Page};
+use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
-use super::pages::Cached;
-use super::{FileData, PAGE, PIECE_PAGES, Store, offset_of, page_of, pages_of};
+use super::{FileData, PAGE, PIECE_PAGES, PageCache, Store, offset_of, page_of, pages_of};
 use crate::extents::Mapping;
 use crate::fault::Fault;
 
-/// How many pages are copied with the pages locked.
-const COPY_PAGES: usize = 64;
 /// How many pages are read ahead the first time that somebody reads on where he stopped.
 const AHEAD_MIN: u32 = 16;
+/// And how many at most, as long as he goes on: four megabytes.
+const AHEAD_MAX: u32 = 4 * PIECE_PAGES as u32;
 
 /// What there is on the device at a page that is not in memory.
 enum Source {
@@ -21,6 +20,35 @@ enum Source {
     Inline(std::sync::Arc<[u8]>),
     /// Zeros, for this many pages.
     Nothing { pages: u64 },
+}
+
+/// What was brought.
+enum Filled {
+    /// So many bytes are in the buffer: none if somebody else has brought the first page.
+    Bytes(usize),
+    /// There is nothing on the device, for this many pages.
+    Zeros(u64),
+}
+
+/// Room for pages, given back when it is not needed any more.
+struct Room<'c> {
+    cache: &'c PageCache,
+    pages: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.cache.give_pages(self.pages);
+    }
+}
+
+/// Sets all bytes of pages from the byte `from` on to zero.
+fn zero_from(pages: &[PageBox], from: u64) {
+    let first = usize::try_from(page_of(from)).unwrap_or(usize::MAX);
+    let mut within = (from % PAGE) as usize;
+    for page in pages.iter().skip(first) {
+        page.zero(std::mem::take(&mut within)..PAGE_SIZE);
+    }
 }
 
 impl FileData {
@@ -46,7 +74,11 @@ impl FileData {
             }
         }
         if done > 0 {
-            self.read_end.store(pages_of(offset + done as u64), Ordering::Relaxed);
+            let end = pages_of(offset + done as u64);
+            self.read_end.store(end, Ordering::Relaxed);
+            if self.ahead_mark.load(Ordering::Relaxed) < end {
+                self.look_ahead(store, page_of(offset));
+            }
         }
         Ok(done)
     }
@@ -54,23 +86,13 @@ impl FileData {
     /// Copies what is in memory from `offset` on, up to the first page that is not. Returns how many bytes.
     fn copy_cached(&self, offset: u64, buf: &mut [u8]) -> usize {
         let mut done = 0;
-        'pieces: while done < buf.len() {
-            let pages = self.pages.read();
-            let first = page_of(offset + done as u64);
-            let mut expected = first;
-            for (index, cached) in pages.map.range(first..).take(COPY_PAGES) {
-                if *index != expected || done == buf.len() {
-                    break 'pieces;
-                }
-                expected += 1;
-                let within = ((offset + done as u64) % PAGE) as usize;
-                let len = (buf.len() - done).min(PAGE_SIZE - within);
-                cached.page.read(within, &mut buf[done..done + len]);
-                cached.touch();
-                done += len;
-            }
-            if expected == first {
-                break;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let within = (at % PAGE) as usize;
+            // A chunk at a time: who writes need not wait for more.
+            match self.pages.read().read(page_of(at), within, &mut buf[done..]) {
+                0 => break,
+                more => done += more,
             }
         }
         done
@@ -85,66 +107,121 @@ impl FileData {
         buf: &mut [u8],
     ) -> Result<usize, Fault> {
         let index = page_of(offset);
-        let invalidate = self.invalidate.read();
-        let fill = self.cache.fill_lock(self, index).lock();
-        let wanted = pages_of(offset + buf.len() as u64);
-        let end = self.plan(index, wanted);
-        // Room first: to make some may drop pages of this file, and count that.
-        let mut room = if self.cache.take_pages(end - index) { end - index } else { 0 };
-        let (gap, seen) = {
-            let pages = self.pages.read();
-            if pages.map.contains_key(&index) {
-                self.cache.give_pages(room);
-                return Ok(0);
-            }
-            let gap = pages.map.range(index..).next().map_or(u64::MAX, |(next, _)| *next);
-            (gap, pages.dropped_written)
-        };
-        let source = self.source(store, index, end.min(gap)).inspect_err(|_| {
-            self.cache.give_pages(room);
-        })?;
-        let mut bytes = Vec::new();
-        let is_mapped = matches!(source, Source::Blocks { .. });
-        match source {
-            Source::Nothing { pages } => {
-                self.cache.give_pages(room);
-                let zeros = offset_of(index.saturating_add(pages.min(gap - index))) - offset;
+        let end = self.plan(index, pages_of(offset + buf.len() as u64));
+        match self.fill(store, index, end, offset, buf)? {
+            Filled::Bytes(bytes) => Ok(bytes),
+            Filled::Zeros(pages) => {
+                let zeros = offset_of(index.saturating_add(pages)) - offset;
                 let len = usize::try_from(zeros).map_or(buf.len(), |zeros| zeros.min(buf.len()));
                 buf[..len].fill(0);
-                return Ok(len);
-            }
-            Source::Inline(inline) => {
-                bytes.resize(PAGE_SIZE, 0);
-                bytes.iter_mut().zip(inline.iter()).for_each(|(to, from)| *to = *from);
-            }
-            Source::Blocks { start, pages } => {
-                bytes.resize(pages as usize * PAGE_SIZE, 0);
-                let read = store.read_blocks(start, &mut bytes);
-                read.inspect_err(|_| self.cache.give_pages(room))?;
-                let valid = store.disk_size().saturating_sub(offset_of(index));
-                let valid = usize::try_from(valid).map_or(bytes.len(), |v| v.min(bytes.len()));
-                bytes[valid..].fill(0);
+                Ok(len)
             }
         }
-        let done = self.put(index, &bytes, is_mapped, seen, &mut room, offset, buf);
-        self.cache.give_pages(room);
-        drop(fill);
-        drop(invalidate);
-        Ok(done)
+    }
+
+    /// Brings pages from `index` on into memory, up to `end` at most, which is in the same megabyte; copies
+    /// those of their bytes that `buf` asks for, from `offset` on, which is in the first of them.
+    fn fill(
+        &self,
+        store: &impl Store,
+        index: u64,
+        end: u64,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Filled, Fault> {
+        let _invalidate = self.invalidate.read();
+        let _fill = self.cache.fill_lock(self, index).lock();
+        // Room first: to make some may drop pages of this file, and count that.
+        let mut room = Room { cache: &self.cache, pages: 0 };
+        if self.cache.take_pages(end - index) {
+            room.pages = end - index;
+        }
+        let (gap, seen) = {
+            let pages = self.pages.read();
+            match pages.next(index) {
+                Some(next) if next == index => return Ok(Filled::Bytes(0)),
+                next => (next.unwrap_or(u64::MAX), pages.dropped_written),
+            }
+        };
+        let (pages, is_mapped) = match self.source(store, index, end.min(gap))? {
+            Source::Nothing { pages } => return Ok(Filled::Zeros(pages.min(gap - index))),
+            Source::Inline(inline) => (Page::many_with(1, 0, &inline), false),
+            Source::Blocks { start, pages } => {
+                let pages = Page::many_unfilled(pages as usize);
+                store.read_pages(start, &pages)?;
+                let valid = store.disk_size().saturating_sub(offset_of(index));
+                zero_from(&pages, valid);
+                (pages, true)
+            }
+        };
+        let within = (offset % PAGE) as usize;
+        let done = read_pages(pages.iter().map(|page| &**page), within, buf);
+        self.put(index, pages, is_mapped, seen, &mut room, offset, &mut buf[..done]);
+        Ok(Filled::Bytes(done))
     }
 
     /// Up to which page is read if page `index` is missing and pages up to `wanted` are asked for.
     fn plan(&self, index: u64, wanted: u64) -> u64 {
-        let ahead = if self.read_end.load(Ordering::Relaxed) == index && index > 0 {
-            let before = self.read_ahead.load(Ordering::Relaxed);
-            (before * 2).clamp(AHEAD_MIN, PIECE_PAGES as u32)
-        } else {
-            0
-        };
-        self.read_ahead.store(ahead, Ordering::Relaxed);
+        let is_in_order = index > 0 && self.read_end.load(Ordering::Relaxed) == index;
+        let ahead = if is_in_order { self.widen() } else { 0 };
         let lock_end = index - index % PIECE_PAGES + PIECE_PAGES;
-        let end = wanted.max(index.saturating_add(ahead.into()));
-        end.min(lock_end).min(pages_of(self.size())).max(index + 1)
+        let end = wanted.max(index.saturating_add(ahead));
+        let end = end.min(lock_end).min(pages_of(self.size())).max(index + 1);
+        // What comes then is asked for when this has been read.
+        self.ahead_to.store(end, Ordering::Relaxed);
+        let mark = if is_in_order { index } else { u64::MAX };
+        self.ahead_mark.store(mark, Ordering::Relaxed);
+        if !is_in_order {
+            self.read_ahead.store(0, Ordering::Relaxed);
+        }
+        end
+    }
+
+    /// Makes the window of what is read ahead larger, and returns it, in pages.
+    fn widen(&self) -> u64 {
+        let before = self.read_ahead.load(Ordering::Relaxed);
+        let ahead = (before * 2).clamp(AHEAD_MIN, AHEAD_MAX);
+        self.read_ahead.store(ahead, Ordering::Relaxed);
+        u64::from(ahead).min(self.cache.batch())
+    }
+
+    /// Asks for the next window, if the reader, who was at page `at`, has come to the one before.
+    fn look_ahead(&self, store: &impl Store, at: u64) {
+        self.ahead_mark.store(u64::MAX, Ordering::Relaxed);
+        let from = self.ahead_to.load(Ordering::Relaxed);
+        let end = pages_of(self.size());
+        if at > from || from >= end {
+            // He reads somewhere else by now, or there is no more.
+            return;
+        }
+        let ahead = self.widen();
+        let to = from.saturating_add(ahead);
+        // Large windows in whole megabytes, each of which is one request.
+        let to = if ahead >= PIECE_PAGES { to.next_multiple_of(PIECE_PAGES) } else { to };
+        let to = to.min(end);
+        self.ahead_to.store(to, Ordering::Relaxed);
+        self.ahead_mark.store(from, Ordering::Relaxed);
+        store.read_ahead(from, to);
+    }
+
+    /// Brings the pages `from` to `to` into memory, as far as they are not there and there is room.
+    /// What can't be read is left to who wants it. Blocks for I/O.
+    pub(super) fn bring(&self, store: &impl Store, from: u64, to: u64) {
+        let mut at = from;
+        loop {
+            at += self.pages.read().run(at, to.saturating_sub(at), |marks| marks.there);
+            let end = to.min(pages_of(self.size()));
+            if at >= end {
+                return;
+            }
+            let lock_end = at - at % PIECE_PAGES + PIECE_PAGES;
+            at += match self.fill(store, at, end.min(lock_end), offset_of(at), &mut []) {
+                Ok(Filled::Bytes(_)) if self.pages.read().contains(at) => 1,
+                Ok(Filled::Zeros(pages)) => pages.max(1),
+                // There was no room for it, or it can't be read.
+                Ok(Filled::Bytes(_)) | Err(_) => return,
+            };
+        }
     }
 
     /// What there is at page `index`, of which pages up to `end` are asked for.
@@ -168,49 +245,40 @@ impl FileData {
         })
     }
 
-    /// Puts pages that were read into memory where there are none, as far as there is `room`, and
-    /// copies what is asked for: what is in memory by now, or what was read.
+    /// Puts pages that were read into memory where there are none, as far as there is `room`. Where there
+    /// is one by now, its bytes are newer: they replace what was copied to `buf`.
     #[expect(clippy::too_many_arguments, reason = "one place calls it")]
     fn put(
         &self,
         first: u64,
-        bytes: &[u8],
+        read: Vec<PageBox>,
         is_mapped: bool,
         seen: u64,
-        room: &mut u64,
+        room: &mut Room<'_>,
         offset: u64,
         buf: &mut [u8],
-    ) -> usize {
-        let mut done = 0;
+    ) {
+        let mut left = Vec::new();
         let mut pages = self.pages.write();
         let is_current = pages.dropped_written == seen;
-        for (index, chunk) in (first..).zip(bytes.chunks_exact(PAGE_SIZE)) {
-            if is_current && *room > 0 {
-                pages.map.entry(index).or_insert_with(|| {
-                    *room -= 1;
-                    Cached::clean(Page::with(0, chunk), is_mapped)
-                });
-            }
-            let at = offset + done as u64;
-            if done == buf.len() || page_of(at) != index {
-                continue;
-            }
-            let within = (at % PAGE) as usize;
-            let len = (buf.len() - done).min(PAGE_SIZE - within);
-            let into = &mut buf[done..done + len];
-            match pages.map.get(&index) {
-                Some(cached) => {
-                    cached.page.read(within, into);
-                    cached.touch();
+        for (index, page) in (first..).zip(read) {
+            if let Some(newer) = pages.page(index) {
+                let begin = offset_of(index).max(offset);
+                let end = offset_of(index + 1).min(offset + buf.len() as u64);
+                if begin < end {
+                    let part = (begin - offset) as usize..(end - offset) as usize;
+                    newer.read((begin % PAGE) as usize, &mut buf[part]);
                 }
-                None => into.copy_from_slice(&chunk[within..within + len]),
+                left.push(page);
+            } else if is_current && room.pages > 0 && pages.insert_clean(index, page, is_mapped) {
+                room.pages -= 1;
             }
-            done += len;
         }
-        if !pages.map.is_empty() {
+        if !pages.is_empty() {
             self.cache.join(self);
         }
-        done
+        drop(pages);
+        drop(left);
     }
 
     /// What a page holds that nobody writes to meanwhile.

@@ -16,7 +16,7 @@ impl FileData {
         let mut at = page_of(offset);
         while at < end {
             // Memory first: what leaves it is on the device by then.
-            let cached = self.pages.read().unstable.range(at..).next().copied();
+            let cached = self.pages.read().next_unstable(at);
             let cached = cached.unwrap_or(u64::MAX);
             if cached == at {
                 break;
@@ -43,7 +43,7 @@ impl FileData {
         let end = pages_of(size);
         let mut at = page_of(offset);
         while at < end {
-            if self.pages.read().unstable.contains(&at) {
+            if self.pages.read().is_unstable(at) {
                 at += 1;
                 continue;
             }

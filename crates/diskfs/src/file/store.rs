@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use vfscale_sync::page::PageBox;
+
 use crate::extents::Mapping;
 use crate::fault::Fault;
 use crate::tx::Run;
@@ -72,18 +74,18 @@ pub trait Store {
     /// The size in the inode: up to where the bytes of the file are on the device.
     fn disk_size(&self) -> u64;
 
-    /// Reads blocks of the device. Blocks for I/O.
+    /// Reads consecutive blocks of the device into pages. Blocks for I/O.
     ///
     /// # Errors
     /// Of the device.
-    fn read_blocks(&self, start: u64, into: &mut [u8]) -> Result<(), Fault>;
+    fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault>;
 
-    /// Writes blocks of the device; whatever transaction is committed after it returned will
-    /// not be durable before them. Blocks for I/O.
+    /// Writes consecutive blocks of the device; whatever transaction is committed after it returned will
+    /// not be durable before them. Nobody changes the pages meanwhile. Blocks for I/O.
     ///
     /// # Errors
     /// Of the device.
-    fn write_blocks(&self, start: u64, from: &[u8]) -> Result<(), Fault>;
+    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault>;
 
     /// Claims one to `blocks` free blocks for block `file_block` of the file and those behind, near to what
     /// is there already. They were set aside before.
@@ -125,4 +127,7 @@ pub trait Store {
 
     /// Writes files back because memory is short: this one or others. False if there was nothing to write.
     fn relieve(&self) -> bool;
+
+    /// Asks somebody else to bring the pages `from` to `to` into memory. A hint. Does not block.
+    fn read_ahead(&self, from: u64, to: u64);
 }

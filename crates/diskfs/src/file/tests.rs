@@ -1,7 +1,9 @@
 use std::sync::{Mutex as StdMutex, OnceLock};
 
 use vfscale_block::{Device, MemoryDevice};
+use vfscale_sync::page::PageBox;
 
+use super::pages::Marks;
 use super::*;
 use crate::btree::memory::Memory;
 use crate::extents::{ExtentMap, Mapping, Owner};
@@ -64,6 +66,9 @@ struct State {
     claims_left: u64,
     /// The sizes that the file had on the disk.
     sizes: Vec<u64>,
+    /// How many times space was set aside, and how many pages each write had.
+    reserves: u64,
+    written: Vec<usize>,
 }
 
 /// A file in memory, of a disk.
@@ -92,6 +97,8 @@ impl Disk {
             reads_left: u64::MAX,
             claims_left: u64::MAX,
             sizes: Vec::new(),
+            reserves: 0,
+            written: Vec::new(),
         };
         Arc::new(Self { device, state: StdMutex::new(state), hook: StdMutex::new(None) })
     }
@@ -198,6 +205,7 @@ impl Store for File {
             return Err(Fault::NoSpace);
         }
         state.reserved += blocks;
+        state.reserves += 1;
         Ok(())
     }
 
@@ -224,18 +232,19 @@ impl Store for File {
         self.disk.state.lock().unwrap().size
     }
 
-    fn read_blocks(&self, start: u64, into: &mut [u8]) -> Result<(), Fault> {
+    fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault> {
         self.disk.come_to(Point::Read);
         State::fail(&mut self.disk.state.lock().unwrap().reads_left)?;
-        self.disk.device.read_at(start * PAGE, into)?;
+        self.disk.device.read_pages(start * PAGE, into)?;
         self.disk.come_to(Point::HasRead);
         Ok(())
     }
 
-    fn write_blocks(&self, start: u64, from: &[u8]) -> Result<(), Fault> {
+    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
         self.disk.come_to(Point::Write);
         State::fail(&mut self.disk.state.lock().unwrap().writes_left)?;
-        Ok(self.disk.device.write_at(start * PAGE, from)?)
+        self.disk.state.lock().unwrap().written.push(from.len());
+        Ok(self.disk.device.write_pages(start * PAGE, from)?)
     }
 
     fn claim(&self, _file_block: u64, blocks: u32) -> Result<Run, Fault> {
@@ -308,9 +317,13 @@ impl Store for File {
     fn set_dirty(&self) {}
 
     fn relieve(&self) -> bool {
-        let was_dirty = !self.data().pages.read().unstable.is_empty();
+        let was_dirty = self.data().pages.read().unstable_pages() > 0;
         let _ = self.data().write_back(self);
         was_dirty
+    }
+
+    fn read_ahead(&self, from: u64, to: u64) {
+        self.data().bring(self, from, to);
     }
 }
 
@@ -326,18 +339,25 @@ fn contents(file: &File) -> Vec<u8> {
 /// What is counted is what there is, if it is the only file of the cache.
 fn check_counts(file: &File, cache: &PageCache) {
     let pages = file.data().pages.read();
-    let reserved = pages.map.values().filter(|page| page.is_reserved).count() as u64;
-    assert_eq!(cache.pages(), pages.map.len() as u64);
-    assert_eq!(cache.unstable(), pages.unstable.len() as u64);
+    let all = |mark: fn(&Marks) -> u64| pages.count(0, 1 << 20, mark);
+    let reserved = all(|marks| marks.reserved);
+    assert_eq!(cache.pages(), pages.len());
+    assert_eq!(cache.pages(), all(|marks| marks.there));
+    assert_eq!(cache.unstable(), pages.unstable_pages());
+    assert_eq!(cache.unstable(), all(Marks::unstable));
     assert_eq!(file.data().delayed_blocks(), reserved);
     assert_eq!(file.disk.state.lock().unwrap().reserved, reserved);
+    assert_eq!(all(|marks| marks.reserved & marks.mapped), 0);
+    assert_eq!(all(|marks| (marks.reserved | marks.mapped | marks.dirty) & !marks.there), 0);
     let size = file.data().size();
-    for (index, page) in &pages.map {
-        assert_eq!(pages.unstable.contains(index), page.is_dirty || page.is_writing);
-        assert!(*index < pages_of(size), "page {index} behind the end");
+    let mut at = 0;
+    while let Some(index) = pages.next(at) {
+        at = index + 1;
+        assert_eq!(pages.next_unstable(index) == Some(index), pages.is_unstable(index));
+        assert!(index < pages_of(size), "page {index} behind the end");
         let mut bytes = [0; PAGE_SIZE];
-        page.page.read(0, &mut bytes);
-        let valid = (size - offset_of(*index)).min(PAGE) as usize;
+        pages.page(index).unwrap().read(0, &mut bytes);
+        let valid = (size - offset_of(index)).min(PAGE) as usize;
         assert!(bytes[valid..].iter().all(|byte| *byte == 0), "bytes behind the end");
     }
 }

@@ -1,15 +1,12 @@
 //! Writing to pages in memory.
 
 use vfscale_sync::atomic::{Ordering, thread};
-use vfscale_sync::page::{PAGE_SIZE, Page};
+use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
-use super::pages::Cached;
+use super::pages::CHUNK_PAGES;
 use super::{FileData, PAGE, Store, offset_of, page_of, pages_of};
 use crate::extents::Mapping;
 use crate::fault::Fault;
-
-/// After how many pages a writer looks whether too much is dirty.
-const BALANCE_PAGES: u64 = 64;
 
 /// What is known of the device: from page `from` up to page `to` it is all the same.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,26 +28,27 @@ impl FileData {
         if buf.is_empty() {
             return Ok(0);
         }
-        let mut known = Known::default();
         self.leave_inode(store)?;
         if offset > self.size() {
             self.dirty_end(store)?;
         }
-        let mut done = 0;
+        // Many pages at once, for which space is set aside at once; one by one where it runs out.
+        let (mut done, mut most) = (0, self.cache.batch().min(CHUNK_PAGES));
         while done < buf.len() {
+            self.balance(store);
             let at = offset + done as u64;
-            if done == 0 || page_of(at).is_multiple_of(BALANCE_PAGES) {
-                self.balance(store);
-            }
-            let within = (at % PAGE) as usize;
-            let len = (buf.len() - done).min(PAGE_SIZE - within);
-            let chunk = &buf[done..done + len];
-            match self.write_page(store, &mut known, page_of(at), within, chunk) {
-                Ok(()) => done += len,
+            let pages = most.min(CHUNK_PAGES - page_of(at) % CHUNK_PAGES);
+            let len = (offset_of(page_of(at) + pages) - at).min((buf.len() - done) as u64);
+            match self.write_some(store, at, &buf[done..done + len as usize]) {
+                Ok(written) => done += written,
+                Err(Fault::NoSpace) if most > 1 => {
+                    most = 1;
+                    continue;
+                }
                 Err(fault) if done == 0 => return Err(fault),
                 Err(_) => break,
             }
-            // After the page: who sees the size finds the bytes, and write-back finds them dirty.
+            // After the pages: who sees the size finds the bytes, and write-back finds them dirty.
             let end = offset + done as u64;
             if end > self.size() {
                 self.size.store(end, Ordering::Release);
@@ -71,7 +69,7 @@ impl FileData {
         if store.inline().is_none() {
             return Ok(());
         }
-        self.write_page(store, &mut Known::default(), 0, 0, &[])
+        self.write_all(store, 0, &[])
     }
 
     /// The file is about to grow: if it ends within a block that has bytes, that page becomes
@@ -92,13 +90,18 @@ impl FileData {
         within: usize,
         chunk: &[u8],
     ) -> Result<(), Fault> {
-        let mut known = Known::default();
-        let is_cached = self.pages.read().map.contains_key(&index);
-        if is_cached || self.know(store, &mut known, index)?.is_written {
-            self.write_page(store, &mut known, index, within, chunk)?;
+        if self.has_bytes(store, index)? {
+            self.write_all(store, offset_of(index) + within as u64, chunk)?;
             store.set_dirty();
         }
         Ok(())
+    }
+
+    /// Whether a page is in memory, or has bytes on the device, in a block or in the inode.
+    fn has_bytes(&self, store: &impl Store, index: u64) -> Result<bool, Fault> {
+        Ok(self.pages.read().contains(index)
+            || (index == 0 && store.inline().is_some())
+            || self.know(store, &mut Known::default(), index)?.is_written)
     }
 
     /// What there is on the device at page `index`, which is not in memory, or was not just now.
@@ -128,87 +131,84 @@ impl FileData {
     }
 
     /// Writes to one page, and makes it dirty. Nothing has changed if this fails.
-    pub(super) fn write_page(
-        &self,
-        store: &impl Store,
-        known: &mut Known,
-        index: u64,
-        within: usize,
-        chunk: &[u8],
-    ) -> Result<(), Fault> {
-        let is_cached = {
-            let mut pages = self.pages.write();
-            match pages.map.get(&index) {
-                Some(cached) if cached.is_mapped || cached.is_reserved => {
-                    cached.page.write(within, chunk);
-                    if pages.mark_dirty(index) {
-                        self.cache.add_unstable(1);
-                    }
-                    return Ok(());
-                }
-                found => found.is_some(),
-            }
-        };
-        let here = *self.know(store, known, index)?;
-        let mut base = None;
-        if !is_cached && chunk.len() < PAGE_SIZE {
-            let is_inline = index == 0 && store.inline().is_some();
-            if here.is_written || is_inline {
-                base = Some(self.read_page(store, index)?);
+    fn write_all(&self, store: &impl Store, at: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let index = page_of(at);
+        loop {
+            let written = self.write_some(store, at, bytes)?;
+            if written == bytes.len() && self.pages.read().is_unstable(index) {
+                return Ok(());
             }
         }
-        let reserved = u64::from(!here.is_mapped);
+    }
+
+    /// Writes to pages of one chunk, and makes them dirty; to one page at least, if it is only for making
+    /// it dirty. Returns how many bytes it has come to: sometimes none, if others did something to these
+    /// pages meanwhile. Nothing has changed if this fails.
+    fn write_some(&self, store: &impl Store, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
+        let (index, within) = (page_of(at), (at % PAGE) as usize);
+        let wanted = pages_of((within + bytes.len()) as u64).max(1);
+        let (count, paid) = {
+            let mut pages = self.pages.write();
+            if let Some((written, stable)) = pages.write(index, within, bytes) {
+                drop(pages);
+                self.cache.add_unstable(stable);
+                return Ok(written);
+            }
+            let paid = pages.marks(index).map_or(0, |marks| marks.mapped | marks.reserved);
+            (pages.without_memory(index, wanted).max(1), paid >> (index % CHUNK_PAGES))
+        };
+        let bytes = &bytes[..bytes.len().min(count as usize * PAGE_SIZE - within)];
+        // Looked up anew for each of these calls: a page that was dirty a while ago may have been written
+        // back and dropped since.
+        let (mut known, mut mapped, mut granted) = (Known::default(), 0, 0);
+        for page in (0..count).filter(|page| paid >> page & 1 == 0) {
+            let is_mapped = self.know(store, &mut known, index + page)?.is_mapped;
+            *(if is_mapped { &mut mapped } else { &mut granted }) |= 1_u64 << page;
+        }
+        let edges = self.read_edges(store, at, bytes.len())?;
+        let reserved = u64::from(granted.count_ones());
         if reserved > 0 {
             store.reserve(reserved)?;
             self.delayed.fetch_add(reserved, Ordering::Relaxed);
         }
-        self.wait_for_room(store);
-        let unused = self.put_dirty(here.is_mapped, index, base, within, chunk);
-        self.unreserve(store, if unused.space { reserved } else { 0 });
-        self.cache.give_pages(u64::from(unused.page));
-        Ok(())
+        self.wait_for_room(store, count);
+        let memory = fresh(count as usize, within, bytes, &edges);
+        let put = self.pages.write().put_dirty(index, memory, mapped, granted);
+        self.cache.add_unstable(put.stable);
+        self.cache.join(self);
+        self.unreserve(store, reserved - put.reserved);
+        self.cache.give_pages(count - put.pages);
+        Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
     }
 
-    /// Room for one page. If memory is full of what is dirty, that is written back.
-    fn wait_for_room(&self, store: &impl Store) {
-        while !self.cache.take_pages(1) {
+    /// What the first and the last page hold of `len` bytes at `at`, where they are written to in part and
+    /// have bytes already.
+    fn read_edges(&self, store: &impl Store, at: u64, len: usize) -> Result<Edges, Fault> {
+        let end = at + len as u64;
+        let (first, last) = (page_of(at), page_of(end));
+        let mut edges = Edges::default();
+        if !at.is_multiple_of(PAGE) || end < offset_of(first + 1) {
+            edges.first = self.read_edge(store, first)?;
+        }
+        if last > first && !end.is_multiple_of(PAGE) {
+            edges.last = self.read_edge(store, last)?;
+        }
+        Ok(edges)
+    }
+
+    fn read_edge(&self, store: &impl Store, index: u64) -> Result<Edge, Fault> {
+        let has_bytes = self.has_bytes(store, index)?;
+        if has_bytes { Ok(Some(self.read_page(store, index)?)) } else { Ok(None) }
+    }
+
+    /// Room for `pages` pages. If memory is full of what is dirty, that is written back.
+    fn wait_for_room(&self, store: &impl Store, pages: u64) {
+        while !self.cache.take_pages(pages) {
             if !store.relieve() {
                 // Others write back what there is; or hold what they are about to fill.
                 thread::yield_now();
             }
         }
-    }
-
-    /// Puts a page in, dirty, or changes the one that is there by now.
-    fn put_dirty(
-        &self,
-        is_mapped: bool,
-        index: u64,
-        base: Option<Box<[u8; PAGE_SIZE]>>,
-        within: usize,
-        chunk: &[u8],
-    ) -> Unused {
-        let mut unused = Unused { space: false, page: true };
-        let mut pages = self.pages.write();
-        let cached = pages.map.entry(index).or_insert_with(|| {
-            unused.page = false;
-            let page = match base {
-                Some(base) => Page::with(0, &*base),
-                None => Page::zeroed(),
-            };
-            Cached::clean(page, is_mapped)
-        });
-        cached.page.write(within, chunk);
-        if cached.is_mapped || cached.is_reserved {
-            unused.space = true;
-        } else {
-            cached.is_reserved = true;
-        }
-        if pages.mark_dirty(index) {
-            self.cache.add_unstable(1);
-        }
-        self.cache.join(self);
-        unused
     }
 
     /// The file is `size` long from now on, and longer than it was: what is between is a hole. The
@@ -237,8 +237,28 @@ impl FileData {
     }
 }
 
-/// What was taken and then not needed.
-struct Unused {
-    space: bool,
-    page: bool,
+/// The bytes of a page that is written to in part; none if they are zeros.
+type Edge = Option<Box<[u8; PAGE_SIZE]>>;
+
+/// Those of the first page and of the last one.
+#[derive(Debug, Default)]
+struct Edges {
+    first: Edge,
+    last: Edge,
+}
+
+/// So many pages with `bytes` from `within` on; before and behind them is what `edges` say.
+fn fresh(count: usize, within: usize, bytes: &[u8], edges: &Edges) -> Vec<PageBox> {
+    let pages = Page::many_with(count, within, bytes);
+    let end = within + bytes.len();
+    if let (Some(page), Some(older)) = (pages.first(), &edges.first) {
+        page.write(0, &older[..within]);
+        let behind = end.min(PAGE_SIZE);
+        page.write(behind, &older[behind..]);
+    }
+    if let (Some(page), Some(older)) = (pages.last(), &edges.last) {
+        let behind = end % PAGE_SIZE;
+        page.write(behind, &older[behind..]);
+    }
+    pages
 }

@@ -3,14 +3,11 @@
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
-use super::pages::Cached;
-use super::{Change, FileData, PIECE_PAGES, Store, offset_of, page_of, pages_of};
+use super::pages::Flight;
+use super::{Change, FileData, Store, WRITE_PAGES, offset_of, page_of, pages_of};
 use crate::extents::Mapping;
 use crate::fault::Fault;
 use crate::tx::Run;
-
-/// How many pages are copied with the pages locked.
-const COPY_PAGES: u64 = 32;
 
 /// Dirty pages without a gap, and where they go.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +17,13 @@ struct Piece {
     /// How long the file was before the pages were copied.
     size: u64,
     place: Place,
+}
+
+impl Piece {
+    /// Its first page, and the one behind its last.
+    fn range(self) -> (u64, u64) {
+        (self.first, self.first + self.pages)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +64,7 @@ impl FileData {
     }
 
     pub(super) fn write_back_as(&self, store: &impl Store, inline: Inline) -> Result<u64, Fault> {
-        self.clear_queued();
-        let Some(last) = self.pages.read().unstable.last().copied() else {
+        let Some(last) = self.pages.read().last_unstable() else {
             let _writing = self.writing_back.lock();
             return self.write_size_back(store).map(|()| 0);
         };
@@ -100,18 +103,18 @@ impl FileData {
             Ok(place) => place,
             Err(fault) => {
                 // Without a place for the first page there is none for those behind it, probably.
-                let fault = Some(self.give_up(store, first, run, fault));
+                let fault = Some(self.give_up(store, first, run, None, fault));
                 return Some(Outcome { next: first + run, pages: 0, fault });
             }
         };
         let piece = Piece { first, pages, size, place };
         let next = first + pages;
-        self.begin(piece);
-        if let Err(fault) = self.write_and_change(store, piece) {
-            let fault = Some(self.give_up(store, first, pages, fault));
+        let flight = self.begin(piece);
+        if let Err(fault) = self.write_and_change(store, piece, &flight) {
+            let fault = Some(self.give_up(store, first, pages, Some(flight), fault));
             return Some(Outcome { next, pages: 0, fault });
         }
-        self.finish(store, piece);
+        self.finish(store, piece, flight);
         Some(Outcome { next, pages, fault: None })
     }
 
@@ -130,7 +133,7 @@ impl FileData {
         let first = next.min(behind);
         // A page behind the end is one that is just coming: the size will follow.
         let end = pages_of(size).min(last.saturating_add(1));
-        let most = end.checked_sub(first).filter(|most| *most > 0)?.min(PIECE_PAGES);
+        let most = end.checked_sub(first).filter(|most| *most > 0)?.min(WRITE_PAGES);
         Some((first, pages.dirty_run(first, most)))
     }
 
@@ -167,74 +170,62 @@ impl FileData {
     /// Sees to it that space is set aside for these pages, all of them dirty. It was when they
     /// became so, unless they had a block then.
     fn pay(&self, store: &impl Store, first: u64, pages: u64) -> Result<(), Fault> {
-        let is_unpaid = |(_, cached): &(&u64, &mut Cached)| !cached.is_reserved;
-        let mut locked = self.pages.write();
-        let range = first..first + pages;
-        let unpaid = locked.map.range_mut(range.clone()).filter(is_unpaid).count() as u64;
-        if unpaid == 0 {
-            return Ok(());
+        let range = (first, first + pages);
+        let paid = self.pages.read().count(range.0, range.1, |marks| marks.reserved);
+        let unpaid = pages - paid;
+        if unpaid > 0 {
+            store.reserve(unpaid)?;
+            self.delayed.fetch_add(unpaid, Ordering::Relaxed);
+            // Nobody else sets a mark of a page that is dirty.
+            let mut pages = self.pages.write();
+            pages.each(range.0, range.1, |marks, bits| marks.reserved |= bits);
         }
-        drop(locked);
-        store.reserve(unpaid)?;
-        self.delayed.fetch_add(unpaid, Ordering::Relaxed);
-        // Nobody else sets a mark of a page that is dirty.
-        locked = self.pages.write();
-        locked.map.range_mut(range).for_each(|(_, cached)| cached.is_reserved = true);
         Ok(())
     }
 
-    fn begin(&self, piece: Piece) {
+    fn begin(&self, piece: Piece) -> Flight {
+        let (from, to) = piece.range();
         let mut pages = self.pages.write();
-        for (_, cached) in pages.map.range_mut(piece.first..piece.first + piece.pages) {
-            (cached.is_dirty, cached.is_writing) = (false, true);
+        match piece.place {
+            Place::Inline => pages.begin_in_place(from, to),
+            Place::Blocks { .. } | Place::Claimed(_) => pages.begin(from, to),
         }
     }
 
-    fn write_and_change(&self, store: &impl Store, piece: Piece) -> Result<(), Fault> {
-        let bytes = self.copied(piece);
+    fn write_and_change(
+        &self,
+        store: &impl Store,
+        piece: Piece,
+        flight: &Flight,
+    ) -> Result<(), Fault> {
         let before = store.disk_size();
-        let size = self.size_with(piece, before);
-        let Piece { first, pages, .. } = piece;
+        let (first, end) = piece.range();
         let change = match piece.place {
             Place::Inline => {
-                let len = usize::try_from(piece.size).map_or(0, |size| size.min(bytes.len()));
+                let mut bytes = [0; PAGE_SIZE];
+                let len = usize::try_from(piece.size).map_or(0, |size| size.min(PAGE_SIZE));
+                self.pages.read().read(first, 0, &mut bytes[..len]);
                 return store.change(Change::Inline(&bytes[..len]), piece.size);
             }
             Place::Blocks { start, is_unwritten } => {
-                store.write_blocks(start, &bytes)?;
+                store.write_pages(start, flight)?;
                 match is_unwritten {
-                    true => Change::Written { from: first, to: first + pages },
-                    false if size == before => return Ok(()),
+                    true => Change::Written { from: first, to: end },
+                    false if self.size_with(piece, before) == before => return Ok(()),
                     false => Change::Size,
                 }
             }
             Place::Claimed(run) => {
-                store.write_blocks(run.start, &bytes).inspect_err(|_| store.unclaim(run))?;
+                store.write_pages(run.start, flight).inspect_err(|_| store.unclaim(run))?;
                 Change::Insert { file_block: first, run, is_unwritten: false }
             }
         };
-        store.change(change, size)
-    }
-
-    /// The bytes of the pages.
-    fn copied(&self, piece: Piece) -> Vec<u8> {
-        let mut bytes = vec![0; piece.pages as usize * PAGE_SIZE];
-        let per_lock = COPY_PAGES as usize * PAGE_SIZE;
-        for (at, part) in bytes.chunks_mut(per_lock).enumerate() {
-            let first = piece.first + at as u64 * COPY_PAGES;
-            let pages = self.pages.read();
-            for (page, into) in (first..).zip(part.chunks_mut(PAGE_SIZE)) {
-                if let Some(cached) = pages.map.get(&page) {
-                    cached.page.read(0, into);
-                }
-            }
-        }
-        bytes
+        store.change(change, self.size_with(piece, before))
     }
 
     /// The size on the device with a piece that has been written: up to the next page that is dirty.
     fn size_with(&self, piece: Piece, before: u64) -> u64 {
-        let end = piece.first + piece.pages;
+        let (_, end) = piece.range();
         if end <= page_of(before) {
             return before;
         }
@@ -244,26 +235,23 @@ impl FileData {
     }
 
     /// Everything is on its way to be durable.
-    fn finish(&self, store: &impl Store, piece: Piece) {
+    fn finish(&self, store: &impl Store, piece: Piece, flight: Flight) {
         let is_inline = matches!(piece.place, Place::Inline);
-        let (mut stable, mut reserved) = (0, 0);
+        let (from, to) = piece.range();
+        let mut reserved = 0;
         let mut pages = self.pages.write();
-        for index in piece.first..piece.first + piece.pages {
-            let Some(cached) = pages.map.get_mut(&index) else { continue };
-            cached.is_writing = false;
-            cached.is_mapped = !is_inline;
+        let landed = pages.land(from, to, flight);
+        pages.each(from, to, |marks, bits| {
             // Who writes to a page in the inode again needs space for it again.
-            if cached.is_reserved && !(is_inline && cached.is_dirty) {
-                cached.is_reserved = false;
-                reserved += 1;
-            }
-            if !cached.is_dirty {
-                pages.unstable.remove(&index);
-                stable += 1;
-            }
-        }
+            let kept = if is_inline { marks.dirty } else { 0 };
+            let paid = marks.reserved & bits & !kept;
+            marks.reserved &= !paid;
+            marks.mapped = if is_inline { marks.mapped & !bits } else { marks.mapped | bits };
+            reserved += u64::from(paid.count_ones());
+        });
         drop(pages);
-        self.cache.give_unstable(stable);
+        self.cache.give_unstable(landed.stable);
+        self.cache.give_pages(landed.older.len() as u64);
         match piece.place {
             // What was set aside has become the claim.
             Place::Claimed(_) => {
@@ -274,27 +262,20 @@ impl FileData {
     }
 
     /// Drops pages that can't be written, unless they were written to since; keeps the error, and returns it.
-    fn give_up(&self, store: &impl Store, first: u64, count: u64, fault: Fault) -> Fault {
+    fn give_up(
+        &self,
+        store: &impl Store,
+        first: u64,
+        count: u64,
+        flight: Option<Flight>,
+        fault: Fault,
+    ) -> Fault {
         self.keep_error(&fault);
-        let (mut gone, mut reserved) = (0, 0);
-        let mut pages = self.pages.write();
-        for index in first..first + count {
-            let Some(cached) = pages.map.get_mut(&index) else { continue };
-            let was_begun = std::mem::take(&mut cached.is_writing);
-            if was_begun && cached.is_dirty {
-                continue;
-            }
-            reserved += u64::from(cached.is_reserved);
-            pages.map.remove(&index);
-            pages.unstable.remove(&index);
-            pages.dropped_written += 1;
-            gone += 1;
-        }
-        drop(pages);
-        self.cache.give_unstable(gone);
-        self.cache.give_pages(gone);
-        self.unreserve(store, reserved);
-        tracing::error!(first, pages = gone, %fault, "written data are lost");
+        let gone = self.pages.write().give_up(first, first + count, flight);
+        self.cache.give_unstable(gone.unstable);
+        self.cache.give_pages(gone.pages);
+        self.unreserve(store, gone.reserved);
+        tracing::error!(first, pages = gone.pages, %fault, "written data are lost");
         fault
     }
 

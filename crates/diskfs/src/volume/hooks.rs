@@ -2,17 +2,17 @@
 //!
 //! # Why no data is missed
 //!
-//! Whoever has written data sets a flag; whoever flushes takes it back before the flush begins. So
-//! a flag that is found set will be taken back by a flush that has not begun yet, and a writer may
-//! leave it as it is; a flag that is not set after a flush was waited for says that all that was
-//! marked before is durable. A flush that fails sets the flag again before anybody who waits for it
-//! goes on: those flush themselves, and get the error themselves.
+//! Whoever has written data counts it; a flush covers what was counted before it began. So whoever wants
+//! data to be durable looks how much has been counted, and waits for a flush that began after that:
+//! the one that another thread's checkpoint is making right now does not count, but neither does anybody wait
+//! who has been covered already. A flush that fails covers nothing: those who wait for it flush
+//! themselves, and get the error themselves.
 
 use std::sync::Arc;
 
 use vfscale_block::Device;
 use vfscale_journal::Hooks;
-use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::ranks::DataFlush;
@@ -21,72 +21,81 @@ use crate::ranks::DataFlush;
 #[derive(Debug)]
 pub(super) struct VolumeHooks {
     device: Arc<dyn Device>,
-    /// Data was written that no flush has covered.
-    is_written: AtomicBool,
+    /// How many times data has been written, and how many of these are durable.
+    written: AtomicU64,
+    flushed: AtomicU64,
     is_flushing: Mutex<bool, DataFlush>,
-    flushed: Condvar,
+    flush_ended: Condvar,
 }
 
 impl VolumeHooks {
     pub(super) fn new(device: Arc<dyn Device>) -> Self {
         Self {
             device,
-            is_written: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
             is_flushing: Mutex::new(false),
-            flushed: Condvar::new(),
+            flush_ended: Condvar::new(),
         }
     }
 
     pub(super) fn mark_data_written(&self) {
-        // Looked at first, so that many writers do not pass the line around.
-        if !self.is_written.load(Ordering::SeqCst) {
-            self.is_written.store(true, Ordering::SeqCst);
-        }
+        self.written.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn flush_data(&self) -> Result<(), vfscale_block::Error> {
+    /// How much data has been written by now, for [`flush_data`](Self::flush_data).
+    pub(super) fn data_written(&self) -> u64 {
+        self.written.load(Ordering::SeqCst)
+    }
+
+    /// Makes what was written durable, up to `wanted`.
+    pub(super) fn flush_data(&self, wanted: u64) -> Result<(), vfscale_block::Error> {
+        let is_flushed = || self.flushed.load(Ordering::SeqCst) >= wanted;
+        if is_flushed() {
+            return Ok(());
+        }
         let mut is_flushing = self.is_flushing.lock();
-        loop {
-            if *is_flushing {
-                is_flushing = self.flushed.wait(is_flushing);
-            } else if self.is_written.swap(false, Ordering::SeqCst) {
-                break;
-            } else {
-                return Ok(());
-            }
+        while *is_flushing {
+            is_flushing = self.flush_ended.wait(is_flushing);
+        }
+        if is_flushed() {
+            return Ok(());
         }
         *is_flushing = true;
         drop(is_flushing);
-        let mut ending = EndFlush { hooks: self, has_failed: true };
-        let flushed = self.device.flush();
-        ending.has_failed = flushed.is_err();
-        flushed
+        let mut ending = EndFlush { hooks: self, covered: 0 };
+        let covered = self.data_written();
+        self.device.flush()?;
+        ending.covered = covered;
+        Ok(())
     }
 }
 
 /// A flush that ends, well or not.
 struct EndFlush<'h> {
     hooks: &'h VolumeHooks,
-    has_failed: bool,
+    /// What is durable by it.
+    covered: u64,
 }
 
 impl Drop for EndFlush<'_> {
     fn drop(&mut self) {
         let mut is_flushing = self.hooks.is_flushing.lock();
-        if self.has_failed {
-            self.hooks.is_written.store(true, Ordering::SeqCst);
-        }
+        self.hooks.flushed.fetch_max(self.covered, Ordering::SeqCst);
         *is_flushing = false;
-        self.hooks.flushed.notify_all();
+        self.hooks.flush_ended.notify_all();
     }
 }
 
 impl Hooks for VolumeHooks {
     fn before_commit_record(&self, _sequence: u64) -> vfscale_journal::Result<()> {
-        Ok(self.flush_data()?)
+        Ok(self.flush_data(self.data_written())?)
     }
 
     fn flush_home(&self) -> vfscale_journal::Result<()> {
-        Ok(self.device.flush()?)
+        let covered = self.data_written();
+        self.device.flush()?;
+        self.flushed.fetch_max(covered, Ordering::SeqCst);
+        Ok(())
     }
 }

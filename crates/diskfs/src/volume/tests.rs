@@ -180,7 +180,7 @@ fn data_is_flushed_when_some_was_written() {
     hooks.before_commit_record(3).unwrap();
     assert_eq!(flushes(), 1);
     hooks.mark_data_written();
-    hooks.flush_data().unwrap();
+    hooks.flush_data(hooks.data_written()).unwrap();
     assert_eq!(flushes(), 2);
 }
 
@@ -196,14 +196,14 @@ fn a_flush_that_fails_fails_everybody_who_waits_for_it() {
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let result = hooks.flush_data();
+                let result = hooks.flush_data(hooks.data_written());
                 failed.fetch_add(usize::from(result.is_err()), Ordering::Relaxed);
             });
         }
     });
     assert_eq!(failed.load(Ordering::Relaxed), 3);
     faulty.disarm();
-    hooks.flush_data().unwrap();
-    hooks.flush_data().unwrap();
+    hooks.flush_data(hooks.data_written()).unwrap();
+    hooks.flush_data(hooks.data_written()).unwrap();
     assert_eq!(faulty.calls(Operation::Flush), 4);
 }

@@ -8,6 +8,9 @@ use std::ops::Range;
 /// From this length on `rep movsb` is the fastest copy; before, its start-up cost dominates.
 const REP_FROM: usize = 512;
 
+/// Pages that lie one behind the other are copied as one.
+pub(super) const HAS_RUNS: bool = true;
+
 /// The bytes of a page.
 #[repr(transparent)]
 pub(super) struct Bytes(UnsafeCell<[u8; PAGE_SIZE]>);
@@ -36,6 +39,28 @@ impl Bytes {
         debug_assert!(offset + from.len() <= PAGE_SIZE);
         // SAFETY: The destination lies within the page, where writes may race, and nobody writes
         // the source, which we borrow.
+        unsafe { copy(from.as_ptr(), self.at(offset), from.len()) }
+    }
+
+    /// Copies the bytes from `offset` on, which may go on in the pages behind this one.
+    ///
+    /// # Safety
+    ///
+    /// Pages that are in use lie behind this one as far as that goes.
+    #[inline]
+    pub(super) unsafe fn read_run(&self, offset: usize, into: &mut [u8]) {
+        // SAFETY: The source lies within pages, says the caller; the destination is exclusively ours.
+        unsafe { copy(self.at(offset), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies to the bytes from `offset` on, which may go on in the pages behind this one.
+    ///
+    /// # Safety
+    ///
+    /// Pages that are in use lie behind this one as far as that goes.
+    #[inline]
+    pub(super) unsafe fn write_run(&self, offset: usize, from: &[u8]) {
+        // SAFETY: The destination lies within pages, says the caller, and nobody writes the source.
         unsafe { copy(from.as_ptr(), self.at(offset), from.len()) }
     }
 

@@ -6,6 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
 
+/// Each page is copied by itself: a reference to one is no way to another.
+#[cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(dead_code, reason = "only its tests are here")
+)]
+pub(super) const HAS_RUNS: bool = false;
+
 /// The bytes of a page.
 #[repr(transparent)]
 pub(super) struct Bytes([AtomicU64; PAGE_SIZE / WORD]);
@@ -31,6 +38,32 @@ impl Bytes {
         for (word, at, range) in pieces(range) {
             self.replace(word, at, &[0; WORD][..range.len()]);
         }
+    }
+
+    /// As [`read`](Self::read): there are no runs here.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is asked of the caller but that the range is within the page.
+    #[cfg_attr(
+        all(target_arch = "x86_64", not(miri)),
+        expect(dead_code, reason = "only its tests are here")
+    )]
+    pub(super) unsafe fn read_run(&self, offset: usize, into: &mut [u8]) {
+        self.read(offset, into);
+    }
+
+    /// As [`write`](Self::write): there are no runs here.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is asked of the caller but that the range is within the page.
+    #[cfg_attr(
+        all(target_arch = "x86_64", not(miri)),
+        expect(dead_code, reason = "only its tests are here")
+    )]
+    pub(super) unsafe fn write_run(&self, offset: usize, from: &[u8]) {
+        self.write(offset, from);
     }
 
     /// Replaces some bytes of a word and keeps what others write to the rest of it.

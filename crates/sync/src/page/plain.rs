@@ -13,6 +13,10 @@ pub(super) fn alloc() -> (NonNull<u8>, bool) {
     (NonNull::new(page).unwrap_or_else(|| handle_alloc_error(LAYOUT)), true)
 }
 
+pub(super) fn alloc_many(count: usize) -> Vec<(NonNull<u8>, bool)> {
+    (0..count).map(|_| alloc()).collect()
+}
+
 /// # Safety
 ///
 /// It came from [`alloc`], hasn't been freed, and nobody uses it any more.

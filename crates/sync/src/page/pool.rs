@@ -118,6 +118,25 @@ pub(super) fn alloc() -> (NonNull<u8>, bool) {
     (free.page, free.is_zero)
 }
 
+/// So many pages, in the order of their addresses: those that were carved from a region together, or
+/// freed together, lie one behind the other. Takes the slot's lock once for each magazine.
+pub(super) fn alloc_many(count: usize) -> Vec<(NonNull<u8>, bool)> {
+    let pool = &*POOL;
+    let mut pages = Vec::with_capacity(count);
+    while pages.len() < count {
+        let mut stock = pool.stocks.this().lock();
+        let from = stock.loaded.len().saturating_sub(count - pages.len());
+        pages.extend(stock.loaded.drain(from..).map(|free| (free.page, free.is_zero)));
+        drop(stock);
+        if pages.len() < count {
+            let free = pool.refill();
+            pages.push((free.page, free.is_zero));
+        }
+    }
+    pages.sort_unstable_by_key(|(page, _)| page.addr());
+    pages
+}
+
 /// Takes back a page.
 ///
 /// # Safety

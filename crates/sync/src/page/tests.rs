@@ -109,3 +109,65 @@ fn neighbours_and_readers_may_race() {
         }
     });
 }
+
+fn bytes_of(pages: &[PageBox]) -> Vec<u8> {
+    let mut bytes = vec![0xee; pages.len() * PAGE_SIZE];
+    for (page, into) in pages.iter().zip(bytes.chunks_mut(PAGE_SIZE)) {
+        page.read(0, into);
+    }
+    bytes
+}
+
+#[test]
+fn several_pages_are_copied_as_an_array() {
+    // In an order that makes runs of one, of several, and gaps.
+    let mut pages = Page::many_with(12, 0, &[]);
+    pages.swap(2, 7);
+    pages.swap(8, 9);
+    drop(pages.remove(4));
+    let mut model = vec![0; pages.len() * PAGE_SIZE];
+    assert_eq!(bytes_of(&pages), model);
+    let mut fill = 1_u8;
+    for (at, len) in [(0, 45_056), (5, 1), (4000, 200), (4096, 8192), (8191, 20_000), (70, 0)] {
+        fill += 17;
+        let data: Vec<u8> = (0..len).map(|i| fill.wrapping_add((i / 5) as u8)).collect();
+        let (first, within) = (at / PAGE_SIZE, at % PAGE_SIZE);
+        assert_eq!(write_pages(pages[first..].iter().map(|page| &**page), within, &data), len);
+        model[at..at + len].copy_from_slice(&data);
+        assert_eq!(bytes_of(&pages), model);
+        let mut part = vec![0xee; len];
+        assert_eq!(read_pages(pages[first..].iter().map(|page| &**page), within, &mut part), len);
+        assert_eq!(part, data);
+    }
+    // Not more than there is.
+    let mut long = vec![0xee; 3 * PAGE_SIZE];
+    let last = || pages[10..].iter().map(|page| &**page);
+    assert_eq!(read_pages(last(), 96, &mut long), 4000);
+    assert_eq!((&long[..4000], long[4000]), (&model[10 * PAGE_SIZE + 96..], 0xee));
+    assert_eq!(write_pages(last(), PAGE_SIZE, &long), 0);
+}
+
+#[test]
+fn many_pages_have_zeros_around_the_bytes() {
+    for round in 0..3 {
+        // Pages that others have used.
+        let used: Vec<PageBox> = (0..200).map(|_| Page::with(0, &[0xee; PAGE_SIZE])).collect();
+        drop(used);
+        for (count, offset, len) in
+            [(1, 0, 0), (1, 7, 100), (5, 4090, 9000), (3, 8192, 4096), (130, 5, 530_000), (0, 0, 0)]
+        {
+            let pages = Page::many_with(count, offset, &vec![3; len]);
+            let mut expected = vec![0; count * PAGE_SIZE];
+            expected[offset..offset + len].fill(3);
+            assert!(bytes_of(&pages) == expected, "{round}: {count} pages");
+        }
+        assert_eq!(Page::many_unfilled(70).len(), 70);
+    }
+}
+
+#[cfg(not(miri))]
+#[test]
+fn many_pages_ascend() {
+    let pages = Page::many_unfilled(64);
+    assert!(pages.is_sorted_by_key(|page| page.as_ptr().addr()));
+}

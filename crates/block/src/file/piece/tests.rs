@@ -1,3 +1,5 @@
+use vfscale_sync::page::Page;
+
 use super::*;
 
 const DIRECT: Alignment = Alignment { memory: 512, offset: 512 };
@@ -36,6 +38,7 @@ impl Rest<'_> {
         match self {
             Rest::Read(bytes) => bytes.as_ptr().addr(),
             Rest::Write(bytes) => bytes.as_ptr().addr(),
+            Rest::ReadPages(rest) | Rest::WritePages(rest) => rest[0].iov_base.addr(),
         }
     }
 }
@@ -75,4 +78,42 @@ fn alignments_that_no_copy_has_are_refused() {
     for (memory, offset) in [(8192, 512), (512, 8192), (3, 512), (512, 0), (512, 520)] {
         assert_eq!(Alignment::direct(memory, offset), None);
     }
+}
+
+/// The memory that is named, page by page.
+fn named(rest: &Rest<'_>) -> Vec<(usize, usize)> {
+    let (Rest::ReadPages(rest) | Rest::WritePages(rest)) = rest else { panic!("pages") };
+    rest.iter().map(|part| (part.iov_base.addr(), part.iov_len)).collect()
+}
+
+#[test]
+fn pages_are_named_where_they_are() {
+    let mut pages = Page::many_unfilled(600);
+    pages[..300].reverse();
+    let place = |page: &PageBox| page.as_ptr().addr();
+    let mut pieces = page_pieces(DIRECT, 8192, &pages, false);
+    let mut first = pieces.next().unwrap();
+    assert_eq!((first.operation(), first.rest_range()), (Operation::Write, (8192, 1 << 20)));
+    let total = |named: &[(usize, usize)]| named.iter().map(|(_, len)| len).sum::<usize>();
+    let whole = named(&first.rest().1);
+    assert_eq!((whole[0].0, total(&whole)), (place(&pages[0]), 1 << 20));
+    // Each run is named once, and each page is in one.
+    for page in &pages[..256] {
+        let at = place(page);
+        assert_eq!(
+            whole.iter().filter(|(begin, len)| (*begin..begin + len).contains(&at)).count(),
+            1
+        );
+    }
+    // A part of it, within a unit: from the start of that.
+    assert_eq!(first.advance(3 * PAGE_SIZE + 1000), Ok(false));
+    assert_eq!(first.rest_range().0, 8192 + 3 * 4096 + 512);
+    let rest = named(&first.rest().1);
+    assert_eq!(rest[0].0, place(&pages[3]) + 512);
+    assert_eq!(total(&rest), (1 << 20) - 3 * PAGE_SIZE - 512);
+    assert_eq!(first.advance((1 << 20) - 3 * PAGE_SIZE - 512), Ok(true));
+    let last = pieces.nth(1).unwrap();
+    assert_eq!(last.rest_range(), (8192 + (2 << 20), 88 * 4096));
+    assert!(pieces.next().is_none());
+    assert_eq!(page_pieces(DIRECT, 0, &pages, true).next().unwrap().operation(), Operation::Read);
 }

@@ -138,6 +138,26 @@ fn a_file_in_its_inode_is_allocated_blocks() {
 }
 
 #[test]
+fn a_part_of_a_file_in_its_inode_is_zeroed_that_is_not_in_memory() {
+    for does_punch in [true, false] {
+        let (cache, file) = file_of(20);
+        file.data().write(&file, 0, &[1; 200]).unwrap();
+        file.data().write_back(&file).unwrap();
+        cache.reclaim(10);
+        assert!(file.inline().is_some() && file.data().pages.read().is_empty());
+        match does_punch {
+            true => file.data().punch(&file, 1, 32).unwrap(),
+            false => file.data().zero_range(&file, 1, 32, true).unwrap(),
+        }
+        let mut expected = [1; 200];
+        expected[1..33].fill(0);
+        assert_eq!(contents(&file), expected);
+        file.data().write_back(&file).unwrap();
+        assert_eq!(contents(&file.disk.open(&cache)), expected);
+    }
+}
+
+#[test]
 fn data_and_holes_are_told_apart() {
     let (cache, file) = file_of(40);
     let data = file.data();
@@ -182,7 +202,7 @@ fn reading_in_order_reads_ahead() {
         file.data().read(&file, at * PAGE, &mut page).unwrap();
     }
     assert_eq!(reads(&file) - before, 5);
-    assert_eq!(file.data().pages.read().map.len(), 5);
+    assert_eq!(file.data().pages.read().len(), 5);
 }
 
 #[test]
@@ -226,8 +246,8 @@ fn files_give_room_to_each_other() {
         assert_eq!(contents(file), [number as u8 + 1; 20 * PAGE_SIZE]);
     }
     assert!(cache.pages() <= 64);
-    let there: usize = files.iter().map(|file| file.data().pages.read().map.len()).sum();
-    assert_eq!(cache.pages(), there as u64);
+    let there: u64 = files.iter().map(|file| file.data().pages.read().len()).sum();
+    assert_eq!(cache.pages(), there);
 }
 
 #[test]
@@ -240,4 +260,68 @@ fn each_dirty_file_is_there_once() {
     file.data().clear_queued();
     files.add(file.data(), || 3);
     assert_eq!(files.take_all(), [3]);
+}
+
+#[test]
+fn large_writes_set_space_aside_and_go_to_the_device_in_large_pieces() {
+    let cache = PageCache::new(64 << 20, 1);
+    let file = Disk::new(3000).open(&cache);
+    // From the middle of a page on: 32 chunks are concerned, the last one in part.
+    let bytes: Vec<u8> = (0..2000 * PAGE_SIZE).map(|at| (at / 9 % 251) as u8).collect();
+    assert_eq!(file.data().write(&file, 100, &bytes).unwrap(), bytes.len());
+    {
+        let state = file.disk.state.lock().unwrap();
+        assert_eq!((state.reserves, state.reserved), (32, 2001));
+    }
+    check_counts(&file, &cache);
+    file.data().write_back(&file).unwrap();
+    assert_eq!(file.disk.state.lock().unwrap().written, [1024, 977]);
+    assert_eq!(contents(&file)[100..], bytes);
+    // Again: what has blocks needs no space.
+    assert_eq!(file.data().write(&file, 100, &bytes).unwrap(), bytes.len());
+    assert_eq!(file.disk.state.lock().unwrap().reserves, 32);
+    check_counts(&file, &cache);
+}
+
+#[test]
+fn space_that_is_allocated_under_pages_is_counted_once() {
+    let (cache, file) = file_of(10);
+    let data = file.data();
+    data.write(&file, 0, &[1; 4 * PAGE_SIZE]).unwrap();
+    assert_eq!(data.delayed_blocks(), 4);
+    data.allocate(&file, 2 * PAGE, 4 * PAGE, true).unwrap();
+    assert_eq!((data.delayed_blocks(), file.disk.free_blocks()), (2, 6));
+    check_counts(&file, &cache);
+    data.write_back(&file).unwrap();
+    assert_eq!((data.delayed_blocks(), file.disk.free_blocks()), (0, 4));
+    assert_eq!(contents(&file), [1; 4 * PAGE_SIZE]);
+    assert_eq!(contents(&file.disk.open(&cache)), [1; 4 * PAGE_SIZE]);
+}
+
+#[test]
+fn who_reads_in_order_is_read_ahead_for_in_larger_and_larger_windows() {
+    let (_, file) = file_of(3000);
+    file.data().write(&file, 0, &vec![5; 2500 * PAGE_SIZE]).unwrap();
+    file.data().write_back(&file).unwrap();
+    let cache = PageCache::new(64 << 20, 1);
+    let file = file.disk.open(&cache);
+    let mut page = [0; PAGE_SIZE];
+    let mut ahead = Vec::new();
+    for at in 0..2500 {
+        assert_eq!(file.data().read(&file, at * PAGE, &mut page).unwrap(), PAGE_SIZE);
+        let pages = cache.pages() - at - 1;
+        if ahead.last().is_none_or(|last| *last < pages) {
+            ahead.push(pages);
+        }
+    }
+    // The first page by itself, then sixteen and twice as many, up to four megabytes and what is left of
+    // the window before.
+    assert_eq!(ahead[..4], [0, 47, 95, 191], "{ahead:?}");
+    assert!((1024..2200).contains(ahead.last().unwrap()), "{ahead:?}");
+    assert_eq!(cache.pages(), 2500);
+    // It is never asked for what is there.
+    let reads = u64::MAX - file.disk.state.lock().unwrap().reads_left;
+    assert!(reads < 18, "{reads} reads");
+    file.data().read(&file, 0, &mut page).unwrap();
+    assert_eq!(cache.pages(), 2500);
 }
