@@ -9,12 +9,13 @@
 //! still to be written; so the lists hold [`Node`]s, which stay until then. And who writes back asks the
 //! driver alone: for how much there is, and in which order it is to reach the device.
 //!
-//! A file becomes dirty on the list of the CPU that makes it dirty, once for its data and once for its
-//! times, and takes that list's lock for that alone: as long as it is there, writing to it touches no list
-//! (`FileData::set_queued`); whoever makes the file durable leaves it there, so that a file which is appended
-//! to and synced ten thousand times in a second is on a list once. The writer takes from its own CPU's list, and goes round. Whoever makes
-//! everything durable takes all lists, one after the other; a file that becomes dirty on a list behind it
-//! was changed after it began. So no more than one list's lock is ever held.
+//! A file becomes dirty on the list of the CPU that makes it dirty, once for its data and once for
+//! its times, and takes that list's lock for that alone: as long as it is there, writing to it
+//! touches no list (`FileData::set_queued`); whoever makes the file durable leaves it there, so
+//! that a file which is appended to and synced ten thousand times in a second is on a list once.
+//! The writer takes from its own CPU's list, and goes round. Whoever makes everything durable takes
+//! all lists, one after the other; a file that becomes dirty on a list behind it was changed after
+//! it began. So no more than one list's lock is ever held.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

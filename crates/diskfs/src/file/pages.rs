@@ -94,6 +94,7 @@ pub(super) struct Gone {
     pub(super) unstable: u64,
     pub(super) reserved: u64,
     memory: Vec<Option<PageBox>>,
+    #[expect(clippy::vec_box, reason = "they are moved as they are, not copied")]
     chunks: Vec<Box<Chunk>>,
 }
 
@@ -158,14 +159,16 @@ impl Pages {
 
     /// How many pages there are.
     pub(super) fn len(&self) -> u64 {
-        let there = |chunk: &Box<Chunk>| u64::from(chunk.marks.there.count_ones());
+        let there = |chunk: &Chunk| u64::from(chunk.marks.there.count_ones());
         let in_flight = self.flight.as_ref().map_or(0, |(_, pages)| pages.len() as u64);
         // Memory, not pages: one in flight that is written to again has it twice.
-        let doubled = |chunk: &Box<Chunk>| {
+        let doubled = |chunk: &Chunk| {
             let has_memory = |place: &usize| chunk.memory[*place].is_some();
             places(chunk.marks.writing).filter(has_memory).count() as u64
         };
-        debug_assert!(in_flight > 0 || self.chunks.values().map(doubled).sum::<u64>() == 0);
+        debug_assert!(
+            in_flight > 0 || self.chunks.values().map(|chunk| doubled(chunk)).sum::<u64>() == 0
+        );
         self.chunks.values().map(|chunk| there(chunk) + doubled(chunk)).sum()
     }
 

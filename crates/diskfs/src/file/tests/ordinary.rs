@@ -300,7 +300,7 @@ fn space_that_is_allocated_under_pages_is_counted_once() {
 
 #[test]
 fn who_reads_in_order_is_read_ahead_for_in_larger_and_larger_windows() {
-    let (_, file) = file_of(3000);
+    let file = Disk::new(3000).open(&PageCache::new(64 << 20, 1));
     file.data().write(&file, 0, &vec![5; 2500 * PAGE_SIZE]).unwrap();
     file.data().write_back(&file).unwrap();
     let cache = PageCache::new(64 << 20, 1);
