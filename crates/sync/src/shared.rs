@@ -43,10 +43,9 @@ pub trait Keep<T>: Sized + 'static {
     unsafe fn free(counted: NonNull<Counted<T, Self>>);
 }
 
-/// A value, its count, and what is kept beside it, in this order: a value that stands on lines of
-/// its own shares none with the count.
+/// A value, its count, and what is kept beside it, from the beginning of a cache line on.
 #[doc(hidden)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Counted<T, K: Keep<T>> {
     count: AtomicUsize,
     beside: K::Beside,

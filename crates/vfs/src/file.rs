@@ -89,24 +89,22 @@ const STREAMS: u8 = 4;
 const PRIVATE: u8 = 8;
 
 /// What calls on a file read, and apart from it its position, which reads and writes without an
-/// offset move. How many handles there are is on a third line. So calls that leave the position
-/// alone have nothing in common.
-#[repr(C, align(64))]
+/// offset move, on the line with the number of handles. So calls that leave the position alone have
+/// nothing in common.
+#[repr(C)]
 pub(crate) struct OpenFile {
+    /// At the end of the line that the count is on; see `Listed`.
+    pos: Mutex<u64, FilePosition>,
     place: OpenPath,
     mode: FileMode,
     state: AtomicU8,
     flags: AtomicU32,
-    pos: Position,
 }
-
-#[repr(align(64))]
-struct Position(Mutex<u64, FilePosition>);
 
 #[cfg(not(any(loom, shuttle)))]
 const _: () = {
-    assert!(std::mem::offset_of!(OpenFile, pos) == 64, "the position is on a line of its own");
-    assert!(size_of::<OpenFile>() == 128);
+    assert!(std::mem::offset_of!(OpenFile, place) == 16, "the rest begins a line");
+    assert!(size_of::<OpenFile>() <= 16 + 64);
 };
 
 impl Listable for OpenFile {
@@ -130,7 +128,7 @@ impl OpenFile {
             mode,
             flags: AtomicU32::new(flags.bits()),
             state: AtomicU8::new(0),
-            pos: Position(Mutex::new(0)),
+            pos: Mutex::new(0),
         }
     }
 
@@ -394,7 +392,7 @@ impl File {
         read: impl FnOnce(u64) -> std::result::Result<usize, Errno>,
     ) -> std::result::Result<usize, Errno> {
         let _section = self.inode().section();
-        let mut pos = self.0.pos.0.lock();
+        let mut pos = self.0.pos.lock();
         let n = read(*pos)?;
         *pos += n as u64;
         Ok(n)
@@ -579,7 +577,7 @@ impl File {
     fn write_at_pos(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
         self.check_write()?;
         let _section = self.inode().section();
-        let mut pos = self.0.pos.0.lock();
+        let mut pos = self.0.pos.lock();
         let (start, n) = self.write_inner(*pos, bufs)?;
         if n > 0 {
             *pos = start + n as u64;
@@ -588,7 +586,7 @@ impl File {
     }
 
     pub(crate) fn lock_pos(&self) -> MutexGuard<'_, u64, FilePosition> {
-        self.0.pos.0.lock()
+        self.0.pos.lock()
     }
 
     /// Moves the file's position; returns the new one.
@@ -609,7 +607,7 @@ impl File {
         // Only the driver needs one, and calls that don't ask it should not pay for it.
         let asks_driver = matches!(to, Whence::Data(_) | Whence::Hole(_));
         let _section = if asks_driver { inode.section() } else { None };
-        let mut pos = self.0.pos.0.lock();
+        let mut pos = self.0.pos.lock();
         let is_dir = inode.is_dir();
         let target = match to {
             Whence::Set(offset) => offset,
