@@ -126,15 +126,20 @@ fn one_at_a_time_and_the_second_hears_of_the_first() {
     assert_eq!(images.good(&[], "cat file"), "one");
 }
 
-/// Makes files until it is told to stop, each as long as its number says; returns how many.
+/// Makes files until it is told to stop, each as long as its number says, and begins again after
+/// [`ROUND`] of them; returns how many there are.
 fn write_files(dir: &Path, stop: &AtomicBool) -> usize {
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
-        fs::write(dir.join(count.to_string()), vec![count as u8; 1000 * (1 + count % 50)]).unwrap();
+        let n = count % ROUND;
+        fs::write(dir.join(n.to_string()), vec![n as u8; 1000 * (1 + n % 50)]).unwrap();
         count += 1;
     }
-    count
+    count.min(ROUND)
 }
+
+/// As many files as take ten megabytes.
+const ROUND: usize = 400;
 
 /// The size of the file system at `dir`, and what is free of it, in MiB.
 fn space(dir: &Path) -> (u64, u64) {
