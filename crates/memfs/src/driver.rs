@@ -32,17 +32,18 @@ use crate::pages::{MALLOC_BYTES, PAGE, PAGE_BYTES, PageTree};
 use crate::space::Space;
 
 /// What an inode takes: itself, and its share of the slab.
-pub(crate) const INODE_BYTES: u64 = 208;
+pub(crate) const INODE_BYTES: u64 = 264;
 
 /// What a name takes: a dentry, its share of the slab, and its share of the directory's table while
 /// that is at its emptiest.
-pub(crate) const NAME_BYTES: u64 = 304;
+pub(crate) const NAME_BYTES: u64 = 248;
 
 /// The longest name that fits into a dentry.
 const NAME_INLINE: usize = 63;
 
-/// What a directory takes besides: the head of its children table.
-const DIRECTORY_BYTES: u64 = 64;
+/// What a directory takes besides: the first bucket of its children table, and what allocating a line by itself
+/// costs.
+const DIRECTORY_BYTES: u64 = 160;
 
 /// What the data of a file takes besides its pages and nodes.
 const DATA_BYTES: u64 = size_of::<PageTree>() as u64 + 24;

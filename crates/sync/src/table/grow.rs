@@ -15,7 +15,7 @@ const SAMPLE: usize = 32;
 /// hash, which no growth could part, do not make the table grow for ever.
 const SAMPLE_CAP: usize = 16;
 /// The table grows when its buckets have this many entries on average.
-const LOAD_MAX: usize = 4;
+const LOAD_MAX: usize = 5;
 /// A small table grows a little from this load on, when a bucket overflows: with so few buckets a full
 /// one among others that are not is no rarity, and whoever uses a name in it would pay each time.
 const LOAD_SMALL: usize = 2;
