@@ -23,7 +23,7 @@
 //! `i_pages`, of the pages in memory, is a leaf: with it bytes of at most 64 pages are copied, and nothing is
 //! waited for. A page is written to, or put in full, with it held, so that each read of a page sees a write
 //! to it wholly or not at all. What is costly about new pages is done before, and once for all of a
-//! call that lie in one chunk of 64 ([`pages`]): space is set aside, memory is taken, and filled.
+//! call that lie in one chunk of 64 (`pages`): space is set aside, memory is taken, and filled.
 //!
 //! # Why nothing gets lost
 //!
