@@ -41,8 +41,8 @@ pub(crate) const NAME_BYTES: u64 = 248;
 /// The longest name that fits into a dentry.
 const NAME_INLINE: usize = 63;
 
-/// What a directory takes besides: the first bucket of its children table, and what allocating a line by itself
-/// costs.
+/// What a directory takes besides: the first bucket of its children table, and what allocating a
+/// line by itself costs.
 const DIRECTORY_BYTES: u64 = 160;
 
 /// What the data of a file takes besides its pages and nodes.
