@@ -6,7 +6,7 @@
 //! within rounds.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use vfscale::lockstat;
 
@@ -560,12 +560,9 @@ impl Host {
 
 impl LockRow {
     fn of(row: &lockstat::Row) -> LockRow {
-        let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
-        let times = |times: &lockstat::Times| LockMicros {
-            min: micros(times.min),
-            max: micros(times.max),
-            total: micros(times.total),
-            avg: micros(times.avg()),
+        let times = |times: &lockstat::Times| {
+            let [min, max, total, avg] = times.in_micros();
+            LockMicros { min, max, total, avg }
         };
         LockRow {
             class: row.name.to_owned(),

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use vfscale::lockstat;
+
 use crate::report::{
     CaseName, CaseResult, Checkpoint, Compared, Comparison, LockMicros, LockRow, Report,
 };
@@ -154,21 +156,12 @@ pub(crate) fn comparison(of: &Comparison) -> Vec<String> {
 const CLASSES_SHOWN: usize = 8;
 
 /// The name of a case, and the columns of [`lock_row`].
-pub(crate) const LOCK_COLUMNS_OF_A_CASE: [&str; 13] = [
-    "case",
-    "con-bounces",
-    "contentions",
-    "waittime-min",
-    "waittime-max",
-    "waittime-total",
-    "waittime-avg",
-    "acq-bounces",
-    "acquisitions",
-    "holdtime-min",
-    "holdtime-max",
-    "holdtime-total",
-    "holdtime-avg",
-];
+pub(crate) const LOCK_COLUMNS_OF_A_CASE: [&str; 13] = {
+    let mut columns = ["case"; 13];
+    let (_, behind) = columns.split_at_mut(1);
+    behind.copy_from_slice(&lockstat::Row::COLUMNS);
+    columns
+};
 
 /// A class of locks; times in microseconds.
 pub(crate) fn lock_row(row: &LockRow) -> Vec<String> {
@@ -181,8 +174,7 @@ pub(crate) fn lock_row(row: &LockRow) -> Vec<String> {
 
 /// The header of [`lock_rows`].
 pub(crate) fn lock_header() -> Vec<String> {
-    let columns = LOCK_COLUMNS_OF_A_CASE.into_iter().skip(1);
-    ["  locks", "class"].into_iter().chain(columns).map(str::to_owned).collect()
+    ["  locks", "class"].into_iter().chain(lockstat::Row::COLUMNS).map(str::to_owned).collect()
 }
 
 /// What happened to locks in each case where that was looked at.

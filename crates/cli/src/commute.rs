@@ -145,12 +145,12 @@ mod on_x86_64 {
     fn is_as_known(known: &Exceptions, report: &Report, cases: &[Case]) -> bool {
         let differences = known.differences(report, cases);
         eprint!("{differences}");
-        let count = |of: &[&str]| of.len();
-        let (mended, missing) = (count(&differences.mended), count(&differences.missing));
-        let new = differences.new.len();
         eprintln!(
-            "{} known exceptions; {new} more, {mended} free now, {missing} not run",
-            known.len()
+            "{} known exceptions; {} more, {} free now, {} not run",
+            known.len(),
+            differences.new.len(),
+            differences.mended.len(),
+            differences.missing.len()
         );
         differences.is_empty()
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use vfscale_vfs::lockstat::{self, Row, Times};
+use vfscale_vfs::lockstat::{self, Row};
 use vfscale_vfs::maps::{Mapping, Protection, Sharing};
 use vfscale_vfs::namespace::Counts;
 use vfscale_vfs::{PATCHES, Scaling, Task, Vfs};
@@ -16,21 +16,6 @@ const COLUMN_WIDTH: usize = 14;
 
 /// The column before that of the name in `maps`.
 const MAPS_WIDTH: usize = 72;
-
-const COLUMNS: [&str; 12] = [
-    "con-bounces",
-    "contentions",
-    "waittime-min",
-    "waittime-max",
-    "waittime-total",
-    "waittime-avg",
-    "acq-bounces",
-    "acquisitions",
-    "holdtime-min",
-    "holdtime-max",
-    "holdtime-total",
-    "holdtime-avg",
-];
 
 pub(crate) fn text(text: Text, vfs: &Vfs) -> String {
     match text {
@@ -87,32 +72,20 @@ pub fn scaling(scaling: &Scaling) -> String {
 /// As `/proc/lock_stat`, version 0.4, with a line for each class and times in microseconds.
 #[must_use]
 pub fn lock_stat(rows: &[Row]) -> String {
-    let line = "-".repeat(NAME_WIDTH + 1 + COLUMNS.len() * (COLUMN_WIDTH + 1));
+    let line = "-".repeat(NAME_WIDTH + 1 + Row::COLUMNS.len() * (COLUMN_WIDTH + 1));
     let mut text = format!("lock_stat version 0.4\n{line}\n{:>NAME_WIDTH$}", "class name");
-    for column in COLUMNS {
+    for column in Row::COLUMNS {
         let _ = write!(text, " {column:>COLUMN_WIDTH$}");
     }
     let _ = writeln!(text, "\n{line}\n");
     for row in rows {
         let _ = write!(text, "{:>NAME_WIDTH$}:", row.name);
-        let halves = [
-            (row.con_bounces, row.contentions, &row.wait),
-            (row.acq_bounces, row.acquisitions, &row.hold),
-        ];
-        for (bounces, all, times) in halves {
-            let _ = write!(text, "{bounces:>COLUMN_WIDTH$} {all:>COLUMN_WIDTH$} ");
-            for micros in in_micros(times) {
-                let _ = write!(text, "{micros:>COLUMN_WIDTH$.2} ");
-            }
+        for cell in row.cells() {
+            let _ = write!(text, "{cell:>COLUMN_WIDTH$} ");
         }
         text.push('\n');
     }
     text
-}
-
-fn in_micros(times: &Times) -> [f64; 4] {
-    let micros = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
-    [times.min, times.max, times.total, times.avg()].map(micros)
 }
 
 /// As `/proc/PID/maps`: a line for each mapping of a task, with the path that its file has now, seen from the

@@ -173,6 +173,12 @@ impl LockTimes {
         let ns = self.total.as_nanos().checked_div(u128::from(self.count)).unwrap_or(0);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
+
+    /// The shortest, the longest, the sum and the mean, in microseconds.
+    #[must_use]
+    pub fn in_micros(&self) -> [f64; 4] {
+        [self.min, self.max, self.total, self.avg()].map(|time| time.as_nanos() as f64 / 1000.0)
+    }
 }
 
 /// The sums of one class's counters.
@@ -203,6 +209,45 @@ pub struct LockStatRow {
 impl LockStatRow {
     /// The rank of locks that have none: those inside lockrefs.
     pub const NO_RANK: u16 = u16::MAX;
+
+    /// The names of the columns of the kernel's `lock_stat`, behind that of the class.
+    pub const COLUMNS: [&'static str; 12] = [
+        "con-bounces",
+        "contentions",
+        "waittime-min",
+        "waittime-max",
+        "waittime-total",
+        "waittime-avg",
+        "acq-bounces",
+        "acquisitions",
+        "holdtime-min",
+        "holdtime-max",
+        "holdtime-total",
+        "holdtime-avg",
+    ];
+
+    /// What stands in these columns; times in microseconds.
+    #[must_use]
+    pub fn cells(&self) -> [String; 12] {
+        let [wait, hold] = [self.wait, self.hold].map(|times| times.in_micros());
+        let time = |micros: f64| format!("{micros:.2}");
+        let [wait_min, wait_max, wait_total, wait_avg] = wait.map(time);
+        let [hold_min, hold_max, hold_total, hold_avg] = hold.map(time);
+        [
+            self.con_bounces.to_string(),
+            self.contentions.to_string(),
+            wait_min,
+            wait_max,
+            wait_total,
+            wait_avg,
+            self.acq_bounces.to_string(),
+            self.acquisitions.to_string(),
+            hold_min,
+            hold_max,
+            hold_total,
+            hold_avg,
+        ]
+    }
 }
 
 impl LockStat {
@@ -366,40 +411,21 @@ impl LockStatTable {
     }
 }
 
-/// Names and widths of the columns behind the name of the class.
-const COLUMNS: [(&str, usize); 12] = [
-    ("con-bounces", 11),
-    ("contentions", 11),
-    ("waittime-min", 12),
-    ("waittime-max", 12),
-    ("waittime-total", 15),
-    ("waittime-avg", 12),
-    ("acq-bounces", 12),
-    ("acquisitions", 13),
-    ("holdtime-min", 12),
-    ("holdtime-max", 12),
-    ("holdtime-total", 15),
-    ("holdtime-avg", 12),
-];
+/// Widths of the columns behind the name of the class.
+const WIDTHS: [usize; 12] = [11, 11, 12, 12, 15, 12, 12, 13, 12, 12, 15, 12];
 
 impl fmt::Display for LockStatTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width =
             self.0.iter().map(|row| row.name.len()).max().unwrap_or(0).max("class name".len());
         write!(f, "{:>width$}", "class name")?;
-        for (name, width) in COLUMNS {
+        for (name, width) in LockStatRow::COLUMNS.into_iter().zip(WIDTHS) {
             write!(f, " {name:>width$}")?;
         }
         writeln!(f)?;
         for row in &self.0 {
             write!(f, "{:>width$}", row.name)?;
-            let micros = |time: Duration| format!("{:.2}", time.as_nanos() as f64 / 1000.0);
-            let times = |t: &LockTimes| [t.min, t.max, t.total, t.avg()].map(micros);
-            let (wait, hold) = (times(&row.wait), times(&row.hold));
-            let counts = |bounces: u64, all: u64| [bounces.to_string(), all.to_string()];
-            let cells = counts(row.con_bounces, row.contentions).into_iter().chain(wait);
-            let cells = cells.chain(counts(row.acq_bounces, row.acquisitions)).chain(hold);
-            for (cell, (_, width)) in cells.zip(COLUMNS) {
+            for (cell, width) in row.cells().into_iter().zip(WIDTHS) {
                 write!(f, " {cell:>width$}")?;
             }
             writeln!(f)?;
