@@ -42,6 +42,8 @@ fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
     (added, writers)
 }
 
+/// No lock was done away with here, and nobody waits for a counter; but its parts tell where the uses of each
+/// CPU were counted.
 #[test]
 fn mount_count_before_has_one_counter() {
     let (users, writers) = counts(Scaling::with_slots(CPUS));

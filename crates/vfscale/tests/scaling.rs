@@ -1,12 +1,11 @@
 //! That each setting of [`Scaling`] takes back its patch: the one lock, or the one counter, that the
-//! patch did away with is used again, and by default it isn't.
+//! patch did away with is used again, and by default it isn't. Calls are made on two CPUs in turn, so that
+//! everything can be counted exactly; that threads wait for one another there is shown by `waits.rs`.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod lockstat_common;
-
-use std::time::{Duration, Instant};
 
 use lockstat_common::{CALLS, all_recorded, alone, in_turn, recorded};
 use vfscale::{
@@ -151,39 +150,6 @@ fn dcache_hash_before_takes_one_lock_for_names_in_different_directories() {
     assert!(before.acq_bounces >= CALLS - 1, "{before:?}");
 }
 
-/// Two threads that make and remove names in a directory each wait for one another before the patch, and
-/// never by default, however long they run.
-#[test]
-fn dcache_hash_before_makes_threads_wait_for_one_another() {
-    let _alone = alone();
-    let contentions =
-        |class| lockstat().iter().find(|r| r.name == class).map_or(0, |r| r.contentions);
-    let run = |scaling, class, patience: Duration| {
-        let task = tree(scaling);
-        lockstat_reset();
-        let end = Instant::now() + patience;
-        std::thread::scope(|scope| {
-            for cpu in 0..2 {
-                let task = &task;
-                scope.spawn(move || {
-                    let _there = cpu::pretend(cpu);
-                    let name = format!("/{cpu}/new");
-                    while Instant::now() < end && contentions(class) == 0 {
-                        for _ in 0..100 {
-                            task.open(&name, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
-                            task.unlink(At::Cwd, &name, AtFlags::empty()).unwrap();
-                        }
-                    }
-                });
-            }
-        });
-        contentions(class)
-    };
-    let before = Scaling::before_dcache_hash();
-    assert!(run(before, "dcache_lock", Duration::from_secs(20)) > 0);
-    assert_eq!(run(Scaling::default(), "d_children", Duration::from_millis(500)), 0);
-}
-
 /// A rename of a file takes the locks of its two names' buckets and no other, whatever else is
 /// going on in the tree; one of a directory takes `rename_lock` besides, and into another directory
 /// the lock of such moves.
@@ -256,7 +222,8 @@ fn inode_list_before_takes_one_lock_to_create_and_unlink() {
     assert_eq!((before.acquisitions, before.acq_bounces), (2 * CALLS, CALLS - 1), "{before:?}");
 }
 
-/// The numbers of files made on two CPUs in turn tell whether these share a counter.
+/// No lock was done away with here, and nobody waits for a counter; but the numbers of files made on two CPUs
+/// in turn tell whether these share one.
 #[test]
 fn ino_alloc_before_has_one_counter() {
     let _alone = alone();
