@@ -339,11 +339,11 @@ struct Spot<'a, T: Hashed, C: LockClass> {
 }
 
 impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
-    fn find(&self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
-        let tagged = self.line.tagged_entries(self.line.link(), hash);
+    #[inline]
+    fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
         // SAFETY: An entry lives until a grace period after its removal, and both the lock and the
         // guard of 'a keep it.
-        tagged.map(|entry| unsafe { &*entry.as_ptr() }).find(|entry| eq(entry))
+        self.line.find_locked(hash, eq).map(|entry| unsafe { &*entry.as_ptr() })
     }
 
     /// # Safety
@@ -371,11 +371,8 @@ impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
 
     fn free_hash(&self, hash: u64) -> u64 {
         let low = (1u64 << FREE_BITS) - 1;
-        let taken = |candidate: u64| {
-            let mut same_tag = self.line.tagged_entries(self.line.link(), hash);
-            // SAFETY: As in `find`.
-            same_tag.any(|entry| unsafe { entry.as_ref() }.table_hash() == candidate)
-        };
+        let taken =
+            |candidate: u64| self.find(hash, |entry| entry.table_hash() == candidate).is_some();
         let mut candidate = hash & !0xf;
         for _ in 0..=low {
             if !taken(candidate) {

@@ -201,6 +201,22 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             Link::Chain(chain) => chain,
             Link::Moved(word) => return Seek::Moved(word),
         };
+        if let Some(entry) = self.find(chain, hash, eq) {
+            return Seek::Found(entry);
+        }
+        let settled = version & ANNOUNCED == 0 && self.version.load(Ordering::Acquire) == version;
+        if settled { Seek::Absent } else { Seek::Changed }
+    }
+
+    /// The first entry with the tag of `hash` that `eq` accepts, in the line and then in the nodes from
+    /// `chain` on. The caller holds the lock, or has a guard that is older than its load of `chain`.
+    #[inline(always)]
+    fn find(
+        &self,
+        chain: *mut Node<T>,
+        hash: u64,
+        eq: &mut impl FnMut(&T) -> bool,
+    ) -> Option<NonNull<T>> {
         let values: [*mut T; LINE_SLOTS] =
             std::array::from_fn(|i| self.slots[i].0.load(Ordering::Acquire));
         // All tags are compared before the first branch, which hardly ever goes astray then: most
@@ -214,60 +230,51 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             let value = values.get(candidates.trailing_zeros() as usize);
             candidates &= candidates - 1;
             let Some(entry) = value.and_then(|value| Slot::entry_of(*value)) else { continue };
-            // SAFETY: The caller's guard is older than the loads above, and an entry outlives its
-            // removal by a grace period.
+            // SAFETY: The lock keeps the entry, or the caller's guard, which is older than the loads
+            // above: an entry outlives its removal by a grace period.
             if eq(unsafe { entry.as_ref() }) {
-                return Seek::Found(entry);
+                return Some(entry);
             }
         }
-        if !chain.is_null()
-            && let Some(entry) = self.seek_chain(chain, tag, eq)
-        {
-            return Seek::Found(entry);
-        }
-        let settled = version & ANNOUNCED == 0 && self.version.load(Ordering::Acquire) == version;
-        if settled { Seek::Absent } else { Seek::Changed }
+        if chain.is_null() { None } else { self.find_in_chain(chain, tag, eq) }
     }
 
-    /// The part of [`seek`](Self::seek) for the few buckets that have more entries than slots.
+    /// The part of [`find`](Self::find) for the few buckets that have more entries than slots.
     #[inline(never)]
-    fn seek_chain(
+    fn find_in_chain(
         &self,
         chain: *mut Node<T>,
         tag: usize,
         eq: &mut impl FnMut(&T) -> bool,
     ) -> Option<NonNull<T>> {
         let mut slots = self.nodes(chain).flat_map(|node| &node.slots);
-        // SAFETY: As in `seek`.
+        // SAFETY: As in `find`.
         slots.find_map(|slot| slot.tagged(tag).filter(|e| eq(unsafe { e.as_ref() })))
     }
 
-    /// All slots. For a moved bucket (which a walker found in use and which was moved since) those
-    /// of the line only: see [`entries`](Self::entries).
+    /// A lookup under the lock: the first entry with the tag of `hash` that `eq` accepts.
     #[inline]
-    fn slots(&self, link: Link<T, C>) -> impl Iterator<Item = &Slot<T>> {
+    pub(super) fn find_locked(
+        &self,
+        hash: u64,
+        mut eq: impl FnMut(&T) -> bool,
+    ) -> Option<NonNull<T>> {
+        match self.link() {
+            Link::Chain(chain) => self.find(chain, hash, &mut eq),
+            Link::Moved(_) => None,
+        }
+    }
+
+    /// All entries, given what [`link`](Self::link) said. Without the lock, the walk sees every
+    /// entry that is there throughout, and may or may not see others. For a moved bucket (which a walker
+    /// found in use and which was moved since) those of the line only.
+    pub(super) fn entries(&self, link: Link<T, C>) -> impl Iterator<Item = NonNull<T>> {
         let next = match link {
             Link::Chain(chain) => chain,
             Link::Moved(_) => ptr::null_mut(),
         };
-        let nodes = self.nodes(next);
-        self.slots.iter().chain(nodes.flat_map(|node| &node.slots))
-    }
-
-    /// All entries, given what [`link`](Self::link) said. Without the lock, the walk sees every
-    /// entry that is there throughout, and may or may not see others.
-    pub(super) fn entries(&self, link: Link<T, C>) -> impl Iterator<Item = NonNull<T>> {
-        self.slots(link).filter_map(Slot::entry)
-    }
-
-    /// The entries whose tag is that of `hash`.
-    pub(super) fn tagged_entries(
-        &self,
-        link: Link<T, C>,
-        hash: u64,
-    ) -> impl Iterator<Item = NonNull<T>> {
-        let tag = tag_of(hash);
-        self.slots(link).filter_map(move |slot| slot.tagged(tag))
+        let nodes = self.nodes(next).flat_map(|node| &node.slots);
+        self.slots.iter().chain(nodes).filter_map(Slot::entry)
     }
 
     /// The memory of the nodes, in bytes.
