@@ -33,29 +33,7 @@ const DIRECTORY_BYTES: u64 = 4096;
 /// The attributes of a place and its inode, of which the dentry itself is not looked at.
 #[inline]
 pub(crate) fn fill(mount: &Mount, dentry: &Dentry, inode: &Inode) -> Stat {
-    inode.times_seen();
-    let mode = inode.mode();
-    let is_dir = inode.is_dir();
-    let size = if is_dir { DIRECTORY_BYTES } else { inode.size() };
-    Stat {
-        dev: inode.sb().dev(),
-        ino: inode.ino(),
-        generation: inode.generation(),
-        nlink: inode.nlink(),
-        mode,
-        uid: inode.uid(),
-        gid: inode.gid(),
-        rdev: inode.rdev(),
-        size,
-        blksize: BLOCK_BYTES,
-        blocks: inode.blocks(),
-        atime: inode.atime(),
-        mtime: inode.mtime(),
-        ctime: inode.ctime(),
-        btime: inode.btime(),
-        mnt_id: mount.id(),
-        mount_root: std::ptr::eq(dentry, mount.root()),
-    }
+    fill_some(mount, dentry, inode, StatMask::all())
 }
 
 /// Keeps the time of an access, as the mount's options say.
@@ -71,6 +49,7 @@ pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
 
 /// The attributes of a place that are asked for, and those that never change: the file system, the number,
 /// the type with the permission bits, the mount. What else there is stays 0, and is not looked at.
+#[inline]
 pub(crate) fn fill_some(mount: &Mount, dentry: &Dentry, inode: &Inode, mask: StatMask) -> Stat {
     let mode = inode.mode();
     let mut stat = Stat {
