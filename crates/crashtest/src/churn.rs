@@ -20,6 +20,7 @@ use std::thread;
 
 use vfscale::{At, AtFlags, Errno, File, Mode, OFlags, Task, Vfs};
 use vfscale_block::{Device, RecordingDevice};
+use vfscale_sync::cpu;
 use vfscale_sync::random::Random;
 
 use crate::pattern;
@@ -111,7 +112,8 @@ fn compare(tag: u32, least: u64, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Runs `threads` threads, each for so many rounds.
+/// Runs `threads` threads, each for so many rounds, and each on another CPU as far as structures for each CPU
+/// can tell.
 ///
 /// # Errors
 /// A call that failed.
@@ -125,6 +127,7 @@ pub fn run<D: Device + 'static>(
         let start = |thread| {
             let task = vfs.task();
             scope.spawn(move || {
+                let _cpu = cpu::pretend(thread as u32);
                 let mut churn = Churn::new(task, promises, thread, seed)?;
                 (0..rounds).try_for_each(|round| churn.round(round))
             })

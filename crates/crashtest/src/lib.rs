@@ -31,6 +31,7 @@ pub mod churn;
 pub mod faults;
 pub mod fuzz;
 pub mod history;
+pub mod kills;
 pub mod op;
 pub mod pattern;
 pub mod scripts;

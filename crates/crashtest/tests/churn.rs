@@ -1,67 +1,34 @@
 //! Crashes while eight threads make orphans and use what others have freed.
 //!
 //! `VFSCALE_CRASH_STATES` says how many states are looked at in all the tests here (150), `VFSCALE_SEED`
-//! what chance follows from.
+//! what chance follows from. The program `kills` of this crate does the same for as long as one likes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use vfscale::Scaling;
-use vfscale_block::{Device, MemoryDevice, RecordingDevice};
-use vfscale_crashtest::churn::{self, Promises};
+use vfscale_crashtest::kills::{Kills, Plan, Tally};
 use vfscale_crashtest::number;
-use vfscale_crashtest::subject::Subject;
-use vfscale_crashtest::sweep::sample;
-use vfscale_crashtest::volume::Volumes;
-use vfscale_sync::random::{Random, seed};
+use vfscale_sync::random::seed;
 
-const DEVICE: u64 = 32 << 20;
-const THREADS: u64 = 8;
-const ROUNDS: u64 = 8;
-
-/// Lets threads work, and looks at so many states that a crash might have left. Gives how many orphans were
-/// found in them.
-fn crash(scaling: Scaling, states: usize, seed: u64) -> u64 {
-    let subject = Volumes::default();
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(DEVICE, 512).unwrap());
-    subject.format(&device).unwrap();
-    let recording = Arc::new(RecordingDevice::new(device));
-    let open = |device: Arc<dyn Device>| {
-        let volume = vfscale::volume_on(device).scaling(scaling);
-        volume.sync_interval(Some(Duration::from_millis(5))).open().unwrap()
-    };
-    let volume = open(recording.clone());
-    let promises = Promises::new(recording.clone());
-    churn::run(volume.vfs(), &promises, (THREADS, ROUNDS), seed).unwrap();
-    volume.close().unwrap();
-    let mut orphans = 0;
-    for state in sample(&recording, states, &mut Random::new(seed)) {
-        let device: Arc<dyn Device> = state.device();
-        let volume = open(device.clone());
-        let found = volume.driver().opened().orphans;
-        assert_eq!(found.failed, 0, "seed {seed}, state {}: {found:?}", state.id());
-        assert!(volume.driver().volume().orphans().is_empty());
-        orphans += found.removed + found.cut;
-        let judged = promises.judge(&volume.task(), state.marks());
-        judged.unwrap_or_else(|why| panic!("seed {seed}, state {}: {why}", state.id()));
-        volume.close().unwrap();
-        let checked = subject.check(&device);
-        checked.unwrap_or_else(|why| panic!("seed {seed}, state {}: {why}", state.id()));
-    }
-    orphans
-}
+const PLAN: Plan = Plan { threads: 8, rounds: 8, kills: 15 };
+/// Loads with every setting, and some on a volume that has been killed before.
+const LOADS_MIN: usize = 10;
 
 #[test]
 fn orphans_and_busy_extents_of_eight_threads() {
     let (seed, states) = (seed(), number("VFSCALE_CRASH_STATES", 150));
-    let before = |name: &str| Scaling::with_slots(8).and_before(name).unwrap();
-    let settings = [Scaling::with_slots(8), before("busy-extents"), before("orphan")];
-    let mut orphans = 0;
-    for (scaling, seed) in settings.into_iter().cycle().zip(seed..).take((states / 50).max(3)) {
-        orphans += crash(scaling, 50, seed);
+    let mut kills = Kills::new(PLAN, seed).unwrap();
+    let mut all = Tally::default();
+    for _ in 0..(states / PLAN.kills).max(LOADS_MIN) {
+        all += kills.load().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
-    println!("{orphans} orphans were found");
-    assert!(orphans > 0, "seed {seed}");
+    println!("{all}");
+    assert!(all.removed > 0 && all.replayed > 0 && all.compared > 0, "seed {seed}: {all}");
+}
+
+#[test]
+fn flushes_that_are_lost_are_found() {
+    let mut kills = Kills::on_lying_device(PLAN, 1).unwrap();
+    let result = (0..LOADS_MIN).try_for_each(|_| kills.load().map(drop));
+    assert!(result.is_err());
+    assert!(kills.broken().is_some(), "what was not recovered is kept: {result:?}");
 }

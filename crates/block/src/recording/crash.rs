@@ -458,19 +458,38 @@ impl CrashStates {
     }
 }
 
-impl Iterator for CrashStates {
-    type Item = CrashState;
-
-    fn next(&mut self) -> Option<CrashState> {
+impl CrashStates {
+    /// Goes on to the next state, and says what of the pending changes is there in it.
+    fn next_keep(&mut self) -> Option<Keep> {
         loop {
             if let Some(keep) = self.queue.pop_front() {
-                let (point, fragment_bytes) = (self.replay.point, self.fragment_bytes);
-                let id = CrashId { point, fragment_bytes, keep };
-                return Some(self.replay.state(&self.recording, id));
+                return Some(keep);
             }
             let step = self.replay.step(&self.recording.entries)?;
             self.enqueue(step);
         }
+    }
+}
+
+impl Iterator for CrashStates {
+    type Item = CrashState;
+
+    fn next(&mut self) -> Option<CrashState> {
+        let keep = self.next_keep()?;
+        let (point, fragment_bytes) = (self.replay.point, self.fragment_bytes);
+        let id = CrashId { point, fragment_bytes, keep };
+        Some(self.replay.state(&self.recording, id))
+    }
+
+    /// States that are passed over are not made, which is most of what one costs.
+    fn nth(&mut self, n: usize) -> Option<CrashState> {
+        (0..n).try_for_each(|_| self.next_keep().map(drop))?;
+        self.next()
+    }
+
+    /// None of them is made.
+    fn count(mut self) -> usize {
+        std::iter::from_fn(|| self.next_keep()).count()
     }
 }
 

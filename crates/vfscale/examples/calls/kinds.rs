@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use vfscale::block::MemoryDevice;
 use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::{At, AtFlags, File, Mode, OFlags, RenameFlags, Scaling, Task, Volume, Whence};
+use vfscale::{
+    At, AtFlags, File, Mode, OFlags, RenameFlags, Scaling, SetTime, Task, Volume, Whence,
+};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 /// With slots for several CPUs whatever the machine, so that figures compare.
@@ -83,6 +85,14 @@ pub const KINDS: &[Kind] = &[
         "logged",
         &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents", "orphan"],
         |task, _| create(task),
+    ),
+    // A transaction of one inode, which mostly has been logged already.
+    on_volume(
+        "touch",
+        &["read-mostly", "active-trans", "cil-counters", "cil-lists"],
+        |task, file| {
+            task.utimens(At::File(file), "", [SetTime::Omit, SetTime::Now], AtFlags::EMPTY_PATH)
+        },
     ),
 ];
 

@@ -168,3 +168,18 @@ fn a_seed_yields_the_same_states_again_and_another_one_others() {
     let sample = ids(1).into_iter().find(|id| id.contains("sample")).unwrap();
     assert!(device.crash_state(sample.parse().unwrap()).is_some());
 }
+
+#[test]
+fn states_that_are_passed_over_are_not_made_and_counted_all_the_same() {
+    let write = |at| Call::Write(at, 2);
+    let device = record(&[write(0), Call::Flush, write(1), Call::Mark, write(2), write(0)]);
+    // Random samples among them: what is passed over uses up its chances.
+    let plan = CrashPlan::default().exhaustive_bits(1).samples(3);
+    let ids: Vec<_> = device.crash_states(plan.clone()).map(|state| state.id()).collect();
+    assert_eq!(device.crash_states(plan.clone()).count(), ids.len());
+    for step in 1..5 {
+        let stepped = device.crash_states(plan.clone()).step_by(step).map(|state| state.id());
+        assert!(stepped.eq(ids.iter().step_by(step).copied()), "every {step}");
+    }
+    assert!(device.crash_states(plan).nth(ids.len()).is_none());
+}

@@ -1,0 +1,149 @@
+//! Kills volumes under load for so many rounds or minutes, and looks at what is left; see
+//! [`vfscale_crashtest::kills`].
+//!
+//! ```text
+//! cargo run --release -p vfscale-crashtest --bin kills -- --rounds 10000      so many kills
+//! cargo run -p vfscale-crashtest --bin kills -- --minutes 60                  for so long
+//! ```
+//!
+//! The second is a build with debug assertions: it checks every invariant that the code states, the
+//! order of locks among them.
+//!
+//! # Invariants
+//!
+//! * It ends with status 0 only if nothing was wrong: a violation, a panic in whatever thread and a load
+//!   that does not end are a failure. A state that was not recovered is kept as an image, if it was asked to.
+//!
+//! Nothing is held but one volume at a time, in memory.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use vfscale_block::Device;
+use vfscale_crashtest::kills::{Kills, Plan, Tally};
+
+/// Cuts the power of volumes under load, again and again, and looks at what is left.
+#[derive(Parser)]
+struct Args {
+    /// Ends after so many kills.
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// Ends after so many minutes; 1 if neither is given.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// What all choices follow from. A new one if it is not given.
+    #[arg(long, env = "VFSCALE_SEED")]
+    seed: Option<u64>,
+    /// Threads that work at a time.
+    #[arg(long, default_value_t = 8)]
+    threads: u64,
+    /// How many files each of them makes in a load.
+    #[arg(long, default_value_t = 8)]
+    files: u64,
+    /// How many kills of one load are looked at.
+    #[arg(long, default_value_t = 10)]
+    kills: usize,
+    /// Where to put the image of a state that was not recovered.
+    #[arg(long)]
+    keep: Option<PathBuf>,
+}
+
+/// How long a load with its kills may take; a hundred times as long as one does.
+const LOAD_MAX: Duration = Duration::from_secs(300);
+/// How often it says how far it is.
+const REPORT: Duration = Duration::from_secs(60);
+
+/// Some thread has panicked.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+/// The loads that have begun.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICKED.store(true, Ordering::SeqCst);
+        usual(info);
+    }));
+    watch();
+    let seed = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
+    println!("seed {seed}{}", if cfg!(debug_assertions) { ", with assertions" } else { "" });
+    match run(&args, seed) {
+        Ok(tally) => {
+            println!("{tally}: nothing was wrong");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            println!("FAILED: seed {seed}: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args, seed: u64) -> Result<Tally, String> {
+    let Args { threads, files: rounds, kills, .. } = *args;
+    let minutes = args.minutes.or(args.rounds.is_none().then_some(1));
+    let (begun, mut told) = (Instant::now(), Instant::now());
+    let end = minutes.map(|minutes| begun + Duration::from_secs(60 * minutes));
+    let mut subject = Kills::new(Plan { threads, rounds, kills }, seed)?;
+    let mut total = Tally::default();
+    while args.rounds.is_none_or(|rounds| total.kills < rounds)
+        && end.is_none_or(|end| Instant::now() < end)
+    {
+        BEGUN.fetch_add(1, Ordering::SeqCst);
+        total += subject.load().map_err(|why| keep(args.keep.as_deref(), &subject, why))?;
+        if PANICKED.load(Ordering::SeqCst) {
+            return Err("a panic, see above".into());
+        }
+        if told.elapsed() > REPORT {
+            told = Instant::now();
+            println!("{} s: {total}", begun.elapsed().as_secs());
+        }
+    }
+    Ok(total)
+}
+
+/// Keeps what was not recovered, and says where.
+fn keep(to: Option<&Path>, subject: &Kills, why: String) -> String {
+    let (Some(to), Some(device)) = (to, subject.broken()) else { return why };
+    match write(to, device) {
+        Ok(()) => format!("{why}; the image is {}", to.display()),
+        Err(error) => format!("{why}; the image was not kept: {error}"),
+    }
+}
+
+fn write(to: &Path, device: &Arc<dyn Device>) -> Result<(), String> {
+    let file = File::create(to).map_err(|error| error.to_string())?;
+    file.set_len(device.size()).map_err(|error| error.to_string())?;
+    let mut piece = vec![0; 64 << 10];
+    for at in (0..device.size()).step_by(piece.len()) {
+        device.read_at(at, &mut piece).map_err(|error| error.to_string())?;
+        if piece.iter().any(|byte| *byte != 0) {
+            file.write_all_at(&piece, at).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends the process when a load does not end: a hang otherwise says nothing.
+fn watch() {
+    std::thread::spawn(|| {
+        let (mut seen, mut since) = (0, Instant::now());
+        loop {
+            std::thread::sleep(Duration::from_millis(500));
+            let begun = BEGUN.load(Ordering::SeqCst);
+            if begun != seen {
+                (seen, since) = (begun, Instant::now());
+            } else if since.elapsed() > LOAD_MAX {
+                println!("FAILED: load {begun} has not ended after {LOAD_MAX:?}");
+                std::process::exit(3);
+            }
+        }
+    });
+}

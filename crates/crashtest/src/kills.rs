@@ -1,0 +1,284 @@
+//! Kills: power is cut at a random moment of a [`churn`](crate::churn), and what is left is
+//! recovered, as many times as wanted.
+//!
+//! # What a load is
+//!
+//! A volume is opened and several threads, each on a CPU of its own as far as the journal can tell, make
+//! orphans and use at once what others have freed. Meanwhile a watcher freezes the volume again and again,
+//! and compares what it says of itself with what is on its device ([`invariants`]). Then some of the states
+//! are looked at that a power cut might have left: a random moment, and of what no flush had covered by then
+//! any part, torn and in any order. Each is opened, so that it recovers, and must have everything that
+//! was promised by then, no orphan, and nothing that a check finds. The last one is emptied, closed, and is
+//! what the next load begins with, so that a volume grows old by kills.
+//!
+//! Loads take turns with the settings of seeds 001 and 003: all patches, each one taken back, all taken back.
+//!
+//! # Invariants
+//!
+//! * What is chosen follows from the seed; when threads run does not, so a failure may not come again. Its
+//!   message has the name of the state, and [`Kills::broken`] the image that it began with.
+//!
+//! # Locks
+//!
+//! None of its own.
+
+mod invariants;
+
+use std::fmt;
+use std::ops::AddAssign;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use vfscale::{PATCHES, Scaling, Volume};
+use vfscale_block::{
+    CrashId, CrashState, Device, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
+};
+use vfscale_sync::random::Random;
+
+use crate::churn::{self, Promises};
+use crate::subject::Subject;
+use crate::sweep::sample;
+use crate::volume::Volumes;
+
+/// How often a volume is killed before another one is made.
+const LOADS_OF_VOLUME: u64 = 20;
+/// The size of a volume: so small that what is freed is soon used again.
+const DEVICE_BYTES: u64 = 32 << 20;
+/// How many CPUs there are slots for.
+const SLOTS: usize = 8;
+
+/// What a load is.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Threads that work.
+    pub threads: u64,
+    /// How many files each of them makes.
+    pub rounds: u64,
+    /// How many kills of it are looked at.
+    pub kills: usize,
+}
+
+/// How much was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Loads.
+    pub loads: u64,
+    /// Kills that were recovered and looked at.
+    pub kills: u64,
+    /// Orphans that were found and removed.
+    pub removed: u64,
+    /// Orphans that were found and cut.
+    pub cut: u64,
+    /// Checkpoints that were replayed.
+    pub replayed: u64,
+    /// How often a volume was frozen and compared.
+    pub compared: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.loads += other.loads;
+        self.kills += other.kills;
+        self.removed += other.removed;
+        self.cut += other.cut;
+        self.replayed += other.replayed;
+        self.compared += other.compared;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { loads, kills, removed, cut, replayed, compared } = self;
+        write!(f, "{kills} kills in {loads} loads: {replayed} checkpoints replayed, ")?;
+        write!(f, "{removed} orphans removed and {cut} cut, {compared} comparisons while running")
+    }
+}
+
+/// A volume that is killed.
+#[derive(Debug)]
+pub struct Kills {
+    plan: Plan,
+    random: Random,
+    /// What the next load begins with.
+    image: Arc<dyn Device>,
+    loads: u64,
+    /// The device says that it has flushed, and has not.
+    lies: bool,
+    broken: Option<Arc<dyn Device>>,
+}
+
+impl Kills {
+    /// Everything that is chosen follows from `seed`.
+    ///
+    /// # Errors
+    /// If not even a volume can be made.
+    pub fn new(plan: Plan, seed: u64) -> Result<Self, String> {
+        let (random, image) = (Random::new(seed), fresh()?);
+        Ok(Self { plan, random, image, loads: 0, lies: false, broken: None })
+    }
+
+    /// The same on a device that loses what it says it has flushed: something must go wrong.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn on_lying_device(plan: Plan, seed: u64) -> Result<Self, String> {
+        Ok(Self { lies: true, ..Self::new(plan, seed)? })
+    }
+
+    /// The state in which a recovery went wrong, as the power cut had left it.
+    #[must_use]
+    pub fn broken(&self) -> Option<&Arc<dyn Device>> {
+        self.broken.as_ref()
+    }
+
+    /// Lets threads work, and looks at what kills would have left.
+    ///
+    /// # Errors
+    /// What must not be.
+    pub fn load(&mut self) -> Result<Tally, String> {
+        if self.loads % LOADS_OF_VOLUME == LOADS_OF_VOLUME - 1 {
+            self.image = fresh()?;
+        }
+        let scaling = setting(self.loads)?;
+        self.loads += 1;
+        let recording = Arc::new(RecordingDevice::new(self.image.clone()));
+        let promises = Promises::new(recording.clone());
+        let mut tally = Tally { loads: 1, ..Tally::default() };
+        tally.compared = self.churn(&recording, &promises, scaling)?;
+        let (mut last, mut random) = (None, Random::new(self.random.number()));
+        for state in sample(&recording, self.plan.kills, &mut random) {
+            let id = state.id();
+            match recover(&state, &promises, scaling) {
+                Ok((recovered, kill)) => {
+                    tally += kill;
+                    last = Some(recovered);
+                }
+                Err(why) => return Err(self.broke(&recording, id, scaling, &why)),
+            }
+        }
+        if let Some(device) = last {
+            self.image = empty(&device, scaling)?;
+        }
+        Ok(tally)
+    }
+
+    fn broke(
+        &mut self,
+        recording: &RecordingDevice<Arc<dyn Device>>,
+        id: CrashId,
+        scaling: Scaling,
+        why: &str,
+    ) -> String {
+        self.broken = recording.crash_state(id).map(|state| -> Arc<dyn Device> { state.device() });
+        format!("load {}, {scaling:?}, state {id}: {why}", self.loads)
+    }
+
+    /// The load itself. Gives how often the volume was compared meanwhile.
+    fn churn(
+        &mut self,
+        recording: &Arc<RecordingDevice<Arc<dyn Device>>>,
+        promises: &Promises<Arc<dyn Device>>,
+        scaling: Scaling,
+    ) -> Result<u64, String> {
+        let Plan { threads, rounds, .. } = self.plan;
+        let (seed, is_over) = (self.random.number(), AtomicBool::new(false));
+        let mut device: Arc<dyn Device> = recording.clone();
+        if self.lies {
+            let lying = FaultyDevice::new(device);
+            lying.arm(Fault::on(Operation::Flush).lie());
+            device = Arc::new(lying);
+        }
+        let volume = open(device, scaling)?;
+        let (churned, compared) = thread::scope(|scope| {
+            let watcher = scope.spawn(|| invariants::watch(&volume, recording, &is_over));
+            let churned = churn::run(volume.vfs(), promises, (threads, rounds), seed);
+            is_over.store(true, Ordering::Relaxed);
+            (churned, watcher.join())
+        });
+        churned.map_err(|errno| format!("load {}: {errno}", self.loads))?;
+        let compared = compared.map_err(|_| "the watcher panicked".to_owned())?;
+        let compared = compared.map_err(|why| format!("load {}: while running: {why}", self.loads));
+        volume.close().map_err(|error| format!("load {}: not closed: {error}", self.loads))?;
+        compared
+    }
+}
+
+/// A volume with nothing in it.
+fn fresh() -> Result<Arc<dyn Device>, String> {
+    let device = MemoryDevice::with_block_size(DEVICE_BYTES, 512);
+    let device: Arc<dyn Device> = Arc::new(device.map_err(|error| error.to_string())?);
+    Volumes::default().format(&device)?;
+    Ok(device)
+}
+
+/// How the load with this number is set.
+fn setting(load: u64) -> Result<Scaling, String> {
+    let all = Scaling::with_slots(SLOTS);
+    let names: Vec<_> = PATCHES.iter().filter(|patch| patch.is_of_volumes()).collect();
+    let before = |scaling: Scaling, name| {
+        scaling.and_before(name).map_err(|error: vfscale::ScalingError| error.to_string())
+    };
+    match usize::try_from(load).unwrap_or(0) % (names.len() + 2) {
+        0 => Ok(all),
+        one if one <= names.len() => before(all, names[one - 1].name()),
+        _ => names.iter().try_fold(all, |scaling, patch| before(scaling, patch.name())),
+    }
+}
+
+fn open(device: Arc<dyn Device>, scaling: Scaling) -> Result<Volume, String> {
+    let volume = vfscale::volume_on(device).scaling(scaling);
+    let volume = volume.sync_interval(Some(Duration::from_millis(5)));
+    volume.open().map_err(|error| format!("not opened: {error}"))
+}
+
+/// Recovers a state and judges it. Gives what it is then.
+fn recover(
+    state: &CrashState,
+    promises: &Promises<Arc<dyn Device>>,
+    scaling: Scaling,
+) -> Result<(Arc<dyn Device>, Tally), String> {
+    let device: Arc<dyn Device> = state.device();
+    let volume = open(device.clone(), scaling)?;
+    let opened = *volume.driver().opened();
+    let left = volume.driver().volume().orphans().len();
+    if left != 0 || opened.orphans.failed != 0 {
+        return Err(format!("{left} orphans are left; {opened:?}"));
+    }
+    promises.judge(&volume.task(), state.marks())?;
+    volume.close().map_err(|error| format!("not closed: {error}"))?;
+    Volumes::default().check(&device)?;
+    let (removed, cut) = (opened.orphans.removed, opened.orphans.cut);
+    let replayed = opened.log.checkpoints;
+    Ok((device, Tally { kills: 1, removed, cut, replayed, ..Tally::default() }))
+}
+
+/// Takes everything away that a volume has, and makes a copy of it that refers to nothing older.
+fn empty(device: &Arc<dyn Device>, scaling: Scaling) -> Result<Arc<dyn Device>, String> {
+    let volume = open(device.clone(), scaling)?;
+    let task = volume.task();
+    for entry in task.list_dir("/").map_err(|error| error.to_string())? {
+        let path = std::path::Path::new("/").join(&entry.name);
+        task.remove_dir_all(&path).map_err(|error| format!("removing: {error}"))?;
+    }
+    drop(task);
+    volume.close().map_err(|error| format!("not closed: {error}"))?;
+    Volumes::default().check(device)?;
+    copy(device)
+}
+
+/// The same bytes on a device of their own.
+fn copy(from: &Arc<dyn Device>) -> Result<Arc<dyn Device>, String> {
+    const PIECE: usize = 64 << 10;
+    let device = MemoryDevice::with_block_size(DEVICE_BYTES, 512);
+    let to = device.map_err(|error| error.to_string())?;
+    let mut piece = vec![0; PIECE];
+    for at in (0..DEVICE_BYTES).step_by(PIECE) {
+        from.read_at(at, &mut piece).map_err(|error| error.to_string())?;
+        if piece.iter().any(|byte| *byte != 0) {
+            to.write_at(at, &piece).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(Arc::new(to))
+}
