@@ -68,14 +68,8 @@ pub fn play<L: World, R: World>(
     subject: &mut R,
     steps: &Arc<Vec<Step>>,
 ) -> Result<Played, Box<Difference>> {
-    let mut game = Game {
-        oracle,
-        subject,
-        steps,
-        log: Vec::new(),
-        inodes: Inodes::default(),
-        allocated: false,
-    };
+    let inodes = Inodes { uses_numbers_again: subject.uses_numbers_again(), ..Inodes::default() };
+    let mut game = Game { oracle, subject, steps, log: Vec::new(), inodes, allocated: false };
     let mut tally = Tally::default();
     let mut next_snapshot = SNAPSHOT_EVERY;
     let mut at = 0;
@@ -107,12 +101,19 @@ struct Inodes {
     inodes: Pairs<(u64, u64)>,
     /// File systems that have been mounted and not seen yet.
     unseen: u32,
+    /// The subject may give the number of a file that is gone to one that is new on both sides.
+    uses_numbers_again: bool,
 }
 
 impl Default for Inodes {
     fn default() -> Inodes {
         // The root is mounted to begin with.
-        Inodes { devices: Pairs::default(), inodes: Pairs::default(), unseen: 1 }
+        Inodes {
+            devices: Pairs::default(),
+            inodes: Pairs::default(),
+            unseen: 1,
+            uses_numbers_again: false,
+        }
     }
 }
 
@@ -133,6 +134,15 @@ impl<T: Copy + Eq + Hash> Pairs<T> {
     fn pair(&mut self, left: T, right: T) -> bool {
         let same = *self.right_of.entry(left).or_insert(right) == right;
         *self.left_of.entry(right).or_insert(left) == left && same
+    }
+
+    /// As [`pair`](Self::pair), but a left one that was never seen takes the right one from that which had it,
+    /// and which must not be seen again.
+    fn pair_or_take(&mut self, left: T, right: T) -> bool {
+        if !self.right_of.contains_key(&left) {
+            self.left_of.remove(&right);
+        }
+        self.pair(left, right)
     }
 
     fn has(&self, left: T, right: T) -> bool {
@@ -161,7 +171,11 @@ impl Inodes {
             self.inodes.forget(|inode| inode.0 == left.0, |inode| inode.0 == right.0);
             self.devices.pair(left.0, right.0);
         }
-        self.inodes.pair(left, right)
+        if self.uses_numbers_again {
+            self.inodes.pair_or_take(left, right)
+        } else {
+            self.inodes.pair(left, right)
+        }
     }
 }
 

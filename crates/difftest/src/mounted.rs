@@ -18,7 +18,7 @@ use vfscale::{Vfs, Volume};
 use vfscale_fuse::{Builder, Mounted, Sharing};
 
 use crate::calls::{Calls, fstat};
-use crate::op::{Op, Seek};
+use crate::op::{CWD, Op, Seek};
 use crate::oracle::Oracle;
 use crate::outcome::{Outcome, TimeClass, Value};
 use crate::subject::{check_image, memory, new_volume};
@@ -132,6 +132,10 @@ impl World for ThroughMount {
         self.oracle().fork(from, into);
     }
 
+    fn uses_numbers_again(&self) -> bool {
+        matches!(self.parts, Some((Source::Volume(..), ..)))
+    }
+
     fn finish(&mut self) -> Result<Finished, String> {
         let Some((source, mounted, mut oracle)) = self.parts.take() else {
             return Ok(Finished::Unknown);
@@ -171,7 +175,7 @@ pub struct FuseCalls<'a>(pub &'a mut dyn Calls);
 
 impl Calls for FuseCalls<'_> {
     fn call(&mut self, op: &Op) -> Outcome {
-        if is_decided_by_fuse(op) || self.seeks_in_directory(op) {
+        if is_decided_by_fuse(op) || self.seeks_in_directory(op) || self.empties_the_empty(op) {
             return Outcome::Skip;
         }
         let mut outcome = self.0.call(op);
@@ -201,6 +205,14 @@ impl FuseCalls<'_> {
         let stat = fstat(self.0, *fd);
         stat.stat().is_some_and(|stat| stat.mode & libc::S_IFMT == libc::S_IFDIR)
     }
+
+    /// Whether the call cuts a file by its path that is empty already: with a cache of the kernel's own its
+    /// message is that of `O_TRUNC`, which moves the data change time where `truncate` does not.
+    fn empties_the_empty(&mut self, op: &Op) -> bool {
+        let Op::Truncate { path, len: 0 } = op else { return false };
+        let stat = self.0.call(&Op::Stat { at: CWD, path: path.clone(), flags: 0 });
+        stat.stat().is_some_and(|stat| stat.size == 0)
+    }
 }
 
 /// Whether the kernel gives a call another meaning on FUSE, whatever the server does.
@@ -227,6 +239,10 @@ impl<W: World> World for Fuse<W> {
 
     fn fork(&mut self, from: usize, into: usize) {
         self.0.fork(from, into);
+    }
+
+    fn uses_numbers_again(&self) -> bool {
+        self.0.uses_numbers_again()
     }
 
     fn finish(&mut self) -> Result<Finished, String> {

@@ -155,6 +155,10 @@ impl World for Subject {
         self.tasks[into] = LibraryTask { task: parent.task.fork(), handles: parent.handles };
     }
 
+    fn uses_numbers_again(&self) -> bool {
+        self.volume.is_some()
+    }
+
     fn finish(&mut self) -> Result<Finished, String> {
         let inspector = self.tasks.swap_remove(INSPECTOR);
         self.tasks.clear();

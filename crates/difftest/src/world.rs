@@ -23,6 +23,11 @@ pub trait World {
     /// Ends task `into`, and puts a `fork` of task `from` in its place.
     fn fork(&mut self, from: usize, into: usize);
 
+    /// Whether the number of an inode that is gone may be that of another one later, as on a disk.
+    fn uses_numbers_again(&self) -> bool {
+        false
+    }
+
     /// Ends all tasks and removes everything; nothing else is called after that.
     ///
     /// # Errors
@@ -69,6 +74,10 @@ impl<W: World> World for Blockless<W> {
 
     fn fork(&mut self, from: usize, into: usize) {
         self.0.fork(from, into);
+    }
+
+    fn uses_numbers_again(&self) -> bool {
+        self.0.uses_numbers_again()
     }
 
     fn finish(&mut self) -> Result<Finished, String> {

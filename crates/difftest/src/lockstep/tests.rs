@@ -40,3 +40,15 @@ fn the_number_of_a_device_is_used_again() {
     assert!(inodes.pair((1, 1), (70, 1)));
     assert!(!inodes.pair((1, 1), (70, 2)));
 }
+
+/// On a disk a new file may have the number of one that is gone, which then must not come back.
+#[test]
+fn the_number_of_an_inode_is_used_again() {
+    let mut inodes = Inodes { uses_numbers_again: true, ..Inodes::default() };
+    assert!(inodes.pair((1, 5), (70, 8)));
+    assert!(inodes.pair((1, 6), (70, 8)));
+    assert!(inodes.pair((1, 6), (70, 8)));
+    assert!(!inodes.pair((1, 5), (70, 8)));
+    // A file that was seen does not become another one.
+    assert!(!inodes.pair((1, 6), (70, 9)));
+}
