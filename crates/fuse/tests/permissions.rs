@@ -37,6 +37,28 @@ fn user(uid: u32, groups: &'static [u32], role: &str, argument: &Path) -> Comman
     command
 }
 
+/// A helper that is user 0 without a capability.
+fn root_without(cap: libc::c_ulong, role: &str, argument: &Path) -> Command {
+    let mut command = common::helper(role, argument);
+    // SAFETY: this is a system call, which is allowed between `fork` and `exec`. What it takes from the
+    // bounding set, `exec` does not give.
+    unsafe {
+        command.pre_exec(move || match libc::prctl(libc::PR_CAPBSET_DROP, cap, 0, 0, 0) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    command
+}
+
+/// The names of extended attributes.
+fn names(path: &Path) -> Vec<String> {
+    let mut list = [0; 256];
+    let len = rustix::fs::listxattr(path, &mut list).unwrap();
+    let names = list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.map(|name| String::from_utf8(name.to_vec()).unwrap()).collect()
+}
+
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
     Errno::from_io_error(&result.unwrap_err()).unwrap()
 }
@@ -70,6 +92,8 @@ fn helper() {
             // In the group, so the set-group-id bit stays.
             chmod(path("mine"), 0o2755).unwrap();
             assert_eq!(mode(path("mine")), 0o2755);
+            rustix::fs::removexattr(path("mine"), "system.posix_acl_access").unwrap();
+            assert_eq!(mode(path("mine")), 0o2755);
             chown(path("mine"), None, Some(STAFF)).unwrap();
         }
         "write-set-id" => {
@@ -93,6 +117,7 @@ fn helper() {
             fs::write(path("tmp/bob"), "").unwrap();
             fs::remove_file(path("tmp/bob")).unwrap();
         }
+        "list" => assert_eq!(names(&path("file")), ["user.x"]),
         "exec-only" => {
             assert!(Command::new(path("true")).status().unwrap().success());
             assert_eq!(errno(File::open(path("true"))), Errno::ACCESS);
@@ -166,6 +191,26 @@ fn permissions_bind_others() {
         run(user(BOB, &[STAFF], "member", m.dir()));
         assert_eq!(fs::metadata(m.path("group-dir/new")).unwrap().uid(), BOB);
         assert_eq!(fs::metadata(m.path("mine")).unwrap().gid(), STAFF);
+    }
+}
+
+/// Attributes of the administrator's are hidden from others, be they user 0.
+#[test]
+fn trusted_names_are_for_the_administrator() {
+    const SYS_ADMIN: libc::c_ulong = 21;
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        if !is_root() {
+            return;
+        }
+        chmod(m.dir(), 0o755).unwrap();
+        fs::write(m.path("file"), "").unwrap();
+        for name in ["trusted.x", "user.x"] {
+            rustix::fs::setxattr(m.path("file"), name, b"", XattrFlags::empty()).unwrap();
+        }
+        assert_eq!(names(&m.path("file")), ["trusted.x", "user.x"]);
+        run(root_without(SYS_ADMIN, "list", m.dir()));
+        run(user(BOB, &[], "list", m.dir()));
     }
 }
 

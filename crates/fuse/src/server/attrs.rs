@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use vfscale::{Access, At, AtFlags, Errno, File, Mode, SetTime, Stat};
+use vfscale::{Access, At, AtFlags, Capabilities, Errno, File, Mode, SetTime, Stat};
 
 use super::files::Target;
 use super::names::rights_for_mode;
@@ -112,7 +112,7 @@ impl Server {
     /// The same where the kernel does not say whether: it leaves that to the server, as for writing, but its
     /// message has no room for it.
     pub(super) fn kill_priv_unasked(&self, turn: &Turn<'_>, file: &File) -> Result<(), Errno> {
-        if file.stat()?.mode & 0o6000 == 0 || turn.caller.has_fsetid() {
+        if file.stat()?.mode & 0o6000 == 0 || turn.caller.has(Capabilities::FSETID) {
             return Ok(());
         }
         self.kill_priv(turn, file)

@@ -52,10 +52,10 @@ impl Caller {
             || self.exact_credentials().is_some_and(|exact| exact.groups.contains(&gid))
     }
 
-    /// Whether it keeps set-id bits of what it changes.
-    pub(crate) fn has_fsetid(self) -> bool {
+    /// Whether it has these capabilities.
+    pub(crate) fn has(self, caps: Capabilities) -> bool {
         let known = || self.known_credentials();
-        self.exact_credentials().unwrap_or_else(known).caps.contains(Capabilities::FSETID)
+        self.exact_credentials().unwrap_or_else(known).caps.contains(caps)
     }
 
     fn known_credentials(self) -> Credentials {

@@ -3,13 +3,17 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use vfscale::{At, AtFlags, Errno, Mode, Task, XattrFlags};
+use vfscale::{At, AtFlags, Capabilities, Errno, Mode, Task, XattrFlags};
 
 use super::{Rights, Server, Turn};
 
 const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
 /// What a program may do beyond the rights of who runs it.
 const CAPABILITIES: &str = "security.capability";
+/// Where names begin that only the administrator sees.
+const TRUSTED: &[u8] = b"trusted.";
+/// The list that the permission bits are part of.
+const ACCESS_LIST: &str = "system.posix_acl_access";
 
 impl Server {
     pub(super) fn setxattr(
@@ -49,10 +53,13 @@ impl Server {
 
     pub(super) fn listxattr(&self, turn: &mut Turn<'_>, size: u32) -> Result<(), Errno> {
         let file = self.nodes.get(turn.node)?.file;
-        let names =
-            self.act(turn, Rights::Lazy, |task| task.listxattr(At::File(&file), "", ITSELF))?;
+        let names = self.base.listxattr(At::File(&file), "", ITSELF)?;
+        let is_trusted = |name: &OsStr| name.as_bytes().starts_with(TRUSTED);
+        // Whether the caller is the administrator, who alone sees these, is asked if there are any.
+        let hides =
+            names.iter().any(|name| is_trusted(name)) && !turn.caller.has(Capabilities::SYS_ADMIN);
         let mut list = Vec::new();
-        for name in names {
+        for name in names.iter().filter(|name| !(hides && is_trusted(name))) {
             list.extend_from_slice(name.as_bytes());
             list.push(0);
         }
@@ -67,7 +74,9 @@ impl Server {
             // for it who has not the right to.
             return Ok(remove(&self.base)?);
         }
-        self.act(turn, Rights::Lazy, remove)
+        // As setting it does, taking an access ACL off may drop a set-group-id bit.
+        let rights = if name == ACCESS_LIST { Rights::Exact } else { Rights::Lazy };
+        self.act(turn, rights, remove)
     }
 }
 
