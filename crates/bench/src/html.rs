@@ -6,6 +6,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::markdown;
 use crate::plot::{self, PlotError};
 use crate::report::{CaseResult, Report};
 use crate::seeds::{self, SeedTable};
@@ -51,7 +52,7 @@ pub fn put_table<'a>(
 }
 
 /// Date and time in UTC, from seconds since 1970 (Howard Hinnant's `civil_from_days`).
-fn date(seconds: u64) -> String {
+pub(crate) fn date(seconds: u64) -> String {
     let days = (seconds / 86_400) as i64 + 719_468;
     let era = days / 146_097;
     let day_of_era = days % 146_097;
@@ -123,13 +124,9 @@ fn put_seed(page: &mut String, report: &Report, table: &SeedTable) {
     let _ = writeln!(page, "<h2>Seed {}: {}</h2>", table.seed, escape(table.title));
     let _ = writeln!(
         page,
-        "<p class=\"note\">There: {} Ours before is without {}.</p>",
+        "<p class=\"note\">There: {} {}</p>",
         escape(table.machine),
-        if table.before == ["all"] {
-            "any of the patches".to_owned()
-        } else {
-            table.before.join(" and ")
-        }
+        escape(&table.note())
     );
     page.push_str("<div class=\"beside\"><div><h3>The seed</h3>");
     let rows = table.rows.iter().map(|row| row.iter().map(|field| (*field).to_owned()).collect());
@@ -166,7 +163,7 @@ fn put_workload(
         }
     }
     let ratios = report.ratios.iter().filter(|r| r.of.workload == workload.name);
-    let ratios: Vec<_> = ratios.map(table::comparison).collect();
+    let ratios: Vec<_> = ratios.map(|ratio| table::comparison(ratio).into()).collect();
     if !ratios.is_empty() {
         put_table(page, ["ratio", "median", "95 %", "verdict"], ratios);
     }
@@ -203,7 +200,7 @@ pub fn render(report: &Report, seeds: bool) -> Result<String, PlotError> {
 }
 
 /// Writes the page, the plots and the JSON of a report to a directory, which is made if it is not there:
-/// `report.html`, `results.json`, `plots/WORKLOAD.svg` and `.png`.
+/// `report.html`, `report.md`, `results.json`, `plots/WORKLOAD.svg` and `.png`.
 ///
 /// # Errors
 /// If something can't be written.
@@ -214,7 +211,10 @@ pub fn write_all(report: &Report, seeds: bool, dir: &Path) -> Result<(), PlotErr
     let plots = dir.join("plots");
     std::fs::create_dir_all(&plots).map_err(|e| failed(&plots, e))?;
     let page = render(report, seeds)?;
-    for (name, text) in [("report.html", page), ("results.json", report.to_json())] {
+    let text = markdown::render(report, seeds);
+    for (name, text) in
+        [("report.html", page), ("report.md", text), ("results.json", report.to_json())]
+    {
         let path = dir.join(name);
         std::fs::write(&path, text).map_err(|e| failed(&path, e))?;
     }

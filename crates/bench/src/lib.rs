@@ -32,6 +32,7 @@
 //! | [`report`] | the results, as they are written to JSON |
 //! | [`table`] | the results, as a terminal shows them |
 //! | [`plot`], [`html`] | the results as pictures, and all of them in one page |
+//! | [`markdown`] | the results as a section of a document |
 //! | [`seeds`] | the seeds' own tables, and a run that sets ours beside them |
 //!
 //! # Invariants
@@ -51,6 +52,7 @@ mod clock;
 mod fault;
 pub mod html;
 pub mod machine;
+pub mod markdown;
 pub mod plan;
 pub mod plot;
 pub mod report;

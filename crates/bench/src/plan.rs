@@ -7,11 +7,18 @@ use serde::{Deserialize, Serialize};
 use vfscale::{PATCHES, Patch, Scaling};
 
 use crate::fault::{Error, Result};
+use crate::report::CaseName;
 use crate::targets::TargetSpec;
-use crate::workloads::Description;
+use crate::workloads::{Description, Kind};
 
 /// Fewer rounds than this say nothing about how far rounds disagree.
 pub const ROUNDS_MIN: usize = 5;
+
+/// How far rounds may disagree for a verdict, where nothing else is said.
+pub const DISAGREEMENT_MAX: f64 = 0.3;
+
+/// Making and checking the files of cases is taken for this share of the time that rounds take.
+const MAKING_SHARE: f64 = 0.5;
 
 /// The name that stands for all patches.
 const ALL_PATCHES: &str = "all";
@@ -89,7 +96,7 @@ impl Plan {
             slice: Duration::from_millis(200),
             warm_up: Duration::from_millis(100),
             share_min: 0.9,
-            disagreement_max: 0.3,
+            disagreement_max: DISAGREEMENT_MAX,
             latency: None,
             lockstat: false,
             users: vec![10, 100],
@@ -167,6 +174,47 @@ impl Plan {
             }
         }
         self.before.iter().try_for_each(|before| self.scaling(before).map(drop))
+    }
+
+    /// All cases of a workload, each with the number of its target.
+    pub(crate) fn cases(&self, workload: &Description) -> Vec<(usize, CaseName)> {
+        let users = match workload.kind {
+            Kind::AimShort => self.users.iter().copied().map(Some).collect(),
+            _ => vec![None],
+        };
+        let mut cases = Vec::new();
+        for (target, spec) in self.targets.iter().enumerate() {
+            let settings: Vec<_> = std::iter::once(vec![]).chain(self.before_of(spec)).collect();
+            let of_target = self.threads.iter().flat_map(|threads| {
+                let of_setting = |before: &Vec<String>, users: &Option<usize>| CaseName {
+                    workload: workload.name.to_owned(),
+                    target: spec.to_string(),
+                    threads: *threads,
+                    users: *users,
+                    before: before.clone(),
+                };
+                let users = &users;
+                settings.iter().flat_map(move |before| {
+                    users.iter().map(move |users| (target, of_setting(before, users)))
+                })
+            });
+            cases.extend(of_target);
+        }
+        cases
+    }
+
+    /// About how long it takes if no round has to be made again: the rounds, and half as long for making and
+    /// checking what cases work on. A fixed amount of work is taken for as long as a round.
+    #[must_use]
+    pub fn estimate(&self) -> Duration {
+        let look = |wanted: bool, slices: u32| self.slice * if wanted { slices } else { 0 };
+        let rounds = self.warm_up + self.slice * self.rounds as u32;
+        let each = rounds + look(self.latency.is_some(), 2);
+        let of_case = |(target, _): &(usize, CaseName)| {
+            each + look(self.lockstat && self.targets[*target].is_library(), 1)
+        };
+        let cases = self.workloads.iter().flat_map(|workload| self.cases(workload));
+        cases.map(|case| of_case(&case)).sum::<Duration>().mul_f64(1.0 + MAKING_SHARE)
     }
 
     /// The settings with patches taken back that differ for a target, as far as they make a difference to it.

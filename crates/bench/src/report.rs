@@ -252,11 +252,34 @@ pub struct Comparison {
     pub ratio: Ratio,
 }
 
+impl CaseResult {
+    /// In what its rate is told: the document's unit, or what is counted, in a second.
+    pub(crate) fn unit_of_rate(&self) -> String {
+        self.seed_rate.as_ref().map_or_else(|| format!("{}/s", self.unit), |rate| rate.unit.clone())
+    }
+}
+
 impl Report {
     /// As JSON, with a newline at the end.
     pub fn to_json(&self) -> String {
         // Numbers and strings only: there is nothing that JSON could not hold.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// What a target is called beside others: by its file system, where no other one has that; an
+    /// image that a run has made says nothing to a reader.
+    pub(crate) fn target_name(&self, target: &str) -> String {
+        if target.starts_with("volume:") {
+            return "volume".to_owned();
+        }
+        fn mounted(result: &CaseResult) -> Option<(&str, &str)> {
+            Some((&result.case.target, &result.mount.as_ref()?.fs_type))
+        }
+        let all = || self.results.iter().filter_map(mounted);
+        let own = all().find(|(name, _)| *name == target);
+        let is_alone =
+            |(_, fs): &(&str, &str)| all().all(|(name, other)| other != *fs || name == target);
+        own.filter(is_alone).map_or(target, |(_, fs)| fs).to_owned()
     }
 
     /// Whether everything that was asked for has a result.

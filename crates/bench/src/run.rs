@@ -23,7 +23,7 @@ use crate::targets::path::{Directory, Scratch, has_own_cwd};
 use crate::targets::volume::{Image, JournalLook, Volume};
 use crate::targets::{Target, TargetSpec};
 use crate::worker::{Failure, Interrupt, Sample, Seat, Team, Timing, usable_cpus};
-use crate::workloads::{self, Description, Kind, Scene};
+use crate::workloads::{self, Description, Scene};
 
 /// A round that got too little of its CPUs is made again at most so often.
 const ATTEMPTS: usize = 3;
@@ -199,34 +199,9 @@ impl Run<'_> {
 
     /// All cases of a workload, ready to work, or failed already.
     fn cases(&self, workload: &'static Description) -> Result<Vec<Case>> {
-        let mut cases = Vec::new();
-        for (target, spec) in self.plan.targets.iter().enumerate() {
-            for threads in &self.plan.threads {
-                let mut settings = vec![vec![]];
-                settings.extend(self.plan.before_of(spec));
-                let users = match workload.kind {
-                    Kind::AimShort => self.plan.users.iter().copied().map(Some).collect(),
-                    _ => vec![None],
-                };
-                for (before, users) in
-                    settings.iter().flat_map(|b| users.iter().map(move |u| (b.clone(), *u)))
-                {
-                    let workload_name = workload.name.to_owned();
-                    let (target_name, threads) = (spec.to_string(), *threads);
-                    let name = CaseName {
-                        workload: workload_name,
-                        target: target_name,
-                        threads,
-                        users,
-                        before,
-                    };
-                    if !self.stop.is_raised() {
-                        cases.push(self.case(workload, target, name)?);
-                    }
-                }
-            }
-        }
-        Ok(cases)
+        let names = self.plan.cases(workload).into_iter();
+        let wanted = names.take_while(|_| !self.stop.is_raised());
+        wanted.map(|(target, name)| self.case(workload, target, name)).collect()
     }
 
     fn case(&self, workload: &'static Description, target: usize, name: CaseName) -> Result<Case> {

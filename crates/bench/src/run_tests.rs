@@ -136,6 +136,24 @@ fn pretended_cpus_have_slots() {
     assert_eq!(plan.scaling(&[]).unwrap().files_lock_slots(), 80);
 }
 
+#[test]
+fn the_time_of_a_run_is_that_of_its_cases() {
+    let mut plan = quick(&["stat-deep", "aim-short"], &[TargetSpec::Memory]);
+    plan.users = vec![1, 2, 3];
+    let one = plan.estimate();
+    // Four cases, each with a warm-up of a millisecond and five rounds of two.
+    assert!(one >= Duration::from_millis(4 * 11) && one < Duration::from_millis(4 * 22), "{one:?}");
+    plan.before = vec![vec!["lockref".into()]];
+    assert_eq!(plan.estimate(), one * 2);
+    plan.threads = vec![1, 2];
+    assert_eq!(plan.estimate(), one * 4);
+    // The directory has no patches to take back.
+    plan.targets.push(TargetSpec::Path("/".into()));
+    assert_eq!(plan.estimate(), one * 6);
+    plan.lockstat = true;
+    assert!(plan.estimate() > one * 6);
+}
+
 /// Stops a run when it gets to a certain case.
 struct StopAt<'a>(usize, &'a Interrupt);
 

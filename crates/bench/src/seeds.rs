@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::fault::Result;
 use crate::plan::Plan;
-use crate::report::{CaseResult, Compared, Comparison, Report, SCHEMA};
+use crate::report::{CaseName, CaseResult, Compared, Comparison, Report, SCHEMA};
 use crate::run::{Watch, run};
 use crate::stats::Verdict;
 use crate::table::{self, number};
@@ -42,8 +42,10 @@ pub enum Beside {
     Memory,
     /// Rates on volumes, before and after.
     Volumes,
-    /// On volumes, what became of one class of locks with so many workers, in the run of the table above.
-    Locks(&'static str, usize),
+    /// On volumes, what became of one class of locks, in the run of the table above.
+    Locks(&'static str),
+    /// Transactions in a second on volumes, before and after, in the run of the tables above.
+    Transactions,
 }
 
 /// Where Linux has a tmpfs.
@@ -55,6 +57,10 @@ const CHINNERS: &str = "virtual machines with 16 and 32 CPUs, XFS; a machine's t
 
 /// What seed 003 measured.
 const CREATE_AND_REMOVE: &[&str] = &["create-many", "remove-many"];
+
+/// The patches of seed 003.
+const ALL_OF_003: &[&str] =
+    &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents"];
 
 /// The tables, in the order of the report.
 pub const TABLES: &[SeedTable] = &[
@@ -205,7 +211,7 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: &["orphan-truncate"],
         before: &["orphan"],
-        beside: Beside::Locks("s_orphan_lock", 10),
+        beside: Beside::Locks("s_orphan_lock"),
     },
     SeedTable {
         seed: "003",
@@ -262,13 +268,30 @@ pub const TABLES: &[SeedTable] = &[
             &["A, 16 ways", "remove", "150k/s", "420k/s"],
         ],
         workloads: CREATE_AND_REMOVE,
-        before: &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents"],
+        before: ALL_OF_003,
         beside: Beside::Volumes,
+    },
+    SeedTable {
+        seed: "003",
+        title: "the same, transactions in a second, before and after each of these patches",
+        machine: CHINNERS,
+        columns: &["patch", "before", "after"],
+        rows: &[
+            &["active transactions, machine A", "250k/s", "600k/s"],
+            &["all up to busy extents, 32 ways", "", "1.12M/s"],
+        ],
+        workloads: CREATE_AND_REMOVE,
+        before: ALL_OF_003,
+        beside: Beside::Transactions,
     },
 ];
 
 /// The columns of [`ours`].
 pub const OUR_COLUMNS: [&str; 6] = ["workload", "workers", "before", "after", "change", "verdict"];
+
+/// The columns of [`ours`] where it tells of transactions.
+const TRANSACTION_COLUMNS: [&str; 6] =
+    ["workload", "workers", "without", "before, tx/s", "after, tx/s", "change"];
 
 impl SeedTable {
     /// The columns of [`ours`].
@@ -276,7 +299,17 @@ impl SeedTable {
     pub fn our_columns(&self) -> &'static [&'static str] {
         match self.beside {
             Beside::Memory | Beside::Volumes => &OUR_COLUMNS,
-            Beside::Locks(..) => &table::LOCK_COLUMNS_OF_A_CASE,
+            Beside::Locks(_) => &table::LOCK_COLUMNS_OF_A_CASE,
+            Beside::Transactions => &TRANSACTION_COLUMNS,
+        }
+    }
+
+    /// What the figures that are called `before` are without.
+    pub(crate) fn note(&self) -> String {
+        match (self.beside, self.before) {
+            (Beside::Transactions, _) => "Ours before is without what the line names.".to_owned(),
+            (_, ["all"]) => "Ours before is without any of the patches.".to_owned(),
+            (_, patches) => format!("Ours before is without {}.", patches.join(" and ")),
         }
     }
 
@@ -297,9 +330,15 @@ impl SeedTable {
 pub fn ours(report: &Report, table: &SeedTable) -> Vec<Vec<String>> {
     let is_of = |result: &&CaseResult| table.workloads.contains(&result.case.workload.as_str());
     let results = report.results.iter().filter(is_of);
-    if let Beside::Locks(class, workers) = table.beside {
-        let results = results.filter(|result| result.case.threads == workers);
-        return results.filter_map(|result| lock_row(result, class)).collect();
+    match table.beside {
+        Beside::Memory | Beside::Volumes => {}
+        Beside::Locks(class) => {
+            return results.filter_map(|result| lock_row(result, class)).collect();
+        }
+        Beside::Transactions => {
+            let before = results.filter(|result| !result.case.before.is_empty());
+            return before.filter_map(|result| transactions(report, result)).collect();
+        }
     }
     let after = results.filter(|result| result.case.before.is_empty());
     after.map(|result| row(report, table, result)).collect()
@@ -309,11 +348,33 @@ pub fn ours(report: &Report, table: &SeedTable) -> Vec<Vec<String>> {
 fn lock_row(result: &CaseResult, class: &str) -> Option<Vec<String>> {
     let locks = result.lockstat.as_ref()?;
     let name = if result.case.before.is_empty() { "after" } else { "before" };
+    let name = format!("{name} x{}", result.case.threads);
     let cells = match locks.iter().find(|row| row.class == class) {
         Some(row) => table::lock_row(row),
         None => vec!["-".to_owned(); table::LOCK_COLUMNS_OF_A_CASE.len() - 1],
     };
-    Some(std::iter::once(name.to_owned()).chain(cells).collect())
+    Some(std::iter::once(name).chain(cells).collect())
+}
+
+/// The transactions of a case without patches, and of the one that has them.
+fn transactions(report: &Report, before: &CaseResult) -> Option<Vec<String>> {
+    let with = CaseName { before: vec![], ..before.case.clone() };
+    let after = report.results.iter().find(|result| result.case == with)?;
+    let rate = |result: &CaseResult| Some(result.journal.as_ref()?.transactions_per_s.median);
+    let (old, new) = (rate(before)?, rate(after)?);
+    Some(vec![
+        before.case.workload.clone(),
+        format!("{} x{}", report.target_name(&with.target), with.threads),
+        before.case.before.join(", "),
+        number(old),
+        number(new),
+        change(new / old),
+    ])
+}
+
+/// How far a ratio is from 1.
+fn change(ratio: f64) -> String {
+    format!("{:+.1}%", (ratio - 1.0) * 100.0)
 }
 
 fn row(report: &Report, table: &SeedTable, result: &CaseResult) -> Vec<String> {
@@ -325,16 +386,16 @@ fn row(report: &Report, table: &SeedTable, result: &CaseResult) -> Vec<String> {
     let ratio = report.ratios.iter().find(of_patches);
     let before =
         report.results.iter().find(|other| ratio.is_some_and(|ratio| ratio.over == other.case));
-    let (factor, unit) = match &result.seed_rate {
-        Some(seed) => (seed.rate.median / result.ops_per_s.median, seed.unit.clone()),
-        None => (1.0, format!("{}/s", result.unit)),
+    let factor = match &result.seed_rate {
+        Some(seed) => seed.rate.median / result.ops_per_s.median,
+        None => 1.0,
     };
-    let mut workers = format!("{} x{}", target_name(&case.target), case.threads);
+    let mut workers = format!("{} x{}", report.target_name(&case.target), case.threads);
     if let Some(users) = case.users {
         workers += &format!(", {users} users");
     }
     let figure = |rate: f64| number(rate * factor);
-    let mut row = vec![format!("{}, {unit}", case.workload), workers];
+    let mut row = vec![format!("{}, {}", case.workload, result.unit_of_rate()), workers];
     row.push(before.map_or("-".to_owned(), |other| figure(other.ops_per_s.median)));
     row.push(figure(result.ops_per_s.median));
     let Some(comparison) = ratio else {
@@ -342,21 +403,15 @@ fn row(report: &Report, table: &SeedTable, result: &CaseResult) -> Vec<String> {
         return row;
     };
     let ratio = &comparison.ratio;
-    let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
     let verdict = match ratio.verdict {
         Verdict::Faster | Verdict::Slower | Verdict::NoDifference => {
-            let (low, high) = (percent(ratio.low), percent(ratio.high));
+            let (low, high) = (change(ratio.low), change(ratio.high));
             format!("{} [{low} to {high}]", ratio.verdict.words())
         }
         other => other.words().to_owned(),
     };
-    row.extend([percent(ratio.median), verdict]);
+    row.extend([change(ratio.median), verdict]);
     row
-}
-
-/// The image that a run has made says nothing to a reader.
-fn target_name(target: &str) -> &str {
-    if target.starts_with("volume:") { "volume" } else { target }
 }
 
 /// How the whole set is run.
@@ -407,6 +462,8 @@ impl Seeds {
             let served = TABLES.iter().filter(|other| other.shares_run(table));
             let names = |table: &SeedTable| table.before.iter().map(ToString::to_string).collect();
             plan.before = served.map(names).collect();
+            // Two tables may be about the same.
+            plan.before.dedup();
             plan.lockstat = table.beside != Beside::Memory;
         }
         plan.users = vec![10, 100, 1_000, 2_000];
@@ -420,6 +477,24 @@ impl Seeds {
             plan.database = 4 << 20;
         }
         Ok(Some(plan))
+    }
+}
+
+impl Seeds {
+    /// What is run, one after the other.
+    fn plans(&self) -> Result<Vec<Plan>> {
+        let first =
+            |at: &usize| !TABLES[..*at].iter().any(|before| before.shares_run(&TABLES[*at]));
+        let plans = (0..TABLES.len()).filter(first).map(|at| self.plan(&TABLES[at]));
+        plans.filter_map(Result::transpose).collect()
+    }
+
+    /// About how long it takes; see [`Plan::estimate`].
+    ///
+    /// # Errors
+    /// As [`run_seeds`].
+    pub fn estimate(&self) -> Result<Duration> {
+        Ok(self.plans()?.iter().map(Plan::estimate).sum())
     }
 }
 
@@ -442,13 +517,7 @@ impl Watch for Part<'_> {
 /// As [`run`].
 pub fn run_seeds(seeds: &Seeds, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Report> {
     let mut whole: Option<Report> = None;
-    let first = |at: usize| !TABLES[..at].iter().any(|before| before.shares_run(&TABLES[at]));
-    let mut runs = Vec::new();
-    for table in (0..TABLES.len()).filter(|at| first(*at)).map(|at| &TABLES[at]) {
-        if let Some(plan) = seeds.plan(table)? {
-            runs.push(plan);
-        }
-    }
+    let runs = seeds.plans()?;
     let all: usize = runs.iter().map(|plan| plan.workloads.len()).sum();
     let mut done = 0;
     for plan in &runs {

@@ -1,7 +1,6 @@
 //! What stands beside the seeds' tables.
 
 use super::*;
-use crate::report::CaseName;
 
 #[test]
 fn workers_are_counted_up_to_the_cpus() {
@@ -31,6 +30,20 @@ fn every_plan_makes_sense() {
     }
 }
 
+/// More CPUs have more cases.
+#[test]
+fn the_whole_set_is_to_end_within_ten_minutes_on_two_cpus() {
+    let targets = vec![
+        TargetSpec::Memory,
+        TargetSpec::Path(TMPFS.into()),
+        TargetSpec::Volume("image".into()),
+    ];
+    let counts = worker_counts(crate::machine::Machine::this().cpus).len() as u32;
+    let on_two = |quick| Seeds { targets: targets.clone(), quick }.estimate().unwrap() * 2 / counts;
+    assert!(on_two(false) < Duration::from_secs(480), "{:?}", on_two(false));
+    assert!(on_two(true) < on_two(false) / 4, "{:?}", on_two(true));
+}
+
 #[test]
 fn a_row_has_before_and_after_in_the_seeds_unit() {
     let table = TABLES.iter().find(|table| table.workloads == ["slob"]).unwrap();
@@ -58,7 +71,7 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     let rows = ours(&report, of("truncating"));
     assert_eq!((rows.len(), rows[0][1].as_str()), (1, "volume x10"));
     let locks = ours(&report, of("orphan list's lock"));
-    assert_eq!([locks[0][0].as_str(), &locks[1][0]], ["after", "before"]);
+    assert_eq!([locks[0][0].as_str(), &locks[1][0]], ["after x10", "before x10"]);
     let columns = of("orphan list's lock").our_columns().len();
     assert!(locks.iter().all(|row| row.len() == columns));
     let acquisitions = |row: &[String]| row[8].parse::<u64>().ok();
@@ -77,6 +90,11 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
         let before = report.results.iter().find(|result| result.case == ratio.over).unwrap();
         assert_eq!(rows[0][2], number(before.ops_per_s.median));
     }
+    let rows = ours(&report, of("transactions in a second"));
+    let lines: Vec<_> = rows.iter().map(|row| [&row[0][..], &row[1], &row[2]]).collect();
+    assert_eq!(lines.len(), 2 * 4);
+    assert_eq!(lines[0], ["create-many", "volume x1", "active-trans"]);
+    assert!(rows.iter().all(|row| row[3] != "-" && row[5].ends_with('%')), "{rows:?}");
     let journal = report.results[0].journal.as_ref().unwrap();
     assert!(journal.transactions_per_op >= 1.0 && journal.transactions_per_s.min > 0.0);
 }

@@ -129,7 +129,7 @@ pub(crate) fn header(results: &[&CaseResult]) -> Vec<String> {
     header
 }
 
-pub(crate) fn comparison(of: &Comparison) -> Vec<String> {
+pub(crate) fn comparison(of: &Comparison) -> [String; 4] {
     let users = of.of.users.map_or(String::new(), |users| format!(", {users} users"));
     let (target, threads) = (&of.of.target, of.of.threads);
     let what = match of.compared {
@@ -144,7 +144,7 @@ pub(crate) fn comparison(of: &Comparison) -> Vec<String> {
         }
         verdict => verdict.words().to_owned(),
     };
-    vec![
+    [
         format!("  {what}"),
         format!("{:.2}", ratio.median),
         format!("[{:.2}..{:.2}]", ratio.low, ratio.high),
@@ -245,7 +245,7 @@ pub fn render(report: &Report) -> String {
             }
         }
         let ratios = report.ratios.iter().filter(|r| r.of.workload == workload.name);
-        text += &Columns(ratios.map(comparison).collect()).render();
+        text += &Columns(ratios.map(|ratio| comparison(ratio).into()).collect()).render();
         text.push('\n');
     }
     for (word, list) in [("failed", &report.failures), ("left out", &report.skipped)] {

@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use vfscale_bench::plan::DISAGREEMENT_MAX;
 use vfscale_bench::report::CaseName;
 use vfscale_bench::seeds::{Seeds, TMPFS, run_seeds};
-use vfscale_bench::{Interrupt, Pace, Plan, Report, TargetSpec, Watch, html, table, workloads};
+use vfscale_bench::{
+    Interrupt, Pace, Plan, Report, TargetSpec, Watch, html, markdown, table, workloads,
+};
 
 use crate::commute::{CommuteArgs, commute};
 use crate::error::Failure;
@@ -52,7 +55,7 @@ pub(crate) struct SeedsArgs {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// The directory to write report.html, results.json and plots/ to; made if it is not there
+    /// The directory to write report.html, report.md, results.json and plots/ to; made if it is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
@@ -110,7 +113,7 @@ pub(crate) struct RunArgs {
     pub(crate) warm_up: u64,
 
     /// No verdict if rounds disagree by more than this (their range over their median)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.3)]
+    #[arg(long, value_name = "SHARE", default_value_t = DISAGREEMENT_MAX)]
     pub(crate) disagreement: f64,
 
     /// Take the time of single operations, too
@@ -153,7 +156,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write report.html, results.json and plots/ to this directory, which is made if it is not there
+    /// Write the results as a section of a Markdown document to FILE, or to standard output with `-`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+
+    /// Write report.html, report.md, results.json and plots/ to this directory, which is made if it
+    /// is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -205,6 +213,12 @@ impl RunArgs {
         plan.database = self.database << 20;
         plan.tree = self.tree.clone();
         plan.random_seed = self.random_seed;
+        let is_stdout =
+            |file: &Option<PathBuf>| file.as_ref().is_some_and(|f| f.as_os_str() == "-");
+        if is_stdout(&self.json) && is_stdout(&self.markdown) {
+            let text = "--json - and --markdown -: only one can go to standard output";
+            return Err(Failure::Usage(text.to_owned()));
+        }
         plan.check()?;
         Ok(plan)
     }
@@ -225,7 +239,11 @@ pub(crate) fn bench(args: BenchArgs) -> Result<ExitCode, Failure> {
     }
     let interrupt = interrupted_by_signals()?;
     let report = vfscale_bench::run(&plan, &interrupt, &mut Progress::new())?;
-    output(run.json.as_deref(), &table::render(&report), || report.to_json())?;
+    let forms: [Form<'_>; 2] = [
+        (run.json.as_deref(), &|| report.to_json()),
+        (run.markdown.as_deref(), &|| markdown::render(&report, false)),
+    ];
+    output(&forms, &table::render(&report))?;
     if let Some(dir) = &run.out {
         write_out(&report, false, dir)?;
     }
@@ -247,6 +265,8 @@ fn seeds(args: &SeedsArgs) -> Result<ExitCode, Failure> {
     }
     make_dir(&args.out)?;
     let seeds = Seeds { targets, quick: args.quick };
+    let minutes = seeds.estimate()?.as_secs_f64() / 60.0;
+    eprintln!("about {minutes:.0} minutes, on CPUs that have nothing else to do");
     let interrupt = interrupted_by_signals()?;
     let report = run_seeds(&seeds, &interrupt, &mut Progress::new())?;
     print(&table::render(&report))?;
@@ -330,24 +350,28 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a report, and writes it as JSON where that is wanted; `-` is standard output, and then the
+/// Where results are wanted in some form, and what makes that.
+pub(crate) type Form<'a> = (Option<&'a Path>, &'a dyn Fn() -> String);
+
+/// Prints a report, and writes it in other forms where they are wanted; `-` is standard output, and then the
 /// text goes to standard error.
-pub(crate) fn output(
-    json: Option<&Path>,
-    text: &str,
-    to_json: impl FnOnce() -> String,
-) -> Result<(), Failure> {
-    match json {
-        Some(file) if file.as_os_str() == "-" => {
-            eprint!("{text}");
-            print(&to_json())
-        }
-        Some(file) => {
-            print(text)?;
-            std::fs::write(file, to_json()).map_err(|e| Failure::Write(file.to_owned(), e))
-        }
-        None => print(text),
+pub(crate) fn output(forms: &[Form<'_>], text: &str) -> Result<(), Failure> {
+    let is_stdout = |file: &Path| file.as_os_str() == "-";
+    if forms.iter().any(|(file, _)| file.is_some_and(is_stdout)) {
+        eprint!("{text}");
+    } else {
+        print(text)?;
     }
+    for (file, form) in forms {
+        match file {
+            Some(file) if is_stdout(file) => print(&form())?,
+            Some(file) => {
+                std::fs::write(file, form()).map_err(|e| Failure::Write(file.to_path_buf(), e))?
+            }
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 fn status(report: &Report) -> ExitCode {

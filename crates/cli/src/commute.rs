@@ -124,7 +124,7 @@ mod on_x86_64 {
         });
         bar.finish_and_clear();
         let report = report.map_err(|e| Failure::System("threads that record calls", e))?;
-        output(args.json.as_deref(), &report.render(), || report.to_json())?;
+        output(&[(args.json.as_deref(), &|| report.to_json())], &report.render())?;
         if let Some(dir) = &args.out {
             page::write_all(&report, dir).map_err(|e| Failure::Write(dir.clone(), e))?;
             eprintln!("written: {}", dir.join("commute.html").display());

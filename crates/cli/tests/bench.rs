@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -65,6 +67,14 @@ fn json_on_standard_output_is_nothing_but_json() {
     }
     assert!(table.contains("memory x2 before lockref"), "{table}");
     assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn markdown_on_standard_output_is_nothing_but_markdown() {
+    let (output, section, table) = run(&quick(&["d-path", "--markdown", "-"]));
+    assert!(output.status.success() && table.contains("d-path (seed"), "{table}");
+    assert!(section.starts_with("## `vfscale bench`\n"), "{section}");
+    assert!(section.contains("\n| d-path | path/s | "), "{section}");
 }
 
 #[test]
@@ -143,6 +153,8 @@ fn the_seeds_are_run_until_they_are_stopped_and_a_report_is_written() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    let section = std::fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(section.contains("\n### Seed 004: ") && section.contains("Interrupted."), "{section}");
     assert!(page.contains("Interrupted") && page.ends_with("</html>\n"));
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
@@ -156,6 +168,9 @@ fn reports_of_any_run_can_be_written() {
     let out = dir.path().join("out");
     let (output, _, stderr) = run(&quick(&["d-path", "--out", out.to_str().unwrap()]));
     assert!(output.status.success() && stderr.contains("report.html"), "{stderr}");
+    assert!(
+        std::fs::read_to_string(out.join("report.md")).unwrap().contains("| d-path | path/s |")
+    );
     assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("d-path"));
     assert!(out.join("plots/d-path.png").exists());
     let file = out.join("report.html");
@@ -181,6 +196,7 @@ fn bad_input_is_explained() {
         (&["stat-deep", "--processes"], 2, "path:DIR"),
         (&["stat-deep", "--rate", "0"], 2, "above 0"),
         (&["stat-deep", "--threads", "0"], 2, "--threads 0"),
+        (&["stat-deep", "--json", "-", "--markdown", "-"], 2, "--markdown"),
     ];
     for (args, code, words) in cases {
         let (output, stdout, stderr) = run(args);
@@ -215,4 +231,89 @@ fn ctrl_c_leaves_nothing_behind_and_prints_the_rounds_until_then() {
         assert!(!json["results"][0]["rounds"].as_array().unwrap().is_empty(), "{stderr}");
         assert!(is_empty(dir.path()));
     }
+}
+
+/// A file system of two megabytes, mounted where nobody else sees it: what does not fit is no
+/// result, and all else is measured.
+#[test]
+fn a_full_directory_is_told_and_left_empty() {
+    const SCRIPT: &str = "mount -t tmpfs -o size=2m small \"$DIR\" || exit 0
+        \"$PROGRAM\" bench stat-deep write-seq create-many-sync --target \"path:$DIR\" \
+            --database 4 --files 100 --slice 2 --warm-up 1 --rounds 5
+        echo \"status $?\"; ls -A \"$DIR\"; echo end";
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.arg("--mount");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["sh", "-c", SCRIPT]).env("DIR", dir.path()).stdin(Stdio::null());
+    let output = command.env("PROGRAM", env!("CARGO_BIN_EXE_vfscale")).output();
+    let Some(output) = output.ok().filter(|output| !output.stdout.is_empty()) else {
+        println!("######## SKIPPED: a full directory: nothing can be mounted");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed = format!("failed: write-seq on path:{} x1: ", dir.path().display());
+    let reason = text.lines().find_map(|line| line.strip_prefix(&failed));
+    assert!(reason.is_some_and(|reason| reason.contains("No space left")), "{text}");
+    assert!(text.contains("stat-deep (seed") && text.contains("create-many-sync (seed"), "{text}");
+    assert!(text.ends_with("\nstatus 1\nend\n"), "{text}");
+}
+
+/// The same of a volume, which nothing is the matter with afterwards; and of where results go.
+#[test]
+fn a_full_volume_is_told_and_left_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("small.vfs");
+    vfscale::volume(&image).create(32 << 20).open().unwrap().close().unwrap();
+    let target = format!("volume:{}", image.display());
+    let args = ["stat-deep", "write-seq", "--target", &target, "--database", "64"];
+    let (output, table, stderr) = run(&quick(&args));
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let failed = format!("failed: write-seq on {target} x1: ");
+    let reason = table.lines().find_map(|line| line.strip_prefix(&failed));
+    assert!(reason.is_some_and(|reason| reason.contains("No space left")), "{table}");
+    assert!(table.contains("stat-deep (seed"), "{table}");
+    let volume = vfscale::volume(&image).open().unwrap();
+    assert!(volume.task().list_dir("/").unwrap().is_empty());
+    volume.close().unwrap();
+    let fsck = Command::new(env!("CARGO_BIN_EXE_vfscale")).arg("fsck").arg(&image).output();
+    assert!(fsck.unwrap().status.success());
+
+    let (output, table, stderr) = run(&quick(&["stat-deep", "--json", "/dev/full"]));
+    assert!(!output.status.success() && table.contains("stat-deep (seed"), "{stderr}");
+    assert!(stderr.contains("/dev/full") && stderr.contains("No space left"), "{stderr}");
+}
+
+#[test]
+fn a_missing_right_is_told_before_anything_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let (closed, open) = (dir.path().join("closed"), dir.path().join("open"));
+    std::fs::create_dir(&open).unwrap();
+    std::fs::create_dir(&closed).unwrap();
+    std::fs::set_permissions(&closed, Permissions::from_mode(0o555)).unwrap();
+    let closed = closed.display().to_string();
+    let open = format!("path:{}", open.display());
+    // Without capabilities the permissions of a directory mean root, too.
+    let without =
+        ["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_vfscale"), "bench"];
+    for args in [
+        &["--target", &open, &format!("path:{closed}")][..],
+        &["--target", &open, &format!("volume:{closed}/new.vfs")],
+        &["--target", &open, "--out", &format!("{closed}/out")],
+    ] {
+        let output = Command::new("setpriv").args(without).arg("stat-deep").args(args).output();
+        let Ok(output) = output else {
+            println!("######## SKIPPED: a missing right: setpriv is not there");
+            return;
+        };
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains(&closed) && stderr.contains("Permission denied"), "{stderr}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+    assert!(
+        is_empty(Path::new(open.strip_prefix("path:").unwrap())) && is_empty(Path::new(&closed))
+    );
 }
