@@ -93,6 +93,15 @@ fn several_values_after_an_option_and_json_in_a_file() {
     assert!(is_empty(&work));
 }
 
+/// Waits until a run has made something in a directory that was empty.
+fn wait_until_it_works(dir: &Path) {
+    let start = Instant::now();
+    while is_empty(dir) {
+        assert!(start.elapsed() < Duration::from_secs(60), "it makes nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Every workload, on a directory, checks included.
 #[test]
 fn every_workload_runs_on_a_directory() {
@@ -148,13 +157,14 @@ fn the_seeds_are_run_until_they_are_stopped_and_a_report_is_written() {
     let mut command = bench(&["seeds", "--quick", "--target", "memory", &target]);
     command.arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(2_500));
+    wait_until_it_works(&work);
+    std::thread::sleep(Duration::from_millis(1_000));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     let section = std::fs::read_to_string(out.join("report.md")).unwrap();
-    assert!(section.contains("\n### Seed 004: ") && section.contains("Interrupted."), "{section}");
+    assert!(section.starts_with("## The last full run") && section.contains("Interrupted."));
     assert!(page.contains("Interrupted") && page.ends_with("</html>\n"));
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
@@ -205,31 +215,38 @@ fn bad_input_is_explained() {
     }
 }
 
+/// Interrupts a run some time after it has begun to make something; what it then prints. Nothing is
+/// left of it.
+fn interrupted_after(wait: Duration, processes: bool) -> serde_json::Value {
+    let dir = tempfile::tempdir().unwrap();
+    let target = format!("path:{}", dir.path().display());
+    let mut command = bench(&["create-unlink-own-dir", "--rounds", "10000", "--slice", "5"]);
+    command.args(["--target", &target, "--json", "-"]);
+    if processes {
+        command.arg("--processes");
+    }
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_it_works(dir.path());
+    std::thread::sleep(wait);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(is_empty(dir.path()));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["interrupted"], true);
+    json
+}
+
 #[test]
 fn ctrl_c_leaves_nothing_behind_and_prints_the_rounds_until_then() {
     for processes in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let target = format!("path:{}", dir.path().display());
-        let mut command = bench(&["create-unlink-own-dir", "--rounds", "10000", "--slice", "5"]);
-        command.args(["--target", &target, "--json", "-"]);
-        if processes {
-            command.arg("--processes");
-        }
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let start = Instant::now();
-        while is_empty(dir.path()) {
-            assert!(start.elapsed() < Duration::from_secs(20), "it makes nothing");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        std::thread::sleep(Duration::from_millis(300));
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(130), "{stderr}");
-        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(json["interrupted"], true);
-        assert!(!json["results"][0]["rounds"].as_array().unwrap().is_empty(), "{stderr}");
-        assert!(is_empty(dir.path()));
+        // A machine with much else to do may take its time for the first round.
+        let has_rounds = |seconds: &f64| {
+            let json = interrupted_after(Duration::from_secs_f64(*seconds), processes);
+            json["results"][0]["rounds"].as_array().is_some_and(|rounds| !rounds.is_empty())
+        };
+        assert!([0.3, 3.0, 30.0].iter().any(has_rounds), "no rounds, processes: {processes}");
     }
 }
 
