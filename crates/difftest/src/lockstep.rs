@@ -136,8 +136,8 @@ impl<T: Copy + Eq + Hash> Pairs<T> {
         *self.left_of.entry(right).or_insert(left) == left && same
     }
 
-    /// As [`pair`](Self::pair), but a left one that was never seen takes the right one from that which had it,
-    /// and which must not be seen again.
+    /// As [`pair`](Self::pair), but a left one that was never seen takes the right one from that
+    /// which had it, and which must not be seen again.
     fn pair_or_take(&mut self, left: T, right: T) -> bool {
         if !self.right_of.contains_key(&left) {
             self.left_of.remove(&right);
