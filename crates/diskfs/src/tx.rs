@@ -301,7 +301,13 @@ impl<'v> Tx<'v> {
     /// Those of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if more is to
     /// be logged than was reserved, which is a mistake of the program. Otherwise [`Fault::Journal`]: the
     /// log was shut down, nothing becomes durable any more, and what is in memory means nothing.
+    #[inline]
     pub fn commit(mut self) -> Result<u64, Fault> {
+        // Inlined, so that the transaction, which is large, stays where it is.
+        self.commit_in_place()
+    }
+
+    fn commit_in_place(&mut self) -> Result<u64, Fault> {
         let mut changes = std::mem::take(&mut self.changes);
         let orphans = std::mem::take(&mut self.orphans);
         let list = self.volume.orphans();
@@ -417,7 +423,10 @@ fn new_chunk(volume: &Volume, first: u64) -> Arc<InodeChunk> {
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
         let shared = self.volume.shared();
-        shared.groups.abandon(std::mem::take(&mut self.changes));
+        // They are large, and seldom anything.
+        if !self.changes.is_untouched() {
+            shared.groups.abandon(std::mem::take(&mut self.changes));
+        }
         shared.space.give(self.space_left + self.space_used);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! # Purpose
 //!
-//! A commit puts each of its items on the list of its CPU, with the bytes that a recovery needs; an
-//! item that is on a list already gets its bytes replaced, wherever it is. A push takes all lists
-//! at once, as the checkpoint of this context.
+//! A commit puts each of its items on the list of its CPU, and into the item what a recovery needs; an
+//! item that is on a list already, of whatever CPU, stays there. A push takes all lists at once, as the
+//! checkpoint of this context, and then what is in the items.
 //!
 //! # Invariants
 //!
@@ -12,15 +12,15 @@
 //!   write of it), the push takes the writer's side for as long as it needs to take the lists: a number of
 //!   moves that depends on the slots, not on the items. So a transaction is in one context, whole.
 //! * An item is on one list at most, at the place that its [`Place`](crate::item::Place) tells, and
-//!   holds one pin for it.
+//!   holds one pin for it. A commit whose items are all on lists already takes the lock of none.
 //! * The push visits every slot there is. That no CPU runs on it any more does not matter: nothing
 //!   is lost with a CPU.
-//! * *Order*: each commit gets an order id above those of all its items' former ones and of its
-//!   list's latest. So of two transactions that share an item, or a list, or are connected by a
-//!   chain of such, the later one has the larger id, and no line is shared for it (Lamport's
-//!   clocks, 1978, instead of the counter of the kernel's final version). Transactions that are not
-//!   connected commute. A checkpoint is written in the order of the ids; an item keeps its first
-//!   one.
+//! * *Order*: each commit gets an order id above those of all its items' former ones and, if it
+//!   puts something on its list, of the latest there. So of two transactions that share an item, or
+//!   a list, or are connected by a chain of such, the later one has the larger id, and no line is
+//!   shared for it (Lamport's clocks, 1978, instead of the counter of the kernel's final version).
+//!   Transactions that are not connected commute. A checkpoint is written in the order of the ids;
+//!   an item keeps its first one.
 //! * *Empty* is exact: the flag is cleared by the first commit of a context, under the reader's
 //!   side, by test and then test-and-clear, so that all later ones only read it (the rule that
 //!   ended the discussion of seed 003, patch 4); it is set and looked at under the writer's side.
@@ -53,6 +53,9 @@ pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
 pub(crate) struct Entry {
     order: u64,
     pub(crate) item: Item,
+    /// What is logged of it. Before the switch it is mostly in the item ([`ItemState`]).
+    ///
+    /// [`ItemState`]: crate::ItemState
     pub(crate) vector: LogVector,
 }
 
@@ -62,21 +65,13 @@ struct List {
     callbacks: Vec<Callback>,
     /// The largest order id that was given out here.
     order: u64,
-    /// Transactions that were committed here, ever.
-    commits: u64,
 }
 
 impl List {
-    /// Gives an item that is on the list another vector, and says how much longer the stream became.
-    fn replace(&mut self, item: &Item, vector: LogVector, replaced: &mut Replaced) -> i64 {
-        let Some(entry) = self.entries.get_mut(item.state().place().index) else { return 0 };
-        // The context has a pin of its own: the transaction's is given back.
-        item.state().unpin();
-        let bytes = signed(vector.stream_bytes());
-        let old = mem::replace(&mut entry.vector, vector);
-        let longer = bytes - signed(old.stream_bytes());
-        replaced.push(old);
-        longer
+    /// Gives an item that is on the list another vector, and gives the one that it had.
+    fn replace(&mut self, item: &Item, vector: LogVector) -> Option<LogVector> {
+        let entry = self.entries.get_mut(item.state().place().index)?;
+        Some(mem::replace(&mut entry.vector, vector))
     }
 }
 
@@ -84,6 +79,8 @@ impl List {
 struct Counters {
     stream_bytes: AtomicI64,
     reserved: AtomicU64,
+    /// Transactions that were committed here, ever.
+    commits: AtomicU64,
 }
 
 /// The committed item list.
@@ -102,6 +99,7 @@ pub(crate) type Items = SmallVec<[(Item, LogVector); 8]>;
 type Replaced = SmallVec<[LogVector; 8]>;
 
 /// What is committed by one transaction.
+#[derive(Default)]
 pub(crate) struct Commit {
     pub(crate) items: Items,
     pub(crate) callbacks: Vec<Callback>,
@@ -132,8 +130,11 @@ pub(crate) struct Context {
 
 impl Cil {
     pub(crate) fn new(scaling: &Scaling, costs: Costs) -> Self {
-        let counters =
-            |_| Counters { stream_bytes: AtomicI64::new(0), reserved: AtomicU64::new(0) };
+        let counters = |_| Counters {
+            stream_bytes: AtomicI64::new(0),
+            reserved: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+        };
         Self {
             context: BrLock::new(scaling.context_slots),
             lists: PerCpu::new(scaling.cil_list_slots, |_| Mutex::new(List::default())),
@@ -143,14 +144,13 @@ impl Cil {
         }
     }
 
-    /// Puts a transaction into the current context; each of its items has a pin for it. Waits for a
-    /// push only while that takes the lists.
+    /// Puts a transaction into the current context, and leaves nothing in it; each of its items has a pin
+    /// for it. Waits for a push only while that takes the lists.
     ///
     /// # Errors
     /// [`Error::Overrun`]: the reservation was too small. The items are in the context all the
     /// same, and the journal has to be shut down.
-    pub(crate) fn insert(&self, central: &Central, mut commit: Commit) -> Result<Inserted> {
-        let slot = self.lists.this_slot();
+    pub(crate) fn insert(&self, central: &Central, commit: &mut Commit) -> Result<Inserted> {
         // Replaced vectors are freed when no lock is held any more.
         let mut replaced = Replaced::new();
         let context = self.context.read();
@@ -160,10 +160,10 @@ impl Cil {
         if let Some(busy) = &self.busy {
             busy.lock().append(&mut commit.callbacks);
         }
-        let longer = self.put(sequence, slot, commit.items, commit.callbacks, &mut replaced);
+        let longer = self.put(sequence, commit, &mut replaced);
         let added = u64::try_from(longer).unwrap_or(0);
         let unit = if is_first { self.costs.unit() } else { 0 };
-        let given = unit + added + self.costs.split(added);
+        let given = if added == 0 { unit } else { unit + added + self.costs.split(added) };
         // Even an overrun is accounted for in full: what the checkpoint needs does not depend on it.
         self.account(central, longer, given);
         drop(context);
@@ -174,40 +174,47 @@ impl Cil {
     }
 
     /// Puts items into the context, and says how much longer the stream became.
-    fn put(
-        &self,
-        sequence: u64,
-        slot: usize,
-        items: Items,
-        mut callbacks: Vec<Callback>,
-        replaced: &mut Replaced,
-    ) -> i64 {
-        let of_items = items.iter().map(|(item, _)| item.state().order()).max().unwrap_or(0);
-        let Some(own) = self.lists.get(slot) else { return 0 };
-        let (mut longer, mut elsewhere) = (0, Items::new());
-        let mut list = own.lock();
-        list.callbacks.append(&mut callbacks);
-        list.order = list.order.max(of_items) + 1;
-        list.commits += 1;
-        let order = list.order;
-        for (item, vector) in items {
-            item.state().set_order(order);
-            let place = item.state().place();
-            if place.sequence != sequence {
+    fn put(&self, sequence: u64, commit: &mut Commit, replaced: &mut Replaced) -> i64 {
+        let Commit { items, callbacks, .. } = commit;
+        let mut order = items.iter().map(|(item, _)| item.state().order()).max().unwrap_or(0) + 1;
+        let is_new = |item: &Item| item.state().place().sequence != sequence;
+        // One list is that of before patch 4, whose lock every commit took.
+        let needs_list = !callbacks.is_empty()
+            || self.lists.len() == 1
+            || items.iter().any(|(item, _)| is_new(item));
+        let slot = self.lists.this_slot();
+        let mut list = self.lists.get(slot).filter(|_| needs_list).map(|list| list.lock());
+        if let Some(list) = &mut list {
+            list.callbacks.append(callbacks);
+            order = order.max(list.order + 1);
+            list.order = order;
+        }
+        let (mut longer, mut late) = (0, Items::new());
+        for (item, vector) in items.drain(..) {
+            let state = item.state();
+            let bytes = vector.stream_bytes();
+            state.set_order(order);
+            let before = state.replace_stream_bytes(bytes);
+            let put = state.put_vector(sequence, vector);
+            if let Some(list) = list.as_mut().filter(|_| is_new(&item)) {
                 // The transaction's pin becomes that of the context.
-                longer += signed(vector.stream_bytes());
-                item.state().set_place(Place { sequence, slot, index: list.entries.len() });
-                list.entries.push(Entry { order, item, vector });
-            } else if place.slot == slot {
-                longer += list.replace(&item, vector, replaced);
-            } else {
-                elsewhere.push((item, vector));
+                longer += signed(bytes);
+                state.set_place(Place { sequence, slot, index: list.entries.len() });
+                list.entries.push(Entry { order, item, vector: put.err().unwrap_or_default() });
+                continue;
+            }
+            // The context has a pin of its own: the transaction's is given back.
+            state.unpin();
+            longer += signed(bytes) - signed(before);
+            match put {
+                Ok(old) => replaced.extend(old),
+                Err(vector) => late.push((item, vector)),
             }
         }
         drop(list);
-        for (item, vector) in elsewhere {
-            let Some(list) = self.lists.get(item.state().place().slot) else { continue };
-            longer += list.lock().replace(&item, vector, replaced);
+        for (item, vector) in late {
+            let list = self.lists.get(item.state().place().slot);
+            replaced.extend(list.and_then(|list| list.lock().replace(&item, vector)));
         }
         longer
     }
@@ -215,6 +222,10 @@ impl Cil {
     /// Adds to the counters of this CPU, and to the common sum whenever a batch is full.
     fn account(&self, central: &Central, longer: i64, given: u64) {
         let mine = self.counters.this();
+        mine.commits.fetch_add(1, Ordering::Relaxed);
+        if longer == 0 && given == 0 {
+            return;
+        }
         mine.reserved.fetch_add(given, Ordering::Relaxed);
         let before = mine.stream_bytes.fetch_add(longer, Ordering::Relaxed);
         let batch = signed(central.read.cil_batch);
@@ -251,6 +262,11 @@ impl Cil {
             entries.extend(list);
             callbacks.extend(called);
         }
+        for entry in &mut entries {
+            if let Some(vector) = entry.item.state().take_vector(sequence) {
+                entry.vector = vector;
+            }
+        }
         // Stable: on one list, equal ids (one transaction) keep their order.
         entries.sort_by_key(|entry| entry.order);
         let stream_bytes = entries.iter().map(|entry| entry.vector.stream_bytes()).sum::<u64>()
@@ -264,9 +280,9 @@ impl Cil {
         self.counters.iter().map(|c| c.reserved.load(Ordering::Relaxed)).collect()
     }
 
-    /// Transactions that were committed. Takes the lists one after the other.
+    /// Transactions that were committed. Those that are being committed may be among them.
     pub(crate) fn commits(&self) -> u64 {
-        self.lists.iter().map(|list| list.lock().commits).sum()
+        self.counters.iter().map(|counters| counters.commits.load(Ordering::Relaxed)).sum()
     }
 
     /// Whether anything is committed that no push has taken, at one moment during the call.

@@ -11,7 +11,7 @@
 //!            add + commit            push                   durable                push, flush
 //!  clean  ------------------> in the CIL ----> in a checkpoint ------> in the AIL ------------> clean
 //!                              ^      |  (pinned until durable)            |
-//!                              '------' relogged: vector replaced          '--> relogged: in the CIL as well
+//!                              '------' relogged: another vector           '--> relogged: in the CIL as well
 //! ```
 //!
 //! # Who holds what
@@ -19,11 +19,20 @@
 //! A transaction holds its caller's reference, a pin and, by the caller's promise, the item's lock
 //! from the change until the commit returns. The CIL and then the checkpoint hold a reference and a
 //! pin; the AIL holds a reference.
+//!
+//! What a context logs of an item is in the item, so whoever logs it again touches nothing else.
+//! There is one such place, and a context that is on its way to the log may not have taken its
+//! vector yet when the item is logged in the next one: then the newer vector goes to the list of
+//! the CIL, and so do those that replace it, as long as the older context has the place. A vector
+//! that is in the place is therefore newer than one of the same context that is on the list.
 
+use std::mem;
 use std::sync::Arc;
 
+use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::ranks::CilItem;
 use crate::{Error, Lsn, Result};
 
 /// What is logged under one name. The journal compares keys and knows nothing else about them.
@@ -107,6 +116,11 @@ pub struct ItemState {
     sequence: AtomicU64,
     slot: AtomicU32,
     index: AtomicU32,
+    /// What it takes of the stream of that context, in bytes. The same.
+    stream_bytes: AtomicU64,
+    /// What that context logs of it, or the one before. Whoever commits it puts it here, and the push of the
+    /// context takes it.
+    vector: Mutex<Option<(u64, LogVector)>, CilItem>,
 }
 
 /// Where in the CIL an item is.
@@ -129,6 +143,8 @@ impl ItemState {
             sequence: AtomicU64::new(0),
             slot: AtomicU32::new(0),
             index: AtomicU32::new(0),
+            stream_bytes: AtomicU64::new(0),
+            vector: Mutex::new(None),
         }
     }
 
@@ -152,8 +168,9 @@ impl ItemState {
         self.order.load(Ordering::Relaxed)
     }
 
+    /// For who has the item locked; orders only become larger.
     pub(crate) fn set_order(&self, order: u64) {
-        self.order.fetch_max(order, Ordering::Relaxed);
+        self.order.store(order, Ordering::Relaxed);
     }
 
     /// For who has the item locked, and so sees what the commit before has stored.
@@ -170,6 +187,38 @@ impl ItemState {
         self.sequence.store(place.sequence, Ordering::Relaxed);
         self.slot.store(place.slot as u32, Ordering::Relaxed);
         self.index.store(place.index as u32, Ordering::Relaxed);
+    }
+
+    /// Notes how many bytes of the stream it takes now, and gives how many it took before. The same.
+    pub(crate) fn replace_stream_bytes(&self, bytes: u64) -> u64 {
+        let before = self.stream_bytes.load(Ordering::Relaxed);
+        self.stream_bytes.store(bytes, Ordering::Relaxed);
+        before
+    }
+
+    /// The context `sequence` logs this of the item. Gives what it would have logged until now, if that
+    /// was here; or gives `vector` back, if the push of an earlier context has not come by yet.
+    pub(crate) fn put_vector(
+        &self,
+        sequence: u64,
+        vector: LogVector,
+    ) -> std::result::Result<Option<LogVector>, LogVector> {
+        let mut here = self.vector.lock();
+        match &mut *here {
+            Some((of, old)) if *of == sequence => Ok(Some(mem::replace(old, vector))),
+            Some(_) => Err(vector),
+            none => {
+                *none = Some((sequence, vector));
+                Ok(None)
+            }
+        }
+    }
+
+    /// What the context logs of the item, if that is here. For the push of that context.
+    pub(crate) fn take_vector(&self, sequence: u64) -> Option<LogVector> {
+        let mut here = self.vector.lock();
+        let is_there = here.as_ref().is_some_and(|(of, _)| *of == sequence);
+        if is_there { here.take().map(|(_, vector)| vector) } else { None }
     }
 
     pub(crate) fn ail_lsn(&self) -> Lsn {
@@ -247,7 +296,7 @@ impl LogVector {
     }
 
     fn set(&mut self, contents: Contents) {
-        if let Contents::Image(image) = std::mem::replace(&mut self.0, contents) {
+        if let Contents::Image(image) = mem::replace(&mut self.0, contents) {
             image.release();
         }
     }

@@ -391,7 +391,7 @@ impl Inner {
     }
 
     /// Puts a transaction on the CIL.
-    pub(crate) fn insert(&self, commit: Commit) -> Result<Inserted> {
+    pub(crate) fn insert(&self, commit: &mut Commit) -> Result<Inserted> {
         self.cil.insert(&self.central, commit)
     }
 
@@ -438,7 +438,12 @@ impl Inner {
             return error;
         }
         if first.is_none() {
-            tracing::error!(%error, "the journal is shut down");
+            if matches!(error, Error::Closed) {
+                // Its user let go of it, and wants no more of it to become durable.
+                tracing::debug!("the journal is left as by a crash");
+            } else {
+                tracing::error!(%error, "the journal is shut down");
+            }
             *first = Some(error);
         }
         self.central.read.is_shut.store(true, Ordering::SeqCst);

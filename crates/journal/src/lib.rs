@@ -50,6 +50,7 @@
 //!   budget_pool   65000
 //! xc_ctx_lock     30020   commits (readers, one slot each) against the switch of contexts
 //!   xc_cil        30040   the list of a slot
+//!     xc_cil_item 30042   what is logged of one item
 //!   xc_cil_lock   30045   what all CPUs have freed; only before seed 003, patch 5
 //! l_icloglock     30050   who has the writer, what is durable
 //!   ail_lock      30060   items by place, the tail

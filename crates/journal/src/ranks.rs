@@ -20,6 +20,10 @@ lock_class! {
     pub CilSlot = ("xc_cil", 30040);
 }
 lock_class! {
+    /// What a context logs of one item.
+    pub CilItem = ("xc_cil_item", 30042);
+}
+lock_class! {
     /// What the transactions of all CPUs have freed; only before seed 003, patch 5.
     pub CilBusy = ("xc_cil_lock", 30045);
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::cil::{Callback, Commit};
+use crate::cil::{Callback, Commit, Items};
 use crate::grant::Asker;
 use crate::item::{Item, LogVector, address};
 use crate::journal::Inner;
@@ -133,17 +133,15 @@ impl<'j> Transaction<'j> {
             self.inner.grant.give(left);
             return Ok(0);
         }
-        let format = |item: Item| {
+        let callbacks = std::mem::take(&mut self.callbacks);
+        // Filled where it stays: it is large.
+        let mut commit = Commit { items: Items::new(), callbacks, reserved: left };
+        for item in self.items.drain(..) {
             let mut vector = LogVector::new();
             item.format(&mut vector);
-            (item, vector)
-        };
-        let commit = Commit {
-            items: self.items.drain(..).map(format).collect(),
-            callbacks: std::mem::take(&mut self.callbacks),
-            reserved: left,
-        };
-        match self.inner.insert(commit) {
+            commit.items.push((item, vector));
+        }
+        match self.inner.insert(&mut commit) {
             Ok(inserted) => {
                 self.inner.grant.give(left - inserted.given);
                 Ok(inserted.sequence)

@@ -22,15 +22,18 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often locks of each class went from one CPU to the other while two of them commit in turn,
-/// each to a block of its own.
-fn bounces(scaling: Scaling) -> impl Fn(&str) -> u64 {
+/// A store of which nothing is pushed by itself: the same blocks are logged again and again.
+fn store(scaling: Scaling) -> Store {
     let device = MemoryDevice::with_block_size(DEVICE_BYTES, 4096).unwrap();
     Journal::format(&device, LOG, VOLUME).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
-    // Nothing is pushed meanwhile: the same two blocks are logged again and again.
-    let options = Options { scaling, sync_interval: None, ..Options::default() };
-    let store = Store::open(device, options).unwrap();
+    Store::open(device, Options { scaling, sync_interval: None, ..Options::default() }).unwrap()
+}
+
+/// How often locks of each class went from one CPU to the other while two of them commit in turn,
+/// each to a block of its own.
+fn bounces(scaling: Scaling) -> impl Fn(&str) -> u64 {
+    let store = store(scaling);
     let commit = |n: u64| {
         let _there = cpu::pretend(u32::try_from(n % 2).unwrap());
         store.set(&[n % 2], 100).unwrap();
@@ -62,6 +65,31 @@ fn commits_on_two_cpus_meet_at_no_lock() {
     let bounces = bounces(Scaling::with_slots(2));
     for class in CLASSES {
         assert_eq!(bounces(class), 0, "{class}");
+    }
+}
+
+/// A block is on the list of the CPU that has logged it first, and stays there: who logs it again,
+/// on whatever CPU, takes the lock of no list for that.
+#[test]
+fn logging_again_takes_no_list() {
+    let _alone = alone();
+    for (scaling, lists) in
+        [(Scaling::with_slots(2), 0), (Scaling::with_slots(2).before_cil_lists(), COMMITS)]
+    {
+        let store = store(scaling);
+        let commit = |n: u64| {
+            let _there = cpu::pretend(u32::try_from(n % 2).unwrap());
+            store.set(&[1], 100).unwrap();
+        };
+        commit(0);
+        lockstat_reset();
+        lockstat_record(true);
+        (0..COMMITS).for_each(commit);
+        lockstat_record(false);
+        let rows = lockstat();
+        let row = rows.iter().find(|row| row.name == "xc_cil");
+        assert_eq!(row.map_or(0, |row| row.acquisitions), lists);
+        assert_eq!(store.journal.stats().commits, COMMITS + 1);
     }
 }
 

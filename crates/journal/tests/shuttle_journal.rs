@@ -77,6 +77,29 @@ fn commit_against_push() {
     });
 }
 
+/// An item that is logged again and again while a checkpoint with it is on its way, which may have
+/// to wait for long before it takes what is its own: it has what was committed in its context, and
+/// not what came later.
+#[test]
+fn relogging_against_a_push_that_waits() {
+    model::check_patches(&[Schedules::Delays(SCHEDULES)], || {
+        let device = device();
+        let store = store(&device);
+        let relogs = {
+            let store = store.clone();
+            on(1, move || {
+                for _ in 0..3 {
+                    store.set(&[1, 2], 60).unwrap();
+                }
+            })
+        };
+        let done = store.set(&[1, 3], 60).unwrap();
+        store.journal.force(done.committed.sequence).unwrap();
+        relogs.join().unwrap();
+        crash_and_check(&device, store, &[done.number]);
+    });
+}
+
 /// Whoever forces finds what it committed durable, whoever wrote it, and nobody sleeps for a wakeup
 /// that has gone.
 #[test]

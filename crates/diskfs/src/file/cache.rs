@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use vfscale_sync::Mutex;
-use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::percpu::{Budget, PerCpu};
+use vfscale_sync::atomic::{AtomicI64, Ordering};
+use vfscale_sync::percpu::{Apart, Budget, PerCpu};
 
 use super::{ClockLock, DirtyFilesLock, FileData, FillLock, PAGE, PIECE_PAGES, WriteErrorLock};
 use crate::fault::Fault;
@@ -16,43 +16,77 @@ const SCAN: u64 = 512;
 /// The fewest pages of a cache.
 const PAGES_MIN: u64 = 16;
 const FILL_LOCKS: usize = 64;
+/// The most unstable pages that a CPU keeps to itself: 256 KiB.
+const UNSTABLE_BATCH_MAX: u64 = 64;
 
 /// The pages of all files of a volume. `Send` and `Sync`.
 ///
 /// A clock drops pages: it goes from file to file, and in each from page to page, and drops what is
 /// clean and was not used since it last came by.
+///
+/// What every write reads is not on the lines that some of them write (seed 003, patch 1).
 #[derive(Debug)]
+#[repr(C, align(128))]
 pub struct PageCache {
-    pages: Budget,
-    /// Pages that are dirty or being written back.
-    unstable: AtomicU64,
-    clock: Mutex<VecDeque<Weak<FileData>>, ClockLock>,
+    /// How many pages there may be.
+    pages_max: u64,
+    /// How many unstable pages more a CPU keeps to itself, or fewer.
+    unstable_batch: i64,
     fill: Box<[Mutex<(), FillLock>]>,
+    pages: Budget,
+    /// Pages that are dirty or being written back: what each CPU has not added yet to the sum of all.
+    unstable_parts: PerCpu<AtomicI64>,
+    written: Apart<Written>,
+}
+
+/// Written now and then.
+#[derive(Debug)]
+struct Written {
+    /// The sum of unstable pages, without the parts.
+    unstable: AtomicI64,
+    clock: Mutex<VecDeque<Weak<FileData>>, ClockLock>,
     /// The error of a write-back that nobody was told of who made the whole volume durable.
     error: Mutex<Option<Fault>, WriteErrorLock>,
 }
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = {
+    use std::mem::offset_of;
+    // No pair of lines has fields of both kinds.
+    assert!(offset_of!(PageCache, written) >= 128 && offset_of!(PageCache, written) % 128 == 0);
+    assert!(offset_of!(PageCache, unstable_parts) < offset_of!(PageCache, written));
+};
 
 impl PageCache {
     /// A cache of `bytes` bytes, but of 16 pages at least, in per-CPU accounts of `slots` slots.
     #[must_use]
     pub fn new(bytes: u64, slots: usize) -> Arc<Self> {
+        let pages_max = (bytes / PAGE).max(PAGES_MIN);
+        let slots = slots.max(1);
+        // All of them together hide a 64th of the pages.
+        let batch = (pages_max / 64 / slots as u64).min(UNSTABLE_BATCH_MAX);
         Arc::new(Self {
-            pages: Budget::new((bytes / PAGE).max(PAGES_MIN), slots),
-            unstable: AtomicU64::new(0),
-            clock: Mutex::default(),
+            pages_max,
+            unstable_batch: batch as i64,
             fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
-            error: Mutex::new(None),
+            pages: Budget::new(pages_max, slots),
+            unstable_parts: PerCpu::new(slots, |_| AtomicI64::new(0)),
+            written: Apart(Written {
+                unstable: AtomicI64::new(0),
+                clock: Mutex::default(),
+                error: Mutex::new(None),
+            }),
         })
     }
 
     /// The error that some write-back has met since this was last asked, if any: that of a file is
     /// told twice, to who makes the file durable and to who makes the volume.
     pub fn take_error(&self) -> Option<Fault> {
-        self.error.lock().take()
+        self.written.error.lock().take()
     }
 
     pub(super) fn keep_error(&self, fault: &Fault) {
-        *self.error.lock() = Some(fault.clone());
+        *self.written.error.lock() = Some(fault.clone());
     }
 
     /// How many pages there are.
@@ -61,27 +95,37 @@ impl PageCache {
         self.pages.used()
     }
 
-    /// How many of them are dirty or being written back.
+    /// How many of them are dirty or being written back. Looks at what each CPU has.
     #[must_use]
     pub fn unstable(&self) -> u64 {
-        self.unstable.load(Ordering::Relaxed)
+        let parts: i64 = self.unstable_parts.iter().map(|part| part.load(Ordering::Relaxed)).sum();
+        let all = self.written.unstable.load(Ordering::Relaxed) + parts;
+        // Who gives back may be seen before who added.
+        u64::try_from(all).unwrap_or(0)
+    }
+
+    /// Whether more are unstable than `limit`: by the sum, unless the parts may make a difference.
+    fn has_unstable(&self, limit: u64) -> bool {
+        let sum = self.written.unstable.load(Ordering::Relaxed);
+        let hidden = self.unstable_batch * self.unstable_parts.len() as i64;
+        u64::try_from(sum + hidden).is_ok_and(|most| most > limit) && self.unstable() > limit
     }
 
     /// So much is dirty that write-back is to begin.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.unstable() > self.pages.total() / 8
+        self.has_unstable(self.pages_max / 8)
     }
 
     /// So much is dirty that writers have to wait for write-back.
     #[must_use]
     pub fn is_too_dirty(&self) -> bool {
-        self.unstable() > self.pages.total() / 2
+        self.has_unstable(self.pages_max / 2)
     }
 
     /// How many pages a writer may ask room for at once, so that it gets it: at least one.
     pub(super) fn batch(&self) -> u64 {
-        (self.pages.total() / 8).max(1)
+        (self.pages_max / 8).max(1)
     }
 
     /// Room for `pages` pages more, dropping others if need be. False if there is none.
@@ -90,7 +134,7 @@ impl PageCache {
             return true;
         }
         // Some more than that, so that the next ones need not look as well.
-        self.reclaim(pages + PIECE_PAGES.min(self.pages.total() / 8));
+        self.reclaim(pages + PIECE_PAGES.min(self.pages_max / 8));
         self.pages.take(pages)
     }
 
@@ -101,14 +145,23 @@ impl PageCache {
     }
 
     pub(super) fn add_unstable(&self, pages: u64) {
-        if pages > 0 {
-            self.unstable.fetch_add(pages, Ordering::Relaxed);
-        }
+        self.change_unstable(pages as i64);
     }
 
     pub(super) fn give_unstable(&self, pages: u64) {
-        if pages > 0 {
-            self.unstable.fetch_sub(pages, Ordering::Relaxed);
+        self.change_unstable(-(pages as i64));
+    }
+
+    /// Adds to what this CPU has, and that to the sum when it is too much.
+    fn change_unstable(&self, pages: i64) {
+        if pages == 0 {
+            return;
+        }
+        let mine = self.unstable_parts.this();
+        let now = mine.fetch_add(pages, Ordering::Relaxed) + pages;
+        if now.abs() > self.unstable_batch {
+            let all = mine.swap(0, Ordering::Relaxed);
+            self.written.unstable.fetch_add(all, Ordering::Relaxed);
         }
     }
 
@@ -122,7 +175,7 @@ impl PageCache {
     /// Says that a file has pages.
     pub(super) fn join(&self, file: &FileData) {
         if !file.has_pages.swap(true, Ordering::AcqRel) {
-            self.clock.lock().push_back(file.this.clone());
+            self.written.clock.lock().push_back(file.this.clone());
         }
     }
 
@@ -131,10 +184,10 @@ impl PageCache {
         let mut dropped = 0;
         // Twice around: what was used is kept the first time only.
         let mut left =
-            2 * self.clock.lock().len() + self.pages.total() as usize / SCAN as usize * 2 + 2;
+            2 * self.written.clock.lock().len() + self.pages_max as usize / SCAN as usize * 2 + 2;
         while dropped < want && left > 0 {
             left -= 1;
-            let Some(entry) = self.clock.lock().pop_front() else { break };
+            let Some(entry) = self.written.clock.lock().pop_front() else { break };
             let Some(file) = entry.upgrade() else { continue };
             let gone = self.evict(&file, want - dropped);
             dropped += gone;
@@ -149,7 +202,7 @@ impl PageCache {
             // With the pages' lock held: whoever puts one in later finds this done.
             file.has_pages.store(false, Ordering::Release);
         } else {
-            self.clock.lock().push_back(file.this.clone());
+            self.written.clock.lock().push_back(file.this.clone());
         }
         drop(pages);
         self.give_pages(gone.pages);

@@ -72,6 +72,14 @@ impl Changes {
             && self.extended.is_empty()
     }
 
+    /// Whether nothing is to be done, and nothing was taken that would have to be given back.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let Undo { fetched, chunks } = &self.undo;
+        let has_taken =
+            !self.claimed_inodes.is_empty() || !fetched.is_empty() || !chunks.is_empty();
+        self.is_empty() && !has_taken
+    }
+
     /// The claim becomes that of the transaction: its blocks are used from now on.
     pub fn use_claim(&mut self, run: Run) {
         if !run.is_empty() {

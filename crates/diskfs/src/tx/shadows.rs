@@ -161,6 +161,9 @@ impl<'v> Shadows<'v> {
     /// Adds everything to the transaction of the log, and lets readers see it. May sleep until a
     /// write home of a block that was freed is done.
     pub(super) fn publish(&mut self, log: &mut Transaction<'_>) {
+        if self.list.is_empty() {
+            return;
+        }
         let mut changed: SmallVec<[_; 4]> = SmallVec::new();
         for shadow in std::mem::take(&mut self.list) {
             if matches!(shadow.state, State::Prepared | State::Gone) {

@@ -28,7 +28,7 @@ fn commit(things: &[&Arc<Thing>]) -> Commit {
 
 fn insert(parts: &(Central, Cil), cpu: u32, things: &[&Arc<Thing>]) -> Inserted {
     let _here = cpu::pretend(cpu);
-    parts.1.insert(&parts.0, commit(things)).unwrap()
+    parts.1.insert(&parts.0, &mut commit(things)).unwrap()
 }
 
 fn ids(context: &Context) -> Vec<u64> {
@@ -50,6 +50,41 @@ fn a_relogged_item_keeps_its_place_and_gets_a_new_vector() {
     assert!(one.state().is_pinned());
     one.state().unpin();
     assert!(!one.state().is_pinned(), "one context, one pin");
+}
+
+/// A context that is on its way to the log has not taken yet what it logs of an item, and the item
+/// is logged in the next one, more than once: each gets what is its own.
+#[test]
+fn an_item_is_in_two_contexts_at_once() {
+    let cil = parts(2);
+    let one = Thing::new(1, b"first");
+    let log = |cpu, bytes: &[u8]| {
+        one.set(Some(bytes));
+        insert(&cil, cpu, &[&one])
+    };
+    log(0, b"first");
+    log(1, b"first, later");
+    // The lists are taken; what is in the items is not.
+    let taken: Vec<Entry> =
+        cil.1.lists.iter().flat_map(|l| mem::take(&mut l.lock().entries)).collect();
+    assert_eq!(taken.len(), 1);
+    cil.0.read.sequence.store(2, Ordering::Relaxed);
+    let in_list = || {
+        let vectors = cil.1.lists.iter().flat_map(|list| {
+            list.lock().entries.iter().map(|entry| bytes_of(&entry.vector)).collect::<Vec<_>>()
+        });
+        vectors.collect::<Vec<_>>()
+    };
+    log(1, b"second");
+    log(0, b"second, later");
+    assert_eq!(in_list(), [b"second, later"]);
+    assert_eq!(bytes_of(&one.state().take_vector(1).unwrap()), b"first, later");
+    assert!(one.state().take_vector(1).is_none() && one.state().take_vector(2).is_none());
+    log(0, b"second, latest");
+    assert_eq!(in_list(), [b"second, later"], "it goes to the item from now on");
+    let context = cil.1.switch(&cil.0).unwrap();
+    assert_eq!((context.sequence, ids(&context)), (2, vec![1]));
+    assert_eq!(bytes_of(&context.entries[0].vector), b"second, latest");
 }
 
 /// Bytes that are counted when they are made, and when they are not needed any more.
@@ -83,7 +118,7 @@ fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
     for image in &images {
         let mut commit = commit(&[&one]);
         commit.items[0].1.share(Arc::clone(image) as _);
-        let given = cil.1.insert(&cil.0, commit).unwrap().given;
+        let given = cil.1.insert(&cil.0, &mut commit).unwrap().given;
         assert_eq!(given > 0, Arc::ptr_eq(image, &images[0]), "later ones are no longer");
     }
     let figures = |image: &Arc<Counted>| {
@@ -112,7 +147,7 @@ fn what_is_freed_comes_back_with_its_own_context() {
             let (_here, told) = (cpu::pretend(cpu), told.clone());
             let mut commit = commit(&[&Thing::new(u64::from(what), b"x")]);
             commit.callbacks.push(Box::new(move |_| told.lock().unwrap().push(what)));
-            cil.1.insert(&cil.0, commit).unwrap();
+            cil.1.insert(&cil.0, &mut commit).unwrap();
         };
         free(0, 10);
         free(1, 11);
@@ -206,8 +241,8 @@ fn the_common_sum_lags_by_a_batch_per_slot_at_most() {
 fn more_than_was_reserved_is_an_overrun() {
     let cil = parts(1);
     let thing = Thing::new(1, &[0; 100]);
-    let small = Commit { reserved: 50, ..commit(&[&thing]) };
-    assert!(matches!(cil.1.insert(&cil.0, small), Err(Error::Overrun { reserved: 50, .. })));
+    let mut small = Commit { reserved: 50, ..commit(&[&thing]) };
+    assert!(matches!(cil.1.insert(&cil.0, &mut small), Err(Error::Overrun { reserved: 50, .. })));
 }
 
 #[test]
