@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use hdrhistogram::Histogram;
 use vfscale::lockstat;
 
 use crate::fault::{Error, Fault, Outcome, Result};
@@ -114,7 +115,8 @@ struct Case {
     team: Option<Team>,
     rounds: Vec<Round>,
     disturbed: usize,
-    latencies: Vec<u64>,
+    /// Nanoseconds of single operations.
+    latencies: Histogram<u64>,
     lockstat: Option<Vec<LockRow>>,
     failure: Option<Failure>,
 }
@@ -239,7 +241,7 @@ impl Run<'_> {
             team: None,
             rounds: vec![],
             disturbed: 0,
-            latencies: vec![],
+            latencies: histogram(),
             lockstat: None,
             failure: None,
         };
@@ -373,7 +375,9 @@ impl Run<'_> {
         };
         let nanos = self.plan.slice.as_nanos() as u64;
         for sample in team.round(nanos * 2, timing)? {
-            case.latencies.extend(sample.latencies);
+            for nanos in sample.latencies {
+                case.latencies.saturating_record(nanos);
+            }
         }
         Ok(())
     }
@@ -463,7 +467,7 @@ impl Run<'_> {
             rounds,
             rounds_disturbed: case.disturbed,
             cpu: case.cpu_share(),
-            latency_ns: latency(case.latencies.clone(), self.plan.latency),
+            latency_ns: latency(&case.latencies, self.plan.latency),
             over_time: case.over_time(),
             journal: case.journal(),
             lockstat: case.lockstat,
@@ -627,25 +631,25 @@ impl Sample {
     }
 }
 
-/// The usual shares of all times.
-fn latency(mut nanos: Vec<u64>, pace: Option<Pace>) -> Option<Latency> {
-    nanos.sort_unstable();
-    let last = nanos.len().checked_sub(1)?;
-    // The smallest that at least this share of all are no longer than.
-    let at =
-        |share: f64| nanos[((share * nanos.len() as f64).ceil() as usize).clamp(1, last + 1) - 1];
+/// Of times of any length, to three digits, in memory that does not grow with their number.
+fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are a precision that there is")
+}
+
+/// The usual shares of all times: the longest that so many of them took.
+fn latency(nanos: &Histogram<u64>, pace: Option<Pace>) -> Option<Latency> {
     let rate = match pace {
         Some(Pace::Rate(rate)) => Some(rate),
         _ => None,
     };
-    Some(Latency {
+    (!nanos.is_empty()).then(|| Latency {
         rate,
-        count: nanos.len() as u64,
-        p50: at(0.5),
-        p90: at(0.9),
-        p99: at(0.99),
-        p999: at(0.999),
-        max: nanos[last],
+        count: nanos.len(),
+        p50: nanos.value_at_quantile(0.5),
+        p90: nanos.value_at_quantile(0.9),
+        p99: nanos.value_at_quantile(0.99),
+        p999: nanos.value_at_quantile(0.999),
+        max: nanos.max(),
     })
 }
 

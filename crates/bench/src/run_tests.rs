@@ -47,13 +47,20 @@ fn rates_over_time_come_from_marks() {
 
 #[test]
 fn shares_of_all_times() {
-    let nanos: Vec<u64> = (1..=1_000).rev().collect();
-    let times = latency(nanos, Some(Pace::Rate(5.0))).unwrap();
+    let of = |nanos: &mut dyn Iterator<Item = u64>, pace| {
+        let mut all = histogram();
+        nanos.for_each(|nanos| all.saturating_record(nanos));
+        latency(&all, Some(pace))
+    };
+    let times = of(&mut (1..=1_000).rev(), Pace::Rate(5.0)).unwrap();
     assert_eq!((times.p50, times.p90, times.p99, times.p999), (500, 900, 990, 999));
     assert_eq!((times.max, times.count, times.rate), (1_000, 1_000, Some(5.0)));
-    let one = latency(vec![7], Some(Pace::Closed)).unwrap();
+    let one = of(&mut [7].into_iter(), Pace::Closed).unwrap();
     assert_eq!((one.p50, one.p999, one.max), (7, 7, 7));
-    assert!(latency(vec![], None).is_none());
+    // Longer times are right to a thousandth.
+    let long = of(&mut [3_000_000_017].into_iter(), Pace::Closed).unwrap();
+    assert!(long.p50.abs_diff(3_000_000_017) < 3_000_000, "{long:?}");
+    assert!(of(&mut [].into_iter(), Pace::Closed).is_none());
 }
 
 /// A plan that takes a few milliseconds for each round.
