@@ -376,7 +376,8 @@ impl Run<'_> {
         let nanos = self.plan.slice.as_nanos() as u64;
         for sample in team.round(nanos * 2, timing)? {
             for nanos in sample.latencies {
-                case.latencies.saturating_record(nanos);
+                // It grows as it has to: there is no time that it can't hold.
+                let _ = case.latencies.record(nanos);
             }
         }
         Ok(())

@@ -49,7 +49,7 @@ fn rates_over_time_come_from_marks() {
 fn shares_of_all_times() {
     let of = |nanos: &mut dyn Iterator<Item = u64>, pace| {
         let mut all = histogram();
-        nanos.for_each(|nanos| all.saturating_record(nanos));
+        nanos.for_each(|nanos| all.record(nanos).unwrap());
         latency(&all, Some(pace))
     };
     let times = of(&mut (1..=1_000).rev(), Pace::Rate(5.0)).unwrap();
