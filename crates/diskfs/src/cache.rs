@@ -38,6 +38,7 @@
 mod buffer;
 mod cancel;
 mod chunk;
+mod home;
 pub(crate) mod pool;
 
 use std::collections::HashSet;
@@ -46,12 +47,13 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_journal::Lsn;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::percpu_arc::PerCpuArc;
+use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Condvar, Mutex, RwLock, cpu};
 
 pub use buffer::{Buffer, KIND_BLOCK};
 pub(crate) use cancel::Cancel;
 pub use chunk::{InodeChunk, KIND_INODE_CHUNK};
+pub(crate) use home::Home;
 
 use crate::Uuid;
 use crate::btree::Expected;
@@ -77,13 +79,6 @@ pub struct BufferCache {
     reads: AtomicU64,
     /// Blocks that were of inodes, and were given up.
     given_up: RwLock<HashSet<u64>, InodeHomes>,
-}
-
-/// Where blocks of metadata are written and read.
-#[derive(Debug)]
-pub(crate) struct Home {
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) volume: Uuid,
 }
 
 /// On cache lines of its own.
@@ -126,7 +121,7 @@ impl BufferCache {
         let shards = (limit / SHARD_BLOCKS).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
         let shards = shards.next_power_of_two();
         Self {
-            home: PerCpuArc::new(cpus, Arc::new(Home { device, volume })),
+            home: PerCpuArc::new(cpus, Arc::new(Home::new(device, volume))),
             shards: (0..shards).map(|_| Shard::default()).collect(),
             shard_limit: (limit / shards).max(1),
             reads: AtomicU64::new(0),
@@ -255,7 +250,7 @@ impl BufferCache {
         drop(taken);
     }
 
-    /// Changes a block of inodes and writes it home, as the version at `lsn`. Does nothing if the block was
+    /// Changes a block of inodes, which goes home with others ([`Home`]), as the version at `lsn`. Does nothing if the block was
     /// given up. For items of the log, when they are pushed; one thread at a time.
     ///
     /// # Errors
@@ -271,7 +266,8 @@ impl BufferCache {
         if given_up.contains(&address) {
             return Ok(());
         }
-        Ok(self.get(address, expected)?.write_home(lsn, change)?)
+        self.get(address, expected)?.change_home(lsn, change);
+        Ok(())
     }
 
     /// These blocks are of inodes no more: nothing writes them home from now on. Sleeps while one
@@ -302,6 +298,11 @@ impl BufferCache {
         }
     }
 
+    /// Where its blocks are written home.
+    pub(crate) fn home(&self) -> Kept<Home> {
+        self.home.keep()
+    }
+
     /// How many buffers there are. Exact when nobody adds or drops some meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -318,6 +319,13 @@ impl BufferCache {
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for BufferCache {
+    fn drop(&mut self) {
+        // What is left of a log that has failed refers to the place that it is kept in.
+        self.home.forget_all();
     }
 }
 

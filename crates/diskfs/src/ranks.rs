@@ -51,6 +51,10 @@ lock_class! {
     pub BufferContent = ("buffer_content", 31010);
 }
 lock_class! {
+    /// Which blocks of inodes are to be written home.
+    pub HomePending = ("home_pending", 31012);
+}
+lock_class! {
     /// Memory for copies of blocks: that of one CPU slot.
     pub BlockPool = ("block_pool", 31015);
 }

@@ -183,6 +183,7 @@ impl Volume {
         let hooks = Arc::new(VolumeHooks::new(device.clone()));
         let (journal, recovered) = open_log(&device, &superblock, &places, &hooks, &options)?;
         let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
+        hooks.set_home(cache.home());
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
         let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
         let shared = Shared { groups, space, overruns: AtomicU64::new(0) };

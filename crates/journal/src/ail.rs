@@ -25,7 +25,7 @@ use crate::item::{Item, address};
 use crate::ranks::AilLock;
 
 /// How many items are pushed before their homes are flushed.
-const BATCH: usize = 256;
+const BATCH: usize = 1024;
 /// How long the worker waits for items that somebody holds locked.
 const PAUSE: Duration = Duration::from_millis(1);
 

@@ -111,39 +111,73 @@ impl Buffer {
         drop(self.written.wait_while(content, |content| content.is_writing));
     }
 
-    /// Changes the block and writes it home, as the version at `lsn`; does nothing if it is gone. For
-    /// blocks that are not logged themselves, but whose parts are (those of inodes); one thread at a
-    /// time, as the journal pushes.
-    ///
-    /// # Errors
-    /// Those of the device: the block in memory is changed then all the same.
-    pub fn write_home(
-        &self,
-        lsn: Lsn,
-        change: impl FnOnce(&mut Block),
-    ) -> Result<(), vfscale_block::Error> {
+    /// Changes the block, and has it written home with others, as the version at `lsn`; does nothing if it
+    /// is gone. For blocks that are not logged themselves, but whose parts are (those of inodes); one thread
+    /// at a time, as the journal pushes.
+    pub fn change_home(self: &Arc<Self>, lsn: Lsn, change: impl FnOnce(&mut Block)) {
         let mut content = self.content.lock();
         if content.is_gone {
-            return Ok(());
+            return;
         }
         change(Arc::make_mut(&mut content.block));
+        drop(content);
+        self.home.add(self, lsn);
+    }
+
+    /// Takes a copy to be written, as the version at `lsn`; none if it is gone. Who frees the block waits until
+    /// that is dropped.
+    pub(super) fn begin_write(&self, lsn: Lsn) -> Option<Writing<'_>> {
+        let mut content = self.content.lock();
+        if content.is_gone {
+            return None;
+        }
         content.is_writing = true;
         let block = content.block.clone();
         drop(content);
-        self.write(&block, lsn)
+        Some(Writing {
+            buffer: self,
+            lsn,
+            copy: self.sealed(&block, lsn),
+            _ending: EndWriting(self),
+        })
+    }
+
+    fn sealed(&self, block: &Block, lsn: Lsn) -> Box<AlignedBlock> {
+        let mut copy = Box::new(AlignedBlock(block.clone()));
+        let header = block.header();
+        let (magic, owner, volume) = (header.magic, header.owner.get(), self.home.volume);
+        copy.0.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
+        copy
     }
 
     /// Writes a copy that says when it was changed. `is_writing` was set.
     fn write(&self, block: &Block, lsn: Lsn) -> Result<(), vfscale_block::Error> {
         let ending = EndWriting(self);
-        let mut copy = Box::new(AlignedBlock(block.clone()));
-        let header = block.header();
-        let (magic, owner, volume) = (header.magic, header.owner.get(), self.home.volume);
-        copy.0.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
+        let copy = self.sealed(block, lsn);
         self.home.device.write_at(byte_of_block(self.address), copy.0.bytes())?;
         self.content.lock().home = lsn;
         drop(ending);
         Ok(())
+    }
+}
+
+/// A block that is about to be written home.
+pub(super) struct Writing<'b> {
+    buffer: &'b Buffer,
+    lsn: Lsn,
+    copy: Box<AlignedBlock>,
+    _ending: EndWriting<'b>,
+}
+
+impl Writing<'_> {
+    /// Where it goes, in bytes, and what.
+    pub(super) fn write(&self) -> (u64, &[u8]) {
+        (byte_of_block(self.buffer.address), self.copy.0.bytes())
+    }
+
+    /// It was written.
+    pub(super) fn done(&self) {
+        self.buffer.content.lock().home = self.lsn;
     }
 }
 

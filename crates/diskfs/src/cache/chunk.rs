@@ -7,7 +7,7 @@
 //! # Why a chunk that is written home late takes nothing away
 //!
 //! What the buffers of inode blocks hold is always fit to be home: a record gets into them when it
-//! is written home itself. So a chunk writes what its buffers hold, not what they held when it was made. And
+//! goes home itself. So a chunk writes what its buffers hold, not what they held when it was made. And
 //! the chunk holds its buffers, so that none is read from the device before it is there.
 
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl LogItem for InodeChunk {
             return Ok(Pushed::Pinned);
         }
         for buffer in &self.buffers {
-            buffer.write_home(lsn, |_| {})?;
+            buffer.change_home(lsn, |_| {});
         }
         Ok(Pushed::Written)
     }

@@ -1,4 +1,4 @@
-use vfscale_block::{Device, MemoryDevice};
+use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation};
 
 use super::*;
 use crate::Uuid;
@@ -27,7 +27,11 @@ fn a_push_writes_its_own_record_and_no_other() {
     let device = device();
     let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device.clone(), VOLUME, 1 << 20)));
     let nodes = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600), &cache));
-    assert!(matches!(nodes[0].push(Lsn::from_bits(1 << 32)), Ok(Pushed::Written)));
+    let push = |node: &Node, lsn: u64| {
+        assert!(matches!(node.push(Lsn::from_bits(lsn << 32)), Ok(Pushed::Written)));
+        cache.home().write_all().unwrap();
+    };
+    push(&nodes[0], 1);
     let record = |ino: u64| {
         let mut block = Block::zeroed();
         device.read_at(byte_of_block(block_of(ino)), block.bytes_mut()).unwrap();
@@ -39,9 +43,37 @@ fn a_push_writes_its_own_record_and_no_other() {
     assert_eq!(record(INO), core(0o600).encode());
     assert!(record(INO + 1).is_free());
     nodes[1].publish(core(0o640).into(), &nodes[1].core());
-    assert!(matches!(nodes[1].push(Lsn::from_bits(2 << 32)), Ok(Pushed::Written)));
+    push(&nodes[1], 2);
     assert_eq!(record(INO), core(0o600).encode());
     assert_eq!(record(INO + 1), core(0o640).encode());
+}
+
+/// Inodes of a block that are pushed together are written together, once, and until then not at all.
+#[test]
+fn a_block_is_written_once_for_all_its_inodes() {
+    let device = Arc::new(FaultyDevice::new(device()));
+    let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device.clone(), VOLUME, 1 << 20)));
+    let nodes = (0..8).map(|slot| Node::new(64 * 8 + slot, core(0o600), &cache));
+    let nodes: Vec<_> = nodes.collect();
+    for node in &nodes {
+        assert!(matches!(node.push(Lsn::from_bits(1 << 32)), Ok(Pushed::Written)));
+    }
+    assert_eq!(device.calls(Operation::Write), 0);
+    // Whoever reads it finds what is newest.
+    let block = cache.read(64, &Node::expected(INO)).unwrap();
+    assert!(crate::format::inode::records(&block).iter().all(|record| !record.is_free()));
+    cache.home().write_all().unwrap();
+    assert_eq!(device.calls(Operation::Write), 1);
+    cache.home().write_all().unwrap();
+    assert_eq!(device.calls(Operation::Write), 1);
+    // What is given up meanwhile is not written.
+    assert!(matches!(nodes[0].push(Lsn::from_bits(2 << 32)), Ok(Pushed::Written)));
+    cache.give_up_inodes(64..72);
+    cache.home().write_all().unwrap();
+    assert_eq!(device.calls(Operation::Write), 1);
+    // What can't be written is an error of who flushes.
+    let node = Node::new(72 * 8, core(0o600), &cache);
+    assert!(node.push(Lsn::from_bits(3 << 32)).is_err());
 }
 
 #[test]

@@ -8,19 +8,23 @@
 //! who has been covered already. A flush that fails covers nothing: those who wait for it flush
 //! themselves, and get the error themselves.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vfscale_block::Device;
 use vfscale_journal::Hooks;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::percpu_arc::Kept;
 use vfscale_sync::{Condvar, Mutex};
 
+use crate::cache::Home;
 use crate::ranks::DataFlush;
 
 /// What the log of a volume calls.
 #[derive(Debug)]
 pub(super) struct VolumeHooks {
     device: Arc<dyn Device>,
+    /// Where blocks of inodes wait to be written; there once there are inodes.
+    home: OnceLock<Kept<Home>>,
     /// How many times data has been written, and how many of these are durable.
     written: AtomicU64,
     flushed: AtomicU64,
@@ -32,11 +36,18 @@ impl VolumeHooks {
     pub(super) fn new(device: Arc<dyn Device>) -> Self {
         Self {
             device,
+            home: OnceLock::new(),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             is_flushing: Mutex::new(false),
             flush_ended: Condvar::new(),
         }
+    }
+
+    /// Blocks of inodes wait there to be written.
+    pub(super) fn set_home(&self, home: Kept<Home>) {
+        // There is one cache of a volume.
+        let _ = self.home.set(home);
     }
 
     pub(super) fn mark_data_written(&self) {
@@ -93,6 +104,9 @@ impl Hooks for VolumeHooks {
     }
 
     fn flush_home(&self) -> vfscale_journal::Result<()> {
+        if let Some(home) = self.home.get() {
+            home.write_all()?;
+        }
         let covered = self.data_written();
         self.device.flush()?;
         self.flushed.fetch_max(covered, Ordering::SeqCst);
