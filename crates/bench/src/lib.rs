@@ -33,6 +33,7 @@
 //! | [`table`] | the results, as a terminal shows them |
 //! | [`plot`], [`html`] | the results as pictures, and all of them in one page |
 //! | [`markdown`] | the results as a section of a document |
+//! | [`fill`] | so many files created and removed once, with the memory that it takes |
 //! | [`seeds`] | the seeds' own tables, and a run that sets ours beside them |
 //!
 //! # Invariants
@@ -50,6 +51,7 @@
 
 mod clock;
 mod fault;
+pub mod fill;
 pub mod html;
 pub mod machine;
 pub mod markdown;

@@ -17,6 +17,7 @@ use vfscale_bench::{
 
 use crate::commute::{CommuteArgs, commute};
 use crate::error::Failure;
+use crate::fill::{FillArgs, fill};
 use crate::signals::Blocked;
 
 /// What the shell says of a command that Ctrl-C ended.
@@ -47,6 +48,14 @@ pub(crate) enum Set {
     ///
     /// Example: vfscale bench commute --sample 2000 --out report
     Commute(CommuteArgs),
+
+    /// Create so many empty files in a volume, and remove them, once: the rate over time, and the memory
+    ///
+    /// Makes the image for the run, prints a line for each look at it, and a table at the end. Fails if the
+    /// process takes more memory than --memory-max.
+    ///
+    /// Example: vfscale bench fill --files 2000000 --size 8G disk.vfs
+    Fill(FillArgs),
 }
 
 #[derive(Debug, Args)]
@@ -228,6 +237,7 @@ pub(crate) fn bench(args: BenchArgs) -> Result<ExitCode, Failure> {
     let run = match args.set {
         Some(Set::Seeds(args)) => return seeds(&args),
         Some(Set::Commute(args)) => return commute(&args),
+        Some(Set::Fill(args)) => return fill(&args),
         None => args.run,
     };
     if run.list || run.list_patches {

@@ -30,6 +30,7 @@ mod args;
 mod bench;
 mod commute;
 mod error;
+mod fill;
 mod man;
 mod mount;
 mod options;

@@ -1,0 +1,456 @@
+//! Creating as many empty files as an image is to hold, and removing them, once.
+//!
+//! What rounds can't show: whether the rate and the memory stay what they are while a volume fills. Each
+//! worker makes its share of the files, so many in a directory; when all are there they are made durable
+//! and counted; then they are removed in the same order, which is made durable and counted as well. All the
+//! while one more thread looks at how far the workers are, at the memory of the process, and at what the
+//! image takes up where it lies.
+//!
+//! # Invariants
+//!
+//! * The image was made for the run. It is removed at its end, unless it is to be kept.
+//! * The time of a phase ends when what it did is durable.
+//! * Memory is what the kernel says of the whole process. Images are read and written with direct I/O
+//!   where there is such, so that nothing of them is in the kernel's memory either.
+//!
+//! # Who holds what
+//!
+//! The run holds the volume, and each worker a task of its tree. Workers only count, each on a line of its
+//! own; there are no locks.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use vfscale::{At, AtFlags, Mode, OFlags, Task, Volume};
+
+use crate::fault::{Error, Fault, Outcome, Result};
+use crate::machine::{self, Machine};
+use crate::table::{Columns, number};
+use crate::worker::Interrupt;
+
+/// A run; see the fields.
+#[derive(Clone, Debug)]
+pub struct Fill {
+    /// The image. There must be none yet.
+    pub image: PathBuf,
+    /// Its size in bytes; it is sparse.
+    pub size: u64,
+    /// Whether it stays when the run is over.
+    pub keep: bool,
+    /// Files, of all workers together.
+    pub files: u64,
+    /// Files in a directory.
+    pub per_directory: u64,
+    /// Workers.
+    pub workers: u64,
+    /// Bytes of its log; as many as fit its size if nothing is said.
+    pub log_size: Option<u64>,
+    /// Bytes of the volume's caches.
+    pub cache: u64,
+    /// Bytes that the process may take at most; with more the run ends, and has failed.
+    pub memory_max: Option<u64>,
+    /// How often it is looked at.
+    pub every: Duration,
+}
+
+impl Fill {
+    /// Checks what goes together.
+    fn check(&self) -> Result<()> {
+        let wrong = |what: &str| Err(Error::Usage(what.to_owned()));
+        match self {
+            Self { files: 0, .. } => wrong("--files 0: there must be something to make"),
+            Self { per_directory: 0, .. } => wrong("--per-directory 0: at least one can be had"),
+            Self { workers: 0, .. } => wrong("--threads 0: there must be a worker"),
+            Self { image, .. } if image.exists() => Err(Error::Usage(format!(
+                "{} is there already; name an image that is not, which is made for the run",
+                image.display()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many files a worker makes.
+    fn share(&self, worker: u64) -> u64 {
+        self.files / self.workers + u64::from(worker < self.files % self.workers)
+    }
+
+    /// How many directories are made, with those of the workers.
+    fn directories(&self) -> u64 {
+        let of = |worker| 1 + self.share(worker).div_ceil(self.per_directory);
+        (0..self.workers).map(of).sum()
+    }
+}
+
+/// What is being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Files are created.
+    Create,
+    /// They are removed.
+    Remove,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(if *self == Self::Create { "create" } else { "remove" })
+    }
+}
+
+/// One look at a run.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// What was being done.
+    pub phase: Phase,
+    /// Seconds since the phase began.
+    pub seconds: f64,
+    /// Files done in this phase.
+    pub done: u64,
+    /// Files done in a second since the look before.
+    pub rate: f64,
+    /// Bytes of memory that the process has.
+    pub resident: u64,
+    /// Bytes that the image takes up where it lies.
+    pub image: u64,
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { phase, seconds, done, rate, resident, image } = self;
+        write!(
+            f,
+            "{phase} {seconds:>7.1} s {:>12} files {:>9}/s {:>6} MiB of memory {:>7} MiB of image",
+            number(*done as f64),
+            number(*rate),
+            resident >> 20,
+            image >> 20
+        )
+    }
+}
+
+/// A phase, when it was over.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Total {
+    /// What was done.
+    pub phase: Phase,
+    /// Seconds it took, until all of it was durable.
+    pub seconds: f64,
+    /// How many of them making it durable took at the end.
+    pub sync_seconds: f64,
+    /// Files in a second, over all of it.
+    pub rate: f64,
+    /// The same of its first and of its last tenth, before the end was made durable.
+    pub rate_first: f64,
+    /// See there.
+    pub rate_last: f64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FillReport {
+    /// `vfscale-fill/1`.
+    pub schema: String,
+    /// What it was measured with.
+    pub commit: String,
+    /// What it was measured on.
+    pub machine: Machine,
+    /// The kernel's name and version.
+    pub kernel: String,
+    /// Files, files in a directory, workers, bytes of the caches.
+    pub files: u64,
+    /// See there.
+    pub per_directory: u64,
+    /// See there.
+    pub workers: u64,
+    /// See there.
+    pub cache: u64,
+    /// The most memory that the process ever had, in bytes.
+    pub resident_max: u64,
+    /// All looks, in their order.
+    pub samples: Vec<Sample>,
+    /// The phases.
+    pub totals: Vec<Total>,
+}
+
+impl FillReport {
+    /// As JSON.
+    pub fn to_json(&self) -> String {
+        // Numbers and strings only: there is nothing that JSON could not hold.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// As a terminal shows it.
+    pub fn table(&self) -> String {
+        let head = ["", "files", "seconds", "sync", "files/s", "first tenth", "last tenth"];
+        let mut lines = vec![head.map(str::to_owned).to_vec()];
+        for total in &self.totals {
+            let figures = [
+                self.files as f64,
+                total.seconds,
+                total.sync_seconds,
+                total.rate,
+                total.rate_first,
+                total.rate_last,
+            ];
+            let mut line = vec![total.phase.to_string()];
+            line.extend(figures.map(number));
+            lines.push(line);
+        }
+        let memory = self.resident_max >> 20;
+        Columns(lines).render() + &format!("most memory: {memory} MiB\n")
+    }
+}
+
+/// Makes the image, fills it and empties it again. `watch` is told of each look.
+///
+/// # Errors
+/// If the image is there already or can't be made, if a call fails or does not do what it says, if the
+/// process takes more memory than it may, and if it is interrupted.
+pub fn fill(
+    plan: &Fill,
+    interrupt: &Interrupt,
+    watch: &mut dyn FnMut(&Sample),
+) -> Result<FillReport> {
+    plan.check()?;
+    let volume = vfscale::volume(&plan.image).create(plan.size).cache_size(plan.cache);
+    let volume = plan.log_size.into_iter().fold(volume, vfscale::VolumeBuilder::log_size);
+    let volume = volume.open().map_err(Error::Volume)?;
+    let mut report = FillReport {
+        schema: "vfscale-fill/1".to_owned(),
+        commit: machine::commit(),
+        machine: Machine::this(),
+        kernel: machine::kernel(),
+        files: plan.files,
+        per_directory: plan.per_directory,
+        workers: plan.workers,
+        cache: plan.cache,
+        resident_max: 0,
+        samples: Vec::new(),
+        totals: Vec::new(),
+    };
+    let done = Run { plan, volume: &volume, interrupt, stopped: AtomicBool::new(false) }
+        .both(&mut report, watch)
+        .map_err(|fault| Error::Workload {
+            workload: "fill",
+            target: plan.image.display().to_string(),
+            reason: fault.to_string(),
+        });
+    let closed = volume.close().map_err(Error::Volume);
+    if !plan.keep {
+        std::fs::remove_file(&plan.image).map_err(|e| Error::System("unlink", e))?;
+    }
+    report.resident_max = memory().most;
+    done.and(closed).map(|()| report)
+}
+
+/// On a cache line of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Count(AtomicU64);
+
+struct Run<'r> {
+    plan: &'r Fill,
+    volume: &'r Volume,
+    interrupt: &'r Interrupt,
+    /// Some worker has failed: the others need not go on.
+    stopped: AtomicBool,
+}
+
+impl Run<'_> {
+    fn both(&self, report: &mut FillReport, watch: &mut dyn FnMut(&Sample)) -> Outcome<()> {
+        let before = self.inodes()?;
+        for worker in 0..self.plan.workers {
+            self.volume.task().mkdir(At::Cwd, worker_dir(worker), mode())?;
+        }
+        self.phase(Phase::Create, report, watch)?;
+        self.expect_inodes(before + self.plan.files + self.plan.directories())?;
+        self.phase(Phase::Remove, report, watch)?;
+        for worker in 0..self.plan.workers {
+            self.volume.task().rmdir(At::Cwd, worker_dir(worker))?;
+        }
+        self.expect_inodes(before)
+    }
+
+    /// All workers, and who looks at them.
+    fn phase(
+        &self,
+        phase: Phase,
+        report: &mut FillReport,
+        watch: &mut dyn FnMut(&Sample),
+    ) -> Outcome<()> {
+        let counts: Vec<Count> = (0..self.plan.workers).map(|_| Count::default()).collect();
+        let first = report.samples.len();
+        let begun = Instant::now();
+        let look = |last: Option<&Sample>| {
+            let seconds = begun.elapsed().as_secs_f64();
+            let done = counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum::<u64>();
+            let (at, before) = last.map_or((0.0, 0), |sample| (sample.seconds, sample.done));
+            let rate = (done - before) as f64 / (seconds - at).max(1e-9);
+            let image = image_bytes(&self.plan.image);
+            Sample { phase, seconds, done, rate, resident: memory().now, image }
+        };
+        std::thread::scope(|scope| {
+            let work = |(count, worker)| scope.spawn(move || self.worker(phase, worker, count));
+            let workers: Vec<_> = counts.iter().zip(0..).map(work).collect();
+            let mut next = begun + self.plan.every;
+            while workers.iter().any(|worker| !worker.is_finished()) {
+                std::thread::sleep(Duration::from_millis(5));
+                if Instant::now() >= next {
+                    next += self.plan.every;
+                    let sample = look(report.samples.get(first..).and_then(<[_]>::last));
+                    watch(&sample);
+                    report.samples.push(sample);
+                    self.stop_if_too_large();
+                }
+            }
+            let ended = workers.into_iter().map(|worker| {
+                worker.join().unwrap_or_else(|_| Err(Fault::wrong("a worker has panicked")))
+            });
+            // Every one is joined; the first that failed for a reason of its own says why.
+            ended.collect::<Vec<_>>().into_iter().collect::<Outcome<()>>()
+        })?;
+        if self.is_over() {
+            return Err(self.why());
+        }
+        let sample = look(report.samples.get(first..).and_then(<[_]>::last));
+        report.samples.push(sample);
+        let synced = Instant::now();
+        self.volume.sync().map_err(|error| Fault::wrong(error.to_string()))?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let samples = &report.samples[first..];
+        let (rate_first, rate_last) = tenths(samples, self.plan.files);
+        report.totals.push(Total {
+            phase,
+            seconds,
+            sync_seconds: synced.elapsed().as_secs_f64(),
+            rate: self.plan.files as f64 / seconds,
+            rate_first,
+            rate_last,
+        });
+        Ok(())
+    }
+
+    /// One worker's share.
+    fn worker(&self, phase: Phase, worker: u64, count: &Count) -> Outcome<()> {
+        let task = self.volume.task();
+        let outcome = self.share(&task, phase, worker, count);
+        if outcome.is_err() {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    fn share(&self, task: &Task, phase: Phase, worker: u64, count: &Count) -> Outcome<()> {
+        let (files, per_directory) = (self.plan.share(worker), self.plan.per_directory);
+        for number in 0..files.div_ceil(per_directory) {
+            let dir = format!("{}/d{number}", worker_dir(worker));
+            if phase == Phase::Create {
+                task.mkdir(At::Cwd, &dir, mode())?;
+            }
+            task.chdir(&dir)?;
+            for file in number * per_directory..files.min((number + 1) * per_directory) {
+                if self.is_over() {
+                    return Ok(());
+                }
+                let name = format!("f{file}");
+                match phase {
+                    Phase::Create => {
+                        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+                        drop(task.open(name, flags, Mode::from_bits_retain(0o644))?);
+                    }
+                    Phase::Remove => task.unlink(At::Cwd, name, AtFlags::empty())?,
+                }
+                count.0.fetch_add(1, Ordering::Relaxed);
+            }
+            task.chdir("/")?;
+            if phase == Phase::Remove {
+                // A name that is left makes this fail.
+                task.rmdir(At::Cwd, &dir)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stop_if_too_large(&self) {
+        if self.plan.memory_max.is_some_and(|most| memory().most > most) {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) || self.interrupt.is_raised()
+    }
+
+    /// Why it was over before its end, when no worker has failed.
+    fn why(&self) -> Fault {
+        if self.interrupt.is_raised() {
+            return Fault::wrong("it was interrupted");
+        }
+        Fault::wrong(format!("the process has taken {} MiB of memory", memory().most >> 20))
+    }
+
+    /// How many inodes are in use.
+    fn inodes(&self) -> Outcome<u64> {
+        let figures = self.volume.task().statfs(At::Cwd, "/")?;
+        Ok(figures.files - figures.files_free)
+    }
+
+    /// Inodes without names are freed in the background, so it may take a moment until all are.
+    fn expect_inodes(&self, due: u64) -> Outcome<()> {
+        let end = Instant::now() + Duration::from_secs(600);
+        while self.inodes()? > due && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        crate::workloads::expect_equal("the number of inodes in use", self.inodes()?, due)
+    }
+}
+
+fn worker_dir(worker: u64) -> String {
+    format!("/w{worker}")
+}
+
+fn mode() -> Mode {
+    Mode::from_bits_retain(0o755)
+}
+
+/// The rates of the first tenth of so many files and of the last, of a phase's samples.
+fn tenths(samples: &[Sample], files: u64) -> (f64, f64) {
+    let start = Sample { seconds: 0.0, done: 0, ..samples[0] };
+    let all: Vec<_> = [start].iter().chain(samples).copied().collect();
+    let rate = |from: &Sample, to: &Sample| {
+        (to.done - from.done) as f64 / (to.seconds - from.seconds).max(1e-9)
+    };
+    let last = &all[all.len() - 1];
+    let first = all.iter().find(|sample| sample.done * 10 >= files).unwrap_or(last);
+    let before = all.iter().rev().find(|sample| sample.done * 10 <= files * 9).unwrap_or(&all[0]);
+    (rate(&all[0], first), rate(before, last))
+}
+
+/// Bytes that a file takes up.
+fn image_bytes(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).map_or(0, |meta| meta.blocks() * 512)
+}
+
+/// Memory that this process has, in bytes.
+struct Memory {
+    now: u64,
+    most: u64,
+}
+
+fn memory() -> Memory {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    let bytes = |name: &str| field(name).unwrap_or(0) << 10;
+    Memory { now: bytes("VmRSS:"), most: bytes("VmHWM:") }
+}
+
+#[cfg(test)]
+#[path = "fill_tests.rs"]
+mod tests;
