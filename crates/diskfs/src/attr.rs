@@ -94,7 +94,12 @@ pub fn encode(list: &[Attribute]) -> Result<Vec<u8>, Refusal> {
 /// # Errors
 /// What is wrong with it.
 pub fn decode(blob: &[u8]) -> Result<Vec<Attribute>, BlobFault> {
-    let mut list: Vec<Attribute> = Vec::new();
+    let mut list = Vec::new();
+    decode_into(blob, &mut list).map(|()| list)
+}
+
+/// The same, which leaves the attributes in `list` that lie before what is wrong.
+pub(crate) fn decode_into(blob: &[u8], list: &mut Vec<Attribute>) -> Result<(), BlobFault> {
     let mut rest = blob;
     while !rest.is_empty() {
         let offset = (blob.len() - rest.len()) as u32;
@@ -114,7 +119,7 @@ pub fn decode(blob: &[u8]) -> Result<Vec<Attribute>, BlobFault> {
         list.push((name.into(), value.into()));
         rest = behind;
     }
-    Ok(list)
+    Ok(())
 }
 
 /// Stores the attributes that `blob` has ([`encode`]) in place of those that `core` has. What the inode

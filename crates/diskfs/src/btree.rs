@@ -52,6 +52,7 @@ pub(crate) mod memory;
 mod node;
 mod nodes;
 mod remove;
+mod salvage;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -63,6 +64,7 @@ pub use crate::format::btree::{Entry, LEVELS_MAX, TreeDamage, TreeFault};
 pub use check::Summary;
 pub use cursor::{Cursor, Range};
 pub use nodes::{Error, Expected, Nodes};
+pub(crate) use salvage::{Around, Kept};
 
 use crate::format::Magic;
 use crate::format::btree::AREA_BYTES;

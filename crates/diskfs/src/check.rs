@@ -43,14 +43,17 @@ mod media;
 mod names;
 mod plan;
 mod repair;
+mod salvage;
 mod space;
 
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_block::Device;
 
-pub use finding::{Figure, Finding, Owner, Problem, Remedy, Severity};
+pub use finding::{Figure, Finding, Owner, Part, Problem, Remedy, Severity};
 pub use log::LogState;
 
 use crate::LogPlace;
@@ -62,6 +65,7 @@ pub(crate) use log::Logged;
 pub(crate) use media::{Media, NoChange};
 use names::Links;
 use plan::{InodeFix, Plan};
+use salvage::Strays;
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -202,7 +206,7 @@ pub fn check(
     let logged = Logged::new(device, options.log.as_ref(), &found.superblock)?;
     let mut tell = Findings::new(watch, options.findings);
     let (device, log) = look_at_log(&logged, &found, &mut tell);
-    let checked = Check::run(&*device, &found, tell, false);
+    let checked = Check::run(&*device, &found, tell, None);
     Ok(checked.into_report(log))
 }
 
@@ -263,6 +267,9 @@ impl<'w> Findings<'w> {
     }
 }
 
+/// Parts of inodes that can't be made anew.
+pub(crate) type GivenUp = BTreeSet<(u64, Part)>;
+
 /// A check under way.
 pub(crate) struct Check<'d, 'w> {
     pub(crate) media: Media<'d>,
@@ -276,6 +283,12 @@ pub(crate) struct Check<'d, 'w> {
     pub(crate) figures: Figures,
     /// What a repair is to change; nothing is gathered if nothing is to be repaired.
     pub(crate) plan: Option<Plan>,
+    /// For a repair: what it can't make anew.
+    given_up: Option<&'d GivenUp>,
+    /// What can't be read as a whole, and is to be made anew.
+    broken: Vec<(u64, Part)>,
+    /// Blocks of trees that nothing leads to; only if they are needed.
+    strays: OnceCell<Strays>,
     /// All that is in use could be read, so that what has no owner is not in use.
     pub(crate) is_complete: bool,
     /// Some blocks have two owners.
@@ -288,7 +301,13 @@ pub(crate) struct Check<'d, 'w> {
 
 impl<'d, 'w> Check<'d, 'w> {
     /// Checks the volume on a device that nobody writes meanwhile.
-    fn run(device: &'d dyn Device, found: &Found, tell: Findings<'w>, is_repair: bool) -> Self {
+    /// For a repair it gathers what is to be changed, and is told what can't be.
+    fn run(
+        device: &'d dyn Device,
+        found: &Found,
+        tell: Findings<'w>,
+        given_up: Option<&'d GivenUp>,
+    ) -> Self {
         let blocks = found.superblock.geometry().blocks();
         let mut check = Self {
             media: Media::new(device, &found.superblock),
@@ -298,7 +317,10 @@ impl<'d, 'w> Check<'d, 'w> {
             groups: Vec::new(),
             links: Links::default(),
             figures: Figures { blocks, ..Figures::default() },
-            plan: is_repair.then(Plan::default),
+            plan: given_up.map(|_| Plan::default()),
+            given_up,
+            broken: Vec::new(),
+            strays: OnceCell::new(),
             is_complete: true,
             has_shared: false,
             is_named: true,
@@ -308,6 +330,7 @@ impl<'d, 'w> Check<'d, 'w> {
         check.groups();
         check.records();
         check.contents();
+        check.salvage();
         check.names();
         check.free_space();
         check

@@ -1,9 +1,14 @@
 //! Rounds reach what they are for: volumes that are sound after all, such with findings, such that do not
 //! open, errors of calls, repairs.
 
-use vfscale::diskfs::check::{self, LogState};
+use std::collections::BTreeSet;
 
-use super::{Fuzzer, Tally};
+use vfscale::diskfs::check::{self, LogState};
+use vfscale::diskfs::format::{BLOCK_BYTES, Block, byte_of_block};
+use vfscale::{At, AtFlags, Mode, OFlags, Task, XattrFlags};
+
+use super::{Fuzzer, Image, Tally, new_volume, open};
+use vfscale_sync::random::Random;
 
 #[test]
 fn damage_shows() {
@@ -33,4 +38,87 @@ fn nothing_shows_without_damage() {
         let report = check::check(image.copy(), &check::Options::default(), &mut ()).unwrap();
         assert!(matches!(report.log, LogState::Replayed { items: 1.., .. }), "{:?}", report.log);
     }
+}
+
+const FILES: usize = 250;
+
+/// Directories, files and attributes that need trees, beside what other volumes have.
+fn with_trees() -> Image {
+    let image = new_volume(&mut Random::new(11)).unwrap();
+    let volume = open(image.device.clone()).unwrap();
+    let task = volume.task();
+    task.mkdir(At::Cwd, "/many", Mode::from_bits_retain(0o755)).unwrap();
+    for n in 0..FILES {
+        task.write_file(format!("/many/a file with a number: {n}"), n.to_le_bytes()).unwrap();
+    }
+    // Every other page, so that no two extents become one.
+    let flags = OFlags::CREATE | OFlags::RDWR;
+    let file = task.open("/pieces", flags, Mode::from_bits_retain(0o644)).unwrap();
+    for page in 0..300 {
+        assert_eq!(file.pwrite(&[7; 4096], page * 8192).unwrap(), 4096);
+    }
+    drop(file);
+    for n in 0..4 {
+        let (name, value) = (format!("user.{n}"), vec![b'v'; 3000]);
+        let flags = (XattrFlags::empty(), AtFlags::empty());
+        task.setxattr(At::Cwd, "/pieces", &name, &value, flags.0, flags.1).unwrap();
+    }
+    drop(task);
+    volume.close().unwrap();
+    Image::of(image.device).unwrap()
+}
+
+/// Blocks that say that they are of a tree of an inode; some of them are so no more.
+fn tree_blocks(image: &Image) -> Vec<u64> {
+    let is_of_tree = |at: &u64| {
+        let mut block = Block::zeroed();
+        image.device.read_at(byte_of_block(*at), block.bytes_mut()).unwrap();
+        [b"vfsD", b"vfsE", b"vfsA"].contains(&&block.header().magic.0)
+    };
+    (0..image.device.size() / BLOCK_BYTES as u64).filter(is_of_tree).collect()
+}
+
+/// The files of `/many` that can be found, there or in `/lost+found`, by what is in them.
+fn files(task: &Task) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    for directory in ["/many", "/lost+found"] {
+        for entry in task.list_dir(directory).unwrap_or_default() {
+            let bytes = task.read_file(format!("{directory}/{}", entry.name.display())).unwrap();
+            if let Ok(number) = bytes.try_into() {
+                found.insert(usize::from_le_bytes(number));
+            }
+        }
+    }
+    found
+}
+
+/// Whatever block of a tree is lost: a repair leaves nothing to repair, the volume is like any other, and has
+/// every file with what is in it, a hole at the most.
+#[test]
+fn a_lost_block_of_a_tree_takes_no_file_with_it() {
+    let image = with_trees();
+    let blocks = tree_blocks(&image);
+    assert!(blocks.len() > 12, "{blocks:?}");
+    let mut damaged = 0;
+    for at in blocks {
+        let device = image.copy();
+        device.write_at(byte_of_block(at) + 512, &[0xA5; 1024]).unwrap();
+        damaged += u64::from(super::findings(&device).is_err());
+        // Checks, repairs, and uses it.
+        assert_eq!(super::repair(&device), Ok(1), "block {at}");
+        let options = check::Options { repair: true, ..check::Options::default() };
+        check::check(device.clone(), &options, &mut ()).unwrap();
+        let volume = open(device).unwrap();
+        let task = volume.task();
+        assert_eq!(files(&task).len(), FILES, "block {at}");
+        let bytes = task.read_file("/pieces").unwrap();
+        assert_eq!(bytes.len(), 299 * 8192 + 4096, "block {at}");
+        for (page, bytes) in bytes.chunks(4096).enumerate() {
+            let is_hole = bytes.iter().all(|byte| *byte == 0);
+            assert!(is_hole || page % 2 == 0 && bytes.iter().all(|byte| *byte == 7), "block {at}");
+        }
+        drop(task);
+        volume.close().unwrap();
+    }
+    assert!(damaged > 10, "{damaged}");
 }

@@ -11,6 +11,7 @@ mod damage;
 mod faults;
 mod fill;
 mod model;
+mod salvage;
 
 const OWNER: u64 = 77;
 

@@ -1,7 +1,7 @@
 //! What inodes have: the data of files, the targets of links, attributes.
 
 use super::media::{Media, NoChange};
-use super::{Check, Owner, Problem};
+use super::{Check, Owner, Part, Problem};
 use crate::attr;
 use crate::blob::{self, AttrTree, LinkTree};
 use crate::btree::{Error, Kind, Record, Tree};
@@ -86,45 +86,58 @@ impl Check<'_, '_> {
     }
 
     /// The same for a tree of an inode, which has its blocks then. Says whether nothing is wrong with it.
-    pub(crate) fn inode_tree<K: Kind>(
+    fn inode_tree<K: Kind>(
         &mut self,
         root: u64,
-        ino: u64,
+        (ino, part): (u64, Part),
         records: impl FnMut(&[Record<K>]),
     ) -> bool {
         let walked = self.tree(&Tree::<K>::at(root, ino), records);
         let is_whole = walked.damages.is_empty();
-        walked.damages.into_iter().for_each(|damage| self.lost(damage));
-        self.own_blocks(walked.blocks, Owner::Inode(ino));
+        if !is_whole {
+            self.broken(ino, part, walked.damages);
+        }
+        self.own_unless_broken(ino, part, walked.blocks);
         is_whole
+    }
+
+    /// Gives an inode the blocks that a tree of it leads to, unless it is to be made anew: then it has only
+    /// those that can be read.
+    pub(crate) fn own_unless_broken(&mut self, ino: u64, part: Part, blocks: Vec<u64>) {
+        // It is the last that was found to be so.
+        if self.broken.last() != Some(&(ino, part)) {
+            self.own_blocks(blocks, Owner::Inode(ino));
+        }
     }
 
     /// Looks at the attributes of an inode.
     pub(crate) fn attributes(&mut self, ino: u64, core: &InodeCore) {
+        let part = (ino, Part::Attributes);
         let is_whole = match &core.attr {
-            AttrFork::Tree { root, .. } => self.inode_tree::<AttrTree>(*root, ino, |_| {}),
+            AttrFork::Tree { root, .. } => self.inode_tree::<AttrTree>(*root, part, |_| {}),
             AttrFork::None | AttrFork::Inline(_) => true,
         };
         // What is wrong with the tree was told, and would be told again.
         if is_whole {
-            self.read(attr::load(&self.media, ino, &core.attr));
+            self.read(part, attr::load(&self.media, ino, &core.attr));
         }
     }
 
     /// Looks at the target of a symbolic link.
     fn link(&mut self, ino: u64, core: &InodeCore) {
         let DataFork::Tree { root } = core.data else { return };
-        if self.inode_tree::<LinkTree>(root, ino, |_| {}) {
+        let part = (ino, Part::Target);
+        if self.inode_tree::<LinkTree>(root, part, |_| {}) {
             // Its size was checked when its record was read.
             let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
-            self.read(blob::load(&self.media, Tree::<LinkTree>::at(root, ino), bytes));
+            self.read(part, blob::load(&self.media, Tree::<LinkTree>::at(root, ino), bytes));
         }
     }
 
     /// Says what has kept something from being read.
-    fn read<T>(&mut self, read: Result<T, Error<NoChange>>) {
+    fn read<T>(&mut self, (ino, part): (u64, Part), read: Result<T, Error<NoChange>>) {
         if let Err(Error::Damage(damage)) = read {
-            self.lost(damage);
+            self.broken(ino, part, vec![damage]);
         }
     }
 
@@ -147,9 +160,13 @@ impl Check<'_, '_> {
             DataFork::Tree { root } => {
                 let mut list = Vec::new();
                 let records = |records: &[_]| list.extend(records.iter().map(extent_of));
-                self.inode_tree::<ExtentTree>(*root, ino, records);
-                for extent in list {
-                    self.extent(&mut extents, extent, core.size);
+                let part = (ino, Part::Extents);
+                self.inode_tree::<ExtentTree>(*root, part, records);
+                // Of a file that is made anew they are looked at when it is known which are kept.
+                if self.broken.last() != Some(&part) {
+                    for extent in list {
+                        self.extent(&mut extents, extent, core.size);
+                    }
                 }
             }
         }

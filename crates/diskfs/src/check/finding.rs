@@ -81,6 +81,10 @@ pub enum Remedy {
     Unlink,
     /// Links the inode into `/lost+found`.
     LostFound,
+    /// Makes the tree anew from what can be read of it.
+    Rebuild,
+    /// Frees the inode, and removes its names.
+    Clear,
     /// Nothing: it would be a guess what was there.
     Nothing,
 }
@@ -98,6 +102,8 @@ impl Remedy {
             Self::Copy => "the second owner gets a copy, if it is a file",
             Self::Unlink => "the name is removed",
             Self::LostFound => "it is linked into /lost+found",
+            Self::Rebuild => "it is made anew from what can be read of it",
+            Self::Clear => "it is removed",
             Self::Nothing => "nothing",
         }
     }
@@ -124,6 +130,30 @@ impl fmt::Display for Owner {
             Self::Inode(ino) => write!(f, "inode {ino}"),
             Self::Free(group) => write!(f, "the free space of group {group}"),
         }
+    }
+}
+
+/// What an inode has that a repair can make anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The entries of a directory.
+    Names,
+    /// Where the data of a file lie.
+    Extents,
+    /// Where a symbolic link leads.
+    Target,
+    /// Extended attributes, access control lists among them.
+    Attributes,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Names => "names in it",
+            Self::Extents => "extents",
+            Self::Target => "target",
+            Self::Attributes => "attributes",
+        })
     }
 }
 
@@ -336,6 +366,14 @@ pub enum Problem {
         /// The size of the file, in bytes.
         size: u64,
     },
+    /// 1031: What an inode has that can't be read as a whole. What is wrong with it was told before.
+    #[error("V1031: inode {ino}: its {part} can't be read as a whole")]
+    Broken {
+        /// The inode.
+        ino: u64,
+        /// What it has.
+        part: Part,
+    },
 }
 
 /// What an inode is, and what it counts as.
@@ -380,6 +418,7 @@ impl Problem {
             Self::Unconnected { .. } => 1027,
             Self::NoRoot => 1028,
             Self::BehindEnd { .. } => 1029,
+            Self::Broken { .. } => 1031,
         }
     }
 
@@ -387,7 +426,9 @@ impl Problem {
         match self {
             Self::Copy { .. } | Self::Figure { .. } | Self::Leaked { .. } => Severity::Minor,
             Self::BlockCount { .. } | Self::NotAnOrphan { .. } => Severity::Minor,
-            Self::Damage(_) | Self::Log { .. } | Self::NoRoot => Severity::Loss,
+            Self::Damage(_) | Self::Log { .. } | Self::NoRoot | Self::Broken { .. } => {
+                Severity::Loss
+            }
             Self::Nameless { .. } | Self::Dangling { .. } | Self::Unconnected { .. } => {
                 Severity::Loss
             }
@@ -410,6 +451,8 @@ impl Problem {
                 _ => Remedy::Cut,
             },
             Self::BehindEnd { .. } => Remedy::Cut,
+            Self::Broken { part: Part::Target, .. } => Remedy::Clear,
+            Self::Broken { .. } => Remedy::Rebuild,
             Self::Outside { owner: Owner::Inode(_), .. } => Remedy::Cut,
             Self::Shared { .. } => Remedy::Copy,
             // What is in it goes to `/lost+found`, if a directory is in itself.

@@ -164,7 +164,9 @@ impl Check<'_, '_> {
         self.data(ino, core);
         self.attributes(ino, core);
         let counted = self.own_count - before;
-        if counted != core.blocks && self.is_complete {
+        // What is made anew has other blocks then.
+        let is_broken = self.broken.last().is_some_and(|(broken, _)| *broken == ino);
+        if counted != core.blocks && self.is_complete && !is_broken {
             self.tell.add(Problem::BlockCount { ino, found: core.blocks, counted });
             self.fix(ino, |fix| fix.blocks = Some(counted));
         }

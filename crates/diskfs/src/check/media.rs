@@ -4,13 +4,17 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use vfscale_block::Device;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::btree::{Error, Expected, Nodes};
 use crate::copies::read_block;
-use crate::format::{Block, Damage, Identity, Magic};
+use crate::format::{Block, Damage, Header, Identity, Magic, byte_of_block};
 use crate::geometry::Geometry;
 use crate::volume::Places;
 use crate::{Superblock, Uuid};
+
+/// How many blocks are read at once where many are looked at.
+const SEARCHED_BLOCKS: usize = 256;
 
 /// A volume's device, and what bounds it. Reads only; keeps nothing.
 pub(crate) struct Media<'d> {
@@ -59,6 +63,24 @@ impl<'d> Media<'d> {
     /// A block as it is.
     pub(crate) fn raw(&self, address: u64) -> Result<Box<Block>, Damage> {
         read_block(self.device, address).map_err(|error| Damage::Unreadable { address, error })
+    }
+
+    /// Calls `each` with the headers of the blocks of a run that say that they lie where they do, and are of
+    /// this volume, whole or not. Those that can't be read are left out.
+    pub(crate) fn each_block(&self, run: Range<u64>, mut each: impl FnMut(u64, &Header)) {
+        let mut blocks = vec![Block::new_zeroed(); SEARCHED_BLOCKS];
+        let mut at = run.start;
+        while at < run.end {
+            let part = &mut blocks[..SEARCHED_BLOCKS.min((run.end - at) as usize)];
+            let is_read = self.device.read_at(byte_of_block(at), part.as_mut_bytes()).is_ok();
+            for (address, block) in (at..).zip(part.iter()).filter(|_| is_read) {
+                let header = block.header();
+                if header.address == address && header.volume == self.volume {
+                    each(address, header);
+                }
+            }
+            at += part.len() as u64;
+        }
     }
 
     /// A block that is what it should be.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::inodes::{Chunk, DIRECTORY, Seen, UNREADABLE};
 use super::plan::Plan;
-use super::{Check, Findings, Owner, Phase, Problem};
+use super::{Check, Findings, Part, Phase, Problem};
 use crate::dir::{self, DirEntry, NameHash};
 use crate::dump::Value;
 use crate::format::inode::{ROOT_INO, block_of, chunk_of};
@@ -104,9 +104,10 @@ impl Check<'_, '_> {
         );
         // Nothing but damage ends a walk through what is only read.
         checked.unwrap_or_default();
-        self.is_named &= damages.is_empty();
-        damages.into_iter().for_each(|damage| self.lost(damage));
-        self.own_blocks(blocks, Owner::Inode(ino));
+        if !damages.is_empty() {
+            self.broken(ino, Part::Names, damages);
+        }
+        self.own_unless_broken(ino, Part::Names, blocks);
     }
 
     /// Compares the names with what the inodes say, when all are known.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::salvage::Rebuilt;
 use crate::btree::Record;
 use crate::dir::DirEntry;
 use crate::format::group::InodeChunks;
@@ -18,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) inodes: BTreeMap<u64, InodeFix>,
     /// Groups whose trees of chunks are damaged, and what was found without them.
     pub(crate) chunk_trees: Vec<(u32, Vec<Record<InodeChunks>>)>,
+    /// Parts of inodes that are made anew.
+    pub(crate) rebuilt: Vec<Rebuilt>,
     /// Chunks whose masks are not what the records of their inodes say, by their first blocks.
     pub(crate) masks: BTreeSet<u64>,
     /// Files with extents that can't be.
@@ -89,7 +92,8 @@ impl Plan {
     /// Whether blocks are needed to do all that.
     pub(crate) fn needs_blocks(&self) -> bool {
         let is_nothing = self.moves.is_empty() && self.tree_blocks.is_empty();
-        !(is_nothing && self.lost.is_empty() && self.chunk_trees.is_empty())
+        let is_whole = self.chunk_trees.is_empty() && self.rebuilt.is_empty();
+        !(is_nothing && is_whole && self.lost.is_empty())
     }
 
     /// Whether a block has two owners.

@@ -4,9 +4,10 @@
 //!
 //! What is wrong hides what else is: whether a file has lost its name shows when all directories could be
 //! read, and which blocks are free when all files are whole. So a repair goes on in rounds. Each checks the
-//! volume, and writes the first of these that it can do something about: trees of chunks, masks of inodes in
-//! use, extents that can't be, blocks with two owners ([`files`]), names ([`names`]), inodes without a name
-//! ([`found`]). The last round writes figures and free space.
+//! volume, and writes the first of these that it can do something about: trees of chunks, directories, extents
+//! and attributes that can't be read as a whole ([`trees`]), masks of inodes in use, extents that can't be,
+//! blocks with two owners ([`files`]), names ([`names`]), inodes without a name ([`found`]). The last round
+//! writes figures and free space.
 //!
 //! # Why it never makes things worse
 //!
@@ -27,6 +28,7 @@
 mod files;
 mod found;
 mod names;
+mod trees;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,7 +44,7 @@ use super::inodes::UNREADABLE;
 use super::log::Logged;
 use super::media::NoChange;
 use super::plan::Plan;
-use super::{Check, CheckError, Findings, LogState, Options, Phase, Report, Watch};
+use super::{Check, CheckError, Findings, GivenUp, LogState, Options, Phase, Report, Watch};
 use crate::btree::{Entry, Error, Record, Tree};
 use crate::cache::KIND_BLOCK;
 use crate::copies::{self, Found};
@@ -76,11 +78,11 @@ pub(crate) fn repair(
     }
     let logged = Logged::new(device.clone(), options.log.as_ref(), &found.superblock)?;
     let tell = Findings::new(watch, options.findings);
-    let mut tries = [0; STEPS];
-    let (mut report, mut is_over) = round(&logged, found, tell, &mut tries)?;
+    let mut state = State::default();
+    let (mut report, mut is_over) = round(&logged, found, tell, &mut state)?;
     while !is_over {
         let next;
-        (next, is_over) = round(&logged, found, Findings::new(&mut (), 0), &mut tries)?;
+        (next, is_over) = round(&logged, found, Findings::new(&mut (), 0), &mut state)?;
         report.figures = next.figures;
     }
     let mut superblock = found.superblock.clone();
@@ -100,7 +102,7 @@ fn round(
     logged: &Logged,
     found: &Found,
     mut tell: Findings<'_>,
-    tries: &mut [u32; STEPS],
+    state: &mut State,
 ) -> Result<(Report, bool), CheckError> {
     tell.progress(Phase::Log, 0, 1);
     let replayed = logged.is_clean().and_then(|_| logged.replay(&found.superblock));
@@ -111,11 +113,12 @@ fn round(
             (None, LogState::Unusable)
         }
     };
-    let check = Check::run(&*logged.device, found, tell, true);
+    let given_up = state.given_up.clone();
+    let check = Check::run(&*logged.device, found, tell, Some(&given_up));
     let mut is_over = true;
     if let (Some(journal), Some(plan)) = (journal, &check.plan) {
         let repair = Repair { check: &check, plan, journal: &journal, device: &logged.device };
-        let written = repair.write(tries);
+        let written = repair.write(state);
         let closed = journal.close();
         is_over = written?;
         closed?;
@@ -137,18 +140,33 @@ struct Repair<'r, 'd, 'w> {
     device: &'r Arc<dyn Device>,
 }
 
-/// How many kinds of repairs there are that show more.
+/// How many kinds of repairs there are that show more, and are tried again.
 const STEPS: usize = 6;
+
+/// What a repair remembers from round to round.
+#[derive(Default)]
+pub(crate) struct State {
+    /// How often each kind of repair was made.
+    tries: [u32; STEPS],
+    /// Parts of inodes that were made anew, or were to be.
+    rebuilt: GivenUp,
+    /// Those that could not be.
+    given_up: GivenUp,
+}
 
 /// Whether something was written.
 pub(crate) type Written = vfscale_journal::Result<bool>;
 
 impl<'d> Repair<'_, 'd, '_> {
     /// Repairs what comes first. Says whether that was the last.
-    fn write(&self, tries: &mut [u32; STEPS]) -> Written {
+    fn write(&self, state: &mut State) -> Written {
+        // Until these are done or given up, what the check says of the rest is only what is going to be.
+        if self.trees(state)? {
+            return Ok(false);
+        }
         let steps: [fn(&Self) -> Written; STEPS] =
             [Self::chunks, Self::masks, Self::cuts, Self::moves, Self::names, Self::lost];
-        for (step, tries) in steps.iter().zip(tries) {
+        for (step, tries) in steps.iter().zip(&mut state.tries) {
             // What is found again and again can't be repaired.
             if *tries < TRIES_MAX && step(self)? {
                 *tries += 1;

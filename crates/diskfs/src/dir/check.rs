@@ -2,9 +2,9 @@
 
 use super::tree::Assembly;
 use super::{DirEntry, DirFault, Directory, Outcome, damage, entry_bytes, inline};
-use crate::btree::{Nodes, Summary};
+use crate::btree::{Nodes, Record, Summary};
 use crate::format::Damage;
-use crate::format::dir::COLLISIONS_MAX;
+use crate::format::dir::{COLLISIONS_MAX, DirTree};
 use crate::inode_core::{DataFork, InodeCore};
 
 /// What is known of the entries so far.
@@ -36,6 +36,26 @@ impl Seen<'_> {
 }
 
 impl Directory {
+    /// Calls `each` with every entry that can be made out of records in order.
+    pub(crate) fn entries_of(
+        &self,
+        records: &[Record<DirTree>],
+        each: &mut dyn FnMut(DirEntry<'_>),
+    ) {
+        let mut assembly = Assembly::new(self.ino);
+        for record in records {
+            // A record that does not belong is left out.
+            assembly.push_any(record, each).unwrap_or_default();
+        }
+    }
+
+    /// What a directory with these records has as its size.
+    pub(crate) fn size_of(&self, records: &[Record<DirTree>]) -> u64 {
+        let mut size = 0_u64;
+        self.entries_of(records, &mut |entry| size = size.saturating_add(entry_bytes(entry.name)));
+        size
+    }
+
     /// Reads the whole directory. Calls `found` with each thing that is wrong, `used` with the address of
     /// each block of its tree, and `each` with every entry that can be made out, in order, also if its name
     /// belongs elsewhere. What the entries lead to is the caller's to look at. Returns what the tree has,
@@ -52,6 +72,7 @@ impl Directory {
         each: &mut dyn FnMut(DirEntry<'_>),
     ) -> Outcome<Option<Summary>, N> {
         let mut seen = Seen { dir: self, size: 0, names: Vec::new(), base: 0 };
+        let mut is_tree_whole = true;
         // What is wrong with entries is told behind what is wrong with the tree that they are in.
         let mut wrong: Vec<Damage> = Vec::new();
         let mut look = |entry: DirEntry<'_>, wrong: &mut Vec<Damage>| {
@@ -64,21 +85,17 @@ impl Directory {
                 let mut assembly = Assembly::new(self.ino);
                 let records = |records: &[_]| {
                     for record in records {
-                        match assembly.push(record) {
-                            Ok(Some(entry)) => look(entry, &mut wrong),
-                            Ok(None) => {}
-                            Err(damage) => {
-                                wrong.push(damage);
-                                // The record may have been that of an entry that is complete.
-                                if let Ok(Some(entry)) = assembly.complete() {
-                                    look(entry, &mut wrong);
-                                }
-                            }
-                        }
+                        let pushed =
+                            assembly.push_any(record, &mut |entry| look(entry, &mut wrong));
+                        wrong.extend(pushed.err());
                     }
                 };
                 let tree = self.tree(*root);
-                let summary = tree.check_records(nodes, &mut *found, used, records)?;
+                let of_tree = |damage| {
+                    is_tree_whole = false;
+                    found(damage);
+                };
+                let summary = tree.check_records(nodes, of_tree, used, records)?;
                 wrong.extend(assembly.finish().err());
                 Some(summary)
             }
@@ -92,7 +109,7 @@ impl Directory {
                 None
             }
         };
-        if seen.size != core.size && wrong.is_empty() {
+        if seen.size != core.size && wrong.is_empty() && is_tree_whole {
             let fault = DirFault::Size { found: core.size, computed: seen.size };
             wrong.push(damage(self.ino, 0, fault));
         }

@@ -53,6 +53,27 @@ impl Assembly {
         self.complete()
     }
 
+    /// Takes the next record, and gives the entry to `each` if it is complete, also if the record begins
+    /// another one than was due.
+    pub(super) fn push_any(
+        &mut self,
+        record: &Record<DirTree>,
+        each: &mut dyn FnMut(DirEntry<'_>),
+    ) -> Result<(), Damage> {
+        match self.push(record) {
+            Ok(entry) => {
+                entry.into_iter().for_each(each);
+                Ok(())
+            }
+            Err(damage) => {
+                if let Ok(Some(entry)) = self.complete() {
+                    each(entry);
+                }
+                Err(damage)
+            }
+        }
+    }
+
     /// There are no more records.
     pub(super) fn finish(&mut self) -> Result<(), Damage> {
         match self.found.take() {

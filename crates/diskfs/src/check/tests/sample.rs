@@ -280,6 +280,14 @@ impl Sample {
         InodeCore::decode(ino, record, |block| media.is_one(block)).unwrap()
     }
 
+    /// An inode, if it is in use.
+    pub(crate) fn core_of(&self, ino: u64) -> Option<InodeCore> {
+        let (block, media) = (block_of(ino), self.media());
+        let block = media.block(INODE_MAGIC, block, chunk_of(block)).unwrap();
+        let is_free = crate::format::inode::records(&block)[slot_of(ino)].is_free();
+        (!is_free).then(|| self.core(ino))
+    }
+
     /// Changes the header of a group.
     pub(crate) fn header(&self, group: u32, change: impl FnOnce(&mut GroupHeader)) {
         let at = u64::from(group) * GROUP + HEADER_AT;
