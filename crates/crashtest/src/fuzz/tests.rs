@@ -47,9 +47,9 @@ fn with_trees() -> Image {
     let image = new_volume(&mut Random::new(11)).unwrap();
     let volume = open(image.device.clone()).unwrap();
     let task = volume.task();
-    task.mkdir(At::Cwd, "/many", Mode::from_bits_retain(0o755)).unwrap();
+    task.mkdir(At::Cwd, "/crowd", Mode::from_bits_retain(0o755)).unwrap();
     for n in 0..FILES {
-        task.write_file(format!("/many/a file with a number: {n}"), n.to_le_bytes()).unwrap();
+        task.write_file(format!("/crowd/a file with a number: {n}"), n.to_le_bytes()).unwrap();
     }
     // Every other page, so that no two extents become one.
     let flags = OFlags::CREATE | OFlags::RDWR;
@@ -78,10 +78,10 @@ fn tree_blocks(image: &Image) -> Vec<u64> {
     (0..image.device.size() / BLOCK_BYTES as u64).filter(is_of_tree).collect()
 }
 
-/// The files of `/many` that can be found, there or in `/lost+found`, by what is in them.
+/// The files of `/crowd` that can be found, there or in `/lost+found`, by what is in them.
 fn files(task: &Task) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
-    for directory in ["/many", "/lost+found"] {
+    for directory in ["/crowd", "/lost+found"] {
         for entry in task.list_dir(directory).unwrap_or_default() {
             let bytes = task.read_file(format!("{directory}/{}", entry.name.display())).unwrap();
             if let Ok(number) = bytes.try_into() {
