@@ -85,7 +85,7 @@ pub(crate) fn fill(args: &FillArgs) -> Result<ExitCode, Failure> {
         Err(_) if interrupt.is_raised() => Ok(ExitCode::from(INTERRUPTED)),
         outcome => {
             let report = outcome?;
-            output(args.json.as_deref(), &report.table(), || report.to_json())?;
+            output(&[(args.json.as_deref(), &|| report.to_json())], &report.table())?;
             Ok(ExitCode::SUCCESS)
         }
     }
