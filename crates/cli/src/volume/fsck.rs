@@ -22,9 +22,9 @@ pub(crate) const USAGE: u8 = 16;
 
 #[derive(Debug, Args)]
 pub(crate) struct FsckArgs {
-    /// Repair what can be repaired, after replaying the log: what has lost its name goes to /lost+found, and of
-    /// directories, files and attributes that have lost blocks all is kept that can be read. Without it
-    /// nothing is written
+    /// Repair what can be repaired, after replaying the log: what has lost its name goes to
+    /// /lost+found, and of directories, files and attributes that have lost blocks all is kept that
+    /// can be read. Without it nothing is written
     #[arg(long, short = 'y', visible_short_alias = 'a', conflicts_with = "dry_run")]
     pub(crate) repair: bool,
 

@@ -7,10 +7,10 @@
 //! * a block that the root leads to;
 //! * a neighbour of such a leaf that says the same, has only keys on its side, and is nobody else's: what
 //!   was given up has been unlinked before;
-//! * if the root leads to no leaf, a row of leaves that nobody has, two at least, from one without a neighbour
-//!   on its left to one without a neighbour on its right, each linked with the next one both ways and in
-//!   order, if it goes together with what else is known of the tree. If there are several, the one that was
-//!   written last: what was there before is older than all of it.
+//! * if the root leads to no leaf, a row of leaves that nobody has, two at least, from one without
+//!   a neighbour on its left to one without a neighbour on its right, each linked with the next one
+//!   both ways and in order, if it goes together with what else is known of the tree. If there are
+//!   several, the one that was written last: what was there before is older than all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

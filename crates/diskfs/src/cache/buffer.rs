@@ -124,8 +124,8 @@ impl Buffer {
         self.home.add(self, lsn);
     }
 
-    /// Takes a copy to be written, as the version at `lsn`; none if it is gone. Who frees the block waits until
-    /// that is dropped.
+    /// Takes a copy to be written, as the version at `lsn`; none if it is gone. Who frees the block
+    /// waits until that is dropped.
     pub(super) fn begin_write(&self, lsn: Lsn) -> Option<Writing<'_>> {
         let mut content = self.content.lock();
         if content.is_gone {

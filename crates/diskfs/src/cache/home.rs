@@ -2,12 +2,13 @@
 //!
 //! # Why blocks of inodes wait for each other
 //!
-//! Eight inodes lie in a block, and each of them is an item of the log that goes home by itself; most times
-//! all eight do, one soon after the other, and the chunk they are of as well. So what is pushed only changes the
-//! block in memory, and the block waits here until the journal has the homes of all that it has pushed
-//! flushed ([`Hooks::flush_home`](vfscale_journal::Hooks::flush_home)): then each block is written once, all
-//! together and in the order of their addresses. Until that has returned the journal keeps the items, so that
-//! nothing is taken for being home that is not.
+//! Eight inodes lie in a block, and each of them is an item of the log that goes home by itself;
+//! most times all eight do, one soon after the other, and the chunk they are of as well. So what is
+//! pushed only changes the block in memory, and the block waits here until the journal has the
+//! homes of all that it has pushed flushed
+//! ([`Hooks::flush_home`](vfscale_journal::Hooks::flush_home)): then each block is written once,
+//! all together and in the order of their addresses. Until that has returned the journal keeps the
+//! items, so that nothing is taken for being home that is not.
 //!
 //! A block that waits is held, so the cache does not drop it, and who reads it finds what is newest. One that
 //! is given up meanwhile is gone ([`Buffer::set_gone`]), and is not written.

@@ -2,12 +2,12 @@
 //!
 //! # Rounds
 //!
-//! What is wrong hides what else is: whether a file has lost its name shows when all directories could be
-//! read, and which blocks are free when all files are whole. So a repair goes on in rounds. Each checks the
-//! volume, and writes the first of these that it can do something about: trees of chunks, directories, extents
-//! and attributes that can't be read as a whole ([`trees`]), masks of inodes in use, extents that can't be,
-//! blocks with two owners ([`files`]), names ([`names`]), inodes without a name ([`found`]). The last round
-//! writes figures and free space.
+//! What is wrong hides what else is: whether a file has lost its name shows when all directories
+//! could be read, and which blocks are free when all files are whole. So a repair goes on in
+//! rounds. Each checks the volume, and writes the first of these that it can do something about:
+//! trees of chunks, directories, extents and attributes that can't be read as a whole ([`trees`]),
+//! masks of inodes in use, extents that can't be, blocks with two owners ([`files`]), names
+//! ([`names`]), inodes without a name ([`found`]). The last round writes figures and free space.
 //!
 //! # Why it never makes things worse
 //!
