@@ -1,11 +1,11 @@
-//! Kills: power is cut at a random moment of a [`churn`](crate::churn), and what is left is
+//! Kills: power is cut at a random moment of a [`churn`], and what is left is
 //! recovered, as many times as wanted.
 //!
 //! # What a load is
 //!
 //! A volume is opened and several threads, each on a CPU of its own as far as the journal can tell, make
 //! orphans and use at once what others have freed. Meanwhile a watcher freezes the volume again and again,
-//! and compares what it says of itself with what is on its device ([`invariants`]). Then some of the states
+//! and compares what it says of itself with what is on its device (`invariants`). Then some of the states
 //! are looked at that a power cut might have left: a random moment, and of what no flush had covered by then
 //! any part, torn and in any order. Each is opened, so that it recovers, and must have everything that
 //! was promised by then, no orphan, and nothing that a check finds. The last one is emptied, closed, and is

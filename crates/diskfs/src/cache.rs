@@ -250,7 +250,7 @@ impl BufferCache {
         drop(taken);
     }
 
-    /// Changes a block of inodes, which goes home with others ([`Home`]), as the version at `lsn`.
+    /// Changes a block of inodes, which goes home with others, as the version at `lsn`.
     /// Does nothing if the block was given up. For items of the log, when they are pushed; one
     /// thread at a time.
     ///
