@@ -171,6 +171,11 @@ const CLOSED: u64 = u64::MAX;
 /// Each slot keeps a small allowance; it is filled from the pool and drained to it in batches.
 /// [`take`](Self::take) fails only when fewer than the wanted units are left anywhere.
 ///
+/// Who takes more than a batch at a time and soon gives most of it back (a reservation for the
+/// worst case) would go to the pool twice each time. So as long as there is as much for every slot,
+/// a slot keeps the largest such amount beside its batches; when the pool runs dry it does so no
+/// more.
+///
 /// # Why it is exact
 ///
 /// When the pool has too little, the gatherer (who holds the lock of the pool) closes one slot
@@ -186,8 +191,11 @@ const CLOSED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct Budget {
     allowances: PerCpu<AtomicU64>,
-    /// How much a refill leaves in a slot; a slot keeps at most twice as much.
+    /// How much a refill leaves in a slot; a slot keeps at most twice as much, and `large` beside it.
     batch: AtomicU64,
+    /// The largest amount above a batch that is taken at a time; 0 where there is none, or too little left
+    /// for that. Written under the pool's lock.
+    large: AtomicU64,
     /// Everybody reads the fields above, and refills write here.
     pool: Apart<Mutex<Pool, BudgetPool>>,
 }
@@ -220,10 +228,12 @@ impl Budget {
     pub fn new(total: u64, slots: usize) -> Self {
         let allowances = PerCpu::new(slots, |_| AtomicU64::new(0));
         let batch = AtomicU64::new(Self::batch_of(total, allowances.len()));
-        Self { allowances, batch, pool: Apart(Mutex::new(Pool { free: total, total })) }
+        let pool = Apart(Mutex::new(Pool { free: total, total }));
+        Self { allowances, batch, large: AtomicU64::new(0), pool }
     }
 
-    /// All slots together keep at most a quarter of the total away from the pool.
+    /// All slots together keep at most a quarter of the total away from the pool, and another half where
+    /// large amounts are taken.
     fn batch_of(total: u64, slots: usize) -> u64 {
         total / (slots as u64).saturating_mul(8)
     }
@@ -249,12 +259,14 @@ impl Budget {
     fn take_slow(&self, slot: &AtomicU64, n: u64) -> bool {
         let mut pool = self.pool.lock();
         if pool.free < n {
+            self.large.store(0, Ordering::Relaxed);
             self.gather(&mut pool);
             if pool.free < n {
                 return false;
             }
         }
         pool.free -= n;
+        self.note_large(&pool, n);
         // A refill is at most a share of what is left, so that near the end the units stay in the
         // pool, where everybody finds them without gathering.
         let share = pool.free / (self.allowances.len() as u64).saturating_mul(4);
@@ -265,6 +277,22 @@ impl Budget {
             slot.fetch_add(refill, Ordering::Release);
         }
         true
+    }
+
+    /// Slots keep amounts such as `n`, if all of them can.
+    fn note_large(&self, pool: &Pool, n: u64) {
+        let slots = self.allowances.len() as u64;
+        let is_larger =
+            n > self.large.load(Ordering::Relaxed).max(self.batch.load(Ordering::Relaxed));
+        if is_larger && n <= pool.free / slots && n <= pool.total / slots.saturating_mul(2) {
+            self.large.store(n, Ordering::Relaxed);
+        }
+    }
+
+    /// What a slot that has too much keeps.
+    #[inline]
+    fn kept(&self) -> u64 {
+        self.batch.load(Ordering::Relaxed).saturating_add(self.large.load(Ordering::Relaxed))
     }
 
     /// Moves all allowances to the pool. See the type for why the pool is exact afterwards.
@@ -282,7 +310,7 @@ impl Budget {
     #[inline]
     pub fn give(&self, n: u64) {
         let slot = self.allowances.this();
-        let most = self.batch.load(Ordering::Relaxed).saturating_mul(2);
+        let most = self.kept().saturating_add(self.batch.load(Ordering::Relaxed));
         let mut have = slot.load(Ordering::Relaxed);
         while have != CLOSED && have.saturating_add(n) <= most {
             // Release: see `take`.
@@ -297,7 +325,7 @@ impl Budget {
     #[cold]
     fn give_slow(&self, slot: &AtomicU64, n: u64) {
         let mut pool = self.pool.lock();
-        let keep = self.batch.load(Ordering::Relaxed);
+        let keep = self.kept();
         let mut surplus = n;
         let have = slot.load(Ordering::Relaxed);
         // We hold the lock, so the slot is open, and only its owner's fast path competes.
@@ -305,6 +333,11 @@ impl Budget {
             && slot.compare_exchange(have, keep, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             surplus = surplus.saturating_add(have - keep);
+        } else if have < keep {
+            // The sum can't run into CLOSED: it is at most what all slots may keep.
+            let more = surplus.min(keep - have);
+            slot.fetch_add(more, Ordering::Release);
+            surplus -= more;
         }
         pool.free = pool.free.saturating_add(surplus).min(pool.total);
     }
@@ -358,6 +391,7 @@ impl Budget {
             return Err(OverBudget { used });
         }
         *pool = Pool { free: total - used, total };
+        self.large.store(0, Ordering::Relaxed);
         self.batch.store(Self::batch_of(total, self.allowances.len()), Ordering::Relaxed);
         Ok(())
     }

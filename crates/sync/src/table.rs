@@ -52,7 +52,8 @@
 //! # Several CPUs
 //!
 //! A bucket is one line, which whoever changes it writes and whoever looks up a name in it reads. While
-//! there are few entries, that is one line for all. So a table into which several CPUs insert grows beyond
+//! there are few entries, that is one line for all, unless the table was given more to begin with
+//! ([`RcuTable::prepare`]). So a table into which several CPUs insert grows beyond
 //! what its entries need, up to 32 buckets for each CPU: 2 KiB for each CPU of the machine. It is noticed in
 //! two ways: a lock that somebody else holds, and the **heat** of a bucket, in its version. One insertion in
 //! eight compares its CPU with that of the last one that did; another one adds 3 to the heat, the
@@ -84,7 +85,7 @@ use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
 use crate::wait::Backoff;
-use line::{Line, Link, Seek, Word};
+use line::{BITS_MAX, Line, Link, Seek, Word};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -190,7 +191,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let mut word = self.word();
         loop {
             let Some(line) = word.line_of(hash, guard) else {
-                word = self.first_word();
+                word = self.first_word(0);
                 continue;
             };
             if let Link::Moved(next) = line.link() {
@@ -213,10 +214,10 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Gives an empty table its first bucket, and returns what the table has then.
+    /// Gives an empty table its first `1 << bits` buckets, and returns what the table has then.
     #[cold]
-    fn first_word(&self) -> Word<T, C> {
-        let word = Word::allocate_or_abort(0);
+    fn first_word(&self, bits: u32) -> Word<T, C> {
+        let word = Word::allocate_or_abort(bits);
         let installed = self.word.compare_exchange(
             std::ptr::null_mut(),
             word.into_raw(),
@@ -233,11 +234,12 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Gives the table its first bucket, if it has none, so that the first entry does not have to: where
-    /// lookups go by, that would write what they read.
-    pub fn prepare(&self) {
+    /// Gives the table its first buckets, if it has none, so that the first entry does not have to: where
+    /// lookups go by, that would write what they read. `1 << bits` buckets take 64 bytes each; two
+    /// entries then share a line once in as many times.
+    pub fn prepare(&self, bits: u32) {
         if self.word().is_null() {
-            self.first_word();
+            self.first_word(bits.min(BITS_MAX));
         }
     }
 
@@ -363,7 +365,8 @@ impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
     fn remove(&mut self, entry: &T, guard: &Guard) -> bool {
         debug_assert!(self.covers(entry.table_hash()), "an entry is sought in another's bucket");
         let removed = self.line.remove(NonNull::from(entry), guard);
-        if removed && self.hint == Hint::None && self.line.is_vacant() {
+        let may_shrink = self.word.bits() > grow::CONTENDED_BITS_MIN;
+        if removed && may_shrink && self.hint == Hint::None && self.line.is_vacant() {
             self.hint = Hint::Emptied;
         }
         removed

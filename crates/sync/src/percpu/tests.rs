@@ -101,6 +101,52 @@ fn budget_resizes_down_to_what_is_used() {
     assert_eq!(budget.used(), 301);
 }
 
+/// A worst case that is reserved, of which a little is used: with room for one on each CPU the pool is asked
+/// once for each batch that is used.
+#[test]
+fn budget_keeps_amounts_larger_than_a_batch_with_the_cpu() {
+    const TOTAL: u64 = 1 << 20;
+    const WORST: u64 = 200_000;
+    let budget = Budget::new(TOTAL, 2);
+    const { assert!(WORST / 3 * 2 > TOTAL / 16, "more than a batch") };
+    let round = |cpu, amount| {
+        let _on = cpu::pretend(cpu);
+        let before = budget.pool.lock().free;
+        assert!(budget.take(amount));
+        let was_asked = budget.pool.lock().free != before;
+        budget.give(amount - 100);
+        was_asked
+    };
+    // One that is hardly larger than what the slots keep already, and another.
+    for amount in [WORST / 3 * 2, WORST] {
+        assert!(round(0, amount) && round(1, amount));
+        let asked = (0..200).filter(|cpu| round(cpu % 2, amount)).count();
+        assert!(asked <= 2, "the pool was asked {asked} times for {amount}");
+    }
+    assert_eq!(budget.used(), 404 * 100);
+}
+
+/// What is kept for large amounts is kept from nobody, and no more once the pool was found empty.
+#[test]
+fn budget_keeps_nothing_large_when_the_pool_runs_dry() {
+    const TOTAL: u64 = 1 << 20;
+    const WORST: u64 = 200_000;
+    let budget = Budget::new(TOTAL, 2);
+    for cpu in [0, 1] {
+        let _on = cpu::pretend(cpu);
+        assert!(budget.take(WORST));
+        budget.give(WORST);
+        assert!(budget.allowances.this().load(Ordering::Relaxed) >= WORST);
+    }
+    let _on = cpu::pretend(0);
+    assert!(budget.take(TOTAL - 1) && budget.take(1) && !budget.take(1));
+    budget.give(TOTAL);
+    assert!(budget.take(WORST - 1) && !budget.take(TOTAL));
+    budget.give(WORST - 1);
+    let kept: u64 = budget.allowances.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
+    assert!(kept <= TOTAL / 4, "{kept} are kept from the pool");
+}
+
 /// Threads on many CPUs never hold more than the total, and when each thread holds at most its
 /// share, no `take` may fail: this is what a bound that is only roughly kept gets wrong.
 #[test]

@@ -78,7 +78,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         loop {
             let word = self.word();
             let Some(first) = word.line(0, guard) else {
-                self.first_word();
+                self.first_word(0);
                 continue;
             };
             match first.link() {
@@ -290,8 +290,14 @@ fn sample<T: Hashed, C: LockClass>(
     (sum, lines)
 }
 
+/// The buckets that contention alone gives a table for each CPU.
+const LINES_PER_CPU: usize = 32;
+
+/// What [`contended_bits`] is at least.
+pub(super) const CONTENDED_BITS_MIN: u32 = LINES_PER_CPU.ilog2();
+
 /// The size up to which contention alone lets a table grow, and below which it does not shrink: some
 /// buckets for each CPU, so that two CPUs seldom meet in one.
 fn contended_bits() -> u32 {
-    (crate::cpu::possible() as usize * 32).next_power_of_two().ilog2()
+    (crate::cpu::possible() as usize * LINES_PER_CPU).next_power_of_two().ilog2()
 }

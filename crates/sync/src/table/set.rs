@@ -133,7 +133,7 @@ impl<'a, T: Hashed, C: LockClass> LockReq<'a, T, C> {
         let mut word = if whole { table.settled(guard) } else { table.word() };
         loop {
             let Some(line) = word.line_of(hash, guard) else {
-                word = table.first_word();
+                word = table.first_word(0);
                 continue;
             };
             match line.link() {

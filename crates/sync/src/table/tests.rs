@@ -315,12 +315,28 @@ fn several_cpus_make_a_table_grow_and_one_does_not() {
 fn a_prepared_table_has_its_bucket_already() {
     let table = Table::new();
     assert_eq!((buckets(&table), table.bytes()), (0, 0));
-    table.prepare();
-    table.prepare();
+    table.prepare(0);
+    table.prepare(4);
     assert_eq!((buckets(&table), table.bytes(), table.len()), (1, 64, 0));
     insert(&table, 1);
     assert_eq!(buckets(&table), 1);
     assert!(remove(&table, 1));
+}
+
+#[test]
+fn a_table_prepared_for_several_cpus_keeps_its_buckets() {
+    let table = Table::new();
+    table.prepare(4);
+    assert_eq!((buckets(&table), table.bytes(), table.len()), (16, 1024, 0));
+    for key in 0..30 {
+        insert(&table, key);
+    }
+    for key in 0..30 {
+        assert!(remove(&table, key));
+    }
+    assert_eq!(buckets(&table), 16);
+    table.shrink_to_fit(&rcu::pin());
+    assert_eq!(buckets(&table), 1);
 }
 
 #[test]
