@@ -22,7 +22,7 @@ use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::percpu::Budget;
 use vfscale_sync::rcu::{self, Guard};
-use vfscale_vfs::driver::{FileSystem, NewInode};
+use vfscale_vfs::driver::{FIRST_TABLE_BYTES, FileSystem, NewInode};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FallocateFlags, FileType, StatFs};
@@ -41,9 +41,9 @@ pub(crate) const NAME_BYTES: u64 = 248;
 /// The longest name that fits into a dentry.
 const NAME_INLINE: usize = 63;
 
-/// What a directory takes besides: the first bucket of its children table, and what allocating a
-/// line by itself costs.
-const DIRECTORY_BYTES: u64 = 160;
+/// What a directory takes besides: the first buckets of its children table, and what allocating them
+/// on a line of their own costs.
+const DIRECTORY_BYTES: u64 = FIRST_TABLE_BYTES as u64 + 96;
 
 /// What the data of a file takes besides its pages and nodes.
 const DATA_BYTES: u64 = size_of::<PageTree>() as u64 + 24;
@@ -390,6 +390,10 @@ impl FileSystem for MemFs {
             inode.set_size(end);
         }
         Ok(written.bytes)
+    }
+
+    fn has_space_beyond(&self, inode: &Inode, size: u64) -> bool {
+        inode.private::<PageTree>().is_some_and(|data| data.reaches_beyond(size))
     }
 
     fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {

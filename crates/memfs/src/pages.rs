@@ -109,7 +109,7 @@ pub(crate) struct Written {
 pub(crate) struct PageTree {
     root: PageSlot,
     /// No page or reservation has this index or a higher one, so that a cut which removes nothing
-    /// need not look for it. Only writers use it.
+    /// need not look for it. Written by writers only.
     end: AtomicU64,
 }
 
@@ -154,6 +154,12 @@ impl PageTree {
         if end > self.end.load(Ordering::Relaxed) {
             self.end.store(end, Ordering::Relaxed);
         }
+    }
+
+    /// Whether there may be a page, or a part of one, beyond `size` bytes. For whoever does not keep writers
+    /// out, that is so at the moment.
+    pub(crate) fn reaches_beyond(&self, size: u64) -> bool {
+        !size.is_multiple_of(PAGE) || self.end.load(Ordering::Acquire) > size / PAGE
     }
 
     /// Fills `buf` with the bytes from `offset` on; holes read as zeros.

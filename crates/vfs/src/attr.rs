@@ -13,7 +13,7 @@ use crate::file::{self, File};
 use crate::inode::Inode;
 use crate::lookup::Left;
 use crate::mount::{Mount, WriteAccess};
-use crate::namei::{Lookup, Pos, Walk};
+use crate::namei::{Fail, Lookup, Pos, Walk};
 use crate::seals;
 use crate::task::{At, Task, bytes, lookup_flags};
 use crate::time;
@@ -48,20 +48,22 @@ pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
 }
 
 /// The attributes of a place that are asked for, and those that never change: the file system, the number,
-/// the type with the permission bits, the mount. What else there is stays 0, and is not looked at.
+/// the type, the mount. What else there is stays 0, and is not looked at.
 #[inline]
 pub(crate) fn fill_some(mount: &Mount, dentry: &Dentry, inode: &Inode, mask: StatMask) -> Stat {
-    let mode = inode.mode();
     let mut stat = Stat {
         dev: inode.sb().dev(),
         ino: inode.ino(),
-        mode,
+        mode: inode.file_type().as_raw_mode(),
         blksize: BLOCK_BYTES,
         mnt_id: mount.id(),
         mount_root: std::ptr::eq(dentry, mount.root()),
         ..Stat::default()
     };
     let wants = |some| mask.intersects(some);
+    if wants(StatMask::MODE) {
+        stat.mode = inode.mode();
+    }
     if wants(StatMask::MTIME | StatMask::CTIME) {
         inode.times_seen();
         (stat.mtime, stat.ctime) = (inode.mtime(), inode.ctime());
@@ -123,7 +125,7 @@ impl Task {
     }
 
     /// As [`stat`](Self::stat), but only what `mask` asks for: the rest stays 0, but for the file system, the
-    /// number, the type with the permission bits, the device and the mount, which are always there.
+    /// number, the type, the device and the mount, which are always there.
     ///
     /// Takes no lock and no reference, and writes nothing that other threads read, unless it is asked for
     /// the times of the last change: that somebody has seen those is noted once after each change.
@@ -290,14 +292,13 @@ impl Task {
                 self.walk(&base, bytes(path), lookup, &guard, |walk| {
                     let pos = walk.lookup()?;
                     let write = walk.want_write(pos)?;
-                    let kept = walk.keep(pos)?;
-                    let inode = kept.dentry().inode();
+                    let inode = pos.inode();
                     if inode.is_kept() {
+                        let kept = walk.keep(pos)?;
                         let write = write.keep(kept.mount_ref());
                         return Err(walk.leave(Left::Place(kept, write)));
                     }
-                    let _locked = inode.lock();
-                    plan(inode, walk.cred(), change, &guard)?.apply(inode, &guard);
+                    change_dcached(walk, pos, change)?;
                     drop(write);
                     Ok(())
                 })
@@ -356,6 +357,41 @@ impl Task {
         };
         truncate().on("truncate", path)
     }
+}
+
+/// Changes attributes of an inode whose names live in the dcache.
+///
+/// The mode that it has takes no lock. Nor is a reference taken if nothing is changed but the inode itself,
+/// whose memory stays for the RCU section: one that has lost its last name meanwhile is changed in
+/// vain. Lists of access rights have memory of their own, which must not come to an inode that is gone.
+fn change_dcached(walk: &Walk<'_>, pos: Pos<'_>, change: Change) -> std::result::Result<(), Fail> {
+    let (inode, guard) = (pos.inode(), walk.guard());
+    let kept = if inode.has_extra() { Some(walk.keep(pos)?) } else { None };
+    walk.validate(pos)?;
+    if has_that_mode(inode, walk.cred(), change, guard)? {
+        inode.touch_ctime();
+        return Ok(());
+    }
+    let _locked = inode.lock();
+    let mut plan = plan(inode, walk.cred(), change, guard)?;
+    if plan.more.is_some() && kept.is_none() {
+        return Err(Fail::Retry);
+    }
+    plan.apply(inode, guard);
+    Ok(())
+}
+
+/// Whether a change of the mode, which `cred` may make, leaves it as it is. Without the lock: the owner is
+/// looked at before and after the mode, so that there was a moment at which both were so.
+fn has_that_mode(
+    inode: &Inode,
+    cred: &Credentials,
+    change: Change,
+    guard: &Guard,
+) -> std::result::Result<bool, Errno> {
+    let Change::Mode(mode) = change else { return Ok(false) };
+    let plan = set_mode(inode, cred, mode, guard)?;
+    Ok(plan.mode == Some(inode.mode()) && plan.more.is_none() && cred.owns(inode))
 }
 
 /// What `access` asks of a place.

@@ -42,6 +42,13 @@ use crate::super_block::SuperBlock;
 /// The longest name in bytes.
 pub const NAME_MAX: usize = 255;
 
+/// The binary logarithm of the number of buckets that a new directory has on several CPUs: two of its
+/// names meet in a line once in 16 times.
+const FIRST_BITS: u32 = 4;
+
+/// The memory of the children table that a new directory has at most, in bytes.
+pub const FIRST_TABLE_BYTES: usize = 64 << FIRST_BITS;
+
 /// The most hot dentries a superblock has; each costs a cache line pair for each CPU.
 pub(crate) const HOT_MAX: usize = 256;
 
@@ -179,8 +186,10 @@ impl Dentry {
             if sb.is_kept() {
                 dentry.flags.fetch_or(PARTIAL, Ordering::Relaxed);
             } else {
-                // Or the first name would write the line of the directory's dentry, which walks read.
-                dentry.children.prepare();
+                // Or the first name would write the line of the directory's dentry, which walks read; and
+                // names that several CPUs make in a new directory should not meet in one line.
+                let several = sb.scaling().dcache_hash() && sb.slots() > 1;
+                dentry.children.prepare(if several { FIRST_BITS } else { 0 });
             }
         }
         if begin.flags & ELSEWHERE == 0 {
@@ -249,8 +258,9 @@ impl Dentry {
         let hash = bucket.free_hash(name.hash());
         let dentry = Dentry::new_child(parent, name.bytes(), hash, inode);
         if dentry.inode().is_dir() {
-            // As in `alloc`; but not for every directory that the driver is asked for.
-            dentry.children.prepare();
+            // As in `alloc`; but not for every directory that the driver is asked for. It has one
+            // line, for on a volume the CPUs meet elsewhere all the same.
+            dentry.children.prepare(0);
         }
         // SAFETY: as in `insert_cached`.
         let listed = unsafe {
@@ -541,6 +551,14 @@ impl Dentry {
             child.is_child_of(self) && child.is_named(name, guard)
         })?;
         Some((found, seq))
+    }
+
+    /// Whether it has had its name all the time since [`find`](Self::find) found it with this value of its
+    /// `seq`. A search may meet one that has just been taken out of its table, whose name and parent are
+    /// what they were.
+    #[inline]
+    pub(crate) fn has_kept_name(&self, seq: u32) -> bool {
+        !self.is_unhashed() && !self.seq.retry(seq)
     }
 
     /// The hash it is linked under.

@@ -60,6 +60,7 @@ use std::ops::ControlFlow;
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
+pub use crate::dentry::FIRST_TABLE_BYTES;
 use crate::inode::{Inode, InodeRef};
 use crate::readdir::DirEntry;
 use crate::super_block::SuperBlock;
@@ -448,6 +449,13 @@ pub trait FileSystem: Send + Sync + 'static {
     fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
         let _ = (inode, offset, buf);
         Err(Errno::ROFS)
+    }
+
+    /// Whether there may be anything of a file of `size` bytes beyond that: space that was set aside, or what
+    /// is left of its last block. The inode's lock is not held. By default true.
+    fn has_space_beyond(&self, inode: &Inode, size: u64) -> bool {
+        let _ = (inode, size);
+        true
     }
 
     /// Cuts or extends (with a hole) the file to `size`.

@@ -12,7 +12,6 @@ use std::io::{IoSlice, IoSliceMut};
 use bitflags::bitflags;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::shared::{Listable, Listed, Shared};
 
@@ -22,7 +21,8 @@ use crate::cred::Credentials;
 use crate::error::{Named, Result};
 use crate::inode::Inode;
 use crate::mount::{Mount, OpenPath, Path};
-use crate::ranks::{FilePosition, FilesLock};
+use crate::position::Position;
+use crate::ranks::FilesLock;
 use crate::seals;
 use crate::super_block::SuperBlock;
 use crate::types::{Capabilities, FallocateFlags, FileType, OFlags, Stat, StatFs, Whence};
@@ -63,7 +63,7 @@ impl FileMode {
 
     /// Why a call with a position can't be made, or not in this direction.
     #[inline]
-    fn no_position(self) -> Errno {
+    pub(crate) fn no_position(self) -> Errno {
         if self.intersects(FileMode::STREAM) { Errno::SPIPE } else { Errno::BADF }
     }
 }
@@ -94,7 +94,7 @@ const PRIVATE: u8 = 8;
 #[repr(C)]
 pub(crate) struct OpenFile {
     /// At the end of the line that the count is on; see `Listed`.
-    pos: Mutex<u64, FilePosition>,
+    pub(crate) pos: Position,
     place: OpenPath,
     mode: FileMode,
     state: AtomicU8,
@@ -128,7 +128,7 @@ impl OpenFile {
             mode,
             flags: AtomicU32::new(flags.bits()),
             state: AtomicU8::new(0),
-            pos: Mutex::new(0),
+            pos: Position::new(),
         }
     }
 
@@ -384,17 +384,25 @@ impl File {
         if self.is_stream() {
             return self.read_stream(&mut [IoSliceMut::new(buf)], None).named("read");
         }
-        self.with_text(|| self.read_with(|offset| self.read_inner(offset, buf))).named("read")
+        let len = buf.len();
+        self.with_text(|| self.read_with(len, |offset| self.read_inner(offset, buf))).named("read")
     }
 
     fn read_with(
         &self,
+        len: usize,
         read: impl FnOnce(u64) -> std::result::Result<usize, Errno>,
     ) -> std::result::Result<usize, Errno> {
+        if len > 0 && (self.inode().is_dir() || self.is_at_end()) {
+            // Nobody need wait for a position that stays where it is.
+            let inode = self.check_read(self.0.pos.get(), len)?;
+            self.accessed(inode);
+            return Ok(0);
+        }
         let _section = self.inode().section();
         let mut pos = self.0.pos.lock();
-        let n = read(*pos)?;
-        *pos += n as u64;
+        let n = read(pos.get())?;
+        pos.set(pos.get() + n as u64);
         Ok(n)
     }
 
@@ -437,7 +445,8 @@ impl File {
         if self.is_stream() {
             return self.read_stream(bufs, None).named("readv");
         }
-        self.with_text(|| self.read_with(|offset| self.read_vectored_at(offset, bufs)))
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        self.with_text(|| self.read_with(len, |offset| self.read_vectored_at(offset, bufs)))
             .named("readv")
     }
 
@@ -578,59 +587,11 @@ impl File {
         self.check_write()?;
         let _section = self.inode().section();
         let mut pos = self.0.pos.lock();
-        let (start, n) = self.write_inner(*pos, bufs)?;
+        let (start, n) = self.write_inner(pos.get(), bufs)?;
         if n > 0 {
-            *pos = start + n as u64;
+            pos.set(start + n as u64);
         }
         Ok(n)
-    }
-
-    pub(crate) fn lock_pos(&self) -> MutexGuard<'_, u64, FilePosition> {
-        self.0.pos.lock()
-    }
-
-    /// Moves the file's position; returns the new one.
-    ///
-    /// # Errors
-    /// `EINVAL` for a position before the start or past the largest file, `ENXIO` for data or a hole
-    /// past the end, `EBADF` for an `O_PATH` handle, `ESPIPE` for a pipe or socket.
-    pub fn seek(&self, to: Whence) -> Result<u64> {
-        self.seek_inner(to).named("lseek")
-    }
-
-    fn seek_inner(&self, to: Whence) -> std::result::Result<u64, Errno> {
-        if self.0.mode.intersects(FileMode::PATH.union(FileMode::STREAM)) {
-            return Err(self.0.mode.no_position());
-        }
-        let inode = self.inode();
-        let fs = inode.sb().fs();
-        // Only the driver needs one, and calls that don't ask it should not pay for it.
-        let asks_driver = matches!(to, Whence::Data(_) | Whence::Hole(_));
-        let _section = if asks_driver { inode.section() } else { None };
-        let mut pos = self.0.pos.lock();
-        let is_dir = inode.is_dir();
-        let target = match to {
-            Whence::Set(offset) => offset,
-            Whence::Current(0) => return Ok(*pos),
-            Whence::Current(delta) => pos.checked_add_signed(delta).ok_or(Errno::INVAL)?,
-            Whence::End(_) | Whence::Data(_) | Whence::Hole(_) if is_dir => {
-                return Err(Errno::INVAL);
-            }
-            Whence::End(delta) => inode.size().checked_add_signed(delta).ok_or(Errno::INVAL)?,
-            Whence::Data(offset) => {
-                let _locked = inode.lock_shared();
-                fs.seek_data(inode, offset)?
-            }
-            Whence::Hole(offset) => {
-                let _locked = inode.lock_shared();
-                fs.seek_hole(inode, offset)?
-            }
-        };
-        if target > fs.size_max() {
-            return Err(Errno::INVAL);
-        }
-        *pos = target;
-        Ok(target)
     }
 
     /// Cuts or extends the file to `size` bytes (`ftruncate`).
@@ -761,16 +722,16 @@ impl File {
         offset_out: Option<&mut u64>,
         len: u64,
     ) -> Result<u64> {
-        let from = offset_in.as_deref().copied().unwrap_or_else(|| *self.lock_pos());
-        let into = offset_out.as_deref().copied().unwrap_or_else(|| *to.lock_pos());
+        let from = offset_in.as_deref().copied().unwrap_or_else(|| self.0.pos.get());
+        let into = offset_out.as_deref().copied().unwrap_or_else(|| to.0.pos.get());
         let copied = copy_file_range(self, from, to, into, len).named("copy_file_range")?;
         match offset_in {
             Some(offset) => *offset = from + copied,
-            None => *self.lock_pos() = from + copied,
+            None => self.0.pos.lock().set(from + copied),
         }
         match offset_out {
             Some(offset) => *offset = into + copied,
-            None => *to.lock_pos() = into + copied,
+            None => to.0.pos.lock().set(into + copied),
         }
         Ok(copied)
     }
@@ -883,6 +844,12 @@ pub(crate) fn truncate_inode(
         return Err(Errno::FBIG);
     }
     let section = inode.section();
+    if has_that_size(inode, size, keep_ids) {
+        if always || inode.blocks() > 0 {
+            inode.touch();
+        }
+        return Ok(());
+    }
     let locked = inode.lock();
     seals::check_size(inode, size)?;
     let before = inode.size();
@@ -902,6 +869,17 @@ pub(crate) fn truncate_inode(
         guard.flush();
     }
     Ok(())
+}
+
+/// Whether cutting a file to `size` changes nothing but its times, as can be seen without the lock: it is
+/// so long before and after the look at what is beyond, and has no privileges that a change takes away.
+fn has_that_size(inode: &Inode, size: u64, keep_ids: FileMode) -> bool {
+    inode.is_plain()
+        && inode.size() == size
+        && !inode.sb().fs().has_space_beyond(inode, size)
+        && inode.size() == size
+        && !inode.may_be_capable()
+        && set_ids_gone(inode, keep_ids).1 == 0
 }
 
 /// A cut of this many bytes is worth handing freed memory over at once.

@@ -6,18 +6,21 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::dentry::{Dentry, DentryRef};
-use crate::driver::ParentName;
+use crate::driver::{Directories, ParentName};
 use crate::error::{Named, Result};
 use crate::file::File;
 use crate::inode::{Inode, InodeRef};
 use crate::lookup::Missing;
 use crate::mount::Path;
+use crate::name::Name;
 use crate::super_block::SuperBlock;
 use crate::task::{At, Task, bytes, lookup_flags};
 use crate::types::{AtFlags, Capabilities, OFlags};
 
 /// More directories than this above one another are a driver's mistake, and a loop.
 const DEPTH_MAX: usize = 1 << 20;
+/// A directory that moves, or leaves memory, so many times while its handle is opened is given up.
+const TRIES_MAX: usize = 100;
 
 /// Names an inode of one mounted file system, whatever its names become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,8 +100,10 @@ fn known(sb: &SuperBlock, handle: &FileHandle) -> Option<DentryRef> {
 fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryRef, Errno> {
     let sb = place.mount().sb();
     let inode = find_inode(sb, handle)?;
-    if inode.is_dir() {
-        connect(place, &inode)?;
+    if inode.is_dir()
+        && let Some(directories) = sb.fs().directories()
+    {
+        return connect(place, directories, &inode);
     }
     Dentry::for_inode(inode, sb.root(), &rcu::pin()).ok_or(Errno::STALE)
 }
@@ -117,31 +122,55 @@ fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<Inode
     if inode.generation() == handle.generation { Ok(inode) } else { Err(Errno::STALE) }
 }
 
-/// Sees to it that a directory of `place`'s file system has its dentry in the tree: climbs up by what the
-/// driver says until there is one, and looks the names up from there. The caller holds nothing.
-fn connect(place: &Path, dir: &InodeRef) -> std::result::Result<(), Errno> {
+/// The dentry of a directory of `place`'s file system, which is put into the tree if it has none there. The
+/// caller holds nothing.
+fn connect(
+    place: &Path,
+    directories: &dyn Directories,
+    dir: &InodeRef,
+) -> std::result::Result<DentryRef, Errno> {
+    for _ in 0..TRIES_MAX {
+        if let Some(dentry) = try_connect(place, directories, dir)? {
+            return Ok(dentry);
+        }
+    }
+    Err(Errno::STALE)
+}
+
+/// Climbs up by what the driver says until there is a directory with a dentry, and looks the names up
+/// from there. Each dentry on the way down is held, so that it can't leave memory before the next one is
+/// there. `None` if one has moved meanwhile, or has left memory before it could be held.
+fn try_connect(
+    place: &Path,
+    directories: &dyn Directories,
+    dir: &InodeRef,
+) -> std::result::Result<Option<DentryRef>, Errno> {
     let sb = place.mount().sb();
-    let Some(directories) = sb.fs().directories() else { return Ok(()) };
-    let is_connected = |inode: &Inode| {
-        std::ptr::eq(inode, sb.root().inode()) || Dentry::of_dir(inode, &rcu::pin()).is_some()
+    let connected = |inode: &Inode| {
+        let guard = rcu::pin();
+        let is_root = std::ptr::eq(inode, sb.root().inode());
+        if is_root { sb.root().try_ref(&guard) } else { Dentry::named(inode, &guard) }
     };
-    let mut above = vec![(dir.clone(), Box::default())];
-    while let Some((top, _)) = above.last()
-        && !is_connected(top)
-    {
-        let ParentName { parent, name } = directories.parent(top)?.ok_or(Errno::STALE)?;
-        if above.len() > DEPTH_MAX {
+    let (mut below, mut top) = (Vec::new(), dir.clone());
+    let mut dentry = loop {
+        if let Some(dentry) = connected(&top) {
+            break dentry;
+        }
+        if below.len() > DEPTH_MAX {
             return Err(Errno::STALE);
         }
-        above.push((parent, name));
-    }
-    // Each directory, and the name of the one below it.
-    for (dir, name) in above.iter().skip(1).rev() {
-        let dentry = {
+        let ParentName { parent, name } = directories.parent(&top)?.ok_or(Errno::STALE)?;
+        below.push((std::mem::replace(&mut top, parent), name));
+    };
+    for (inode, name) in below.iter().rev() {
+        Missing::new(Path::new(place.mount_ref(), dentry.clone()), name).look_up()?;
+        let Some(next) = connected(inode) else {
+            // Whoever is just taking it out of the directory's table has the lock.
             let guard = rcu::pin();
-            Dentry::for_inode(dir.clone(), sb.root(), &guard).ok_or(Errno::STALE)?
+            drop(dentry.children().lock(Name::new(name).hash(), &guard));
+            return Ok(None);
         };
-        Missing::new(Path::new(place.mount_ref(), dentry), name).look_up()?;
+        dentry = next;
     }
-    if is_connected(dir) { Ok(()) } else { Err(Errno::STALE) }
+    Ok(Some(dentry))
 }

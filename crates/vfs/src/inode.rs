@@ -113,6 +113,8 @@ struct DataLine {
     size: AtomicU64,
     /// `DEAD`, which is asked where a directory's times change, and what is rarely asked.
     flags: AtomicU32,
+    /// Which times somebody has seen since they were written.
+    queried: AtomicU8,
     private: OnceLock<Box<dyn Any + Send + Sync>>,
     atime: AtomicI64,
     mtime: AtomicI64,
@@ -126,7 +128,6 @@ struct UseLine {
     nlink: AtomicU32,
     count: AtomicU32,
     alias_lock: Mutex<(), InodeAliases>,
-    queried: AtomicU8,
     blocks: AtomicU64,
     /// Its dentries.
     aliases: AliasHead,
@@ -209,8 +210,9 @@ impl InodeExtra {
         self.charged.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_charged(&self) {
-        self.charged.store(true, Ordering::Relaxed);
+    /// Notes that it was; false if somebody else has noted it.
+    pub(crate) fn set_charged(&self) -> bool {
+        !self.charged.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -309,6 +311,7 @@ impl Inode {
             data: DataLine {
                 size: AtomicU64::new(init.size),
                 flags: AtomicU32::new(0),
+                queried: AtomicU8::new(0),
                 private,
                 atime: AtomicI64::new(times.atime.0),
                 mtime: AtomicI64::new(times.mtime.0),
@@ -319,7 +322,6 @@ impl Inode {
                 nlink: AtomicU32::new(init.nlink),
                 count: AtomicU32::new(1),
                 alias_lock: Mutex::new(()),
-                queried: AtomicU8::new(0),
                 blocks: AtomicU64::new(init.blocks),
                 aliases: AliasHead::new(),
                 links: PerCpuLinks::new(),
@@ -767,7 +769,7 @@ impl Inode {
         if last < now.0 || last > now.0 + time::SKEW_NANOS {
             // One in the future was set by hand, or the clock was set back.
             now
-        } else if self.usage.queried.load(Ordering::Relaxed) & (CTIME_SEEN | MTIME_SEEN) != 0 {
+        } else if self.data.queried.load(Ordering::Relaxed) & (CTIME_SEEN | MTIME_SEEN) != 0 {
             time::now_fine()
         } else {
             Timestamp(last)
@@ -791,8 +793,8 @@ impl Inode {
     /// Nobody has seen the time that was just written.
     #[inline]
     fn unsee(&self, seen: u8) {
-        if self.usage.queried.load(Ordering::Relaxed) & seen != 0 {
-            self.usage.queried.fetch_and(!seen, Ordering::Relaxed);
+        if self.data.queried.load(Ordering::Relaxed) & seen != 0 {
+            self.data.queried.fetch_and(!seen, Ordering::Relaxed);
         }
     }
 
@@ -840,7 +842,7 @@ impl Inode {
     fn stamp(&self, which: &AtomicI64, seen: u8, coarse: Timestamp) -> bool {
         if which.load(Ordering::Relaxed) < coarse.0 {
             which.store(coarse.0, Ordering::Relaxed);
-        } else if self.usage.queried.load(Ordering::Relaxed) & seen != 0 {
+        } else if self.data.queried.load(Ordering::Relaxed) & seen != 0 {
             self.stamp_fine(which, seen);
         } else {
             // A time in the future was set by hand, or the clock was set back.
@@ -856,7 +858,7 @@ impl Inode {
 
     #[cold]
     fn stamp_fine(&self, which: &AtomicI64, seen: u8) {
-        self.usage.queried.fetch_and(!seen, Ordering::Relaxed);
+        self.data.queried.fetch_and(!seen, Ordering::Relaxed);
         which.store(time::now_fine().0, Ordering::Relaxed);
     }
 
@@ -864,8 +866,8 @@ impl Inode {
     #[inline]
     pub(crate) fn times_seen(&self) {
         const BOTH: u8 = CTIME_SEEN | MTIME_SEEN;
-        if self.usage.queried.load(Ordering::Relaxed) & BOTH != BOTH {
-            self.usage.queried.fetch_or(BOTH, Ordering::Relaxed);
+        if self.data.queried.load(Ordering::Relaxed) & BOTH != BOTH {
+            self.data.queried.fetch_or(BOTH, Ordering::Relaxed);
         }
     }
 

@@ -14,7 +14,7 @@
 //! | `dentry` | names and the tree they form; children tables, counts, hot dentries |
 //! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
 //! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
-//! | [`mod@file`], [`file_list`], `descriptors` | open files, the lists they are on, the numbers they go by |
+//! | [`mod@file`], `position`, [`file_list`], `descriptors` | open files, their positions, the lists they are on, the numbers they go by |
 //! | `pipe`, `socket`, `stream`, `pseudo`, `seals` | files without positions, and files that no path leads to |
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
 //! | [`scaling`], [`lockstat`], [`cpu`] | how many slots everything has, what it was like before, what locks cost, and who uses which slot |
@@ -72,6 +72,7 @@ mod names_only_tests;
 pub mod namespace;
 mod open;
 mod pipe;
+mod position;
 mod propagation;
 mod prune;
 mod pseudo;

@@ -566,6 +566,13 @@ impl<'g> Walk<'g> {
         Some((child, child.seq().begin()))
     }
 
+    /// Whether something is mounted on `dentry`, a name in the directory at `dir`, as seen from
+    /// there. Takes no lock.
+    #[inline]
+    pub(crate) fn is_mountpoint(&self, dir: Pos<'g>, dentry: &Dentry) -> bool {
+        dentry.is_mounted() && self.start.ns.mounted_on(dir.mount, dentry, self.guard).is_some()
+    }
+
     /// Goes down to the root of the uppermost mount at `pos`.
     #[cold]
     pub(crate) fn cross_down(&self, mut pos: Pos<'g>) -> Result<Pos<'g>, Fail> {

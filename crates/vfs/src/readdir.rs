@@ -175,7 +175,7 @@ impl Iterator for ReadDir<'_> {
         }
         if self.batch.as_slice().is_empty() {
             let mut batch = Vec::new();
-            let pos = *self.file.lock_pos();
+            let pos = self.file.0.pos.get();
             let result = self.file.collect(pos, &mut batch);
             if let Err(error) = result.named("getdents64") {
                 self.failed = true;

@@ -3,6 +3,16 @@
 //! Removing a file takes the lock of its bucket. Removing a directory takes, besides, every bucket of the
 //! directory itself, in one order of addresses with all other users of several buckets, so that nothing
 //! can be made in it between the look whether it is empty and its end.
+//!
+//! # A look before the locks
+//!
+//! What is to be removed is looked up first, without a lock, with its sequence count, and all rules
+//! are checked. If one of them says no, the count is looked at once more: as long as it is the
+//! same, what was found has had its name all the time, so that there was a moment at which the call
+//! had to fail, and no lock is ever taken. Otherwise the locks are taken, and the same count says
+//! that nothing has changed: a name comes and goes only under the lock of its bucket, in a write
+//! section of the count. What was removed just before the count was taken is marked as that. A
+//! directory that has a name in it is not dead, so that need not be asked again.
 
 use std::path::Path as StdPath;
 
@@ -97,6 +107,32 @@ fn leave_removal<'g>(
     Err(walk.leave(Left::Name(at, write)))
 }
 
+/// What has the last name of a walk and may be removed, with its sequence count while it had that name.
+///
+/// Takes no lock, so that calls that fail write nothing: see the [module](self).
+fn victim<'g>(
+    walk: &Walk<'g>,
+    pos: Pos<'g>,
+    want_dir: bool,
+) -> std::result::Result<(&'g Dentry, u32), Fail> {
+    let Some((victim, seq)) = pos.dentry.find(walk.name(), walk.guard()) else {
+        walk.validate(pos)?;
+        return Err(Errno::NOENT.into());
+    };
+    match may_delete(pos.inode(), victim, want_dir, walk.cred(), walk.guard()) {
+        Err(errno) => Err(if_still(victim, seq, errno)),
+        // What is mounted there by way of another mount is found out with the locks.
+        Ok(()) if walk.is_mountpoint(pos, victim) => Err(if_still(victim, seq, Errno::BUSY)),
+        Ok(()) => Ok((victim, seq)),
+    }
+}
+
+/// What a call fails with that was refused because of `dentry`: that, if it has kept its name since its
+/// sequence count was `seq`. Otherwise there may have been no moment at which the call had to fail so.
+pub(crate) fn if_still(dentry: &Dentry, seq: u32, errno: Errno) -> Fail {
+    if dentry.has_kept_name(seq) { errno.into() } else { Fail::Retry }
+}
+
 fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail> {
     let Last::Name(slash) = walk.walk_to_last()? else {
         return Err(Errno::ISDIR.into());
@@ -115,11 +151,12 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
     if dir.is_partial() {
         return leave_removal(walk, pos, false, write);
     }
+    let (victim, seq) = victim(walk, pos, false)?;
     let dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(name.hash(), guard);
-    let victim =
-        bucket.find(name.hash(), |child| child.is_named(name, guard)).ok_or(Errno::NOENT)?;
-    may_delete(dir.inode(), victim, false, walk.cred(), guard)?;
+    if !victim.has_kept_name(seq) {
+        return Err(Fail::Retry);
+    }
     if victim.is_mounted() {
         // The order of locks wants none while the trees are changed.
         drop((bucket, dcache, write));
@@ -156,20 +193,16 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     if dir.is_partial() {
         return leave_removal(walk, pos, true, write);
     }
-    let victim = dir.find(name, guard).map(|(victim, _)| victim);
-    let Some(victim) = victim else {
-        walk.validate(pos)?;
-        return Err(Errno::NOENT.into());
-    };
-    may_delete(dir.inode(), victim, true, walk.cred(), guard)?;
+    let (victim, seq) = victim(walk, pos, true)?;
+    if !victim.is_mounted() && !victim.children().is_empty() {
+        return Err(if_still(victim, seq, Errno::NOTEMPTY));
+    }
     let reqs = [LockReq::One(dir.children(), name.hash()), LockReq::All(victim.children())];
     let dcache = dir.sb().lock_dcache();
     let mut locks = RcuTable::lock_set(reqs, guard);
-    let still = locks.find(0, name.hash(), |child| child.is_named(name, guard));
-    if !still.is_some_and(|found| std::ptr::eq(found, victim)) {
+    if !victim.has_kept_name(seq) {
         return Err(Fail::Retry);
     }
-    may_delete(dir.inode(), victim, true, walk.cred(), guard)?;
     let is_empty = locks.is_empty(1);
     if victim.is_mounted() {
         drop((locks, dcache, write));
@@ -186,8 +219,9 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     let removed = victim.set_removed(dir, guard);
     bury(victim.inode());
     victim.inode().sb().fs().unlinked(victim.inode(), name.len());
-    drop(locks);
+    // Before somebody finds `dir` empty, and ends it.
     dir.inode().unlink();
+    drop(locks);
     dir.inode().touch();
     dentry::finish_removal(removed, guard);
     drop(write);

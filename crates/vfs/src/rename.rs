@@ -8,6 +8,17 @@
 //! the paths of everything below. Moving one into another directory also excludes all other such moves
 //! (`s_vfs_rename_mutex`), so that two of them can't make a loop between them.
 //!
+//! # A look before the locks
+//!
+//! Both names are looked up without a lock, with the sequence counts of what has them, and all rules are
+//! checked. A rename that fails, or has nothing to do because both are names of one file, looks at the
+//! counts once more: as long as they are the same, both have had their names all the time, so that there
+//! was a moment at which it had to end like that, and no lock is taken. The ancestors of one directory are
+//! compared with another in a read section of `rename_lock`. Otherwise the locks are
+//! taken, and the same counts say that both still have their names, for these change only under the
+//! locks of their buckets, in a write section of the count. That neither directory is moved into itself
+//! is checked again when nobody else can move one.
+//!
 //! # What others see
 //!
 //! Both buckets are announced as changing before the first entry moves. A lookup that finds nothing in an
@@ -267,6 +278,37 @@ fn sides<'g>(
     ))
 }
 
+impl<'g> Side<'g> {
+    /// What has the name, without a lock, and its sequence count while it had it.
+    fn find(&self, guard: &'g Guard) -> Option<(&'g Dentry, u32)> {
+        self.dir.find(&self.name, guard)
+    }
+}
+
+/// What has the two names, each with its sequence count while it had that one.
+struct Names<'g> {
+    source: (&'g Dentry, u32),
+    target: Option<(&'g Dentry, u32)>,
+}
+
+impl<'g> Names<'g> {
+    /// Whether one of them has moved or gone since.
+    fn have_moved(&self) -> bool {
+        let moved = |(dentry, seq): (&Dentry, u32)| !dentry.has_kept_name(seq);
+        moved(self.source) || self.target.is_some_and(moved)
+    }
+
+    /// Whether both have kept their names, and the new one is free still if it was.
+    fn are_still(&self, new: &Side<'g>, guard: &'g Guard) -> bool {
+        !self.have_moved() && (self.target.is_some() || new.find(guard).is_none())
+    }
+}
+
+/// Whether both are names of one file, so that nothing is to be done.
+fn is_same_file(source: &Dentry, target: Option<&Dentry>) -> bool {
+    target.is_some_and(|target| std::ptr::eq(target.inode(), source.inode()))
+}
+
 impl<'g> Rename<'g> {
     fn exchanges(&self) -> bool {
         self.flags.contains(RenameFlags::EXCHANGE)
@@ -310,7 +352,7 @@ impl<'g> Rename<'g> {
         let found = walk.find_kept(new_dir, &self.new.name)?;
         let target = (!found.is_negative()).then_some(found);
         self.check(source, target, self.is_busy(source, target))?;
-        if target.is_some_and(|t| std::ptr::eq(t.inode(), source.inode())) {
+        if is_same_file(source, target) {
             return Ok(());
         }
         let old = walk.keep_name(old_dir, &self.old.name, source)?;
@@ -357,63 +399,96 @@ impl<'g> Rename<'g> {
         }
     }
 
-    /// Looks both names up, decides which locks are needed, takes them, and checks that the names
-    /// still are what they were. Returns what would be replaced while something is mounted on it, in
-    /// another tree: that has to go before.
+    /// Looks both names up, decides whether anything is to be done and which locks that needs, takes them,
+    /// and checks that the names still are what they were. Returns what would be replaced while
+    /// something is mounted on it, in another tree: that has to go before.
     fn attempt(&self) -> std::result::Result<Option<&'g Dentry>, Fail> {
         let guard = self.guard;
-        let find = |side: &Side<'g>| side.dir.find(&side.name, guard).map(|(d, _)| d);
-        let source = find(&self.old).ok_or(Errno::NOENT)?;
+        let (source, seq) = self.old.find(guard).ok_or(Errno::NOENT)?;
         // Nothing is looked up in a directory that is gone, so this comes before all other rules.
         if self.new.dir.inode().is_dead() {
             return Err(Errno::NOENT.into());
         }
         check_length(self.new.dir.inode(), self.new.name.len())?;
-        let target = find(&self.new);
-        // Before any lock; what is mounted here meanwhile moves along with the name.
-        let busy = self.is_busy(source, target);
+        let found = self.new.find(guard);
+        let target = found.map(|(target, _)| target);
+        let names = Names { source: (source, seq), target: found };
         let moves_dir = source.inode().is_dir()
             || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
-        let _topology = (moves_dir && !self.same_dir()).then(|| self.ns.lock_directory_move());
+        let moves_away = moves_dir && !self.same_dir();
+        if !self.is_to_do(&names)? {
+            return Ok(None);
+        }
+        let _topology = moves_away.then(|| self.ns.lock_directory_move());
+        if moves_away && self.check_loops(source, target).is_err() {
+            // Somebody else has moved a directory just before; another look says what is wrong.
+            return Err(Fail::Retry);
+        }
         let _dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
-        let replaced = target.filter(|t| !self.exchanges() && t.inode().is_dir());
-        match replaced {
+        match self.replaced(target) {
             Some(dir) => {
                 let reqs = [one(&self.old), one(&self.new), LockReq::All(dir.children())];
-                let mut locks = RcuTable::lock_set(reqs, guard);
-                self.locked(&mut locks, source, target, busy)?;
-                if !locks.is_empty(2) && !std::ptr::eq(source.inode(), dir.inode()) {
+                let locks = RcuTable::lock_set(reqs, guard);
+                self.locked(&locks, &names)?;
+                if !locks.is_empty(2) {
                     return Err(Errno::NOTEMPTY.into());
                 }
                 self.apply(locks, source, target)
             }
             None => {
-                let mut locks = RcuTable::lock_set([one(&self.old), one(&self.new)], guard);
-                self.locked(&mut locks, source, target, busy)?;
+                let locks = RcuTable::lock_set([one(&self.old), one(&self.new)], guard);
+                self.locked(&locks, &names)?;
                 self.apply(locks, source, target)
             }
         }
     }
 
-    /// With the locks held: the names are unchanged, and the rename is allowed.
-    fn locked<const N: usize>(
-        &self,
-        locks: &mut Locks<'g, N>,
-        source: &'g Dentry,
-        target: Option<&'g Dentry>,
-        busy: bool,
-    ) -> std::result::Result<(), Fail> {
-        let found = |i: usize, side: &Side<'g>| {
-            locks.find(i, side.name.hash(), |child| child.is_named(&side.name, self.guard))
-        };
-        let same = |found: Option<&Dentry>, expected: Option<&Dentry>| {
-            found.map(std::ptr::from_ref) == expected.map(std::ptr::from_ref)
-        };
-        if !same(found(0, &self.old), Some(source)) || !same(found(1, &self.new), target) {
+    /// The directory that is replaced, if one is.
+    fn replaced(&self, target: Option<&'g Dentry>) -> Option<&'g Dentry> {
+        target.filter(|t| !self.exchanges() && t.inode().is_dir())
+    }
+
+    /// The look before the locks: whether the rename is allowed, and anything is to be done. See the
+    /// [module](self).
+    fn is_to_do(&self, names: &Names<'g>) -> std::result::Result<bool, Fail> {
+        let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
+        let is_dir = |dentry: &Dentry| dentry.inode().is_dir();
+        // Ancestors are looked at, and these are of one moment if no directory has moved meanwhile.
+        let climbs = !self.same_dir() && (is_dir(source) || target.is_some_and(is_dir));
+        let moves = climbs.then(|| self.ns.rename_lock().begin());
+        // Before any lock; what is mounted here meanwhile moves along with the name.
+        let mut checked = self.check(source, target, self.is_busy(source, target));
+        let same = is_same_file(source, target);
+        let full = |dir: &Dentry| !same && !dir.children().is_empty();
+        if checked.is_ok() && self.replaced(target).is_some_and(full) {
+            checked = Err(Errno::NOTEMPTY);
+        }
+        if checked.is_ok() && !same {
+            return Ok(true);
+        }
+        let moved = moves.is_some_and(|seq| self.ns.rename_lock().retry(seq));
+        if moved || !names.are_still(&self.new, self.guard) {
             return Err(Fail::Retry);
         }
-        self.check(source, target, busy)?;
+        Ok(checked.map(|()| false)?)
+    }
+
+    /// With the locks held: the names are what was found and checked before.
+    fn locked<const N: usize>(
+        &self,
+        locks: &Locks<'g, N>,
+        names: &Names<'g>,
+    ) -> std::result::Result<(), Fail> {
+        let is_named = |child: &Dentry| child.is_named(&self.new.name, self.guard);
+        let came = || locks.find(1, self.new.name.hash(), is_named).is_some();
+        if names.have_moved() || (names.target.is_none() && came()) {
+            return Err(Fail::Retry);
+        }
+        // A directory that has a name in it is not dead, but one without may have gone.
+        if names.target.is_none() && self.new.dir.inode().is_dead() {
+            return Err(Errno::NOENT.into());
+        }
         Ok(())
     }
 
@@ -438,7 +513,7 @@ impl<'g> Rename<'g> {
             return Err(Errno::NOTDIR);
         }
         self.check_loops(source, target)?;
-        if target.is_some_and(|t| std::ptr::eq(t.inode(), source.inode())) {
+        if is_same_file(source, target) {
             return Ok(());
         }
         self.check_rights(source, target)?;
@@ -507,9 +582,6 @@ impl<'g> Rename<'g> {
         source: &'g Dentry,
         target: Option<&'g Dentry>,
     ) -> std::result::Result<Option<&'g Dentry>, Fail> {
-        if target.is_some_and(|t| std::ptr::eq(t.inode(), source.inode())) {
-            return Ok(None);
-        }
         let mounted = target.filter(|target| !self.exchanges() && target.is_mounted());
         if mounted.is_some() {
             return Ok(mounted);

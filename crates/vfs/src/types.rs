@@ -70,6 +70,8 @@ bitflags! {
     /// seen them, and asking for what never changes does not wait for those who change the rest.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct StatMask: u32 {
+        /// The permission bits of [`Stat::mode`]; the type is always there.
+        const MODE = 0x2;
         /// [`Stat::nlink`].
         const NLINK = 0x4;
         /// [`Stat::uid`].
@@ -92,8 +94,8 @@ bitflags! {
         const GENERATION = 0x8000_0000;
 
         /// All that can change but the times.
-        const NO_TIMES = Self::NLINK.bits() | Self::UID.bits() | Self::GID.bits()
-            | Self::SIZE.bits() | Self::BLOCKS.bits();
+        const NO_TIMES = Self::MODE.bits() | Self::NLINK.bits() | Self::UID.bits()
+            | Self::GID.bits() | Self::SIZE.bits() | Self::BLOCKS.bits();
     }
 }
 

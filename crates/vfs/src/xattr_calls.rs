@@ -1,7 +1,10 @@
 //! The calls on extended attributes and access control lists.
 //!
-//! Both live in the inode's extra part, attributes in a locked set, lists under RCU since permission
-//! checks read them. Their memory is charged to the file system under the inode's lock.
+//! Both live in the inode's extra part and are read under RCU. Access lists have to do with the mode, which
+//! they are changed with, and file capabilities with the data, of which a change takes them away: these
+//! are changed under the inode's lock. All other attributes only need that one thread at a time changes
+//! their set, which has a lock of its own (`xattrs`), so that setting one does not meet those who write to
+//! the file. Memory is charged to the file system before it is taken.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -42,7 +45,10 @@ fn charged_extra<'g>(
     let extra = inode.extra_or_init(guard);
     if !extra.is_charged() {
         inode.sb().fs().charge(EXTRA_BYTES)?;
-        extra.set_charged();
+        if !extra.set_charged() {
+            // Somebody else has set the first attribute at the same time.
+            inode.sb().fs().uncharge(EXTRA_BYTES);
+        }
     }
     Ok(extra)
 }
@@ -161,6 +167,7 @@ impl Task {
                 at,
                 path,
                 flags,
+                needs_lock(name),
                 |inode, cred, guard| set(inode, name, value, how, cred, guard),
                 |inode, cred, guard| plan_set(inode, name, value, how, cred, guard),
             )
@@ -202,6 +209,7 @@ impl Task {
                 at,
                 path,
                 flags,
+                needs_lock(name),
                 |inode, cred, guard| remove(inode, name, cred, guard),
                 |inode, cred, guard| plan_removal(inode, name, cred, guard),
             )
@@ -232,19 +240,35 @@ impl Task {
         at: At<'_>,
         path: &StdPath,
         flags: AtFlags,
-        body: impl FnOnce(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
+        body: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
     ) -> std::result::Result<T, Errno> {
-        let place = self.xattr_place(at, path, flags)?;
-        let guard = rcu::pin();
-        body(place.dentry().inode(), self.cred(&guard), &guard)
+        if bytes(path).is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
+            let place = self.xattr_place(at, path, flags)?;
+            let guard = rcu::pin();
+            return body(place.dentry().inode(), self.cred(&guard), &guard);
+        }
+        let lookup = xattr_lookup(flags)?;
+        let base = self.base(at);
+        // What is read stays for the RCU section, so that no reference is taken.
+        base.looking_up(|| {
+            let guard = rcu::pin();
+            self.walk(&base, bytes(path), lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                let found = body(pos.inode(), walk.cred(), walk.guard());
+                walk.validate(pos)?;
+                Ok(found?)
+            })
+        })
     }
 
-    /// Changes an inode by `body`; or if a driver is to store the change, by what `plan` says.
+    /// Changes an inode by `body`, with its lock held if `locks` says so; or if a driver is to store the
+    /// change, by what `plan` says.
     fn with_inode_writable<'a>(
         &self,
         at: At<'_>,
         path: &StdPath,
         flags: AtFlags,
+        locks: bool,
         body: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<(), Errno>,
         plan: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<Option<Plan<'a>>, Errno>,
     ) -> std::result::Result<(), Errno> {
@@ -261,7 +285,7 @@ impl Task {
                 return plan.map_or(Ok(()), |mut plan| plan.store(inode));
             }
             let guard = rcu::pin();
-            let _locked = inode.lock();
+            let _locked = locks.then(|| inode.lock());
             body(inode, self.cred(&guard), &guard)
         })
     }
@@ -271,6 +295,11 @@ impl Task {
 fn checked(flags: AtFlags, name: &OsStr) -> std::result::Result<XattrName<'_>, Errno> {
     xattr_lookup(flags)?;
     XattrName::new(name.as_bytes())
+}
+
+/// Whether an attribute has to do with the mode or the data, so that the inode's lock is to be held.
+fn needs_lock(name: XattrName<'_>) -> bool {
+    is_default_acl(name).is_some() || name == XattrName::CAPABILITY
 }
 
 fn xattr_lookup(flags: AtFlags) -> std::result::Result<Lookup, Errno> {
@@ -325,6 +354,10 @@ fn set(
         _ => allow(inode, name, XattrOp::Set(value), cred, guard)?,
     }
     name.supported()?;
+    if has_value(inode, name, value, how, guard)? {
+        inode.touch_ctime();
+        return Ok(());
+    }
     let extra = charged_extra(inode, guard)?;
     extra.change_xattrs(guard, |set| {
         let delta = set.set_cost(name, value, how)?;
@@ -336,6 +369,20 @@ fn set(
     })?;
     inode.touch_ctime();
     Ok(())
+}
+
+/// Whether an attribute may be set and has that value already, or why it may not. Takes no lock,
+/// for readers see all attributes as they are at one moment.
+fn has_value(
+    inode: &Inode,
+    name: XattrName<'_>,
+    value: &[u8],
+    how: XattrFlags,
+    guard: &Guard,
+) -> std::result::Result<bool, Errno> {
+    let set = inode.extra(guard).and_then(|extra| extra.xattrs(guard)).unwrap_or(&NONE);
+    set.set_cost(name, value, how)?;
+    Ok(set.get(name).is_ok_and(|old| old == value))
 }
 
 /// Sets an access or default list. An access list that the mode can express becomes part of the mode.
@@ -380,10 +427,7 @@ fn plan_set<'a>(
     allow(inode, name, XattrOp::Set(value), cred, guard)?;
     name.supported()?;
     // What the flags ask for.
-    match inode.extra(guard).and_then(|extra| extra.xattrs(guard)) {
-        Some(set) => set.set_cost(name, value, how)?,
-        None => XattrSet::new().set_cost(name, value, how)?,
-    };
+    has_value(inode, name, value, how, guard)?;
     Ok(Some(Plan::of(More { xattr: Some((name, Some(value))), ..More::default() })))
 }
 

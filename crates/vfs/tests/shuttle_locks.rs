@@ -41,7 +41,7 @@ fn writers_exclude_each_other() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(locks.is_empty() && graph.is_empty());
     };
-    model::check(&[Schedules::Turns(SCHEDULES)], run);
+    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], run);
 }
 
 /// A release, a cancellation and the wait they both end.
@@ -68,7 +68,7 @@ fn a_cancellation_races_with_a_grant() {
         }
         assert!(graph.is_empty());
     };
-    model::check(&[Schedules::Turns(SCHEDULES)], run);
+    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], run);
 }
 
 /// A function is called once, whether the lock, the cancellation, or neither comes before it is known.
@@ -98,7 +98,7 @@ fn a_function_is_called_once() {
         cancels.join().unwrap();
         assert_eq!(calls.load(Ordering::SeqCst), 1);
     };
-    model::check(&[Schedules::Turns(SCHEDULES)], run);
+    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], run);
 }
 
 /// Two tasks take two files in opposite orders: one of them is told, and neither hangs.
@@ -122,5 +122,5 @@ fn a_deadlock_is_told_to_one() {
         assert!(results.contains(&Ok(())), "{results:?}");
         assert!(files.iter().all(FileLocks::is_empty) && graph.is_empty());
     };
-    model::check(&[Schedules::Turns(SCHEDULES)], run);
+    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], run);
 }

@@ -23,7 +23,7 @@ const SCHEDULES: usize = 5_000;
 
 /// Runs a model under many schedules.
 fn check(model: impl Fn(&Arc<Numbers>, &Arc<Task>) + Send + Sync + 'static) {
-    model::check(&[Schedules::Turns(SCHEDULES)], move || {
+    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], move || {
         let fs = Numbers::new(2, 2);
         let task = Arc::new(Vfs::new(fs.clone()).unwrap().task());
         model(&fs, &task);

@@ -149,6 +149,39 @@ fn one_name_is_made_once() {
     });
 }
 
+/// Two threads remove one name, or one of them gives it away: it goes once. A search that has met a name
+/// must not take it for one that is still there because nothing happens to it after the search.
+#[test]
+fn one_name_is_removed_once() {
+    for renames in [false, true] {
+        check(move || {
+            let task = Arc::new(memory().task());
+            let before = free(&task);
+            make(&task, "/x");
+            let other = {
+                let task = task.clone();
+                thread::spawn(move || {
+                    if renames {
+                        rename(&task, "/x", "/y", RenameFlags::empty())
+                    } else {
+                        errno(task.unlink(At::Cwd, "/x", AtFlags::empty()))
+                    }
+                })
+            };
+            let removed = errno(task.unlink(At::Cwd, "/x", AtFlags::empty()));
+            match (removed, other.join().unwrap()) {
+                (None, Some(Errno::NOENT)) => {}
+                (Some(Errno::NOENT), None) if renames => {
+                    task.unlink(At::Cwd, "/y", AtFlags::empty()).unwrap();
+                }
+                (Some(Errno::NOENT), None) => {}
+                other => panic!("{other:?}"),
+            }
+            assert_empty(&task, before);
+        });
+    }
+}
+
 /// A directory is removed while something is made in it: one of the two fails.
 #[test]
 fn rmdir_against_create() {
@@ -170,6 +203,78 @@ fn rmdir_against_create() {
             other => panic!("{other:?}"),
         }
         assert_empty(&task, before);
+    });
+}
+
+/// The last directory in another one goes, and then that one: its link count ends at nothing.
+#[test]
+fn rmdir_against_rmdir_of_the_directory_above() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        task.mkdir(At::Cwd, "/d/x", MODE).unwrap();
+        let above = task.open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
+        let inner = {
+            let task = task.clone();
+            thread::spawn(move || task.rmdir(At::Cwd, "/d/x").unwrap())
+        };
+        let removed = errno(task.rmdir(At::Cwd, "/d"));
+        inner.join().unwrap();
+        match removed {
+            None => assert_eq!(above.stat().unwrap().nlink, 0),
+            Some(Errno::NOTEMPTY) => assert_eq!(above.stat().unwrap().nlink, 2),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// A directory that is empty gets another name, and a file after that. Whoever removes it by the
+/// old name finds it empty or does not find it: there is no moment at which it has that name and is
+/// not empty.
+#[test]
+fn rmdir_against_a_directory_that_fills_elsewhere() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        let fills = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let moved = rename(&task, "/d", "/e", RenameFlags::empty());
+                let made = errno(task.open("/e/x", OFlags::CREATE | OFlags::RDWR, MODE));
+                assert_eq!(moved, made, "what could be moved could be filled");
+                moved
+            })
+        };
+        let removed = errno(task.rmdir(At::Cwd, "/d"));
+        match (removed, fills.join().unwrap()) {
+            (None, Some(Errno::NOENT)) => assert_eq!(ino(&task, "/e"), Err(Errno::NOENT)),
+            (Some(Errno::NOENT), None) => assert!(ino(&task, "/e/x").is_ok()),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// A file and a full directory change places. Calls on either name that can't be fail with what one
+/// of the two is a reason for, and never find nothing.
+#[test]
+fn calls_that_fail_against_an_exchange() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        make(&task, "/file");
+        make(&task, "/other");
+        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        make(&task, "/d/x");
+        let fails = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let taken = rename(&task, "/other", "/file", RenameFlags::NOREPLACE);
+                (errno(task.rmdir(At::Cwd, "/file")), taken)
+            })
+        };
+        assert_eq!(rename(&task, "/file", "/d", RenameFlags::EXCHANGE), None);
+        let (removed, taken) = fails.join().unwrap();
+        assert!(matches!(removed, Some(Errno::NOTDIR | Errno::NOTEMPTY)), "{removed:?}");
+        assert_eq!(taken, Some(Errno::EXIST));
     });
 }
 

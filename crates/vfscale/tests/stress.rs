@@ -140,6 +140,10 @@ fn a_replaced_name_is_never_missing() {
                 }
             });
         }
+        // On a busy machine all could be over before the others begin.
+        while looked.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
         for n in 1..20_000u64 {
             let file = task.open("/new", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
             file.truncate(n).unwrap();
@@ -147,7 +151,6 @@ fn a_replaced_name_is_never_missing() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(looked.load(Ordering::Relaxed) > 0);
 }
 
 /// Two names that are exchanged are both always there.

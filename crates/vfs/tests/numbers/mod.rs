@@ -4,12 +4,19 @@
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use vfscale_sync::lock::Mutex;
+use vfscale_sync::lock_class;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{DirEntry, Directories, Errno, FileSystem, FileType, Found, ParentName, StatFs};
+
+lock_class! {
+    /// The root that the driver keeps.
+    pub Root = ("root", 59999);
+}
 
 /// The name that comes and goes by itself.
 pub const TIDE: &[u8] = b"tide";
@@ -41,7 +48,7 @@ pub struct Numbers {
     pub stops: AtomicBool,
     /// Whether a directory is at `/there`, and no longer at `/here`.
     pub moved: AtomicBool,
-    root: Mutex<Option<InodeRef>>,
+    root: Mutex<Option<InodeRef>, Root>,
 }
 
 impl Numbers {
@@ -68,7 +75,7 @@ impl Numbers {
 
     /// The inode of the root.
     pub fn root(&self) -> InodeRef {
-        self.root.lock().unwrap().clone().expect("it is mounted")
+        self.root.lock().clone().expect("it is mounted")
     }
 
     fn number(name: &[u8], letter: u8, below: u64) -> Option<u64> {
@@ -147,7 +154,7 @@ impl Directories for Numbers {
     }
 
     fn parent(&self, dir: &Inode) -> Result<Option<ParentName>, Errno> {
-        let root = self.root.lock().unwrap().clone();
+        let root = self.root.lock().clone();
         let name = format!("d{}", dir.ino() - 2).into_bytes().into();
         Ok(root.map(|parent| ParentName { parent, name }))
     }
@@ -173,12 +180,12 @@ impl FileSystem for Numbers {
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
         let root = sb.iget(1, || InodeInit { mode: DIR, nlink: 2, ..InodeInit::default() });
-        *self.root.lock().unwrap() = Some(root.clone());
+        *self.root.lock() = Some(root.clone());
         Ok(root)
     }
 
     fn put_super(&self) {
-        *self.root.lock().unwrap() = None;
+        *self.root.lock() = None;
     }
 
     fn statfs(&self, _: &SuperBlock) -> StatFs {

@@ -16,7 +16,7 @@ pub fn check(model: impl Fn() + Send + Sync + 'static) {
 
 /// As [`check`], under another number of schedules.
 pub fn check_times(schedules: usize, model: impl Fn() + Send + Sync + 'static) {
-    model::check_patches(&[Schedules::Turns(schedules)], model);
+    model::check_patches(&[Schedules::Turns(schedules), Schedules::Delays(schedules)], model);
 }
 
 /// As [`check`], under schedules with long delays.
