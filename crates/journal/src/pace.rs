@@ -8,6 +8,8 @@
 //!
 //! One thread at a time does so: others that wait have nothing to do first, since they are served together,
 //! and would only keep the one that pushes from its CPU.
+//!
+//! Pushes that are not short are worth waiting for company: [`Patience`] says for how long.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,8 @@ use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What falling asleep and being woken costs, about. For longer pushes nobody stays awake.
 const AWAKE_MAX: Duration = Duration::from_micros(50);
+/// Nobody waits longer for others to come, however long pushes take.
+const PATIENCE_MAX: Duration = Duration::from_millis(15);
 /// Looks at the state between two looks at the clock.
 const LOOKS: u32 = 16;
 
@@ -54,12 +58,19 @@ impl Pace {
         self.ended.load(Ordering::Acquire)
     }
 
+    /// How long a push takes.
+    fn usual(&self) -> Duration {
+        Duration::from_nanos(self.push_nanos.load(Ordering::Relaxed))
+    }
+
     /// Waits until [`end`](Self::end) has been called since [`ended`](Self::ended) gave `before`, if that is
     /// soon. The caller holds nothing, and looks at the log's state again.
     pub(crate) fn stay_awake(&self, before: u64) {
-        let expected = Duration::from_nanos(self.push_nanos.load(Ordering::Relaxed));
         // In a model time does not pass.
-        if cfg!(shuttle) || expected > AWAKE_MAX || self.is_watched.swap(true, Ordering::Relaxed) {
+        if cfg!(shuttle)
+            || self.usual() > AWAKE_MAX
+            || self.is_watched.swap(true, Ordering::Relaxed)
+        {
             return;
         }
         let begun = Instant::now();
@@ -69,6 +80,28 @@ impl Pace {
             }
         }
         self.is_watched.store(false, Ordering::Relaxed);
+    }
+}
+
+/// How long a caller still waits for others to come: a push's time from when it first asks, and not at all
+/// where pushes are over before somebody is woken.
+#[derive(Default)]
+pub(crate) struct Patience {
+    until: Option<Instant>,
+    /// The time is up.
+    pub(crate) is_over: bool,
+}
+
+impl Patience {
+    pub(crate) fn rest(&mut self, pace: &Pace) -> Option<Duration> {
+        // In a model every wait for a time is over at once; it is to be made, though.
+        let usual = if cfg!(shuttle) { PATIENCE_MAX } else { pace.usual() };
+        if self.is_over || usual <= AWAKE_MAX {
+            return None;
+        }
+        let now = Instant::now();
+        let until = *self.until.get_or_insert_with(|| now + usual.min(PATIENCE_MAX));
+        Some(until.saturating_duration_since(now)).filter(|rest| !rest.is_zero())
     }
 }
 

@@ -6,6 +6,7 @@
 //!   else who forces meanwhile sleeps until that is done, and then one of them pushes everything
 //!   that was committed in between. That is group commit: as many callers as there are share one
 //!   write and one flush. One of those who wait stays awake if pushes are quick ([`pace`](crate::pace)).
+//!   If they are slow, who comes first waits for those who were there the last time (see [`Group`]).
 //! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps apart from the
 //!   others, so that their pushes don't wake it.
 //! * The *AIL worker* writes items home when half of the log is used or somebody waits for space.
@@ -35,8 +36,45 @@ use crate::iclog::{Contents, Ends, Stream, Writer};
 use crate::item::Pushed;
 use crate::journal::{Inner, SET_ASIDE_BLOCKS};
 use crate::lsn::{LOG_BLOCK_BYTES, Position};
+use crate::pace::Patience;
 use crate::record::RecordKind;
 use crate::{Durable, Error, Lsn, Result, TicketTrace};
+
+/// Who forces the log.
+///
+/// Callers that force, do something and force again would each come a moment too late for the push that
+/// another one of them begins, and so have one each: two callers get no further together than one. So
+/// whoever comes first waits until as many are there as were when the last push ended, for as long as a push
+/// takes at most, and the last to come pushes for all. If they don't come nobody waits for them again
+/// until callers have met by themselves. (ext4's journal waits likewise, for callers that take turns.)
+#[derive(Default)]
+pub(crate) struct Group {
+    /// Checkpoints so far. Each begins the count anew.
+    round: u64,
+    /// Callers that force since the last checkpoint.
+    forcing: usize,
+    /// So many forced when it ended.
+    expected: usize,
+}
+
+impl Group {
+    /// A caller that was counted in round `seen`, if it was at all, still forces, or does so now.
+    fn count(&mut self, seen: &mut Option<u64>) {
+        if seen.replace(self.round) != Some(self.round) {
+            self.forcing += 1;
+        }
+    }
+
+    /// Who has been served is to count no more, even before it has been woken.
+    fn end_round(&mut self) {
+        self.round += 1;
+        self.expected = std::mem::take(&mut self.forcing);
+    }
+
+    fn is_complete(&self) -> bool {
+        self.forcing >= self.expected
+    }
+}
 
 /// How far the log is.
 pub(crate) struct LogProgress {
@@ -49,6 +87,7 @@ pub(crate) struct LogProgress {
     /// The push worker is to push up to this one.
     pub(crate) wanted: u64,
     pub(crate) is_stopped: bool,
+    group: Group,
     pub(crate) head: Position,
     /// The tail that the latest durable record names: nothing from there to the head may be written over.
     pub(crate) durable_tail: Position,
@@ -71,6 +110,7 @@ impl LogProgress {
             begun: sequence - 1,
             wanted: 0,
             is_stopped: false,
+            group: Group::default(),
             durable_tail: opened_at,
             unpaid: VecDeque::from([opened_at]),
             checkpoints: 0,
@@ -195,6 +235,7 @@ impl<'i> Pushing<'i> {
         let freed = log.move_tail(inner.geometry.position(written.tail));
         log.durable = sequence;
         log.checkpoints += 1;
+        log.group.end_round();
         let is_half_full = head - log.durable_tail > u64::from(inner.geometry.blocks / 2);
         // Whoever waits is woken when the writer is free, in a moment: once, and not twice.
         drop(log);
@@ -293,13 +334,14 @@ impl Inner {
         // Nothing can be waited for that nobody has begun.
         let sequence = sequence.min(self.central.read.sequence.load(Ordering::Acquire));
         let mut log = self.log.lock();
-        let mut may_stay_awake = true;
+        let (mut may_stay_awake, mut seen, mut patience) = (true, None, Patience::default());
         loop {
             if log.durable >= sequence {
                 return Ok(());
             }
             self.check()?;
-            let Some(writer) = log.writer.take() else {
+            log.group.count(&mut seen);
+            if log.writer.is_none() {
                 if std::mem::take(&mut may_stay_awake) {
                     let ended = self.pace.ended();
                     drop(log);
@@ -309,11 +351,20 @@ impl Inner {
                     log = self.log_changed.wait(log);
                 }
                 continue;
-            };
+            }
+            if !log.group.is_complete() {
+                if let Some(rest) = patience.rest(&self.pace) {
+                    (log, patience.is_over) = self.log_changed.wait_for(log, rest);
+                    continue;
+                }
+                log.group.expected = log.group.forcing;
+            }
+            let Some(writer) = log.writer.take() else { continue };
             drop(log);
-            // Nothing to push: what was committed before is durable, for we have the writer.
             if Pushing::new(self, writer).push()?.is_none() {
-                return Ok(());
+                // Nothing to push: what was committed before is durable, for we had the writer. Or it was
+                // taken off the lists and told so, because of a shutdown since we looked.
+                return self.check();
             }
             log = self.log.lock();
         }
@@ -459,3 +510,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

@@ -23,7 +23,7 @@ const SCHEDULES: usize = 500;
 
 /// Runs a model under many schedules, with all patches and without any.
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    model::check_patches(&[Schedules::Turns(SCHEDULES)], model);
+    model::check_patches(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
 }
 
 fn device() -> Arc<dyn Device> {

@@ -108,6 +108,38 @@ fn sixteen_forces_share_log_writes() {
     assert!(after.checkpoints >= ROUNDS);
 }
 
+/// Two threads that commit and force in turn, on a device that takes its time: the one that comes
+/// first waits for the other, and they share checkpoints.
+#[test]
+fn who_forces_in_turn_meets() {
+    const FORCES: u64 = 20;
+    let device = device();
+    // Longer than a thread is kept from its CPU, as a rule.
+    let slow = Middle(|_| {
+        thread::sleep(Duration::from_millis(20));
+        Ok(())
+    });
+    let (journal, ..) = open_with(&device, Arc::new(slow), options()).unwrap();
+    let before = journal.stats().checkpoints;
+    thread::scope(|scope| {
+        for id in 0..2 {
+            let journal = &journal;
+            scope.spawn(move || {
+                let thing = Thing::new(id, &[1; 200]);
+                for _ in 0..FORCES {
+                    // Its data.
+                    thread::sleep(Duration::from_millis(2));
+                    let sequence = log(journal, &[&thing]);
+                    journal.force(sequence).unwrap();
+                }
+            });
+        }
+    });
+    let checkpoints = journal.stats().checkpoints - before;
+    // Each on its own they would need 39 or 40.
+    assert!((FORCES..=FORCES * 3 / 2).contains(&checkpoints), "{checkpoints} checkpoints");
+}
+
 #[test]
 fn the_ticket_of_each_checkpoint_is_traced() {
     let device = device();

@@ -35,3 +35,24 @@ fn nobody_stays_awake_for_long_pushes_or_beside_another() {
     pace.stay_awake(pace.ended());
     assert!(pace.is_watched.load(Ordering::Relaxed));
 }
+
+#[test]
+fn patience_lasts_as_long_as_a_push() {
+    let pace = Pace::new();
+    assert!(
+        Patience::default().rest(&pace).is_none(),
+        "who is woken comes too late for a short one"
+    );
+    let took = |time| (0..40).for_each(|_| pace.took(time));
+    took(Duration::from_millis(3));
+    let mut patience = Patience::default();
+    let rest = patience.rest(&pace).unwrap();
+    assert!(rest > Duration::from_millis(2) && rest <= Duration::from_millis(3));
+    thread::sleep(rest);
+    assert!(patience.rest(&pace).is_none(), "the time is up, whatever woke the caller");
+    took(Duration::from_secs(60));
+    let mut patience = Patience::default();
+    assert!(patience.rest(&pace).unwrap() <= PATIENCE_MAX);
+    patience.is_over = true;
+    assert!(patience.rest(&pace).is_none());
+}
