@@ -49,18 +49,15 @@ impl Kind for ExtentTree {
 }
 
 /// Where the blocks of a file lie. See the [module](self).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ExtentMap {
-    /// Few extents, in order.
+    /// Nowhere. No list: the count of references to an empty one would be one line for all files.
+    #[default]
+    Empty,
+    /// Few extents, in order; at least one.
     List(Arc<[Extent]>),
     /// More than that: the root of an [`ExtentTree`].
     Tree(u64),
-}
-
-impl Default for ExtentMap {
-    fn default() -> Self {
-        Self::List(Arc::default())
-    }
 }
 
 /// What is at a block of a file.
@@ -99,6 +96,7 @@ impl ExtentMap {
     pub(crate) fn of(data: &DataFork) -> Self {
         match data {
             DataFork::None | DataFork::Inline(_) => Self::default(),
+            DataFork::Extents(list) if list.is_empty() => Self::Empty,
             DataFork::Extents(list) => Self::List(Arc::clone(list)),
             DataFork::Tree { root } => Self::Tree(*root),
         }
@@ -107,16 +105,26 @@ impl ExtentMap {
     /// The fork of a file with this map.
     pub(crate) fn into_fork(self) -> DataFork {
         match self {
-            Self::List(list) if list.is_empty() => DataFork::None,
+            Self::Empty => DataFork::None,
             Self::List(list) => DataFork::Extents(list),
             Self::Tree(root) => DataFork::Tree { root },
         }
     }
 
+    /// That of a file with these few extents, in order.
+    pub(crate) fn of_list(list: &[Extent]) -> Self {
+        if list.is_empty() { Self::Empty } else { Self::List(list.into()) }
+    }
+
+    /// What is in a list.
+    fn listed(&self) -> &[Extent] {
+        if let Self::List(list) = self { list } else { &[] }
+    }
+
     /// Whether there is no extent at all. (A tree that has none does not stay one.)
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        matches!(self, Self::List(list) if list.is_empty())
+        matches!(self, Self::Empty)
     }
 
     /// What is at block `block` of the file.
@@ -141,6 +149,7 @@ impl ExtentMap {
     /// [`Error`].
     pub fn next<N: Nodes>(&self, nodes: &N, ino: u64, block: u64) -> Outcome<Option<Extent>, N> {
         match self {
+            Self::Empty => Ok(None),
             Self::List(list) => {
                 let at = list.partition_point(|extent| extent.end() <= block);
                 Ok(list.get(at).copied())
@@ -168,6 +177,7 @@ impl ExtentMap {
     /// [`Error`].
     pub fn before<N: Nodes>(&self, nodes: &N, ino: u64, block: u64) -> Outcome<Option<Extent>, N> {
         match self {
+            Self::Empty => Ok(None),
             Self::List(list) => {
                 let at = list.partition_point(|extent| extent.file_block < block);
                 Ok(at.checked_sub(1).and_then(|at| list.get(at)).copied())
@@ -311,8 +321,8 @@ impl ExtentMap {
         come: &[Extent],
     ) -> Outcome<(), N> {
         match self {
-            Self::List(list) => {
-                let mut changed = list.to_vec();
+            Self::Empty | Self::List(_) => {
+                let mut changed = self.listed().to_vec();
                 changed.retain(|extent| !gone.contains(extent));
                 for extent in come {
                     let at = changed.partition_point(|other| other.file_block < extent.file_block);
@@ -321,7 +331,7 @@ impl ExtentMap {
                 *self = if changed.len() > owner.list_max {
                     Self::Tree(grown_out(nodes, owner.ino, &changed)?)
                 } else {
-                    Self::List(changed.into())
+                    Self::of_list(&changed)
                 };
             }
             Self::Tree(root) => {
@@ -410,7 +420,7 @@ pub fn check<N: Nodes>(
         before = Some(extent);
     };
     match map {
-        ExtentMap::List(list) => list.iter().copied().for_each(look),
+        ExtentMap::Empty | ExtentMap::List(_) => map.listed().iter().copied().for_each(look),
         ExtentMap::Tree(root) => {
             for record in tree(*root, ino).range(nodes, ..)? {
                 let record = record?;

@@ -195,7 +195,8 @@ impl InodeCore {
             ctime: now,
             btime: now,
             parent: 0,
-            data: if is_directory { DataFork::Inline(Arc::default()) } else { DataFork::None },
+            // Not the default: all empty slices by default are one, which everybody counts references to.
+            data: if is_directory { DataFork::Inline(Arc::from([])) } else { DataFork::None },
             attr: AttrFork::None,
         }
     }

@@ -24,7 +24,7 @@ const BLOCKS: u64 = 64;
 const SCHEDULES: usize = 2000;
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    model::check(&[Schedules::Turns(SCHEDULES)], model);
+    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
 }
 
 fn expected() -> Expected {

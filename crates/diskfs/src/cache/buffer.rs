@@ -15,7 +15,7 @@ use std::sync::Arc;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
 use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
-use vfscale_sync::{Condvar, Mutex};
+use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
 use super::{Home, compare, pool};
 use crate::btree::Expected;
@@ -127,37 +127,28 @@ impl Buffer {
     /// Takes a copy to be written, as the version at `lsn`; none if it is gone. Who frees the block
     /// waits until that is dropped.
     pub(super) fn begin_write(&self, lsn: Lsn) -> Option<Writing<'_>> {
-        let mut content = self.content.lock();
+        let content = self.content.lock();
         if content.is_gone {
             return None;
         }
+        Some(self.writing(content, lsn))
+    }
+
+    /// A copy to be written that says when it was changed. The content is locked, and not gone.
+    fn writing(
+        &self,
+        mut content: MutexGuard<'_, Content, BufferContent>,
+        lsn: Lsn,
+    ) -> Writing<'_> {
         content.is_writing = true;
         let block = content.block.clone();
         drop(content);
-        Some(Writing {
-            buffer: self,
-            lsn,
-            copy: self.sealed(&block, lsn),
-            _ending: EndWriting(self),
-        })
-    }
-
-    fn sealed(&self, block: &Block, lsn: Lsn) -> Box<AlignedBlock> {
-        let mut copy = Box::new(AlignedBlock(block.clone()));
+        let ending = EndWriting(self);
+        let mut copy = Box::new(AlignedBlock(block.as_ref().clone()));
         let header = block.header();
         let (magic, owner, volume) = (header.magic, header.owner.get(), self.home.volume);
         copy.0.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
-        copy
-    }
-
-    /// Writes a copy that says when it was changed. `is_writing` was set.
-    fn write(&self, block: &Block, lsn: Lsn) -> Result<(), vfscale_block::Error> {
-        let ending = EndWriting(self);
-        let copy = self.sealed(block, lsn);
-        self.home.device.write_at(byte_of_block(self.address), copy.0.bytes())?;
-        self.content.lock().home = lsn;
-        drop(ending);
-        Ok(())
+        Writing { buffer: self, lsn, copy, _ending: ending }
     }
 }
 
@@ -210,17 +201,17 @@ impl LogItem for Buffer {
     }
 
     fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {
-        let mut content = self.content.lock();
+        let content = self.content.lock();
         if self.log.is_pinned() {
             return Ok(Pushed::Pinned);
         }
         if content.is_gone || content.home >= lsn {
             return Ok(Pushed::Written);
         }
-        content.is_writing = true;
-        let block = content.block.clone();
-        drop(content);
-        self.write(&block, lsn)?;
+        let writing = self.writing(content, lsn);
+        let (at, bytes) = writing.write();
+        self.home.device.write_at(at, bytes)?;
+        writing.done();
         Ok(Pushed::Written)
     }
 }

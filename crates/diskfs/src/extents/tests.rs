@@ -28,8 +28,9 @@ fn all(map: &ExtentMap, nodes: &Memory) -> Vec<Extent> {
     let mut found = Vec::new();
     check(map, nodes, INO, |damage| panic!("{damage}"), |extent| found.push(*extent)).unwrap();
     let blocks = match map {
+        ExtentMap::Empty => 0,
         ExtentMap::List(list) => {
-            assert!(list.len() <= LIST_MAX);
+            assert!((1..=LIST_MAX).contains(&list.len()));
             0
         }
         ExtentMap::Tree(root) => {

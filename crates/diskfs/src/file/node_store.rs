@@ -63,7 +63,7 @@ impl NodeStore<'_> {
     fn need(&self, records: u32, runs: u32) -> Result<Need, Fault> {
         let volume = self.files.volume();
         let levels = self.with_map(|map| match map {
-            ExtentMap::List(_) => Ok(1),
+            ExtentMap::Empty | ExtentMap::List(_) => Ok(1),
             ExtentMap::Tree(root) => {
                 Tree::<ExtentTree>::at(*root, self.node.ino()).height(&volume.reader())
             }

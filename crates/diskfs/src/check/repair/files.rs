@@ -43,7 +43,7 @@ impl Repair<'_, '_, '_> {
                 }
                 if good.is_empty() { DataFork::None } else { DataFork::Tree { root } }
             }
-            _ => ExtentMap::List(good.into()).into_fork(),
+            _ => ExtentMap::of_list(&good).into_fork(),
         };
         draft.set_core(ino, &core);
         Some(())

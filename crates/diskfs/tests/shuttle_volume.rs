@@ -1,0 +1,216 @@
+//! Schedules of whole volumes, chosen at random: data of a file that are written back, cut off and read at
+//! once; changes that are committed while the volume is frozen, or shut down:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-diskfs --test shuttle_volume`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::{Arc, OnceLock};
+
+use shuttle::thread;
+use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_diskfs::file::Files;
+use vfscale_diskfs::inode_core::InodeCore;
+use vfscale_diskfs::mkfs::{self, MkfsOptions};
+use vfscale_diskfs::node::Node;
+use vfscale_diskfs::node_table::NodeTable;
+use vfscale_diskfs::{Fault, Need, Volume, VolumeOptions, check};
+use vfscale_sync::model::{self, Schedules};
+
+const SCHEDULES: usize = 500;
+const REGULAR: u32 = 0o100_644;
+const BYTES: usize = 16 << 20;
+const PAGE: usize = 4096;
+const SIZE: usize = 2 * PAGE;
+/// What is left of the file when it is cut.
+const REST: usize = 100;
+/// What is on the device where nothing is. Nobody may ever read it.
+const POISON: u8 = 0xEE;
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
+}
+
+/// A new volume. Its bytes are made once for all schedules.
+fn device() -> Arc<dyn Device> {
+    static MADE: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = MADE.get_or_init(|| {
+        let mut bytes = vec![POISON; BYTES];
+        let device = memory(&bytes);
+        let options = MkfsOptions { force: true, log_blocks: Some(256), ..MkfsOptions::default() };
+        mkfs::format(&device, &options).unwrap();
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    });
+    Arc::new(memory(bytes))
+}
+
+fn memory(bytes: &[u8]) -> MemoryDevice {
+    let device = MemoryDevice::with_block_size(BYTES as u64, PAGE as u32).unwrap();
+    device.write_at(0, bytes).unwrap();
+    device
+}
+
+fn open(device: Arc<dyn Device>) -> Arc<Volume> {
+    let mut options = VolumeOptions::default();
+    options.journal.sync_interval = None;
+    Arc::new(Volume::open(device, options).unwrap())
+}
+
+/// Nothing is wrong with the volume, but for names: what is made here has none.
+fn assert_whole(device: Arc<dyn Device>) {
+    let report = check::check(device, &check::Options::default(), &mut ()).unwrap();
+    let found = report.findings.iter().find(|found| ![1020, 1021].contains(&found.number()));
+    assert!(found.is_none(), "{found:?}");
+}
+
+/// A new inode, and where in the log that is.
+fn create(volume: &Volume, nodes: &NodeTable) -> Result<(Arc<Node>, u64), Fault> {
+    let mut tx = volume.begin(Need { log_blocks: 60, space: 8, from_pool: false })?;
+    let (ino, generation) = tx.new_inode(8, false)?;
+    let node = nodes.claim(ino, volume.cache());
+    let guard = node.lock();
+    tx.set_core(&node, InodeCore { nlink: 1, ..InodeCore::new(REGULAR, generation, 5) });
+    let sequence = tx.commit()?;
+    drop(guard);
+    Ok((node, sequence))
+}
+
+/// What a reader may see of a file of `new` bytes over `old` ones that is cut to [`REST`] and made longer
+/// again: of each byte behind that a zero, or what it was.
+fn assert_seen(bytes: &[u8], new: u8) {
+    assert!(bytes.len() <= SIZE);
+    for (at, byte) in bytes.iter().enumerate() {
+        let zero_too = at >= REST;
+        assert!(*byte == new || zero_too && *byte == 0, "byte {at} is {byte}");
+    }
+}
+
+/// A file is as its last change left it, in memory and on the disk, whenever its data are written back;
+/// readers see what it was or what it is, and never what was on the disk before.
+#[test]
+fn write_back_against_truncate_against_read() {
+    check(|| {
+        let device = device();
+        let volume = open(device.clone());
+        let files = Files::new(volume.clone(), 1 << 20, None);
+        let nodes = NodeTable::new(10);
+        let (node, _) = create(&volume, &nodes).unwrap();
+        // One page has a block, the other one is to get one.
+        files.write(&node, 0, &[b'a'; PAGE]).unwrap();
+        files.sync(&node, false).unwrap();
+        files.write(&node, 0, &[b'b'; SIZE]).unwrap();
+        let with = |work: fn(&Files, &Arc<Node>)| {
+            let (files, node) = (files.clone(), node.clone());
+            thread::spawn(move || work(&files, &node))
+        };
+        let threads = [
+            with(|files, node| files.sync(node, true).unwrap()),
+            with(|files, _| files.write_back_all().unwrap()),
+            with(|files, node| {
+                for _ in 0..2 {
+                    let mut bytes = vec![1; SIZE];
+                    let len = files.read(node, 0, &mut bytes).unwrap();
+                    assert_seen(&bytes[..len], b'b');
+                }
+            }),
+        ];
+        files.set_size(&node, REST as u64).unwrap();
+        files.set_size(&node, SIZE as u64).unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let expected = [&[b'b'; REST][..], &[0; SIZE - REST]].concat();
+        let mut bytes = vec![1; SIZE];
+        assert_eq!(files.read(&node, 0, &mut bytes).unwrap(), SIZE);
+        assert!(bytes == expected);
+        files.sync(&node, false).unwrap();
+        let ino = node.ino();
+        // As after a crash.
+        files.stop();
+        drop((node, nodes, files, volume));
+        assert_whole(device.clone());
+        let volume = open(device);
+        let files = Files::new(volume.clone(), 1 << 20, None);
+        let node = NodeTable::new(10).get(&volume, ino).unwrap().unwrap();
+        bytes.fill(1);
+        assert_eq!(files.read(&node, 0, &mut bytes).unwrap(), SIZE);
+        assert!(bytes == expected);
+        files.stop();
+    });
+}
+
+/// Two threads that make inodes and force the log, and what they saw become durable.
+fn commits(volume: &Arc<Volume>) -> [thread::JoinHandle<Vec<u64>>; 2] {
+    let nodes = Arc::new(NodeTable::new(10));
+    [0, 1].map(|_| {
+        let (volume, nodes) = (volume.clone(), nodes.clone());
+        thread::spawn(move || {
+            let mut durable = Vec::new();
+            for _ in 0..2 {
+                let Ok((node, sequence)) = create(&volume, &nodes) else { break };
+                if volume.force(sequence).is_ok() {
+                    durable.push(node.ino());
+                }
+            }
+            durable
+        })
+    })
+}
+
+/// As after a crash: what was seen to be durable is there, and nothing is wrong.
+fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
+    assert_whole(device.clone());
+    let volume = open(device);
+    let nodes = NodeTable::new(10);
+    for ino in durable {
+        assert!(nodes.get(&volume, ino).unwrap().is_some_and(|node| node.core().nlink == 1));
+    }
+}
+
+/// While a volume is frozen nothing is written; whoever commits meanwhile goes on after the thaw.
+#[test]
+fn commit_against_freeze() {
+    check(|| {
+        let device = Arc::new(FaultyDevice::new(device()));
+        let volume = open(device.clone());
+        let commits = commits(&volume);
+        let journal = volume.journal().unwrap();
+        journal.freeze().unwrap();
+        let before = device.calls(Operation::Write);
+        // Long enough for a commit that was not waited for to reach the device.
+        for _ in 0..100 {
+            thread::yield_now();
+        }
+        assert_eq!(device.calls(Operation::Write), before);
+        journal.thaw();
+        let durable: Vec<u64> = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
+        assert_eq!(durable.len(), 4);
+        drop(volume);
+        assert_durable(device, durable);
+    });
+}
+
+/// Whoever commits while a volume is shut down gets an error, or what it made durable is there.
+#[test]
+fn commit_against_shutdown() {
+    check(|| {
+        let device = device();
+        let volume = open(device.clone());
+        let commits = commits(&volume);
+        thread::yield_now();
+        volume.shut_down(Fault::Device(vfscale_block::Error::Io {
+            device: "a model".into(),
+            operation: Operation::Write,
+            offset: 0,
+            length: 0,
+            source: OsError::IO,
+        }));
+        let durable = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
+        assert!(volume.begin(Need { log_blocks: 1, space: 0, from_pool: true }).is_err());
+        drop(volume);
+        assert_durable(device, durable);
+    });
+}
