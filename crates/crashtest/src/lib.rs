@@ -40,6 +40,7 @@ pub mod sweep;
 pub mod tree;
 pub mod verdict;
 pub mod volume;
+pub mod watch;
 
 /// A number from the environment, or `default`.
 #[must_use]

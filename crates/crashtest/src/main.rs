@@ -12,11 +12,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use vfscale_crashtest::fuzz::{Fuzzer, Tally};
+use vfscale_crashtest::watch::Watch;
 
 /// Damages volumes, in their logs and elsewhere, and looks at what comes of it.
 #[derive(Parser)]
@@ -38,27 +38,16 @@ struct Args {
 /// How long a round may take; a thousand times as long as one does.
 const ROUND_MAX: Duration = Duration::from_secs(120);
 
-/// Some thread has panicked.
-static PANICKED: AtomicBool = AtomicBool::new(false);
-
-/// The rounds that have begun.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-
 fn main() -> ExitCode {
     let args = Args::parse();
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        PANICKED.store(true, Ordering::SeqCst);
-        usual(info);
-    }));
-    watch();
+    let watch = Watch::begin(ROUND_MAX, |_| "a round of the last seed".into());
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let first = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
     let (mut total, mut bad, mut seeds) = (Tally::default(), 0, 0);
     while Instant::now() < end && seeds < args.seeds {
         let seed = first.wrapping_add(seeds);
         println!("seed {seed}");
-        match play(seed, args.rounds, end) {
+        match play(seed, args.rounds, end, &watch) {
             Ok(tally) => total += tally,
             Err(why) => {
                 println!("FAILED: {why}\n  again: fuzz --seed {seed} --seeds 1");
@@ -72,17 +61,17 @@ fn main() -> ExitCode {
 }
 
 /// The rounds of a seed, as far as there is time.
-fn play(seed: u64, rounds: u64, end: Instant) -> Result<Tally, String> {
+fn play(seed: u64, rounds: u64, end: Instant, watch: &Watch) -> Result<Tally, String> {
     let mut total = Tally::default();
-    BEGUN.fetch_add(1, Ordering::SeqCst);
+    watch.next();
     let mut fuzzer = Fuzzer::new(seed)?;
     for number in 0..rounds {
         if Instant::now() > end {
             break;
         }
-        BEGUN.fetch_add(1, Ordering::SeqCst);
+        watch.next();
         let round = catch_unwind(AssertUnwindSafe(|| fuzzer.round(number)));
-        let panicked = PANICKED.swap(false, Ordering::SeqCst);
+        let panicked = watch.has_panicked();
         let did = || format!("round {number} ({})", fuzzer.did().join("; "));
         match round {
             Ok(Ok(tally)) if !panicked => total += tally,
@@ -91,21 +80,4 @@ fn play(seed: u64, rounds: u64, end: Instant) -> Result<Tally, String> {
         }
     }
     Ok(total)
-}
-
-/// Ends the process when a round does not end: a hang otherwise says nothing.
-fn watch() {
-    std::thread::spawn(|| {
-        let (mut seen, mut since) = (0, Instant::now());
-        loop {
-            std::thread::sleep(Duration::from_millis(500));
-            let begun = BEGUN.load(Ordering::SeqCst);
-            if begun != seen {
-                (seen, since) = (begun, Instant::now());
-            } else if since.elapsed() > ROUND_MAX {
-                println!("FAILED: a round of the last seed has not ended after {ROUND_MAX:?}");
-                std::process::exit(3);
-            }
-        }
-    });
 }

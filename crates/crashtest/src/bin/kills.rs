@@ -21,12 +21,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use vfscale_block::Device;
 use vfscale_crashtest::kills::{Kills, Plan, Tally};
+use vfscale_crashtest::watch::Watch;
 
 /// Cuts the power of volumes under load, again and again, and looks at what is left.
 #[derive(Parser)]
@@ -59,22 +59,12 @@ const LOAD_MAX: Duration = Duration::from_secs(300);
 /// How often it says how far it is.
 const REPORT: Duration = Duration::from_secs(60);
 
-/// Some thread has panicked.
-static PANICKED: AtomicBool = AtomicBool::new(false);
-/// The loads that have begun.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-
 fn main() -> ExitCode {
     let args = Args::parse();
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        PANICKED.store(true, Ordering::SeqCst);
-        usual(info);
-    }));
-    watch();
+    let watch = Watch::begin(LOAD_MAX, |load| format!("load {load}"));
     let seed = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
     println!("seed {seed}{}", if cfg!(debug_assertions) { ", with assertions" } else { "" });
-    match run(&args, seed) {
+    match run(&args, seed, &watch) {
         Ok(tally) => {
             println!("{tally}: nothing was wrong");
             ExitCode::SUCCESS
@@ -86,7 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args, seed: u64) -> Result<Tally, String> {
+fn run(args: &Args, seed: u64, watch: &Watch) -> Result<Tally, String> {
     let Args { threads, files: rounds, kills, .. } = *args;
     let minutes = args.minutes.or(args.rounds.is_none().then_some(1));
     let (begun, mut told) = (Instant::now(), Instant::now());
@@ -96,9 +86,9 @@ fn run(args: &Args, seed: u64) -> Result<Tally, String> {
     while args.rounds.is_none_or(|rounds| total.kills < rounds)
         && end.is_none_or(|end| Instant::now() < end)
     {
-        BEGUN.fetch_add(1, Ordering::SeqCst);
+        watch.next();
         total += subject.load().map_err(|why| keep(args.keep.as_deref(), &subject, why))?;
-        if PANICKED.load(Ordering::SeqCst) {
+        if watch.has_panicked() {
             return Err("a panic, see above".into());
         }
         if told.elapsed() > REPORT {
@@ -129,21 +119,4 @@ fn write(to: &Path, device: &Arc<dyn Device>) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Ends the process when a load does not end: a hang otherwise says nothing.
-fn watch() {
-    std::thread::spawn(|| {
-        let (mut seen, mut since) = (0, Instant::now());
-        loop {
-            std::thread::sleep(Duration::from_millis(500));
-            let begun = BEGUN.load(Ordering::SeqCst);
-            if begun != seen {
-                (seen, since) = (begun, Instant::now());
-            } else if since.elapsed() > LOAD_MAX {
-                println!("FAILED: load {begun} has not ended after {LOAD_MAX:?}");
-                std::process::exit(3);
-            }
-        }
-    });
 }
