@@ -175,6 +175,12 @@ impl Program {
     pub fn shared_lines(&self) -> usize {
         self.lines
     }
+
+    /// How often it touches such a line.
+    #[must_use]
+    pub fn shared_accesses(&self) -> usize {
+        self.steps.iter().filter(|step| !matches!(step, Step::Compute(_))).count()
+    }
 }
 
 /// The lines that both touched and at least one wrote, numbered.

@@ -59,16 +59,21 @@ use crate::owner::{Found, describe};
 use crate::record::{Code, Recorder, Trace};
 use crate::symbols::Symbols;
 
-/// Memory of a tree, or the size of a volume.
+/// Memory of a tree.
 const TREE_BYTES: u64 = 64 << 20;
+/// The size of a volume for each CPU that it is spread over. The log is a part of that, and what a
+/// CPU may keep of the log a part of the log: here it is more than the worst case of the
+/// transaction that makes a file. In a smaller one every such transaction goes to what the CPUs
+/// share.
+const SLOT_BYTES: u64 = 256 << 20;
 /// How long it may take until a starting state is made within a tick: on a busy machine the first
 /// ones are not.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often two CPUs in turn count a dentry until it is spread for sure.
 const TURNS: usize = 40;
-/// How often two CPUs in turn make a name in a directory until it has 64 lines: 24 times until it has four,
-/// as often again for 16, and once more. They take turns after eight names, of which one is looked at
-/// ([`table`](vfscale_sync::table)).
+/// How often two CPUs in turn make a name in a directory until it has 64 lines: 24 times from one to four,
+/// as often again for 16, where new ones begin, and once more. They take turns after eight names, of which
+/// one is looked at ([`table`](vfscale_sync::table)).
 const NAMES_IN_TURN: u32 = 80;
 
 /// How cases are run.
@@ -264,7 +269,8 @@ impl Runner {
     }
 
     /// Records what both CPUs do from a starting state, one after the other: each call by itself. Gives the
-    /// traces of each to `look`, with where in the source their instructions are.
+    /// traces of each to `look`, with where in the source their instructions are. On a volume the clock has
+    /// ticked since the state was begun: there is much more to make than fits into a tick.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -275,15 +281,20 @@ impl Runner {
         look: impl FnOnce(&[Vec<(Outcome, Trace)>; 2], &mut Symbols) -> R,
     ) -> io::Result<R> {
         let options = self.options;
-        let (mut world, now) =
-            self.workers[0].run(move |_| starting_state(&setup, &[], options))??;
+        let (mut world, now) = self.workers[0].run(move |_| match options.target {
+            Target::Memory => starting_state(&setup, &[], options),
+            Target::Volume => Ok((made_state(&setup, &[], options)?.0, tick())),
+        })??;
         let mut recorded = [Vec::new(), Vec::new()];
         for (cpu, calls) in calls.into_iter().enumerate() {
             for call in calls {
                 let code = self.code.take().unwrap_or_default();
                 let done = self.workers[cpu].run(move |recorder| {
                     right_after_a_collection();
-                    record(world, &call, now, recorder, code)
+                    let done = record(world, &call, now, recorder, code);
+                    // Or else the other thread would get memory that this call has freed.
+                    right_after_a_collection();
+                    done
                 })?;
                 self.code = Some(done.1);
                 world = done.0;
@@ -349,8 +360,8 @@ fn tree(options: Options) -> io::Result<Vfs> {
     if options.target == Target::Memory {
         return Ok(vfscale::memory().size(TREE_BYTES).scaling(options.scaling).build()?);
     }
-    let device: Arc<dyn Device> =
-        Arc::new(MemoryDevice::new(TREE_BYTES).map_err(io::Error::other)?);
+    let bytes = SLOT_BYTES * options.scaling.slots().max(2) as u64;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes).map_err(io::Error::other)?);
     mkfs::format(&*device, &MkfsOptions::default()).map_err(io::Error::other)?;
     // Nothing is written back by itself meanwhile.
     let volume = vfscale::volume_on(device).sync_interval(None).scaling(options.scaling);
@@ -368,30 +379,36 @@ fn looks(calls: [&Call; 2]) -> Vec<Call> {
 fn starting_state(setup: &[Call], looks: &[Call], options: Options) -> io::Result<(World, i64)> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
-        let vfs = tree(options)?;
-        let before = tick();
-        for number in [0, 1] {
-            let _cpu = cpu::pretend(number);
-            warm_up(&vfs, &format!("warm-up-{number}"))?;
-        }
-        let mut world = World::new(vfs);
-        for call in setup {
-            let _cpu = cpu::pretend(u32::from(call.process));
-            // Some are there because they fail.
-            world.call(call);
-        }
-        if options.promoted {
-            promote(world.vfs())?;
-        }
-        for call in looks {
-            let _cpu = cpu::pretend(u32::from(call.process));
-            world.call(call);
-        }
+        let (world, before) = made_state(setup, looks, options)?;
         if tick() == before {
             return Ok((world, before));
         }
     }
     Err(io::Error::other("no starting state was made within a tick of the clock"))
+}
+
+/// A tree in the state that a case starts from, and the tick in which that was begun.
+fn made_state(setup: &[Call], looks: &[Call], options: Options) -> io::Result<(World, i64)> {
+    let vfs = tree(options)?;
+    let before = tick();
+    for number in [0, 1] {
+        let _cpu = cpu::pretend(number);
+        warm_up(&vfs, &format!("warm-up-{number}"))?;
+    }
+    let mut world = World::new(vfs);
+    for call in setup {
+        let _cpu = cpu::pretend(u32::from(call.process));
+        // Some are there because they fail.
+        world.call(call);
+    }
+    if options.promoted {
+        promote(world.vfs())?;
+    }
+    for call in looks {
+        let _cpu = cpu::pretend(u32::from(call.process));
+        world.call(call);
+    }
+    Ok((world, before))
 }
 
 /// Makes every kind of call, on objects that are gone afterwards.

@@ -58,7 +58,7 @@ pub(super) fn templates(kind: CallKind, is_first: bool) -> Vec<Op> {
         CallKind::Stat => [true, false].map(|follow| Op::Stat { path: path(), follow }).into(),
         CallKind::Statx => {
             // Without times, and without all that changes when names and data come and go.
-            let masks = [StatMask::NO_TIMES, StatMask::UID | StatMask::GID];
+            let masks = [StatMask::NO_TIMES, StatMask::MODE | StatMask::UID | StatMask::GID];
             masks.map(|mask| Op::Statx { path: path(), mask }).into()
         }
         CallKind::Rename => {

@@ -86,7 +86,7 @@ fn the_number_of_links_is_seen_by_stat_only() {
 fn who_looks_at_times_does_not_commute_with_who_changes_them() {
     let state = after([mkdir("d"), create("d/a", 0), create("d/b", 1), link("d/b", "d/c")]);
     let chmod = |path: &str| Op::Chmod { path: path.into(), mode: Mode::from_bits_retain(0o600) };
-    let rest = StatMask::UID | StatMask::GID;
+    let rest = StatMask::MODE | StatMask::UID | StatMask::GID;
     for (path, change) in [
         ("d", create("d/new", 2)),
         ("d", Op::Unlink { path: "d/c".into() }),

@@ -7,8 +7,6 @@
 
 use std::io;
 
-use vfscale::Scaling;
-
 use super::workload::Workload;
 use super::{Program, Role, Touch};
 use crate::case::Outcome;
@@ -19,13 +17,12 @@ use crate::symbols::{Frame, Symbols};
 /// Bytes of a line, as a power of two.
 const LINE_BITS: u32 = 6;
 
-/// The program of a workload with structures that are spread as far as `scaling` says, and that have spread
-/// already where that depends on use.
+/// The program of a workload, where and with structures spread as far as `options` say.
 ///
 /// # Errors
 /// As `Runner::record_all`; if a call fails, which in a workload none should.
-pub fn program(workload: &Workload, scaling: Scaling) -> io::Result<Program> {
-    let mut runner = Runner::new(Options { scaling, ..Options::default() })?;
+pub fn program(workload: &Workload, options: Options) -> io::Result<Program> {
+    let mut runner = Runner::new(options)?;
     let look = |recorded: &[Vec<(Outcome, Trace)>; 2], symbols: &mut Symbols| {
         let mut touches = [Vec::new(), Vec::new()];
         for (touches, recorded) in touches.iter_mut().zip(recorded) {

@@ -51,6 +51,16 @@ pub fn all() -> Vec<Workload> {
     ]
 }
 
+/// The permissions of a file of the worker's own, in a directory of its own, set again and again:
+/// on a volume a transaction of one inode, which is in the log's list already.
+#[must_use]
+pub fn chmod_own_dir() -> Workload {
+    let path = |worker| format!("/w{worker}/f");
+    let chmod =
+        move |worker| vec![Op::Chmod { path: path(worker), mode: Mode::from_bits_retain(0o640) }];
+    new("chmod-own-dir", 1, move |worker| file(&path(worker)), chmod)
+}
+
 fn new(
     name: &'static str,
     operations: u32,

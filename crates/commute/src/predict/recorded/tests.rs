@@ -1,12 +1,13 @@
-use vfscale::{Mode, OFlags};
+use vfscale::{Mode, OFlags, Scaling};
 
 use super::*;
 use crate::case::{Call, Op};
 use crate::predict::{Machine, throughput, workload};
+use crate::runner::Target;
 
 fn program_of(name: &str, scaling: Scaling) -> Program {
     let workload = workload::all().into_iter().find(|w| w.name == name).unwrap();
-    program(&workload, scaling).unwrap()
+    program(&workload, Options { scaling, ..Options::default() }).unwrap()
 }
 
 #[test]
@@ -59,8 +60,11 @@ fn what_everybody_uses_is_written_by_nobody() {
         setup.extend(calls(process));
     }
     let workload = Workload { name: "one-inode", operations: 1, setup, workers: [0, 1].map(calls) };
-    assert_eq!(program(&workload, Scaling::default()).unwrap().shared_lines(), 0);
-    assert!(program(&workload, Scaling::kernel_2_6()).unwrap().shared_lines() > 0);
+    let lines = |scaling| {
+        program(&workload, Options { scaling, ..Options::default() }).unwrap().shared_lines()
+    };
+    assert_eq!(lines(Scaling::default()), 0);
+    assert!(lines(Scaling::kernel_2_6()) > 0);
 }
 
 #[test]
@@ -75,4 +79,22 @@ fn functions_that_lock_are_known() {
     assert_eq!(is("SlotGuard::drop<Slot<OpenFile, FilesLock>, FilesLock>"), Role::Release);
     assert_eq!(is("PerCpuRef::change<MountCount>"), Role::Plain);
     assert_eq!(role(&[]), Role::Plain);
+}
+
+/// Two commits on different CPUs to different inodes touch no common line that either writes. Each patch of
+/// seed 003 that is about such commits brings one back.
+#[test]
+fn commits_of_different_inodes_share_no_line() {
+    let all = Scaling::with_slots(32);
+    let lines = |workload: &Workload, scaling| {
+        let options = Options { scaling, target: Target::Volume, ..Options::default() };
+        program(workload, options).unwrap().shared_lines()
+    };
+    let chmod = workload::chmod_own_dir();
+    assert_eq!(lines(&chmod, all), 0);
+    let cut = workload::all().into_iter().find(|w| w.name == "orphan-truncate").unwrap();
+    assert_eq!(lines(&cut, all), 0);
+    for patch in ["active-trans", "cil-counters", "cil-lists", "busy-extents"] {
+        assert!(lines(&chmod, all.and_before(patch).unwrap()) > 0, "{patch}");
+    }
 }

@@ -1,0 +1,99 @@
+//! Prints how many cache lines two of 32 CPUs share that work in directories of their own on a
+//! volume: with all patches of seeds 001 and 003, without each of them, and without several. A line
+//! counts that one of them writes and the other touches, in one operation of each; in brackets, how often
+//! the operation touches such lines. The second table is what that would make on 32 cores, in thousands of
+//! operations in a second.
+
+#[macro_use]
+mod common;
+
+recording_main!(table::print);
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod table {
+    use std::io;
+
+    use vfscale::{PATCHES, Scaling};
+    use vfscale_commute::predict::workload::{self, Workload};
+    use vfscale_commute::predict::{Machine, Program, recorded, throughput};
+    use vfscale_commute::runner::{Options, Target};
+
+    const CPUS: usize = 32;
+    const RECORDINGS: usize = 5;
+    const WORKLOADS: [&str; 3] = ["create-unlink-own-dir", "rename-own-dir", "orphan-truncate"];
+
+    pub fn print() -> io::Result<()> {
+        let listed = workload::all().into_iter();
+        let listed = listed.filter(|workload| WORKLOADS.contains(&workload.name));
+        let workloads: Vec<_> = [workload::chmod_own_dir()].into_iter().chain(listed).collect();
+        let machine = Machine::eight_sockets();
+        let (mut lines, mut rates) = (Vec::new(), Vec::new());
+        for (name, scaling) in settings()? {
+            let options = Options { scaling, target: Target::Volume, ..Options::default() };
+            let programs: Vec<Program> = workloads
+                .iter()
+                .map(|workload| recorded_alone(workload, options))
+                .collect::<io::Result<_>>()?;
+            let shared = programs.iter().map(|program| {
+                format!(" {} ({}) |", program.shared_lines(), program.shared_accesses())
+            });
+            lines.push(format!("| {name} |{}", shared.collect::<String>()));
+            let rate = programs.iter().zip(&workloads).map(|(program, workload)| {
+                let rate = throughput(&machine, program, CPUS) * f64::from(workload.operations);
+                format!(" {:.0} |", rate / 1e3)
+            });
+            rates.push(format!("| {name} |{}", rate.collect::<String>()));
+        }
+        let heads = workloads.iter().map(|workload| format!(" `{}` |", workload.name));
+        let heads = format!("| without |{}", heads.collect::<String>());
+        let rule = format!("| --- |{}", " ---: |".repeat(workloads.len()));
+        for table in [lines, rates] {
+            println!("{heads}\n{rule}\n{}\n", table.join("\n"));
+        }
+        Ok(())
+    }
+
+    /// What threads in the background do in between, such as freeing an inode, may leave its memory with the
+    /// other CPU: so this is the recording with the fewest lines of some.
+    fn recorded_alone(workload: &Workload, options: Options) -> io::Result<Program> {
+        let mut least = recorded::program(workload, options)?;
+        for _ in 1..RECORDINGS {
+            let program = recorded::program(workload, options)?;
+            if program.shared_lines() < least.shared_lines() {
+                least = program;
+            }
+        }
+        Ok(least)
+    }
+
+    /// All patches, without each one about volumes, and without several. Where the others of seed 003 are
+    /// there, hardly anything is left that `read-mostly` keeps apart.
+    fn settings() -> io::Result<Vec<(String, Scaling)>> {
+        let all = Scaling::with_slots(CPUS);
+        let names: Vec<_> = PATCHES
+            .iter()
+            .filter(|patch| patch.is_of_volumes())
+            .map(|patch| patch.name())
+            .collect();
+        let of_seed_003 = names.iter().copied().filter(|name| *name != "orphan");
+        let but_the_first = of_seed_003.clone().filter(|name| *name != "read-mostly");
+        let several = [
+            ("seed 003 but `read-mostly`", but_the_first.collect()),
+            ("seed 003", of_seed_003.collect()),
+            ("seeds 001 and 003", names.clone()),
+        ];
+        let mut settings = vec![("nothing".to_owned(), all)];
+        for name in &names {
+            settings.push((format!("`{name}`"), without(all, &[*name])?));
+        }
+        for (title, names) in several {
+            settings.push((title.to_owned(), without(all, &names)?));
+        }
+        Ok(settings)
+    }
+
+    fn without(scaling: Scaling, names: &[&str]) -> io::Result<Scaling> {
+        let one = |scaling: Scaling, name: &&str| scaling.and_before(name);
+        names.iter().try_fold(scaling, one).map_err(io::Error::other)
+    }
+}
