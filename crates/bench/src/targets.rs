@@ -73,6 +73,9 @@ pub trait Calls: 'static {
     fn pwrite(&self, file: &Self::File, buf: &[u8], offset: u64) -> Result<usize>;
     /// `ftruncate(2)`.
     fn truncate(&self, file: &Self::File, size: u64) -> Result<()>;
+    /// `futimens(2)`: the time of the last change, in nanoseconds since 1970; that of the last access
+    /// stays.
+    fn touch(&self, file: &Self::File, mtime: i64) -> Result<()>;
     /// `fsync(2)`.
     fn sync(&self, file: &Self::File) -> Result<()>;
     /// `syncfs(2)`.

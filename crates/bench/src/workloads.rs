@@ -26,6 +26,7 @@ mod names;
 mod paths;
 mod sizes;
 mod slob;
+mod times;
 mod tree;
 
 /// What all workers of a case agree on.
@@ -109,6 +110,7 @@ pub(crate) enum Kind {
     Tree(tree::Walk),
     Slob,
     OrphanTruncate,
+    Touch,
     Many(many::Part),
     Bytes(bytes::Part),
 }
@@ -159,6 +161,10 @@ macro_rules! with_workload {
             }
             Kind::OrphanTruncate => {
                 let $workload = sizes::OrphanTruncate;
+                $body
+            }
+            Kind::Touch => {
+                let $workload = times::Touch;
                 $body
             }
             Kind::Many(part) => {
@@ -366,6 +372,15 @@ pub const ALL: &[Description] = &[
         operation: "remove one of the files that create-many makes",
         seed_rate: None,
         kind: Kind::Many(many::Part::Remove),
+    },
+    Description {
+        name: "touch",
+        seed: "-",
+        unit: "touch",
+        operation: "set the time of the last change of a file of the worker's own (futimens): on a \
+                    volume a transaction of one inode, which mostly is in the log's list already",
+        seed_rate: None,
+        kind: Kind::Touch,
     },
     Description {
         name: "create-many-sync",

@@ -33,6 +33,8 @@ enum Bug {
     Litters,
     /// Says that it truncated a file, and did not.
     TruncateDoesNothing,
+    /// Says that it set a time, and did not.
+    TouchDoesNothing,
     /// Says that it wrote, and did not.
     WritesNothing,
     /// Reads nothing, as at the end of a file.
@@ -145,6 +147,9 @@ impl<C: Calls> Calls for BrokenCalls<C> {
         }
         self.calls.truncate(file, size)
     }
+    fn touch(&self, file: &Self::File, mtime: i64) -> Result<()> {
+        if self.has(Bug::TouchDoesNothing) { Ok(()) } else { self.calls.touch(file, mtime) }
+    }
     fn sync(&self, file: &Self::File) -> Result<()> {
         self.calls.sync(file)
     }
@@ -252,6 +257,7 @@ fn noticed(kind: Kind) -> &'static [Bug] {
         Kind::Tree(tree::Walk::ReaddirStat) => &[Bug::ListsNothing],
         Kind::Slob => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::PathIsShort, Bug::StatLies],
         Kind::OrphanTruncate => &[Bug::TruncateDoesNothing, Bug::StatLies, Bug::ReadsNothing],
+        Kind::Touch => &[Bug::TouchDoesNothing, Bug::ListsNothing],
         Kind::Many(_) => &[Bug::UnlinkDoesNothing, Bug::ListsNothing, Bug::OpensSomethingElse],
         Kind::Bytes(bytes::Part::Read) => &[Bug::ReadsNothing],
         Kind::Bytes(_) => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies],

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vfscale::maps::{PAGE_BYTES, Protection, Sharing, Source};
 use vfscale::{
     At, AtFlags, Error, File, FileType, Mode, OFlags, ProcFs, RenameFlags, Result, Scaling,
-    SocketType, Task, Vfs,
+    SetTime, SocketType, Task, Timestamp, Vfs,
 };
 
 use super::{Calls, Meta};
@@ -163,6 +163,12 @@ impl Calls for TaskCalls {
     #[inline]
     fn truncate(&self, file: &File, size: u64) -> Result<()> {
         file.truncate(size)
+    }
+
+    #[inline]
+    fn touch(&self, file: &File, mtime: i64) -> Result<()> {
+        let times = [SetTime::Omit, SetTime::At(Timestamp(mtime))];
+        self.task.utimens(At::File(file), "", times, AtFlags::EMPTY_PATH)
     }
 
     fn sync(&self, file: &File) -> Result<()> {

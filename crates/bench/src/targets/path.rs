@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, RawDir};
+use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, RawDir, Timespec, Timestamps};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
-use vfscale::{Error, FileType, Result};
+use vfscale::{Error, FileType, Result, Timestamp};
 
 use super::{Calls, Meta, Target};
 use crate::fault::{self, Fault, Outcome};
@@ -236,6 +236,15 @@ impl Calls for PathCalls {
     #[inline]
     fn truncate(&self, file: &OwnedFd, size: u64) -> Result<()> {
         fs::ftruncate(file, size).map_err(|e| Error::new("ftruncate", e))
+    }
+
+    #[inline]
+    fn touch(&self, file: &OwnedFd, mtime: i64) -> Result<()> {
+        let time = Timestamp(mtime);
+        let omit = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
+        let last_modification = Timespec { tv_sec: time.secs(), tv_nsec: i64::from(time.nanos()) };
+        let times = Timestamps { last_access: omit, last_modification };
+        fs::futimens(file, &times).map_err(|e| Error::new("futimens", e))
     }
 
     fn sync(&self, file: &OwnedFd) -> Result<()> {

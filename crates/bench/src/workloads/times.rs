@@ -1,0 +1,57 @@
+//! Setting times: the smallest change that a log has to carry, of the same inode again and again.
+
+use vfscale::OFlags;
+
+use super::{Scene, Work, Workload, expect_equal, expect_names};
+use crate::fault::Outcome;
+use crate::targets::{Calls, name};
+
+/// The first time that is set, in nanoseconds since 1970: long ago, and so nobody's but the worker's.
+const FIRST: i64 = 1_000_000_000;
+
+pub(super) struct Touch;
+
+impl Workload for Touch {
+    type Work<C: Calls> = TouchWork<C>;
+
+    fn prepare<C: Calls>(&self, _: &mut C, _: &Scene) -> Outcome<()> {
+        Ok(())
+    }
+
+    fn work<C: Calls>(&self, calls: C, _: &Scene, worker: usize) -> Outcome<Self::Work<C>> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let file = calls.open(&name(format!("t{worker}")), flags)?;
+        Ok(TouchWork { calls, file, time: FIRST })
+    }
+
+    fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
+        expect_names(calls, c".", scene.workers)
+    }
+}
+
+pub(super) struct TouchWork<C: Calls> {
+    calls: C,
+    file: C::File,
+    time: i64,
+}
+
+impl<C: Calls> Work for TouchWork<C> {
+    #[inline]
+    fn op(&mut self) -> Outcome<u64> {
+        // File systems may keep times in less than nanoseconds, but none in more than seconds.
+        self.time += 1_000_000_000;
+        self.calls.touch(&self.file, self.time)?;
+        Ok(1)
+    }
+
+    /// The time is the last one.
+    fn end(&mut self) -> Outcome<()> {
+        let mtime = self.calls.fstat(&self.file)?.mtime;
+        if self.time > FIRST {
+            expect_equal("the time", mtime.cast_unsigned(), self.time.cast_unsigned())?;
+        }
+        // Rounds are many: it must not run out of what every file system can keep.
+        self.time = FIRST;
+        Ok(())
+    }
+}
