@@ -13,8 +13,8 @@
 //! therefore writes nothing that belongs to the directory but the bucket of the name.
 //!
 //! A count that several CPUs change in turn is promoted to per-CPU parts ("hot"), so that opening one
-//! file from everywhere scales; see [`Lockref`]. Hot dentries are listed by their superblock, at most
-//! [`HOT_MAX`] of them; the oldest is demoted for a new one, and removing the name demotes as well.
+//! file from everywhere scales; see [`Lockref`]. A superblock has only so many hot dentries
+//! ([`hot`](crate::hot)); the oldest is demoted for a new one, and removing the name demotes as well.
 //!
 //! # What changes under which lock
 //!
@@ -38,6 +38,7 @@ use crate::inode::{Inode, InodeRef};
 use crate::name::{self, Name};
 use crate::ranks::Children;
 use crate::super_block::SuperBlock;
+use crate::super_ref::Collecting;
 
 /// The longest name in bytes.
 pub const NAME_MAX: usize = 255;
@@ -48,9 +49,6 @@ const FIRST_BITS: u32 = 4;
 
 /// The memory of the children table that a new directory has at most, in bytes.
 pub const FIRST_TABLE_BYTES: usize = 64 << FIRST_BITS;
-
-/// The most hot dentries a superblock has; each costs a cache line pair for each CPU.
-pub(crate) const HOT_MAX: usize = 256;
 
 /// Names up to this length live in the dentry.
 const INLINE_MAX: usize = 63;
@@ -96,6 +94,8 @@ struct Written {
     lru: PerCpuLinks<Dentry>,
     /// Written when another dentry of a file with several comes or goes.
     aliases: AliasLinks,
+    /// Where it is among the hot ones, while it is one. Changes under `d_lock`.
+    hot_place: AtomicU32,
 }
 
 impl std::ops::Deref for Written {
@@ -170,6 +170,7 @@ impl Dentry {
                 lockref: Lockref::with_locked_changes(begin.references, !sb.scaling().lockref()),
                 lru: PerCpuLinks::new(),
                 aliases: AliasLinks::new(),
+                hot_place: AtomicU32::new(0),
             },
         });
         if is_inline {
@@ -482,16 +483,21 @@ impl Dentry {
         unsafe { &*std::ptr::from_ref(self) }
     }
 
+    /// Whether its count is spread over CPUs, just now.
+    pub(crate) fn is_hot(&self) -> bool {
+        self.lockref.is_spread()
+    }
+
     /// Whether nobody but its name refers to it, as far as can be told: of a count that is spread over CPUs
     /// nothing can. No more than a hint.
     pub(crate) fn may_be_unused(&self) -> bool {
-        self.lockref.is_spread() || self.lockref.count() == 1
+        self.is_hot() || self.lockref.count() == 1
     }
 
     /// Gathers its count if that is spread, so that it can be told whether it is unused when the grace
     /// period is over. Returns whether it was.
     pub(crate) fn demote_unused(&self, guard: &Guard) -> bool {
-        self.lockref.is_spread() && self.demote(&mut self.lockref.lock(), guard)
+        self.is_hot() && self.demote(&mut self.lockref.lock(), guard)
     }
 
     pub(crate) fn set_mounted(&self, mounted: bool) {
@@ -602,19 +608,22 @@ impl Dentry {
     #[cold]
     fn promote(&self, guard: &Guard) {
         let sb = self.sb();
-        if sb.slots() < 2 {
+        if !sb.hot().has_places() {
             return;
         }
         let victim = {
             let mut lock = self.lockref.lock();
-            if lock.is_dead() || lock.is_spread() || self.is_unhashed() {
+            let may_be_hot = !lock.is_dead() && !self.is_unhashed();
+            // A count that is spread already, or is being collected, can't be.
+            if !may_be_hot || !Lockref::spread(&mut lock, &self.spread, sb.slots()) {
                 return;
             }
-            Lockref::spread(&mut lock, &self.spread, sb.slots());
-            sb.hot_push(self)
+            let (place, victim) = sb.hot().enter(self);
+            self.lockref.hot_place.store(place, Ordering::Relaxed);
+            victim
         };
         if let Some(victim) = victim {
-            // SAFETY: it was listed a moment ago, so it was not collected before this RCU section
+            // SAFETY: it was in the ring a moment ago, so it was not collected before this RCU section
             // began, and its memory stays until the section ends.
             let victim = unsafe { victim.as_ref() };
             let mut lock = victim.lockref.lock();
@@ -627,8 +636,9 @@ impl Dentry {
         if !Lockref::begin_collect(lock, &self.spread, guard) {
             return false;
         }
-        self.sb().hot_remove(self);
-        let keep = self.sb().to_arc();
+        let sb = self.sb();
+        sb.hot().leave(self, self.lockref.hot_place.load(Ordering::Relaxed));
+        let keep = Collecting::new(sb);
         let raw = NonNull::from(self).as_ptr() as usize;
         guard.defer(move || {
             let guard = rcu::pin();

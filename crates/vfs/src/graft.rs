@@ -14,7 +14,6 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
@@ -79,7 +78,7 @@ impl Branch {
         let shape =
             if recursive { shape(trees, top, &below_root, whole, guard) } else { Vec::new() };
         let copy = |mount: &Mount, root: DentryRef, at| {
-            let own = forest.clone_mount(Arc::clone(mount.sb()), root, mount.flags());
+            let own = forest.clone_mount(mount.sb().clone(), root, mount.flags());
             Twig::of_new(own, Some(mount.id()), at)
         };
         let mut twigs = vec![copy(top, root.clone(), None)];
@@ -137,9 +136,8 @@ impl Branch {
 
     /// A copy of each mount, in the same order.
     fn copies(&self, forest: &Forest) -> Vec<OwnedMount> {
-        let copy = |mount: &Mount| {
-            forest.clone_mount(Arc::clone(mount.sb()), mount.root_ref(), mount.flags())
-        };
+        let copy =
+            |mount: &Mount| forest.clone_mount(mount.sb().clone(), mount.root_ref(), mount.flags());
         self.mounts().map(copy).collect()
     }
 

@@ -11,8 +11,8 @@
 //! | [`task`], [`cred`], [`maps`] | who calls, from where, with which rights, and what it has mapped |
 //! | `namei` | path walks, under RCU first and with references when that fails |
 //! | `lookup`, `lru` | names that a driver is asked for, and that are dropped again |
-//! | `dentry` | names and the tree they form; children tables, counts, hot dentries |
-//! | [`inode`], [`super_block`] | what a file is; the memory of one mounted file system |
+//! | `dentry`, `hot` | names and the tree they form; children tables, counts; whose counts are spread |
+//! | [`inode`], [`super_block`], `super_ref` | what a file is; the memory of one mounted file system, and who keeps it |
 //! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
 //! | [`mod@file`], `position`, [`file_list`], `descriptors` | open files, their positions, the lists they are on, the numbers they go by |
 //! | `pipe`, `socket`, `stream`, `pseudo`, `seals` | files without positions, and files that no path leads to |
@@ -50,6 +50,7 @@ pub mod file;
 pub mod file_list;
 mod graft;
 mod handle;
+mod hot;
 mod icache;
 pub mod inode;
 mod kept;
@@ -86,6 +87,7 @@ mod sleep;
 mod socket;
 mod stream;
 pub mod super_block;
+mod super_ref;
 pub mod task;
 mod text;
 mod time;

@@ -25,7 +25,6 @@
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence, fence_after_rmw};
@@ -38,7 +37,7 @@ use vfscale_sync::table::Hashed;
 use crate::dentry::{Dentry, DentryRef};
 use crate::inode::{Inode, InodePtr};
 use crate::ranks::{MountCount, TaskFs};
-use crate::super_block::SuperBlock;
+use crate::super_ref::SuperRef;
 use crate::types::MountFlags;
 
 /// A mount. Made by a namespace, freed a grace period after its last user.
@@ -46,7 +45,7 @@ pub(crate) struct Mount {
     id: u64,
     /// Dropped before `sb`, which owns its memory.
     root: DentryRef,
-    sb: Arc<SuperBlock>,
+    sb: SuperRef,
     /// Where it is attached; both null when it isn't. Written in the namespace's write section.
     parent: AtomicPtr<Mount>,
     mountpoint: AtomicPtr<Dentry>,
@@ -94,12 +93,7 @@ pub(crate) fn normal_flags(asked: MountFlags, before: Option<MountFlags>) -> Mou
 
 impl Mount {
     /// Makes a mount that is attached nowhere yet, with one user: the caller.
-    pub(crate) fn alloc(
-        id: u64,
-        sb: Arc<SuperBlock>,
-        root: DentryRef,
-        flags: MountFlags,
-    ) -> OwnedMount {
+    pub(crate) fn alloc(id: u64, sb: SuperRef, root: DentryRef, flags: MountFlags) -> OwnedMount {
         let slots = sb.scaling().mount_count_slots();
         let mount = Box::new(Mount {
             id,
@@ -124,7 +118,7 @@ impl Mount {
     }
 
     #[inline]
-    pub(crate) fn sb(&self) -> &Arc<SuperBlock> {
+    pub(crate) fn sb(&self) -> &SuperRef {
         &self.sb
     }
 

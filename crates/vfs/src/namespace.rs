@@ -37,6 +37,7 @@ use crate::pseudo::{INTERNAL_FLAGS, Pseudo};
 use crate::ranks::{DirectoryMove, MountHash, NamespaceSem, RenameLock, VfsmountLock};
 use crate::scaling::Scaling;
 use crate::super_block::SuperBlock;
+use crate::super_ref::SuperRef;
 use crate::task::{FsStruct, Task};
 use crate::types::{MountFlags, Propagation, UmountFlags};
 
@@ -494,12 +495,8 @@ impl Forest {
         Ok(self.clone_mount(sb, root, INTERNAL_FLAGS))
     }
 
-    fn new_super(
-        &self,
-        fs: Arc<dyn FileSystem>,
-        scaling: Scaling,
-    ) -> Result<Arc<SuperBlock>, Errno> {
-        SuperBlock::new(fs, self.lock_graph.clone(), &self.rename_lock, scaling)
+    fn new_super(&self, fs: Arc<dyn FileSystem>, scaling: Scaling) -> Result<SuperRef, Errno> {
+        SuperBlock::set_up(fs, self.lock_graph.clone(), &self.rename_lock, scaling)
     }
 
     fn new_mount(&self, fs: Arc<dyn FileSystem>, flags: MountFlags) -> Result<OwnedMount, Errno> {
@@ -514,7 +511,7 @@ impl Forest {
     /// A mount that is in no tree yet.
     pub(crate) fn clone_mount(
         &self,
-        sb: Arc<SuperBlock>,
+        sb: SuperRef,
         root: DentryRef,
         flags: MountFlags,
     ) -> OwnedMount {
@@ -581,13 +578,13 @@ impl Forest {
     }
 
     /// The superblocks that are mounted, each once.
-    pub(crate) fn super_blocks(&self) -> Vec<Arc<SuperBlock>> {
+    pub(crate) fn super_blocks(&self) -> Vec<SuperRef> {
         let _guard = rcu::pin();
         let trees = self.trees.lock();
-        let mut all: Vec<Arc<SuperBlock>> = Vec::new();
+        let mut all: Vec<SuperRef> = Vec::new();
         for mount in trees.mounts() {
-            if !all.iter().any(|known| Arc::ptr_eq(known, mount.sb())) {
-                all.push(Arc::clone(mount.sb()));
+            if !all.iter().any(|known| std::ptr::eq(&**known, &**mount.sb())) {
+                all.push(mount.sb().clone());
             }
         }
         all

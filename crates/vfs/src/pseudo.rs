@@ -42,6 +42,7 @@ use crate::pipe::Pipe;
 use crate::seals::{SealFlags, Seals};
 use crate::stream::Stream;
 use crate::super_block::SuperBlock;
+use crate::super_ref::SuperRef;
 use crate::task::Task;
 use crate::types::{FallocateFlags, FileType, MountFlags, OFlags, StatFs};
 
@@ -92,7 +93,7 @@ impl Pseudo {
     }
 
     /// The file systems that were made so far.
-    pub(crate) fn super_blocks(&self) -> Vec<Arc<SuperBlock>> {
+    pub(crate) fn super_blocks(&self) -> Vec<SuperRef> {
         let slots = [&self.pipes, &self.sockets, &self.memory];
         slots.into_iter().filter_map(|slot| Some(slot.get()?.sb().clone())).collect()
     }

@@ -100,8 +100,8 @@ lock_class! {
     pub InodeAliases = ("i_lock", 97);
 }
 lock_class! {
-    /// The list of dentries whose count is spread over CPUs.
-    pub HotList = ("hot_list", 92);
+    /// What still keeps a superblock after its last mount.
+    pub SuperUses = ("s_uses", 92);
 }
 lock_class! {
     /// What a pipe holds, and who waits for it (`pipe->mutex`).

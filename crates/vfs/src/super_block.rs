@@ -5,7 +5,6 @@
 //! a superblock always outlives its inodes. When the last mount lets go, the tree is taken down,
 //! children before parents.
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use vfscale_sync::table::RcuTable;
 use crate::dentry::{self, Dentry, DentryRef};
 use crate::driver::{Directories, FileSystem};
 use crate::file::{OpenFile, SharedFile};
+use crate::hot::HotRing;
 use crate::icache::InodeList;
 use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::key_locks::{Key, KeyGuard, KeyLocks};
@@ -33,9 +33,10 @@ use crate::lru::Lru;
 use crate::mount::Mount;
 use crate::name::Name;
 use crate::ranks::{
-    DcacheLock, FilesLock, HotList, InodeHash, InodeLock, InodeWaiters, RenameLock, SuperMounts,
+    DcacheLock, FilesLock, InodeHash, InodeLock, InodeWaiters, RenameLock, SuperMounts,
 };
 use crate::scaling::Scaling;
+use crate::super_ref::{Owners, SuperRef};
 use crate::types::{MountFlags, StatFs};
 
 /// Stands for all moves of directories between directories, where names have their keys: no dentry is there.
@@ -67,6 +68,9 @@ pub struct SuperBlock {
     inode_list: Option<InodeList>,
     /// Every open file of it, but those that have moved to a private list.
     files: SharedList<OpenFile, FilesLock>,
+    /// Dentries whose count is spread over CPUs.
+    hot: HotRing,
+    owners: Owners,
     /// What calls write, apart from the above, which all of them read (seed 003, patch 1).
     written: Apart<Written>,
     /// Where the driver keeps directories: what that takes.
@@ -79,8 +83,6 @@ struct Written {
     private_files: AtomicIsize,
     /// Every mount of it, attached or not, until the grace period after its last use is over.
     mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
-    /// Dentries whose count is spread over CPUs, the oldest first.
-    hot: Mutex<VecDeque<NonNull<Dentry>>, HotList>,
 }
 
 /// What a superblock has whose directories the driver keeps, of which the dcache is but a cache.
@@ -106,16 +108,16 @@ unsafe impl Sync for SuperBlock {}
 
 impl SuperBlock {
     /// Sets up a superblock for `fs`, with its root.
-    pub(crate) fn new(
+    pub(crate) fn set_up(
         fs: Arc<dyn FileSystem>,
         lock_graph: Arc<LockGraph>,
         rename_lock: &Arc<Apart<SeqRwLock<RenameLock>>>,
         scaling: Scaling,
-    ) -> Result<Arc<SuperBlock>, Errno> {
+    ) -> Result<SuperRef, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slots = scaling.slots();
         let inode_list = InodeList::new(&scaling, fs.directories().is_some());
-        let mut sb = Arc::new(SuperBlock {
+        let mut sb = Box::new(SuperBlock {
             fs,
             dev,
             scaling,
@@ -130,20 +132,19 @@ impl SuperBlock {
             inode_hash: RcuTable::new(),
             inode_list,
             files: SharedList::new(scaling.files_lock_slots()),
+            hot: HotRing::new(slots),
+            owners: Owners::new(slots),
             written: Apart(Written {
                 private_files: AtomicIsize::new(0),
                 mounts: Mutex::new(Vec::new()),
-                hot: Mutex::new(VecDeque::new()),
             }),
             cache: None,
         });
-        if let Some(sb) = Arc::get_mut(&mut sb)
-            && sb.fs.directories().is_some()
-        {
+        if sb.fs.directories().is_some() {
             if !sb.is_writable() {
                 sb.flags = AtomicU32::new(MountFlags::RDONLY.bits());
             }
-            let no_inode = sb.inodes.alloc_with(|| Inode::new(sb, 0, InodeInit::default()));
+            let no_inode = sb.inodes.alloc_with(|| Inode::new(&sb, 0, InodeInit::default()));
             sb.cache = Some(Box::new(Cache {
                 lru: Lru::new(scaling.lru_slots()),
                 in_lookup: KeyLocks::new(),
@@ -154,6 +155,7 @@ impl SuperBlock {
                 rename_lock: rename_lock.clone(),
             }));
         }
+        let sb = SuperRef::new(sb);
         let inode = sb.fs.fill_super(&sb)?;
         let root = Dentry::new_root(&sb, inode);
         sb.root.store(root.as_ptr(), Ordering::Release);
@@ -289,7 +291,7 @@ impl SuperBlock {
     }
 
     pub(crate) fn root(&self) -> &Dentry {
-        // SAFETY: set by `new`, freed by `drop`; never changed in between.
+        // SAFETY: set by `set_up`, freed by `drop`; never changed in between.
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
@@ -422,27 +424,14 @@ impl SuperBlock {
         self.written.mounts.lock().len()
     }
 
-    /// Another counted owner of the superblock.
-    pub(crate) fn to_arc(&self) -> Arc<SuperBlock> {
-        // SAFETY: `new` is the only constructor and puts every superblock into an `Arc`, whose count is
-        // above zero while anybody can reach `self` but its own `drop`, which does not come here: no
-        // dentry is hot any more then.
-        unsafe {
-            Arc::increment_strong_count(self);
-            Arc::from_raw(self)
-        }
+    /// Who keeps it.
+    pub(crate) fn owners(&self) -> &Owners {
+        &self.owners
     }
 
-    /// Lists a hot dentry; the caller holds its `d_lock`. Returns the one to demote for it.
-    pub(crate) fn hot_push(&self, dentry: &Dentry) -> Option<NonNull<Dentry>> {
-        let mut hot = self.written.hot.lock();
-        hot.push_back(NonNull::from(dentry));
-        if hot.len() > dentry::HOT_MAX { hot.pop_front() } else { None }
-    }
-
-    /// Takes a dentry off the list of hot ones; the caller holds its `d_lock`.
-    pub(crate) fn hot_remove(&self, dentry: &Dentry) {
-        self.written.hot.lock().retain(|d| *d != NonNull::from(dentry));
+    /// Its dentries whose count is spread over CPUs.
+    pub(crate) fn hot(&self) -> &HotRing {
+        &self.hot
     }
 
     pub(crate) fn statfs(&self, flags: MountFlags) -> StatFs {

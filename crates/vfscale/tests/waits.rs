@@ -114,7 +114,7 @@ fn make_and_remove(task: &Task, cpu: u32) {
 /// By default the count of a file that everybody opens is spread over CPUs, and its lock is not taken.
 #[test]
 fn lockref_before_makes_threads_wait_for_the_lock_of_a_file_that_all_open() {
-    waits("lockref", "lockref", "hot_list", tree, |task, _| {
+    waits("lockref", "lockref", "lockref", tree, |task, _| {
         drop(task.open("/0/file", OFlags::RDONLY, MODE).unwrap());
     });
 }
