@@ -1,5 +1,17 @@
 use super::*;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
+
+/// All pages are of one pool: tests that count what is in it run alone, all others beside each other.
+static POOL: RwLock<()> = RwLock::new(());
+
+pub(super) fn alone() -> RwLockWriteGuard<'static, ()> {
+    POOL.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    POOL.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn model_check(
     write: impl Fn(usize, &[u8]),
@@ -31,6 +43,7 @@ fn model_check(
 
 #[test]
 fn page_behaves_as_an_array() {
+    let _pool = beside_others();
     let page = Page::zeroed();
     model_check(|at, from| page.write(at, from), |at, into| page.read(at, into), |r| page.zero(r));
 }
@@ -48,6 +61,7 @@ fn atomic_words_behave_as_an_array() {
 
 #[test]
 fn fresh_page_is_zero_and_ends_are_reachable() {
+    let _pool = beside_others();
     let page = Page::zeroed();
     let mut all = [1; PAGE_SIZE];
     page.read(0, &mut all);
@@ -63,18 +77,21 @@ fn fresh_page_is_zero_and_ends_are_reachable() {
 #[test]
 #[should_panic(expected = "not within a page")]
 fn read_past_the_end_panics() {
+    let _pool = beside_others();
     Page::zeroed().read(4000, &mut [0; 97]);
 }
 
 #[test]
 #[should_panic(expected = "not within a page")]
 fn write_with_an_offset_that_overflows_panics() {
+    let _pool = beside_others();
     Page::zeroed().write(usize::MAX, &[0; 2]);
 }
 
 #[test]
 #[should_panic(expected = "not within a page")]
 fn zero_past_the_end_panics() {
+    let _pool = beside_others();
     Page::zeroed().zero(4096..4097);
 }
 
@@ -82,12 +99,14 @@ fn zero_past_the_end_panics() {
 #[should_panic(expected = "ends before it starts")]
 #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
 fn zero_of_a_reversed_range_panics() {
+    let _pool = beside_others();
     Page::zeroed().zero(2..1);
 }
 
 /// Writers of neighbouring bytes keep each other's, and a reader sees only bytes that were written.
 #[test]
 fn neighbours_and_readers_may_race() {
+    let _pool = beside_others();
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 20_000 };
     let page = Page::zeroed();
     thread::scope(|scope| {
@@ -120,6 +139,7 @@ fn bytes_of(pages: &[PageBox]) -> Vec<u8> {
 
 #[test]
 fn several_pages_are_copied_as_an_array() {
+    let _pool = beside_others();
     // In an order that makes runs of one, of several, and gaps.
     let mut pages = Page::many_with(12, 0, &[]);
     pages.swap(2, 7);
@@ -149,6 +169,7 @@ fn several_pages_are_copied_as_an_array() {
 
 #[test]
 fn many_pages_have_zeros_around_the_bytes() {
+    let _pool = beside_others();
     for round in 0..3 {
         // Pages that others have used.
         let used: Vec<PageBox> = (0..200).map(|_| Page::with(0, &[0xee; PAGE_SIZE])).collect();
@@ -168,6 +189,7 @@ fn many_pages_have_zeros_around_the_bytes() {
 #[cfg(not(miri))]
 #[test]
 fn many_pages_ascend() {
+    let _pool = beside_others();
     let pages = Page::many_unfilled(64);
     assert!(pages.is_sorted_by_key(|page| page.as_ptr().addr()));
 }

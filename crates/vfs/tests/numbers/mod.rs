@@ -185,7 +185,8 @@ impl FileSystem for Numbers {
     }
 
     fn put_super(&self) {
-        *self.root.lock() = None;
+        let root = self.root.lock().take();
+        drop(root);
     }
 
     fn statfs(&self, _: &SuperBlock) -> StatFs {

@@ -1,14 +1,8 @@
 use super::region::{Bitmap, PAGES};
 use super::*;
+use crate::page::tests::alone;
 use crate::page::{Page, PageBox};
 use crate::{cpu, page};
-
-/// Tests of the whole pool, one at a time.
-static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 fn is_zero(page: &Page) -> bool {
     let mut bytes = [1; PAGE_SIZE];
