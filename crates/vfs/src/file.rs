@@ -88,23 +88,22 @@ const STREAMS: u8 = 4;
 /// The file is on a private list.
 const PRIVATE: u8 = 8;
 
-/// What calls on a file read, and apart from it its position, which reads and writes without an
-/// offset move, on the line with the number of handles. So calls that leave the position alone have
-/// nothing in common.
-#[repr(C)]
+/// What calls on a file read, and apart from it its position, which reads and writes without an offset
+/// move; the number of handles is on a line before these. So calls that leave the position alone have nothing
+/// in common, nor have calls that move it and a `close` of another handle.
+#[repr(C, align(64))]
 pub(crate) struct OpenFile {
-    /// At the end of the line that the count is on; see `Listed`.
-    pub(crate) pos: Position,
     place: OpenPath,
     mode: FileMode,
     state: AtomicU8,
     flags: AtomicU32,
+    pub(crate) pos: Position,
 }
 
 #[cfg(not(any(loom, shuttle)))]
 const _: () = {
-    assert!(std::mem::offset_of!(OpenFile, place) == 16, "the rest begins a line");
-    assert!(size_of::<OpenFile>() <= 16 + 64);
+    assert!(std::mem::offset_of!(OpenFile, pos) == 64, "what calls read fits one line");
+    assert!(size_of::<OpenFile>() == 128);
 };
 
 impl Listable for OpenFile {

@@ -20,7 +20,8 @@ use crate::inode::Inode;
 use crate::ranks::FilePosition;
 use crate::types::Whence;
 
-/// A position, and the lock that it changes under.
+/// A position, and the lock that it changes under, on a line of their own.
+#[repr(align(64))]
 pub(crate) struct Position {
     lock: Mutex<(), FilePosition>,
     /// Changes with the offset.

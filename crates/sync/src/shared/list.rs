@@ -48,10 +48,6 @@ use crate::percpu::PerCpu;
 /// Pieces of memory that each slot keeps for values to come.
 const KEPT_MAX: u32 = 32;
 
-/// Where on a cache line a value begins.
-#[cfg(not(any(loom, shuttle)))]
-const VALUE_AT: usize = 48;
-
 /// Values that have ended on another CPU than they began on, of each slot, before their places are cleared.
 const ENDED_MAX: u32 = 32;
 
@@ -77,8 +73,8 @@ pub trait Listable: Send + Sync + 'static {
     fn ended(&self);
 }
 
-/// Values on the lists of a [`SharedList`] whose locks are of class `C`. Such a value stands
-/// 48 bytes from the beginning of a cache line: its first 16 bytes are on the line with its count.
+/// Values on the lists of a [`SharedList`] whose locks are of class `C`. One that is aligned to cache lines
+/// has none in common with its count.
 pub struct Listed<C>(PhantomData<fn() -> C>);
 
 type Node<T, C> = Counted<T, Listed<C>>;
@@ -366,10 +362,6 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
     /// Empty lists, in `slots` slots (at least one).
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        #[cfg(not(any(loom, shuttle)))]
-        const {
-            assert!(std::mem::offset_of!(Node<T, C>, value) == VALUE_AT || size_of::<usize>() != 8);
-        }
         Self { slots: PerCpu::new(slots, |_| SlotLock::new(Slot::new())) }
     }
 
