@@ -5,6 +5,9 @@
 //!
 //! * Items are sorted by the first record of their last durable checkpoint. An item that is logged
 //!   again moves forward only when that checkpoint is durable.
+//! * So the items of a checkpoint stand together, the latest at the end, and an item knows its place:
+//!   entering and leaving touch no other item. Where one has left there is a gap until all of its checkpoint
+//!   have; a gap takes less than the item's record takes of the log, which is not free until then either.
 //! * *The tail* is the first item's place; if there is none, the last durable record. An item
 //!   enters in the same critical section that makes its checkpoint's commit record the last durable
 //!   one, so that no tail passes it.
@@ -14,23 +17,19 @@
 //!   written over a newer one.
 //! * Both can only move the tail forward: an item enters behind the last durable record.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::Lsn;
-use crate::item::{Item, address};
+use crate::item::{AilPlace, Item};
 use crate::ranks::AilLock;
 
 /// How many items are pushed before their homes are flushed.
 const BATCH: usize = 1024;
 /// How long the worker waits for items that somebody holds locked.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// Where in the list an item is.
-type Key = (Lsn, usize);
 
 /// The active item list, and what its worker is asked for.
 pub(crate) struct Ail {
@@ -39,7 +38,9 @@ pub(crate) struct Ail {
 }
 
 struct State {
-    items: BTreeMap<Key, Item>,
+    /// Sorted; the first has items.
+    checkpoints: VecDeque<Checkpoint>,
+    items: usize,
     /// The last durable record.
     sync_lsn: Lsn,
     /// Somebody wants the tail to move.
@@ -49,11 +50,39 @@ struct State {
     is_stopped: bool,
 }
 
+/// The items of a checkpoint, with gaps for those that are home or were logged again.
+struct Checkpoint {
+    lsn: Lsn,
+    entries: Vec<Option<Item>>,
+    /// How many are no gaps.
+    left: usize,
+}
+
+impl State {
+    /// Takes the item at a place off the list, if it is still there.
+    fn take(&mut self, place: AilPlace) -> Option<Item> {
+        let found = self.checkpoints.binary_search_by_key(&place.lsn, |checkpoint| checkpoint.lsn);
+        let checkpoint = &mut self.checkpoints[found.ok()?];
+        let item = checkpoint.entries.get_mut(place.index as usize)?.take()?;
+        checkpoint.left -= 1;
+        self.items -= 1;
+        Some(item)
+    }
+
+    /// Forgets the checkpoints at the front of which nothing is left.
+    fn trim(&mut self) {
+        while self.checkpoints.front().is_some_and(|checkpoint| checkpoint.left == 0) {
+            self.checkpoints.pop_front();
+        }
+    }
+}
+
 impl Ail {
     /// Empty; `sync_lsn` is the last durable record.
     pub(crate) fn new(sync_lsn: Lsn) -> Self {
         let state = State {
-            items: BTreeMap::new(),
+            checkpoints: VecDeque::new(),
+            items: 0,
             sync_lsn,
             is_wanted: false,
             is_pushing: false,
@@ -62,15 +91,23 @@ impl Ail {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// The items of the checkpoint at `lsn` are durable, and so is its last record.
+    /// The items of the checkpoint at `lsn` are durable, and so is its last record. Checkpoints come in the
+    /// order of their places.
     pub(crate) fn insert(&self, items: impl Iterator<Item = Item>, lsn: Lsn, commit_lsn: Lsn) {
+        let mut entries = Vec::with_capacity(items.size_hint().0);
         // What an item replaces is the same item: its last reference can't be dropped here.
         let mut state = self.state.lock();
         for item in items {
-            let (log, id) = (item.state(), address(&item));
-            state.items.remove(&(log.ail_lsn(), id));
-            log.set_ail_lsn(lsn);
-            state.items.insert((lsn, id), item);
+            let log = item.state();
+            state.take(log.ail_place());
+            log.set_ail_place(AilPlace { lsn, index: entries.len() as u32 });
+            entries.push(Some(item));
+        }
+        state.trim();
+        if !entries.is_empty() {
+            let left = entries.len();
+            state.items += left;
+            state.checkpoints.push_back(Checkpoint { lsn, entries, left });
         }
         state.sync_lsn = commit_lsn;
     }
@@ -83,8 +120,8 @@ impl Ail {
     /// The tail of the log, and whether nothing is left to be written home.
     pub(crate) fn tail(&self) -> (Lsn, bool) {
         let state = self.state.lock();
-        match state.items.first_key_value() {
-            Some(((lsn, _), _)) => (*lsn, false),
+        match state.checkpoints.front() {
+            Some(checkpoint) => (checkpoint.lsn, false),
             None => (state.sync_lsn, true),
         }
     }
@@ -96,27 +133,37 @@ impl Ail {
 
     /// How many items there are.
     pub(crate) fn len(&self) -> usize {
-        self.state.lock().items.len()
+        self.state.lock().items
     }
 
     /// The first items behind `after`, up to `target`, and where they are.
-    pub(crate) fn batch(&self, after: Option<Key>, target: Lsn) -> Vec<(Key, Item)> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    pub(crate) fn batch(&self, after: Option<AilPlace>, target: Lsn) -> Vec<(AilPlace, Item)> {
         let state = self.state.lock();
-        let items = state.items.range((from, Bound::Included((target, usize::MAX))));
-        items.take(BATCH).map(|(key, item)| (*key, item.clone())).collect()
+        let begin =
+            after.map_or(0, |place| state.checkpoints.partition_point(|c| c.lsn < place.lsn));
+        let checkpoints = state.checkpoints.range(begin..).take_while(|c| c.lsn <= target);
+        let items = checkpoints.flat_map(|checkpoint| {
+            let lsn = checkpoint.lsn;
+            let first = after.filter(|place| place.lsn == lsn).map_or(0, |place| place.index + 1);
+            let entries = checkpoint.entries.iter().zip(0..).skip(first as usize);
+            entries.filter_map(move |(entry, index)| {
+                entry.as_ref().map(|item| (AilPlace { lsn, index }, item.clone()))
+            })
+        });
+        items.take(BATCH).collect()
     }
 
     /// What was pushed at these places is home, and durable there.
-    pub(crate) fn remove(&self, home: &[(Key, Item)]) {
+    pub(crate) fn remove(&self, home: &[(AilPlace, Item)]) {
         let mut removed = Vec::with_capacity(home.len());
         let mut state = self.state.lock();
-        for (key, _) in home {
-            if let Some(item) = state.items.remove(key) {
-                item.state().set_ail_lsn(Lsn::NONE);
+        for (place, _) in home {
+            if let Some(item) = state.take(*place) {
+                item.state().set_ail_place(AilPlace::NONE);
                 removed.push(item);
             }
         }
+        state.trim();
         drop(state);
     }
 

@@ -110,8 +110,9 @@ pub struct ItemState {
     pins: AtomicU32,
     /// The order of the last transaction that logged it.
     order: AtomicU64,
-    /// Its place in the AIL; written and read under the AIL's lock. Zero: it is not there.
+    /// Its place in the AIL; written and read under the AIL's lock.
     ail_lsn: AtomicU64,
+    ail_index: AtomicU32,
     /// Where in the CIL it is. Changed by who commits the item, and has it locked for that.
     sequence: AtomicU64,
     slot: AtomicU32,
@@ -132,6 +133,20 @@ pub(crate) struct Place {
     pub(crate) index: usize,
 }
 
+/// Where in the AIL an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AilPlace {
+    /// The first record of its checkpoint.
+    pub(crate) lsn: Lsn,
+    /// Among the items of that.
+    pub(crate) index: u32,
+}
+
+impl AilPlace {
+    /// Of an item that is not there.
+    pub(crate) const NONE: Self = Self { lsn: Lsn::NONE, index: 0 };
+}
+
 impl ItemState {
     /// Of an item that was never logged.
     #[must_use]
@@ -140,6 +155,7 @@ impl ItemState {
             pins: AtomicU32::new(0),
             order: AtomicU64::new(0),
             ail_lsn: AtomicU64::new(0),
+            ail_index: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
             slot: AtomicU32::new(0),
             index: AtomicU32::new(0),
@@ -221,12 +237,18 @@ impl ItemState {
         if is_there { here.take().map(|(_, vector)| vector) } else { None }
     }
 
-    pub(crate) fn ail_lsn(&self) -> Lsn {
-        Lsn::from_bits(self.ail_lsn.load(Ordering::Relaxed))
+    /// Under the lock of the AIL.
+    pub(crate) fn ail_place(&self) -> AilPlace {
+        AilPlace {
+            lsn: Lsn::from_bits(self.ail_lsn.load(Ordering::Relaxed)),
+            index: self.ail_index.load(Ordering::Relaxed),
+        }
     }
 
-    pub(crate) fn set_ail_lsn(&self, lsn: Lsn) {
-        self.ail_lsn.store(lsn.to_bits(), Ordering::Relaxed);
+    /// The same.
+    pub(crate) fn set_ail_place(&self, place: AilPlace) {
+        self.ail_lsn.store(place.lsn.to_bits(), Ordering::Relaxed);
+        self.ail_index.store(place.index, Ordering::Relaxed);
     }
 }
 

@@ -412,9 +412,9 @@ impl Inner {
             };
             after = Some(*last);
             let mut home = Vec::with_capacity(batch.len());
-            for (key, item) in batch {
-                match item.push(key.0)? {
-                    Pushed::Written => home.push((key, item)),
+            for (place, item) in batch {
+                match item.push(place.lsn)? {
+                    Pushed::Written => home.push((place, item)),
                     Pushed::Pinned => pinned = true,
                     Pushed::Busy => {}
                 }

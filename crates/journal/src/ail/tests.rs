@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use proptest::prelude::*;
 
 use super::*;
 use crate::support_tests::Thing;
@@ -50,6 +53,44 @@ fn batches_go_on_behind_the_last_one() {
     let first = ail.batch(None, lsn(2));
     let second = ail.batch(first.last().map(|(key, _)| *key), lsn(2));
     assert_eq!((first.len(), second.len()), (BATCH, 10));
+}
+
+proptest! {
+    /// Items come again in other checkpoints and leave from anywhere: the list is what a sorted map of what
+    /// is to be in it says, whole and from any place on.
+    #[test]
+    fn it_is_as_a_sorted_map_would_be(
+        steps in proptest::collection::vec((any::<u16>(), any::<u16>()), 1..60),
+        from in 0..60u32,
+    ) {
+        let things: Vec<_> = (0..16).map(|id| Thing::new(id, b"")).collect();
+        let chosen = |bits: u16| (0..16usize).filter(move |id| bits >> id & 1 == 1);
+        let (ail, mut model) = (Ail::new(lsn(1)), BTreeMap::new());
+        for (at, (logged, home)) in (2..).zip(steps) {
+            let came: Vec<_> = chosen(logged).map(|id| &things[id]).collect();
+            ail.insert(items(&came), lsn(at), lsn(at));
+            model.extend(chosen(logged).map(|id| (id as u64, lsn(at))));
+            // Some go home of those that are there.
+            let is_home = |item: &Item| home >> item.key().id & 1 == 1;
+            let mut batch = ail.batch(None, lsn(at));
+            batch.retain(|(_, item)| is_home(item));
+            ail.remove(&batch);
+            model.retain(|id, _| home >> id & 1 == 0);
+
+            let mut expected: Vec<_> = model.iter().map(|(id, lsn)| (*lsn, *id)).collect();
+            expected.sort_unstable();
+            let tail = expected.first().map_or((lsn(at), true), |(lsn, _)| (*lsn, false));
+            prop_assert_eq!((ail.tail(), ail.len()), (tail, expected.len()));
+            let all = ail.batch(None, lsn(at));
+            let seen = |batch: &[(AilPlace, Item)]| -> Vec<_> {
+                batch.iter().map(|(place, item)| (place.lsn, item.key().id)).collect()
+            };
+            prop_assert_eq!(seen(&all), expected);
+            for (index, (place, _)) in all.iter().enumerate().filter(|(_, (at, _))| at.lsn >= lsn(from)) {
+                prop_assert_eq!(seen(&ail.batch(Some(*place), lsn(at))), seen(&all[index + 1..]));
+            }
+        }
+    }
 }
 
 #[test]
