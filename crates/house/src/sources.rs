@@ -21,6 +21,10 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/inode.rs", "inode memory"),
     ("crates/vfs/src/icache.rs", "inodes on the lists of a superblock"),
     ("crates/vfs/src/super_block.rs", "dentry and inode memory belong to a superblock"),
+    (
+        "crates/vfs/src/super_ref.rs",
+        "the memory of a superblock, which dentries and inodes belong to",
+    ),
     ("crates/vfs/src/mount.rs", "mount memory"),
     ("crates/vfs/src/mount_tree.rs", "mounts in the mount hash"),
     ("crates/vfs/src/namespace.rs", "mounts in the mount hash"),
