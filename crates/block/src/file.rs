@@ -39,7 +39,7 @@ use std::io;
 use std::mem::take;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::FallocateFlags;
@@ -77,7 +77,8 @@ pub struct FileDevice {
     name: Arc<str>,
     file: File,
     kind: Kind,
-    read_only: bool,
+    /// It was opened so, or others may have it by now.
+    read_only: AtomicBool,
     block_size: u32,
     size: AtomicU64,
     growing: Mutex<(), DeviceSize>,
@@ -115,6 +116,17 @@ impl FileDevice {
         self.batches.load(Ordering::Relaxed)
     }
 
+    /// Gives it free for others, although this value is still there, as it may be for a while in a program
+    /// that drops what refers to it behind grace periods. Whoever writes to it from now on gets
+    /// [`Error::ReadOnly`], and whoever reads an error. The caller has ended all requests before. May be
+    /// called again.
+    pub fn release(&self) {
+        self.read_only.store(true, Ordering::Release);
+        lock::unlock(&self.file);
+        // What the system has kept for us, too. If that fails, it goes with the value.
+        let _ = sys::close_under(&self.file);
+    }
+
     fn error(&self, call: Range, source: OsError) -> Error {
         let Range { operation, offset, length } = call;
         Error::Io { device: self.name.clone(), operation, offset, length, source }
@@ -124,8 +136,12 @@ impl FileDevice {
         Range { operation, offset: 0, length: 0 }
     }
 
+    fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
     fn check_writable(&self, operation: Operation) -> Result<(), Error> {
-        if self.read_only {
+        if self.is_read_only() {
             return Err(Error::ReadOnly { device: self.name.clone(), operation });
         }
         Ok(())
@@ -228,7 +244,7 @@ impl Device for FileDevice {
             Kind::Image => "image file",
             Kind::BlockDevice => "block device",
         };
-        let access = if self.read_only { ", read-only" } else { "" };
+        let access = if self.is_read_only() { ", read-only" } else { "" };
         let (name, size, block_size, ways) = (&self.name, self.size(), self.block_size, &self.ways);
         format!("{name}: {kind}{access}, {size} bytes in blocks of {block_size}, {ways}")
     }
@@ -252,7 +268,7 @@ impl Device for FileDevice {
     }
 
     fn flush(&self) -> Result<(), Error> {
-        if self.read_only {
+        if self.is_read_only() {
             return Ok(());
         }
         let call = Self::whole(Operation::Flush);
@@ -368,7 +384,7 @@ impl fmt::Debug for FileDevice {
         f.debug_struct("FileDevice")
             .field("name", &self.name)
             .field("kind", &self.kind)
-            .field("read_only", &self.read_only)
+            .field("read_only", &self.is_read_only())
             .field("size", &self.size())
             .field("block_size", &self.block_size)
             .field("ways", &self.ways)

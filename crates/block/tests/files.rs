@@ -335,7 +335,7 @@ fn a_block_device_is_claimed_from_the_system() {
         panic!("opened twice, or nobody named");
     };
     assert_eq!(holder.pid, std::process::id());
-    drop(device);
+    device.release();
     // A process that another test starts has all open files until it becomes another program.
     let mut attempts = (0..200).map(|_| {
         thread::sleep(Duration::from_millis(5));

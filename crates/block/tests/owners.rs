@@ -112,6 +112,32 @@ fn an_owner_that_closes_is_gone_at_once() {
 }
 
 #[test]
+fn a_device_that_was_released_is_free_and_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let first = FileDevice::create(&image, 1 << 20).unwrap();
+    first.write_at(0, &[1; 4096]).unwrap();
+    first.release();
+    let second = FileDevice::open(&image).unwrap();
+    let block = [2; 4096];
+    assert!(matches!(first.write_at(0, &block), Err(Error::ReadOnly { .. })));
+    assert!(matches!(
+        first.write_many(&[(0, &block), (4096, &block)]),
+        Err(Error::ReadOnly { .. })
+    ));
+    assert!(matches!(first.discard(0, 4096), Err(Error::ReadOnly { .. })));
+    assert!(matches!(first.set_size(2 << 20), Err(Error::ReadOnly { .. })));
+    let mut read = [0; 4096];
+    first.read_at(0, &mut read).unwrap_err();
+    // Nor does it take the lock away from the next one.
+    first.release();
+    drop(first);
+    assert_eq!(named(FileDevice::open(&image).unwrap_err()).pid, std::process::id());
+    second.read_at(0, &mut read).unwrap();
+    assert_eq!(read, [1; 4096]);
+}
+
+#[test]
 fn a_second_name_is_the_same_image() {
     let folder = tempfile::tempdir().unwrap();
     let (image, other) = (folder.path().join("image"), folder.path().join("other"));

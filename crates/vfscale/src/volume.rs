@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vfscale_block::{Device, FileOptions, Operation};
+use vfscale_block::{Device, FileDevice, FileOptions, Operation};
 use vfscale_diskfs::driver::{DiskFs, DiskOptions};
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions};
@@ -71,14 +71,37 @@ impl Place {
         }
     }
 
-    fn open(&self, read_only: bool) -> Result<Arc<dyn Device>, VolumeError> {
+    fn open(&self, read_only: bool) -> Result<Opened, VolumeError> {
         match self {
-            Place::Device(device) => Ok(device.clone()),
+            Place::Device(device) => Ok(Opened::Theirs(device.clone())),
             Place::Path(path) => match FileOptions::new().read_only(read_only).open(path) {
-                Ok(device) => Ok(Arc::new(device)),
+                Ok(device) => Ok(Opened::Ours(Arc::new(device))),
                 Err(error) if is_missing(&error) => Err(VolumeError::Missing(path.clone())),
                 Err(error) => Err(VolumeError::Device(error)),
             },
+        }
+    }
+}
+
+/// A device, and whose it is.
+enum Opened {
+    /// Opened here, and to be released.
+    Ours(Arc<FileDevice>),
+    Theirs(Arc<dyn Device>),
+}
+
+impl Opened {
+    fn device(&self) -> Arc<dyn Device> {
+        match self {
+            Opened::Ours(device) => device.clone(),
+            Opened::Theirs(device) => device.clone(),
+        }
+    }
+
+    /// Others may have it, whoever refers to it still. Nobody uses it any more.
+    fn release(&self) {
+        if let Opened::Ours(device) = self {
+            device.release();
         }
     }
 }
@@ -169,11 +192,11 @@ impl VolumeBuilder {
         let (device, is_new) = self.device()?;
         let log = self.log.as_ref().map(|log| log.open(self.options.read_only)).transpose()?;
         let mut options = self.options;
-        options.log_device = log;
+        options.log_device = log.as_ref().map(Opened::device);
         options.scaling = journal_scaling(&self.scaling);
         options.orphan_lists = self.scaling.orphan_lists();
         options.dirty_lists = self.scaling.dirty_lists();
-        let fs = DiskFs::open(device, options)
+        let fs = DiskFs::open(device.device(), options)
             .map_err(|fault| VolumeError::Open { name: name.clone(), fault: Box::new(fault) })?;
         let mount = || {
             let vfs = Vfs::with_scaling(fs.clone(), self.scaling)?;
@@ -181,33 +204,33 @@ impl VolumeBuilder {
             Ok(vfs)
         };
         let vfs = mount().map_err(|errno| VolumeError::Mount { name: name.clone(), errno })?;
-        Ok(Volume { vfs, fs, name, is_new })
+        let devices = [Some(device), log];
+        Ok(Volume { vfs, fs, devices, name, is_new })
     }
 
     /// The device, and whether it was made just now.
-    fn device(&self) -> Result<(Arc<dyn Device>, bool), VolumeError> {
+    fn device(&self) -> Result<(Opened, bool), VolumeError> {
         match (self.place.open(self.options.read_only), &self.place, self.size) {
             (Err(VolumeError::Missing(_)), Place::Path(path), Some(bytes))
                 if !self.options.read_only =>
             {
-                self.make(path, bytes).map(|device| (device, true))
+                self.make(path, bytes).map(|device| (Opened::Ours(device), true))
             }
             (device, ..) => device.map(|device| (device, false)),
         }
     }
 
-    fn make(&self, path: &Path, bytes: u64) -> Result<Arc<dyn Device>, VolumeError> {
-        let device: Arc<dyn Device> =
-            Arc::new(FileOptions::new().create(path, bytes).map_err(VolumeError::Device)?);
+    fn make(&self, path: &Path, bytes: u64) -> Result<Arc<FileDevice>, VolumeError> {
+        let device = FileOptions::new().create(path, bytes).map_err(VolumeError::Device)?;
         let log_blocks = self.log_size.map(|bytes| bytes / BLOCK_BYTES as u64);
         let options = MkfsOptions { log_blocks, ..MkfsOptions::default() };
-        if let Err(error) = mkfs::format(&*device, &options) {
+        if let Err(error) = mkfs::format(&device, &options) {
             // Nobody else has had it: it was made a moment ago, and is locked.
             let _ = std::fs::remove_file(path);
             let (name, error) = (path.display().to_string(), Box::new(error));
             return Err(VolumeError::Make { name, error });
         }
-        Ok(device)
+        Ok(Arc::new(device))
     }
 }
 
@@ -228,6 +251,8 @@ fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
 pub struct Volume {
     vfs: Vfs,
     fs: Arc<DiskFs>,
+    /// What it is on, and its log.
+    devices: [Option<Opened>; 2],
     name: String,
     is_new: bool,
 }
@@ -265,7 +290,8 @@ impl Volume {
         self.fs.sync_fs().map_err(|errno| VolumeError::Sync { name: self.name.clone(), errno })
     }
 
-    /// Makes everything durable, closes the volume, and lets go of its device.
+    /// Makes everything durable, closes the volume, and lets go of its image, which can be opened again at
+    /// once.
     ///
     /// Blocks for the I/O.
     ///
@@ -273,7 +299,7 @@ impl Volume {
     /// [`VolumeError::Sync`] if not everything became durable; [`VolumeError::InUse`] if there are tasks or
     /// files of its tree still: then everything is durable, and the volume goes with the last of them.
     pub fn close(self) -> Result<(), VolumeError> {
-        let Volume { vfs, fs, name, .. } = self;
+        let Volume { vfs, fs, devices, name, .. } = self;
         let synced = fs.sync_fs();
         let tree = vfs.downgrade();
         drop(vfs);
@@ -281,7 +307,10 @@ impl Volume {
             synced.map_err(|errno| VolumeError::Sync { name: name.clone(), errno })?;
             return Err(VolumeError::InUse { name });
         }
-        fs.close().map_err(|fault| {
+        let closed = fs.close();
+        // What is behind grace periods yet has the devices, too.
+        devices.iter().flatten().for_each(Opened::release);
+        closed.map_err(|fault| {
             let (name, fault) = (name.clone(), Box::new(fault));
             VolumeError::Close { name, fault }
         })?;

@@ -185,7 +185,7 @@ impl Opening<'_> {
             name: self.name.clone(),
             file,
             kind,
-            read_only: self.options.read_only,
+            read_only: self.options.read_only.into(),
             block_size: ways.block_size,
             size: AtomicU64::new(size - size % u64::from(ways.block_size)),
             growing: Mutex::new(()),

@@ -73,6 +73,14 @@ pub(super) fn ofd_lock_of_others(file: &File, start: i64, length: i64) -> io::Re
     Ok((record.l_type != libc::F_UNLCK as libc::c_short).then_some(record.l_start))
 }
 
+/// Closes the file under its descriptor, which is one of `/dev/null` from then on.
+pub(super) fn close_under(file: &File) -> io::Result<()> {
+    let null = File::open("/dev/null")?;
+    // SAFETY: both are open. Who has `file` keeps the descriptor, and closes it as before.
+    let result = unsafe { libc::dup3(null.as_raw_fd(), file.as_raw_fd(), libc::O_CLOEXEC) };
+    if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Reads into pages, one behind the other, from `offset` on.
 pub(super) fn read_pages(file: &File, pages: &[libc::iovec], offset: u64) -> Result<usize, Errno> {
     let (count, offset) = arguments(pages, offset)?;
