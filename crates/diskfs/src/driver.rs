@@ -192,9 +192,11 @@ impl DiskFs {
     /// # Errors
     /// Those of the device and the log; what is durable is replayed by the next opening.
     pub fn close(&self) -> Result<(), Fault> {
-        if self.volume.is_read_only() {
+        if self.volume.journal().is_none() {
             return self.volume.close();
         }
+        self.volume.unseal();
+        self.inactivator.resume();
         self.inactivator.flush();
         self.files.stop();
         let written = self.files.write_back_all();
@@ -336,6 +338,17 @@ impl FileSystem for DiskFs {
         }
         let written = self.files.write_back_all();
         written.and_then(|()| self.volume.sync()).map_err(errno)
+    }
+
+    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
+        if !read_only {
+            self.volume.unseal();
+            self.inactivator.resume();
+            return Ok(());
+        }
+        self.inactivator.flush();
+        let written = self.files.write_back_all();
+        written.and_then(|()| self.volume.seal()).map_err(errno)
     }
 
     fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {

@@ -67,6 +67,10 @@ lock_class! {
     pub InactiveQueue = ("inactive_list", 31200);
 }
 lock_class! {
+    /// Which of them wait until the volume can be written again.
+    pub InactiveAside = ("inactive_aside", 31210);
+}
+lock_class! {
     /// The superblock, and that one thread at a time writes it.
     pub SuperblockLock = ("superblock", 31900) sleeping;
 }

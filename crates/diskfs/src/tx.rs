@@ -151,6 +151,8 @@ impl Volume {
             is_spoiled: false,
         };
         tx.log = Some(journal.begin(Reservation::new(log_bytes))?);
+        // It may have been sealed while this waited.
+        self.writable()?;
         Ok(tx)
     }
 }

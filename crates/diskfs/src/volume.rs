@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 use vfscale_journal::{Inspection, Journal, Recovered, Region, VolumeId};
-use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Mutex, cpu};
 
@@ -95,6 +95,8 @@ pub struct Volume {
     hooks: Arc<VolumeHooks>,
     /// None: open for reading only.
     journal: Option<Journal>,
+    /// No transaction begins, although there is a journal.
+    is_sealed: AtomicBool,
     recovered: Recovered,
     orphans: OrphanList,
     shared: PerCpuArc<Shared>,
@@ -196,6 +198,7 @@ impl Volume {
             cache: PerCpuArc::new(slots, Arc::new(cache)),
             hooks,
             journal,
+            is_sealed: AtomicBool::new(false),
             recovered,
             orphans: OrphanList::new(options.orphan_lists),
             shared: PerCpuArc::new(slots, Arc::new(shared)),
@@ -309,22 +312,43 @@ impl Volume {
         self.shared.overruns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether it is open for reading only.
+    /// Whether nothing can be changed: it is open for reading only, or [sealed](Self::seal).
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.journal.is_none()
+        self.writable().is_err()
     }
 
-    /// Whether files can have the block at this address: it is in the volume, and neither in the
-    /// log nor kept for what describes a group.
+    /// Makes it read-only: waits for transactions under way, refuses later ones, writes everything home and
+    /// covers the log, so that the next opening has nothing to replay. Lasts until [`unseal`](Self::unseal).
+    /// Does nothing if it is read-only.
+    ///
+    /// # Errors
+    /// Those of the log and the device. It is not read-only then.
+    pub fn seal(&self) -> Result<(), Fault> {
+        let Ok(journal) = self.writable() else { return Ok(()) };
+        self.flush_data(self.data_written())?;
+        journal.freeze()?;
+        self.is_sealed.store(true, Ordering::Release);
+        journal.thaw();
+        Ok(())
+    }
+
+    /// Ends what [`seal`](Self::seal) began.
+    pub fn unseal(&self) {
+        self.is_sealed.store(false, Ordering::Release);
+    }
+
+    /// Whether files can have the block at this address: it is in the volume, and neither in the log nor kept
+    /// for what describes a group.
     #[must_use]
     pub fn is_for_files(&self, address: u64) -> bool {
         self.places.is_for_files(address)
     }
 
-    /// The log, for who writes.
+    /// The log, for who writes. Asked in a transaction, the answer holds until its end.
     pub(crate) fn writable(&self) -> Result<&Journal, Fault> {
-        self.journal.as_ref().ok_or(Fault::ReadOnly)
+        let is_sealed = || self.is_sealed.load(Ordering::Acquire);
+        self.journal.as_ref().filter(|_| !is_sealed()).ok_or(Fault::ReadOnly)
     }
 
     /// What is published, for reading.
@@ -397,7 +421,11 @@ impl Volume {
     /// Those of the log and the device. What is durable is replayed by the next opening.
     pub fn close(&self) -> Result<(), Fault> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        self.flush_data(self.data_written())?;
+        self.unseal();
+        if let Err(fault) = self.flush_data(self.data_written()) {
+            // The log must not say that all is well, and its threads end all the same.
+            self.shut_down(fault);
+        }
         journal.close()?;
         self.update_superblock(|_| {})
     }

@@ -53,6 +53,12 @@ fn memory(bytes: &[u8]) -> MemoryDevice {
     device
 }
 
+fn copy_of(device: &dyn Device) -> Arc<dyn Device> {
+    let mut bytes = vec![0; BYTES];
+    device.read_at(0, &mut bytes).unwrap();
+    Arc::new(memory(&bytes))
+}
+
 fn open(device: Arc<dyn Device>) -> Arc<Volume> {
     let mut options = VolumeOptions::default();
     options.journal.sync_interval = None;
@@ -189,6 +195,31 @@ fn commit_against_freeze() {
         let durable: Vec<u64> = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
         assert_eq!(durable.len(), 4);
         drop(volume);
+        assert_durable(device, durable);
+    });
+}
+
+/// When a volume is sealed, everything that was committed is home: nothing is left to replay. Whoever comes
+/// later is refused until that ends.
+#[test]
+fn commit_against_seal() {
+    check(|| {
+        let device = Arc::new(FaultyDevice::new(device()));
+        let volume = open(device.clone());
+        let commits = commits(&volume);
+        volume.seal().unwrap();
+        let before = device.calls(Operation::Write);
+        let sealed = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+        drop(Volume::open(copy_of(&*device), sealed).unwrap());
+        for _ in 0..100 {
+            thread::yield_now();
+        }
+        assert_eq!(device.calls(Operation::Write), before);
+        volume.unseal();
+        let durable: Vec<u64> = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
+        let nodes = NodeTable::new(10);
+        create(&volume, &nodes).unwrap();
+        drop((volume, nodes));
         assert_durable(device, durable);
     });
 }

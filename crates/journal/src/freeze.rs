@@ -64,7 +64,8 @@ impl Gate {
     fn add_unless_frozen(&self, central: &Central) -> bool {
         let keep = || {
             fence_after_rmw();
-            !central.read.is_frozen.load(Ordering::Relaxed)
+            // Acquire: who comes in after a thaw sees what the freezer has done.
+            !central.read.is_frozen.load(Ordering::Acquire)
         };
         if let Some(parts) = &self.parts {
             return parts.add_if(1, keep);

@@ -44,7 +44,12 @@ pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
     if flags.intersects(never) || (flags.contains(MountFlags::NODIRATIME) && inode.is_dir()) {
         return;
     }
-    inode.accessed(flags.contains(MountFlags::STRICTATIME));
+    if let Some(now) = inode.next_atime(flags.contains(MountFlags::STRICTATIME))
+        // A remount waits for it as for other changes.
+        && let Ok(_write) = WriteAccess::new(mount)
+    {
+        inode.accessed(now);
+    }
 }
 
 /// The attributes of a place that are asked for, and those that never change: the file system, the number,

@@ -428,6 +428,17 @@ pub trait FileSystem: Send + Sync + 'static {
         let _ = inode;
     }
 
+    /// The superblock has become read-only, or is about to be writable again. If read-only, nothing is being
+    /// changed, nor will be until this is called again, and everything that was changed is to be where
+    /// the next mount finds it. Asked where it can be written at all ([`Directories::is_writable`]), one
+    /// call at a time. May block. By default makes durable what was changed.
+    ///
+    /// # Errors
+    /// `EIO` and the like: the superblock stays as it was.
+    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
+        if read_only { self.sync_fs() } else { Ok(()) }
+    }
+
     /// Waits, but not for long, for space that was freed and may still be read, so that a call that
     /// failed with `ENOSPC` can be tried again; false if there is no such space. Called with nothing
     /// held, not even an RCU section.

@@ -881,19 +881,23 @@ impl Inode {
         }
     }
 
-    /// An access, under the `relatime` rule (or always, when `strict`): kept when the stored time is
-    /// not after the last change, or more than a day old.
+    /// The time to be kept of an access now, under the `relatime` rule: only if the one that is stored is not
+    /// after the last change, or more than a day old (or always, when `strict`).
     #[inline]
-    pub(crate) fn accessed(&self, strict: bool) {
+    pub(crate) fn next_atime(&self, strict: bool) -> Option<Timestamp> {
         let atime = self.data.atime.load(Ordering::Relaxed);
         let changed = atime <= self.data.mtime.load(Ordering::Relaxed)
             || atime <= self.data.ctime.load(Ordering::Relaxed);
         let now = time::now().0;
-        if (strict || changed || now.saturating_sub(atime) >= time::DAY_NANOS) && atime != now {
-            self.data.atime.store(now, Ordering::Relaxed);
-            if self.is_kept() {
-                self.sb().fs().dirtied(self);
-            }
+        let is_old = strict || changed || now.saturating_sub(atime) >= time::DAY_NANOS;
+        (is_old && atime != now).then_some(Timestamp(now))
+    }
+
+    /// Keeps the time of an access.
+    pub(crate) fn accessed(&self, atime: Timestamp) {
+        self.data.atime.store(atime.0, Ordering::Relaxed);
+        if self.is_kept() {
+            self.sb().fs().dirtied(self);
         }
     }
 }

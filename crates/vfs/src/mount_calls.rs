@@ -133,23 +133,18 @@ impl Task {
         umount().on("umount2", path)
     }
 
-    /// Changes the flags of the mount at `path`, and of its superblock for `RDONLY`.
+    /// Changes the flags of the mount at `path`, and of its superblock for `RDONLY`. When that has become
+    /// read-only, what was changed is durable; a volume is as one that was closed. Blocks for the I/O.
     ///
     /// # Errors
     /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is to be read-only while something is open
-    /// for writing.
+    /// for writing; `EIO` and the like if it could not be written.
     pub fn remount(&self, path: impl AsRef<StdPath>, flags: MountFlags) -> Result<()> {
         let path = path.as_ref();
         let remount = || {
             let place = self.mount_root(path)?;
             let flags = normal_flags(flags, Some(place.mount().flags()));
-            let sb = place.mount().sb();
-            let was_writable = !sb.flags().contains(MountFlags::RDONLY);
-            place.mount().remount(flags)?;
-            // What was changed until then is to be there when this returns.
-            let is_readonly = flags.contains(MountFlags::RDONLY);
-            let syncs = is_readonly && was_writable && sb.is_kept();
-            if syncs { sb.fs().sync_fs() } else { Ok(()) }
+            place.mount().remount(flags)
         };
         remount().on("mount", path)
     }

@@ -8,6 +8,10 @@ lock_class! {
     pub NamespaceSem = ("namespace_sem", 10);
 }
 lock_class! {
+    /// Remounts of a superblock and its mounts, one at a time (`s_umount`).
+    pub SuperRemount = ("s_umount", 15) sleeping;
+}
+lock_class! {
     /// Moves of directories between directories, one at a time (`s_vfs_rename_mutex`).
     pub DirectoryMove = ("s_vfs_rename_mutex", 20);
 }

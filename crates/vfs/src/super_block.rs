@@ -34,6 +34,7 @@ use crate::mount::Mount;
 use crate::name::Name;
 use crate::ranks::{
     DcacheLock, FilesLock, InodeHash, InodeLock, InodeWaiters, RenameLock, SuperMounts,
+    SuperRemount,
 };
 use crate::scaling::Scaling;
 use crate::super_ref::{Owners, SuperRef};
@@ -83,6 +84,8 @@ struct Written {
     private_files: AtomicIsize,
     /// Every mount of it, attached or not, until the grace period after its last use is over.
     mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
+    /// Held while it, or a mount of it, is remounted.
+    remounts: Mutex<(), SuperRemount>,
 }
 
 /// What a superblock has whose directories the driver keeps, of which the dcache is but a cache.
@@ -137,6 +140,7 @@ impl SuperBlock {
             written: Apart(Written {
                 private_files: AtomicIsize::new(0),
                 mounts: Mutex::new(Vec::new()),
+                remounts: Mutex::new(()),
             }),
             cache: None,
         });
@@ -377,8 +381,8 @@ impl SuperBlock {
         found
     }
 
-    /// Changes the superblock's flags; to read-only only while nothing is open for writing on any of
-    /// its mounts, and no open file is without a name.
+    /// Changes the superblock's flags, and the driver with them; to read-only only while nothing is open for
+    /// writing on any of its mounts, and no open file is without a name. Blocks for the driver's I/O.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
         self.remount_and(flags, || ())
     }
@@ -388,6 +392,27 @@ impl SuperBlock {
         if !self.is_writable() && !flags.contains(MountFlags::RDONLY) {
             return Err(Errno::ROFS);
         }
+        let _turn = self.lock_remounts();
+        let before = self.flags();
+        let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
+        // Whoever may change something finds the driver ready for it.
+        if is_readonly(before) && !is_readonly(flags) {
+            self.fs.set_read_only(false)?;
+        }
+        self.set_flags(flags)?;
+        if !is_readonly(before)
+            && is_readonly(flags)
+            && let Err(errno) = self.fs.set_read_only(true)
+        {
+            self.flags.store(before.bits(), Ordering::SeqCst);
+            return Err(errno);
+        }
+        then();
+        Ok(())
+    }
+
+    /// Changes the flags, or leaves them if changes under way or open files are against it.
+    fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
         let mounts = self.written.mounts.lock();
         let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -401,14 +426,13 @@ impl SuperBlock {
             self.flags.store(before, Ordering::SeqCst);
             return Err(Errno::BUSY);
         }
-        then();
         Ok(())
     }
 
     /// Keeps other remounts out, of the superblock and of its mounts: one that fails takes its flags back,
     /// which another must neither see nor undo.
     pub(crate) fn lock_remounts(&self) -> impl Drop + '_ {
-        self.written.mounts.lock()
+        self.written.remounts.lock()
     }
 
     pub(crate) fn add_mount(&self, mount: NonNull<Mount>) {

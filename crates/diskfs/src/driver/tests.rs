@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
-use vfscale_block::{Device, MemoryDevice};
-use vfscale_vfs::{At, AtFlags, Errno, Mode, RenameFlags, Stat, Task, Vfs, XattrFlags};
+use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_journal::Scaling;
+use vfscale_vfs::driver::FileSystem;
+use vfscale_vfs::{At, AtFlags, Errno, Mode, MountFlags, RenameFlags, Stat, Task, Vfs, XattrFlags};
 
-use super::{DiskFs, DiskOptions};
+use super::{DiskFs, DiskOptions, Fault, Orphans};
 use crate::mkfs::{self, MkfsOptions};
 
 const MIB: u64 = 1 << 20;
@@ -17,7 +19,11 @@ struct Mounted {
 }
 
 fn opened(device: Arc<MemoryDevice>) -> Mounted {
-    let fs = DiskFs::open(device.clone(), DiskOptions::default()).unwrap();
+    opened_with(device, DiskOptions::default())
+}
+
+fn opened_with(device: Arc<MemoryDevice>, options: DiskOptions) -> Mounted {
+    let fs = DiskFs::open(device.clone(), options).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
     Mounted { device, fs, vfs, task }
@@ -53,16 +59,25 @@ impl Mounted {
 
     /// The same, while these files are open.
     fn crashed_with(self, open: Vec<vfscale_vfs::File>) -> Self {
-        let Self { device, fs, vfs, task } = self;
-        let copy = MemoryDevice::new(device.size()).unwrap();
-        let mut bytes = vec![0; device.size() as usize];
-        device.read_at(0, &mut bytes).unwrap();
-        copy.write_at(0, &bytes).unwrap();
+        let copy = self.copy();
+        let Self { device: _, fs, vfs, task } = self;
         drop((open, task, vfs));
         fs.close().unwrap();
-        let copy = Arc::new(copy);
         check_clean(copy.clone());
         opened(copy)
+    }
+
+    /// What is on the device now.
+    fn copy(&self) -> Arc<MemoryDevice> {
+        let copy = MemoryDevice::new(self.device.size()).unwrap();
+        let mut bytes = vec![0; self.device.size() as usize];
+        self.device.read_at(0, &mut bytes).unwrap();
+        copy.write_at(0, &bytes).unwrap();
+        Arc::new(copy)
+    }
+
+    fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
+        self.task.remount("/", flags).map_err(|error| error.errno())
     }
 
     fn stat(&self, path: &str) -> Stat {
@@ -316,6 +331,11 @@ fn a_full_volume_says_so_and_can_be_emptied() {
     assert_eq!(mounted.free_blocks(), before);
 }
 
+/// Opens a volume for reading only, which is possible if there is nothing to replay.
+fn opened_to_read(device: Arc<MemoryDevice>) -> Result<Arc<DiskFs>, Fault> {
+    DiskFs::open(device, DiskOptions { read_only: true, ..DiskOptions::default() })
+}
+
 #[test]
 fn a_volume_that_is_open_for_reading_only_can_be_read() {
     let mounted = made(16 * MIB);
@@ -324,10 +344,129 @@ fn a_volume_that_is_open_for_reading_only_can_be_read() {
     drop((task, vfs));
     fs.close().unwrap();
     drop(fs);
-    let options = DiskOptions { read_only: true, ..DiskOptions::default() };
-    let fs = DiskFs::open(device, options).unwrap();
-    let task = Vfs::new(fs).unwrap().task();
+    let task = Vfs::new(opened_to_read(device).unwrap()).unwrap().task();
     assert_eq!(task.read_file("/f").unwrap(), b"bytes");
     let error = task.write_file("/g", b"").unwrap_err();
     assert_eq!(error.errno(), Errno::ROFS);
+}
+
+#[test]
+fn a_volume_that_was_remounted_read_only_is_as_one_that_was_closed() {
+    let mounted = made(16 * MIB);
+    mounted.mkdir("/d");
+    mounted.write("/d/f", b"bytes");
+    mounted.fs.volume().sync().unwrap();
+    assert!(matches!(opened_to_read(mounted.copy()), Err(Fault::Dirty)));
+    mounted.write("/d/g", b"not synced");
+    mounted.remount(MountFlags::RDONLY).unwrap();
+    let copy = Vfs::new(opened_to_read(mounted.copy()).unwrap()).unwrap().task();
+    assert_eq!(copy.read_file("/d/f").unwrap(), b"bytes");
+    assert_eq!(copy.read_file("/d/g").unwrap(), b"not synced");
+    // It can be read, and nothing is written: also not times, nor by who asks for it.
+    let before = mounted.fs.volume().journal().unwrap().stats();
+    assert_eq!(mounted.read("/d/f"), b"bytes");
+    mounted.task.options().read(true).open("/d/f").unwrap().sync_all().unwrap();
+    mounted.fs.sync_fs().unwrap();
+    assert_eq!(mounted.fs.grow_fs(32 * MIB), Err(Errno::ROFS));
+    assert_eq!(mounted.unlink("/d/f", AtFlags::empty()), Err(Errno::ROFS));
+    let need = mounted.fs.needs.record;
+    assert!(matches!(mounted.fs.volume().begin(need), Err(Fault::ReadOnly)));
+    assert_eq!(mounted.fs.volume().journal().unwrap().stats(), before);
+    mounted.remount(MountFlags::empty()).unwrap();
+    mounted.unlink("/d/f", AtFlags::empty()).unwrap();
+    mounted.remount(MountFlags::RDONLY).unwrap();
+    assert_eq!(mounted.again().names("/d"), ["g"]);
+}
+
+/// A directory that was removed goes with the last task that is in it, which may be while nothing can be
+/// written. Then it is freed later: when something can be, or the volume is closed.
+#[test]
+fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
+    for closes in [false, true] {
+        let mounted = made(16 * MIB);
+        let used = |mounted: &Mounted| {
+            let totals = mounted.fs.volume().groups().totals();
+            totals.inodes - totals.free_inodes
+        };
+        mounted.mkdir("/first");
+        let before = used(&mounted);
+        mounted.mkdir("/d");
+        mounted.task.chdir("/d").unwrap();
+        mounted.unlink("/d", AtFlags::REMOVEDIR).unwrap();
+        mounted.remount(MountFlags::RDONLY).unwrap();
+        mounted.task.chdir("/").unwrap();
+        vfscale_sync::rcu::synchronize();
+        mounted.fs.inactivator.flush();
+        assert_eq!(used(&mounted), before + 1);
+        if closes {
+            let mounted = mounted.again();
+            assert_eq!(mounted.fs.opened().orphans, Orphans::default());
+            assert_eq!(used(&mounted), before);
+            continue;
+        }
+        mounted.remount(MountFlags::empty()).unwrap();
+        mounted.fs.settle().unwrap();
+        assert_eq!(used(&mounted), before);
+    }
+}
+
+/// Transactions are counted for each CPU, or in one place; a remount misses none. While it asks, threads
+/// change the tree.
+#[test]
+fn a_remount_to_read_only_waits_for_every_transaction() {
+    for scaling in [Scaling::with_slots(8), Scaling { active_trans_slots: 1, ..Scaling::default() }]
+    {
+        let made = made(16 * MIB);
+        let device = made.device.clone();
+        drop(made.again());
+        let options = DiskOptions { scaling, sync_interval: None, ..DiskOptions::default() };
+        let mounted = opened_with(device, options);
+        let (task, mounted) = (&mounted.task, &mounted);
+        let is_over = &std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                scope.spawn(move || {
+                    let path = format!("/{thread}");
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        let made = task.mkdir(At::Cwd, &path, Mode::from_bits_truncate(0o755));
+                        let gone = task.unlink(At::Cwd, &path, AtFlags::REMOVEDIR);
+                        let refused = [made, gone].into_iter().filter_map(Result::err);
+                        let expected = [Errno::ROFS, Errno::EXIST, Errno::NOENT];
+                        for error in refused {
+                            assert!(expected.contains(&error.errno()), "{error}");
+                        }
+                    }
+                });
+            }
+            let mut remounts = 0;
+            while remounts < 5 {
+                match mounted.remount(MountFlags::RDONLY) {
+                    Ok(()) => remounts += 1,
+                    Err(errno) => {
+                        assert_eq!(errno, Errno::BUSY);
+                        continue;
+                    }
+                }
+                opened_to_read(mounted.copy()).unwrap();
+                mounted.remount(MountFlags::empty()).unwrap();
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn a_remount_that_fails_changes_nothing() {
+    let device = MemoryDevice::new(16 * MIB).unwrap();
+    mkfs::format(&device, &MkfsOptions::default()).unwrap();
+    let device = Arc::new(FaultyDevice::new(Arc::new(device)));
+    let fs = DiskFs::open(device.clone(), DiskOptions::default()).unwrap();
+    let task = Vfs::new(fs).unwrap().task();
+    task.write_file("/f", b"bytes").unwrap();
+    device.arm(vfscale_block::Fault::on(Operation::Flush).from(0).fail(OsError::IO));
+    let remounted = task.remount("/", MountFlags::RDONLY);
+    assert_eq!(remounted.unwrap_err().errno(), Errno::IO);
+    // Nothing can be made durable any more, which is told, and not that nothing may be.
+    let made = task.mkdir(At::Cwd, "/d", Mode::from_bits_truncate(0o755));
+    assert_eq!(made.unwrap_err().errno(), Errno::IO);
 }

@@ -145,7 +145,7 @@ impl Directories for DiskFs {
     }
 
     fn is_writable(&self) -> bool {
-        !self.volume.is_read_only()
+        self.volume.journal().is_some()
     }
 
     fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeRef, Errno> {

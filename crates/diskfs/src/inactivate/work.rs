@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfscale_sync::cpu;
 use vfscale_sync::percpu::PerCpu;
+use vfscale_sync::{Mutex, cpu};
 
 use super::{Queue, strip};
 use crate::fault::Fault;
 use crate::inode_core::{AttrFork, DataFork, InodeCore};
 use crate::node::{Node, lock_all};
 use crate::node_table::NodeTable;
+use crate::ranks::InactiveAside;
 use crate::tx::{Need, Tx};
 use crate::volume::Volume;
 
@@ -57,7 +58,11 @@ pub struct Inactivator {
     cut: Arc<CutFn>,
     /// Who adds something adds it where it runs.
     queues: PerCpu<Queue<Arc<Node>>>,
+    aside: Arc<Aside>,
 }
+
+/// What could not be freed because the volume is read-only for a while.
+type Aside = Mutex<Vec<Arc<Node>>, InactiveAside>;
 
 impl Inactivator {
     /// For the inodes of `volume`, which are in `table` while they are in memory.
@@ -66,17 +71,18 @@ impl Inactivator {
         let queues = volume.orphans().lists();
         let at_once = freed_at_once(&volume);
         let threads = if queues == 1 { cpu::possible().min(THREADS_MAX) } else { 1 };
+        let aside = Arc::<Aside>::default();
         let queue = |_| {
-            let (volume, cut) = (Arc::clone(&volume), Arc::clone(&cut));
+            let (volume, cut, aside) = (Arc::clone(&volume), Arc::clone(&cut), Arc::clone(&aside));
             Queue::new(
                 threads as usize,
                 (WAITING_MAX / queues).max(WAITING_MIN),
                 at_once,
-                move |nodes: Vec<Arc<Node>>| inactivate_all(&volume, nodes, &*cut),
+                move |nodes: Vec<Arc<Node>>| inactivate_all(&volume, nodes, &*cut, &aside),
             )
         };
         let queues = PerCpu::new(queues, queue);
-        Self { volume, table, cut, queues }
+        Self { volume, table, cut, queues, aside }
     }
 
     /// Looks after all orphans of the volume, when it is mounted: nobody uses any inode yet. Inodes
@@ -106,6 +112,12 @@ impl Inactivator {
         self.queues.iter().for_each(Queue::flush);
     }
 
+    /// The volume can be written again: what came while it could not is queued now.
+    pub fn resume(&self) {
+        let nodes = std::mem::take(&mut *self.aside.lock());
+        nodes.into_iter().for_each(|node| self.queue(node));
+    }
+
     /// Ends the threads after what they are doing. May be called again.
     pub fn stop(&self) {
         self.queues.iter().for_each(Queue::stop);
@@ -119,7 +131,7 @@ impl fmt::Debug for Inactivator {
 }
 
 /// Frees inodes without names that nobody uses any more: together, if they have nothing but their records.
-fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn) {
+fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn, aside: &Aside) {
     nodes.sort_unstable_by_key(|node| node.ino());
     if nodes.len() > 1
         && let Err(fault) = free_bare(volume, &nodes)
@@ -128,11 +140,28 @@ fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn) {
         tracing::debug!(%fault, "inodes without names could not be freed together");
     }
     for node in nodes {
-        if let Err(fault) = inactivate(volume, &node, cut) {
-            let ino = node.ino();
-            tracing::warn!(ino, %fault, "an inode without names could not be freed");
+        while let Err(fault) = inactivate(volume, &node, cut) {
+            if !matches!(fault, Fault::ReadOnly) {
+                let ino = node.ino();
+                tracing::warn!(ino, %fault, "an inode without names could not be freed");
+                break;
+            }
+            if set_aside(volume, &node, aside) {
+                break;
+            }
         }
     }
+}
+
+/// Keeps a node until the volume can be written again; false if it can be by now.
+fn set_aside(volume: &Volume, node: &Arc<Node>, aside: &Aside) -> bool {
+    // Who makes it writable takes afterwards what is here, under the same lock.
+    let mut aside = aside.lock();
+    let is_read_only = volume.is_read_only();
+    if is_read_only {
+        aside.push(Arc::clone(node));
+    }
+    is_read_only
 }
 
 /// Frees those of the nodes in one transaction that have no blocks, nor anything in memory that would be
