@@ -52,13 +52,6 @@ impl<C: LockClass> SeqRwLock<C> {
         }
     }
 
-    /// Whether blocking readers take the writer's side.
-    #[inline]
-    #[must_use]
-    pub fn has_exclusive_readers(&self) -> bool {
-        self.exclusive_readers
-    }
-
     /// Starts a retrying read, waiting while a writer is inside. See [`SeqCount::begin`].
     #[inline]
     #[must_use]

@@ -1,16 +1,29 @@
 //! From a dentry back to its path.
 //!
-//! The walk goes from child to parent under RCU. Only moving a directory changes the path of what is
-//! below it, and that happens under `rename_lock`: the walk runs as a retrying reader of it, and after
-//! some failed attempts as a blocking reader, of which any number run at once (seeds 000 and 002).
-//! The name and parent of the first dentry, which may be a file and so move without `rename_lock`, are
-//! read together under its own sequence count. So the result was true at some moment of the call.
+//! The climb goes from child to parent under RCU, and reads each name and parent together, under the
+//! sequence count of their dentry. At the top it looks at all these counts once more. As long as they are
+//! the same, the path was true at the moment between the last reading and this look; otherwise the climb
+//! begins again. So only a change of a name on the path disturbs it, and directories that move elsewhere
+//! touch nothing that it reads. After some failed attempts it keeps all directories where they are, as a
+//! blocking reader of `rename_lock`, of which any number run at once (seeds 000 and 002). Only the first
+//! dentry may then move, if it is a file, and its name and parent are still read together.
+//!
+//! # Why that is one moment
+//!
+//! Whatever gives a dentry another name or parent ([`Dentry::set_moved`]) is in a write section of its
+//! count: a rename, an exchange, a driver's own move. What is removed or replaced keeps both, and its
+//! count changes all the same, which costs another attempt. Directories move one after the other, under
+//! `rename_lock`. Let M be the last move of which the climb has seen anything. Then the second look sees
+//! the counts as M left them, or later ones: with equal counts all that was read is what M left. If the
+//! first dentry is a file, what was read of it was true from its reading to the second look, too. The
+//! mount tree has a count of its own, for the whole climb.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::dentry::Dentry;
@@ -46,21 +59,29 @@ enum Top {
     Root,
     /// Somewhere else: it can't be reached from the root.
     Unreachable,
+    /// Somewhere that the mount does not show, because a directory was moved there: no name on it can be
+    /// reached.
+    Outside,
 }
 
-/// A path, built from its end.
-struct Prepend {
-    reversed: Vec<u8>,
+/// A name on the way up: of whom, and with which value of the sequence count.
+struct Step<'g> {
+    name: &'g [u8],
+    dentry: &'g Dentry,
+    seq: u32,
 }
 
-impl Prepend {
-    fn push(&mut self, bytes: &[u8]) {
-        self.reversed.extend(bytes.iter().rev());
+/// The names of a path, the last one first.
+struct Climb<'g>(SmallVec<[Step<'g>; 16]>);
+
+impl<'g> Climb<'g> {
+    fn new() -> Climb<'g> {
+        Climb(SmallVec::new())
     }
 
-    /// Puts names in front, from that of `dentry` up to, and without, the first dentry that is a root of
-    /// its file system or of which `is_top` says that the way ends there. Returns that one.
-    fn climb<'g>(
+    /// Adds the names from that of `dentry` up to, and without, the first dentry that is a root of its file
+    /// system or of which `is_top` says that the way ends there. Returns that one.
+    fn climb(
         &mut self,
         dentry: &'g Dentry,
         is_top: impl Fn(&Dentry) -> bool,
@@ -68,99 +89,110 @@ impl Prepend {
     ) -> &'g Dentry {
         let mut at = dentry;
         while !is_top(at) && !at.is_root() {
-            let (name, parent) = name_and_parent(at, guard);
-            self.push(name);
-            self.push(b"/");
+            let (name, parent, seq) = name_and_parent(at, guard);
+            self.0.push(Step { name, dentry: at, seq });
             at = parent;
         }
         at
     }
 
-    /// The path; that of the top itself, which has no name, is `/`.
-    fn finish(mut self) -> Vec<u8> {
-        if self.reversed.is_empty() {
-            self.push(b"/");
+    /// Climbs anew, from a place up to `root`. The caller makes sure that no directory moves meanwhile, or
+    /// throws the result away if it [has changed](Self::has_changed).
+    fn climb_to(
+        &mut self,
+        root: Spot<'g>,
+        Spot { mut mount, mut dentry }: Spot<'g>,
+        guard: &'g Guard,
+    ) -> Top {
+        self.0.clear();
+        loop {
+            let is_top = |at: &Dentry| root.is_same(mount, at) || std::ptr::eq(at, mount.root());
+            dentry = self.climb(dentry, is_top, guard);
+            if root.is_same(mount, dentry) {
+                return Top::Root;
+            }
+            if !std::ptr::eq(dentry, mount.root()) {
+                return Top::Outside;
+            }
+            let Some((parent, mountpoint)) = mount.attached_at(guard) else {
+                return Top::Unreachable;
+            };
+            (mount, dentry) = (parent, mountpoint);
         }
-        self.reversed.reverse();
-        self.reversed
+    }
+
+    /// Whether one of the names has changed since it was read.
+    fn has_changed(&self) -> bool {
+        self.0.iter().any(|step| step.dentry.seq().retry(step.seq))
+    }
+
+    /// The path; that of the top itself, which has no name, is `/`.
+    fn path(&self, top: Top) -> Vec<u8> {
+        if self.0.is_empty() || top == Top::Outside {
+            return b"/".to_vec();
+        }
+        let mut path = Vec::with_capacity(self.0.iter().map(|step| 1 + step.name.len()).sum());
+        for step in self.0.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(step.name);
+        }
+        path
     }
 }
 
-/// The name and parent of a dentry, read together.
-pub(crate) fn name_and_parent<'g>(dentry: &'g Dentry, guard: &'g Guard) -> (&'g [u8], &'g Dentry) {
+/// The name and parent of a dentry, read together, and its sequence count while it had both.
+pub(crate) fn name_and_parent<'g>(
+    dentry: &'g Dentry,
+    guard: &'g Guard,
+) -> (&'g [u8], &'g Dentry, u32) {
     loop {
         let seq = dentry.seq().begin();
-        let both = (dentry.name(guard), dentry.parent(guard));
+        let (name, parent) = (dentry.name(guard), dentry.parent(guard));
         if !dentry.seq().retry(seq) {
-            return both;
+            return (name, parent, seq);
         }
     }
-}
-
-/// Walks from `path` up to `root`; the caller makes sure that no directory moves meanwhile, or throws
-/// the result away.
-fn prepend_path(
-    Spot { mut mount, mut dentry }: Spot<'_>,
-    root: Spot<'_>,
-    guard: &Guard,
-) -> (Vec<u8>, Top) {
-    let mut out = Prepend { reversed: Vec::with_capacity(128) };
-    let top = loop {
-        let is_top = |at: &Dentry| root.is_same(mount, at) || std::ptr::eq(at, mount.root());
-        dentry = out.climb(dentry, is_top, guard);
-        if root.is_same(mount, dentry) {
-            break Top::Root;
-        }
-        if !std::ptr::eq(dentry, mount.root()) {
-            // It was moved out of what the mount shows, so that no name of it is seen from there.
-            out.reversed.clear();
-            break Top::Unreachable;
-        }
-        let Some((parent, mountpoint)) = mount.attached_at(guard) else {
-            break Top::Unreachable;
-        };
-        (mount, dentry) = (parent, mountpoint);
-    };
-    (out.finish(), top)
 }
 
 /// The path of `mount`'s root seen from `root`, if it can be reached from there. The caller keeps the
 /// mount tree as it is, and directories where they are.
 pub(crate) fn mount_point(mount: &Mount, root: Spot<'_>, guard: &Guard) -> Option<Vec<u8>> {
-    let (bytes, top) = prepend_path(Spot { mount, dentry: mount.root() }, root, guard);
-    (top == Top::Root).then_some(bytes)
+    let mut climb = Climb::new();
+    let top = climb.climb_to(root, Spot { mount, dentry: mount.root() }, guard);
+    (top == Top::Root).then(|| climb.path(top))
 }
 
 /// The path of a dentry within its file system, with `//deleted` behind it if it is gone. The caller keeps
 /// directories where they are.
 pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
-    let mut out = Prepend { reversed: Vec::new() };
+    let mut climb = Climb::new();
+    climb.climb(dentry, |_| false, guard);
+    let mut path = climb.path(Top::Root);
     if dentry.is_unhashed() {
-        out.push(b"//deleted");
+        path.extend_from_slice(b"//deleted");
     }
-    out.climb(dentry, |_| false, guard);
-    out.finish()
+    path
 }
 
-/// Runs [`prepend_path`] so that what it saw was true at one moment.
-fn stable_path(ns: &Forest, path: Spot<'_>, root: Spot<'_>, guard: &Guard) -> (Vec<u8>, Top) {
+/// The path of a place seen from `root`, as it was at one moment.
+fn stable_path(ns: &Forest, place: Spot<'_>, root: Spot<'_>, guard: &Guard) -> (Vec<u8>, Top) {
     let _tree = ns.lock_mounts();
     // Before the patch nobody retried: the writer's side was the only one to be sure on.
-    let attempts = if ns.rename_lock().has_exclusive_readers() { 0 } else { ATTEMPTS };
+    let attempts = if ns.scaling().seqrwlock() { ATTEMPTS } else { 0 };
+    let mut climb = Climb::new();
     for _ in 0..attempts {
         let mounts = ns.seq().begin();
-        let names = ns.rename_lock().begin();
-        let result = prepend_path(path, root, guard);
-        if !ns.rename_lock().retry(names) && !ns.seq().retry(mounts) {
-            return result;
+        let top = climb.climb_to(root, place, guard);
+        if !climb.has_changed() && !ns.seq().retry(mounts) {
+            return (climb.path(top), top);
         }
     }
     let _names = ns.rename_lock().read();
     loop {
         let mounts = ns.seq().begin();
-        let result = prepend_path(path, root, guard);
+        let top = climb.climb_to(root, place, guard);
         if !ns.seq().retry(mounts) {
-            return result;
+            return (climb.path(top), top);
         }
     }
 }
@@ -181,7 +213,7 @@ impl Task {
             let (bytes, top) = stable_path(self.ns(), fs.cwd, fs.root, &guard);
             let path = match top {
                 Top::Root => bytes,
-                Top::Unreachable => [b"(unreachable)".as_slice(), &bytes].concat(),
+                Top::Unreachable | Top::Outside => [b"(unreachable)".as_slice(), &bytes].concat(),
             };
             if path.len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(path) }
         };

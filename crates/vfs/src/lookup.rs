@@ -215,7 +215,7 @@ fn adopt(
     if is_below(dir, alias, guard) {
         return Err(Errno::LOOP);
     }
-    let (old_name, parent) = name_and_parent(alias, guard);
+    let (old_name, parent, _) = name_and_parent(alias, guard);
     let Some(_turn) = sb.try_lock_name(parent, &Name::new(old_name)) else {
         let busy = parent.try_ref(guard).map(|parent| Busy::Name(parent, old_name.into()));
         return Ok(Entered::Busy(busy.unwrap_or(Busy::Moves)));

@@ -178,7 +178,7 @@ impl Vfs {
 
     /// How its structures are spread.
     pub fn scaling(&self) -> &Scaling {
-        &self.ns().scaling
+        self.ns().scaling()
     }
 
     /// A way to the tree that does not keep it.
@@ -458,6 +458,10 @@ impl Forest {
     #[inline]
     pub(crate) fn rename_lock(&self) -> &SeqRwLock<RenameLock> {
         &self.rename_lock
+    }
+
+    pub(crate) fn scaling(&self) -> &Scaling {
+        &self.scaling
     }
 
     pub(crate) fn crossing_table(&self) -> &RcuTable<Mount, MountHash> {

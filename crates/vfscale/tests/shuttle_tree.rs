@@ -357,3 +357,29 @@ fn paths_against_moves_of_directories() {
         assert!(place.is_sorted(), "{told:?}: back in time");
     });
 }
+
+/// No path mixes names of two moments: the directory below is renamed first, so that it never has its first name
+/// below the second name of the one above.
+#[test]
+fn a_path_is_of_one_moment() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        for dir in ["/a", "/a/b", "/a/b/c"] {
+            task.mkdir(At::Cwd, dir, MODE).unwrap();
+        }
+        task.chdir("/a/b/c").unwrap();
+        let renames = {
+            let task = task.clone();
+            thread::spawn(move || {
+                assert_eq!(rename(&task, "/a/b", "/a/y", RenameFlags::empty()), None);
+                assert_eq!(rename(&task, "/a", "/x", RenameFlags::empty()), None);
+            })
+        };
+        let places = ["/a/b/c", "/a/y/c", "/x/y/c"];
+        for _ in 0..2 {
+            let told = task.getcwd().unwrap();
+            assert!(places.iter().any(|place| told == Path::new(place)), "{told:?}");
+        }
+        renames.join().unwrap();
+    });
+}
