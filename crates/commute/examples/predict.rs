@@ -1,48 +1,77 @@
 //! Prints what the workloads of `vfscale bench` would make on 1 to 512 cores, in thousands of operations in a
 //! second: as they are, and with the kernel's structures of before each patch of the seeds by which the
-//! workload shares other lines, and of before all of them.
+//! workload shares other lines, and of before all of them. In memory; with the argument `volume`, on volumes,
+//! and with the patches that are about these.
 
 #[macro_use]
 mod common;
 
-recording_main!(print);
+recording_main!(curves::print);
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn print() -> std::io::Result<()> {
-    use vfscale::Scaling;
-    use vfscale_commute::predict::{CORES, Machine, Program, curve, recorded, workload};
-    use vfscale_commute::runner::Options;
+mod curves {
+    use std::io;
 
-    let machine = Machine::eight_sockets();
-    let program = |workload: &workload::Workload, scaling| {
-        recorded::program(workload, Options { scaling, ..Options::default() })
-    };
-    let heads: Vec<_> = CORES.iter().map(|cores| format!("{cores:>8}")).collect();
-    println!("{:<24}{:<14}{:>6}{}", "workload", "before", "lines", heads.concat());
-    let patches = vfscale::PATCHES.iter().filter(|patch| !patch.is_of_volumes());
-    let one = |patch: &vfscale::Patch| Ok((patch.name(), Scaling::before(patch.name())?));
-    let ones: Vec<_> = patches
-        .map(one)
-        .collect::<Result<_, vfscale::ScalingError>>()
-        .map_err(std::io::Error::other)?;
-    for workload in workload::all() {
-        let now = program(&workload, Scaling::default())?;
-        let print = |name: &str, program: &Program| {
-            let rate = |(_, operations): (usize, f64)| {
-                format!("{:>8.0}", operations * f64::from(workload.operations) / 1e3)
-            };
-            let rates: Vec<_> = curve(&machine, program).into_iter().map(rate).collect();
-            let (title, lines) = (workload.name, program.shared_lines());
-            println!("{title:<24}{name:<14}{lines:>6}{}", rates.concat());
+    use vfscale::{PATCHES, Patch, Scaling};
+    use vfscale_commute::predict::workload::{self, Workload};
+    use vfscale_commute::predict::{CORES, Machine, Program, curve, recorded};
+    use vfscale_commute::runner::{Options, Target};
+
+    /// CPUs that the structures of a volume are spread over.
+    const CPUS: usize = 32;
+
+    pub fn print() -> io::Result<()> {
+        let on_volumes = match std::env::args().nth(1).as_deref() {
+            None => false,
+            Some("volume") => true,
+            Some(other) => {
+                return Err(io::Error::other(format!("{other}: neither nothing nor `volume`")));
+            }
         };
-        print("-", &now);
-        for (name, scaling) in &ones {
-            let program = program(&workload, *scaling)?;
-            if program.shared_lines() != now.shared_lines() {
-                print(name, &program);
+        let cores: String = CORES.iter().map(|cores| format!(" {cores} |")).collect();
+        println!("| workload | before | shared lines |{cores}");
+        println!("| --- | --- | ---: |{}", " ---: |".repeat(CORES.len()));
+        let now = if on_volumes { Scaling::with_slots(CPUS) } else { Scaling::default() };
+        let of_target: Vec<_> =
+            PATCHES.iter().filter(|patch| patch.is_of_volumes() == on_volumes).collect();
+        for workload in workload::all() {
+            print_workload(&workload, now, &of_target, on_volumes)?;
+        }
+        Ok(())
+    }
+
+    /// A line for how it is, one for each patch that changes what it shares, and one for all of them.
+    fn print_workload(
+        workload: &Workload,
+        now: Scaling,
+        patches: &[&Patch],
+        on_volumes: bool,
+    ) -> io::Result<()> {
+        let program = |scaling| {
+            let target = if on_volumes { Target::Volume } else { Target::Memory };
+            recorded::program_alone(workload, Options { scaling, target, ..Options::default() })
+        };
+        let before = |scaling: Scaling, patch: &&Patch| scaling.and_before(patch.name());
+        let with_all = program(now)?;
+        print_line(workload, "as it is", &with_all);
+        for patch in patches {
+            let without = program(before(now, patch).map_err(io::Error::other)?)?;
+            if without.shared_lines() != with_all.shared_lines() {
+                print_line(workload, &format!("`{}`", patch.name()), &without);
             }
         }
-        print("all", &program(&workload, Scaling::kernel_2_6())?);
+        let none = patches.iter().try_fold(now, before).map_err(io::Error::other)?;
+        print_line(workload, "all", &program(none)?);
+        Ok(())
     }
-    Ok(())
+
+    fn print_line(workload: &Workload, before: &str, program: &Program) {
+        let rate = |(_, operations): (usize, f64)| {
+            format!(" {:.0} |", operations * f64::from(workload.operations) / 1e3)
+        };
+        let rates: String =
+            curve(&Machine::eight_sockets(), program).into_iter().map(rate).collect();
+        let (name, lines) = (workload.name, program.shared_lines());
+        println!("| `{name}` | {before} | {lines} |{rates}");
+    }
 }

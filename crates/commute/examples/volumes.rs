@@ -14,25 +14,23 @@ mod table {
     use std::io;
 
     use vfscale::{PATCHES, Scaling};
-    use vfscale_commute::predict::workload::{self, Workload};
+    use vfscale_commute::predict::workload;
     use vfscale_commute::predict::{Machine, Program, recorded, throughput};
     use vfscale_commute::runner::{Options, Target};
 
     const CPUS: usize = 32;
-    const RECORDINGS: usize = 5;
-    const WORKLOADS: [&str; 3] = ["create-unlink-own-dir", "rename-own-dir", "orphan-truncate"];
+    const WORKLOADS: [&str; 4] =
+        ["touch", "create-unlink-own-dir", "rename-own-dir", "orphan-truncate"];
 
     pub fn print() -> io::Result<()> {
-        let listed = workload::all().into_iter();
-        let listed = listed.filter(|workload| WORKLOADS.contains(&workload.name));
-        let workloads: Vec<_> = [workload::chmod_own_dir()].into_iter().chain(listed).collect();
+        let workloads: Vec<_> = WORKLOADS.into_iter().filter_map(workload::find).collect();
         let machine = Machine::eight_sockets();
         let (mut lines, mut rates) = (Vec::new(), Vec::new());
         for (name, scaling) in settings()? {
             let options = Options { scaling, target: Target::Volume, ..Options::default() };
             let programs: Vec<Program> = workloads
                 .iter()
-                .map(|workload| recorded_alone(workload, options))
+                .map(|workload| recorded::program_alone(workload, options))
                 .collect::<io::Result<_>>()?;
             let shared = programs.iter().map(|program| {
                 format!(" {} ({}) |", program.shared_lines(), program.shared_accesses())
@@ -51,19 +49,6 @@ mod table {
             println!("{heads}\n{rule}\n{}\n", table.join("\n"));
         }
         Ok(())
-    }
-
-    /// What threads in the background do in between, such as freeing an inode, may leave its memory with the
-    /// other CPU: so this is the recording with the fewest lines of some.
-    fn recorded_alone(workload: &Workload, options: Options) -> io::Result<Program> {
-        let mut least = recorded::program(workload, options)?;
-        for _ in 1..RECORDINGS {
-            let program = recorded::program(workload, options)?;
-            if program.shared_lines() < least.shared_lines() {
-                least = program;
-            }
-        }
-        Ok(least)
     }
 
     /// All patches, without each one about volumes, and without several. Where the others of seed 003 are

@@ -100,6 +100,13 @@ pub enum Op {
     Chdir { path: String },
     /// `fsync`.
     Fsync { slot: u8 },
+    /// Sets the time of the last change of the data, in seconds (`futimens`). For workloads, as the two that
+    /// follow: the model does not know them.
+    Futimens { slot: u8, mtime: i64 },
+    /// Maps the first page of a file, for reading, at this page of the task's addresses.
+    Mmap { slot: u8, page: u64 },
+    /// The paths of all files that the task has mapped, as in `/proc/self/maps`.
+    Maps,
     /// Mounts a new memory file system. For starting states.
     Mount { path: String },
 }
@@ -140,6 +147,9 @@ pub enum CallKind {
     DPath,
     Chdir,
     Fsync,
+    Futimens,
+    Mmap,
+    Maps,
     Mount,
 }
 
@@ -266,6 +276,9 @@ impl Op {
             Op::DPath { .. } => CallKind::DPath,
             Op::Chdir { .. } => CallKind::Chdir,
             Op::Fsync { .. } => CallKind::Fsync,
+            Op::Futimens { .. } => CallKind::Futimens,
+            Op::Mmap { .. } => CallKind::Mmap,
+            Op::Maps => CallKind::Maps,
             Op::Mount { .. } => CallKind::Mount,
         }
     }
@@ -286,7 +299,9 @@ impl Op {
             | Op::Lseek { slot, .. }
             | Op::Readdir { slot }
             | Op::DPath { slot }
-            | Op::Fsync { slot } => Some(slot),
+            | Op::Fsync { slot }
+            | Op::Futimens { slot, .. }
+            | Op::Mmap { slot, .. } => Some(slot),
             _ => None,
         }
     }
@@ -324,7 +339,9 @@ impl Op {
             | Op::Lseek { slot, .. }
             | Op::Readdir { slot }
             | Op::DPath { slot }
-            | Op::Fsync { slot } => *slot = uses,
+            | Op::Fsync { slot }
+            | Op::Futimens { slot, .. }
+            | Op::Mmap { slot, .. } => *slot = uses,
             _ => {}
         }
         self

@@ -5,16 +5,21 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
+use vfscale::maps::{PAGE_BYTES, Protection, Sharing, Source};
 use vfscale::{
-    At, AtFlags, DirEntryBuf, Errno, Error, File, FileType, MountFlags, OFlags, Stat, StatMask,
-    Task, Timestamp, Vfs,
+    At, AtFlags, DirEntryBuf, Errno, Error, File, FileType, MountFlags, OFlags, SetTime, Stat,
+    StatMask, Task, Timestamp, Vfs,
 };
 
 use vfscale_sync::random;
 
 use crate::case::{Attributes, Call, Entry, Op, Outcome};
+
+/// Nanoseconds in a second.
+const NANOS: i64 = 1_000_000_000;
 
 /// Slots of a process.
 pub const SLOTS: usize = 16;
@@ -241,6 +246,7 @@ fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<Raw> {
         Op::Chmod { path, mode } => task.chmod(cwd, path, *mode, follow).map(done),
         Op::Getcwd => task.getcwd().map(Raw::Text),
         Op::Chdir { path } => task.chdir(path).map(done),
+        Op::Maps => mapped_paths(task).map(Raw::Bytes),
         Op::Mount { path } => {
             let fs: Arc<dyn vfscale::FileSystem> = vfscale::MemFs::builder().build();
             task.mount(fs, path, MountFlags::empty()).map(done)
@@ -270,8 +276,28 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
         }
         Op::DPath { .. } => task.path_of(file).map(Raw::Text),
         Op::Fsync { .. } => file.sync_all().map(|()| Raw::Nothing),
+        Op::Futimens { mtime, .. } => {
+            let mtime = SetTime::At(Timestamp(mtime.saturating_mul(NANOS)));
+            let (times, place) = ([SetTime::Omit, mtime], At::File(file));
+            task.utimens(place, "", times, AtFlags::EMPTY_PATH).map(|()| Raw::Nothing)
+        }
+        Op::Mmap { page, .. } => {
+            let source = Source::File { file, offset: 0 };
+            let (start, len) = (page * PAGE_BYTES, PAGE_BYTES);
+            task.map(start, len, Protection::READ, Sharing::Shared, source).map(|()| Raw::Nothing)
+        }
         _ => Err(Error::new("fd", Errno::BADF)),
     }
+}
+
+/// One path to a line.
+fn mapped_paths(task: &Task) -> vfscale::Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for file in task.mappings().into_iter().filter_map(|mapping| mapping.file) {
+        lines.extend(task.path_of(&file)?.into_os_string().into_vec());
+        lines.push(b'\n');
+    }
+    Ok(lines)
 }
 
 fn key(stat: &Stat) -> InodeKey {

@@ -268,22 +268,24 @@ impl Runner {
         Ok(result)
     }
 
-    /// Records what both CPUs do from a starting state, one after the other: each call by itself. Gives the
-    /// traces of each to `look`, with where in the source their instructions are. On a volume the clock has
-    /// ticked since the state was begun: there is much more to make than fits into a tick.
+    /// Records what both CPUs do from a starting state, one after the other: each call by itself. Before
+    /// that, and after what is hot was promoted, the calls of `warm_up` are made. Gives the traces of each to
+    /// `look`, with where in the source their instructions are. On a volume the clock has ticked since the
+    /// state was begun: there is much more to make than fits into a tick.
     ///
     /// # Errors
     /// As [`run`](Self::run).
     pub fn record_all<R>(
         &mut self,
         setup: Vec<Call>,
+        warm_up: Vec<Call>,
         calls: [Vec<Call>; 2],
         look: impl FnOnce(&[Vec<(Outcome, Trace)>; 2], &mut Symbols) -> R,
     ) -> io::Result<R> {
         let options = self.options;
         let (mut world, now) = self.workers[0].run(move |_| match options.target {
-            Target::Memory => starting_state(&setup, &[], options),
-            Target::Volume => Ok((made_state(&setup, &[], options)?.0, tick())),
+            Target::Memory => warm_state(&setup, &warm_up, options),
+            Target::Volume => Ok((made_state(&setup, &warm_up, options)?.0, tick())),
         })??;
         let mut recorded = [Vec::new(), Vec::new()];
         for (cpu, calls) in calls.into_iter().enumerate() {
@@ -376,10 +378,10 @@ fn looks(calls: [&Call; 2]) -> Vec<Call> {
 }
 
 /// A tree in the state that a case starts from, all of it made within a tick of the clock, and that tick.
-fn starting_state(setup: &[Call], looks: &[Call], options: Options) -> io::Result<(World, i64)> {
+fn starting_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(World, i64)> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
-        let (world, before) = made_state(setup, looks, options)?;
+        let (world, before) = made_state(setup, last, options)?;
         if tick() == before {
             return Ok((world, before));
         }
@@ -388,7 +390,7 @@ fn starting_state(setup: &[Call], looks: &[Call], options: Options) -> io::Resul
 }
 
 /// A tree in the state that a case starts from, and the tick in which that was begun.
-fn made_state(setup: &[Call], looks: &[Call], options: Options) -> io::Result<(World, i64)> {
+fn made_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(World, i64)> {
     let vfs = tree(options)?;
     let before = tick();
     for number in [0, 1] {
@@ -396,19 +398,34 @@ fn made_state(setup: &[Call], looks: &[Call], options: Options) -> io::Result<(W
         warm_up(&vfs, &format!("warm-up-{number}"))?;
     }
     let mut world = World::new(vfs);
-    for call in setup {
-        let _cpu = cpu::pretend(u32::from(call.process));
-        // Some are there because they fail.
-        world.call(call);
-    }
+    // Some are there because they fail.
+    call_all(&mut world, setup);
     if options.promoted {
         promote(world.vfs())?;
     }
-    for call in looks {
+    call_all(&mut world, last);
+    Ok((world, before))
+}
+
+/// The state that workers are recorded from: their calls were made within a tick of the clock, and that tick.
+fn warm_state(setup: &[Call], calls: &[Call], options: Options) -> io::Result<(World, i64)> {
+    let (mut world, _) = made_state(setup, &[], options)?;
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        let before = tick();
+        call_all(&mut world, calls);
+        if tick() == before {
+            return Ok((world, before));
+        }
+    }
+    Err(io::Error::other("the calls of a workload were never made within a tick of the clock"))
+}
+
+fn call_all(world: &mut World, calls: &[Call]) {
+    for call in calls {
         let _cpu = cpu::pretend(u32::from(call.process));
         world.call(call);
     }
-    Ok((world, before))
 }
 
 /// Makes every kind of call, on objects that are gone afterwards.

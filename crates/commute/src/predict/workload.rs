@@ -1,15 +1,19 @@
 //! The workloads of `vfscale bench`, as calls of two workers.
 //!
-//! Each worker's calls begin and end in the same state, so that they can be repeated for ever. They are made
-//! once before they are recorded, since what happens only the first time is no part of a workload.
+//! What a worker's calls have changed, other calls take back, which are not recorded; so they can be
+//! repeated for ever.
 //!
-//! Left out is what is no short list of calls: `aim-short`, whose 17 kinds of jobs are the others of this
-//! list in a mix, the walks over whole trees, and `cat-maps`, which asks for what processes have
-//! mapped.
+//! Some are smaller than in the bench, which changes what an operation costs and not what it shares: trees
+//! have 64 names, and a file is written and read in pieces of 64 KiB. In `slob` everybody writes, where in
+//! the bench every other worker only reads: a reader shares nothing with one who writes, but writers do with
+//! each other.
+//! `create-many-sync` is left out: it is `create-many`, and a sync for thousands of files.
 
 use vfscale::{Mode, OFlags, RenameFlags};
 
 use crate::case::{Call, Op};
+
+mod aim;
 
 /// A workload as two workers make it.
 #[derive(Clone, Debug)]
@@ -20,14 +24,34 @@ pub struct Workload {
     pub operations: u32,
     /// What is there before.
     pub setup: Vec<Call>,
-    /// The calls of each worker, which it repeats.
+    /// The calls of each worker.
     pub workers: [Vec<Call>; 2],
+    /// What takes them back, before they can be made again.
+    pub undo: [Vec<Call>; 2],
+}
+
+impl Workload {
+    /// What both workers do once, and what takes it back.
+    pub fn once(&self) -> impl Iterator<Item = &Call> {
+        self.workers.iter().zip(&self.undo).flat_map(|(calls, undo)| calls.iter().chain(undo))
+    }
 }
 
 /// The workers whose names are in the directories that all use: a directory grows with them.
 const WORKERS: u32 = 64;
 /// A page, which files of the workloads have.
 const PAGE: usize = 4096;
+/// A piece of a large file.
+const PIECE: usize = 64 << 10;
+/// Files that a worker makes at once, or has mapped.
+const MANY: u64 = 16;
+/// Directories of the tree that all walk over, and files in each.
+const TREE: [u8; 2] = [8, 8];
+/// Names between two files of the tree that `git-diff` reads.
+const GIT_READS: usize = 50;
+/// A block of `slob`'s database, and of its redo.
+const BLOCK: usize = 8 << 10;
+const REDO: usize = 2 << 10;
 
 /// All workloads that are here.
 #[must_use]
@@ -46,26 +70,45 @@ pub fn all() -> Vec<Workload> {
         rename("rename-own-dir", |w| [format!("/w{w}/f"), format!("/v{w}/f")]),
         rename("rename-cross-dir", |w| [format!("/all/f{w}"), format!("/more/f{w}")]),
         close_many(),
+        aim::short(),
         d_path(),
+        cat_maps(),
+        find_size(),
+        git_diff(),
+        slob(),
         orphan_truncate(),
+        touch(),
+        create_many(),
+        remove_many(),
+        readdir_stat(),
+        write_seq(),
+        read_seq(),
+        append_sync(),
     ]
 }
 
-/// The permissions of a file of the worker's own, in a directory of its own, set again and again:
-/// on a volume a transaction of one inode, which is in the log's list already.
+/// The workload with this name.
 #[must_use]
-pub fn chmod_own_dir() -> Workload {
-    let path = |worker| format!("/w{worker}/f");
-    let chmod =
-        move |worker| vec![Op::Chmod { path: path(worker), mode: Mode::from_bits_retain(0o640) }];
-    new("chmod-own-dir", 1, move |worker| file(&path(worker)), chmod)
+pub fn find(name: &str) -> Option<Workload> {
+    all().into_iter().find(|workload| workload.name == name)
 }
 
+/// A workload whose calls leave everything as it was.
 fn new(
     name: &'static str,
     operations: u32,
     setup: impl Fn(u8) -> Vec<Op>,
     calls: impl Fn(u8) -> Vec<Op>,
+) -> Workload {
+    new_with_undo(name, operations, setup, calls, |_| Vec::new())
+}
+
+fn new_with_undo(
+    name: &'static str,
+    operations: u32,
+    setup: impl Fn(u8) -> Vec<Op>,
+    calls: impl Fn(u8) -> Vec<Op>,
+    undo: impl Fn(u8) -> Vec<Op>,
 ) -> Workload {
     let by = |process: u8, ops: Vec<Op>| -> Vec<Call> {
         ops.into_iter().map(|op| Call { process, op }).collect()
@@ -80,9 +123,9 @@ fn new(
     before.extend(by(0, vec![Op::Close { slot: 1 }]));
     for worker in [0, 1] {
         before.extend(by(worker, setup(worker)));
-        before.extend(by(worker, calls(worker)));
     }
-    Workload { name, operations, setup: before, workers: [0, 1].map(|w| by(w, calls(w))) }
+    let (workers, undo) = ([0, 1].map(|w| by(w, calls(w))), [0, 1].map(|w| by(w, undo(w))));
+    Workload { name, operations, setup: before, workers, undo }
 }
 
 fn mkdir(path: &str) -> Op {
@@ -93,13 +136,27 @@ fn open(path: String, flags: OFlags, slot: u8) -> Op {
     Op::Open { path, flags, mode: Mode::from_bits_retain(0o644), slot }
 }
 
+/// A file is opened at slot 0 for something, and closed.
+fn opened(path: &str, flags: OFlags, ops: impl IntoIterator<Item = Op>) -> Vec<Op> {
+    let mut all = vec![open(path.into(), flags, 0)];
+    all.extend(ops);
+    all.push(Op::Close { slot: 0 });
+    all
+}
+
+/// A new file of so many bytes, closed again.
+fn file_of(path: &str, len: usize) -> Vec<Op> {
+    let write = Op::Pwrite { slot: 0, len, byte: 1, offset: 0 };
+    opened(path, OFlags::CREATE | OFlags::RDWR, [write])
+}
+
 /// A new file of a page, closed again.
 fn file(path: &str) -> Vec<Op> {
-    vec![
-        open(path.into(), OFlags::CREATE | OFlags::RDWR, 1),
-        Op::Pwrite { slot: 1, len: PAGE, byte: 1, offset: 0 },
-        Op::Close { slot: 1 },
-    ]
+    file_of(path, PAGE)
+}
+
+fn lstat(path: String) -> Op {
+    Op::Stat { path, follow: false }
 }
 
 /// The path of a worker's file, and its directory.
@@ -112,18 +169,16 @@ fn open_close(name: &'static str, place: Place) -> Workload {
         ops.push(Op::Chdir { path: dir });
         ops
     };
-    new(name, 1, setup, move |worker| {
-        let (path, _) = place(worker);
-        vec![open(base_name(&path), OFlags::RDONLY, 0), Op::Close { slot: 0 }]
-    })
+    new(name, 1, setup, move |worker| opened(&base_name(&place(worker).0), OFlags::RDONLY, []))
 }
 
 fn create_unlink(name: &'static str, place: Place) -> Workload {
     let setup = move |worker| vec![Op::Chdir { path: place(worker).1 }];
     new(name, 1, setup, move |worker| {
         let name = base_name(&place(worker).0);
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-        vec![open(name.clone(), flags, 0), Op::Close { slot: 0 }, Op::Unlink { path: name }]
+        let mut ops = opened(&name, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, []);
+        ops.push(Op::Unlink { path: name });
+        ops
     })
 }
 
@@ -186,6 +241,90 @@ fn d_path() -> Workload {
     new("d-path", 1, setup, |_| vec![Op::DPath { slot: 0 }])
 }
 
+/// Both have the same files mapped.
+fn cat_maps() -> Workload {
+    let path = |n| format!("/all/m{n}");
+    let setup = move |worker| {
+        let files = (0..MANY).flat_map(|n| file(&path(n)));
+        let map = |n| opened(&path(n), OFlags::RDONLY, [Op::Mmap { slot: 0, page: 2 * n }]);
+        files.filter(|_| worker == 0).chain((0..MANY).flat_map(map)).collect()
+    };
+    new("cat-maps", 1, setup, |_| vec![Op::Maps])
+}
+
+fn tree_dir(dir: u8) -> String {
+    format!("/all/t{dir}")
+}
+
+/// The paths of all files of the tree.
+fn tree_files() -> impl Iterator<Item = String> {
+    let [dirs, files] = TREE;
+    (0..dirs).flat_map(move |dir| (0..files).map(move |file| format!("{}/f{file}", tree_dir(dir))))
+}
+
+/// A workload over the tree, whose operations are names.
+fn over_tree(name: &'static str, calls: impl Fn() -> Vec<Op>) -> Workload {
+    let setup = |worker| {
+        let dirs = (0..TREE[0]).map(|dir| mkdir(&tree_dir(dir)));
+        let files = tree_files().flat_map(|path| file(&path));
+        dirs.chain(files).filter(|_| worker == 0).collect()
+    };
+    let names = u32::from(TREE[0]) * u32::from(TREE[1]);
+    new(name, names, setup, move |_| calls())
+}
+
+/// Every directory is read, and then what is in it looked at.
+fn read_and_stat() -> Vec<Op> {
+    let (mut ops, mut files) = (Vec::new(), tree_files());
+    for dir in 0..TREE[0] {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        ops.extend(opened(&tree_dir(dir), flags, [Op::Readdir { slot: 0 }]));
+        ops.extend(files.by_ref().take(usize::from(TREE[1])).map(lstat));
+    }
+    ops
+}
+
+fn find_size() -> Workload {
+    over_tree("find-size", read_and_stat)
+}
+
+fn readdir_stat() -> Workload {
+    over_tree("readdir-stat", read_and_stat)
+}
+
+fn git_diff() -> Workload {
+    over_tree("git-diff", || {
+        let mut ops = Vec::new();
+        for (n, path) in tree_files().enumerate() {
+            ops.push(lstat(path.clone()));
+            if n % GIT_READS == 0 {
+                let read = Op::Pread { slot: 0, len: PAGE, offset: 0 };
+                ops.extend(opened(&path, OFlags::RDONLY, [read]));
+            }
+        }
+        ops
+    })
+}
+
+fn slob() -> Workload {
+    let (database, redo) = ("/all/db", |worker| format!("/all/redo{worker}"));
+    let setup = move |worker| {
+        let mut ops = file_of(database, 2 * BLOCK);
+        ops.extend(file_of(&redo(worker), REDO));
+        ops.extend([open(database.into(), OFlags::RDWR, 0), open(redo(worker), OFlags::RDWR, 1)]);
+        ops
+    };
+    new("slob", 1, setup, |worker| {
+        let offset = u64::from(worker) * BLOCK as u64;
+        vec![
+            Op::DPath { slot: 0 },
+            Op::Pread { slot: 0, len: BLOCK, offset },
+            Op::Pwrite { slot: 1, len: REDO, byte: 1, offset: 0 },
+            Op::Pwrite { slot: 0, len: BLOCK, byte: 1, offset },
+        ]
+    })
+}
+
 fn orphan_truncate() -> Workload {
     let setup = |worker: u8| {
         let path = format!("/all/f{worker}");
@@ -199,6 +338,63 @@ fn orphan_truncate() -> Workload {
             Op::Ftruncate { slot: 0, size: PAGE as u64 },
         ]
     })
+}
+
+/// On a volume a transaction of one inode, which is in the log's list already.
+fn touch() -> Workload {
+    let setup = |worker| {
+        let path = format!("/w{worker}/f");
+        file(&path).into_iter().chain([open(path, OFlags::RDWR, 0)]).collect()
+    };
+    new("touch", 2, setup, |_| [1, 2].map(|mtime| Op::Futimens { slot: 0, mtime }).into())
+}
+
+fn many(worker: u8) -> impl Iterator<Item = String> {
+    (0..MANY).map(move |n| format!("/w{worker}/m{n}"))
+}
+
+fn created(worker: u8) -> Vec<Op> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+    many(worker).flat_map(|path| opened(&path, flags, [])).collect()
+}
+
+fn removed(worker: u8) -> Vec<Op> {
+    many(worker).map(|path| Op::Unlink { path }).collect()
+}
+
+fn create_many() -> Workload {
+    new_with_undo("create-many", MANY as u32, |_| Vec::new(), created, removed)
+}
+
+fn remove_many() -> Workload {
+    new_with_undo("remove-many", MANY as u32, created, removed, created)
+}
+
+/// A file of the worker's own, open at slot 0.
+fn own_file(len: usize, flags: OFlags) -> impl Fn(u8) -> Vec<Op> {
+    move |worker| {
+        let path = format!("/w{worker}/f");
+        file_of(&path, len).into_iter().chain([open(path, flags, 0)]).collect()
+    }
+}
+
+/// An operation is a MiB in the bench, and a piece of it here.
+fn write_seq() -> Workload {
+    let write = |_| vec![Op::Pwrite { slot: 0, len: PIECE, byte: 1, offset: 0 }];
+    let undo = |_| vec![Op::Ftruncate { slot: 0, size: 0 }];
+    new_with_undo("write-seq", 1, own_file(0, OFlags::RDWR), write, undo)
+}
+
+/// The same.
+fn read_seq() -> Workload {
+    let read = |_| vec![Op::Pread { slot: 0, len: PIECE, offset: 0 }];
+    new("read-seq", 1, own_file(PIECE, OFlags::RDONLY), read)
+}
+
+fn append_sync() -> Workload {
+    let append = |_| vec![Op::Write { slot: 0, len: PAGE, byte: 1 }, Op::Fsync { slot: 0 }];
+    let undo = |_| vec![Op::Ftruncate { slot: 0, size: 0 }];
+    new_with_undo("append-sync", 1, own_file(0, OFlags::RDWR | OFlags::APPEND), append, undo)
 }
 
 #[cfg(test)]

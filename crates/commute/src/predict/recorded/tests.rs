@@ -6,7 +6,7 @@ use crate::predict::{Machine, throughput, workload};
 use crate::runner::Target;
 
 fn program_of(name: &str, scaling: Scaling) -> Program {
-    let workload = workload::all().into_iter().find(|w| w.name == name).unwrap();
+    let workload = workload::find(name).unwrap();
     program(&workload, Options { scaling, ..Options::default() }).unwrap()
 }
 
@@ -21,6 +21,17 @@ fn opening_scales_now_and_did_not_with_the_kernels_structures() {
     assert!(before.locks_taken() > 0);
     // The shape of seed 000's table: eight sockets are slower than one.
     assert!(at(&before, 80) < 0.6 * at(&before, 10));
+}
+
+/// Of all workloads only that shares lines where everybody writes to one file.
+#[test]
+fn workloads_share_nothing_in_memory_but_one_file_that_all_write() {
+    let shares = |workload: &Workload| {
+        let program = program(workload, Options::default()).unwrap();
+        program.shared_lines() > 0
+    };
+    let sharing: Vec<_> = workload::all().into_iter().filter(shares).map(|w| w.name).collect();
+    assert_eq!(sharing, ["slob"]);
 }
 
 /// What everybody uses is spread over CPUs by then: one file that all open, one directory that all
@@ -55,11 +66,9 @@ fn what_everybody_uses_is_written_by_nobody() {
             .map(|op| call(process, op))
             .to_vec()
     };
-    for process in [0, 1] {
-        setup.push(call(process, Op::Chdir { path: "/".into() }));
-        setup.extend(calls(process));
-    }
-    let workload = Workload { name: "one-inode", operations: 1, setup, workers: [0, 1].map(calls) };
+    setup.extend([0, 1].map(|process| call(process, Op::Chdir { path: "/".into() })));
+    let (workers, undo) = ([0, 1].map(calls), Default::default());
+    let workload = Workload { name: "one-inode", operations: 1, setup, workers, undo };
     let lines = |scaling| {
         program(&workload, Options { scaling, ..Options::default() }).unwrap().shared_lines()
     };
@@ -90,11 +99,10 @@ fn commits_of_different_inodes_share_no_line() {
         let options = Options { scaling, target: Target::Volume, ..Options::default() };
         program(workload, options).unwrap().shared_lines()
     };
-    let chmod = workload::chmod_own_dir();
-    assert_eq!(lines(&chmod, all), 0);
-    let cut = workload::all().into_iter().find(|w| w.name == "orphan-truncate").unwrap();
+    let [touch, cut] = ["touch", "orphan-truncate"].map(|name| workload::find(name).unwrap());
+    assert_eq!(lines(&touch, all), 0);
     assert_eq!(lines(&cut, all), 0);
     for patch in ["active-trans", "cil-counters", "cil-lists", "busy-extents"] {
-        assert!(lines(&chmod, all.and_before(patch).unwrap()) > 0, "{patch}");
+        assert!(lines(&touch, all.and_before(patch).unwrap()) > 0, "{patch}");
     }
 }

@@ -1,3 +1,5 @@
+use vfscale_bench::workloads::ALL;
+
 use super::*;
 use crate::case::Outcome;
 use crate::execute::World;
@@ -5,8 +7,8 @@ use crate::execute::World;
 #[test]
 fn every_worker_can_repeat_its_calls_for_ever() {
     for workload in all() {
-        let mut world = World::new(vfscale::memory().size(8 << 20).build().unwrap());
-        let again = (0..3).flat_map(|_| workload.workers.iter().flatten());
+        let mut world = World::new(vfscale::memory().size(16 << 20).build().unwrap());
+        let again = (0..3).flat_map(|_| workload.once());
         for call in workload.setup.iter().chain(again) {
             let outcome = world.call(call);
             assert!(
@@ -20,6 +22,8 @@ fn every_worker_can_repeat_its_calls_for_ever() {
 
 #[test]
 fn they_are_those_of_the_bench() {
+    let missing = ALL.iter().map(|listed| listed.name).filter(|name| find(name).is_none());
+    assert_eq!(missing.collect::<Vec<_>>(), ["create-many-sync"]);
     for workload in all() {
         assert!(vfscale_bench::workloads::find(workload.name).is_ok(), "{}", workload.name);
     }
