@@ -148,11 +148,12 @@ pub(crate) enum Removed<'g> {
 }
 
 impl Dentry {
+    /// It takes over a reference to the inode, unless it stands for none ([`put_inode`](Self::put_inode)).
     fn alloc(
         sb: &SuperBlock,
         parent: *mut Dentry,
         name: &[u8],
-        inode: InodeRef,
+        inode: NonNull<Inode>,
         begin: Begin,
     ) -> NonNull<Dentry> {
         let is_inline = name.len() <= INLINE_MAX;
@@ -161,7 +162,7 @@ impl Dentry {
             flags: AtomicU32::new(begin.flags),
             hash: AtomicU64::new(begin.hash),
             parent: AtomicPtr::new(parent),
-            inode: inode.into_raw(),
+            inode,
             name: AtomicPtr::new(std::ptr::null_mut()),
             children: RcuTable::new(),
             spread: SpreadPtr::new(),
@@ -202,7 +203,7 @@ impl Dentry {
     /// Makes the root of a superblock, which owns the one reference it begins with.
     pub(crate) fn new_root(sb: &SuperBlock, inode: InodeRef) -> NonNull<Dentry> {
         let begin = Begin { flags: 0, hash: 0, references: 1 };
-        let raw = Dentry::alloc(sb, std::ptr::null_mut(), b"", inode, begin);
+        let raw = Dentry::alloc(sb, std::ptr::null_mut(), b"", inode.into_raw(), begin);
         // SAFETY: just allocated.
         let root = unsafe { raw.as_ref() };
         root.parent.store(raw.as_ptr(), Ordering::Release);
@@ -214,7 +215,7 @@ impl Dentry {
     pub(crate) fn new_child(parent: &Dentry, name: &[u8], hash: u64, inode: InodeRef) -> DentryRef {
         let parent_raw = std::ptr::from_ref(parent).cast_mut();
         let begin = Begin { flags: 0, hash, references: 2 };
-        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode, begin))
+        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode.into_raw(), begin))
     }
 
     /// Puts a dentry for what a driver has found, or not found, under a name into its bucket, and on the list
@@ -233,10 +234,13 @@ impl Dentry {
         if found.check {
             flags |= CHECKED;
         }
-        let inode = found.inode.unwrap_or_else(|| {
-            flags |= NEGATIVE;
-            sb.no_inode()
-        });
+        let inode = found.inode.map_or_else(
+            || {
+                flags |= NEGATIVE;
+                sb.no_inode()
+            },
+            InodeRef::into_raw,
+        );
         let begin = Begin { flags, hash, references: 1 };
         let raw = Dentry::alloc(sb, parent, name.bytes(), inode, begin);
         // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its memory
@@ -277,13 +281,13 @@ impl Dentry {
         let parent_raw = std::ptr::from_ref(parent).cast_mut();
         parent.get(guard);
         let begin = Begin { flags: UNHASHED | HOLDS_PARENT, hash: 0, references: 1 };
-        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name.as_bytes(), inode, begin))
+        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name.as_bytes(), inode.into_raw(), begin))
     }
 
     /// A dentry for a file that no path leads to, owned by the reference returned. It has no parent.
     pub(crate) fn new_pseudo(sb: &SuperBlock, name: &[u8], inode: InodeRef) -> DentryRef {
         let begin = Begin { flags: UNHASHED | PSEUDO, hash: 0, references: 1 };
-        let raw = Dentry::alloc(sb, std::ptr::null_mut(), name, inode, begin);
+        let raw = Dentry::alloc(sb, std::ptr::null_mut(), name, inode.into_raw(), begin);
         // SAFETY: just allocated.
         unsafe { raw.as_ref() }.parent.store(raw.as_ptr(), Ordering::Release);
         DentryRef(raw)
@@ -303,7 +307,7 @@ impl Dentry {
         let hash = bucket.free_hash(hash);
         let begin = Begin { flags: UNHASHED | PSEUDO | ATTACHED, hash, references: 1 };
         let parent = std::ptr::from_ref(root).cast_mut();
-        let dentry = DentryRef(Dentry::alloc(sb, parent, name, inode, begin));
+        let dentry = DentryRef(Dentry::alloc(sb, parent, name, inode.into_raw(), begin));
         // SAFETY: `kill` takes it out before its memory is given back, which takes a grace period.
         unsafe { bucket.insert(dentry.as_raw()) };
         dentry
@@ -336,8 +340,16 @@ impl Dentry {
 
     #[inline]
     pub(crate) fn inode(&self) -> &Inode {
-        // SAFETY: the dentry owns a reference to its inode until it is freed.
+        // SAFETY: the dentry owns a reference to its inode until it is freed, or it has what stands for no
+        // inode, which lives as long as the superblock.
         unsafe { self.inode.as_ref() }
+    }
+
+    /// Gives the reference to its inode back, when it is freed.
+    fn put_inode(&self, guard: &Guard) {
+        if !self.is_negative() {
+            self.inode().put(guard);
+        }
     }
 
     #[inline]
@@ -762,7 +774,7 @@ fn kill(dentry: &Dentry, guard: &Guard) {
             dentry.inode().leave_alias(dentry, guard);
         }
         sb.forget_dentry(dentry);
-        dentry.inode().put(guard);
+        dentry.put_inode(guard);
         // SAFETY: marked dead with no reference left, and out of every table; RCU walks that still see
         // it are waited for.
         unsafe { sb.dentries().free_rcu(NonNull::from(dentry), guard) };
@@ -793,7 +805,7 @@ pub(crate) fn take_down(root: NonNull<Dentry>, guard: &Guard) {
             dentry.inode().leave_alias(dentry, guard);
         }
         sb.forget_dentry(dentry);
-        dentry.inode().put(guard);
+        dentry.put_inode(guard);
         // SAFETY: as above; each dentry is on the stack once, since it has one parent.
         unsafe { sb.dentries().free_rcu(raw, guard) };
     }
@@ -896,3 +908,6 @@ const _: () = {
     assert!(offset_of!(Dentry, inline) == 64, "what walks read fits one line");
     assert!(offset_of!(Dentry, lockref) == 128, "counting references writes a line of its own");
 };
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -276,14 +276,10 @@ impl SuperBlock {
         self.fs.directories().is_none_or(Directories::is_writable)
     }
 
-    /// What a dentry has that stands for no inode.
-    pub(crate) fn no_inode(&self) -> InodeRef {
-        let cache = self.cache.as_ref().expect("only drivers with directories find nothing");
-        // SAFETY: it lives as long as the superblock, which has a reference to it.
-        unsafe {
-            cache.no_inode.as_ref().get();
-            InodeRef::from_raw(cache.no_inode)
-        }
+    /// What a dentry has that stands for no inode. It lives as long as the superblock and so as any dentry:
+    /// those that have it don't count, or all CPUs would.
+    pub(crate) fn no_inode(&self) -> NonNull<Inode> {
+        self.cache.as_ref().expect("only drivers with directories find nothing").no_inode
     }
 
     pub(crate) fn dentries(&self) -> &Slab<Dentry> {
