@@ -112,7 +112,8 @@ impl Birth {
         let Inherited { mode, access, default } = inherited;
         let lists = [(POSIX_ACL_ACCESS, access), (POSIX_ACL_DEFAULT, default)];
         let pair = |(name, list): (&[u8], Option<Acl>)| -> Option<XattrPair> {
-            Some((name.into(), list?.to_xattr().into()))
+            let list = list?;
+            Some((name.into(), list.to_xattr().into()))
         };
         Birth { mode, uid: cred.uid, gid, xattrs: lists.into_iter().filter_map(pair).collect() }
     }
