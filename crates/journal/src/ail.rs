@@ -20,6 +20,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use vfscale_sync::prefetch::{prefetch, soon};
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::Lsn;
@@ -147,6 +148,9 @@ impl Ail {
             let first = after.filter(|place| place.lsn == lsn).map_or(0, |place| place.index + 1);
             let entries = checkpoint.entries.iter().zip(0..).skip(first as usize);
             entries.filter_map(move |(entry, index)| {
+                soon(&checkpoint.entries, index as usize, |later| {
+                    later.iter().for_each(|item| prefetch(&**item));
+                });
                 entry.as_ref().map(|item| (AilPlace { lsn, index }, item.clone()))
             })
         });

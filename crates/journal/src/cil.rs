@@ -37,6 +37,7 @@ use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use vfscale_sync::brlock::BrLock;
 use vfscale_sync::percpu::PerCpu;
+use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::central::Central;
 use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable};
@@ -44,7 +45,7 @@ use crate::item::{Item, LogVector, Place};
 use crate::options::Scaling;
 use crate::ranks::{CilBusy, CilContext, CilSlot};
 use crate::ticket::Costs;
-use crate::{Error, Result};
+use crate::{Error, LogKey, Result};
 
 /// Called once when a transaction's checkpoint is durable, or will never be.
 pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
@@ -52,11 +53,21 @@ pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
 /// An item in a context.
 pub(crate) struct Entry {
     order: u64,
+    /// That of the item, which no cache of a CPU has any more when the checkpoint is written.
+    pub(crate) key: LogKey,
     pub(crate) item: Item,
     /// What is logged of it. Before the switch it is mostly in the item ([`ItemState`]).
     ///
     /// [`ItemState`]: crate::ItemState
     pub(crate) vector: LogVector,
+}
+
+impl Entry {
+    /// Asks for the memory that it leads to.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.item.state());
+        self.vector.prefetch();
+    }
 }
 
 #[derive(Default)]
@@ -200,7 +211,8 @@ impl Cil {
                 // The transaction's pin becomes that of the context.
                 longer += signed(bytes);
                 state.set_place(Place { sequence, slot, index: list.entries.len() });
-                list.entries.push(Entry { order, item, vector: put.err().unwrap_or_default() });
+                let (key, vector) = (item.key(), put.err().unwrap_or_default());
+                list.entries.push(Entry { order, key, item, vector });
                 continue;
             }
             // The context has a pin of its own: the transaction's is given back.
@@ -262,7 +274,9 @@ impl Cil {
             entries.extend(list);
             callbacks.extend(called);
         }
-        for entry in &mut entries {
+        for at in 0..entries.len() {
+            soon(&entries, at, |later| prefetch(later.item.state()));
+            let entry = &mut entries[at];
             if let Some(vector) = entry.item.state().take_vector(sequence) {
                 entry.vector = vector;
             }

@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::prefetch::prefetch;
 
 use crate::ranks::CilItem;
 use crate::{Error, Lsn, Result};
@@ -333,6 +334,13 @@ impl LogVector {
             Contents::Empty | Contents::Cancel => 0,
             Contents::Bytes(bytes) => bytes.len(),
             Contents::Image(image) => image.log_bytes(),
+        }
+    }
+
+    /// Asks for the memory that [`write`](Self::write) reads.
+    pub(crate) fn prefetch(&self) {
+        if let Contents::Image(image) = &self.0 {
+            prefetch(&**image);
         }
     }
 

@@ -29,9 +29,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use vfscale_sync::atomic::Ordering;
+use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
-use crate::cil::Context;
+use crate::cil::{Context, Entry};
 use crate::iclog::{Contents, Ends, Stream, Writer};
 use crate::item::Pushed;
 use crate::journal::{Inner, SET_ASIDE_BLOCKS};
@@ -202,9 +203,10 @@ impl<'i> Pushing<'i> {
         let before_commit = || inner.hooks.before_commit_record(sequence);
         let mut stream = Stream::new(writer, sequence, bytes, ends, before_commit);
         stream.put(&checkpoint_header(sequence, context.entries.len() as u64, bytes))?;
-        for entry in &context.entries {
+        for (at, entry) in context.entries.iter().enumerate() {
+            soon(&context.entries, at, |later| later.vector.prefetch());
             let len = entry.vector.len();
-            stream.put(&op_header(entry.item.key(), &entry.vector))?;
+            stream.put(&op_header(entry.key, &entry.vector))?;
             entry.vector.write(&mut |bytes| stream.put(bytes))?;
             stream.put(&[0; OP_ALIGN][..len.next_multiple_of(OP_ALIGN) - len])?;
         }
@@ -220,9 +222,15 @@ impl<'i> Pushing<'i> {
     fn complete(&mut self, context: Context, written: &Written) {
         let inner = self.inner;
         let Durable { sequence, lsn, commit_lsn } = written.durable;
-        let items = context.entries.iter().map(|entry| entry.item.clone());
-        inner.ail.insert(items, lsn, commit_lsn);
-        for entry in &context.entries {
+        let items = context.entries.len() as u64;
+        let all = context.entries.iter().enumerate().map(|(at, entry)| {
+            soon(&context.entries, at, |later| prefetch(later.item.state()));
+            entry.item.clone()
+        });
+        inner.ail.insert(all, lsn, commit_lsn);
+        let mut entries = context.entries.into_iter();
+        while let Some(entry) = entries.next() {
+            soon(entries.as_slice(), 0, Entry::prefetch);
             entry.item.committed(lsn);
             entry.item.state().unpin();
         }
@@ -243,7 +251,7 @@ impl<'i> Pushing<'i> {
         inner.grant.give(returned + freed);
         inner.trace(TicketTrace {
             sequence,
-            items: context.entries.len() as u64,
+            items,
             reserved: context.reserved,
             used: written.used,
             returned,

@@ -44,6 +44,7 @@ pub mod percpu;
 pub mod percpu_arc;
 pub mod percpu_list;
 pub mod percpu_ref;
+pub mod prefetch;
 pub mod random;
 pub mod rcu;
 pub mod seqcount;
