@@ -1,5 +1,7 @@
 //! The way from the root to a leaf.
 
+use smallvec::SmallVec;
+
 use super::node::{Link, Place};
 use super::{Error, Kind, Nodes, Record, TreeFault};
 use crate::btree::Tree;
@@ -23,6 +25,9 @@ pub(crate) struct Step<K: Kind> {
     pub(crate) index: usize,
     pub(crate) right: u64,
 }
+
+/// The blocks on the way to a leaf, which is the last of them. Few trees are higher than this.
+pub(crate) type Way<K> = SmallVec<[Step<K>; 4]>;
 
 /// The leaf at the end of the way.
 pub(crate) struct Leaf<K: Kind, R> {
@@ -87,7 +92,7 @@ impl<K: Kind> Tree<K> {
         &self,
         nodes: &'n N,
         target: Target<K>,
-        mut path: Option<&mut Vec<Step<K>>>,
+        mut path: Option<&mut Way<K>>,
     ) -> Result<Leaf<K, N::Ref<'n>>, Error<N::Error>> {
         let mut place = self.root_place();
         let mut from = self.root;

@@ -1,8 +1,9 @@
 //! Inserting and updating. First everything that can fail, then the change.
 
+use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
-use super::descend::{Step, Target};
+use super::descend::{Step, Target, Way};
 use super::node::{self, Link, Place};
 use super::{
     Branch, Entry, Error, Found, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault, records_least,
@@ -22,7 +23,7 @@ enum Growth<S> {
 }
 
 /// The blocks of an insertion, from the leaf upward. The last one is not split, or is the root.
-type Plan<S> = Vec<(Growth<S>, u16)>;
+type Plan<S> = SmallVec<[(Growth<S>, u16); 2]>;
 
 impl<K: Kind> Tree<K> {
     /// Inserts a record. Says whether it did; if the key is there already, nothing changes.
@@ -35,7 +36,7 @@ impl<K: Kind> Tree<K> {
         key: K::Key,
         value: K::Value,
     ) -> Result<bool, Error<N::Error>> {
-        let mut path = Vec::new();
+        let mut path = Way::new();
         if self.descend(nodes, Target::Key(key), Some(&mut path))?.is_found {
             return Ok(false);
         }
@@ -95,7 +96,7 @@ impl<K: Kind> Tree<K> {
         taken: &mut Vec<(u64, N::Slot)>,
     ) -> Result<Plan<N::Slot>, Error<N::Error>> {
         let expected = self.expected();
-        let mut plan = Vec::with_capacity(path.len());
+        let mut plan = Plan::new();
         for (above, step) in path.iter().enumerate().rev() {
             let address = step.place.address;
             let slot = nodes.writable(address, &expected)?;

@@ -1,8 +1,9 @@
 //! Removing, with merging and evening out. First everything that can fail, then the change.
 
+use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
-use super::descend::{Step, Target};
+use super::descend::{Step, Target, Way};
 use super::node;
 use super::{Entry, Error, Kind, Nodes, OnDisk, Tree, TreeFault, records_max, records_min};
 use crate::format::btree::TreeDamage;
@@ -19,6 +20,9 @@ enum Shrinking<S> {
     /// freed.
     Sinks { slot: S, child: S },
 }
+
+/// The blocks of a removal, from the leaf upward.
+type Plan<S> = SmallVec<[Shrinking<S>; 2]>;
 
 /// Two neighbours below the same block.
 struct Pair<S> {
@@ -53,7 +57,7 @@ impl<K: Kind> Tree<K> {
         nodes: &mut N,
         key: K::Key,
     ) -> Result<Option<K::Value>, Error<N::Error>> {
-        let mut path = Vec::new();
+        let mut path = Way::new();
         let leaf = self.descend(nodes, Target::Key(key), Some(&mut path))?;
         let Some(former) = leaf.record(self)?.filter(|_| leaf.is_found) else { return Ok(None) };
         let mut index = leaf.index;
@@ -76,9 +80,9 @@ impl<K: Kind> Tree<K> {
         &self,
         nodes: &mut N,
         path: &[Step<K>],
-    ) -> Result<Vec<Shrinking<N::Slot>>, Error<N::Error>> {
+    ) -> Result<Plan<N::Slot>, Error<N::Error>> {
         let expected = self.expected();
-        let mut plan: Vec<Shrinking<N::Slot>> = Vec::with_capacity(path.len());
+        let mut plan = Plan::new();
         for (at, step) in path.iter().enumerate().rev() {
             let address = step.place.address;
             let left = step.len.saturating_sub(1);
