@@ -95,17 +95,13 @@ pub type NodeReadGuard<'n> = RwLockReadGuard<'n, (), NodeLock>;
 impl Node {
     /// Of inode `ino`, which is `core` at the moment.
     #[must_use]
-    pub fn new(ino: u64, core: InodeCore, cache: &PerCpuArc<BufferCache>) -> Arc<Self> {
-        let InodeCore { atime, mtime, ctime, .. } = core;
+    pub fn new(ino: u64, core: Arc<InodeCore>, cache: &PerCpuArc<BufferCache>) -> Arc<Self> {
+        let InodeCore { atime, mtime, ctime, .. } = *core;
         Arc::new(Self {
             ino,
             cache: cache.keep(),
             lock: RwLock::new(()),
-            published: Mutex::new(Published {
-                core: Arc::new(core),
-                is_given_up: false,
-                data: None,
-            }),
+            published: Mutex::new(Published { core, is_given_up: false, data: None }),
             log: ItemState::new(),
             sequence: AtomicU64::new(0),
             atime: AtomicI64::new(atime),

@@ -20,8 +20,11 @@
 //!
 //! `inode_table`, one for each shard, is held for no longer than a look. Below it there is only `i_core`.
 
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry::Occupied;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::{Condvar, Mutex, cpu};
 
@@ -34,9 +37,9 @@ use crate::numbers::{NumberMap, shard_of};
 use crate::ranks::NodeTableLock;
 use crate::volume::Volume;
 
-/// How many nodes are looked at for each one that comes in. More than one, so that a table that is too
-/// large gets smaller.
-const HAND_STEPS: usize = 4;
+/// How many nodes are looked at for each one that comes in, if none of them is used. More than one, so that
+/// a table that is too large gets smaller.
+const LOOKS: usize = 4;
 
 /// How many shards there are for each CPU, unless each would have room for less than so many nodes.
 const SHARDS_PER_CPU: usize = 64;
@@ -58,12 +61,13 @@ struct Shard {
     loaded: Condvar,
 }
 
-#[derive(Default)]
 struct Entries {
     map: NumberMap<Entry>,
-    /// Numbers of nodes, for the hand to go around.
-    ring: Vec<u64>,
-    hand: usize,
+    /// Numbers of nodes, in the order in which they came or were last found used: those in front are most
+    /// likely to be used no more.
+    ring: VecDeque<u64>,
+    /// What a new node for a free number is, until a transaction makes it an inode.
+    free: Arc<InodeCore>,
 }
 
 enum Entry {
@@ -112,7 +116,7 @@ impl NodeTable {
         drop(entries);
         let loading = Loading { shard, ino };
         let core = read(volume, ino)?;
-        let node = core.map(|core| Node::new(ino, core, volume.cache()));
+        let node = core.map(|core| Node::new(ino, core.into(), volume.cache()));
         Ok(node.inspect(|node| self.enter(&loading, node)))
     }
 
@@ -128,7 +132,7 @@ impl NodeTable {
                 None => break,
             }
         }
-        let node = Node::new(ino, InodeCore::free(0), cache);
+        let node = Node::new(ino, entries.free.clone(), cache);
         entries.put(&node);
         let given_up = entries.shrink(self.shard_limit);
         drop(entries);
@@ -189,34 +193,47 @@ impl Entry {
             Self::Present(node) => Some(node),
         }
     }
+
+    fn into_node(self) -> Option<Arc<Node>> {
+        match self {
+            Self::Loading => None,
+            Self::Present(node) => Some(node),
+        }
+    }
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        let free = Arc::new(InodeCore::free(0));
+        Self { map: NumberMap::default(), ring: VecDeque::new(), free }
+    }
 }
 
 impl Entries {
     fn put(&mut self, node: &Arc<Node>) {
         let former = self.map.insert(node.ino(), Entry::Present(Arc::clone(node)));
         if former.as_ref().and_then(Entry::node).is_none() {
-            self.ring.push(node.ino());
+            self.ring.push_back(node.ino());
         }
     }
 
-    /// Gives a few nodes up if there are too many, and returns them, to be dropped outside of the lock.
-    fn shrink(&mut self, limit: usize) -> Vec<Arc<Node>> {
-        let mut given_up = Vec::new();
-        for _ in 0..HAND_STEPS {
+    /// Gives a few nodes up if there are too many, and returns them, to be dropped outside of the lock. Ends
+    /// at the first that is used, for each look fetches a node from memory.
+    fn shrink(&mut self, limit: usize) -> SmallVec<[Arc<Node>; LOOKS]> {
+        let mut given_up = SmallVec::new();
+        for _ in 0..LOOKS {
             if self.ring.len() <= limit {
                 break;
             }
-            self.hand %= self.ring.len();
-            let ino = self.ring[self.hand];
-            let is_unused = match self.map.get(&ino) {
-                Some(Entry::Present(node)) => is_unused(node),
-                _ => false,
-            };
-            if is_unused {
-                self.ring.swap_remove(self.hand);
-                given_up.extend(self.map.remove(&ino).as_ref().and_then(Entry::node).cloned());
-            } else {
-                self.hand += 1;
+            let Some(ino) = self.ring.pop_front() else { break };
+            match self.map.entry(ino) {
+                Occupied(entry) if entry.get().node().is_some_and(is_unused) => {
+                    given_up.extend(entry.remove().into_node());
+                }
+                _ => {
+                    self.ring.push_back(ino);
+                    break;
+                }
             }
         }
         given_up

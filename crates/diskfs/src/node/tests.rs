@@ -26,7 +26,7 @@ fn core(mode: u32) -> InodeCore {
 fn a_push_writes_its_own_record_and_no_other() {
     let device = device();
     let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device.clone(), VOLUME, 1 << 20)));
-    let nodes = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600), &cache));
+    let nodes = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600).into(), &cache));
     let push = |node: &Node, lsn: u64| {
         assert!(matches!(node.push(Lsn::from_bits(lsn << 32)), Ok(Pushed::Written)));
         cache.home().write_all().unwrap();
@@ -53,7 +53,7 @@ fn a_push_writes_its_own_record_and_no_other() {
 fn a_block_is_written_once_for_all_its_inodes() {
     let device = Arc::new(FaultyDevice::new(device()));
     let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device.clone(), VOLUME, 1 << 20)));
-    let nodes = (0..8).map(|slot| Node::new(64 * 8 + slot, core(0o600), &cache));
+    let nodes = (0..8).map(|slot| Node::new(64 * 8 + slot, core(0o600).into(), &cache));
     let nodes: Vec<_> = nodes.collect();
     for node in &nodes {
         assert!(matches!(node.push(Lsn::from_bits(1 << 32)), Ok(Pushed::Written)));
@@ -72,14 +72,14 @@ fn a_block_is_written_once_for_all_its_inodes() {
     cache.home().write_all().unwrap();
     assert_eq!(device.calls(Operation::Write), 1);
     // What can't be written is an error of who flushes.
-    let node = Node::new(72 * 8, core(0o600), &cache);
+    let node = Node::new(72 * 8, core(0o600).into(), &cache);
     assert!(node.push(Lsn::from_bits(3 << 32)).is_err());
 }
 
 #[test]
 fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them() {
     let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device(), VOLUME, 1 << 20)));
-    let node = Node::new(INO, core(0o600), &cache);
+    let node = Node::new(INO, core(0o600).into(), &cache);
     assert!(!node.has_new_times());
     assert!(node.set_times(Times { atime: 9, mtime: 5, ctime: 5 }));
     assert!(!node.set_times(Times { atime: 10, mtime: 5, ctime: 5 }));
@@ -105,7 +105,7 @@ fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them(
 #[test]
 fn several_are_locked_in_one_order_and_each_once() {
     let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device(), VOLUME, 1 << 20)));
-    let [a, b] = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600), &cache));
+    let [a, b] = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600).into(), &cache));
     let guards = lock_all(&[&b, &a, &b]);
     assert_eq!(guards.len(), 2);
     assert!(a.lock.try_read().is_none() && b.lock.try_read().is_none());
