@@ -8,7 +8,7 @@ use vfscale_sync::rcu;
 
 use crate::driver::FileSystem;
 use crate::error::{Named, Result};
-use crate::mount::{Path, normal_flags};
+use crate::mount::{Path, WriteAccess, normal_flags};
 use crate::namei::{Lookup, PATH_MAX};
 use crate::task::{At, Task, bytes};
 use crate::types::{Capabilities, MountFlags, Propagation, UmountFlags};
@@ -172,11 +172,9 @@ impl Task {
             let place =
                 self.resolve(at, crate::task::bytes(path), Lookup::FOLLOW | Lookup::EMPTY)?;
             self.may_mount()?;
-            let sb = place.mount().sb();
-            if sb.flags().contains(MountFlags::RDONLY) {
-                return Err(Errno::ROFS);
-            }
-            sb.fs().grow_fs(bytes)
+            // A remount to read-only finds it under way.
+            let _write = WriteAccess::new(place.mount())?;
+            place.mount().sb().fs().grow_fs(bytes)
         };
         grow().on("grow_fs", path)
     }

@@ -378,6 +378,16 @@ fn a_volume_that_was_remounted_read_only_is_as_one_that_was_closed() {
     assert_eq!(mounted.again().names("/d"), ["g"]);
 }
 
+#[test]
+fn a_volume_does_not_grow_through_a_mount_that_is_read_only() {
+    let mounted = made(16 * MIB);
+    let grow = || mounted.task.grow_fs(At::Cwd, "/", 16 * MIB).map_err(|error| error.errno());
+    mounted.task.remount_bind("/", MountFlags::RDONLY).unwrap();
+    assert_eq!(grow(), Err(Errno::ROFS));
+    mounted.task.remount_bind("/", MountFlags::empty()).unwrap();
+    assert_eq!(grow(), Ok(16 * MIB));
+}
+
 /// A directory that was removed goes with the last task that is in it, which may be while nothing can be
 /// written. Then it is freed later: when something can be, or the volume is closed.
 #[test]
