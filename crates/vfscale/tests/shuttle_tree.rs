@@ -358,8 +358,8 @@ fn paths_against_moves_of_directories() {
     });
 }
 
-/// No path mixes names of two moments: the directory below is renamed first, so that it never has its first name
-/// below the second name of the one above.
+/// No path mixes names of two moments: the directory below is renamed first, so that it never has its first
+/// name below the second name of the one above.
 #[test]
 fn a_path_is_of_one_moment() {
     check(|| {

@@ -54,8 +54,8 @@ fn pieces(path: &str, flags: OFlags, write: bool, sync: bool) -> Vec<Op> {
     opened(path, flags, (0..DATA_BYTES).step_by(UNIT).map(piece).chain(sync))
 }
 
-/// `disk_rr`, `disk_rw`, `sync_disk_rw`, `disk_rd`, `disk_wrt`, `sync_disk_wrt`, `disk_cp`, `sync_disk_cp` and
-/// `disk_src`.
+/// `disk_rr`, `disk_rw`, `sync_disk_rw`, `disk_rd`, `disk_wrt`, `sync_disk_wrt`, `disk_cp`, `sync_disk_cp`
+/// and `disk_src`.
 fn disks(user: u8) -> Vec<Op> {
     let [data, copy] = ["data", "copy"].map(|name| own(user, name));
     let mut ops = pieces(&data, OFlags::RDWR, false, false);
