@@ -496,6 +496,9 @@ fn make_in_turn(task: &Task, dir: &Path) -> io::Result<()> {
         task.symlink("nowhere", At::Cwd, &path)?;
         task.unlink(At::Cwd, &path, AtFlags::empty())?;
     }
+    // From now on the directories in it are counted on each CPU.
+    task.mkdir(At::Cwd, &path, Mode::RWXU)?;
+    task.rmdir(At::Cwd, &path)?;
     Ok(())
 }
 

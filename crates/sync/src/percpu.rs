@@ -22,7 +22,7 @@
 //! Only [`Budget`] has a lock, of class `BudgetPool`. It is a leaf: nothing else is locked while it
 //! is held, so any lock may be held by the caller.
 
-use crate::atomic::{AtomicI64, AtomicU64, Ordering};
+use crate::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use crate::lock::Mutex;
 use std::fmt;
 use std::ops::Deref;
@@ -157,6 +157,54 @@ impl PerCpuCounter {
     /// moment had a negative sum.
     #[must_use]
     pub fn sum(&self) -> i64 {
+        self.parts.iter().fold(0, |sum, part| sum.wrapping_add(part.load(Ordering::Acquire)))
+    }
+}
+
+/// What a change adds to a part of a [`PerCpuCount`], beside its amount.
+const CHANGE: u64 = 1 << 32;
+
+/// A count that is cheap to change, and that can be read as it was at one moment. Readers write nothing.
+///
+/// # Why a value is of one moment
+///
+/// Each change makes a part larger, also one that counts down: it adds 2^32 and the amount. So parts only
+/// grow, and two equal sums, one read after the other, say that no part has changed from the last reading
+/// of the first to the first one of the second. The lower half of such a sum is the value. Amounts stay
+/// below 2^31, and the sum may wrap: a reader that sleeps through 2^32 changes is fooled, as one of a
+/// [`SeqCount`](crate::seqcount::SeqCount) is.
+///
+/// A change is a release, and readings acquire: who sees one change sees all that came before it.
+#[derive(Debug)]
+pub struct PerCpuCount {
+    parts: PerCpu<AtomicU64>,
+}
+
+impl PerCpuCount {
+    /// A count of 0 in `slots` parts.
+    #[must_use]
+    pub fn new(slots: usize) -> Self {
+        Self { parts: PerCpu::new(slots, |_| AtomicU64::new(0)) }
+    }
+
+    /// Adds `amount`, which may be negative, to the part of the current CPU.
+    #[inline]
+    pub fn add(&self, amount: i32) {
+        let step = CHANGE.wrapping_add_signed(i64::from(amount));
+        self.parts.this().fetch_add(step, Ordering::Release);
+    }
+
+    /// The value at the moment at which `look` was called, with what that has seen. `None` if the count has
+    /// changed meanwhile. Reads all parts twice; never blocks.
+    #[must_use]
+    pub fn read_with<T>(&self, look: impl FnOnce() -> T) -> Option<(i32, T)> {
+        let before = self.sum();
+        let seen = look();
+        fence(Ordering::Acquire);
+        (self.sum() == before).then_some((before as i32, seen))
+    }
+
+    fn sum(&self) -> u64 {
         self.parts.iter().fold(0, |sum, part| sum.wrapping_add(part.load(Ordering::Acquire)))
     }
 }

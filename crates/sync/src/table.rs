@@ -243,6 +243,15 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
+    /// Whether it has as many buckets as it gets because several CPUs insert in turn, be it for that or for
+    /// the number of its entries.
+    #[inline]
+    #[must_use]
+    pub fn is_spread(&self) -> bool {
+        let word = self.word();
+        !word.is_null() && word.bits() >= grow::contended_bits()
+    }
+
     /// The number of entries. Walks all buckets. Exact when nothing is inserted or removed
     /// meanwhile; an entry present throughout is counted once in any case.
     #[must_use]

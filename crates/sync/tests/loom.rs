@@ -16,6 +16,7 @@ use vfscale_sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use vfscale_sync::brlock::BrLock;
 use vfscale_sync::lock_class;
 use vfscale_sync::lockref::{Lockref, Put, SpreadPtr};
+use vfscale_sync::percpu::PerCpuCount;
 use vfscale_sync::percpu_ref::PerCpuRef;
 use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::seqlock::SeqLock;
@@ -662,6 +663,33 @@ fn percpu_ref_read_under_a_user_who_moves() {
         assert!(!count.put());
         count.close();
         assert!(count.put());
+    });
+}
+
+/// What is counted on one CPU and then counted down on another is never seen to go before it came, nor what
+/// goes with a look taken at another moment.
+#[test]
+fn percpu_count_is_read_as_it_was_at_one_moment() {
+    check(3, || {
+        let count = Arc::new((PerCpuCount::new(2), AtomicU32::new(0)));
+        let changes = {
+            let count = Arc::clone(&count);
+            thread::spawn(move || {
+                for (cpu, amount) in [(0, 1), (1, -1), (1, 1)] {
+                    let _on = cpu::pretend(cpu);
+                    count.0.add(amount);
+                    count.1.fetch_add(1, Ordering::Release);
+                }
+            })
+        };
+        if let Some((value, changes)) = count.0.read_with(|| count.1.load(Ordering::Acquire)) {
+            // One of the changes may not have been noted yet.
+            let values = [0, 1, 0, 1];
+            let at = changes as usize;
+            assert!(values[at..].iter().take(2).any(|&v| v == value), "{value} after {changes}");
+        }
+        changes.join().unwrap();
+        assert_eq!(count.0.read_with(|| ()), Some((1, ())));
     });
 }
 

@@ -154,7 +154,7 @@ pub(crate) fn make(
     }
     let inode = make_inode(dir.inode(), what, name.len(), cred, umask, guard)?;
     if inode.is_dir() {
-        dir.inode().link().inspect_err(|_| unname(&inode, name.len()))?;
+        dir.link_directory().inspect_err(|_| unname(&inode, name.len()))?;
     }
     let dentry = insert(&mut bucket, dir, name, inode);
     drop(bucket);

@@ -10,7 +10,7 @@
 //! | fields | written under |
 //! | --- | --- |
 //! | mode, owner, size, data | the inode's lock, exclusively |
-//! | nlink | atomically: raised only from above zero, so that a link never revives a dead inode |
+//! | nlink | atomically: see [`links`] |
 //! | times | atomically, without a lock, and only when the clock has moved on |
 //! | `DEAD` | every bucket lock of the directory's children table |
 //!
@@ -50,6 +50,10 @@ use crate::time;
 use crate::types::{FileType, Timestamp, XattrFlags};
 use crate::xattr::{Namespace, XattrName, XattrSet};
 
+mod links;
+
+pub use links::LINK_MAX;
+
 /// The type in a mode.
 const TYPE: u32 = 0o170000;
 /// Bits of a mode that are no permissions: those of set-id, and the sticky one.
@@ -76,9 +80,6 @@ const COLD: u32 = 32;
 const CTIME_SEEN: u8 = 1;
 const MTIME_SEEN: u8 = 2;
 
-/// The highest number of names of one inode.
-pub const LINK_MAX: u32 = 0x7fff_ffff;
-
 /// An inode.
 #[repr(C, align(64))]
 pub struct Inode {
@@ -91,7 +92,7 @@ pub struct Inode {
     rdev: u64,
     btime: Timestamp,
     /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read; the
-    /// seals of a file of memory.
+    /// seals of a file of memory; the count of a directory's directories, once it is spread.
     stream: OnceLock<Box<Stream>>,
     access: AccessLine,
     data: DataLine,
@@ -443,63 +444,6 @@ impl Inode {
         self.usage.blocks.store(blocks, Ordering::Relaxed);
     }
 
-    /// The number of names.
-    #[inline]
-    pub fn nlink(&self) -> u32 {
-        self.usage.nlink.load(Ordering::Acquire)
-    }
-
-    /// One name more, unless there is none left (the inode is going) or too many. The first name of a
-    /// file that was made without one is no exception to the former but a right of its own.
-    pub(crate) fn add_link(&self) -> Result<(), Errno> {
-        if self.data.flags.load(Ordering::Acquire) & LINKABLE != 0 {
-            let first =
-                self.usage.nlink.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
-            if first.is_ok() {
-                self.data.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
-                return Ok(());
-            }
-        }
-        self.link()
-    }
-
-    pub(crate) fn link(&self) -> Result<(), Errno> {
-        self.usage
-            .nlink
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
-                (n != 0 && n < LINK_MAX).then(|| n + 1)
-            })
-            .map(drop)
-            .map_err(|n| if n == 0 { Errno::NOENT } else { Errno::MLINK })
-    }
-
-    /// Sets the number of names; for drivers that keep directories, with the change that they have stored. A
-    /// file that was made without a name and has one now is like any other from then on.
-    pub fn set_nlink(&self, nlink: u32) {
-        if nlink > 0 && self.is_linkable() {
-            self.data.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
-        }
-        self.usage.nlink.store(nlink, Ordering::Release);
-    }
-
-    /// Whether it was made without a name, has none yet, and may be given one.
-    pub fn is_linkable(&self) -> bool {
-        self.data.flags.load(Ordering::Acquire) & LINKABLE != 0
-    }
-
-    pub(crate) fn set_linkable(&self) {
-        self.data.flags.fetch_or(LINKABLE, Ordering::AcqRel);
-    }
-
-    pub(crate) fn unlink(&self) {
-        let before = self.usage.nlink.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "link count of inode {} below zero", self.ino);
-    }
-
-    pub(crate) fn clear_nlink(&self) {
-        self.usage.nlink.store(0, Ordering::Release);
-    }
-
     pub(crate) fn set_mode(&self, mode: u32) {
         if self.access.mode.load(Ordering::Relaxed) == mode {
             return;
@@ -687,7 +631,7 @@ impl Inode {
         match self.usage.count.fetch_sub(1, Ordering::AcqRel) {
             1 => self.sb().evict(self, guard),
             // What has no name any more is of no use to the cache.
-            2 if self.is_cached() && self.nlink() == 0 && self.take_unused() => {
+            2 if self.is_cached() && self.is_unlinked() && self.take_unused() => {
                 self.sb().evict(self, guard);
             }
             _ => {}

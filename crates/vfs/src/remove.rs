@@ -220,7 +220,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     bury(victim.inode());
     victim.inode().sb().fs().unlinked(victim.inode(), name.len());
     // Before somebody finds `dir` empty, and ends it.
-    dir.inode().unlink();
+    dir.unlink_directory();
     drop(locks);
     dir.inode().touch();
     dentry::finish_removal(removed, guard);

@@ -643,22 +643,22 @@ impl<'g> Rename<'g> {
         source: &Dentry,
         target: Option<&Dentry>,
     ) -> std::result::Result<(), Errno> {
-        let (old_dir, new_dir) = (self.old.dir.inode(), self.new.dir.inode());
+        let (old_dir, new_dir) = (self.old.dir, self.new.dir);
         let source_dir = source.inode().is_dir();
         let target_dir = target.is_some_and(|t| t.inode().is_dir());
         if self.exchanges() {
             if !self.same_dir() && source_dir != target_dir {
                 let (gains, loses) =
                     if source_dir { (new_dir, old_dir) } else { (old_dir, new_dir) };
-                gains.link()?;
-                loses.unlink();
+                gains.link_directory()?;
+                loses.unlink_directory();
             }
         } else if source_dir {
             if target_dir {
-                old_dir.unlink();
+                old_dir.unlink_directory();
             } else if !self.same_dir() {
-                new_dir.link()?;
-                old_dir.unlink();
+                new_dir.link_directory()?;
+                old_dir.unlink_directory();
             }
         }
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! What is behind such a file belongs to its inode ([`Inode::stream`]), and counts the open files that have
 //! an end of it. (So does the text of a file that is made when it is read, which has positions: see
-//! [`crate::text`]. The seals of a file of memory have no other place: see [`crate::seals`].) A [`File`] of
+//! [`crate::text`]. The seals of a file of memory have no other place, see [`crate::seals`], nor has the
+//! count of a directory's directories once it is spread, see [`Inode::nlink`].) A [`File`] of
 //! this kind says so in its mode, by bits of its own for reading and writing ([`FileMode::STREAM`]). So
 //! calls with a position, which ask for the usual bits, fail on it without asking anything else, and cost
 //! other files nothing.
@@ -13,6 +14,7 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
+use vfscale_sync::percpu::PerCpuCount;
 
 use crate::cred::Credentials;
 use crate::error::{Named, Result};
@@ -27,12 +29,13 @@ use crate::socket::Socket;
 use crate::text::Text;
 use crate::types::{Capabilities, OFlags};
 
-/// What is behind an inode whose files have no positions, and of two more kinds: see the [module](self).
+/// What is behind an inode whose files have no positions, and of three more kinds: see the [module](self).
 pub(crate) enum Stream {
     Pipe(Pipe),
     Socket(Socket),
     Text(Text),
     Memory(Seals),
+    Directories(PerCpuCount),
 }
 
 impl Stream {
@@ -40,7 +43,7 @@ impl Stream {
     pub(crate) fn pipe(&self) -> Option<&Pipe> {
         match self {
             Stream::Pipe(pipe) => Some(pipe),
-            Stream::Socket(_) | Stream::Text(_) | Stream::Memory(_) => None,
+            _ => None,
         }
     }
 }
@@ -61,7 +64,7 @@ pub(crate) fn release(file: &OpenFile) {
         Some(Stream::Pipe(pipe)) => pipe.close(Ends::of(file.mode())),
         Some(Stream::Socket(socket)) => socket.close(),
         Some(Stream::Text(text)) => text.forget(file.id()),
-        Some(Stream::Memory(_)) | None => {}
+        Some(Stream::Memory(_) | Stream::Directories(_)) | None => {}
     }
 }
 
@@ -96,7 +99,9 @@ impl File {
         let n = match self.stream()? {
             Stream::Pipe(pipe) => pipe.read(bufs, self.waiting(token))?,
             Stream::Socket(socket) => socket.read(bufs, self.waiting(token))?,
-            Stream::Text(_) | Stream::Memory(_) => return Err(Errno::INVAL),
+            Stream::Text(_) | Stream::Memory(_) | Stream::Directories(_) => {
+                return Err(Errno::INVAL);
+            }
         };
         if n > 0 && self.keeps_times() {
             self.accessed(self.inode());
@@ -118,7 +123,9 @@ impl File {
                 pipe.write(bufs, self.flags().contains(OFlags::DIRECT), self.waiting(token))?
             }
             Stream::Socket(socket) => socket.write(bufs, self.waiting(token))?,
-            Stream::Text(_) | Stream::Memory(_) => return Err(Errno::INVAL),
+            Stream::Text(_) | Stream::Memory(_) | Stream::Directories(_) => {
+                return Err(Errno::INVAL);
+            }
         };
         // A fifo may be written to where its times can't change.
         if n > 0

@@ -371,7 +371,7 @@ impl SuperBlock {
     fn has_open_writers(&self) -> bool {
         let mut found = false;
         self.files.each(|file| {
-            found = file.is_for_writing() || file.inode().nlink() == 0;
+            found = file.is_for_writing() || file.inode().is_unlinked();
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         found

@@ -43,6 +43,29 @@ fn counter_sums_what_all_cpus_added() {
 }
 
 #[test]
+fn a_count_is_below_zero_in_parts_and_exact_as_a_whole() {
+    let count = PerCpuCount::new(3);
+    let on = |cpu, amount| {
+        let _on = cpu::pretend(cpu);
+        count.add(amount);
+    };
+    assert_eq!(count.read_with(|| 'x'), Some((0, 'x')));
+    for (cpu, amount, value) in
+        [(0, 1, 1), (1, -1, 0), (2, -1, -1), (2, 5, 4), (0, i32::MIN + 1, -0x7fff_fffb)]
+    {
+        on(cpu, amount);
+        assert_eq!(count.read_with(|| ()), Some((value, ())));
+    }
+    assert_eq!(count.read_with(|| on(1, 1)), None, "it has changed");
+    assert_eq!(
+        count.read_with(|| (on(1, 1), on(2, -1))),
+        None,
+        "it has changed, and is what it was"
+    );
+    assert_eq!(count.read_with(|| ()), Some((-0x7fff_fffa, ())));
+}
+
+#[test]
 fn budget_gives_out_every_unit_and_no_more() {
     for (total, slots) in [(0, 1), (1, 4), (100, 1), (100, 7), (10_000, 16), (1 << 20, 80)] {
         let budget = Budget::new(total, slots);

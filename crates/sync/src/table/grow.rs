@@ -298,6 +298,6 @@ pub(super) const CONTENDED_BITS_MIN: u32 = LINES_PER_CPU.ilog2();
 
 /// The size up to which contention alone lets a table grow, and below which it does not shrink: some
 /// buckets for each CPU, so that two CPUs seldom meet in one.
-fn contended_bits() -> u32 {
+pub(super) fn contended_bits() -> u32 {
     (crate::cpu::possible() as usize * LINES_PER_CPU).next_power_of_two().ilog2()
 }
