@@ -1,7 +1,7 @@
-//! Prints what the workloads of `vfscale bench` would make on 1 to 512 cores, in thousands of operations in a
-//! second: as they are, and with the kernel's structures of before each patch of the seeds by which the
+//! Prints what the workloads of `vfscale bench` would make on 1 to 512 cores, in thousands of operations in
+//! a second: as they are, and with the kernel's structures of before each patch of the seeds by which the
 //! workload shares other lines, and of before all of them. In memory; with the argument `volume`, on volumes,
-//! and with the patches that are about these.
+//! and before all patches that are about these (`volumes` has each of them).
 
 #[macro_use]
 mod common;
@@ -40,7 +40,8 @@ mod curves {
         Ok(())
     }
 
-    /// A line for how it is, one for each patch that changes what it shares, and one for all of them.
+    /// A line for how it is, in memory one for each patch that changes what it shares, and one for all of
+    /// them.
     fn print_workload(
         workload: &Workload,
         now: Scaling,
@@ -54,7 +55,7 @@ mod curves {
         let before = |scaling: Scaling, patch: &&Patch| scaling.and_before(patch.name());
         let with_all = program(now)?;
         print_line(workload, "as it is", &with_all);
-        for patch in patches {
+        for patch in patches.iter().filter(|_| !on_volumes) {
             let without = program(before(now, patch).map_err(io::Error::other)?)?;
             if without.shared_lines() != with_all.shared_lines() {
                 print_line(workload, &format!("`{}`", patch.name()), &without);
