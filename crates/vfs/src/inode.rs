@@ -10,7 +10,7 @@
 //! | fields | written under |
 //! | --- | --- |
 //! | mode, owner, size, data | the inode's lock, exclusively |
-//! | nlink | atomically: see [`links`] |
+//! | nlink | atomically: see `inode/links.rs` |
 //! | times | atomically, without a lock, and only when the clock has moved on |
 //! | `DEAD` | every bucket lock of the directory's children table |
 //!
