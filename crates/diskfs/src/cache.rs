@@ -58,6 +58,7 @@ pub(crate) use home::Home;
 use crate::Uuid;
 use crate::btree::Expected;
 use crate::fault::Fault;
+use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, byte_of_block};
 use crate::numbers::{NumberMap, shard_of};
 use crate::ranks::{CacheShard, InodeHomes};
@@ -77,7 +78,7 @@ pub struct BufferCache {
     /// How many buffers a shard keeps if it can.
     shard_limit: usize,
     reads: AtomicU64,
-    /// Blocks that were of inodes, and were given up.
+    /// Chunks that were of inodes and were given up, by their first blocks.
     given_up: RwLock<HashSet<u64>, InodeHomes>,
 }
 
@@ -264,19 +265,19 @@ impl BufferCache {
         change: impl FnOnce(&mut Block),
     ) -> Result<(), Fault> {
         let given_up = self.given_up.read();
-        if given_up.contains(&address) {
+        if given_up.contains(&chunk_of(address)) {
             return Ok(());
         }
         self.get(address, expected)?.change_home(lsn, change);
         Ok(())
     }
 
-    /// These blocks are of inodes no more: nothing writes them home from now on. Sleeps while one
-    /// is written.
-    pub(crate) fn give_up_inodes(&self, blocks: std::ops::Range<u64>) {
+    /// The blocks of a chunk are of inodes no more: nothing writes them home from now on. Sleeps while
+    /// one is written.
+    pub(crate) fn give_up_inodes(&self, chunk: u64) {
         let mut given_up = self.given_up.write();
-        for address in blocks {
-            given_up.insert(address);
+        given_up.insert(chunk);
+        for address in chunk..chunk + CHUNK_BLOCKS {
             let entries = self.shard(address).state.lock();
             let found = match entries.map.get(&address) {
                 Some(Entry::Present { buffer, .. }) => Some(buffer.clone()),
@@ -294,7 +295,7 @@ impl BufferCache {
     pub(crate) fn publish_inodes(&self, chunk: &InodeChunk) {
         let mut given_up = self.given_up.write();
         for buffer in chunk.buffers() {
-            given_up.remove(&buffer.address());
+            given_up.remove(&chunk_of(buffer.address()));
             self.publish(buffer);
         }
     }

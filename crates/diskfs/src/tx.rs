@@ -370,15 +370,15 @@ impl<'v> Tx<'v> {
             cache.publish_inodes(&chunk);
         }
         for first in changes.freed_chunks() {
-            let blocks = first..first + CHUNK_BLOCKS;
             log.add(Cancel::new(LogKey { kind: KIND_INODE_CHUNK, id: first }));
             // Those that are freed here cancel themselves, see below. The others were freed by transactions
             // that have changed the group, as this one does, and so are before it in the log.
             let is_here = |ino| self.nodes.iter().any(|changed| changed.node.ino() == ino);
-            for id in (ino_at(first, 0)..ino_at(blocks.end, 0)).filter(|ino| !is_here(*ino)) {
+            let inodes = ino_at(first, 0)..ino_at(first + CHUNK_BLOCKS, 0);
+            for id in inodes.filter(|ino| !is_here(*ino)) {
                 log.add(Cancel::new(LogKey { kind: KIND_INODE, id }));
             }
-            cache.give_up_inodes(blocks);
+            cache.give_up_inodes(first);
         }
         self.shadows.publish(&mut log);
         let nodes = std::mem::take(&mut self.nodes);

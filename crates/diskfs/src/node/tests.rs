@@ -68,7 +68,7 @@ fn a_block_is_written_once_for_all_its_inodes() {
     assert_eq!(device.calls(Operation::Write), 1);
     // What is given up meanwhile is not written.
     assert!(matches!(nodes[0].push(Lsn::from_bits(2 << 32)), Ok(Pushed::Written)));
-    cache.give_up_inodes(64..72);
+    cache.give_up_inodes(64);
     cache.home().write_all().unwrap();
     assert_eq!(device.calls(Operation::Write), 1);
     // What can't be written is an error of who flushes.
