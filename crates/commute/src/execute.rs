@@ -18,9 +18,6 @@ use vfscale_sync::random;
 
 use crate::case::{Attributes, Call, Entry, Op, Outcome};
 
-/// Nanoseconds in a second.
-const NANOS: i64 = 1_000_000_000;
-
 /// Slots of a process.
 pub const SLOTS: usize = 16;
 
@@ -277,9 +274,8 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
         Op::DPath { .. } => task.path_of(file).map(Raw::Text),
         Op::Fsync { .. } => file.sync_all().map(|()| Raw::Nothing),
         Op::Futimens { mtime, .. } => {
-            let mtime = SetTime::At(Timestamp(mtime.saturating_mul(NANOS)));
-            let (times, place) = ([SetTime::Omit, mtime], At::File(file));
-            task.utimens(place, "", times, AtFlags::EMPTY_PATH).map(|()| Raw::Nothing)
+            let times = [SetTime::Omit, SetTime::At(Timestamp::new(mtime, 0))];
+            task.utimens(At::File(file), "", times, AtFlags::EMPTY_PATH).map(|()| Raw::Nothing)
         }
         Op::Mmap { page, .. } => {
             let source = Source::File { file, offset: 0 };

@@ -45,7 +45,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_journal::Lsn;
+use vfscale_journal::{LogItem, Lsn};
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Condvar, Mutex, RwLock, cpu};
@@ -294,10 +294,8 @@ impl BufferCache {
     /// Readers find the blocks of a new chunk from now on, and inodes can go home there.
     pub(crate) fn publish_inodes(&self, chunk: &InodeChunk) {
         let mut given_up = self.given_up.write();
-        for buffer in chunk.buffers() {
-            given_up.remove(&chunk_of(buffer.address()));
-            self.publish(buffer);
-        }
+        given_up.remove(&chunk.key().id);
+        chunk.buffers().iter().for_each(|buffer| self.publish(buffer));
     }
 
     /// Where its blocks are written home.

@@ -195,8 +195,7 @@ impl DiskFs {
         if self.volume.journal().is_none() {
             return self.volume.close();
         }
-        self.volume.unseal();
-        self.inactivator.resume();
+        self.unseal();
         self.inactivator.flush();
         self.files.stop();
         let written = self.files.write_back_all();
@@ -207,6 +206,12 @@ impl DiskFs {
         }
         let closed = self.volume.close();
         written.and(closed)
+    }
+
+    /// The volume can be written again, and what could not be freed meanwhile is.
+    fn unseal(&self) {
+        self.volume.unseal();
+        self.inactivator.resume();
     }
 
     /// Waits until files that nobody has any more are freed, and what was freed can be used.
@@ -342,8 +347,7 @@ impl FileSystem for DiskFs {
 
     fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
         if !read_only {
-            self.volume.unseal();
-            self.inactivator.resume();
+            self.unseal();
             return Ok(());
         }
         self.inactivator.flush();

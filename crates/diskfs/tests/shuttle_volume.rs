@@ -176,6 +176,17 @@ fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
     }
 }
 
+/// Nothing is written to the device while `meanwhile` runs, nor for long enough after it that a commit which
+/// was not waited for would reach it.
+fn assert_no_writes<D: Device>(device: &FaultyDevice<D>, meanwhile: impl FnOnce()) {
+    let before = device.calls(Operation::Write);
+    meanwhile();
+    for _ in 0..100 {
+        thread::yield_now();
+    }
+    assert_eq!(device.calls(Operation::Write), before);
+}
+
 /// While a volume is frozen nothing is written; whoever commits meanwhile goes on after the thaw.
 #[test]
 fn commit_against_freeze() {
@@ -185,12 +196,7 @@ fn commit_against_freeze() {
         let commits = commits(&volume);
         let journal = volume.journal().unwrap();
         journal.freeze().unwrap();
-        let before = device.calls(Operation::Write);
-        // Long enough for a commit that was not waited for to reach the device.
-        for _ in 0..100 {
-            thread::yield_now();
-        }
-        assert_eq!(device.calls(Operation::Write), before);
+        assert_no_writes(&device, || ());
         journal.thaw();
         let durable: Vec<u64> = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
         assert_eq!(durable.len(), 4);
@@ -208,13 +214,10 @@ fn commit_against_seal() {
         let volume = open(device.clone());
         let commits = commits(&volume);
         volume.seal().unwrap();
-        let before = device.calls(Operation::Write);
-        let sealed = VolumeOptions { read_only: true, ..VolumeOptions::default() };
-        drop(Volume::open(copy_of(&*device), sealed).unwrap());
-        for _ in 0..100 {
-            thread::yield_now();
-        }
-        assert_eq!(device.calls(Operation::Write), before);
+        assert_no_writes(&device, || {
+            let sealed = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+            drop(Volume::open(copy_of(&*device), sealed).unwrap());
+        });
         volume.unseal();
         let durable: Vec<u64> = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
         let nodes = NodeTable::new(10);

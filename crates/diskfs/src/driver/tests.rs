@@ -113,6 +113,12 @@ impl Mounted {
         self.task.unlink(At::Cwd, path, flags).map_err(|error| error.errno())
     }
 
+    /// How many inodes are in use, and how many of them are orphans.
+    fn inodes(&self) -> (u64, u64) {
+        let totals = self.fs.volume().groups().totals();
+        (totals.inodes - totals.free_inodes, totals.orphans)
+    }
+
     fn free_blocks(&self) -> u64 {
         self.fs.settle().unwrap();
         self.fs.volume().space().figures().free
@@ -201,12 +207,8 @@ fn a_file_that_is_removed_while_it_is_open_goes_with_its_last_user() {
 fn files_of_all_kinds_that_go_at_once_leave_nothing() {
     for crashes in [false, true] {
         let mounted = made(64 * MIB);
-        let used = |mounted: &Mounted| {
-            let totals = mounted.fs.volume().groups().totals();
-            (totals.inodes - totals.free_inodes, totals.orphans)
-        };
         mounted.mkdir("/d");
-        let before = used(&mounted);
+        let before = mounted.inodes();
         let paths: Vec<_> = (0..200).map(|number| format!("/d/{number}")).collect();
         let files = paths.iter().enumerate().map(|(number, path)| {
             mounted.write(path, &vec![1; [0, 0, 0, 100, 20_000, 0, 0, 0, 0, 0][number % 10]]);
@@ -222,7 +224,7 @@ fn files_of_all_kinds_that_go_at_once_leave_nothing() {
         let files: Vec<_> = files.collect();
         paths.iter().for_each(|path| mounted.unlink(path, AtFlags::empty()).unwrap());
         mounted.fs.volume().sync().unwrap();
-        assert_eq!(used(&mounted), (before.0 + 200, before.1 + 200));
+        assert_eq!(mounted.inodes(), (before.0 + 200, before.1 + 200));
         let mounted = if crashes {
             let mounted = mounted.crashed_with(files);
             assert_eq!(mounted.fs.opened().orphans.removed, 200);
@@ -232,7 +234,7 @@ fn files_of_all_kinds_that_go_at_once_leave_nothing() {
             mounted.fs.settle().unwrap();
             mounted
         };
-        assert_eq!(used(&mounted), before);
+        assert_eq!(mounted.inodes(), before);
         assert!(mounted.fs.volume().orphans().is_empty());
         drop(mounted.again());
     }
@@ -394,12 +396,8 @@ fn a_volume_does_not_grow_through_a_mount_that_is_read_only() {
 fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
     for closes in [false, true] {
         let mounted = made(16 * MIB);
-        let used = |mounted: &Mounted| {
-            let totals = mounted.fs.volume().groups().totals();
-            totals.inodes - totals.free_inodes
-        };
         mounted.mkdir("/first");
-        let before = used(&mounted);
+        let before = mounted.inodes().0;
         mounted.mkdir("/d");
         mounted.task.chdir("/d").unwrap();
         mounted.unlink("/d", AtFlags::REMOVEDIR).unwrap();
@@ -407,16 +405,16 @@ fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
         mounted.task.chdir("/").unwrap();
         vfscale_sync::rcu::synchronize();
         mounted.fs.inactivator.flush();
-        assert_eq!(used(&mounted), before + 1);
+        assert_eq!(mounted.inodes().0, before + 1);
         if closes {
             let mounted = mounted.again();
             assert_eq!(mounted.fs.opened().orphans, Orphans::default());
-            assert_eq!(used(&mounted), before);
+            assert_eq!(mounted.inodes().0, before);
             continue;
         }
         mounted.remount(MountFlags::empty()).unwrap();
         mounted.fs.settle().unwrap();
-        assert_eq!(used(&mounted), before);
+        assert_eq!(mounted.inodes().0, before);
     }
 }
 
