@@ -159,6 +159,7 @@ impl Lockref {
 
     /// As [`new`](Self::new), or with `true`, a count that is changed under the lock only, as `d_count`
     /// was before the patch. Such a count never reports contention, and is not to be spread.
+    #[inline]
     #[must_use]
     pub fn with_locked_changes(count: u32, locked_only: bool) -> Self {
         let flag = if locked_only { LOCKED_ONLY } else { 0 };

@@ -23,6 +23,7 @@
 //! name never change: a rename puts a new name in place, and the old one is freed after a grace
 //! period. The inode never changes.
 
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -82,9 +83,16 @@ const ELSEWHERE: u32 = PSEUDO | NEGATIVE;
 /// What a walk that finds the dentry has to look into.
 const SPECIAL: u32 = MOUNTED | NEGATIVE | COLD | CHECKED;
 
-/// A length byte and that many bytes.
+/// A length byte and that many bytes; written when the dentry is where it stays, for an array in a value that
+/// is to be moved there would be made elsewhere, and copied.
 #[repr(C, align(64))]
-struct InlineName([u8; INLINE_MAX + 1]);
+struct InlineName(MaybeUninit<[u8; INLINE_MAX + 1]>);
+
+impl InlineName {
+    fn bytes(&self) -> *const u8 {
+        self.0.as_ptr().cast()
+    }
+}
 
 /// The count, on a line of its own, with what is written more rarely still.
 #[repr(C, align(64))]
@@ -157,6 +165,7 @@ impl Dentry {
         begin: Begin,
     ) -> NonNull<Dentry> {
         let is_inline = name.len() <= INLINE_MAX;
+        let lockref = Lockref::with_locked_changes(begin.references, !sb.scaling().lockref());
         let mut raw = sb.dentries().alloc_with(|| Dentry {
             seq: SeqCount::new(),
             flags: AtomicU32::new(begin.flags),
@@ -166,23 +175,23 @@ impl Dentry {
             name: AtomicPtr::new(std::ptr::null_mut()),
             children: RcuTable::new(),
             spread: SpreadPtr::new(),
-            inline: InlineName([0; INLINE_MAX + 1]),
+            inline: InlineName(MaybeUninit::uninit()),
             lockref: Written {
-                lockref: Lockref::with_locked_changes(begin.references, !sb.scaling().lockref()),
+                lockref,
                 lru: PerCpuLinks::new(),
                 aliases: AliasLinks::new(),
                 hot_place: AtomicU32::new(0),
             },
         });
+        // SAFETY: just allocated, and nobody else has it yet.
+        let stored = unsafe { raw.as_mut() }.inline.0.write([0; INLINE_MAX + 1]);
         if is_inline {
-            // SAFETY: just allocated, and nobody else has it yet.
-            let stored = &mut unsafe { raw.as_mut() }.inline.0;
             stored[0] = name.len() as u8;
             stored[1..=name.len()].copy_from_slice(name);
         }
         // SAFETY: as above.
         let dentry = unsafe { raw.as_ref() };
-        let stored = if is_inline { dentry.inline.0.as_ptr().cast_mut() } else { heap_name(name) };
+        let stored = if is_inline { dentry.inline.bytes().cast_mut() } else { heap_name(name) };
         dentry.name.store(stored, Ordering::Relaxed);
         if dentry.inode().is_dir() {
             if sb.is_kept() {
@@ -717,7 +726,7 @@ impl Dentry {
     }
 
     fn owns_name(&self, name: *mut u8) -> bool {
-        !name.is_null() && !std::ptr::eq(name, self.inline.0.as_ptr())
+        !name.is_null() && !std::ptr::eq(name, self.inline.bytes())
     }
 
     fn retire_name(&self, old: *mut u8, guard: &Guard) {

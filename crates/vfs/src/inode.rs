@@ -35,6 +35,7 @@ use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64
 use vfscale_sync::lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{self, Guard, RcuOption};
+use vfscale_sync::slab::Slab;
 use vfscale_sync::table::Hashed;
 
 use crate::acl::Acl;
@@ -274,26 +275,27 @@ impl InodeTimes {
 }
 
 impl Inode {
+    /// Makes an inode where it stays, with one reference.
     #[inline]
-    pub(crate) fn new(sb: &SuperBlock, ino: u64, init: InodeInit) -> Inode {
+    pub(crate) fn alloc(
+        sb: &SuperBlock,
+        inodes: &Slab<Inode>,
+        ino: u64,
+        init: InodeInit,
+    ) -> NonNull<Inode> {
+        // In two steps: a value of which a part is borrowed before it is whole is made elsewhere, and copied.
+        let mut raw = inodes.alloc_with(|| Inode::new(sb, ino, &init));
+        // SAFETY: just allocated, and nobody else has it yet.
+        unsafe { raw.as_mut() }.equip(init);
+        raw
+    }
+
+    #[inline(always)]
+    fn new(sb: &SuperBlock, ino: u64, init: &InodeInit) -> Inode {
         let times = init.times.unwrap_or_else(|| InodeTimes::all(time::now()));
-        let private = OnceLock::new();
-        if let Some(part) = init.private {
-            let _ = private.set(part);
-        }
         let mut kind = init.mode & (TYPE | SPECIAL);
         if sb.is_kept() {
             kind |= KEPT;
-        }
-        let mut extra = RcuOption::none();
-        if !init.xattrs.is_empty() {
-            // What may be there: who wants to know looks.
-            kind |= INHERITS | CAPABLE;
-            extra = RcuOption::some(InodeExtra::stored(&init.xattrs));
-        }
-        let stream = OnceLock::new();
-        if init.text {
-            let _ = stream.set(Box::new(Stream::Text(Text::default())));
         }
         Inode {
             sb: NonNull::from(sb),
@@ -302,18 +304,18 @@ impl Inode {
             generation: init.generation,
             rdev: init.rdev,
             btime: times.btime,
-            stream,
+            stream: OnceLock::new(),
             access: AccessLine {
                 mode: AtomicU32::new(init.mode),
                 uid: AtomicU32::new(init.uid),
                 gid: AtomicU32::new(init.gid),
-                extra,
+                extra: RcuOption::none(),
             },
             data: DataLine {
                 size: AtomicU64::new(init.size),
                 flags: AtomicU32::new(0),
                 queried: AtomicU8::new(0),
-                private,
+                private: OnceLock::new(),
                 atime: AtomicI64::new(times.atime.0),
                 mtime: AtomicI64::new(times.mtime.0),
                 ctime: AtomicI64::new(times.ctime.0),
@@ -327,6 +329,21 @@ impl Inode {
                 aliases: AliasHead::new(),
                 links: PerCpuLinks::new(),
             },
+        }
+    }
+
+    /// Gives a new one what few have.
+    fn equip(&mut self, init: InodeInit) {
+        if !init.xattrs.is_empty() {
+            // What may be there: who wants to know looks.
+            self.kind.fetch_or(INHERITS | CAPABLE, Ordering::Relaxed);
+            self.access.extra = RcuOption::some(InodeExtra::stored(&init.xattrs));
+        }
+        if init.text {
+            self.stream = OnceLock::from(Box::new(Stream::Text(Text::default())));
+        }
+        if let Some(part) = init.private {
+            self.data.private = OnceLock::from(part);
         }
     }
 

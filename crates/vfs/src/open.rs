@@ -83,6 +83,7 @@ impl Opening {
     }
 
     /// As `openat2`: anything unknown or contradictory is an error.
+    #[inline]
     fn strict(how: &OpenHow) -> std::result::Result<Opening, Errno> {
         let (flags, mode, resolve) = (how.flags, how.mode, how.resolve);
         let tmpfile = flags.bits() & TMPFILE_BIT != 0;
@@ -176,9 +177,17 @@ impl Task {
         mode: Mode,
     ) -> Result<File> {
         let path = path.as_ref();
-        Opening::lenient(flags, mode)
-            .and_then(|opening| self.open_with_space(at, bytes(path), opening))
-            .on("openat", path)
+        self.open_lenient(at, bytes(path), flags, mode).on("openat", path)
+    }
+
+    fn open_lenient(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: OFlags,
+        mode: Mode,
+    ) -> std::result::Result<File, Errno> {
+        self.open_with_space(at, path, Opening::lenient(flags, mode)?)
     }
 
     /// Opens `path` under the limits of `how`.
@@ -254,8 +263,8 @@ impl Task {
         opening: Opening,
     ) -> std::result::Result<File, Errno> {
         match self.do_open(at, path, opening) {
+            Ok(file) => Ok(file),
             Err(errno) => self.open_again(errno, at, path, opening, None),
-            opened => opened,
         }
     }
 
@@ -428,27 +437,23 @@ impl Task {
             })?;
             return self.finish_open(base, path, opening, cred, &guard);
         }
-        let found = self
-            .walk(base, path, opening.lookup, &guard, |walk| self.open_or_create(walk, opening))?;
-        match found {
-            Found::Made(mount, dentry, write) => {
-                let mut opening = opening;
-                opening.flags.remove(OFlags::TRUNC);
-                Ok(open_made(mount, dentry, write, opening, cred))
-            }
-            Found::There(path) => {
-                if opening.flags.contains(OFlags::EXCL) {
-                    return Err(Errno::EXIST);
+        self.walk(base, path, opening.lookup, &guard, |walk| {
+            match self.open_or_create(walk, opening)? {
+                Found::Made(mount, dentry, write) => {
+                    let mut opening = opening;
+                    opening.flags.remove(OFlags::TRUNC);
+                    Ok(open_made(mount, dentry, write, opening, cred))
                 }
-                if path.dentry().inode().is_dir() {
-                    return Err(Errno::ISDIR);
-                }
-                self.finish_open(base, path, opening, cred, &guard)
+                Found::There(_) if opening.flags.contains(OFlags::EXCL) => Err(Errno::EXIST.into()),
+                Found::There(path) if path.dentry().inode().is_dir() => Err(Errno::ISDIR.into()),
+                Found::There(path) => Ok(self.finish_open(base, path, opening, cred, &guard)?),
             }
-        }
+        })
     }
 
-    /// The last step of an open with `O_CREAT`: finds the name or makes it.
+    /// The last step of an open with `O_CREAT`: finds the name or makes it. Inlined, so that what it found is
+    /// not copied, in pieces.
+    #[inline(always)]
     fn open_or_create<'g>(
         &self,
         walk: &mut Walk<'g>,
@@ -485,6 +490,8 @@ impl Task {
         }
     }
 
+    /// Inlined for the same reason.
+    #[inline(always)]
     fn create_open<'g>(
         &self,
         walk: &Walk<'g>,

@@ -148,7 +148,7 @@ impl SuperBlock {
             if !sb.is_writable() {
                 sb.flags = AtomicU32::new(MountFlags::RDONLY.bits());
             }
-            let no_inode = sb.inodes.alloc_with(|| Inode::new(&sb, 0, InodeInit::default()));
+            let no_inode = Inode::alloc(&sb, &sb.inodes, 0, InodeInit::default());
             sb.cache = Some(Box::new(Cache {
                 lru: Lru::new(scaling.lru_slots()),
                 in_lookup: KeyLocks::new(),
@@ -299,7 +299,7 @@ impl SuperBlock {
     pub fn new_inode(&self, init: InodeInit) -> InodeRef {
         let first = self.root.load(Ordering::Relaxed).is_null();
         let ino = if first { 1 } else { self.ids.next() };
-        let raw = self.inodes.alloc_with(|| Inode::new(self, ino, init));
+        let raw = Inode::alloc(self, &self.inodes, ino, init);
         self.list_inode(raw);
         // SAFETY: `Inode::new` counts one reference, ours.
         unsafe { InodeRef::from_raw(raw) }
@@ -518,7 +518,7 @@ impl SuperBlock {
         }
         let init = make();
         let guard = rcu::pin();
-        let raw = self.inodes.alloc_with(|| Inode::new(self, ino, init));
+        let raw = Inode::alloc(self, &self.inodes, ino, init);
         // SAFETY: just allocated, with one reference, ours.
         let made = unsafe { raw.as_ref() };
         made.claim_hashed();

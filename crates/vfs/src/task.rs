@@ -449,8 +449,10 @@ impl Base {
         change: impl FnMut(Left) -> std::result::Result<Option<T>, Errno>,
     ) -> std::result::Result<T, Errno> {
         match call() {
+            // Not as a whole: see `Child` in `namei`.
+            Ok(value) => Ok(value),
             Err(lookup::MISSING | lookup::CHANGE) => self.change_and(call, change),
-            other => other,
+            Err(errno) => Err(errno),
         }
     }
 

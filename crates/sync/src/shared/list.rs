@@ -392,8 +392,10 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
         // SAFETY: the memory is ours; until the slot is unlocked, nobody finds it. The handle gets
         // an initialised node with a count of one.
         unsafe {
-            let count = AtomicUsize::new(1);
-            node.write(Counted { count, beside: UnsafeCell::new(links), value });
+            // Part by part, or all of it would be made elsewhere, and copied.
+            (&raw mut (*node).count).write(AtomicUsize::new(1));
+            (&raw mut (*node).beside).write(UnsafeCell::new(links));
+            (&raw mut (*node).value).write(value);
             drop(slot);
             Shared::from_counted(NonNull::new_unchecked(node))
         }
