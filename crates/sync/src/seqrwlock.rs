@@ -2,7 +2,7 @@
 //!
 //! # Purpose
 //!
-//! Seed 000, patch 2 (Waiman Long), for `rename_lock`. Three users:
+//! Seed 000, patch 2 (Waiman Long), for `rename_lock`. Four users:
 //!
 //! 1. A retrying reader ([`begin`](SeqRwLock::begin), [`retry`](SeqRwLock::retry)) writes nothing
 //!    and tries again if a writer was there.
@@ -10,6 +10,10 @@
 //!    kinds, and leaves the count alone. It is for long walks that can't be repeated for ever,
 //!    such as building a path.
 //! 3. A writer ([`write`](SeqRwLock::write)) keeps blocking readers and other writers out.
+//! 4. A writer of one part of the data ([`write_part`](SeqRwLock::write_part)) marks the part, in a way
+//!    that readers wait for. As long as there is no blocking reader it writes nothing else, so that
+//!    writers of different parts do not meet. Where there are such writers there are no others, and
+//!    the count says nothing: readers that retry go by the marks as well.
 //!
 //! Before the patch a blocking reader had to take the writer's side, and so made all readers of
 //! the first kind retry. [`with_exclusive_readers`](SeqRwLock::with_exclusive_readers) is that
@@ -22,8 +26,13 @@
 //!
 //! The count is odd only while the write side is held. Orderings are those of [`SeqCount`] for
 //! retrying readers and of [`RwLock`] for the others; writers follow one another under the lock.
+//!
+//! What a blocking reader has read of a part stays as it is until he leaves. He enters, and looks at
+//! the mark after that; the writer of the part marks it, and looks whether a reader is inside after
+//! that; a fence stands between on both sides. So one of the two sees the other: the reader waits, or
+//! the writer takes the mark back and waits as the writer of everything.
 
-use crate::atomic::const_unless_loom;
+use crate::atomic::{Ordering, const_unless_loom, fence};
 use crate::lock::{LockClass, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::seqcount::{SeqCount, SeqWrite};
 
@@ -83,7 +92,9 @@ impl<C: LockClass> SeqRwLock<C> {
         if self.exclusive_readers {
             return SeqRwReadGuard { _side: Side::Exclusive { _write: self.write() } };
         }
-        SeqRwReadGuard { _side: Side::Shared { _read: self.lock.read() } }
+        let read = self.lock.read();
+        fence(Ordering::SeqCst);
+        SeqRwReadGuard { _side: Side::Shared { _read: read } }
     }
 
     /// Enters as a blocking reader if that needs no waiting. Never blocks.
@@ -92,7 +103,9 @@ impl<C: LockClass> SeqRwLock<C> {
         let side = if self.exclusive_readers {
             Side::Exclusive { _write: self.try_write()? }
         } else {
-            Side::Shared { _read: self.lock.try_read()? }
+            let read = self.lock.try_read()?;
+            fence(Ordering::SeqCst);
+            Side::Shared { _read: read }
         };
         Some(SeqRwReadGuard { _side: side })
     }
@@ -107,6 +120,25 @@ impl<C: LockClass> SeqRwLock<C> {
     pub fn write(&self) -> SeqRwWriteGuard<'_, C> {
         let lock = self.lock.write();
         SeqRwWriteGuard { _seq: self.seq.write(), _lock: lock }
+    }
+
+    /// Enters as a writer of one part, which `mark` marks: until what that returns is dropped, who reads
+    /// the part waits. Blocks as [`write`](Self::write) does, with the part not marked, while a blocking
+    /// reader is inside, or if those are exclusive. Returns the writer's side too if it was taken.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, on a breach of lock order, if it blocks.
+    #[inline]
+    pub fn write_part<P>(&self, mark: impl Fn() -> P) -> (Option<SeqRwWriteGuard<'_, C>>, P) {
+        if !self.exclusive_readers {
+            let part = mark();
+            fence(Ordering::SeqCst);
+            if !self.lock.is_taken() {
+                return (None, part);
+            }
+        }
+        (Some(self.write()), mark())
     }
 
     /// Enters as the writer if nobody who blocks is inside. Never blocks.

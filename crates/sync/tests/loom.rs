@@ -257,6 +257,44 @@ fn seqrwlock_with_exclusive_readers() {
     seqrwlock_three_kinds(true);
 }
 
+/// What a blocking reader has read of a part stays as it is until he leaves.
+fn seqrwlock_writers_of_parts(exclusive: bool) {
+    check(3, move || {
+        let lock = SeqRwLock::<Tested>::with_exclusive_readers(exclusive);
+        let shared = Arc::new((lock, [(); 2].map(|()| (SeqCount::new(), Pair::new()))));
+        let write = |part: usize| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (lock, parts) = &*shared;
+                let (count, pair) = &parts[part];
+                let _inside = lock.write_part(|| count.write());
+                pair.write();
+            })
+        };
+        let writers = [write(0), write(1)];
+        {
+            let (lock, parts) = &*shared;
+            let _inside = lock.read();
+            let _ = parts[0].0.begin();
+            let (first, second) = parts[0].1.read();
+            assert_eq!(first, second);
+            let _ = parts[1].0.begin();
+            assert_eq!(parts[0].1.read(), (first, second), "while another part is read");
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+}
+
+#[test]
+fn seqrwlock_parts_with_shared_readers() {
+    seqrwlock_writers_of_parts(false);
+}
+
+#[test]
+fn seqrwlock_parts_with_exclusive_readers() {
+    seqrwlock_writers_of_parts(true);
+}
+
 #[test]
 fn brlock_orders_readers_of_all_slots_and_writers() {
     check(3, || {

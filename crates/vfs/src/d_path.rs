@@ -5,18 +5,18 @@
 //! the same, the path was true at the moment between the last reading and this look; otherwise the climb
 //! begins again. So only a change of a name on the path disturbs it, and directories that move elsewhere
 //! touch nothing that it reads. After some failed attempts it keeps all directories where they are, as a
-//! blocking reader of `rename_lock`, of which any number run at once (seeds 000 and 002). Only the first
-//! dentry may then move, if it is a file, and its name and parent are still read together.
+//! blocking reader of `rename_lock`, of which any number run at once (seeds 000 and 002). A directory that
+//! is just moving when it enters is waited for where the climb comes to it, as its count is odd. Only the
+//! first dentry may then move, if it is a file, and its name and parent are still read together.
 //!
 //! # Why that is one moment
 //!
 //! Whatever gives a dentry another name or parent ([`Dentry::set_moved`]) is in a write section of its
 //! count: a rename, an exchange, a driver's own move. What is removed or replaced keeps both, and its
-//! count changes all the same, which costs another attempt. Directories move one after the other, under
-//! `rename_lock`. Let M be the last move of which the climb has seen anything. Then the second look sees
-//! the counts as M left them, or later ones: with equal counts all that was read is what M left. If the
-//! first dentry is a file, what was read of it was true from its reading to the second look, too. The
-//! mount tree has a count of its own, for the whole climb.
+//! count changes all the same, which costs another attempt. With equal counts, what was read of a dentry was
+//! true from the first look at its count to the second. All first looks are over when the second ones begin,
+//! and at that moment all of it was true. Moves of which one was seen to be over before another began are
+//! seen in that order. The mount tree has a count of its own, for the whole climb.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -37,8 +37,8 @@ use crate::task::Task;
 /// Retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;
 
-/// Whether `dentry` is `top` or below it, in one superblock. Exact while directories don't move;
-/// otherwise true of some moment.
+/// Whether `dentry` is `top` or below it, in one superblock. The caller keeps directories where they are, or
+/// from moving to other directories.
 pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
     let mut dentry = dentry;
     loop {
@@ -48,7 +48,7 @@ pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
         if dentry.is_root() {
             return false;
         }
-        dentry = dentry.parent(guard);
+        (_, dentry, _) = name_and_parent(dentry, guard);
     }
 }
 
@@ -72,16 +72,16 @@ struct Step<'g> {
 }
 
 /// The names of a path, the last one first.
-struct Climb<'g>(SmallVec<[Step<'g>; 16]>);
+pub(crate) struct Climb<'g>(SmallVec<[Step<'g>; 16]>);
 
 impl<'g> Climb<'g> {
-    fn new() -> Climb<'g> {
+    pub(crate) fn new() -> Climb<'g> {
         Climb(SmallVec::new())
     }
 
     /// Adds the names from that of `dentry` up to, and without, the first dentry that is a root of its file
     /// system or of which `is_top` says that the way ends there. Returns that one.
-    fn climb(
+    pub(crate) fn climb(
         &mut self,
         dentry: &'g Dentry,
         is_top: impl Fn(&Dentry) -> bool,
@@ -122,7 +122,7 @@ impl<'g> Climb<'g> {
     }
 
     /// Whether one of the names has changed since it was read.
-    fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         self.0.iter().any(|step| step.dentry.seq().retry(step.seq))
     }
 

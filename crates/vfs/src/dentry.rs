@@ -542,17 +542,20 @@ impl Dentry {
         }
     }
 
-    /// Whether it is about to leave its directory. Changes while its name is locked.
+    /// Whether it is about to leave its directory. Changes while its name is locked, if a driver keeps the
+    /// directory.
     pub(crate) fn is_moving(&self) -> bool {
         self.flags.load(Ordering::Acquire) & MOVING != 0
     }
 
-    pub(crate) fn set_moving(&self, moving: bool) {
-        if moving {
-            self.flags.fetch_or(MOVING, Ordering::AcqRel);
+    /// Sets or clears that; whether it was set before.
+    pub(crate) fn set_moving(&self, moving: bool) -> bool {
+        let before = if moving {
+            self.flags.fetch_or(MOVING, Ordering::AcqRel)
         } else {
-            self.flags.fetch_and(!MOVING, Ordering::AcqRel);
-        }
+            self.flags.fetch_and(!MOVING, Ordering::AcqRel)
+        };
+        before & MOVING != 0
     }
 
     /// Whether this is its name.
@@ -682,7 +685,8 @@ impl Dentry {
     /// table. The caller passes the result to [`finish_removal`] when all locks are released.
     pub(crate) fn set_removed<'g>(&'g self, parent: &Dentry, guard: &'g Guard) -> Removed<'g> {
         if self.lockref.mark_dead_if_last() {
-            // Nobody has a reference, so nobody mounts on it: the flags are ours.
+            // Nobody has a reference, so nobody mounts on it: the flags are ours. A move that has found it
+            // may mark it; whether that remains does not matter to what is gone and has nothing below.
             let _section = self.seq.write();
             let flags = self.flags.load(Ordering::Relaxed);
             self.flags.store(flags | UNHASHED, Ordering::Release);

@@ -25,7 +25,6 @@ use std::ops::ControlFlow;
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
-use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
 
 use crate::d_path::{is_below, name_and_parent};
@@ -230,9 +229,10 @@ fn adopt(
         // The dcache has lost one of the two meanwhile. It is asked for again, if it is still wanted.
         return Ok(Entered::Listed(0));
     }
-    let _names = sb.rename_lock().map(SeqRwLock::write);
+    let write = || alias.seq().write();
+    let (_names, section) =
+        sb.rename_lock().map_or_else(|| (None, write()), |names| names.write_part(write));
     locks.announce([0, 1]);
-    let section = alias.seq().write();
     locks.remove(0, alias);
     let hash = locks.free_hash(1, name.hash());
     alias.set_moved(&section, dir, Some(name.bytes()), hash, guard);

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::brlock::{BrLock, BrReadGuard, BrWriteGuard};
-use vfscale_sync::lock::{Mutex, MutexGuard};
+use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::Apart;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqcount::SeqCount;
@@ -112,7 +112,7 @@ pub(crate) struct Forest {
     trees: Apart<Mutex<Trees, NamespaceSem>>,
     rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
     lock_graph: Arc<LockGraph>,
-    directory_move: Apart<Mutex<(), DirectoryMove>>,
+    directory_move: BrLock<DirectoryMove>,
     /// What walks take to cross a mount, if they are to take anything.
     vfsmount_lock: Option<BrLock<VfsmountLock>>,
     scaling: Scaling,
@@ -150,7 +150,7 @@ impl Vfs {
             trees: Apart(Mutex::new(Trees::default())),
             rename_lock: Arc::new(Apart(SeqRwLock::with_exclusive_readers(!scaling.seqrwlock()))),
             lock_graph: Arc::new(LockGraph::new()),
-            directory_move: Apart(Mutex::new(())),
+            directory_move: BrLock::new(if scaling.seqrwlock() { scaling.slots() } else { 1 }),
             vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
             scaling,
             pseudo: Pseudo::default(),
@@ -479,8 +479,9 @@ impl Forest {
         self.vfsmount_lock.as_ref().map(BrLock::write)
     }
 
-    pub(crate) fn lock_directory_move(&self) -> MutexGuard<'_, (), DirectoryMove> {
-        self.directory_move.lock()
+    /// What moves of directories to other directories take.
+    pub(crate) fn directory_move(&self) -> &BrLock<DirectoryMove> {
+        &self.directory_move
     }
 
     pub(crate) fn next_task(&self) -> u64 {

@@ -12,7 +12,7 @@ lock_class! {
     pub SuperRemount = ("s_umount", 15) sleeping;
 }
 lock_class! {
-    /// Moves of directories between directories, one at a time (`s_vfs_rename_mutex`).
+    /// Moves of directories between directories, beside one another or alone (`s_vfs_rename_mutex`).
     pub DirectoryMove = ("s_vfs_rename_mutex", 20);
 }
 lock_class! {
@@ -48,7 +48,7 @@ lock_class! {
     pub VfsmountLock = ("vfsmount_lock", 55);
 }
 lock_class! {
-    /// Moving a directory: the writer's side of `rename_lock`.
+    /// Who keeps directories where they are, and those who move one meanwhile.
     pub RenameLock = ("rename_lock", 60);
 }
 lock_class! {

@@ -4,20 +4,41 @@
 //!
 //! A rename takes the bucket locks of the two names, and all buckets of a directory that it replaces, in
 //! the order of addresses. Moving a file takes nothing more: the dentry's own sequence count tells walks.
-//! Moving a directory takes `rename_lock` for writing while it changes name or parent, since it changes
-//! the paths of everything below. Moving one into another directory also excludes all other such moves
-//! (`s_vfs_rename_mutex`), so that two of them can't make a loop between them.
+//! Moving a directory changes the paths of everything below. It is a writer of a part of `rename_lock`
+//! while it changes name or parent: the part is the dentry, and an odd count marks it, so that nobody else
+//! is disturbed unless somebody keeps all directories where they are. Moving one into another directory
+//! enters `s_vfs_rename_mutex` beside other such moves, or alone.
+//!
+//! # No directory comes to be above itself
+//!
+//! A move that goes beside others *marks* the directory that is to get another parent, both of them in an
+//! exchange, and after that climbs from each new parent to the root. If nothing there is marked, itself
+//! included, it goes on. Otherwise it takes its marks back, waits until no other move is under way, looks
+//! for itself among the ancestors, and moves with all others kept out, as all did before.
+//!
+//! Why there is no loop. Suppose there is one, and consider the moves that have put directories of it where
+//! they are; there are some, for what is new has nothing below. Let X be one of them, which moved x. Its
+//! climb began at the parent of x and went along the loop, until it read another parent of some z than
+//! that in the loop; for it did not get to x, which was marked. What it read was an earlier parent: with a
+//! later one z would have left the loop before x came. So the move that put z there, Z, is one of those that
+//! are considered, and was not over when X read that parent. X had looked for a mark on z just before, and
+//! found none. The mark of Z was not gone yet, or X would have read the new parent; so it came after that
+//! look, and the fence of X, between its marks and its climb, comes before the fence of Z. So each of these
+//! moves would have its fence before that of another, and one of them is the last. A move that goes alone is
+//! over before others begin, or begins when they are over, and so has its place in that order too.
+//!
+//! Names and parents may change during the climb; it need not be true of one moment. A directory that is
+//! replaced is not marked: that it is empty is seen with all of its buckets locked.
 //!
 //! # A look before the locks
 //!
 //! Both names are looked up without a lock, with the sequence counts of what has them, and all rules are
 //! checked. A rename that fails, or has nothing to do because both are names of one file, looks at the
 //! counts once more: as long as they are the same, both have had their names all the time, so that there
-//! was a moment at which it had to end like that, and no lock is taken. The ancestors of one directory are
-//! compared with another in a read section of `rename_lock`. Otherwise the locks are
-//! taken, and the same counts say that both still have their names, for these change only under the
-//! locks of their buckets, in a write section of the count. That neither directory is moved into itself
-//! is checked again when nobody else can move one.
+//! was a moment at which it had to end like that, and no lock is taken. The counts of the ancestors among
+//! which a directory was looked for are looked at again as well. Otherwise the locks are taken, and the
+//! counts of the names say that both still have them, for these change only under the locks of their
+//! buckets, in a write section of the count.
 //!
 //! # What others see
 //!
@@ -29,11 +50,14 @@
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
+use vfscale_sync::atomic::{Ordering, fence};
+use vfscale_sync::brlock::{BrReadGuard, BrWriteGuard};
 use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::seqrwlock::SeqRwWriteGuard;
 use vfscale_sync::table::{LockReq, LockSet, RcuTable};
 
 use crate::cred::{Credentials, permission};
-use crate::d_path::is_below;
+use crate::d_path::{Climb, is_below};
 use crate::dentry::{self, Dentry, Removed};
 use crate::driver;
 use crate::error::{Named, Result};
@@ -43,7 +67,7 @@ use crate::mount::WriteAccess;
 use crate::name::Name;
 use crate::namei::{Fail, Last, Lookup, Pos, Walk, check_length};
 use crate::namespace::{Forest, Namespace};
-use crate::ranks::Children;
+use crate::ranks::{Children, DirectoryMove, RenameLock};
 use crate::remove::{bury, may_delete};
 use crate::task::{At, Base, Task, bytes};
 use crate::types::{Access, RenameFlags};
@@ -201,7 +225,7 @@ impl Task {
                 return Ok(None);
             }
         }
-        let moving = (!exchange).then(|| Moving::new(source));
+        let moving = if exchange { None } else { Moving::new(source) };
         let renamed = directories.rename(&driver::Rename {
             old_dir: old_dir.inode(),
             old_name: old.bytes(),
@@ -227,20 +251,23 @@ impl Task {
         let (old, new) = (side(old_dir, old.name()), side(new_dir, new.name()));
         let (ns, cred) = (self.ns(), self.cred(&guard));
         let rename = Rename { ns, tree, cred, guard: &guard, flags, old, new };
-        rename.move_kept(source, found, moves_dir);
+        rename.move_kept(source, found);
         drop(moving);
         Ok(Some(()))
     }
 }
 
-/// Keeps a dentry in the table of its directory until it has moved to another, though the directory be
-/// removed as soon as the driver has moved the file.
+/// Marks a dentry that is about to leave its directory for another.
+///
+/// Where a driver keeps directories it stays in the table of the old one until it has moved, though that be
+/// removed as soon as the driver has moved the file. Where names live in the dcache a directory is marked,
+/// for others who move one: see the [module](self).
 struct Moving<'a>(&'a Dentry);
 
 impl<'a> Moving<'a> {
-    fn new(dentry: &'a Dentry) -> Moving<'a> {
-        dentry.set_moving(true);
-        Moving(dentry)
+    /// `None` if somebody else has marked it.
+    fn new(dentry: &'a Dentry) -> Option<Moving<'a>> {
+        (!dentry.set_moving(true)).then(|| Moving(dentry))
     }
 }
 
@@ -248,6 +275,27 @@ impl Drop for Moving<'_> {
     fn drop(&mut self) {
         self.0.set_moving(false);
     }
+}
+
+/// The right to move directories to other directories: what keeps two such moves from making a loop.
+enum Turn<'g> {
+    /// Beside others. What moves is marked, and nothing above where it goes was.
+    Beside { _marks: [Option<Moving<'g>>; 2], _lock: BrReadGuard<'g, DirectoryMove> },
+    /// While nobody else does.
+    Alone { _lock: BrWriteGuard<'g, DirectoryMove> },
+}
+
+/// Whether neither `dir` nor anything above it is about to move.
+fn stays(dir: &Dentry, guard: &Guard) -> bool {
+    let mut at = dir;
+    // The mark before the parent: who sees that a move is over sees where it went.
+    while !at.is_moving() {
+        if at.is_root() {
+            return true;
+        }
+        at = at.parent(guard);
+    }
+    false
 }
 
 /// Checks what the two paths ended in, and announces the change.
@@ -351,7 +399,7 @@ impl<'g> Rename<'g> {
         check_length(new_dir.inode(), self.new.name.len())?;
         let found = walk.find_kept(new_dir, &self.new.name)?;
         let target = (!found.is_negative()).then_some(found);
-        self.check(source, target, self.is_busy(source, target))?;
+        self.check(source, target, self.is_busy(source, target), &mut Climb::new())?;
         if is_same_file(source, target) {
             return Ok(());
         }
@@ -363,7 +411,7 @@ impl<'g> Rename<'g> {
 
     /// Moves dentries after the driver has renamed: `source` to the new name, where `found` is, which takes
     /// its place or says that there was nothing; what was replaced has gone. The names are locked.
-    fn move_kept(&self, source: &'g Dentry, found: &'g Dentry, moves_dir: bool) {
+    fn move_kept(&self, source: &'g Dentry, found: &'g Dentry) {
         let dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
         let mut locks = RcuTable::lock_set([one(&self.old), one(&self.new)], self.guard);
@@ -383,16 +431,12 @@ impl<'g> Rename<'g> {
             return;
         }
         let mut removed = None;
-        {
-            let _names = moves_dir.then(|| self.ns.rename_lock().write());
-            locks.announce([0, 1]);
-            if self.exchanges() {
-                self.exchange(&mut locks, source, found);
-            } else {
-                removed = self.replace(&mut locks, source, found_there.then_some(found));
-            }
-            locks.settle();
+        if self.exchanges() {
+            self.exchange(&mut locks, source, found);
+        } else {
+            removed = self.replace(&mut locks, source, found_there.then_some(found));
         }
+        locks.settle();
         drop((locks, dcache));
         if let Some(removed) = removed {
             dentry::finish_removal(removed, self.guard);
@@ -419,11 +463,7 @@ impl<'g> Rename<'g> {
         if !self.is_to_do(&names)? {
             return Ok(None);
         }
-        let _topology = moves_away.then(|| self.ns.lock_directory_move());
-        if moves_away && self.check_loops(source, target).is_err() {
-            // Somebody else has moved a directory just before; another look says what is wrong.
-            return Err(Fail::Retry);
-        }
+        let _turn = if moves_away { Some(self.turn(source, target)?) } else { None };
         let _dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
         match self.replaced(target) {
@@ -453,12 +493,10 @@ impl<'g> Rename<'g> {
     /// [module](self).
     fn is_to_do(&self, names: &Names<'g>) -> std::result::Result<bool, Fail> {
         let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
-        let is_dir = |dentry: &Dentry| dentry.inode().is_dir();
-        // Ancestors are looked at, and these are of one moment if no directory has moved meanwhile.
-        let climbs = !self.same_dir() && (is_dir(source) || target.is_some_and(is_dir));
-        let moves = climbs.then(|| self.ns.rename_lock().begin());
+        let mut ancestors = Climb::new();
         // Before any lock; what is mounted here meanwhile moves along with the name.
-        let mut checked = self.check(source, target, self.is_busy(source, target));
+        let busy = self.is_busy(source, target);
+        let mut checked = self.check(source, target, busy, &mut ancestors);
         let same = is_same_file(source, target);
         let full = |dir: &Dentry| !same && !dir.children().is_empty();
         if checked.is_ok() && self.replaced(target).is_some_and(full) {
@@ -467,11 +505,52 @@ impl<'g> Rename<'g> {
         if checked.is_ok() && !same {
             return Ok(true);
         }
-        let moved = moves.is_some_and(|seq| self.ns.rename_lock().retry(seq));
-        if moved || !names.are_still(&self.new, self.guard) {
+        if ancestors.has_changed() || !names.are_still(&self.new, self.guard) {
             return Err(Fail::Retry);
         }
         Ok(checked.map(|()| false)?)
+    }
+
+    /// Waits until what is a directory of the two may move to the directory of the other.
+    fn turn(
+        &self,
+        source: &'g Dentry,
+        target: Option<&'g Dentry>,
+    ) -> std::result::Result<Turn<'g>, Fail> {
+        let moves = self.ns.directory_move();
+        // Before the patch, moves took turns.
+        if self.ns.scaling().seqrwlock() {
+            let lock = moves.read();
+            if let Some(marks) = self.mark(source, target) {
+                return Ok(Turn::Beside { _marks: marks, _lock: lock });
+            }
+        }
+        let lock = moves.write();
+        if self.check_loops(source, target, &mut Climb::new()).is_err() {
+            // Somebody else has moved a directory just before; another look says what is wrong.
+            return Err(Fail::Retry);
+        }
+        Ok(Turn::Alone { _lock: lock })
+    }
+
+    /// Marks what is a directory of the two. `None` if others are about to move what comes above it.
+    fn mark(
+        &self,
+        source: &'g Dentry,
+        target: Option<&'g Dentry>,
+    ) -> Option<[Option<Moving<'g>>; 2]> {
+        let swapped = target.filter(|_| self.exchanges());
+        let moves = [(Some(source), self.new.dir), (swapped, self.old.dir)];
+        let moves = moves.map(|(dentry, to)| (dentry.filter(|d| d.inode().is_dir()), to));
+        let mut marks = [None, None];
+        for (mark, (dentry, _)) in marks.iter_mut().zip(moves) {
+            if let Some(dentry) = dentry {
+                *mark = Some(Moving::new(dentry)?);
+            }
+        }
+        fence(Ordering::SeqCst);
+        let free = moves.iter().all(|(dentry, to)| dentry.is_none() || stays(to, self.guard));
+        free.then_some(marks)
     }
 
     /// With the locks held: the names are what was found and checked before.
@@ -498,6 +577,7 @@ impl<'g> Rename<'g> {
         source: &Dentry,
         target: Option<&Dentry>,
         busy: bool,
+        ancestors: &mut Climb<'g>,
     ) -> std::result::Result<(), Errno> {
         let is_dir = source.inode().is_dir();
         if self.flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
@@ -512,7 +592,7 @@ impl<'g> Rename<'g> {
         if !is_dir && (self.old.slash || (!self.exchanges() && self.new.slash)) {
             return Err(Errno::NOTDIR);
         }
-        self.check_loops(source, target)?;
+        self.check_loops(source, target, ancestors)?;
         if is_same_file(source, target) {
             return Ok(());
         }
@@ -523,14 +603,21 @@ impl<'g> Rename<'g> {
         Ok(())
     }
 
-    /// Neither may a directory move into itself, nor may one that the source is in be replaced.
+    /// Neither may a directory move into itself, nor may one that the source is in be replaced. Leaves
+    /// behind which ancestors were looked at.
     fn check_loops(
         &self,
         source: &Dentry,
         target: Option<&Dentry>,
+        ancestors: &mut Climb<'g>,
     ) -> std::result::Result<(), Errno> {
-        let above = |dentry: &Dentry, dir: &Dentry| {
-            dentry.inode().is_dir() && is_below(dir, dentry, self.guard)
+        if self.same_dir() {
+            // Both are in it.
+            return Ok(());
+        }
+        let mut above = |dentry: &Dentry, dir: &'g Dentry| {
+            let is_it = |at: &Dentry| std::ptr::eq(at, dentry);
+            dentry.inode().is_dir() && is_it(ancestors.climb(dir, is_it, self.guard))
         };
         if above(source, self.new.dir) {
             return Err(Errno::INVAL);
@@ -600,18 +687,12 @@ impl<'g> Rename<'g> {
             }
             return Err(errno.into());
         }
-        let moves_dir = source.inode().is_dir()
-            || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
         let mut removed = None;
-        {
-            let _names = moves_dir.then(|| self.ns.rename_lock().write());
-            locks.announce([0, 1]);
-            match target {
-                Some(target) if self.exchanges() => self.exchange(&mut locks, source, target),
-                other => removed = self.replace(&mut locks, source, other),
-            }
-            locks.settle();
+        match target {
+            Some(target) if self.exchanges() => self.exchange(&mut locks, source, target),
+            other => removed = self.replace(&mut locks, source, other),
         }
+        locks.settle();
         if let Some(target) = target.filter(|_| !self.exchanges()) {
             let inode = target.inode();
             if inode.is_dir() {
@@ -664,6 +745,15 @@ impl<'g> Rename<'g> {
         Ok(())
     }
 
+    /// Enters the write sections of what is to move; of directories when nobody keeps them where they are.
+    fn enter<S>(
+        &self,
+        moves_dir: bool,
+        sections: impl Fn() -> S,
+    ) -> (Option<SeqRwWriteGuard<'g, RenameLock>>, S) {
+        if moves_dir { self.ns.rename_lock().write_part(sections) } else { (None, sections()) }
+    }
+
     /// Moves `source` to the new name, in place of `target`.
     fn replace<const N: usize>(
         &self,
@@ -671,7 +761,8 @@ impl<'g> Rename<'g> {
         source: &'g Dentry,
         target: Option<&'g Dentry>,
     ) -> Option<Removed<'g>> {
-        let source_section = source.seq().write();
+        let (_names, section) = self.enter(source.inode().is_dir(), || source.seq().write());
+        locks.announce([0, 1]);
         let removed = target.map(|target| {
             locks.remove(1, target);
             target.set_removed(self.new.dir, self.guard)
@@ -679,7 +770,7 @@ impl<'g> Rename<'g> {
         locks.remove(0, source);
         let hash = locks.free_hash(1, self.new.name.hash());
         let name = (self.old.name != self.new.name).then_some(self.new.name.bytes());
-        source.set_moved(&source_section, self.new.dir, name, hash, self.guard);
+        source.set_moved(&section, self.new.dir, name, hash, self.guard);
         locks.insert_moved(1, source);
         removed
     }
@@ -692,8 +783,10 @@ impl<'g> Rename<'g> {
         target: &'g Dentry,
     ) {
         let (old, new) = (&self.old, &self.new);
-        let source_section = source.seq().write();
-        let target_section = target.seq().write();
+        let moves_dir = source.inode().is_dir() || target.inode().is_dir();
+        let sections = || (source.seq().write(), target.seq().write());
+        let (_names, (source_section, target_section)) = self.enter(moves_dir, sections);
+        locks.announce([0, 1]);
         let (source_hash, target_hash) = (target.hash(), source.hash());
         locks.remove(0, source);
         locks.remove(1, target);

@@ -96,7 +96,7 @@ pub const PATCHES: &[Patch] = &[
     Patch::of_trees(
         "seqrwlock",
         "000",
-        "d_path and getcwd take the writer's side of rename_lock, one at a time",
+        "paths and moves of directories write rename_lock, one at a time",
         |scaling| scaling.seqrwlock = false,
     ),
     Patch::of_trees(
@@ -321,7 +321,8 @@ impl Scaling {
         Scaling { lockref: false, ..Scaling::default() }
     }
 
-    /// Before seed 000, patches 2 and 3: readers of `rename_lock` that block take the writer's side.
+    /// Before seed 000, patches 2 and 3: readers of `rename_lock` that block take the writer's side, and
+    /// directories move one at a time.
     #[must_use]
     pub fn before_seqrwlock() -> Scaling {
         Scaling { seqrwlock: false, ..Scaling::default() }
@@ -437,7 +438,8 @@ impl Scaling {
         self.lockref
     }
 
-    /// Whether readers of `rename_lock` retry, and share when they block.
+    /// Whether readers of `rename_lock` retry, and share when they block, and directories move beside one
+    /// another.
     #[must_use]
     pub fn seqrwlock(&self) -> bool {
         self.seqrwlock

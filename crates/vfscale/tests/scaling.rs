@@ -12,7 +12,7 @@ use vfscale::{
     At, AtFlags, MemfdFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, SocketType, Task,
     UmountFlags, Vfs,
 };
-use vfscale_sync::lock::{lockstat, lockstat_record, lockstat_reset};
+use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
 use vfscale_sync::{cpu, rcu};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -150,14 +150,14 @@ fn dcache_hash_before_takes_one_lock_for_names_in_different_directories() {
     assert!(before.acq_bounces >= CALLS - 1, "{before:?}");
 }
 
-/// A rename of a file takes the locks of its two names' buckets and no other, whatever else is
-/// going on in the tree; one of a directory takes `rename_lock` besides, and into another directory
-/// the lock of such moves.
+/// A rename takes the locks of its two names' buckets and no other, whatever else is going on in the tree;
+/// one of a directory to another directory that of such moves besides, on its own CPU. Before the patch all
+/// of these took one, and every move of a directory `rename_lock`.
 #[test]
-fn a_rename_of_a_file_takes_the_locks_of_its_names_only() {
+fn a_rename_takes_the_locks_of_its_names_only() {
     let _alone = alone();
-    let taken = |what: &str, to: &str| -> Vec<(&'static str, u64)> {
-        let task = tree(Scaling::with_slots(2));
+    let taken = |scaling, what: &str, to: &str| -> Vec<(&'static str, u64, u64)> {
+        let task = tree(scaling);
         for cpu in 0..2 {
             task.mkdir(At::Cwd, format!("/{cpu}/dir"), MODE).unwrap();
             task.mkdir(At::Cwd, format!("/{cpu}/to"), MODE).unwrap();
@@ -170,16 +170,23 @@ fn a_rename_of_a_file_takes_the_locks_of_its_names_only() {
             });
         });
         let taken = rows.into_iter().filter(|row| row.acquisitions > 0);
-        let mut taken: Vec<_> = taken.map(|row| (row.name, row.acquisitions / CALLS)).collect();
+        let row = |row: LockStatRow| (row.name, row.acquisitions / CALLS, row.acq_bounces);
+        let mut taken: Vec<_> = taken.map(row).collect();
         taken.sort_unstable();
-        let (class, buckets) = taken.remove(0);
+        let (class, buckets, _) = taken.remove(0);
         // Names of one directory may share one.
         assert!(class == "d_children" && (2..=4).contains(&buckets), "{buckets} of {class}");
         taken
     };
-    assert_eq!(taken("file", "to/file"), []);
-    assert_eq!(taken("dir", "new"), [("rename_lock", 2)]);
-    assert_eq!(taken("dir", "to/dir"), [("rename_lock", 2), ("s_vfs_rename_mutex", 2)]);
+    let default = Scaling::with_slots(2);
+    assert_eq!(taken(default, "file", "to/file"), []);
+    assert_eq!(taken(default, "dir", "new"), []);
+    assert_eq!(taken(default, "dir", "to/dir"), [("s_vfs_rename_mutex", 2, 0)]);
+    let before = default.and_before("seqrwlock").unwrap();
+    let all = CALLS - 1;
+    assert_eq!(taken(before, "dir", "new"), [("rename_lock", 2, all)]);
+    let both = [("rename_lock", 2, all), ("s_vfs_rename_mutex", 2, all)];
+    assert_eq!(taken(before, "dir", "to/dir"), both);
 }
 
 #[test]

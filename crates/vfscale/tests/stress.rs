@@ -120,6 +120,49 @@ fn random_changes(vfs: &Vfs, steps: u64) {
 }
 
 /// A name that exists before and after every rename is never missing, and is never seen to go back.
+/// Directories that move into one another at random remain one tree, of all of them.
+#[test]
+fn directories_that_move_remain_a_tree() {
+    const DIRS: u64 = 4;
+    const THREADS: u64 = 6;
+    const MOVES: u64 = 50_000;
+    let seed = seed();
+    let vfs = memory();
+    let task = vfs.task();
+    let open = |n| {
+        task.mkdir(At::Cwd, format!("/{n}"), MODE).unwrap();
+        task.open(format!("/{n}"), OFlags::RDONLY, MODE).unwrap()
+    };
+    let dirs = Vec::from_iter((0..DIRS).map(open));
+    let made = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for n in 0..THREADS {
+            let (task, dirs, made) = (vfs.task(), &dirs, &made);
+            scope.spawn(move || {
+                let _cpu = vfscale_sync::cpu::pretend(n as u32);
+                let mut random = Random::new(seed ^ n << 32);
+                let mut path = || task.path_of(&dirs[random.below(DIRS) as usize]).unwrap();
+                for call in 0..MOVES {
+                    let (from, to) = (path(), path());
+                    let renamed = if call % 4 == 0 {
+                        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::EXCHANGE)
+                    } else {
+                        let to = to.join(from.file_name().unwrap());
+                        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::NOREPLACE)
+                    };
+                    match renamed.map_err(|error| error.errno()) {
+                        Ok(()) => drop(made.fetch_add(1, Ordering::Relaxed)),
+                        Err(Errno::NOENT | Errno::INVAL | Errno::EXIST) => {}
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            });
+        }
+    });
+    assert!(made.load(Ordering::Relaxed) > MOVES, "{made:?} moves were made");
+    assert_eq!(task.walk_dir("/").count() as u64, DIRS + 1, "with the root");
+}
+
 #[test]
 fn a_replaced_name_is_never_missing() {
     let vfs = memory();

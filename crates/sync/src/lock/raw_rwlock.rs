@@ -106,6 +106,12 @@ impl RawRwLock {
         self.record(stat);
     }
 
+    /// Whether somebody is inside, or a writer waits.
+    #[inline]
+    pub(crate) fn is_taken(&self) -> bool {
+        self.word.load(Ordering::Acquire) & (READERS | WRITER) != 0
+    }
+
     /// Enters as the writer if nobody is inside.
     #[inline]
     pub(crate) fn try_write(&self, stat: fn() -> &'static LockStat) -> bool {

@@ -105,6 +105,13 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         Some(RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 
+    /// Whether somebody is inside, or a writer waits. What those have done who are seen to have left is
+    /// ordered before what the caller does next.
+    #[inline]
+    pub fn is_taken(&self) -> bool {
+        self.raw.is_taken()
+    }
+
     /// The value, without locking: `&mut self` proves that nobody else is there.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()

@@ -59,6 +59,11 @@ pub const KINDS: &[Kind] = &[
         task.rename(At::Cwd, "file", At::Cwd, "other", RenameFlags::empty())?;
         task.rename(At::Cwd, "other", At::Cwd, "file", RenameFlags::empty())
     }),
+    // A directory gets another parent, and its old one again.
+    kind("move", &["seqrwlock", "dcache-hash"], |task, _| {
+        task.rename(At::Cwd, "below", At::Cwd, "../below", RenameFlags::empty())?;
+        task.rename(At::Cwd, "../below", At::Cwd, "below", RenameFlags::empty())
+    }),
     kind("handle", &["inode-hash", "lockref", "files-lock"], |task, file| {
         let handle = task.name_to_handle(At::Cwd, "file", AtFlags::empty())?;
         task.open_by_handle(file, &handle, OFlags::RDONLY).map(drop)

@@ -1,0 +1,152 @@
+//! Schedules of moves of directories to other directories, beside one another and beside what looks at
+//! ancestors, chosen at random:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_moves`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "shuttle_common/mod.rs"]
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{MODE, check, errno, memory, rename};
+use shuttle::thread;
+use vfscale::{At, Errno, MemFs, MountFlags, RenameFlags, Task};
+use vfscale_sync::cpu;
+
+fn task(dirs: &[&str]) -> Arc<Task> {
+    let task = memory().task();
+    dirs.iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    Arc::new(task)
+}
+
+/// On another CPU.
+fn beside<T: Send + 'static>(
+    task: &Arc<Task>,
+    call: impl FnOnce(&Task) -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    let task = task.clone();
+    thread::spawn(move || {
+        let _there = cpu::pretend(1);
+        call(&task)
+    })
+}
+
+fn moves(
+    task: &Arc<Task>,
+    from: &'static str,
+    to: &'static str,
+) -> thread::JoinHandle<Option<Errno>> {
+    beside(task, move |task| rename(task, from, to, RenameFlags::empty()))
+}
+
+/// What can be reached from the root, with it.
+fn reached(task: &Task) -> usize {
+    task.walk_dir("/").count()
+}
+
+/// Three moves that would make a loop together, any two of which make none: one or two of them are made.
+#[test]
+fn three_directories_that_would_make_a_loop() {
+    check(|| {
+        let task = task(&["/a", "/a/p", "/b", "/c"]);
+        let others = [moves(&task, "/a", "/b/a"), moves(&task, "/b", "/c/b")];
+        let this = rename(&task, "/c", "/a/p/c", RenameFlags::empty());
+        let others = others.map(|thread| thread.join().unwrap());
+        let all = [this, others[0], others[1]];
+        let made = all.iter().filter(|result| result.is_none()).count();
+        assert!(made == 1 || made == 2, "{all:?}");
+        assert_eq!(reached(&task), 5);
+    });
+}
+
+/// A directory below another changes places with one into which that moves.
+#[test]
+fn an_exchange_against_a_move_that_would_make_a_loop() {
+    check(|| {
+        let task = task(&["/a", "/a/x", "/b"]);
+        let moves = moves(&task, "/a", "/b/a");
+        let exchanged = rename(&task, "/a/x", "/b", RenameFlags::EXCHANGE);
+        let both = [exchanged, moves.join().unwrap()];
+        assert!(both.contains(&None), "{both:?}");
+        assert_eq!(reached(&task), 4);
+    });
+}
+
+/// Two exchanges, each of which puts a directory below one of the other's.
+#[test]
+fn exchanges_that_would_make_a_loop() {
+    check(|| {
+        let task = task(&["/a", "/a/x", "/b", "/b/y"]);
+        let other = beside(&task, |task| rename(task, "/a", "/b/y", RenameFlags::EXCHANGE));
+        let this = rename(&task, "/b", "/a/x", RenameFlags::EXCHANGE);
+        let both = [this, other.join().unwrap()];
+        assert!(both.contains(&None), "{both:?}");
+        assert_eq!(reached(&task), 5);
+    });
+}
+
+/// A directory comes to one that is removed, with what is above it: one of the two fails.
+#[test]
+fn a_move_against_the_end_of_where_it_goes() {
+    check(|| {
+        let task = task(&["/a", "/a/x", "/b", "/b/c"]);
+        let ends = beside(&task, |task| ["/b/c", "/b"].map(|dir| errno(task.rmdir(At::Cwd, dir))));
+        let moved = rename(&task, "/a", "/b/c/a", RenameFlags::empty());
+        match (moved, ends.join().unwrap()) {
+            (None, [Some(Errno::NOTEMPTY), Some(Errno::NOTEMPTY)]) => assert_eq!(reached(&task), 5),
+            (Some(Errno::NOENT), [None, None]) => assert_eq!(reached(&task), 3),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// Where `c` can be, in this order, while one thread gives `b` and then `a` another name, and one moves the
+/// directory where that goes.
+const PLACES: [&str; 4] = ["/a/b/c", "/a/x/c", "/z/a/x/c", "/y/z/a/x/c"];
+
+/// Has `tell` say where `c` is, twice, while directories above it move beside one another.
+fn told_while_directories_move(
+    prepare: impl Fn(&Task) + Send + Sync + 'static,
+    tell: impl Fn(&Task) -> String + Send + Sync + 'static,
+) {
+    check(move || {
+        let task = task(&["/a", "/a/b", "/a/b/c", "/y", "/z"]);
+        prepare(&task);
+        let below = beside(&task, |task| {
+            assert_eq!(rename(task, "/a/b", "/a/x", RenameFlags::empty()), None);
+            rename(task, "/a", "/z/a", RenameFlags::empty())
+        });
+        let above = moves(&task, "/z", "/y/z");
+        let told = [tell(&task), tell(&task)];
+        let (below, above) = (below.join().unwrap(), above.join().unwrap());
+        assert!(matches!((below, above), (None | Some(Errno::NOENT), None)), "{below:?} {above:?}");
+        let place = told.each_ref().map(|path| PLACES.iter().position(|place| path == place));
+        assert!(place.iter().all(Option::is_some), "{told:?}");
+        assert!(place.is_sorted(), "{told:?}: back in time");
+    });
+}
+
+#[test]
+fn a_path_beside_moves() {
+    let prepare = |task: &Task| task.chdir("/a/b/c").unwrap();
+    told_while_directories_move(prepare, |task| task.getcwd().unwrap().display().to_string());
+}
+
+/// Where something is mounted is told with all directories kept where they are.
+#[test]
+fn a_mountpoint_beside_moves() {
+    let prepare = |task: &Task| {
+        let fs = MemFs::builder().size(1 << 20).build();
+        task.mount(fs, "/a/b/c", MountFlags::empty()).unwrap();
+    };
+    told_while_directories_move(prepare, |task| {
+        let mounts = task.mounts();
+        let point = mounts.iter().map(|mount| &mount.mount_point);
+        point.filter(|point| *point != Path::new("/")).map(|p| p.display().to_string()).collect()
+    });
+}
