@@ -236,6 +236,16 @@ impl Namespace {
         self.has(&self.forest.trees.lock(), mount)
     }
 
+    /// Whether a mount is on the root of this tree, however far below, or is it. Takes no lock: true of no one
+    /// moment if mounts move meanwhile.
+    pub(crate) fn is_above(&self, mount: &Mount, guard: &Guard) -> bool {
+        let mut at = mount;
+        while let Some((parent, _)) = at.attached_at(guard) {
+            at = parent;
+        }
+        std::ptr::eq(at, &*self.root)
+    }
+
     /// A copy of the tree, whose mounts share with those of this one as binds of them would. `fs`
     /// comes to the same places in it, if it is in this tree.
     pub(crate) fn copy(&self, fs: &FsStruct) -> (Vfs, FsStruct) {

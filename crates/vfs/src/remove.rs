@@ -112,6 +112,7 @@ fn leave_removal<'g>(
 /// Takes no lock, so that calls that fail write nothing: see the [module](self).
 fn victim<'g>(
     walk: &Walk<'g>,
+    tree: &Namespace,
     pos: Pos<'g>,
     want_dir: bool,
 ) -> std::result::Result<(&'g Dentry, u32), Fail> {
@@ -121,8 +122,10 @@ fn victim<'g>(
     };
     match may_delete(pos.inode(), victim, want_dir, walk.cred(), walk.guard()) {
         Err(errno) => Err(if_still(victim, seq, errno)),
-        // What is mounted there by way of another mount is found out with the locks.
-        Ok(()) if walk.is_mountpoint(pos, victim) => Err(if_still(victim, seq, Errno::BUSY)),
+        // What is mounted there by way of another mount, or in another tree, is found out with the locks.
+        Ok(()) if walk.is_mountpoint(pos, victim) && tree.is_above(pos.mount, walk.guard()) => {
+            Err(if_still(victim, seq, Errno::BUSY))
+        }
         Ok(()) => Ok((victim, seq)),
     }
 }
@@ -151,7 +154,7 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
     if dir.is_partial() {
         return leave_removal(walk, pos, false, write);
     }
-    let (victim, seq) = victim(walk, pos, false)?;
+    let (victim, seq) = victim(walk, tree, pos, false)?;
     let dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(name.hash(), guard);
     if !victim.has_kept_name(seq) {
@@ -193,7 +196,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     if dir.is_partial() {
         return leave_removal(walk, pos, true, write);
     }
-    let (victim, seq) = victim(walk, pos, true)?;
+    let (victim, seq) = victim(walk, tree, pos, true)?;
     if !victim.is_mounted() && !victim.children().is_empty() {
         return Err(if_still(victim, seq, Errno::NOTEMPTY));
     }

@@ -266,6 +266,21 @@ fn names_that_are_mountpoints_elsewhere() {
     host.rmdir(At::Cwd, "/z").unwrap();
 }
 
+/// What is mounted where a handle leads counts as elsewhere, if the handle is of another tree.
+#[test]
+fn names_of_another_tree_are_no_mountpoints_of_ones_own() {
+    let host = task(Propagation::Private);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let root = host.open("/", flags, Mode::empty()).unwrap();
+    let other = host.unshare_mounts().unwrap();
+    mount(&host, "/a");
+    mount(&host, "/b");
+    assert_eq!(errno(host.rmdir(At::File(&root), "a")), Errno::BUSY);
+    assert_eq!(errno(other.rmdir(At::File(&root), "a")), Errno::NOTEMPTY);
+    other.rmdir(At::File(&root), "b").unwrap();
+    assert_eq!(points(&host), ["/a"]);
+}
+
 /// Binds of binds, files that outlive their tree, names that go while other trees have them: at the end all
 /// is free again.
 #[test]
