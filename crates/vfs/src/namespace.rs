@@ -236,9 +236,9 @@ impl Namespace {
         self.has(&self.forest.trees.lock(), mount)
     }
 
-    /// Whether a mount is on the root of this tree, however far below, or is it. Takes no lock: true of no one
-    /// moment if mounts move meanwhile.
-    pub(crate) fn is_above(&self, mount: &Mount, guard: &Guard) -> bool {
+    /// Whether a mount is that of the root of this tree, or below it. Takes no lock: true of no one moment if
+    /// mounts move meanwhile.
+    pub(crate) fn leads_to(&self, mount: &Mount, guard: &Guard) -> bool {
         let mut at = mount;
         while let Some((parent, _)) = at.attached_at(guard) {
             at = parent;

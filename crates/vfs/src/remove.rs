@@ -123,7 +123,7 @@ fn victim<'g>(
     match may_delete(pos.inode(), victim, want_dir, walk.cred(), walk.guard()) {
         Err(errno) => Err(if_still(victim, seq, errno)),
         // What is mounted there by way of another mount, or in another tree, is found out with the locks.
-        Ok(()) if walk.is_mountpoint(pos, victim) && tree.is_above(pos.mount, walk.guard()) => {
+        Ok(()) if walk.is_mountpoint(pos, victim) && tree.leads_to(pos.mount, walk.guard()) => {
             Err(if_still(victim, seq, Errno::BUSY))
         }
         Ok(()) => Ok((victim, seq)),
