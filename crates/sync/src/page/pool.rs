@@ -47,7 +47,7 @@ use std::sync::LazyLock;
 
 use crate::lock::Mutex;
 use crate::page::PAGE_SIZE;
-use crate::percpu::PerCpu;
+use crate::percpu::{Apart, PerCpu};
 use depot::{Depot, Taken};
 use region::Region;
 
@@ -77,7 +77,7 @@ const HUGE_FROM: usize = 8;
 
 static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
     stocks: PerCpu::new(crate::cpu::possible() as usize, |_| Mutex::new(Stock::default())),
-    depot: Mutex::new(Depot::default()),
+    depot: Apart(Mutex::new(Depot::default())),
 });
 
 /// A free page.
@@ -105,7 +105,8 @@ struct Stock {
 
 struct Pool {
     stocks: PerCpu<Mutex<Stock, PageStock>>,
-    depot: Mutex<Depot, PageDepot>,
+    /// Apart from what every allocation reads: the above, and that the pool is there.
+    depot: Apart<Mutex<Depot, PageDepot>>,
 }
 
 /// A page, and whether it reads as zeros. Aborts when there is no memory.
