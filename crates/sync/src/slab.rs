@@ -172,8 +172,9 @@ impl<T: Send + 'static> Slab<T> {
         self.alloc_with(|| value)
     }
 
-    /// As [`alloc`](Self::alloc), with a value that is made where it stays: large ones are not copied.
-    /// `make` must not panic, or the memory is lost.
+    /// As [`alloc`](Self::alloc), with a value that is made where it stays: large ones are not copied, as
+    /// long as `make` is inlined and borrows no part of the value before it is whole. `make` must not
+    /// panic, or the memory is lost.
     #[inline]
     #[must_use]
     pub fn alloc_with(&self, make: impl FnOnce() -> T) -> NonNull<T> {
