@@ -46,10 +46,9 @@ install_packages() { # PACKAGE...
     fi
     # Once for each run of a script, whoever asks first.
     if [[ -z ${PACKAGES_UPDATED:-} ]]; then
-        timeout 300 apt-get -o DPkg::Lock::Timeout=300 update -qq || return 1
+        timeout 300 apt-get update -qq || return 1
         export PACKAGES_UPDATED=1
     fi
-    # Another script may be installing something.
-    DEBIAN_FRONTEND=noninteractive timeout 900 \
-        apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends "$@" >/dev/null
+    DEBIAN_FRONTEND=noninteractive timeout 600 \
+        apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }

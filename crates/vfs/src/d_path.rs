@@ -37,8 +37,8 @@ use crate::task::Task;
 /// Retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;
 
-/// Whether `dentry` is `top` or below it, in one superblock. The caller keeps directories where they are, or
-/// from moving to other directories.
+/// Whether `dentry` is `top` or below it, in one superblock. Exact if the caller keeps directories where
+/// they are, or from moving to other directories; otherwise each step up was there at some moment.
 pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
     let mut dentry = dentry;
     loop {

@@ -301,7 +301,7 @@ impl SuperBlock {
         let ino = if first { 1 } else { self.ids.next() };
         let raw = Inode::alloc(self, &self.inodes, ino, init);
         self.list_inode(raw);
-        // SAFETY: `Inode::new` counts one reference, ours.
+        // SAFETY: `Inode::alloc` counts one reference, ours.
         unsafe { InodeRef::from_raw(raw) }
     }
 
@@ -539,7 +539,7 @@ impl SuperBlock {
                 raw
             }
         };
-        // SAFETY: the reference was counted by `Inode::new`, or just now.
+        // SAFETY: the reference was counted by `Inode::alloc`, or just now.
         unsafe { InodeRef::from_raw(raw) }
     }
 

@@ -119,7 +119,6 @@ fn random_changes(vfs: &Vfs, steps: u64) {
     assert_eq!(task.open_files("/").unwrap(), [], "a file was left open");
 }
 
-/// A name that exists before and after every rename is never missing, and is never seen to go back.
 /// Directories that move into one another at random remain one tree, of all of them.
 #[test]
 fn directories_that_move_remain_a_tree() {
@@ -163,6 +162,7 @@ fn directories_that_move_remain_a_tree() {
     assert_eq!(task.walk_dir("/").count() as u64, DIRS + 1, "with the root");
 }
 
+/// A name that exists before and after every rename is never missing, and is never seen to go back.
 #[test]
 fn a_replaced_name_is_never_missing() {
     let vfs = memory();
