@@ -17,14 +17,14 @@
 //!  +------------------+      +------+---------+-------------+-------+  +---------+------+
 //!  | address | bits+1 | -->  | lock | version | 6 slots     | chain |->| 7 slots | next |
 //!  +------------------+      +------+---------+-------------+-------+  +---------+------+
-//!                            slot: 16 bits of the hash, 48 bits of address
+//!                            slot: 15 bits of the hash and a 1, 48 bits of address
 //! ```
 //!
 //! The table's word holds the number of buckets next to their address, so that nothing else has to
 //! be read to find the bucket. A table without entries has no buckets and costs 8 bytes.
 //!
 //! Bits of a hash, from the top: the bucket (so that buckets in order are hashes in order, for
-//! [`RcuTable::scan`]); bits 20 to 35 are the tag in the slot; the lowest 20 are free for telling
+//! [`RcuTable::scan`]); bits 21 to 35 are the tag in the slot; the lowest 20 are free for telling
 //! entries of equal hash apart ([`Bucket::free_hash`]). A lookup compares tags before it touches an
 //! entry, and the caller's `eq` decides.
 //!
@@ -138,8 +138,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         Word::from_raw(self.word.load(Ordering::Acquire))
     }
 
-    /// The first entry under `hash` that `eq` accepts. `eq` gets entries whose hash agrees in the
-    /// bucket and in a tag of 16 bits, and has to compare all else, names for example.
+    /// An entry under `hash` that `eq` accepts. `eq` gets entries whose hash agrees in the
+    /// bucket and in a tag of 15 bits, and has to compare all else, names for example.
     ///
     /// Takes no lock, writes nothing, and is linearisable: see the [module](self). It looks again when an
     /// insertion into the same bucket succeeded meanwhile, and waits only when it finds nothing while a
@@ -414,7 +414,7 @@ pub struct Bucket<'a, T: Hashed, C: LockClass> {
 }
 
 impl<'a, T: Hashed, C: LockClass> Bucket<'a, T, C> {
-    /// The first entry under `hash` that `eq` accepts; see [`RcuTable::find`]. The hash must be of
+    /// An entry under `hash` that `eq` accepts; see [`RcuTable::find`]. The hash must be of
     /// this bucket: the one it was locked for, or one that differs from it in the low bits only.
     /// Under any other, nothing is found.
     #[inline]

@@ -329,15 +329,15 @@ impl<'g> Walk<'g> {
                 Last::Root | Last::Dot => break,
                 Last::DotDot => self.up()?,
                 Last::Name(slash) => {
-                    let child = self.existing_child(&self.name)?;
-                    if child.inode().is_symlink() && (follow || slash) {
-                        self.follow_last(child, slash)?;
+                    let Pos { mount, dentry, seq } = self.existing_child(self.cur, &self.name)?;
+                    if dentry.inode().is_symlink() && (follow || slash) {
+                        self.follow_last(Pos { mount, dentry, seq }, slash)?;
                         continue;
                     }
-                    if slash && !child.inode().is_dir() {
+                    if slash && !dentry.inode().is_dir() {
                         return Err(Fail::Errno(Errno::NOTDIR));
                     }
-                    self.go(child)?;
+                    self.go(Pos { mount, dentry, seq })?;
                 }
             }
             break;
@@ -357,6 +357,10 @@ impl<'g> Walk<'g> {
     }
 
     fn advance_to_last(&mut self) -> Result<(), Fail> {
+        // As `self.cur`, but in registers: each step waits for what the one before has found, and would wait
+        // longer for what that has stored. Places are taken apart for the same reason.
+        let (mount, dentry, seq) = (self.cur.mount, self.cur.dentry, self.cur.seq);
+        let mut cur = Pos { mount, dentry, seq };
         loop {
             if self.text.is_empty() && !self.next_text() {
                 self.last = Last::Root;
@@ -369,7 +373,7 @@ impl<'g> Walk<'g> {
             if is_last && !self.outer.is_empty() {
                 (slash, is_last) = self.end_of_link(slash);
             }
-            self.may_search()?;
+            self.may_search(cur)?;
             let dots = self.name.is_dots();
             if is_last {
                 self.last = match self.name.len() {
@@ -380,9 +384,17 @@ impl<'g> Walk<'g> {
                 return Ok(());
             }
             if !dots {
-                self.step()?;
+                let Pos { mount, dentry, seq } = self.existing_child(cur, &self.name)?;
+                if dentry.inode().is_symlink() {
+                    self.follow(Pos { mount, dentry, seq })?;
+                    cur = self.cur;
+                } else {
+                    cur = Pos { mount, dentry, seq };
+                    self.go(cur)?;
+                }
             } else if self.name.len() == 2 {
                 self.up()?;
+                cur = self.cur;
             }
         }
     }
@@ -412,19 +424,12 @@ impl<'g> Walk<'g> {
     }
 
     #[inline]
-    fn may_search(&self) -> Result<(), Fail> {
-        let inode = self.cur.inode();
+    fn may_search(&self, dir: Pos<'g>) -> Result<(), Fail> {
+        let inode = dir.inode();
         if !inode.is_dir() {
             return Err(Fail::Errno(Errno::NOTDIR));
         }
         Ok(permission(inode, self.start.cred, Access::EXEC, self.guard)?)
-    }
-
-    /// Walks over a name that is not the last.
-    #[inline]
-    fn step(&mut self) -> Result<(), Fail> {
-        let child = self.existing_child(&self.name)?;
-        if child.inode().is_symlink() { self.follow(child) } else { self.go(child) }
     }
 
     #[inline]
@@ -436,7 +441,7 @@ impl<'g> Walk<'g> {
     /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such name.
     #[inline]
     pub(crate) fn child(&self, name: &Name<'_>) -> Result<Option<Pos<'g>>, Fail> {
-        let Child { fail, dentry, mount, seq } = self.look_up(name);
+        let Child { fail, dentry, mount, seq } = self.look_up(self.cur, name);
         match (fail, dentry) {
             (Some(fail), _) => Err(fail),
             (None, Some(dentry)) => Ok(Some(Pos { mount, dentry, seq })),
@@ -444,10 +449,10 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// As [`child`](Self::child); `ENOENT` if there is no such name.
+    /// As [`child`](Self::child); `ENOENT` if there is no such name. `cur` is where the walk is.
     #[inline(always)]
-    fn existing_child(&self, name: &Name<'_>) -> Result<Pos<'g>, Fail> {
-        let Child { fail, dentry, mount, seq } = self.look_up(name);
+    fn existing_child(&self, cur: Pos<'g>, name: &Name<'_>) -> Result<Pos<'g>, Fail> {
+        let Child { fail, dentry, mount, seq } = self.look_up(cur, name);
         match (fail, dentry) {
             (Some(fail), _) => Err(fail),
             (None, Some(dentry)) => Ok(Pos { mount, dentry, seq }),
@@ -455,23 +460,24 @@ impl<'g> Walk<'g> {
         }
     }
 
+    /// The same, in parts. `cur` is where the walk is.
     #[inline(always)]
-    fn look_up(&self, name: &Name<'_>) -> Child<'g> {
-        let mount = self.cur.mount;
+    fn look_up(&self, cur: Pos<'g>, name: &Name<'_>) -> Child<'g> {
+        let mount = cur.mount;
         let found = if self.by_ref {
-            self.find_locked(self.cur.dentry, name)
+            self.find_locked(cur.dentry, name)
         } else {
-            let found = self.cur.dentry.find(name, self.guard);
+            let found = cur.dentry.find(name, self.guard);
             // Whether it is there or not was read from this directory, if it is still where it was.
-            if self.cur.is_stale() {
+            if cur.is_stale() {
                 return Child { fail: Some(Fail::Retry), dentry: None, mount, seq: 0 };
             }
             found
         };
         let Some((dentry, seq)) = found else {
-            let fail = check_length(self.cur.inode(), name.len()).err().map(Fail::Errno);
+            let fail = check_length(cur.inode(), name.len()).err().map(Fail::Errno);
             let fail = match fail {
-                None if self.cur.dentry.is_partial() => Some(self.miss(self.cur, name)),
+                None if cur.dentry.is_partial() => Some(self.miss(self.cur, name)),
                 other => other,
             };
             return Child { fail, dentry: None, mount, seq: 0 };

@@ -5,6 +5,7 @@ use crate::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::lock::{LockClass, Mutex};
 use crate::rcu::Guard;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::hint;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
@@ -26,10 +27,11 @@ pub(super) const BITS_MAX: u32 = 40;
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
 
-/// The tag of a hash: bits that the choice of the bucket rarely depends on.
+/// The tag of a hash: bits that the choice of the bucket rarely depends on. Never 0, which is that of an
+/// empty slot.
 #[inline]
 fn tag_of(hash: u64) -> usize {
-    ((hash >> FREE_BITS) & 0xffff) as usize
+    ((hash >> FREE_BITS) & 0xffff) as usize | 1
 }
 
 /// A place for an entry: null, or its address with a tag above.
@@ -208,7 +210,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         if settled { Seek::Absent } else { Seek::Changed }
     }
 
-    /// The first entry with the tag of `hash` that `eq` accepts, in the line and then in the nodes from
+    /// An entry with the tag of `hash` that `eq` accepts, in the line or in the nodes from
     /// `chain` on. The caller holds the lock, or has a guard that is older than its load of `chain`.
     #[inline(always)]
     fn find(
@@ -217,42 +219,42 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         hash: u64,
         eq: &mut impl FnMut(&T) -> bool,
     ) -> Option<NonNull<T>> {
-        let values: [*mut T; LINE_SLOTS] =
-            std::array::from_fn(|i| self.slots[i].0.load(Ordering::Acquire));
-        // All tags are compared before the first branch, which hardly ever goes astray then: most
-        // lookups find one candidate, and that is it.
+        // One of those with the tag is chosen without a branch. The next step of a path waits for this, and
+        // would wait longer for the number of a slot and what that holds; and mostly there is one.
         let tag = tag_of(hash);
-        let mut candidates = 0_u32;
-        for (i, value) in values.iter().enumerate() {
-            candidates |= u32::from(value.addr() >> ADDRESS_BITS == tag) << i;
+        let mut chosen = ptr::null_mut();
+        for slot in &self.slots {
+            let value = slot.0.load(Ordering::Acquire);
+            chosen = hint::select_unpredictable(value.addr() >> ADDRESS_BITS == tag, value, chosen);
         }
-        while candidates != 0 {
-            let value = values.get(candidates.trailing_zeros() as usize);
-            candidates &= candidates - 1;
-            let Some(entry) = value.and_then(|value| Slot::entry_of(*value)) else { continue };
+        if let Some(entry) = Slot::entry_of(chosen) {
             // SAFETY: The lock keeps the entry, or the caller's guard, which is older than the loads
             // above: an entry outlives its removal by a grace period.
             if eq(unsafe { entry.as_ref() }) {
                 return Some(entry);
             }
+        } else if chain.is_null() {
+            return None;
         }
-        if chain.is_null() { None } else { self.find_in_chain(chain, tag, eq) }
+        self.find_among_all(chain, tag, eq)
     }
 
-    /// The part of [`find`](Self::find) for the few buckets that have more entries than slots.
+    /// The part of [`find`](Self::find) for names that have their tag in common with another one in the
+    /// bucket, and for the few buckets that have more entries than slots.
     #[inline(never)]
-    fn find_in_chain(
+    fn find_among_all(
         &self,
         chain: *mut Node<T>,
         tag: usize,
         eq: &mut impl FnMut(&T) -> bool,
     ) -> Option<NonNull<T>> {
-        let mut slots = self.nodes(chain).flat_map(|node| &node.slots);
+        let nodes = self.nodes(chain).flat_map(|node| &node.slots);
         // SAFETY: As in `find`.
-        slots.find_map(|slot| slot.tagged(tag).filter(|e| eq(unsafe { e.as_ref() })))
+        let mut is_it = |entry: &NonNull<T>| eq(unsafe { entry.as_ref() });
+        self.slots.iter().chain(nodes).find_map(|slot| slot.tagged(tag).filter(&mut is_it))
     }
 
-    /// A lookup under the lock: the first entry with the tag of `hash` that `eq` accepts.
+    /// A lookup under the lock: an entry with the tag of `hash` that `eq` accepts.
     #[inline]
     pub(super) fn find_locked(
         &self,
