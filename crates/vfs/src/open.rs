@@ -385,7 +385,10 @@ impl Task {
         opening: Opening,
     ) -> std::result::Result<File, Errno> {
         let base = self.base(at);
-        base.changing(|| self.open_from(&base, path, opening), |left| self.open_kept(left, opening))
+        base.changing(
+            || self.open_from(&base, path, &opening),
+            |left| self.open_kept(left, opening),
+        )
     }
 
     /// The part of an open that a driver has which keeps directories itself; see [`crate::kept`].
@@ -419,7 +422,7 @@ impl Task {
         &self,
         base: &Base,
         path: &[u8],
-        opening: Opening,
+        opening: &Opening,
     ) -> std::result::Result<File, Errno> {
         let guard = rcu::pin();
         let cred = self.cred(&guard);
@@ -428,25 +431,25 @@ impl Task {
                 let pos = walk.lookup()?;
                 walk.keep(pos)
             })?;
-            return self.open_tmpfile(base, dir, opening, cred, &guard);
+            return self.open_tmpfile(base, dir, *opening, cred, &guard);
         }
         if !opening.flags.contains(OFlags::CREATE) {
             let path = self.walk(base, path, opening.lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
                 walk.keep(pos)
             })?;
-            return self.finish_open(base, path, opening, cred, &guard);
+            return self.finish_open(base, path, *opening, cred, &guard);
         }
         self.walk(base, path, opening.lookup, &guard, |walk| {
-            match self.open_or_create(walk, opening)? {
+            match self.open_or_create(walk, *opening)? {
                 Found::Made(mount, dentry, write) => {
-                    let mut opening = opening;
+                    let mut opening = *opening;
                     opening.flags.remove(OFlags::TRUNC);
                     Ok(open_made(mount, dentry, write, opening, cred))
                 }
                 Found::There(_) if opening.flags.contains(OFlags::EXCL) => Err(Errno::EXIST.into()),
                 Found::There(path) if path.dentry().inode().is_dir() => Err(Errno::ISDIR.into()),
-                Found::There(path) => Ok(self.finish_open(base, path, opening, cred, &guard)?),
+                Found::There(path) => Ok(self.finish_open(base, path, *opening, cred, &guard)?),
             }
         })
     }
