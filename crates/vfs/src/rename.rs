@@ -466,22 +466,43 @@ impl<'g> Rename<'g> {
         let _turn = if moves_away { Some(self.turn(source, target)?) } else { None };
         let _dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
+        let (old, new) = (one(&self.old), one(&self.new));
         match self.replaced(target) {
-            Some(dir) => {
-                let reqs = [one(&self.old), one(&self.new), LockReq::All(dir.children())];
-                let locks = RcuTable::lock_set(reqs, guard);
-                self.locked(&locks, &names)?;
-                if !locks.is_empty(2) {
-                    return Err(Errno::NOTEMPTY.into());
-                }
-                self.apply(locks, source, target)
-            }
-            None => {
-                let locks = RcuTable::lock_set([one(&self.old), one(&self.new)], guard);
-                self.locked(&locks, &names)?;
-                self.apply(locks, source, target)
-            }
+            Some(dir) => self.change([old, new, LockReq::All(dir.children())], &names),
+            None => self.change([old, new], &names),
         }
+    }
+
+    /// The end of an attempt: locks the two names, and the third request, which is for all names in the
+    /// directory that is replaced if one is.
+    fn change<const N: usize>(
+        &self,
+        reqs: [LockReq<'g, Dentry, Children>; N],
+        names: &Names<'g>,
+    ) -> std::result::Result<Option<&'g Dentry>, Fail> {
+        let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
+        let mut locks = RcuTable::lock_set(reqs, self.guard);
+        self.locked(&locks, names)?;
+        if N > 2 && !locks.is_empty(2) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        if let Some(target) = target.filter(|target| !self.exchanges() && target.is_mounted()) {
+            return Ok(Some(target));
+        }
+        let removed = self.apply(&mut locks, source, target)?;
+        drop(locks);
+        source.inode().touch_ctime();
+        if let Some(target) = target.filter(|_| self.exchanges()) {
+            target.inode().touch_ctime();
+        }
+        self.old.dir.inode().touch();
+        if !self.same_dir() {
+            self.new.dir.inode().touch();
+        }
+        if let Some(removed) = removed {
+            dentry::finish_removal(removed, self.guard);
+        }
+        Ok(None)
     }
 
     /// The directory that is replaced, if one is.
@@ -662,17 +683,14 @@ impl<'g> Rename<'g> {
         target.filter(|_| self.exchanges()).map_or(Ok(()), may_move)
     }
 
-    /// Does it; everything has been checked.
+    /// Does it; everything has been checked. What is removed is to be
+    /// [finished](dentry::finish_removal) when the locks are given back.
     fn apply<const N: usize>(
         &self,
-        mut locks: Locks<'g, N>,
+        locks: &mut Locks<'g, N>,
         source: &'g Dentry,
         target: Option<&'g Dentry>,
-    ) -> std::result::Result<Option<&'g Dentry>, Fail> {
-        let mounted = target.filter(|target| !self.exchanges() && target.is_mounted());
-        if mounted.is_some() {
-            return Ok(mounted);
-        }
+    ) -> std::result::Result<Option<Removed<'g>>, Fail> {
         // Names that change places need no more room than before.
         let (old_len, new_len) = (self.old.name.len(), self.new.name.len());
         let resizes = old_len != new_len && !self.exchanges();
@@ -689,8 +707,8 @@ impl<'g> Rename<'g> {
         }
         let mut removed = None;
         match target {
-            Some(target) if self.exchanges() => self.exchange(&mut locks, source, target),
-            other => removed = self.replace(&mut locks, source, other),
+            Some(target) if self.exchanges() => self.exchange(locks, source, target),
+            other => removed = self.replace(locks, source, other),
         }
         locks.settle();
         if let Some(target) = target.filter(|_| !self.exchanges()) {
@@ -703,19 +721,7 @@ impl<'g> Rename<'g> {
             }
             fs.unlinked(inode, self.new.name.len());
         }
-        drop(locks);
-        source.inode().touch_ctime();
-        if let Some(target) = target.filter(|_| self.exchanges()) {
-            target.inode().touch_ctime();
-        }
-        self.old.dir.inode().touch();
-        if !self.same_dir() {
-            self.new.dir.inode().touch();
-        }
-        if let Some(removed) = removed {
-            dentry::finish_removal(removed, self.guard);
-        }
-        Ok(None)
+        Ok(removed)
     }
 
     /// Adjusts the link counts of the two directories, which the `..` of directories count in.
