@@ -53,6 +53,7 @@ pub mod seqrwlock;
 pub mod shared;
 pub mod slab;
 pub mod slot;
+pub mod spread_rwlock;
 pub mod table;
 
 mod park;

@@ -22,6 +22,7 @@ use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::seqlock::SeqLock;
 use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::shared::{Shared, SharedSlot};
+use vfscale_sync::spread_rwlock::{ReaderParts, SpreadRwLock};
 use vfscale_sync::{Mutex, RwLock, cpu, rcu};
 
 lock_class! { Tested = ("tested", 1); }
@@ -327,6 +328,89 @@ fn brlock_orders_readers_of_all_slots_and_writers() {
         writer.join().unwrap();
         let _inside = shared.0.read();
         assert_eq!(shared.1.get(), 2);
+    });
+}
+
+/// A lock whose readers spread, and what it guards.
+struct Spread {
+    lock: SpreadRwLock<Tested>,
+    parts: ReaderParts,
+    cell: Cell,
+}
+
+impl Spread {
+    fn new() -> Self {
+        Self { lock: SpreadRwLock::new(), parts: ReaderParts::new(), cell: Cell::new() }
+    }
+
+    fn change(&self) {
+        let _inside = self.lock.write(&self.parts);
+        self.cell.add();
+    }
+
+    /// Opens the parts after a change.
+    fn change_and_spread(&self) {
+        let inside = self.lock.write(&self.parts);
+        self.cell.add();
+        inside.spread(2);
+    }
+
+    fn look(&self) {
+        let _inside = self.lock.read(&self.parts);
+        let first = self.cell.get();
+        assert_eq!(self.cell.get(), first);
+    }
+
+    fn look_in_part(&self) {
+        if let Some(_inside) = self.lock.read_in_part(&self.parts) {
+            self.cell.get();
+        }
+    }
+}
+
+#[test]
+fn spread_rwlock_orders_readers_of_parts_and_writers() {
+    check(2, || {
+        let shared = Arc::new(Spread::new());
+        shared.change_and_spread();
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _there = cpu::pretend(1);
+                shared.look();
+                shared.look_in_part();
+            })
+        };
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.change())
+        };
+        shared.look();
+        shared.change();
+        reader.join().unwrap();
+        writer.join().unwrap();
+        shared.look();
+        assert_eq!(shared.cell.get(), 3);
+    });
+}
+
+#[test]
+fn spread_rwlock_is_opened_again_beside_a_reader() {
+    check(3, || {
+        let shared = Arc::new(Spread::new());
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _there = cpu::pretend(1);
+                shared.look_in_part();
+                shared.look();
+            })
+        };
+        shared.change_and_spread();
+        shared.change_and_spread();
+        shared.change();
+        reader.join().unwrap();
+        assert_eq!(shared.cell.get(), 3);
     });
 }
 

@@ -144,20 +144,20 @@ impl RawRwLock {
                 .is_ok()
     }
 
-    /// Enters as the writer, waiting for everybody inside.
+    /// Enters as the writer, waiting for everybody inside. Whether anybody was.
     #[inline]
-    pub(crate) fn write(&self, stat: fn() -> &'static LockStat) {
-        if !self.take_free() {
-            self.write_slow(stat());
-        }
+    pub(crate) fn write(&self, stat: fn() -> &'static LockStat) -> bool {
+        !self.take_free() && self.write_slow(stat())
     }
 
     #[cold]
-    fn write_slow(&self, stat: &'static LockStat) {
-        if !self.take_empty() {
+    fn write_slow(&self, stat: &'static LockStat) -> bool {
+        let waits = !self.take_empty();
+        if waits {
             self.wait_to_write(Waiting::start(stat, self.key()));
         }
         self.record(stat);
+        waits
     }
 
     fn wait_to_write(&self, mut waiting: Waiting) {
