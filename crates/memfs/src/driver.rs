@@ -28,6 +28,7 @@ use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FallocateFlags, FileType, StatFs};
 
 use crate::machine;
+use crate::page_turns::PageTurns;
 use crate::pages::{MALLOC_BYTES, PAGE, PAGE_BYTES, PageTree};
 use crate::space::Space;
 
@@ -118,6 +119,7 @@ impl MemFsBuilder {
         let size = self.size_bytes.unwrap_or_else(|| machine::memory_bytes() / 2);
         Arc::new(MemFs {
             space: Space::new(size, slots),
+            turns: PageTurns::new(slots),
             inodes: self.inodes_max.map(|inodes_max| Budget::new(inodes_max, slots)),
             root_mode: self.mode,
             root_uid: self.uid,
@@ -135,6 +137,7 @@ pub struct MemFs {
     space: Space,
     /// One unit for each inode, if their number has a bound.
     inodes: Option<Budget>,
+    turns: PageTurns,
     root_mode: u32,
     root_uid: u32,
     root_gid: u32,
@@ -390,6 +393,11 @@ impl FileSystem for MemFs {
             inode.set_size(end);
         }
         Ok(written.bytes)
+    }
+
+    fn overwrite(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
+        let data = inode.private::<PageTree>();
+        data.is_some_and(|data| data.overwrite(offset, buf, inode.ino(), &self.turns))
     }
 
     fn has_space_beyond(&self, inode: &Inode, size: u64) -> bool {

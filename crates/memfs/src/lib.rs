@@ -16,19 +16,21 @@
 //! # Modules
 //!
 //! * `pages`: the data of a file, a radix tree of 4 KiB pages that is read without a lock.
+//! * `page_turns`: who overwrites the same bytes takes turns.
 //! * `space`: what is taken, and what is free but may still be read.
 //! * `driver`: [`MemFs`] itself.
 //! * `machine`: how much memory there is.
 //!
 //! # Locks, and who holds what
 //!
-//! The driver has no locks of its own but the leaf locks inside of budgets. It relies on the VFS to
-//! serialise changes of one file by the inode's lock (see [`vfscale_vfs::driver`]), and to hold an
-//! RCU guard whenever it calls with a lock held, because freeing memory defers work. An inode owns
-//! its pages; they are cut away when it is evicted.
+//! The driver has no locks of its own but those of pages that are overwritten, and the leaf locks inside of
+//! budgets. It relies on the VFS to serialise other changes of one file by the inode's lock (see
+//! [`vfscale_vfs::driver`]), and to hold an RCU guard whenever it calls with a lock held, because freeing
+//! memory defers work. An inode owns its pages; they are cut away when it is evicted.
 
 mod driver;
 mod machine;
+mod page_turns;
 mod pages;
 mod space;
 

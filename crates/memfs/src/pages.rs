@@ -15,9 +15,11 @@
 //!   [`seek_hole`](PageTree::seek_hole)) take no lock and write no memory. Beside a writer they see
 //!   each byte as it was at some moment of the call; a page that is being cut away reads as it was,
 //!   or as zeros.
-//! * Everything else changes the tree. The caller serialises these calls on one tree (the VFS holds
-//!   the inode's lock) and holds an RCU guard of its own if it holds a lock, since an outermost
-//!   pin may run deferred work.
+//! * [`overwrite`](PageTree::overwrite) changes bytes of pages that are there, and not the tree. Those who do
+//!   it at the same time take turns at each page ([`page_turns`](crate::page_turns)).
+//! * Everything else changes the tree. The caller serialises these calls on one tree with each other and with
+//!   overwrites (the VFS holds the inode's lock) and holds an RCU guard of its own if it holds a lock, since
+//!   an outermost pin may run deferred work.
 //!
 //! # Invariants
 //!
@@ -34,10 +36,11 @@
 use std::ops::Range;
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
+use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, write_pages};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::slot::{Contents, Entry, Slot};
 
+use crate::page_turns::{PAGES_MAX, PageTurns};
 use crate::space::{NoSpace, Space};
 
 mod fill;
@@ -220,6 +223,38 @@ impl PageTree {
         all
     }
 
+    /// Writes `buf` over bytes of at most [`PAGES_MAX`] pages, if all of them are there; otherwise does
+    /// nothing.
+    pub(crate) fn overwrite(&self, offset: u64, buf: &[u8], ino: u64, turns: &PageTurns) -> bool {
+        let guard = rcu::pin();
+        let (first, within) = (offset / PAGE, (offset % PAGE) as usize);
+        let count = (within + buf.len()).div_ceil(PAGE_SIZE);
+        let mut pages = [None; PAGES_MAX];
+        for (page, index) in pages[..count].iter_mut().zip(first..) {
+            *page = self.page(index, &guard);
+            if page.is_none() {
+                return false;
+            }
+        }
+        let _turns = turns.take(ino, first, count);
+        write_pages(pages.iter().flatten().copied(), within, buf);
+        true
+    }
+
+    /// The page at `index`, if there is one.
+    #[inline]
+    fn page<'g>(&'g self, index: u64, guard: &'g Guard) -> Option<&'g Page> {
+        let entry = match self.find(index, guard) {
+            Run::Slots(slots) => slots[0].read(guard),
+            Run::Root(entry) => entry,
+            Run::Hole(_) => Entry::Empty,
+        };
+        match entry {
+            Entry::Leaf(page) => Some(page),
+            _ => None,
+        }
+    }
+
     /// Writes at least a byte, at most what is within one node.
     fn write_run(
         &self,
@@ -351,12 +386,7 @@ impl PageTree {
             return;
         }
         let index = start / PAGE;
-        let entry = match self.find(index, guard) {
-            Run::Slots(slots) => slots[0].read(guard),
-            Run::Root(entry) => entry,
-            Run::Hole(_) => Entry::Empty,
-        };
-        if let Entry::Leaf(page) = entry {
+        if let Some(page) = self.page(index, guard) {
             page.zero((start - index * PAGE) as usize..(end - index * PAGE) as usize);
         }
     }

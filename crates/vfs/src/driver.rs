@@ -24,6 +24,7 @@
 //! | `create`, `link`, `renamed`, `unlinked` | the bucket lock of the name; no inode lock |
 //! | `charge`, `uncharge` | that, or the inode's lock |
 //! | `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively; an RCU section |
+//! | `overwrite` | the inode's lock, shared; an RCU section |
 //! | `read_at`, `seek_data`, `seek_hole`, `get_link` | they may run beside the ones above |
 //!
 //! Where the driver keeps directories, each of these may wait for a disk, but for those that say otherwise:
@@ -62,6 +63,7 @@ use vfscale_sync::rcu::Guard;
 
 pub use crate::dentry::FIRST_TABLE_BYTES;
 use crate::inode::{Inode, InodeRef};
+pub use crate::overwrite::OVERWRITE_MAX;
 use crate::readdir::DirEntry;
 use crate::super_block::SuperBlock;
 use crate::types::{FallocateFlags, StatFs, Timestamp};
@@ -460,6 +462,15 @@ pub trait FileSystem: Send + Sync + 'static {
     fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
         let _ = (inode, offset, buf);
         Err(Errno::ROFS)
+    }
+
+    /// Writes `buf`, at most [`OVERWRITE_MAX`] bytes, over what is at `offset`, and within the size, beside
+    /// others who do the same; those that write to the same bytes take turns, at all of them at once. False,
+    /// and nothing done, if that needs space, or in any case: then the bytes are written by
+    /// [`write_at`](Self::write_at). Not called where the driver keeps directories. By default false.
+    fn overwrite(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
+        let _ = (inode, offset, buf);
+        false
     }
 
     /// Whether there may be anything of a file of `size` bytes beyond that: space that was set aside, or what

@@ -247,6 +247,11 @@ fn set_ids_gone(inode: &Inode, keep: FileMode) -> (u32, u32) {
     (mode, gone)
 }
 
+/// Whether a change of the data takes nothing away.
+pub(crate) fn keeps_privileges(inode: &Inode, keep: FileMode) -> bool {
+    !inode.may_be_capable() && set_ids_gone(inode, keep).1 == 0
+}
+
 impl File {
     #[inline]
     pub(crate) fn new(path: Path, mode: FileMode, flags: OFlags) -> File {
@@ -477,10 +482,15 @@ impl File {
         let inode = self.check_write()?;
         // Twice, so that the one does not pay for what the other needs.
         if inode.is_plain() {
-            self.write_to::<true>(inode, offset, bufs)
-        } else {
-            self.write_to::<false>(inode, offset, bufs)
+            return self.write_to::<true>(inode, offset, bufs);
         }
+        if inode.is_shared()
+            && let Some(n) = self.overwrite(inode, offset, bufs)
+        {
+            File::sync_written(inode, self.flags())?;
+            return Ok((offset, n));
+        }
+        self.write_to::<false>(inode, offset, bufs)
     }
 
     #[inline(always)]
@@ -490,7 +500,11 @@ impl File {
         offset: u64,
         bufs: &[IoSlice<'_>],
     ) -> std::result::Result<(u64, usize), Errno> {
-        let len = bufs.iter().map(|buf| buf.len()).sum();
+        // One, as nearly always, needs no loop.
+        let len = match bufs {
+            [buf] => buf.len(),
+            _ => bufs.iter().map(|buf| buf.len()).sum(),
+        };
         if len == 0 {
             return Ok((offset, 0));
         }
@@ -531,11 +545,23 @@ impl File {
                 Err(_) => break,
             }
         }
-        drop(locked);
-        if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
-            fs.sync(inode, !flags.contains(OFlags::SYNC))?;
+        if locked.waited() && start + (done as u64) < inode.size() && self.sharable(bufs).is_some()
+        {
+            inode.unlock_sharable(locked);
+        } else {
+            drop(locked);
         }
+        File::sync_written(inode, flags)?;
         Ok((start, done))
+    }
+
+    /// Makes durable what was written, if the file was opened for that.
+    #[inline(always)]
+    fn sync_written(inode: &Inode, flags: OFlags) -> std::result::Result<(), Errno> {
+        if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
+            inode.sb().fs().sync(inode, !flags.contains(OFlags::SYNC))?;
+        }
+        Ok(())
     }
 
     /// Writes at `offset`, or at the end if the file was opened with `APPEND`. Fewer bytes than
@@ -873,12 +899,12 @@ pub(crate) fn truncate_inode(
 /// Whether cutting a file to `size` changes nothing but its times, as can be seen without the lock: it is
 /// so long before and after the look at what is beyond, and has no privileges that a change takes away.
 fn has_that_size(inode: &Inode, size: u64, keep_ids: FileMode) -> bool {
-    inode.is_plain()
+    !inode.is_kept()
+        && !inode.is_sealable()
         && inode.size() == size
         && !inode.sb().fs().has_space_beyond(inode, size)
         && inode.size() == size
-        && !inode.may_be_capable()
-        && set_ids_gone(inode, keep_ids).1 == 0
+        && keeps_privileges(inode, keep_ids)
 }
 
 /// A cut of this many bytes is worth handing freed memory over at once.

@@ -9,7 +9,7 @@
 //!
 //! | fields | written under |
 //! | --- | --- |
-//! | mode, owner, size, data | the inode's lock, exclusively |
+//! | mode, owner, size, data | the inode's lock, exclusively; data that is there also shared: see `inode/turns.rs` |
 //! | nlink | atomically: see `inode/links.rs` |
 //! | times | atomically, without a lock, and only when the clock has moved on |
 //! | `DEAD` | every bucket lock of the directory's children table |
@@ -32,10 +32,11 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use vfscale_sync::lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{self, Guard, RcuOption};
 use vfscale_sync::slab::Slab;
+use vfscale_sync::spread_rwlock::{ReaderParts, SpreadRwLock};
 use vfscale_sync::table::Hashed;
 
 use crate::acl::Acl;
@@ -52,6 +53,7 @@ use crate::types::{FileType, Timestamp, XattrFlags};
 use crate::xattr::{Namespace, XattrName, XattrSet};
 
 mod links;
+mod turns;
 
 pub use links::LINK_MAX;
 
@@ -67,6 +69,8 @@ const SEALABLE: u32 = 1 << 17;
 const INHERITS: u32 = 1 << 18;
 /// It may have file capabilities.
 const CAPABLE: u32 = 1 << 19;
+/// Its lock was spread over the CPUs.
+const SHARED: u32 = 1 << 20;
 
 pub(crate) const DEAD: u32 = 1;
 const HASHED: u32 = 2;
@@ -87,7 +91,7 @@ pub struct Inode {
     // What it is.
     sb: NonNull<SuperBlock>,
     ino: u64,
-    /// `TYPE` and `SPECIAL` of the mode, `KEPT`, `SEALABLE`, `INHERITS`, `CAPABLE`.
+    /// `TYPE` and `SPECIAL` of the mode, `KEPT`, `SEALABLE`, `INHERITS`, `CAPABLE`, `SHARED`.
     kind: AtomicU32,
     generation: u32,
     rdev: u64,
@@ -95,6 +99,8 @@ pub struct Inode {
     /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read; the
     /// seals of a file of memory; the count of a directory's directories, once it is spread.
     stream: OnceLock<Box<Stream>>,
+    /// Where those are who share the lock, once several CPUs do.
+    sharers: ReaderParts,
     access: AccessLine,
     data: DataLine,
     usage: UseLine,
@@ -126,7 +132,7 @@ struct DataLine {
 /// What changing an inode, its names, and inodes beside it in a list write.
 #[repr(C, align(64))]
 struct UseLine {
-    lock: RwLock<(), InodeData>,
+    lock: SpreadRwLock<InodeData>,
     nlink: AtomicU32,
     count: AtomicU32,
     alias_lock: Mutex<(), InodeAliases>,
@@ -305,6 +311,7 @@ impl Inode {
             rdev: init.rdev,
             btime: times.btime,
             stream: OnceLock::new(),
+            sharers: ReaderParts::new(),
             access: AccessLine {
                 mode: AtomicU32::new(init.mode),
                 uid: AtomicU32::new(init.uid),
@@ -321,7 +328,7 @@ impl Inode {
                 ctime: AtomicI64::new(times.ctime.0),
             },
             usage: UseLine {
-                lock: RwLock::new(()),
+                lock: SpreadRwLock::new(),
                 nlink: AtomicU32::new(init.nlink),
                 count: AtomicU32::new(1),
                 alias_lock: Mutex::new(()),
@@ -508,10 +515,11 @@ impl Inode {
         self.kind.fetch_or(SEALABLE, Ordering::Relaxed);
     }
 
-    /// Whether nothing is to be looked at before it is written to: no driver is asked, and nothing sealed.
+    /// Whether nothing is to be looked at before it is written to: no driver is asked, nothing sealed, and
+    /// its lock not spread.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) & (KEPT | SEALABLE) == 0
+        self.kind.load(Ordering::Relaxed) & (KEPT | SEALABLE | SHARED) == 0
     }
 
     /// An RCU section for a call of the driver, where that is made in one.
@@ -548,16 +556,6 @@ impl Inode {
     /// The same, made by `make` if there is none yet.
     pub(crate) fn stream_or_init(&self, make: impl FnOnce() -> Stream) -> &Stream {
         self.stream.get_or_init(|| Box::new(make()))
-    }
-
-    /// The lock of data and attributes, exclusively (`i_rwsem`). Blocks.
-    pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, (), InodeData> {
-        self.usage.lock.write()
-    }
-
-    /// The lock of data and attributes, shared. Blocks.
-    pub(crate) fn lock_shared(&self) -> RwLockReadGuard<'_, (), InodeData> {
-        self.usage.lock.read()
     }
 
     #[inline]

@@ -72,6 +72,7 @@ mod namei;
 mod names_only_tests;
 pub mod namespace;
 mod open;
+mod overwrite;
 mod pipe;
 mod position;
 mod propagation;

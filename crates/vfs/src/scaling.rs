@@ -451,6 +451,12 @@ impl Scaling {
         self.vfsmount_lock
     }
 
+    /// The slots of the lock of a file that several CPUs use: before `brlock` all use one word.
+    #[must_use]
+    pub fn file_lock_slots(&self) -> usize {
+        if self.vfsmount_lock == 1 { 1 } else { self.slots }
+    }
+
     /// The slots of a mount's counts of users and writers.
     #[must_use]
     pub fn mount_count_slots(&self) -> usize {

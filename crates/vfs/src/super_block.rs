@@ -576,6 +576,9 @@ impl SuperBlock {
         if let Some(extra) = inode.extra(guard) {
             self.fs.uncharge(crate::xattr_calls::extra_bytes(extra, guard));
         }
+        if inode.is_shared() {
+            self.fs.uncharge(inode.sharers_bytes());
+        }
         self.fs.evict(inode);
         self.free_inode(inode, guard);
     }
