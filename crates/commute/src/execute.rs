@@ -85,6 +85,11 @@ impl World {
         &self.vfs
     }
 
+    /// What the processes have open.
+    pub fn files(&self) -> impl Iterator<Item = &File> {
+        self.processes.iter().flat_map(|process| process.slots.iter().flatten())
+    }
+
     fn process(&mut self, process: u8) -> &mut Process {
         &mut self.processes[usize::from(process) % PROCESSES]
     }

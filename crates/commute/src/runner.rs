@@ -14,7 +14,8 @@
 //! * *The allocator's lines, and objects that only it put on one line*: see [`arena`](crate::arena).
 //!   Allocators for many threads exist; that isn't what is measured.
 //! * *What a thread or CPU does once*: its thread-locals, its registration with RCU, its first magazine of a
-//!   slab, its first batch of inode numbers and of space. Each CPU makes every kind of call before, on
+//!   slab, its first batch of inode numbers and of space; and a file system, the locks of pages that are
+//!   overwritten. Each CPU makes every kind of call before, on
 //!   objects that are gone again when the starting state is made.
 //! * *The end of a grace period*. Every 128th time that a thread enters an RCU section it tries to
 //!   advance the
@@ -48,7 +49,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use vfscale::block::{Device, MemoryDevice};
 use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::{At, AtFlags, FileType, Mode, OFlags, OpenHow, Scaling, Task, Vfs, XattrFlags};
+use vfscale::{
+    At, AtFlags, File, FileType, Mode, OFlags, OpenHow, Scaling, Task, Vfs, Whence, XattrFlags,
+};
 use vfscale_sync::{cpu, random, rcu};
 
 use crate::arena::Arena;
@@ -69,7 +72,7 @@ const SLOT_BYTES: u64 = 256 << 20;
 /// How long it may take until a starting state is made within a tick: on a busy machine the first
 /// ones are not.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often two CPUs in turn count a dentry until it is spread for sure.
+/// How often two CPUs in turn count a dentry, or share a file's lock, until that is spread for sure.
 const TURNS: usize = 40;
 /// How often two CPUs in turn make a name in a directory until it has 64 lines: 24 times from one to four,
 /// as often again for 16, where new ones begin, and once more. They take turns after eight names, of which
@@ -402,6 +405,7 @@ fn made_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(Wo
     call_all(&mut world, setup);
     if options.promoted {
         promote(world.vfs())?;
+        world.files().for_each(share_in_turn);
     }
     call_all(&mut world, last);
     Ok((world, before))
@@ -441,6 +445,8 @@ fn warm_up(vfs: &Vfs, name: &str) -> io::Result<()> {
         let file = task.open(file, flags, Mode::RWXU)?;
         file.pwrite(&buffer, 0)?;
         file.pwrite(&buffer, 4096)?;
+        share_in_turn(&file);
+        file.pwrite(&buffer, 0)?;
         file.pread(&mut buffer, 0)?;
         file.stat()?;
         task.path_of(&file)?;
@@ -500,6 +506,17 @@ fn make_in_turn(task: &Task, dir: &Path) -> io::Result<()> {
     task.mkdir(At::Cwd, &path, Mode::RWXU)?;
     task.rmdir(At::Cwd, &path)?;
     Ok(())
+}
+
+/// Has both CPUs share the lock of an open file in turn, until that is spread. Where it has a position, it is
+/// there again at the end.
+fn share_in_turn(file: &File) {
+    for turn in 0..TURNS {
+        let _cpu = cpu::pretend(turn as u32 % 2);
+        let Ok(position) = file.seek(Whence::Current(0)) else { return };
+        let _ = file.seek(Whence::Hole(0));
+        let _ = file.seek(Whence::Set(position));
+    }
 }
 
 fn use_in_turn(task: &Task, path: &Path) -> io::Result<()> {
