@@ -118,6 +118,13 @@ fn helper() {
             fs::remove_file(path("tmp/bob")).unwrap();
         }
         "list" => assert_eq!(names(&path("file")), ["user.x"]),
+        "set-lists" => {
+            let list = [(USER_OBJ, 7, NONE), (GROUP_OBJ, 5, NONE), (OTHER, 5, NONE)];
+            set_acl(&path("d"), "default", &list);
+            assert_eq!(mode(path("d")), 0o2755, "a default list is no part of the mode");
+            set_acl(&path("d"), "access", &list);
+            assert_eq!(mode(path("d")), 0o755);
+        }
         "exec-only" => {
             assert!(Command::new(path("true")).status().unwrap().success());
             assert_eq!(errno(File::open(path("true"))), Errno::ACCESS);
@@ -304,6 +311,20 @@ fn access_lists_are_kept_and_handed_down() {
         assert_ne!(masked, inherited, "chmod changes the mask");
         rustix::fs::removexattr(m.path("d/f"), "system.posix_acl_access").unwrap();
         assert_eq!(acl(&m.path("d/f"), "access"), Err(Errno::NODATA));
+    }
+}
+
+#[test]
+fn who_is_not_in_the_group_loses_its_set_id_bit_by_an_access_list() {
+    if !is_root() {
+        return;
+    }
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        fs::create_dir(m.path("d")).unwrap();
+        chown(m.path("d"), Some(BOB), Some(STAFF)).unwrap();
+        chmod(m.path("d"), 0o2755).unwrap();
+        run(user(BOB, &[], "set-lists", m.dir()));
     }
 }
 

@@ -30,7 +30,8 @@ impl Server {
         self.act(turn, Rights::Exact, |task| {
             task.setxattr(At::File(&file), "", name, value, flags, ITSELF)
         })?;
-        if kill_sgid {
+        // The kernel asks for it with default lists as well, which are no part of the mode.
+        if kill_sgid && name == ACCESS_LIST {
             let mode = file.stat()?.permissions();
             if mode.contains(Mode::SGID) {
                 self.base.chmod(At::File(&file), "", mode - Mode::SGID, ITSELF)?;
