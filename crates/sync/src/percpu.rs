@@ -161,7 +161,7 @@ impl PerCpuCounter {
     }
 }
 
-/// What a change adds to a part of a [`PerCpuCount`], beside its amount.
+/// What a change adds to a part of a [`SnapshotCounter`], beside its amount.
 const CHANGE: u64 = 1 << 32;
 
 /// A count that is cheap to change, and that can be read as it was at one moment. Readers write nothing.
@@ -176,11 +176,11 @@ const CHANGE: u64 = 1 << 32;
 ///
 /// A change is a release, and readings acquire: who sees one change sees all that came before it.
 #[derive(Debug)]
-pub struct PerCpuCount {
+pub struct SnapshotCounter {
     parts: PerCpu<AtomicU64>,
 }
 
-impl PerCpuCount {
+impl SnapshotCounter {
     /// A count of 0 in `slots` parts.
     #[must_use]
     pub fn new(slots: usize) -> Self {

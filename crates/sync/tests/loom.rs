@@ -16,7 +16,7 @@ use vfscale_sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use vfscale_sync::brlock::BrLock;
 use vfscale_sync::lock_class;
 use vfscale_sync::lockref::{Lockref, Put, SpreadPtr};
-use vfscale_sync::percpu::PerCpuCount;
+use vfscale_sync::percpu::SnapshotCounter;
 use vfscale_sync::percpu_ref::PerCpuRef;
 use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::seqlock::SeqLock;
@@ -793,7 +793,7 @@ fn percpu_ref_read_under_a_user_who_moves() {
 #[test]
 fn percpu_count_is_read_as_it_was_at_one_moment() {
     check(3, || {
-        let count = Arc::new((PerCpuCount::new(2), AtomicU32::new(0)));
+        let count = Arc::new((SnapshotCounter::new(2), AtomicU32::new(0)));
         let changes = {
             let count = Arc::clone(&count);
             thread::spawn(move || {

@@ -14,7 +14,7 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
-use vfscale_sync::percpu::PerCpuCount;
+use vfscale_sync::percpu::SnapshotCounter;
 
 use crate::cred::Credentials;
 use crate::error::{Named, Result};
@@ -35,7 +35,7 @@ pub(crate) enum Stream {
     Socket(Socket),
     Text(Text),
     Memory(Seals),
-    Directories(PerCpuCount),
+    Directories(SnapshotCounter),
 }
 
 impl Stream {

@@ -44,7 +44,7 @@ fn counter_sums_what_all_cpus_added() {
 
 #[test]
 fn a_count_is_below_zero_in_parts_and_exact_as_a_whole() {
-    let count = PerCpuCount::new(3);
+    let count = SnapshotCounter::new(3);
     let on = |cpu, amount| {
         let _on = cpu::pretend(cpu);
         count.add(amount);

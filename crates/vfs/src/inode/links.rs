@@ -7,7 +7,7 @@
 //! The links of a directory are its name, its `.`, and the `..` of each directory in it: those in memory are
 //! counted here, and drivers that keep directories say what they have stored. Several CPUs that make
 //! directories in one would all write its count. So once the table of its children has grown to what
-//! several CPUs get, the directories that come and go are counted on each CPU ([`PerCpuCount`]): what that
+//! several CPUs get, the directories that come and go are counted on each CPU ([`SnapshotCounter`]): what that
 //! takes is a sixteenth of the table. What was counted before stays in the inode.
 //!
 //! * A directory comes and goes with the bucket of its name locked, and a directory is removed with all
@@ -22,7 +22,7 @@
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::Ordering;
-use vfscale_sync::percpu::PerCpuCount;
+use vfscale_sync::percpu::SnapshotCounter;
 use vfscale_sync::rcu;
 use vfscale_sync::table::{LockReq, RcuTable};
 
@@ -59,7 +59,7 @@ impl Inode {
 
     /// The number of links of a directory whose count is spread.
     #[cold]
-    fn spread_nlink(&self, spread: &PerCpuCount) -> u32 {
+    fn spread_nlink(&self, spread: &SnapshotCounter) -> u32 {
         let read = || {
             let (directories, own) = spread.read_with(|| self.own_nlink())?;
             Some(if own == 0 { 0 } else { own.saturating_add_signed(directories) })
@@ -74,7 +74,7 @@ impl Inode {
 
     /// Where the directories in it are counted, if that is not in the inode.
     #[inline]
-    fn spread_directories(&self) -> Option<&PerCpuCount> {
+    fn spread_directories(&self) -> Option<&SnapshotCounter> {
         // What is behind a pipe is not touched for that.
         match self.stream().filter(|_| self.is_dir())? {
             Stream::Directories(spread) => Some(spread),
@@ -156,14 +156,14 @@ impl Dentry {
 
     /// Where the directories in this one are counted, if that is not in the inode, or should not be any more.
     #[inline]
-    fn spread_directories(&self) -> Option<&PerCpuCount> {
+    fn spread_directories(&self) -> Option<&SnapshotCounter> {
         let (inode, sb) = (self.inode(), self.sb());
         inode.spread_directories().or_else(|| {
             let several = sb.slots() > 1 && sb.scaling().dcache_hash();
             if !several || !self.children().is_spread() {
                 return None;
             }
-            inode.stream_or_init(|| Stream::Directories(PerCpuCount::new(sb.slots())));
+            inode.stream_or_init(|| Stream::Directories(SnapshotCounter::new(sb.slots())));
             inode.spread_directories()
         })
     }
