@@ -8,6 +8,11 @@ use std::ops::Range;
 /// From this length on `rep movsb` is the fastest copy; before, its start-up cost dominates.
 const REP_FROM: usize = 512;
 
+/// Where the destination lies less than this ahead of the source in their pages, `rep movsb` takes some
+/// thirty times as long on AMD's Zen 3. Large buffers of many allocators begin 16 bytes behind the beginning
+/// of a page.
+const REP_AHEAD: usize = 32;
+
 /// Pages that lie one behind the other are copied as one.
 pub(super) const HAS_RUNS: bool = true;
 
@@ -93,7 +98,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: Each function touches exactly the `len` bytes at both sides.
     unsafe {
         match len {
-            REP_FROM.. => copy_rep(from, to, len),
+            REP_FROM.. if !is_just_ahead(from, to) => copy_rep(from, to, len),
             16.. => copy_words(from, to, len),
             8.. => copy_ends::<8>(from, to, len),
             4.. => copy_ends::<4>(from, to, len),
@@ -101,6 +106,11 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             0 => {}
         }
     }
+}
+
+#[inline]
+fn is_just_ahead(from: *const u8, to: *const u8) -> bool {
+    (1..REP_AHEAD).contains(&(to.addr().wrapping_sub(from.addr()) % PAGE_SIZE))
 }
 
 /// # Safety

@@ -74,6 +74,27 @@ fn fresh_page_is_zero_and_ends_are_reachable() {
     assert_eq!(last, [9]);
 }
 
+/// Long copies are made in another way where the buffer is a few bytes ahead in its page.
+#[test]
+fn long_copies_are_right_wherever_buffers_lie_in_their_pages() {
+    let _pool = beside_others();
+    let page = Page::zeroed();
+    let bytes: Vec<u8> = (0..PAGE_SIZE).map(|at| (at * 7 % 251) as u8).collect();
+    for begin in (0..40).chain(PAGE_SIZE - 40..PAGE_SIZE) {
+        let mut room = vec![0; 3 * PAGE_SIZE];
+        let to_page = room.as_ptr().align_offset(PAGE_SIZE);
+        for len in [512, 1000, PAGE_SIZE - 8, PAGE_SIZE] {
+            let buffer = &mut room[to_page + begin..][..len];
+            buffer.copy_from_slice(&bytes[..len]);
+            page.zero(0..PAGE_SIZE);
+            page.write(PAGE_SIZE - len, buffer);
+            buffer.fill(0);
+            page.read(PAGE_SIZE - len, buffer);
+            assert!(buffer == &bytes[..len], "{len} bytes at {begin}");
+        }
+    }
+}
+
 #[test]
 #[should_panic(expected = "not within a page")]
 fn read_past_the_end_panics() {
