@@ -791,7 +791,7 @@ fn percpu_ref_read_under_a_user_who_moves() {
 /// What is counted on one CPU and then counted down on another is never seen to go before it came, nor what
 /// goes with a look taken at another moment.
 #[test]
-fn percpu_count_is_read_as_it_was_at_one_moment() {
+fn snapshot_counter_is_read_as_it_was_at_one_moment() {
     check(3, || {
         let count = Arc::new((SnapshotCounter::new(2), AtomicU32::new(0)));
         let changes = {

@@ -417,6 +417,7 @@ impl Task {
         Ok(Some(open_made(mount, dentry, write, opening, self.cred(&rcu::pin()))))
     }
 
+    /// `opening` is read where it is: a copy would wait for what has just been stored in other pieces.
     #[inline]
     fn open_from(
         &self,

@@ -239,7 +239,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         self.find_among_all(chain, tag, eq)
     }
 
-    /// The part of [`find`](Self::find) for names that have their tag in common with another one in the
+    /// The part of [`find`](Self::find) for entries that have their tag in common with another one in the
     /// bucket, and for the few buckets that have more entries than slots.
     #[inline(never)]
     fn find_among_all(
