@@ -7,7 +7,7 @@ use crate::runner::Target;
 
 fn program_of(name: &str, scaling: Scaling) -> Program {
     let workload = workload::find(name).unwrap();
-    program(&workload, Options { scaling, ..Options::default() }).unwrap()
+    program_alone(&workload, Options { scaling, ..Options::default() }).unwrap()
 }
 
 #[test]
@@ -23,10 +23,11 @@ fn opening_scales_now_and_did_not_with_the_kernels_structures() {
     assert!(at(&before, 80) < 0.6 * at(&before, 10));
 }
 
+/// Tests beside this one use the same pool of pages, and may leave one of a CPU's to the other.
 #[test]
 fn workloads_share_nothing_in_memory() {
     for workload in workload::all() {
-        let program = program(&workload, Options::default()).unwrap();
+        let program = program_alone(&workload, Options::default()).unwrap();
         assert_eq!(program.shared_lines(), 0, "{}", workload.name);
     }
 }
@@ -67,7 +68,8 @@ fn what_everybody_uses_is_written_by_nobody() {
     let (workers, undo) = ([0, 1].map(calls), Default::default());
     let workload = Workload { name: "one-inode", operations: 1, setup, workers, undo };
     let lines = |scaling| {
-        program(&workload, Options { scaling, ..Options::default() }).unwrap().shared_lines()
+        let options = Options { scaling, ..Options::default() };
+        program_alone(&workload, options).unwrap().shared_lines()
     };
     assert_eq!(lines(Scaling::default()), 0);
     assert!(lines(Scaling::kernel_2_6()) > 0);
