@@ -9,7 +9,7 @@ use crate::attr_plan::{More, Plan};
 use crate::cred::{Credentials, permission};
 use crate::dentry::Dentry;
 use crate::error::{Named, Result};
-use crate::file::{self, File};
+use crate::file::{self, File, FileMode};
 use crate::inode::Inode;
 use crate::lookup::Left;
 use crate::mount::{Mount, WriteAccess};
@@ -339,29 +339,57 @@ impl Task {
             if size > i64::MAX as u64 {
                 return Err(Errno::INVAL);
             }
-            let place = self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)?;
-            let inode = place.dentry().inode();
-            match inode.file_type() {
-                FileType::RegularFile => {}
-                FileType::Directory => return Err(Errno::ISDIR),
-                _ => return Err(Errno::INVAL),
-            }
-            let keep_ids = {
+            let base = self.base(At::Cwd);
+            let call = || {
                 let guard = rcu::pin();
-                let cred = self.cred(&guard);
-                // That the file system is read-only comes before the permission, that the mount is comes
-                // after.
-                if inode.sb().flags().contains(MountFlags::RDONLY) {
-                    return Err(Errno::ROFS);
-                }
-                permission(inode, cred, Access::WRITE, &guard)?;
-                file::kept_ids(cred, inode)
+                self.walk(&base, bytes(path), Lookup::FOLLOW, &guard, |walk| {
+                    let pos = walk.lookup()?;
+                    let inode = pos.inode();
+                    walk.validate(pos)?;
+                    let keep_ids = may_truncate(inode, walk.cred(), &guard)?;
+                    let write = walk.want_write(pos)?;
+                    if inode.is_kept() {
+                        let kept = walk.keep(pos)?;
+                        let write = write.keep(kept.mount_ref());
+                        return Err(walk.leave(Left::Place(kept, write)));
+                    }
+                    // Without a reference: see `change_dcached`.
+                    Ok(file::truncate_inode(inode, size, keep_ids, false)?)
+                })
             };
-            let _write = WriteAccess::new(place.mount())?;
-            file::truncate_inode(inode, size, keep_ids, false)
+            base.changing(call, |left| match left {
+                Left::Place(place, _write) => {
+                    let inode = place.dentry().inode();
+                    let keep_ids = {
+                        let guard = rcu::pin();
+                        file::kept_ids(self.cred(&guard), inode)
+                    };
+                    file::truncate_inode(inode, size, keep_ids, false).map(Some)
+                }
+                _ => Ok(None),
+            })
         };
         truncate().on("truncate", path)
     }
+}
+
+/// Whether `cred` may cut the file by its path, and what rights it has to keep set-id bits then.
+fn may_truncate(
+    inode: &Inode,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<FileMode, Errno> {
+    match inode.file_type() {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(Errno::ISDIR),
+        _ => return Err(Errno::INVAL),
+    }
+    // That the file system is read-only comes before the permission, that the mount is comes after.
+    if inode.sb().flags().contains(MountFlags::RDONLY) {
+        return Err(Errno::ROFS);
+    }
+    permission(inode, cred, Access::WRITE, guard)?;
+    Ok(file::kept_ids(cred, inode))
 }
 
 /// Changes attributes of an inode whose names live in the dcache.
@@ -371,7 +399,7 @@ impl Task {
 /// vain. Lists of access rights have memory of their own, which must not come to an inode that is gone.
 fn change_dcached(walk: &Walk<'_>, pos: Pos<'_>, change: Change) -> std::result::Result<(), Fail> {
     let (inode, guard) = (pos.inode(), walk.guard());
-    let kept = if inode.has_extra() { Some(walk.keep(pos)?) } else { None };
+    let kept = if inode.has_access_list(guard) { Some(walk.keep(pos)?) } else { None };
     walk.validate(pos)?;
     if has_that_mode(inode, walk.cred(), change, guard)? {
         inode.touch_ctime();

@@ -3,7 +3,7 @@
 //! An inode lives in its superblock's slab. It is kept by counted references: one for each dentry
 //! that points to it, and any [`InodeRef`]. When the last goes, the driver evicts it, and its memory
 //! is reused after a grace period, so that an RCU walk that still sees it reads stale but valid
-//! fields.
+//! fields. What such a walk may change is in `inode/going.rs`.
 //!
 //! # Who writes what
 //!
@@ -13,6 +13,8 @@
 //! | nlink | atomically: see `inode/links.rs` |
 //! | times | atomically, without a lock, and only when the clock has moved on |
 //! | `DEAD` | every bucket lock of the directory's children table |
+//! | extended attributes | a lock of their own; access control lists the inode's, exclusively |
+//! | that its last name goes | before the name is counted out; never taken back |
 //!
 //! Readers take no lock.
 //!
@@ -52,6 +54,7 @@ use crate::time;
 use crate::types::{FileType, Timestamp, XattrFlags};
 use crate::xattr::{Namespace, XattrName, XattrSet};
 
+mod going;
 mod links;
 mod turns;
 
@@ -112,6 +115,8 @@ struct AccessLine {
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
+    /// It has lost its last name, or is about to; see `inode/going.rs`. Not of directories, which are `DEAD`.
+    nameless: AtomicBool,
     extra: RcuOption<InodeExtra>,
 }
 
@@ -163,6 +168,8 @@ pub(crate) struct InodeExtra {
     pub(crate) acl_default: RcuOption<Acl>,
     pub(crate) locks: FileLocks,
     charged: AtomicBool,
+    /// What it was charged has been given back. Written with `changing` held.
+    closed: AtomicBool,
 }
 
 impl InodeExtra {
@@ -174,6 +181,7 @@ impl InodeExtra {
             acl_default: RcuOption::none(),
             locks: FileLocks::new(),
             charged: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -200,17 +208,27 @@ impl InodeExtra {
     }
 
     /// Changes those attributes: a copy of the set, which takes its place unless `change` fails. So
-    /// whoever reads attributes writes nothing. Blocks while others change them.
+    /// whoever reads attributes writes nothing. Blocks while others change them. `None` if the inode was
+    /// evicted, which happens to nobody who has a reference.
     pub(crate) fn change_xattrs<T>(
         &self,
         guard: &Guard,
         change: impl FnOnce(&mut XattrSet) -> Result<T, Errno>,
-    ) -> Result<T, Errno> {
+    ) -> Result<Option<T>, Errno> {
         let _one = self.changing.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let mut set = self.xattrs.read(guard).cloned().unwrap_or_default();
         let changed = change(&mut set)?;
         self.xattrs.replace(Some(set), guard);
-        Ok(changed)
+        Ok(Some(changed))
+    }
+
+    /// Nothing of it is changed any more: the inode is being evicted. Blocks while others change attributes.
+    pub(crate) fn close(&self) {
+        let _one = self.changing.lock();
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     /// Whether the file system was charged for it.
@@ -316,6 +334,7 @@ impl Inode {
                 mode: AtomicU32::new(init.mode),
                 uid: AtomicU32::new(init.uid),
                 gid: AtomicU32::new(init.gid),
+                nameless: AtomicBool::new(false),
                 extra: RcuOption::none(),
             },
             data: DataLine {
@@ -596,6 +615,12 @@ impl Inode {
     #[inline]
     pub(crate) fn has_extra(&self) -> bool {
         !self.access.extra.is_none()
+    }
+
+    /// Whether an access control list goes with its mode.
+    #[inline]
+    pub(crate) fn has_access_list(&self, guard: &Guard) -> bool {
+        self.extra(guard).is_some_and(|extra| !extra.acl_access.is_none())
     }
 
     pub(crate) fn extra_or_init<'g>(&'g self, guard: &'g Guard) -> &'g InodeExtra {

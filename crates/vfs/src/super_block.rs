@@ -573,13 +573,16 @@ impl SuperBlock {
         if inode.is_hashed() {
             self.unhash_inode(inode, guard);
         }
-        if let Some(extra) = inode.extra(guard) {
+        if let Some(extra) = inode.last_extra(guard) {
+            extra.close();
             self.fs.uncharge(crate::xattr_calls::extra_bytes(extra, guard));
         }
         if inode.is_shared() {
             self.fs.uncharge(inode.sharers_bytes());
         }
+        let locked = inode.lock_last_data();
         self.fs.evict(inode);
+        drop(locked);
         self.free_inode(inode, guard);
     }
 

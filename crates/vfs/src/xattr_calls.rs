@@ -18,6 +18,7 @@ use crate::attr_plan::{More, Plan};
 use crate::cred::{Credentials, permission};
 use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeExtra};
+use crate::lookup::Left;
 use crate::mount::{Path, WriteAccess};
 use crate::namei::Lookup;
 use crate::task::{At, Origin, Task, bytes, lookup_flags};
@@ -37,12 +38,9 @@ pub(crate) fn extra_bytes(extra: &InodeExtra, guard: &Guard) -> u64 {
     base + extra.xattrs(guard).map_or(0, XattrSet::bytes) + lists
 }
 
-/// The extra part of an inode, charged when it was made for attributes.
-fn charged_extra<'g>(
-    inode: &'g Inode,
-    guard: &'g Guard,
-) -> std::result::Result<&'g InodeExtra, Errno> {
-    let extra = inode.extra_or_init(guard);
+/// Charges the extra part of an inode, if that was not done before. The caller has a reference, or is
+/// changing attributes.
+fn charge_extra(inode: &Inode, extra: &InodeExtra) -> std::result::Result<(), Errno> {
     if !extra.is_charged() {
         inode.sb().fs().charge(EXTRA_BYTES)?;
         if !extra.set_charged() {
@@ -50,7 +48,7 @@ fn charged_extra<'g>(
             inode.sb().fs().uncharge(EXTRA_BYTES);
         }
     }
-    Ok(extra)
+    Ok(())
 }
 
 /// Charges a growth, before it happens.
@@ -84,7 +82,8 @@ fn replace_acl(
     if acl.is_none() && inode.extra(guard).is_none() {
         return Ok(());
     }
-    let extra = charged_extra(inode, guard)?;
+    let extra = inode.extra_or_init(guard);
+    charge_extra(inode, extra)?;
     let slot = if is_default { &extra.acl_default } else { &extra.acl_access };
     let bytes = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes) as i64;
     let delta = bytes(acl.as_ref()) - bytes(slot.read(guard));
@@ -108,7 +107,8 @@ pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
     if extra.xattrs(guard).is_none_or(|set| set.get(XattrName::CAPABILITY).is_err()) {
         return;
     }
-    if let Ok(freed) = extra.change_xattrs(guard, |set| set.remove(XattrName::CAPABILITY)) {
+    let removed = extra.change_xattrs(guard, |set| set.remove(XattrName::CAPABILITY));
+    if let Ok(Some(freed)) = removed {
         inode.sb().fs().uncharge(freed);
         inode.touch_ctime();
     }
@@ -168,7 +168,7 @@ impl Task {
                 path,
                 flags,
                 needs_lock(name),
-                |inode, cred, guard| set(inode, name, value, how, cred, guard),
+                |inode, cred, guard, held| set(inode, (name, value), how, cred, guard, held),
                 |inode, cred, guard| plan_set(inode, name, value, how, cred, guard),
             )
         };
@@ -210,7 +210,7 @@ impl Task {
                 path,
                 flags,
                 needs_lock(name),
-                |inode, cred, guard| remove(inode, name, cred, guard),
+                |inode, cred, guard, _| remove(inode, name, cred, guard),
                 |inode, cred, guard| plan_removal(inode, name, cred, guard),
             )
         };
@@ -263,32 +263,78 @@ impl Task {
 
     /// Changes an inode by `body`, with its lock held if `locks` says so; or if a driver is to store the
     /// change, by what `plan` says.
+    ///
+    /// What needs no lock needs no reference either: `body` is first called in the RCU section of the walk,
+    /// and says whether it could do without.
     fn with_inode_writable<'a>(
         &self,
         at: At<'_>,
         path: &StdPath,
         flags: AtFlags,
         locks: bool,
-        body: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<(), Errno>,
+        body: impl Fn(&Inode, &Credentials, &Guard, Held) -> std::result::Result<Done, Errno>,
         plan: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<Option<Plan<'a>>, Errno>,
     ) -> std::result::Result<(), Errno> {
-        let place = self.xattr_place(at, path, flags)?;
-        let _write = WriteAccess::new(place.mount())?;
-        let inode = place.dentry().inode();
-        inode.sb().with_space(|| {
-            if inode.is_kept() {
-                let _locked = inode.lock();
-                let plan = {
-                    let guard = rcu::pin();
-                    plan(inode, self.cred(&guard), &guard)?
-                };
-                return plan.map_or(Ok(()), |mut plan| plan.store(inode));
-            }
+        let with_reference = |inode: &Inode| {
+            inode.sb().with_space(|| {
+                if inode.is_kept() {
+                    let _locked = inode.lock();
+                    let plan = {
+                        let guard = rcu::pin();
+                        plan(inode, self.cred(&guard), &guard)?
+                    };
+                    return plan.map_or(Ok(()), |mut plan| plan.store(inode));
+                }
+                let guard = rcu::pin();
+                let _locked = locks.then(|| inode.lock());
+                body(inode, self.cred(&guard), &guard, Held::Yes).map(drop)
+            })
+        };
+        if bytes(path).is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
+            let place = self.xattr_place(at, path, flags)?;
+            let _write = WriteAccess::new(place.mount())?;
+            return with_reference(place.dentry().inode());
+        }
+        let lookup = xattr_lookup(flags)?;
+        let base = self.base(at);
+        let call = || {
             let guard = rcu::pin();
-            let _locked = locks.then(|| inode.lock());
-            body(inode, self.cred(&guard), &guard)
+            self.walk(&base, bytes(path), lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                let write = walk.want_write(pos)?;
+                walk.validate(pos)?;
+                if !locks && !pos.inode().is_kept() {
+                    match body(pos.inode(), walk.cred(), &guard, Held::No) {
+                        Ok(Done::Yes) => return Ok(()),
+                        // What is waited for until there is space is the end of sections like this one.
+                        Ok(Done::No) | Err(Errno::NOSPC) => {}
+                        Err(errno) => return Err(errno.into()),
+                    }
+                }
+                let kept = walk.keep(pos)?;
+                let write = write.keep(kept.mount_ref());
+                Err(walk.leave(Left::Place(kept, write)))
+            })
+        };
+        base.changing(call, |left| match left {
+            Left::Place(place, _write) => with_reference(place.dentry().inode()).map(Some),
+            _ => Ok(None),
         })
     }
+}
+
+/// Whether a change is made by somebody who has a reference to the inode.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Yes,
+    No,
+}
+
+/// Whether a change has been made. That it has not means that it takes a reference.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Done {
+    Yes,
+    No,
 }
 
 /// The name, once the flags are known to be right, whose mistakes come first.
@@ -342,12 +388,12 @@ fn get(
 
 fn set(
     inode: &Inode,
-    name: XattrName<'_>,
-    value: &[u8],
+    (name, value): (XattrName<'_>, &[u8]),
     how: XattrFlags,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+    held: Held,
+) -> std::result::Result<Done, Errno> {
     match name.namespace() {
         Namespace::AclAccess => return set_acl(inode, name, false, value, cred, guard),
         Namespace::AclDefault => return set_acl(inode, name, true, value, cred, guard),
@@ -356,10 +402,14 @@ fn set(
     name.supported()?;
     if has_value(inode, name, value, how, guard)? {
         inode.touch_ctime();
-        return Ok(());
+        return Ok(Done::Yes);
     }
-    let extra = charged_extra(inode, guard)?;
-    extra.change_xattrs(guard, |set| {
+    let extra = inode.extra_or_init(guard);
+    if held == Held::No && inode.may_be_going() {
+        return Ok(Done::No);
+    }
+    let changed = extra.change_xattrs(guard, |set| {
+        charge_extra(inode, extra)?;
         let delta = set.set_cost(name, value, how)?;
         charge(inode, delta)?;
         inode.note_xattr(name);
@@ -367,8 +417,11 @@ fn set(
         uncharge(inode, delta);
         Ok(())
     })?;
+    if changed.is_none() {
+        return Ok(Done::No);
+    }
     inode.touch_ctime();
-    Ok(())
+    Ok(Done::Yes)
 }
 
 /// Whether an attribute may be set and has that value already, or why it may not. Takes no lock,
@@ -393,7 +446,7 @@ fn set_acl(
     value: &[u8],
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> std::result::Result<Done, Errno> {
     let acl = acl_to_set(inode, name, value, cred, guard)?;
     apply_acl(inode, is_default, acl, cred, guard)
 }
@@ -497,20 +550,19 @@ fn apply_acl(
     acl: Option<Acl>,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> std::result::Result<Done, Errno> {
     if is_default {
         if !inode.is_dir() {
-            return if acl.is_some() { Err(Errno::ACCESS) } else { Ok(()) };
+            return if acl.is_some() { Err(Errno::ACCESS) } else { Ok(Done::Yes) };
         }
         replace_acl(inode, true, acl, guard)?;
-        inode.touch_ctime();
-        return Ok(());
+    } else {
+        let (mode, kept) = access_list(inode, acl, cred);
+        replace_acl(inode, false, kept, guard)?;
+        inode.set_mode(mode);
     }
-    let (mode, kept) = access_list(inode, acl, cred);
-    replace_acl(inode, false, kept, guard)?;
-    inode.set_mode(mode);
     inode.touch_ctime();
-    Ok(())
+    Ok(Done::Yes)
 }
 
 /// What there is where there were never any.
@@ -534,7 +586,7 @@ fn remove(
     name: XattrName<'_>,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> std::result::Result<Done, Errno> {
     allow(inode, name, XattrOp::Remove, cred, guard)?;
     match name.namespace() {
         Namespace::AclAccess => return apply_acl(inode, false, None, cred, guard),
@@ -543,8 +595,10 @@ fn remove(
     }
     name.supported()?;
     let extra = inode.extra(guard).ok_or(Errno::NODATA)?;
-    let freed = extra.change_xattrs(guard, |set| set.remove(name))?;
+    let Some(freed) = extra.change_xattrs(guard, |set| set.remove(name))? else {
+        return Ok(Done::No);
+    };
     inode.sb().fs().uncharge(freed);
     inode.touch_ctime();
-    Ok(())
+    Ok(Done::Yes)
 }

@@ -21,7 +21,7 @@
 //! * A spread count has no limit: 2^31 directories take more than a terabyte.
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::Ordering;
+use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::percpu::SnapshotCounter;
 use vfscale_sync::rcu;
 use vfscale_sync::table::{LockReq, RcuTable};
@@ -125,7 +125,16 @@ impl Inode {
     }
 
     pub(crate) fn unlink(&self) {
+        let is_last = self.usage.nlink.load(Ordering::Relaxed) == 1;
+        if is_last {
+            self.lose_name();
+        }
         let before = self.usage.nlink.fetch_sub(1, Ordering::AcqRel);
+        if before == 1 && !is_last {
+            // Another name has gone meanwhile.
+            self.lose_name();
+            fence(Ordering::SeqCst);
+        }
         debug_assert!(before > 0, "link count of inode {} below zero", self.ino);
     }
 

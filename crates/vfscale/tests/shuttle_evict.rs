@@ -1,0 +1,91 @@
+//! Changes by path, which count no reference, against the eviction of what they change:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_evict`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "shuttle_common/mod.rs"]
+mod common;
+
+use std::sync::Arc;
+
+use common::{MODE, assert_empty, check, errno, free, make, memory};
+use shuttle::thread;
+use vfscale::{At, AtFlags, Errno, OFlags, Task, XattrFlags};
+
+/// More than a block, so that what is charged for it is seen in `statfs`.
+const VALUE: [u8; 5000] = [7; 5000];
+
+fn set(task: &Task, name: &str) -> Option<Errno> {
+    let (how, flags) = (XattrFlags::empty(), AtFlags::empty());
+    errno(task.setxattr(At::Cwd, "/x", name, &VALUE, how, flags))
+}
+
+/// While `calls` change `/x` by its path, it is removed; what it took comes back, once. The file is made by
+/// `prepare`.
+fn against_unlink(prepare: fn(&Task), calls: &'static [fn(&Task) -> Option<Errno>]) {
+    check(move || {
+        let task = Arc::new(memory().task());
+        let before = free(&task);
+        prepare(&task);
+        let changes = calls.iter().map(|call| {
+            let task = task.clone();
+            thread::spawn(move || call(&task))
+        });
+        let changes: Vec<_> = changes.collect();
+        task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap();
+        for change in changes {
+            let errno = change.join().unwrap();
+            assert!(matches!(errno, None | Some(Errno::NOENT | Errno::NODATA)), "{errno:?}");
+        }
+        assert_empty(&task, before);
+    });
+}
+
+/// The first attribute brings memory of its own with it, of which eviction may just have found none.
+#[test]
+fn the_first_attribute() {
+    against_unlink(
+        |task| {
+            make(task, "/x");
+        },
+        &[|task| set(task, "user.a")],
+    );
+}
+
+#[test]
+fn the_first_attributes_of_two_threads() {
+    let calls: &[fn(&Task) -> Option<Errno>] =
+        &[|task| set(task, "user.a"), |task| set(task, "user.b")];
+    against_unlink(
+        |task| {
+            make(task, "/x");
+        },
+        calls,
+    );
+}
+
+#[test]
+fn an_attribute_more_and_one_less() {
+    let prepare = |task: &Task| {
+        make(task, "/x");
+        assert_eq!(set(task, "user.a"), None);
+    };
+    let calls: &[fn(&Task) -> Option<Errno>] = &[
+        |task| set(task, "user.b"),
+        |task| errno(task.removexattr(At::Cwd, "/x", "user.a", AtFlags::empty())),
+    ];
+    against_unlink(prepare, calls);
+}
+
+/// Pages go once, whoever cuts them off.
+#[test]
+fn a_cut() {
+    let prepare = |task: &Task| {
+        let file = task.open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        file.write_all(&[1; 3 * 4096]).unwrap();
+    };
+    against_unlink(prepare, &[|task| errno(task.truncate("/x", 5000))]);
+}
