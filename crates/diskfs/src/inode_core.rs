@@ -28,8 +28,9 @@ use crate::format::Damage;
 use crate::format::extent::{EXTENT_BYTES, Extent, decode_possible, encode_list};
 use crate::format::inode::{
     AREA_BYTES, ATTR_BLOB_BYTES_MAX, ATTR_BYTES_MAX, ATTR_ROOT_BYTES, ATTR_TREE, DATA_BYTES_MAX,
-    DATA_EXTENTS, DATA_ROOT_BYTES, DATA_TREE, FORK_INLINE, FORK_NONE, InodeDamage, InodeFault,
-    InodeRecord, LINK_TARGET_BYTES_MAX, LINKS_MAX, RECORD_BYTES, RawAttrRoot, RawInode, block_of,
+    DATA_EXTENTS, DATA_ROOT_BYTES, DATA_TREE, FIELDS_BYTES, FORK_INLINE, FORK_NONE, InodeDamage,
+    InodeFault, InodeRecord, LINK_TARGET_BYTES_MAX, LINKS_MAX, RECORD_BYTES, RawAttrRoot, RawInode,
+    block_of,
 };
 
 /// The type bits of a mode.
@@ -380,15 +381,21 @@ impl InodeCore {
 }
 
 impl Image for InodeCore {
+    /// Without what is zero behind the data: attributes are at the end.
     fn log_bytes(&self) -> usize {
-        RECORD_BYTES
+        match self.attr {
+            AttrFork::None => FIELDS_BYTES + self.data.bytes_in_inode(),
+            _ => RECORD_BYTES,
+        }
     }
 
     fn write(
         &self,
         write: &mut dyn FnMut(&[u8]) -> vfscale_journal::Result<()>,
     ) -> vfscale_journal::Result<()> {
-        write(&self.encode().0)
+        let (record, bytes) = (self.encode(), self.log_bytes());
+        debug_assert!(record.0[bytes..].iter().all(|byte| *byte == 0), "something is not logged");
+        write(&record.0[..bytes])
     }
 }
 

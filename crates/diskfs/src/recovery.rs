@@ -3,9 +3,9 @@
 //! # Why the order of the log is enough
 //!
 //! Everything from the tail on is replayed in order, whatever is home already. A block is logged as
-//! a whole, so the last image of it is the state to have. An inode is logged as its whole record,
-//! and so is the last record of it; the block that it goes into is there: either the log has the
-//! chunk that made it, earlier, or the chunk is home.
+//! a whole, so the last image of it is the state to have. An inode is logged as its record, without the
+//! zeros at its end, and so is the last record of it; the block that it goes into is there: either the log
+//! has the chunk that made it, earlier, or the chunk is home.
 //!
 //! A block that was torn while it was written home is written again if it is logged as a whole; what
 //! becomes of a block of inodes is argued in [`format::inode`](crate::format::inode).
@@ -91,7 +91,7 @@ impl<'d> Replay<'d> {
     /// The record of an inode.
     fn inode(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
         let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
-        let Ok(record) = bytes.try_into().map(InodeRecord) else {
+        let Some(record) = InodeRecord::from_log(bytes) else {
             return Err(bad("it has not the size of a record").into());
         };
         let (address, slot) = (block_of(key.id), slot_of(key.id));

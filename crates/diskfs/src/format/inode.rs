@@ -59,7 +59,8 @@ pub const LINK_TARGET_BYTES_MAX: u64 = 4095;
 /// The most bytes of all attributes of an inode together, as they lie on disk.
 pub const ATTR_BLOB_BYTES_MAX: u32 = 128 * 1024;
 
-const FIELDS_BYTES: usize = 96;
+/// The bytes of a record in front of its area.
+pub const FIELDS_BYTES: usize = 96;
 
 /// The format of a fork: there is none.
 pub(crate) const FORK_NONE: u8 = 0;
@@ -126,6 +127,18 @@ impl InodeRecord {
     pub fn free(generation: u32) -> Self {
         let raw = RawInode { generation: generation.into(), ..RawInode::new_zeroed() };
         Self::from_raw(raw)
+    }
+
+    /// One of which zeros at the end may have been left out, as in the log. `None` if it is too short or too
+    /// long.
+    #[must_use]
+    pub fn from_log(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < FIELDS_BYTES {
+            return None;
+        }
+        let mut record = [0; RECORD_BYTES];
+        record.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Self(record))
     }
 
     /// Whether there is no inode in it.

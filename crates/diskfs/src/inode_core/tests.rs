@@ -114,6 +114,16 @@ proptest! {
     }
 
     #[test]
+    fn what_is_logged_is_the_record_without_zeros(core in core()) {
+        let mut logged = Vec::new();
+        core.write(&mut |bytes| { logged.extend_from_slice(bytes); Ok(()) }).unwrap();
+        prop_assert_eq!(logged.len(), core.log_bytes());
+        prop_assert_eq!(InodeRecord::from_log(&logged), Some(core.encode()));
+        let has_attributes = core.attr != AttrFork::None;
+        prop_assert!(has_attributes || logged.len() < RECORD_BYTES);
+    }
+
+    #[test]
     fn what_is_decoded_is_encoded(core in core(), at in 0..RECORD_BYTES, byte: u8) {
         let mut record = core.encode();
         let was = std::mem::replace(&mut record.0[at], byte);

@@ -82,7 +82,8 @@ fn inodes_go_into_the_blocks_of_their_chunk() {
     let items = [
         (KIND_INODE_CHUNK, 24, Vec::new()),
         (KIND_INODE, 24 * 8 + 1, record(1)),
-        (KIND_INODE, 31 * 8 + 7, record(2)),
+        // Zeros at the end may be left out.
+        (KIND_INODE, 31 * 8 + 7, record(2)[..96].to_vec()),
         (KIND_INODE, 24 * 8 + 1, record(3)),
     ];
     replay(&device, &items).unwrap();
@@ -144,7 +145,8 @@ fn what_no_version_logs_is_damage_and_is_not_written() {
         (901, KIND_INODE_CHUNK, log, Vec::new()),
         (901, KIND_INODE_CHUNK, BLOCKS, Vec::new()),
         (901, KIND_INODE_CHUNK, u64::MAX - 7, Vec::new()),
-        (901, KIND_INODE, 24 * 8, vec![0; 100]),
+        (901, KIND_INODE, 24 * 8, vec![0; 95]),
+        (901, KIND_INODE, 24 * 8, vec![0; 505]),
         (901, KIND_INODE, 8, record(1)),
         (901, KIND_INODE, log * 8, record(1)),
         (901, KIND_INODE, u64::MAX, record(1)),
