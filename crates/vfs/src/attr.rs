@@ -6,12 +6,12 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::attr_plan::{More, Plan};
+use crate::change::Done;
 use crate::cred::{Credentials, permission};
 use crate::dentry::Dentry;
 use crate::error::{Named, Result};
 use crate::file::{self, File, FileMode};
 use crate::inode::Inode;
-use crate::lookup::Left;
 use crate::mount::{Mount, WriteAccess};
 use crate::namei::{Fail, Lookup, Pos, Walk};
 use crate::seals;
@@ -291,29 +291,20 @@ impl Task {
     ) -> Result<()> {
         let apply = || {
             let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
-            let base = self.base(at);
-            let call = || {
-                let guard = rcu::pin();
-                self.walk(&base, bytes(path), lookup, &guard, |walk| {
-                    let pos = walk.lookup()?;
+            self.change_inode(
+                at,
+                path,
+                lookup,
+                |walk, pos| {
                     let write = walk.want_write(pos)?;
-                    let inode = pos.inode();
-                    if inode.is_kept() {
-                        let kept = walk.keep(pos)?;
-                        let write = write.keep(kept.mount_ref());
-                        return Err(walk.leave(Left::Place(kept, write)));
+                    if pos.inode().is_kept() {
+                        return Ok((Done::No, write));
                     }
                     change_dcached(walk, pos, change)?;
-                    drop(write);
-                    Ok(())
-                })
-            };
-            base.changing(call, |left| match left {
-                Left::Place(place, _write) => {
-                    self.change_kept(place.dentry().inode(), change).map(Some)
-                }
-                _ => Ok(None),
-            })
+                    Ok((Done::Yes, write))
+                },
+                |inode| self.change_kept(inode, change),
+            )
         };
         apply().on(call, path)
     }
@@ -339,35 +330,29 @@ impl Task {
             if size > i64::MAX as u64 {
                 return Err(Errno::INVAL);
             }
-            let base = self.base(At::Cwd);
-            let call = || {
-                let guard = rcu::pin();
-                self.walk(&base, bytes(path), Lookup::FOLLOW, &guard, |walk| {
-                    let pos = walk.lookup()?;
+            self.change_inode(
+                At::Cwd,
+                path,
+                Lookup::FOLLOW,
+                |walk, pos| {
                     let inode = pos.inode();
                     walk.validate(pos)?;
-                    let keep_ids = may_truncate(inode, walk.cred(), &guard)?;
+                    let keep_ids = may_truncate(inode, walk.cred(), walk.guard())?;
                     let write = walk.want_write(pos)?;
                     if inode.is_kept() {
-                        let kept = walk.keep(pos)?;
-                        let write = write.keep(kept.mount_ref());
-                        return Err(walk.leave(Left::Place(kept, write)));
+                        return Ok((Done::No, write));
                     }
-                    // Without a reference: see `change_dcached`.
-                    Ok(file::truncate_inode(inode, size, keep_ids, false)?)
-                })
-            };
-            base.changing(call, |left| match left {
-                Left::Place(place, _write) => {
-                    let inode = place.dentry().inode();
+                    file::truncate_inode(inode, size, keep_ids, false)?;
+                    Ok((Done::Yes, write))
+                },
+                |inode| {
                     let keep_ids = {
                         let guard = rcu::pin();
                         file::kept_ids(self.cred(&guard), inode)
                     };
-                    file::truncate_inode(inode, size, keep_ids, false).map(Some)
-                }
-                _ => Ok(None),
-            })
+                    file::truncate_inode(inode, size, keep_ids, false)
+                },
+            )
         };
         truncate().on("truncate", path)
     }

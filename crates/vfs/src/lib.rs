@@ -36,6 +36,7 @@ pub mod acl;
 mod alias;
 mod attr;
 mod attr_plan;
+mod change;
 mod convenience;
 pub mod cpu;
 mod create;

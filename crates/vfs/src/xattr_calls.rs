@@ -15,12 +15,12 @@ use vfscale_sync::rcu::{self, Guard};
 
 use crate::acl::{Acl, Inherited};
 use crate::attr_plan::{More, Plan};
+use crate::change::Done;
 use crate::cred::{Credentials, permission};
 use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeExtra};
-use crate::lookup::Left;
 use crate::mount::{Path, WriteAccess};
-use crate::namei::Lookup;
+use crate::namei::{Fail, Lookup, Pos, Walk};
 use crate::task::{At, Origin, Task, bytes, lookup_flags};
 use crate::types::{AtFlags, Capabilities, XattrFlags};
 use crate::xattr::{
@@ -275,7 +275,7 @@ impl Task {
         body: impl Fn(&Inode, &Credentials, &Guard, Held) -> std::result::Result<Done, Errno>,
         plan: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<Option<Plan<'a>>, Errno>,
     ) -> std::result::Result<(), Errno> {
-        let with_reference = |inode: &Inode| {
+        let by_reference = |inode: &Inode| {
             inode.sb().with_space(|| {
                 if inode.is_kept() {
                     let _locked = inode.lock();
@@ -293,46 +293,35 @@ impl Task {
         if bytes(path).is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
             let place = self.xattr_place(at, path, flags)?;
             let _write = WriteAccess::new(place.mount())?;
-            return with_reference(place.dentry().inode());
+            return by_reference(place.dentry().inode());
         }
-        let lookup = xattr_lookup(flags)?;
-        let base = self.base(at);
-        let call = || {
-            let guard = rcu::pin();
-            self.walk(&base, bytes(path), lookup, &guard, |walk| {
-                let pos = walk.lookup()?;
-                let write = walk.want_write(pos)?;
-                walk.validate(pos)?;
-                if !locks && !pos.inode().is_kept() {
-                    match body(pos.inode(), walk.cred(), &guard, Held::No) {
-                        Ok(Done::Yes) => return Ok(()),
-                        // What is waited for until there is space is the end of sections like this one.
-                        Ok(Done::No) | Err(Errno::NOSPC) => {}
-                        Err(errno) => return Err(errno.into()),
-                    }
-                }
-                let kept = walk.keep(pos)?;
-                let write = write.keep(kept.mount_ref());
-                Err(walk.leave(Left::Place(kept, write)))
-            })
+        let in_section = |walk: &Walk<'_>, pos: Pos<'_>| {
+            walk.validate(pos)?;
+            if locks || pos.inode().is_kept() {
+                return Ok(Done::No);
+            }
+            match body(pos.inode(), walk.cred(), walk.guard(), Held::No) {
+                // What is waited for until there is space is the end of sections like this one.
+                Err(Errno::NOSPC) => Ok(Done::No),
+                other => other.map_err(Fail::from),
+            }
         };
-        base.changing(call, |left| match left {
-            Left::Place(place, _write) => with_reference(place.dentry().inode()).map(Some),
-            _ => Ok(None),
-        })
+        self.change_inode(
+            at,
+            path,
+            xattr_lookup(flags)?,
+            |walk, pos| {
+                let write = walk.want_write(pos)?;
+                Ok((in_section(walk, pos)?, write))
+            },
+            by_reference,
+        )
     }
 }
 
 /// Whether a change is made by somebody who has a reference to the inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
-    Yes,
-    No,
-}
-
-/// Whether a change has been made. That it has not means that it takes a reference.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Done {
     Yes,
     No,
 }

@@ -1,0 +1,56 @@
+//! Changing the inode that a path leads to.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu;
+
+use crate::inode::Inode;
+use crate::lookup::Left;
+use crate::mount::WriteAccess;
+use crate::namei::{Fail, Lookup, Pos, Walk};
+use crate::task::{At, Task, bytes};
+
+/// Whether a change has been made. That it has not means that it takes a reference.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    Yes,
+    No,
+}
+
+impl Task {
+    /// Changes the inode of `path`: by `body` in the RCU section of the walk, without a reference to it (see
+    /// `inode/going.rs`). `body` announces the change, where that belongs in the order of its checks, and
+    /// says whether it has made it. If not, `by_reference` makes it, with the announcement and a reference
+    /// and nothing else held: always if a driver is to store it before, which may block.
+    ///
+    /// # Errors
+    /// Those of the walk and of both.
+    pub(crate) fn change_inode(
+        &self,
+        at: At<'_>,
+        path: &StdPath,
+        lookup: Lookup,
+        body: impl for<'g> Fn(&Walk<'g>, Pos<'g>) -> Result<(Done, WriteAccess<'g>), Fail>,
+        by_reference: impl Fn(&Inode) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let base = self.base(at);
+        let call = || {
+            let guard = rcu::pin();
+            self.walk(&base, bytes(path), lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                let (done, write) = body(walk, pos)?;
+                if done == Done::Yes {
+                    return Ok(());
+                }
+                let kept = walk.keep(pos)?;
+                let write = write.keep(kept.mount_ref());
+                Err(walk.leave(Left::Place(kept, write)))
+            })
+        };
+        base.changing(call, |left| match left {
+            Left::Place(place, _write) => by_reference(place.dentry().inode()).map(Some),
+            _ => Ok(None),
+        })
+    }
+}
