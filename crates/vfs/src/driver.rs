@@ -386,7 +386,8 @@ pub trait FileSystem: Send + Sync + 'static {
     }
 
     /// Nobody uses `inode` any more. Where names live in the dcache it has no name then, or the superblock
-    /// ends: frees its data.
+    /// ends: frees its data. A regular file that has a [private part](Inode::private) is locked then, for
+    /// somebody without a reference may be in [`set_size`](Self::set_size), and may come there once more.
     ///
     /// Where the driver keeps directories, that is for files without links ([`Inode::nlink`]); any other can
     /// be asked for again. One with links may stay a while when nobody uses it
