@@ -6,7 +6,7 @@ use std::cell::UnsafeCell;
 use std::ops::Range;
 
 /// From this length on `rep movsb` is the fastest copy; before, its start-up cost dominates.
-const REP_FROM: usize = 512;
+const REP_FROM: usize = 1024;
 
 /// Where the destination lies less than this ahead of the source in their pages, `rep movsb` takes some
 /// thirty times as long on AMD's Zen 3. Large buffers of many allocators begin 16 bytes behind the beginning
@@ -99,7 +99,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         match len {
             REP_FROM.. if !is_just_ahead(from, to) => copy_rep(from, to, len),
-            16.. => copy_words(from, to, len),
+            32.. => copy_words(from, to, len),
+            16.. => copy_ends::<16>(from, to, len),
             8.. => copy_ends::<8>(from, to, len),
             4.. => copy_ends::<4>(from, to, len),
             1.. => copy_few(from, to, len),
@@ -130,30 +131,35 @@ unsafe fn copy_rep(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Sixteen bytes at a time; the last sixteen may overlap the ones before, which copies some bytes
-/// twice.
+/// Two words of sixteen bytes at a time; the last two may overlap those before, which copies some
+/// bytes twice. One word at a time takes twice as long for many lengths and places.
 ///
 /// # Safety
 ///
-/// As for [`copy`]; `len` is at least 16.
+/// As for [`copy`]; `len` is at least 32.
 #[inline]
 unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: The loop ends before it would pass `len - 16`, and the last copy starts there.
+    // SAFETY: The loop ends before it would pass `len - 32`, and the last copy starts there.
     unsafe {
         asm!(
             "2:",
-            "movdqu {word}, [{from} + {at}]",
-            "movdqu [{to} + {at}], {word}",
-            "add {at}, 16",
+            "movdqu {first}, [{from} + {at}]",
+            "movdqu {second}, [{from} + {at} + 16]",
+            "movdqu [{to} + {at}], {first}",
+            "movdqu [{to} + {at} + 16], {second}",
+            "add {at}, 32",
             "cmp {at}, {last}",
             "jb 2b",
-            "movdqu {word}, [{from} + {last}]",
-            "movdqu [{to} + {last}], {word}",
+            "movdqu {first}, [{from} + {last}]",
+            "movdqu {second}, [{from} + {last} + 16]",
+            "movdqu [{to} + {last}], {first}",
+            "movdqu [{to} + {last} + 16], {second}",
             from = in(reg) from,
             to = in(reg) to,
-            last = in(reg) len - 16,
+            last = in(reg) len - 32,
             at = inout(reg) 0usize => _,
-            word = out(xmm_reg) _,
+            first = out(xmm_reg) _,
+            second = out(xmm_reg) _,
             options(nostack)
         );
     }
@@ -163,13 +169,26 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// # Safety
 ///
-/// As for [`copy`]; `len` is from `WIDTH` to twice `WIDTH`, and `WIDTH` is 4 or 8.
+/// As for [`copy`]; `len` is from `WIDTH` to twice `WIDTH`, and `WIDTH` is 4, 8 or 16.
 #[inline]
 unsafe fn copy_ends<const WIDTH: usize>(from: *const u8, to: *mut u8, len: usize) {
     let last = len - WIDTH;
     // SAFETY: Both words lie within `len` bytes.
     unsafe {
-        if WIDTH == 8 {
+        if WIDTH == 16 {
+            asm!(
+                "movdqu {first}, [{from}]",
+                "movdqu {second}, [{from} + {last}]",
+                "movdqu [{to}], {first}",
+                "movdqu [{to} + {last}], {second}",
+                from = in(reg) from,
+                to = in(reg) to,
+                last = in(reg) last,
+                first = out(xmm_reg) _,
+                second = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            );
+        } else if WIDTH == 8 {
             asm!(
                 "mov {first}, [{from}]",
                 "mov {second}, [{from} + {last}]",
