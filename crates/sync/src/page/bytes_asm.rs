@@ -165,6 +165,24 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// The first and the last word of `$class` registers, of which `$part` are used.
+macro_rules! copy_both_ends {
+    ($class:ident, $mov:literal, $part:literal, $from:expr, $to:expr, $last:expr) => {
+        asm!(
+            concat!($mov, " {first", $part, "}, [{from}]"),
+            concat!($mov, " {second", $part, "}, [{from} + {last}]"),
+            concat!($mov, " [{to}], {first", $part, "}"),
+            concat!($mov, " [{to} + {last}], {second", $part, "}"),
+            from = in(reg) $from,
+            to = in(reg) $to,
+            last = in(reg) $last,
+            first = out($class) _,
+            second = out($class) _,
+            options(nostack, preserves_flags)
+        )
+    };
+}
+
 /// The first and the last `WIDTH` bytes, which overlap or meet.
 ///
 /// # Safety
@@ -175,45 +193,10 @@ unsafe fn copy_ends<const WIDTH: usize>(from: *const u8, to: *mut u8, len: usize
     let last = len - WIDTH;
     // SAFETY: Both words lie within `len` bytes.
     unsafe {
-        if WIDTH == 16 {
-            asm!(
-                "movdqu {first}, [{from}]",
-                "movdqu {second}, [{from} + {last}]",
-                "movdqu [{to}], {first}",
-                "movdqu [{to} + {last}], {second}",
-                from = in(reg) from,
-                to = in(reg) to,
-                last = in(reg) last,
-                first = out(xmm_reg) _,
-                second = out(xmm_reg) _,
-                options(nostack, preserves_flags)
-            );
-        } else if WIDTH == 8 {
-            asm!(
-                "mov {first}, [{from}]",
-                "mov {second}, [{from} + {last}]",
-                "mov [{to}], {first}",
-                "mov [{to} + {last}], {second}",
-                from = in(reg) from,
-                to = in(reg) to,
-                last = in(reg) last,
-                first = out(reg) _,
-                second = out(reg) _,
-                options(nostack, preserves_flags)
-            );
-        } else {
-            asm!(
-                "mov {first:e}, [{from}]",
-                "mov {second:e}, [{from} + {last}]",
-                "mov [{to}], {first:e}",
-                "mov [{to} + {last}], {second:e}",
-                from = in(reg) from,
-                to = in(reg) to,
-                last = in(reg) last,
-                first = out(reg) _,
-                second = out(reg) _,
-                options(nostack, preserves_flags)
-            );
+        match WIDTH {
+            16 => copy_both_ends!(xmm_reg, "movdqu", "", from, to, last),
+            8 => copy_both_ends!(reg, "mov", "", from, to, last),
+            _ => copy_both_ends!(reg, "mov", ":e", from, to, last),
         }
     }
 }
