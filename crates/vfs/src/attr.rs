@@ -10,7 +10,7 @@ use crate::change::Done;
 use crate::cred::{Credentials, permission};
 use crate::dentry::Dentry;
 use crate::error::{Named, Result};
-use crate::file::{self, File, FileMode};
+use crate::file::{self, File};
 use crate::inode::Inode;
 use crate::mount::{Mount, WriteAccess};
 use crate::namei::{Fail, Lookup, Pos, Walk};
@@ -295,14 +295,8 @@ impl Task {
                 at,
                 path,
                 lookup,
-                |walk, pos| {
-                    let write = walk.want_write(pos)?;
-                    if pos.inode().is_kept() {
-                        return Ok((Done::No, write));
-                    }
-                    change_dcached(walk, pos, change)?;
-                    Ok((Done::Yes, write))
-                },
+                |walk, pos| walk.want_write(pos),
+                |walk, pos| change_dcached(walk, pos, change).map(|()| Done::Yes),
                 |inode| self.change_kept(inode, change),
             )
         };
@@ -335,15 +329,14 @@ impl Task {
                 path,
                 Lookup::FOLLOW,
                 |walk, pos| {
-                    let inode = pos.inode();
                     walk.validate(pos)?;
-                    let keep_ids = may_truncate(inode, walk.cred(), walk.guard())?;
-                    let write = walk.want_write(pos)?;
-                    if inode.is_kept() {
-                        return Ok((Done::No, write));
-                    }
-                    file::truncate_inode(inode, size, keep_ids, false)?;
-                    Ok((Done::Yes, write))
+                    may_truncate(pos.inode(), walk.cred(), walk.guard())?;
+                    walk.want_write(pos)
+                },
+                |walk, pos| {
+                    let keep_ids = file::kept_ids(walk.cred(), pos.inode());
+                    file::truncate_inode(pos.inode(), size, keep_ids, false)?;
+                    Ok(Done::Yes)
                 },
                 |inode| {
                     let keep_ids = {
@@ -358,12 +351,12 @@ impl Task {
     }
 }
 
-/// Whether `cred` may cut the file by its path, and what rights it has to keep set-id bits then.
+/// Whether `cred` may cut the file by its path.
 fn may_truncate(
     inode: &Inode,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<FileMode, Errno> {
+) -> std::result::Result<(), Errno> {
     match inode.file_type() {
         FileType::RegularFile => {}
         FileType::Directory => return Err(Errno::ISDIR),
@@ -373,8 +366,7 @@ fn may_truncate(
     if inode.sb().flags().contains(MountFlags::RDONLY) {
         return Err(Errno::ROFS);
     }
-    permission(inode, cred, Access::WRITE, guard)?;
-    Ok(file::kept_ids(cred, inode))
+    permission(inode, cred, Access::WRITE, guard)
 }
 
 /// Changes attributes of an inode whose names live in the dcache.

@@ -19,19 +19,20 @@ pub(crate) enum Done {
 }
 
 impl Task {
-    /// Changes the inode of `path`: by `body` in the RCU section of the walk, without a reference to it (see
-    /// `inode/going.rs`). `body` announces the change, where that belongs in the order of its checks, and
-    /// says whether it has made it. If not, `by_reference` makes it, with the announcement and a reference
-    /// and nothing else held: always if a driver is to store it before, which may block.
+    /// Changes the inode of `path`. `announce` checks what comes before the announcement of a change, and
+    /// makes that; then `body` makes the change in the RCU section of the walk, without a reference to the
+    /// inode (see `inode/going.rs`). If `body` has not, `by_reference` does, with the announcement and a
+    /// reference and nothing else held: always if a driver is to store it before, which may block.
     ///
     /// # Errors
-    /// Those of the walk and of both.
+    /// Those of the walk and of all three.
     pub(crate) fn change_inode(
         &self,
         at: At<'_>,
         path: &StdPath,
         lookup: Lookup,
-        body: impl for<'g> Fn(&Walk<'g>, Pos<'g>) -> Result<(Done, WriteAccess<'g>), Fail>,
+        announce: impl for<'g> Fn(&Walk<'g>, Pos<'g>) -> Result<WriteAccess<'g>, Fail>,
+        body: impl Fn(&Walk<'_>, Pos<'_>) -> Result<Done, Fail>,
         by_reference: impl Fn(&Inode) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let base = self.base(at);
@@ -39,8 +40,8 @@ impl Task {
             let guard = rcu::pin();
             self.walk(&base, bytes(path), lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
-                let (done, write) = body(walk, pos)?;
-                if done == Done::Yes {
+                let write = announce(walk, pos)?;
+                if !pos.inode().is_kept() && body(walk, pos)? == Done::Yes {
                     return Ok(());
                 }
                 let kept = walk.keep(pos)?;

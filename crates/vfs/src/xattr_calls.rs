@@ -297,7 +297,7 @@ impl Task {
         }
         let in_section = |walk: &Walk<'_>, pos: Pos<'_>| {
             walk.validate(pos)?;
-            if locks || pos.inode().is_kept() {
+            if locks {
                 return Ok(Done::No);
             }
             match body(pos.inode(), walk.cred(), walk.guard(), Held::No) {
@@ -310,10 +310,8 @@ impl Task {
             at,
             path,
             xattr_lookup(flags)?,
-            |walk, pos| {
-                let write = walk.want_write(pos)?;
-                Ok((in_section(walk, pos)?, write))
-            },
+            |walk, pos| walk.want_write(pos),
+            in_section,
             by_reference,
         )
     }
