@@ -74,8 +74,8 @@ pub(crate) enum Command {
     /// closed is checked as it will be when its log is replayed, which is done in memory then.
     ///
     /// A repair links files without a name into /lost+found, removes names that lead nowhere, copies blocks
-    /// that two files have, and takes out of files what can't be theirs. One that was interrupted is to
-    /// be run again before the volume is mounted.
+    /// that two files have, and takes out of files what can't be theirs. One that was interrupted has to
+    /// be run again: until a repair has come to its end, the volume is not mounted.
     ///
     /// Ends with the sum of what fsck(8) defines: 0, nothing was found; 1, all that was found is
     /// repaired; 4, something is left; 8, the check could not be made; 16, the command line makes no sense.

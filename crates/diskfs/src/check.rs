@@ -349,6 +349,9 @@ impl<'d, 'w> Check<'d, 'w> {
             };
             self.tell.add(Problem::Copy { address: copy.address, state });
         }
+        if found.superblock.features.needs_repair() {
+            self.tell.add(Problem::Interrupted);
+        }
         if let LogPlace::Inside { start, blocks } = found.superblock.log() {
             self.used.insert(start..start + blocks, |_| {});
         }

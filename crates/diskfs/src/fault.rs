@@ -38,6 +38,9 @@ pub enum Fault {
         "the log has changes that are not home: open the volume for writing once, which replays them"
     )]
     Dirty,
+    /// A repair has changed the volume and was not finished: blocks in use may count as free.
+    #[error("a repair of this volume was interrupted: run `vfscale fsck --repair`")]
+    NeedsRepair,
     /// The volume's log is on a device of its own, and that was not given; or one was given
     /// that the volume does not know.
     #[error("{0}")]
@@ -57,7 +60,7 @@ impl Fault {
             }
             Self::Device(vfscale_block::Error::Locked { .. }) => Errno::BUSY,
             Self::Device(_) | Self::Journal(_) => Errno::IO,
-            Self::Damage(_) => Errno::UCLEAN,
+            Self::Damage(_) | Self::NeedsRepair => Errno::UCLEAN,
             Self::Open(error) => of_open(error),
             Self::NoSpace => Errno::NOSPC,
             Self::TooLarge => Errno::FBIG,

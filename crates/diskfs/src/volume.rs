@@ -173,13 +173,17 @@ impl Volume {
     ///
     /// # Errors
     /// There is no volume, or it can't be used by this program; those of the log, of the device,
-    /// and damage. [`Fault::Dirty`] if it is to be opened for reading only and there is something to replay.
+    /// and damage. [`Fault::Dirty`] if it is to be opened for reading only and there is something to replay;
+    /// [`Fault::NeedsRepair`] after a repair that was interrupted.
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Self, Fault> {
         let found = copies::read(&*device)?;
         if found.is_read_only() && !options.read_only {
             return Err(Fault::ReadOnly);
         }
         let superblock = found.superblock;
+        if superblock.features.needs_repair() {
+            return Err(Fault::NeedsRepair);
+        }
         let (uuid, geometry) = (superblock.volume(), superblock.geometry());
         let places = Places::new(&superblock);
         let hooks = Arc::new(VolumeHooks::new(device.clone()));

@@ -67,6 +67,8 @@ impl Severity {
 pub enum Remedy {
     /// Writes the superblock and its copies again.
     Copies,
+    /// Repairs what is left to be repaired.
+    Finish,
     /// Writes the right figure.
     Figure,
     /// Makes the free space anew from what is used, if all that is used is known.
@@ -95,6 +97,7 @@ impl Remedy {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Copies => "the superblock and its copies are written again",
+            Self::Finish => "it is brought to its end",
             Self::Figure => "the right figure is written",
             Self::FreeSpace => "free space is made anew from what is used",
             Self::Record => "it is set right by what there is",
@@ -217,6 +220,9 @@ pub enum Problem {
         /// What its journal says.
         why: String,
     },
+    /// 1002: A repair was interrupted.
+    #[error("V1002: a repair of the volume has begun and not ended")]
+    Interrupted,
     /// 1010: Blocks that belong to two.
     #[error("V1010: {}: of {owner}, and of another", Blocks(.blocks))]
     Shared {
@@ -401,6 +407,7 @@ impl Problem {
             Self::Damage(damage) => damage.number(),
             Self::Copy { .. } => 1000,
             Self::Log { .. } => 1001,
+            Self::Interrupted => 1002,
             Self::Shared { .. } => 1010,
             Self::FreeInUse { .. } => 1011,
             Self::Leaked { .. } => 1012,
@@ -439,6 +446,7 @@ impl Problem {
     pub(crate) fn remedy(&self) -> Remedy {
         match self {
             Self::Copy { .. } => Remedy::Copies,
+            Self::Interrupted => Remedy::Finish,
             // A repair that writes it would remove the inode.
             Self::Links { counted: 0, .. } | Self::Nameless { .. } => Remedy::LostFound,
             Self::InUse { .. } | Self::NotAnOrphan { .. } => Remedy::Record,

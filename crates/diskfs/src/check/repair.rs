@@ -11,8 +11,8 @@
 //!
 //! # Why it never makes things worse
 //!
-//! * The log is replayed first, into the volume, as a mount does it; if that can't be done, the volume is
-//!   left alone.
+//! * The log is replayed first, into the volume, as a mount does it; if that can't be done, which is tried in
+//!   a copy in memory, nothing at all is written.
 //! * A group's free space is made anew only if everything in the volume that can be in use could be read:
 //!   then what nobody has is free.
 //! * The number of an inode's links is written only if all names could be read; never zero, which would
@@ -21,7 +21,8 @@
 //! * Blocks for what is new are taken from those that nobody has, so they are taken only if that is known.
 //! * What belongs together is written in one transaction of the volume's log: after a crash the next
 //!   repair finds all of it or nothing, and goes on. Until then free space may have blocks that are in use:
-//!   a repair that was interrupted is to be run again before the volume is mounted.
+//!   so the superblock says before the first change that a repair is under way, which refuses a mount, and
+//!   says so until one has come to its end ([`Features::NEEDS_REPAIR`](crate::Features::NEEDS_REPAIR)).
 //!
 //! Afterwards the volume is checked once more, and what that finds is what is left.
 
@@ -52,7 +53,7 @@ use crate::format::group::{
     CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupHeader, HEADER_AT, InodeChunks, RawChunk,
 };
 use crate::format::inode::{CHUNK_INODES, block_of};
-use crate::format::superblock::Timestamp;
+use crate::format::superblock::{Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 
 /// How full the leaves of a new tree are, in percent.
@@ -77,17 +78,17 @@ pub(crate) fn repair(
         return Err(CheckError::ReadOnly);
     }
     let logged = Logged::new(device.clone(), options.log.as_ref(), &found.superblock)?;
-    let tell = Findings::new(watch, options.findings);
-    let mut state = State::default();
-    let (mut report, mut is_over) = round(&logged, found, tell, &mut state)?;
-    while !is_over {
+    let (superblock, state) = (found.superblock.clone(), State::default());
+    let mut rounds = Rounds { logged, found, superblock, state };
+    let (mut report, mut end) = rounds.round(Findings::new(watch, options.findings))?;
+    while end == End::NotYet {
         let next;
-        (next, is_over) = round(&logged, found, Findings::new(&mut (), 0), &mut state)?;
+        (next, end) = rounds.round(Findings::new(&mut (), 0))?;
         report.figures = next.figures;
     }
-    let mut superblock = found.superblock.clone();
-    superblock.checked = Timestamp::now();
-    copies::write(&*device, &mut superblock)?;
+    if end == End::Repaired {
+        rounds.end()?;
+    }
     report.left = match report.count {
         0 => 0,
         _ => left(&device, options)?,
@@ -96,34 +97,79 @@ pub(crate) fn repair(
     Ok(report)
 }
 
-/// Replays the log, checks the volume, and repairs what comes first. Everything is home when it returns.
-/// Says whether that was the last round.
-fn round(
-    logged: &Logged,
-    found: &Found,
-    mut tell: Findings<'_>,
-    state: &mut State,
-) -> Result<(Report, bool), CheckError> {
-    tell.progress(Phase::Log, 0, 1);
-    let replayed = logged.is_clean().and_then(|_| logged.replay(&found.superblock));
-    let (journal, log) = match replayed {
-        Ok((journal, state)) => (Some(journal), state),
-        Err(error) => {
-            tell.add(error);
-            (None, LogState::Unusable)
+/// A repair under way.
+struct Rounds<'r> {
+    logged: Logged,
+    found: &'r Found,
+    /// As it was written last.
+    superblock: Superblock,
+    state: State,
+}
+
+/// How a round has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// There may be more to repair.
+    NotYet,
+    /// Everything is repaired that can be.
+    Repaired,
+    /// The log can't be replayed: nothing was written.
+    NotReplayed,
+}
+
+impl Rounds<'_> {
+    /// Replays the log, checks the volume, and repairs what comes first. Everything is home when it
+    /// returns.
+    fn round(&mut self, mut tell: Findings<'_>) -> Result<(Report, End), CheckError> {
+        tell.progress(Phase::Log, 0, 1);
+        let (journal, log) = match self.replay() {
+            Ok((journal, state)) => (Some(journal), state),
+            Err(error) => {
+                tell.add(error);
+                (None, LogState::Unusable)
+            }
+        };
+        let (device, given_up) = (self.logged.device.clone(), self.state.given_up.clone());
+        let check = Check::run(&*device, self.found, tell, Some(&given_up));
+        let mut end = End::NotReplayed;
+        if let (Some(journal), Some(plan)) = (journal, &check.plan) {
+            if check.tell.count > 0 {
+                self.begin()?;
+            }
+            let repair = Repair { check: &check, plan, journal: &journal, device: &device };
+            let written = repair.write(&mut self.state);
+            let closed = journal.close();
+            end = if written? { End::Repaired } else { End::NotYet };
+            closed?;
         }
-    };
-    let given_up = state.given_up.clone();
-    let check = Check::run(&*logged.device, found, tell, Some(&given_up));
-    let mut is_over = true;
-    if let (Some(journal), Some(plan)) = (journal, &check.plan) {
-        let repair = Repair { check: &check, plan, journal: &journal, device: &logged.device };
-        let written = repair.write(state);
-        let closed = journal.close();
-        is_over = written?;
-        closed?;
+        Ok((check.into_report(log), end))
     }
-    Ok((check.into_report(log), is_over))
+
+    /// Replays the log into the volume, if it can be replayed as a whole.
+    fn replay(&self) -> vfscale_journal::Result<(Journal, LogState)> {
+        let superblock = &self.found.superblock;
+        if !self.logged.is_clean()? {
+            // A log that turns out to be damaged in the middle must not have been written home by half.
+            drop(self.logged.copied().replay(superblock)?);
+        }
+        self.logged.replay(superblock)
+    }
+
+    /// Nobody may mount the volume from now on. Durable when it returns.
+    fn begin(&mut self) -> Result<(), vfscale_block::Error> {
+        if self.superblock.features.needs_repair() {
+            return Ok(());
+        }
+        self.superblock.features = self.superblock.features.with_repair(true);
+        copies::write(&*self.logged.device, &mut self.superblock)
+    }
+
+    /// The repair is over, and the volume may be mounted. Durable when it returns.
+    fn end(&mut self) -> Result<(), vfscale_block::Error> {
+        self.superblock.features = self.superblock.features.with_repair(false);
+        self.superblock.checked = Timestamp::now();
+        copies::write(&*self.logged.device, &mut self.superblock)
+    }
 }
 
 /// What a check finds now.

@@ -21,6 +21,7 @@ fn each_fault_has_the_number_that_callers_expect() {
         (Fault::Device(read_only), Errno::ROFS),
         (Fault::Device(failed), Errno::IO),
         (Fault::Damage(damage()), Errno::UCLEAN),
+        (Fault::NeedsRepair, Errno::UCLEAN),
         (Fault::Journal(vfscale_journal::Error::Closed), Errno::IO),
         (Fault::NoSpace, Errno::NOSPC),
         (Fault::ReadOnly, Errno::ROFS),

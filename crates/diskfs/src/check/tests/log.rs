@@ -25,23 +25,17 @@ pub(super) fn change_header(sample: &Sample, change: impl FnOnce(&mut GroupHeade
     journal.force_all().unwrap();
 }
 
-fn bytes(sample: &Sample) -> Vec<u8> {
-    let mut bytes = vec![0; sample.device.size() as usize];
-    sample.device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
 #[test]
 fn a_log_is_replayed_in_memory() {
     let sample = Sample::new().copied();
     sample.header(1, |header| header.free += 1);
     assert_eq!(sample.found(), [1013]);
     change_header(&sample, |header| header.free -= 1);
-    let before = bytes(&sample);
+    let before = sample.bytes();
     let report = sample.check();
     assert_eq!(report.findings, []);
     assert_eq!(report.log, LogState::Replayed { checkpoints: 1, items: 1 });
-    assert_eq!(bytes(&sample), before);
+    assert_eq!(sample.bytes(), before);
     // The same the other way round: the damage is in the log.
     change_header(&sample, |header| header.free -= 1);
     assert_eq!(sample.found(), [1013]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vfscale_block::{CrashPlan, Device, RecordingDevice};
 
 use super::damage::{masks, name, no_name};
-use super::repairs::repair;
+use super::repairs::{is_refused, repair};
 use super::sample::{
     BELOW, EXTENTS, FIFO, FREE, GROUP, ID, LIST, MANY, MANY_ATTRIBUTES, ORPHAN, Sample, TREE_DIR,
 };
@@ -20,6 +20,7 @@ use crate::format::extent::Extent;
 use crate::format::group::{CHUNK_ROOT_AT, InodeChunks, RawChunk};
 use crate::format::inode::ROOT_INO;
 use crate::inode_core::{AttrFork, DataFork, FileKind, InodeCore};
+use crate::volume::{Volume, VolumeOptions};
 
 /// What is damaged, how, what is found, and which inodes are not as they were when it is repaired.
 struct Case {
@@ -378,17 +379,20 @@ fn an_interrupted_repair_is_finished_by_the_next() {
     for case in [&FILES[5], &NAMES[0], &NAMES[2], &NAMES[5], &NAMES[8], &FILES[0], &FILES[1]] {
         (case.damage)(&damaged);
     }
+    let before = damaged.numbers();
     let device = Arc::new(RecordingDevice::new(damaged.device.clone()));
     let recorded = Sample { device: device.clone(), superblock: sample.superblock.clone() };
     assert_eq!(repair(&recorded).left, 0, "{:#?}", recorded.check().findings);
-    let mut states = 0;
+    let (mut states, mut refused) = (0, 0);
     for state in device.crash_states(CrashPlan::default().listed_max(4).samples(1)) {
         states += 1;
         let crashed = Sample { device: state.device(), superblock: sample.superblock.clone() };
+        refused += usize::from(is_refused(&crashed, &before, &state));
         assert_eq!(repair(&crashed).left, 0, "{state}: {:#?}", crashed.check().findings);
+        drop(Volume::open(crashed.copied().device, VolumeOptions::default()).unwrap());
         assert_eq!(crashed.core(MANY).data, sample.core(MANY).data, "{state}");
         let found = look_up(&crashed, ROOT_INO, "lost+found").unwrap();
         assert_eq!(look_up(&crashed, found, &format!("#{TREE_DIR}")), Some(TREE_DIR), "{state}");
     }
-    assert!(states > 50, "{states}");
+    assert!(states > 50 && refused > 50, "{refused} of {states} are not mounted");
 }

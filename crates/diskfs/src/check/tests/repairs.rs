@@ -8,9 +8,12 @@ use vfscale_block::{CrashPlan, Device, RecordingDevice};
 use super::sample::{EXTENTS, FIFO, GROUP, LIST, MANY, Sample, TREE_DIR};
 use crate::btree::Tree;
 use crate::check::{self, LogState, Options, Report};
+use crate::copies;
+use crate::fault::Fault;
 use crate::format::byte_of_block;
 use crate::format::group::{FREE_ROOT_AT, FreeSpace};
 use crate::format::inode::ROOT_INO;
+use crate::volume::{Volume, VolumeOptions};
 
 type Damaged = (&'static str, fn(&Sample));
 
@@ -103,7 +106,8 @@ fn what_would_be_a_guess_is_left() {
     }
 }
 
-/// A repair that a crash interrupts has repaired some of it, and the next one repairs the rest.
+/// A repair that a crash interrupts has repaired some of it, and the next one repairs the rest. In between
+/// the volume is not mounted.
 #[test]
 fn a_repair_may_be_interrupted() {
     let sample = Sample::new().copied();
@@ -113,23 +117,89 @@ fn a_repair_may_be_interrupted() {
     sample.inode(MANY, |i| i.nlink = 1);
     sample.inode(EXTENTS, |i| i.blocks = 0);
     sample.header(0, |h| h.free += 1);
-    let before: BTreeSet<_> = sample.found().into_iter().collect();
+    let before = sample.numbers();
     assert!(before.len() > 4, "{before:?}");
     let device = Arc::new(RecordingDevice::new(sample.device.clone()));
     let recorded = Sample { device: device.clone(), superblock: sample.superblock.clone() };
     assert_eq!(repair(&recorded).left, 0);
     let mut found_at_all = BTreeSet::new();
-    let mut states = 0;
+    let (mut states, mut refused) = (0, 0);
     for state in device.crash_states(CrashPlan::default()) {
         states += 1;
         let crashed = Sample { device: state.device(), superblock: sample.superblock.clone() };
-        let found: BTreeSet<_> = crashed.found().into_iter().collect();
-        assert!(found.is_subset(&before), "{state}: {found:?}");
+        let found = crashed.numbers();
+        assert!(found.is_subset(&with_mark(&before)), "{state}: {found:?}");
+        refused += usize::from(is_refused(&crashed, &before, &state));
         assert_eq!(repair(&crashed).left, 0, "{state}");
         assert_eq!(crashed.core(MANY).data, sample.core(MANY).data, "{state}");
+        drop(Volume::open(crashed.device, VolumeOptions::default()).unwrap());
         found_at_all.insert(found);
     }
     // All of it, none of it, and something between.
     assert!(states > 20 && found_at_all.len() > 2, "{states}: {found_at_all:?}");
     assert!(found_at_all.contains(&before) && found_at_all.contains(&BTreeSet::new()));
+    assert!(refused > 10, "{refused}");
+}
+
+/// The numbers of an interrupted repair, and of copies of the superblock.
+const INTERRUPTED: u32 = 1002;
+const COPIES: u32 = 1000;
+
+fn with_mark(numbers: &BTreeSet<u32>) -> BTreeSet<u32> {
+    numbers.iter().copied().chain([INTERRUPTED]).collect()
+}
+
+/// Whether a mount refuses what a repair has left that was cut off. If it does not, all that was found
+/// before is there, or nothing, whatever has become of copies of the superblock.
+pub(super) fn is_refused(
+    crashed: &Sample,
+    before: &BTreeSet<u32>,
+    state: &dyn std::fmt::Display,
+) -> bool {
+    let found = crashed.numbers();
+    match Volume::open(crashed.copied().device, VolumeOptions::default()).map(drop) {
+        Err(Fault::NeedsRepair) => {
+            assert!(found.contains(&INTERRUPTED), "{state}");
+            true
+        }
+        opened => {
+            let rest = |found: &BTreeSet<_>| {
+                found.iter().copied().filter(|n| *n != COPIES).collect::<BTreeSet<_>>()
+            };
+            let is_whole = rest(&found).is_empty() || rest(&found) == rest(before);
+            assert!(is_whole, "{state}: {opened:?} with {found:?}");
+            false
+        }
+    }
+}
+
+/// A mark that a repair has left is all that is wrong, or not; the next repair takes it away.
+#[test]
+fn a_repair_that_was_interrupted_is_found_and_finished() {
+    let sample = Sample::new().copied();
+    let mut superblock = sample.superblock.clone();
+    superblock.features = superblock.features.with_repair(true);
+    copies::write(&*sample.device, &mut superblock).unwrap();
+    assert_eq!(sample.found(), [INTERRUPTED]);
+    for read_only in [false, true] {
+        let options = VolumeOptions { read_only, ..VolumeOptions::default() };
+        let opened = Volume::open(sample.device.clone(), options).map(drop);
+        assert!(matches!(opened, Err(Fault::NeedsRepair)), "{opened:?}");
+    }
+    let report = repair(&sample);
+    assert_eq!((report.count, report.left), (1, 0));
+    drop(Volume::open(sample.device.clone(), VolumeOptions::default()).unwrap());
+}
+
+/// A repair of a volume whose log can't be replayed changes nothing, and does not say that it has checked it.
+#[test]
+fn a_volume_whose_log_is_gone_is_left_alone() {
+    let sample = Sample::new().copied();
+    spoil(&sample, 2 * GROUP + 8);
+    sample.header(0, |h| h.free += 1);
+    spoil(&sample, GROUP);
+    let before = sample.bytes();
+    let report = repair(&sample);
+    assert_eq!((report.count, report.left, report.log), (3, 3, LogState::Unusable));
+    assert!(sample.bytes() == before);
 }

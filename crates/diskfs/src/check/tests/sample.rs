@@ -1,6 +1,7 @@
 //! A small volume with a structure of every kind, made without the parts of the program that make
 //! volumes: block by block, as the format says.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -310,12 +311,21 @@ impl Sample {
         check::check(self.device.clone(), &Options::default(), &mut ()).unwrap()
     }
 
+    /// All that is on the device.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.device.size() as usize];
+        self.device.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
+
     /// The numbers of what is found, without those that come again.
     pub(crate) fn found(&self) -> Vec<u32> {
-        let mut numbers: Vec<_> = self.check().findings.iter().map(Finding::number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers
+        self.numbers().into_iter().collect()
+    }
+
+    /// The same as a set.
+    pub(crate) fn numbers(&self) -> BTreeSet<u32> {
+        self.check().findings.iter().map(Finding::number).collect()
     }
 }
 
