@@ -238,7 +238,7 @@ pub fn fill(
             target: plan.image.display().to_string(),
             reason: fault.to_string(),
         });
-    let closed = volume.close().map_err(Error::Volume);
+    let closed = volume.close().map_err(|error| Error::Volume(error.into()));
     if !plan.keep {
         std::fs::remove_file(&plan.image).map_err(|e| Error::System("unlink", e))?;
     }

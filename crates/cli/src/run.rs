@@ -42,7 +42,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     drop(dir);
     match source.close() {
         // What they do from now on is lost with us.
-        Err(Failure::Open(VolumeError::InUse { name })) => {
+        Err(Failure::Open(VolumeError::InUse { name, .. })) => {
             tracing::warn!("{name}: processes that the command left behind use it still");
         }
         closed => closed?,

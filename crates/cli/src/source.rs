@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use vfscale::{At, AtFlags, Mode, MountFlags, OFlags, ProcFs, Vfs, Volume, WeakVfs};
+use vfscale::{At, AtFlags, Mode, MountFlags, OFlags, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_fuse::{Builder, Sharing};
 
 use crate::args::{ServeArgs, SourceArgs};
@@ -55,7 +55,7 @@ impl Source {
     pub(crate) fn close(self) -> Result<(), Failure> {
         match self {
             Source::Memory(_) => Ok(()),
-            Source::Volume(volume) => Ok(volume.close()?),
+            Source::Volume(volume) => Ok(volume.close().map_err(VolumeError::from)?),
         }
     }
 }

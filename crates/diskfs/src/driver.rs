@@ -30,13 +30,13 @@ mod needs;
 mod walk;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use vfscale_block::Device;
 use vfscale_journal::{Options, Recovered, Scaling};
-use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::rcu::Guard;
 use vfscale_vfs::driver::{AttrChange, Directories, FileSystem};
@@ -112,7 +112,8 @@ pub struct Opened {
 /// A volume as a file system. See the [module](self). `Send` and `Sync`.
 ///
 /// It can be mounted once. Dropping it without [`close`](Self::close) writes nothing more: as after a
-/// crash, the next opening replays what is durable.
+/// crash, the next opening replays what is durable. But a superblock drops it behind grace periods; so who
+/// lets go of it without closing it [leaves](Self::leave) or [abandons](Self::abandon) it.
 pub struct DiskFs {
     volume: Arc<Volume>,
     table: Arc<NodeTable>,
@@ -122,7 +123,15 @@ pub struct DiskFs {
     needs: Needs,
     opened: Opened,
     is_mounted: AtomicBool,
+    /// [`UNMOUNTED`] and [`LEFT`]; who sets the second of them ends it.
+    ended: AtomicU32,
+    released: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
+
+/// No mount is left.
+const UNMOUNTED: u32 = 1;
+/// Its owner has [left](DiskFs::leave) it.
+const LEFT: u32 = 2;
 
 /// How many inodes are kept in memory of which nobody has need, for each byte of the cache of metadata.
 const NODE_BYTES: u64 = 1024;
@@ -161,7 +170,10 @@ impl DiskFs {
         let mut opened = Opened { log: *volume.recovered(), orphans: Orphans::default() };
         let inactivator = Inactivator::new(Arc::clone(&volume), Arc::clone(&table), cut);
         if !options.read_only {
-            let orphans = inactivator.recover()?;
+            let orphans = inactivator.recover().inspect_err(|_| {
+                // Its threads have it, too.
+                end_threads(&volume, &files, &inactivator);
+            })?;
             if orphans != Orphans::default() {
                 let Orphans { removed, cut, failed } = orphans;
                 tracing::info!(removed, cut, failed, "orphans of an earlier mount");
@@ -170,8 +182,18 @@ impl DiskFs {
         }
         let hash = NameHash::of(volume.uuid());
         let needs = Needs::new(volume.groups(), volume.superblock().log().blocks());
-        let is_mounted = AtomicBool::new(false);
-        Ok(Arc::new(Self { volume, table, files, inactivator, hash, needs, opened, is_mounted }))
+        Ok(Arc::new(Self {
+            volume,
+            table,
+            files,
+            inactivator,
+            hash,
+            needs,
+            opened,
+            is_mounted: AtomicBool::new(false),
+            ended: AtomicU32::new(0),
+            released: OnceLock::new(),
+        }))
     }
 
     /// What opening has found.
@@ -208,6 +230,35 @@ impl DiskFs {
         written.and(closed)
     }
 
+    /// Ends it without closing it, now or when it is mounted nowhere any more: as
+    /// [`abandon`](Self::abandon). Then calls `released`, once, for whoever has the device: nothing of this
+    /// writes it any more. Nothing is waited for but I/O that is under way. For its owner, once.
+    pub fn leave(&self, released: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.released.set(Box::new(released)).is_ok();
+        debug_assert!(is_first, "it has one owner");
+        let was_mounted = self.is_mounted.load(Ordering::Acquire);
+        self.end(if was_mounted { LEFT } else { LEFT | UNMOUNTED });
+    }
+
+    /// One of the two has come about that end it together.
+    fn end(&self, which: u32) {
+        let before = self.ended.fetch_or(which, Ordering::AcqRel);
+        let both = LEFT | UNMOUNTED;
+        if before != both && before | which == both {
+            self.abandon();
+            if let Some(released) = self.released.get() {
+                released();
+            }
+        }
+    }
+
+    /// Ends its threads, and writes nothing more than what is being written: as after a crash, the next
+    /// opening replays what is durable. What is changed afterwards fails. Does nothing after
+    /// [`close`](Self::close). Blocks until that is written.
+    pub fn abandon(&self) {
+        end_threads(&self.volume, &self.files, &self.inactivator);
+    }
+
     /// The volume can be written again, and what could not be freed meanwhile is.
     fn unseal(&self) {
         self.volume.unseal();
@@ -225,6 +276,14 @@ impl fmt::Debug for DiskFs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DiskFs").field("volume", &self.volume).finish_non_exhaustive()
     }
+}
+
+/// Ends all threads that write a volume, however much they have to do still.
+fn end_threads(volume: &Volume, files: &Files, inactivator: &Inactivator) {
+    // First, so that nobody waits for room in it, or begins another transaction.
+    volume.abandon();
+    files.stop();
+    inactivator.stop();
 }
 
 /// The number that a call fails with; says what is wrong where it is more than a refusal.
@@ -254,6 +313,10 @@ impl FileSystem for DiskFs {
             return Err(Errno::BUSY);
         }
         self.iget(sb, ROOT_INO).map_err(errno)?.ok_or(Errno::UCLEAN)
+    }
+
+    fn unmounted(&self) {
+        self.end(UNMOUNTED);
     }
 
     fn statfs(&self, _: &SuperBlock) -> StatFs {

@@ -418,6 +418,15 @@ impl Volume {
         }
     }
 
+    /// Ends the threads of the log, and writes nothing more than what is being written: as after a crash, the
+    /// next opening replays what is durable. Transactions fail from now on. Does nothing after
+    /// [`close`](Self::close).
+    pub fn abandon(&self) {
+        if let Some(journal) = &self.journal {
+            journal.abandon();
+        }
+    }
+
     /// Writes everything home, closes the log and writes the superblock. Waits for transactions
     /// under way, and refuses later ones. The second time it does nothing.
     ///

@@ -261,6 +261,18 @@ impl Journal {
         closed
     }
 
+    /// Ends the journal's threads, and writes nothing more than what is being written: as after a crash, the
+    /// next opening replays what is durable. Every later call fails. Does nothing after
+    /// [`close`](Self::close). Blocks until that is written.
+    pub fn abandon(&self) {
+        let workers = std::mem::take(&mut *self.workers.lock());
+        if workers.is_empty() {
+            return;
+        }
+        self.inner.shut_down(Error::Closed);
+        self.stop(workers);
+    }
+
     /// Ends the threads.
     fn stop(&self, workers: Vec<thread::JoinHandle<()>>) {
         self.inner.stop_workers();
@@ -312,12 +324,7 @@ impl std::fmt::Debug for Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        let workers = std::mem::take(&mut *self.workers.lock());
-        if workers.is_empty() {
-            return;
-        }
-        self.inner.shut_down(Error::Closed);
-        self.stop(workers);
+        self.abandon();
     }
 }
 

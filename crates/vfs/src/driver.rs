@@ -51,6 +51,7 @@
 //! | call | held |
 //! | --- | --- |
 //! | `evict` | anything, an RCU section: must not block. Nobody else can reach the inode |
+//! | `unmounted` | no lock; perhaps an RCU section: must not wait for a grace period |
 //! | `put_super`, and dropping the driver | an RCU section: must not block |
 //! | `fill_super`, `sync_fs`, `grow_fs`, `reclaim`, `text` | nothing |
 //!
@@ -343,6 +344,16 @@ pub trait FileSystem: Send + Sync + 'static {
     /// there; nobody else can reach it. Must not block, nor must dropping the driver: that happens when a
     /// grace period after the last use is over, on whichever thread finds that out.
     fn put_super(&self) {}
+
+    /// The last mount has ended, and no task or open file uses it: of calls for its files none is
+    /// under way and none comes, but for [`evict`](Self::evict), and [`dirtied`](Self::dirtied) before
+    /// that; a [`sync_fs`](Self::sync_fs) that began before may be under way. Called once, by who gives
+    /// the last use back and before that returns, so that a driver lets go of what others want without
+    /// waiting for grace periods, as [`put_super`](Self::put_super) does.
+    ///
+    /// Not called for a superblock that was never mounted. May block for I/O, but not for a grace
+    /// period.
+    fn unmounted(&self) {}
 
     /// Free and used space. `fsid` and `flags` are filled in by the VFS.
     fn statfs(&self, sb: &SuperBlock) -> StatFs;

@@ -112,7 +112,7 @@ pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, Wa
 pub use lru::CACHE_LIMIT_DEFAULT;
 pub use mountinfo::MountInfo;
 pub use namei::{PATH_MAX, SYMLINKS_MAX};
-pub use namespace::{Counts, Vfs, WeakVfs};
+pub use namespace::{Counts, Users, Vfs, WeakVfs};
 pub use pipe::PIPE_BUF;
 pub use pseudo::MemfdFlags;
 pub use readdir::{DirEntry, DirEntryBuf, ReadDir};

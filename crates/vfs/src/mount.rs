@@ -214,6 +214,8 @@ impl Mount {
 
     #[cold]
     fn free(&self) {
+        // Before it is handed over, for it must be there still.
+        self.sb.leave_mount();
         let raw = NonNull::from(self).as_ptr() as usize;
         rcu::pin().defer(move || {
             // SAFETY: no user is left and none can come, since it is attached nowhere; walks that still saw

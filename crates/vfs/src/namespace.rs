@@ -52,6 +52,25 @@ const GRACE_PERIODS: u32 = 32;
 #[derive(Clone)]
 pub struct Vfs(Arc<Namespace>);
 
+/// See [`Vfs::users`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Users {
+    /// Tasks, and clones of the [`Vfs`]. Another tree that was copied from it counts as one, however many
+    /// tasks are in it.
+    pub tasks: usize,
+    /// Open files of the file system that is the root of the tree, however many descriptors each has.
+    pub open_files: usize,
+}
+
+impl Users {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Users::default()
+    }
+}
+
 /// A [`Vfs`] that may have ended. Cheap to clone; `Send` and `Sync`.
 #[derive(Clone)]
 pub struct WeakVfs(Weak<Namespace>);
@@ -205,6 +224,30 @@ impl Vfs {
         counts
     }
 
+    /// Who else uses the tree, and its root file system. Tasks are counted first: if there are none,
+    /// nobody can open a file afterwards, unless through a [`WeakVfs`].
+    #[must_use]
+    pub fn users(&self) -> Users {
+        let tasks = Arc::strong_count(&self.0) - 1;
+        self.0.users(tasks)
+    }
+
+    /// Ends the tree, if this is all that uses it: its file systems are unmounted when this returns.
+    ///
+    /// # Errors
+    /// The tree, if there are other [`users`](Self::users).
+    pub fn end(self) -> Result<(), Vfs> {
+        if !self.users().is_none() {
+            return Err(self);
+        }
+        match Arc::try_unwrap(self.0) {
+            Ok(tree) if tree.users(0).is_none() => Ok(()),
+            // A `WeakVfs` was faster.
+            Ok(tree) => Err(Vfs(Arc::new(tree))),
+            Err(tree) => Err(Vfs(tree)),
+        }
+    }
+
     /// What it shares with the trees it was copied from.
     #[inline]
     pub(crate) fn ns(&self) -> &Forest {
@@ -220,6 +263,13 @@ impl Namespace {
     fn new(forest: &Arc<Forest>, root: MountRef) -> Namespace {
         let id = forest.next.tree.fetch_add(1, Ordering::Relaxed);
         Namespace { id, root, forest: Arc::clone(forest), _push: PushGracePeriods }
+    }
+
+    fn users(&self, tasks: usize) -> Users {
+        // Each tree has one.
+        let others = Arc::strong_count(&self.forest) - 1;
+        let sb = self.root.sb();
+        Users { tasks: tasks + others, open_files: sb.files().len() + sb.private_files() }
     }
 
     /// The root of the tree.
@@ -608,11 +658,13 @@ impl Forest {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let guard = rcu::pin();
-        let mut trees = self.forest.trees.lock();
-        // Its mounts go, and nobody else's.
-        let all = self.forest.prune(&mut trees, &self.root, false, || false, &guard);
-        drop(trees);
+        let all = {
+            let guard = rcu::pin();
+            let mut trees = self.forest.trees.lock();
+            // Its mounts go, and nobody else's.
+            self.forest.prune(&mut trees, &self.root, false, || false, &guard)
+        };
+        // In no section, for drivers are told.
         if let Ok(all) = all {
             all.release();
         }

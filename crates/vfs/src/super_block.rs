@@ -84,6 +84,8 @@ struct Written {
     private_files: AtomicIsize,
     /// Every mount of it, attached or not, until the grace period after its last use is over.
     mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
+    /// How many of them somebody uses.
+    mounts_used: AtomicUsize,
     /// Held while it, or a mount of it, is remounted.
     remounts: Mutex<(), SuperRemount>,
 }
@@ -140,6 +142,7 @@ impl SuperBlock {
             written: Apart(Written {
                 private_files: AtomicIsize::new(0),
                 mounts: Mutex::new(Vec::new()),
+                mounts_used: AtomicUsize::new(0),
                 remounts: Mutex::new(()),
             }),
             cache: None,
@@ -431,8 +434,18 @@ impl SuperBlock {
         self.written.remounts.lock()
     }
 
+    /// Lists a mount that has just been made, and is in use. Another one is made only of one that is in use.
     pub(crate) fn add_mount(&self, mount: NonNull<Mount>) {
+        self.written.mounts_used.fetch_add(1, Ordering::Relaxed);
         self.written.mounts.lock().push(mount);
+    }
+
+    /// The last use of a mount was given back. The driver is told of the end of the last one, at once: what
+    /// comes behind grace periods may take as long as anybody's walk.
+    pub(crate) fn leave_mount(&self) {
+        if self.written.mounts_used.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.fs.unmounted();
+        }
     }
 
     pub(crate) fn remove_mount(&self, mount: NonNull<Mount>) {

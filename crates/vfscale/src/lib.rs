@@ -29,7 +29,7 @@ pub mod volume;
 
 pub use vfscale_block as block;
 pub use vfscale_diskfs as diskfs;
-pub use volume::{Volume, VolumeBuilder, VolumeError, volume, volume_on};
+pub use volume::{CloseError, Volume, VolumeBuilder, VolumeError, volume, volume_on};
 
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_procfs::ProcFs;

@@ -11,11 +11,15 @@
 //! * One opener at a time: who comes second gets an error that names the first.
 //! * A volume that is dropped without having been closed is as after a crash: all that was synced is there,
 //!   and the next opening recovers it.
+//! * The image is free for others as soon as the last of the volume, its tasks and its open files has
+//!   gone, and is not written after that. Nobody waits for a grace period, which may be long.
 //!
 //! # Who holds which reference
 //!
-//! A [`Volume`] holds its tree and its driver. Tasks and files hold the tree: as long as there are any, the
-//! volume is not closed.
+//! A [`Volume`] holds its tree and its driver. Tasks hold the tree, tasks and files the mounts of it: as
+//! long as there are any, the volume is not closed. Dentries and inodes that still wait to be freed,
+//! behind grace periods, hold the driver and so the device: so this ends both explicitly
+//! ([`DiskFs::leave`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,7 +32,7 @@ use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions};
 use vfscale_diskfs::{Fault, OpenError};
 use vfscale_memfs::MemFs;
-use vfscale_vfs::{Errno, FileSystem, Scaling, Task, Vfs};
+use vfscale_vfs::{Errno, FileSystem, Scaling, Task, Users, Vfs};
 
 /// A volume in an image file, or on a block device: set it up, then [`open`](VolumeBuilder::open).
 ///
@@ -102,6 +106,35 @@ impl Opened {
     fn release(&self) {
         if let Opened::Ours(device) = self {
             device.release();
+        }
+    }
+}
+
+/// What a volume is on, and its log. Dropped, they are released.
+struct Devices([Option<Opened>; 2]);
+
+impl Devices {
+    fn release(&self) {
+        self.0.iter().flatten().for_each(Opened::release);
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// The driver of a volume. Dropped, it and its devices are left when the last mount ends.
+struct Held {
+    fs: Arc<DiskFs>,
+    devices: Option<Devices>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(devices) = self.devices.take() {
+            self.fs.leave(move || devices.release());
         }
     }
 }
@@ -193,19 +226,19 @@ impl VolumeBuilder {
         let log = self.log.as_ref().map(|log| log.open(self.options.read_only)).transpose()?;
         let mut options = self.options;
         options.log_device = log.as_ref().map(Opened::device);
+        let on = device.device();
+        let devices = Devices([Some(device), log]);
         options.scaling = journal_scaling(&self.scaling);
         options.orphan_lists = self.scaling.orphan_lists();
         options.dirty_lists = self.scaling.dirty_lists();
-        let fs = DiskFs::open(device.device(), options)
+        let fs = DiskFs::open(on, options)
             .map_err(|fault| VolumeError::Open { name: name.clone(), fault: Box::new(fault) })?;
-        let mount = || {
-            let vfs = Vfs::with_scaling(fs.clone(), self.scaling)?;
-            vfs.set_memory_driver(MemFs::builder().slots(self.scaling.slots()).build())?;
-            Ok(vfs)
-        };
-        let vfs = mount().map_err(|errno| VolumeError::Mount { name: name.clone(), errno })?;
-        let devices = [Some(device), log];
-        Ok(Volume { vfs, fs, devices, name, is_new })
+        let vfs = mount(&fs, self.scaling).map_err(|errno| {
+            fs.abandon();
+            VolumeError::Mount { name: name.clone(), errno }
+        })?;
+        let held = Held { fs, devices: Some(devices) };
+        Ok(Volume { vfs, held, name, is_new })
     }
 
     /// The device, and whether it was made just now.
@@ -234,6 +267,13 @@ impl VolumeBuilder {
     }
 }
 
+/// Mounts it as the root of a new tree.
+fn mount(fs: &Arc<DiskFs>, scaling: Scaling) -> Result<Vfs, Errno> {
+    let vfs = Vfs::with_scaling(fs.clone(), scaling)?;
+    vfs.set_memory_driver(MemFs::builder().slots(scaling.slots()).build())?;
+    Ok(vfs)
+}
+
 /// The settings of the log in those of everything.
 fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
     vfscale_journal::Scaling {
@@ -247,12 +287,14 @@ fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
 }
 
 /// A volume that is open, and mounted as the root of a tree. `Send` and `Sync`.
+///
+/// Dropping it without [`close`](Self::close) writes nothing more: the next opening recovers what was
+/// synced. The drop of the last of the volume, its tasks and its open files lets go of the image, which
+/// can be opened again when that returns; it waits for I/O that is under way.
 #[must_use = "a volume that is dropped is as after a crash; close it"]
 pub struct Volume {
     vfs: Vfs,
-    fs: Arc<DiskFs>,
-    /// What it is on, and its log.
-    devices: [Option<Opened>; 2],
+    held: Held,
     name: String,
     is_new: bool,
 }
@@ -273,7 +315,7 @@ impl Volume {
     /// The driver: what it has recovered, its figures.
     #[must_use]
     pub fn driver(&self) -> &Arc<DiskFs> {
-        &self.fs
+        &self.held.fs
     }
 
     /// Whether the image was made when it was opened.
@@ -287,7 +329,8 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::Sync`].
     pub fn sync(&self) -> Result<(), VolumeError> {
-        self.fs.sync_fs().map_err(|errno| VolumeError::Sync { name: self.name.clone(), errno })
+        let synced = self.held.fs.sync_fs();
+        synced.map_err(|errno| VolumeError::Sync { name: self.name.clone(), errno })
     }
 
     /// Makes everything durable, closes the volume, and lets go of its image, which can be opened again at
@@ -296,25 +339,69 @@ impl Volume {
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// [`VolumeError::Sync`] if not everything became durable; [`VolumeError::InUse`] if there are tasks or
-    /// files of its tree still: then everything is durable, and the volume goes with the last of them.
-    pub fn close(self) -> Result<(), VolumeError> {
-        let Volume { vfs, fs, devices, name, .. } = self;
-        let synced = fs.sync_fs();
-        let tree = vfs.downgrade();
-        drop(vfs);
-        if tree.upgrade().is_some() {
-            synced.map_err(|errno| VolumeError::Sync { name: name.clone(), errno })?;
-            return Err(VolumeError::InUse { name });
+    /// [`VolumeError::InUse`] if there are other tasks, or files of it are open: the volume is
+    /// [given back](CloseError::into_volume), with everything durable, and can be used and closed again.
+    /// [`VolumeError::Sync`] if not everything became durable; the volume is given back if it is in use,
+    /// or is closed. [`VolumeError::Close`] if it was not closed properly; its image is released.
+    pub fn close(self) -> Result<(), CloseError> {
+        let Volume { vfs, held, name, is_new } = self;
+        let synced = held.fs.sync_fs();
+        let synced = synced.map_err(|errno| VolumeError::Sync { name: name.clone(), errno });
+        if let Err(vfs) = vfs.end() {
+            let Users { tasks, open_files, .. } = vfs.users();
+            let in_use = VolumeError::InUse { name: name.clone(), tasks, open_files };
+            let error = synced.err().unwrap_or(in_use);
+            return Err(CloseError {
+                error,
+                volume: Some(Box::new(Volume { vfs, held, name, is_new })),
+            });
         }
-        let closed = fs.close();
-        // What is behind grace periods yet has the devices, too.
-        devices.iter().flatten().for_each(Opened::release);
-        closed.map_err(|fault| {
-            let (name, fault) = (name.clone(), Box::new(fault));
-            VolumeError::Close { name, fault }
-        })?;
-        synced.map_err(|errno| VolumeError::Sync { name, errno })
+        let closed = held.fs.close();
+        drop(held);
+        let closed = closed.map_err(|fault| VolumeError::Close { name, fault: Box::new(fault) });
+        closed.and(synced).map_err(|error| CloseError { error, volume: None })
+    }
+}
+
+/// Why a volume is not closed, and the volume, if it is in use: [`Volume::close`].
+///
+/// Dropped, it drops the volume. It turns into its [`VolumeError`] with `?`.
+#[derive(Debug)]
+pub struct CloseError {
+    error: VolumeError,
+    volume: Option<Box<Volume>>,
+}
+
+impl CloseError {
+    /// Why.
+    #[must_use]
+    pub fn error(&self) -> &VolumeError {
+        &self.error
+    }
+
+    /// The volume, open as it was, if it is in use. To be closed again when its users have gone.
+    #[must_use]
+    pub fn into_volume(self) -> Option<Volume> {
+        self.volume.map(|volume| *volume)
+    }
+}
+
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for CloseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<CloseError> for VolumeError {
+    /// Drops the volume, if it was given back.
+    fn from(error: CloseError) -> Self {
+        error.error
     }
 }
 
@@ -370,10 +457,17 @@ pub enum VolumeError {
         errno: Errno,
     },
     /// There are tasks, files or mounts of its tree.
-    #[error("{name}: tasks or open files use it still; it closes when the last of them goes")]
+    #[error(
+        "{name}: not closed: {} and {} use it still; end them, and close it again",
+        counted(*.tasks, "task"), counted(*.open_files, "open file")
+    )]
     InUse {
         /// The volume.
         name: String,
+        /// How many tasks and clones of its [`Vfs`] there are; another tree counts as one.
+        tasks: usize,
+        /// How many of its files are open.
+        open_files: usize,
     },
     /// It was not closed properly; what was synced is there when it is opened again.
     #[error("{name}: not closed: {fault}; it will be recovered when it is opened again")]
@@ -383,6 +477,10 @@ pub enum VolumeError {
         /// Why.
         fault: Box<Fault>,
     },
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What is wrong with which volume; most faults of a device name it already.

@@ -3,9 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![cfg(not(any(loom, shuttle)))]
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
+
+use vfscale::{At, Mode, OFlags, RenameFlags, Task, VolumeError};
+use vfscale_block::{Device, MemoryDevice};
 
 /// Also while somebody is in the middle of a walk: what refers to the image then is dropped later.
 #[test]
@@ -24,7 +29,7 @@ fn what_is_closed_can_be_opened_at_once() {
         let opened = (0..20).try_for_each(|_| {
             let volume = vfscale::volume(&path).open()?;
             volume.task().write_file("/file", "contents").unwrap();
-            volume.close()
+            Ok::<(), VolumeError>(volume.close()?)
         });
         is_over.store(true, Ordering::Relaxed);
         opened.unwrap();
@@ -45,4 +50,185 @@ fn the_devices_of_others_are_not_released() {
     }
     let locked = vfscale::volume(&path).open().unwrap_err();
     assert!(matches!(locked, vfscale::VolumeError::Device(vfscale_block::Error::Locked { .. })));
+}
+
+/// A thread that is in the middle of a walk for as long as `work` takes: no grace period ends meanwhile.
+fn beside_a_walk<T>(work: impl FnOnce() -> T) -> T {
+    let (is_over, is_pinned) = (AtomicBool::new(false), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _walk = vfscale_sync::rcu::pin();
+            is_pinned.wait();
+            while !is_over.load(Ordering::Acquire) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        is_pinned.wait();
+        let done = panic::catch_unwind(AssertUnwindSafe(work));
+        is_over.store(true, Ordering::Release);
+        done.unwrap_or_else(|panic| panic::resume_unwind(panic))
+    })
+}
+
+fn write_and_rename(task: &Task, name: &str) {
+    for number in 0..50 {
+        task.write_file(format!("/{name}.new"), format!("{number}")).unwrap();
+        let (from, to) = (format!("/{name}.new"), format!("/{name}"));
+        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+    }
+}
+
+/// What was synced is there; nothing is written any more by what was dropped, and the image is free at once,
+/// whoever is in the middle of a walk.
+#[test]
+fn what_is_dropped_can_be_opened_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    for round in 0..10 {
+        beside_a_walk(|| {
+            let volume = vfscale::volume(&path).open().unwrap();
+            volume.task().write_file("/synced", format!("{round}")).unwrap();
+            volume.sync().unwrap();
+            thread::scope(|scope| {
+                for name in ["one", "two"] {
+                    let volume = &volume;
+                    scope.spawn(move || write_and_rename(&volume.task(), name));
+                }
+            });
+            drop(volume);
+            let volume = vfscale::volume(&path).open().unwrap();
+            assert_eq!(volume.task().read_to_string("/synced").unwrap(), format!("{round}"));
+        });
+    }
+}
+
+/// The last of volume, tasks and open files lets go of the image, whichever it is, and none before.
+#[test]
+fn the_last_user_of_a_dropped_volume_lets_go_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    let is_free = || match vfscale::volume(&path).open() {
+        Ok(volume) => volume.close().map(|()| true).unwrap(),
+        Err(VolumeError::Device(vfscale_block::Error::Locked { .. })) => false,
+        Err(error) => panic!("{error}"),
+    };
+    beside_a_walk(|| {
+        let volume = vfscale::volume(&path).open().unwrap();
+        let task = volume.task();
+        let tree = task.unshare_mounts().unwrap();
+        let mode = Mode::from_bits_truncate(0o644);
+        let file = task.open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+        drop(volume);
+        assert!(!is_free());
+        drop(task);
+        assert!(!is_free());
+        drop(tree);
+        assert!(!is_free());
+        assert_eq!(file.write(b"still there").unwrap(), 11);
+        file.sync_all().unwrap();
+        drop(file);
+        assert!(is_free());
+        let volume = vfscale::volume(&path).open().unwrap();
+        assert_eq!(volume.task().read_to_string("/file").unwrap(), "still there");
+    });
+    assert!(is_free());
+}
+
+/// A device of the caller's is written by nobody any more when the volume on it has been dropped.
+#[test]
+fn a_dropped_volume_leaves_the_device_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    let image = std::fs::read(&path).unwrap();
+    let device = Arc::new(MemoryDevice::new(image.len() as u64).unwrap());
+    device.write_at(0, &image).unwrap();
+    let interval = Some(Duration::from_millis(1));
+    let contents = |device: &MemoryDevice| {
+        let mut bytes = vec![0; image.len()];
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    beside_a_walk(|| {
+        let volume = vfscale::volume_on(device.clone()).sync_interval(interval).open().unwrap();
+        write_and_rename(&volume.task(), "file");
+        drop(volume);
+        let left = contents(&device);
+        thread::sleep(Duration::from_millis(50));
+        assert!(left == contents(&device), "written after it was dropped");
+    });
+}
+
+/// What stands in the way is told with numbers, and goes on as before.
+#[test]
+fn a_volume_in_use_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    let volume = vfscale::volume(&path).create(64 << 20).open().unwrap();
+    let task = volume.task();
+    let fork = task.fork();
+    let mode = Mode::from_bits_truncate(0o644);
+    let file = task.open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+    let in_use = volume.close().unwrap_err();
+    let text = in_use.to_string();
+    assert!(text.contains("2 tasks") && text.contains("1 open file"), "{text}");
+    let users = |error: &VolumeError| match error {
+        VolumeError::InUse { tasks, open_files, .. } => (*tasks, *open_files),
+        error => panic!("{error}"),
+    };
+    assert_eq!(users(in_use.error()), (2, 1));
+    let volume = in_use.into_volume().unwrap();
+    volume.task().write_file("/more", "goes on").unwrap();
+    drop((task, fork));
+    let in_use = volume.close().unwrap_err();
+    assert_eq!(users(in_use.error()), (0, 1));
+    drop(file);
+    in_use.into_volume().unwrap().close().unwrap();
+    let volume = vfscale::volume(&path).open().unwrap();
+    assert_eq!(volume.task().read_to_string("/more").unwrap(), "goes on");
+    volume.close().unwrap();
+}
+
+/// An image that could not be opened, or not be mounted, is free.
+#[test]
+fn what_can_not_be_opened_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    let free = || drop(vfscale_block::FileDevice::open(&path).unwrap());
+    beside_a_walk(|| {
+        let missing = vfscale::volume(&path).log_path(dir.path().join("none")).open();
+        assert!(matches!(missing, Err(VolumeError::Missing(_))));
+        free();
+        let other = dir.path().join("other.vfs");
+        vfscale::volume(&other).create(64 << 20).open().unwrap().close().unwrap();
+        let inside = vfscale::volume(&path).log_path(&other).open();
+        assert!(matches!(inside, Err(VolumeError::Open { .. })));
+        free();
+        drop(vfscale_block::FileDevice::open(&other).unwrap());
+    });
+}
+
+/// Three who let go of it at the same time: one of them is the last.
+#[test]
+fn users_of_a_dropped_volume_that_end_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    beside_a_walk(|| {
+        for _ in 0..50 {
+            let volume = vfscale::volume(&path).open().unwrap();
+            let task = volume.task();
+            let mode = Mode::from_bits_truncate(0o644);
+            let file = task.open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+            let start = Barrier::new(3);
+            thread::scope(|scope| {
+                scope.spawn(|| (start.wait(), drop(volume)));
+                scope.spawn(|| (start.wait(), drop(task)));
+                scope.spawn(|| (start.wait(), drop(file)));
+            });
+        }
+    });
 }
