@@ -25,8 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale_sync::RwLock;
+use vfscale_sync::page::{PAGE_SIZE, PageBox, write_pages};
 
-use crate::device::Range;
+use crate::device::{Range, requests};
 use crate::{Device, Error, Operation};
 
 vfscale_sync::lock_class! {
@@ -95,6 +96,11 @@ impl Layer {
         }
     }
 
+    /// Whether it has anything of `start..end`.
+    fn has_any(&self, start: u64, end: u64) -> bool {
+        self.extents.range(..end).next_back().is_some_and(|(_, (until, _))| *until > start)
+    }
+
     /// Copies what the layer has of `offset..` into `buf`, and leaves the rest of it as it is.
     fn copy_to(&self, offset: u64, buf: &mut [u8]) {
         let end = offset + buf.len() as u64;
@@ -128,6 +134,13 @@ impl CowDevice {
         Self::with_layers(name, base, size, Arc::default(), Layer::default())
     }
 
+    /// The same under the name of `base`, for who takes it for that.
+    #[must_use]
+    pub fn in_place_of(base: Arc<dyn Device>) -> Self {
+        let (name, size) = (base.name().into(), base.size());
+        Self::with_layers(name, base, size, Arc::default(), Layer::default())
+    }
+
     /// A copy of `base` with the changes in `shared` and, above them, those in `own`.
     pub(crate) fn with_layers(
         name: Arc<str>,
@@ -142,6 +155,13 @@ impl CowDevice {
     /// Puts data in place of `start..end`, which the caller has checked.
     pub(crate) fn put(&self, start: u64, end: u64, data: Data) {
         self.own.write().put(start, end, data);
+    }
+
+    /// Whether all of a range is as in the base.
+    fn is_as_base(&self, offset: u64, len: u64) -> bool {
+        let end = offset.saturating_add(len);
+        let is_changed = |layer: &Layer| layer.has_any(offset, end);
+        end <= self.base.size() && !is_changed(&self.shared) && !is_changed(&self.own.read())
     }
 
     fn read_base(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
@@ -180,6 +200,32 @@ impl Device for CowDevice {
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
         Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
         self.put(offset, offset + buf.len() as u64, Data::Bytes(buf.into(), 0));
+        Ok(())
+    }
+
+    /// The base reads those of which nothing has changed, at once if it can.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
+        let mut as_base: Vec<(u64, &mut [u8])> = Vec::new();
+        for (offset, buf) in reads {
+            if self.is_as_base(*offset, buf.len() as u64) {
+                as_base.push((*offset, buf));
+            } else {
+                self.read_at(*offset, buf)?;
+            }
+        }
+        self.base.read_many(&mut as_base)
+    }
+
+    fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+        if self.is_as_base(offset, (pages.len() * PAGE_SIZE) as u64) {
+            return self.base.read_pages(offset, pages);
+        }
+        let mut copy = Vec::new();
+        for (at, pages) in requests(offset, pages) {
+            copy.resize(pages.len() * PAGE_SIZE, 0);
+            self.read_at(at, &mut copy)?;
+            write_pages(pages.iter().map(|page| &**page), 0, &copy);
+        }
         Ok(())
     }
 

@@ -210,7 +210,8 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "SIZE", conflicts_with = "memory")]
     pub(crate) cache_size: Option<Size>,
 
-    /// Write nothing to the volume. One that was not unmounted has to be mounted for writing once
+    /// Write nothing to the volume, as `-o ro`. Of one that was not unmounted the log is replayed in
+    /// memory; with `-o ro,norecovery` it is not looked at
     #[arg(long, conflicts_with = "memory")]
     pub(crate) read_only: bool,
 
@@ -259,8 +260,9 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) writeback: bool,
 
-    /// Options as mount(8) has them, separated by commas: ro, nosuid, nodev, noexec, noatime,
-    /// size=SIZE, nr_inodes=N, mode=MODE, uid=UID, gid=GID, allow_other, fsname=NAME, remount, ...
+    /// Options as mount(8) has them, separated by commas: ro, norecovery (with ro: read what is home
+    /// and leave out the log, if that can't be read), nosuid, nodev, noexec, noatime, size=SIZE,
+    /// nr_inodes=N, mode=MODE, uid=UID, gid=GID, allow_other, fsname=NAME, remount, ...
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
 }

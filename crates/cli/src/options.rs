@@ -95,6 +95,7 @@ pub(crate) struct MountOptions {
     set: MountFlags,
     cleared: MountFlags,
     pub(crate) remount: bool,
+    pub(crate) no_recovery: bool,
     pub(crate) allow_other: Option<bool>,
     pub(crate) source: Option<String>,
     pub(crate) size: Option<Size>,
@@ -121,6 +122,7 @@ impl MountOptions {
             set: (self.set - later.cleared) | later.set,
             cleared: (self.cleared - later.set) | later.cleared,
             remount: self.remount || later.remount,
+            no_recovery: self.no_recovery || later.no_recovery,
             allow_other: later.allow_other.or(self.allow_other),
             source: later.source.clone().or(self.source),
             size: later.size.or(self.size),
@@ -186,6 +188,7 @@ impl MountOptions {
         }
         match word {
             "remount" => self.remount = true,
+            "norecovery" => self.no_recovery = true,
             "allow_other" => self.allow_other = Some(true),
             _ => return IGNORED.contains(&word) || word.starts_with("x-"),
         }

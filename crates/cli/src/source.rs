@@ -33,6 +33,10 @@ impl Source {
         options: &MountOptions,
         image: Option<(&Path, Option<u64>)>,
     ) -> Result<Source, Failure> {
+        if options.no_recovery && (image.is_none() || !is_read_only(source, options)) {
+            let why = "`-o norecovery` is for a volume that is only read: `-o ro,norecovery`";
+            return Err(Failure::Usage(why.into()));
+        }
         match image {
             None => memory(source, options).map(Source::Memory),
             Some((path, size)) => volume(source, options, path, size).map(Source::Volume),
@@ -145,6 +149,10 @@ fn memory(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failure> {
     Ok(builder.owner(uid, gid).mode(mode).build()?)
 }
 
+fn is_read_only(source: &SourceArgs, options: &MountOptions) -> bool {
+    source.read_only || options.is_read_only()
+}
+
 /// A volume. Of one that is made, the root directory is owned by the user.
 fn volume(
     source: &SourceArgs,
@@ -152,8 +160,8 @@ fn volume(
     path: &Path,
     size: Option<u64>,
 ) -> Result<Volume, Failure> {
-    let read_only = source.read_only || options.is_read_only();
-    let mut builder = vfscale::volume(path).read_only(read_only).scaling(source.scaling()?);
+    let mut builder = vfscale::volume(path).scaling(source.scaling()?);
+    builder = builder.read_only(is_read_only(source, options)).no_recovery(options.no_recovery);
     if let Some(size) = size {
         builder = builder.create(size);
     }

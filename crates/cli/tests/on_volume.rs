@@ -249,6 +249,35 @@ fn reading_only_writes_nothing() {
     assert!(before == fs::read(images.image()).unwrap(), "the image has changed");
 }
 
+/// What was synced before the server was killed, in the log or at home; and no byte of the image changes.
+#[test]
+fn what_crashed_is_mounted_to_read() {
+    if !can_mount() {
+        return;
+    }
+    let images = Images::new();
+    images.good(&["--size=32M"], "echo home >old");
+    let (image, dir) = (images.image(), images.dir("mnt"));
+    let mount = Mount::new(&image, &dir, &["--sync-interval=1000"]);
+    fs::write(dir.join("new"), "in the log").unwrap();
+    fs::File::open(dir.join("new")).unwrap().sync_all().unwrap();
+    drop(mount);
+    let before = fs::read(&image).unwrap();
+    for (options, finds_new) in [("ro", true), ("ro,norecovery", false)] {
+        let mount = Mount::new(&image, &dir, &["-o", options]);
+        assert_eq!(fs::read(dir.join("old")).unwrap(), b"home\n");
+        let new = fs::read(dir.join("new")).ok();
+        assert_eq!(new.as_deref(), finds_new.then_some(&b"in the log"[..]), "{options}");
+        assert!(fs::write(dir.join("other"), "").is_err());
+        mount.unmount();
+        assert!(before == fs::read(&image).unwrap(), "{options}: written");
+    }
+    let refused = images.run(&["-o", "norecovery"], "true");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("ro,norecovery"), "{}", text(&refused.stderr));
+    assert_eq!(images.good(&[], "cat old new"), "home\nin the log");
+}
+
 #[test]
 fn settings_reach_the_volume() {
     if !can_mount() {

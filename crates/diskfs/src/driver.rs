@@ -74,8 +74,10 @@ pub struct DiskOptions {
     pub data_cache_bytes: u64,
     /// How many bytes of metadata are kept in memory that could be read again. 64 MiB by default.
     pub metadata_cache_bytes: u64,
-    /// Nothing is written, not even the log.
+    /// Nothing is written, not even the log: what that has is replayed in memory.
     pub read_only: bool,
+    /// The log is not looked at, and nothing is written ([`VolumeOptions::no_recovery`]).
+    pub no_recovery: bool,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
     /// In how many lists orphans are kept in memory, and in how many queues those that are to be freed; 0 for
@@ -93,6 +95,7 @@ impl Default for DiskOptions {
             data_cache_bytes: 256 << 20,
             metadata_cache_bytes: 64 << 20,
             read_only: false,
+            no_recovery: false,
             log_device: None,
             orphan_lists: cpu::possible() as usize,
             dirty_lists: cpu::possible() as usize,
@@ -149,6 +152,7 @@ impl DiskFs {
             device,
             VolumeOptions {
                 read_only: options.read_only,
+                no_recovery: options.no_recovery,
                 journal: Options { scaling, sync_interval, ..Options::default() },
                 cache_bytes: metadata_cache_bytes,
                 log_device: options.log_device,
@@ -169,7 +173,7 @@ impl DiskFs {
         };
         let mut opened = Opened { log: *volume.recovered(), orphans: Orphans::default() };
         let inactivator = Inactivator::new(Arc::clone(&volume), Arc::clone(&table), cut);
-        if !options.read_only {
+        if !volume.is_read_only() {
             let orphans = inactivator.recover().inspect_err(|_| {
                 // Its threads have it, too.
                 end_threads(&volume, &files, &inactivator);

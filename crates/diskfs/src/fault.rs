@@ -33,11 +33,6 @@ pub enum Fault {
     /// The file would be larger than files can be, or has more extents than it can have.
     #[error("the file would be too large")]
     TooLarge,
-    /// The volume was not closed, and can't be opened for reading only before its log is replayed.
-    #[error(
-        "the log has changes that are not home: open the volume for writing once, which replays them"
-    )]
-    Dirty,
     /// A repair has changed the volume and was not finished: blocks in use may count as free.
     #[error("a repair of this volume was interrupted: run `vfscale fsck --repair`")]
     NeedsRepair,
@@ -55,9 +50,7 @@ impl Fault {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Device(vfscale_block::Error::ReadOnly { .. }) | Self::ReadOnly | Self::Dirty => {
-                Errno::ROFS
-            }
+            Self::Device(vfscale_block::Error::ReadOnly { .. }) | Self::ReadOnly => Errno::ROFS,
             Self::Device(vfscale_block::Error::Locked { .. }) => Errno::BUSY,
             Self::Device(_) | Self::Journal(_) => Errno::IO,
             Self::Damage(_) | Self::NeedsRepair => Errno::UCLEAN,

@@ -9,7 +9,9 @@
 //! # Invariants
 //!
 //! * Nothing of the volume is read before the log was replayed. A volume that is open for reading
-//!   only has no log: it is opened only if there is nothing to replay.
+//!   only has no log, and its device is not written: what its log has is replayed into a copy of the
+//!   device in memory, which holds changes only ([`CowDevice`]); or the log is not looked at at all
+//!   ([`VolumeOptions::no_recovery`]), for a volume whose log can't be read.
 //! * Data is durable before metadata that refers to it: whoever has written data says so
 //!   ([`Volume::mark_data_written`]) before the transaction is committed, and the log asks for a
 //!   flush of the device before a checkpoint's last record (`hooks`).
@@ -32,8 +34,8 @@ mod reader;
 use std::ops::Range;
 use std::sync::Arc;
 
-use vfscale_block::Device;
-use vfscale_journal::{Inspection, Journal, Recovered, Region, VolumeId};
+use vfscale_block::{CowDevice, Device};
+use vfscale_journal::{Journal, Recovered, Region, VolumeId};
 use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Mutex, cpu};
@@ -57,8 +59,12 @@ use crate::{Uuid, volume::hooks::VolumeHooks};
 /// How a volume is opened.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Nothing is written, not even the log.
+    /// Nothing is written, not even the log: what that has is replayed in memory, which holds it until
+    /// the volume ends.
     pub read_only: bool,
+    /// The log is not looked at, and nothing is written. What it has and is not home is missed, and
+    /// what is half home may be damaged.
+    pub no_recovery: bool,
     /// How the log is set up.
     pub journal: vfscale_journal::Options,
     /// How many bytes of metadata are kept in memory that could be read again.
@@ -73,6 +79,7 @@ impl Default for VolumeOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            no_recovery: false,
             journal: vfscale_journal::Options::default(),
             cache_bytes: 64 << 20,
             log_device: None,
@@ -173,21 +180,23 @@ impl Volume {
     ///
     /// # Errors
     /// There is no volume, or it can't be used by this program; those of the log, of the device,
-    /// and damage. [`Fault::Dirty`] if it is to be opened for reading only and there is something to replay;
-    /// [`Fault::NeedsRepair`] after a repair that was interrupted.
+    /// and damage. [`Fault::NeedsRepair`] after a repair that was interrupted, unless the log is not to be
+    /// looked at.
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Self, Fault> {
         let found = copies::read(&*device)?;
-        if found.is_read_only() && !options.read_only {
+        let read_only = options.read_only || options.no_recovery;
+        if found.is_read_only() && !read_only {
             return Err(Fault::ReadOnly);
         }
         let superblock = found.superblock;
-        if superblock.features.needs_repair() {
+        if superblock.features.needs_repair() && !options.no_recovery {
             return Err(Fault::NeedsRepair);
         }
         let (uuid, geometry) = (superblock.volume(), superblock.geometry());
         let places = Places::new(&superblock);
-        let hooks = Arc::new(VolumeHooks::new(device.clone()));
-        let (journal, recovered) = open_log(&device, &superblock, &places, &hooks, &options)?;
+        let look = if read_only { read_log } else { open_log };
+        let Logged { device, hooks, journal, recovered } =
+            look(device, &superblock, &places, &options)?;
         let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
         hooks.set_home(cache.home());
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
@@ -444,25 +453,60 @@ impl Volume {
     }
 }
 
-/// Opens the log, which replays it; only looks at it if the volume is to be read only.
-fn open_log(
-    device: &Arc<dyn Device>,
+/// A volume whose log was looked at.
+struct Logged {
+    /// What the volume is to be read from, and written to if there is a journal.
+    device: Arc<dyn Device>,
+    hooks: Arc<VolumeHooks>,
+    journal: Option<Journal>,
+    recovered: Recovered,
+}
+
+impl Logged {
+    fn read_only(device: Arc<dyn Device>, recovered: Recovered) -> Self {
+        let hooks = Arc::new(VolumeHooks::new(device.clone()));
+        Self { device, hooks, journal: None, recovered }
+    }
+}
+
+/// Replays the log into a copy of the device, in memory. The volume is read from that.
+fn read_log(
+    device: Arc<dyn Device>,
     superblock: &Superblock,
     places: &Places,
-    hooks: &Arc<VolumeHooks>,
     options: &VolumeOptions,
-) -> Result<(Option<Journal>, Recovered), Fault> {
-    let (log_device, region) = log_of(device, superblock, options)?;
-    let volume = VolumeId(superblock.volume().to_bytes());
-    if options.read_only {
-        check_clean(&*log_device, region, volume)?;
-        return Ok((None, Recovered::default()));
+) -> Result<Logged, Fault> {
+    if options.no_recovery {
+        return Ok(Logged::read_only(device, Recovered::default()));
     }
-    let mut sink = Replay::new(&**device, superblock.volume(), places);
-    let hooks = hooks.clone();
-    let opened = Journal::open(log_device, region, volume, hooks, &mut sink, options.journal);
+    let (log_device, region) = log_of(&device, superblock, options)?;
+    let volume = VolumeId(superblock.volume().to_bytes());
+    let copy = Arc::new(CowDevice::in_place_of(device.clone()));
+    let mut sink = Replay::new(&*copy, superblock.volume(), places);
+    let recovered = Journal::replay(&*log_device, region, volume, &mut sink)?;
+    if recovered.items == 0 {
+        return Ok(Logged::read_only(device, recovered));
+    }
+    tracing::info!(items = recovered.items, "the log was replayed in memory");
+    Ok(Logged::read_only(copy, recovered))
+}
+
+/// Opens the log, which replays it.
+fn open_log(
+    device: Arc<dyn Device>,
+    superblock: &Superblock,
+    places: &Places,
+    options: &VolumeOptions,
+) -> Result<Logged, Fault> {
+    let (log_device, region) = log_of(&device, superblock, options)?;
+    let volume = VolumeId(superblock.volume().to_bytes());
+    let mut sink = Replay::new(&*device, superblock.volume(), places);
+    let hooks = Arc::new(VolumeHooks::new(device.clone()));
+    let journal = options.journal;
+    let opened = Journal::open(log_device, region, volume, hooks.clone(), &mut sink, journal);
     let (journal, recovered) = opened?;
-    Ok((Some(journal), recovered))
+    drop(sink);
+    Ok(Logged { device, hooks, journal: Some(journal), recovered })
 }
 
 /// The device with the log, and where on it the log is.
@@ -484,16 +528,6 @@ pub(crate) fn log_of(
             Err(Fault::LogDevice("the volume has its log on a device of its own: name that too"))
         }
     }
-}
-
-/// That the log has nothing to replay.
-fn check_clean(device: &dyn Device, region: Region, volume: VolumeId) -> Result<(), Fault> {
-    let mut checkpoints = 0;
-    Inspection::new(device, region, volume)?.checkpoints(|_| {
-        checkpoints += 1;
-        Ok(())
-    })?;
-    if checkpoints == 0 { Ok(()) } else { Err(Fault::Dirty) }
 }
 
 #[cfg(test)]

@@ -163,6 +163,22 @@ impl Journal {
         Ok((Self::start(Arc::new(inner)), recovered))
     }
 
+    /// Gives what is not home to `sink`, as [`open`](Self::open) does, and leaves the log as it is: for
+    /// who only reads, and keeps elsewhere what he is given.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn replay(
+        device: &dyn Device,
+        region: Region,
+        volume: VolumeId,
+        sink: &mut dyn RecoverySink,
+    ) -> Result<Recovered> {
+        let geometry = recovery::geometry(device, region)?;
+        let found = recovery::find(device, geometry, volume)?;
+        recovery::replay(device, geometry, volume, &found, sink)
+    }
+
     /// Starts the threads.
     fn start(inner: Arc<Inner>) -> Self {
         let (for_log, for_ail) = (inner.clone(), inner.clone());

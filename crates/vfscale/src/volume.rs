@@ -175,9 +175,18 @@ impl VolumeBuilder {
         self
     }
 
-    /// Writes nothing. A volume that was not closed is refused, for its log has to be replayed first.
+    /// Writes nothing: no byte of the image changes. The log of a volume that was not closed is replayed in
+    /// memory, which keeps what it has (as much as the log at most) until the volume is closed.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.options.read_only = read_only;
+        self
+    }
+
+    /// Reads what is home and does not look at the log, nor need it, and writes nothing: as
+    /// [`read_only`](Self::read_only) for a volume whose log can't be read or is lost, or whose repair was
+    /// interrupted. What was changed last may be missing, or damaged where only half of it is home.
+    pub fn no_recovery(mut self, no_recovery: bool) -> Self {
+        self.options.no_recovery = no_recovery;
         self
     }
 
@@ -223,7 +232,8 @@ impl VolumeBuilder {
     pub fn open(self) -> Result<Volume, VolumeError> {
         let name = self.place.name();
         let (device, is_new) = self.device()?;
-        let log = self.log.as_ref().map(|log| log.open(self.options.read_only)).transpose()?;
+        let log = self.log.as_ref().filter(|_| !self.options.no_recovery);
+        let log = log.map(|log| log.open(self.is_read_only())).transpose()?;
         let mut options = self.options;
         options.log_device = log.as_ref().map(Opened::device);
         let on = device.device();
@@ -241,11 +251,15 @@ impl VolumeBuilder {
         Ok(Volume { vfs, held, name, is_new })
     }
 
+    fn is_read_only(&self) -> bool {
+        self.options.read_only || self.options.no_recovery
+    }
+
     /// The device, and whether it was made just now.
     fn device(&self) -> Result<(Opened, bool), VolumeError> {
-        match (self.place.open(self.options.read_only), &self.place, self.size) {
+        match (self.place.open(self.is_read_only()), &self.place, self.size) {
             (Err(VolumeError::Missing(_)), Place::Path(path), Some(bytes))
-                if !self.options.read_only =>
+                if !self.is_read_only() =>
             {
                 self.make(path, bytes).map(|device| (Opened::Ours(device), true))
             }
@@ -504,6 +518,9 @@ fn remedy(fault: &Fault) -> &'static str {
         }
         Fault::ReadOnly => "; it can be opened for reading only",
         Fault::LogDevice(_) => "; say where its log is",
+        Fault::Journal(_) => {
+            "; `vfscale fsck` says more, and what is home can be read without the log (`-o ro,norecovery`)"
+        }
         _ => "",
     }
 }

@@ -9,8 +9,13 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use vfscale::{At, Mode, OFlags, RenameFlags, Task, VolumeError};
+use vfscale::{
+    At, Errno, Mode, MountFlags, OFlags, RenameFlags, Task, Volume, VolumeBuilder, VolumeError,
+};
 use vfscale_block::{Device, MemoryDevice};
+use vfscale_diskfs::LogPlace;
+use vfscale_diskfs::format::BLOCK_BYTES;
+use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
 /// Also while somebody is in the middle of a walk: what refers to the image then is dropped later.
 #[test]
@@ -231,4 +236,104 @@ fn users_of_a_dropped_volume_that_end_together() {
             });
         }
     });
+}
+
+/// A volume as a crash leaves it: what was synced is in the log, and not home.
+fn crashed(builder: VolumeBuilder) {
+    let volume = builder.sync_interval(None).open().unwrap();
+    let task = volume.task();
+    task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o755)).unwrap();
+    for number in 0..100 {
+        task.write_file(format!("/dir/{number}"), vec![number; 9000]).unwrap();
+    }
+    volume.sync().unwrap();
+    task.write_file("/lost", "nobody synced it").unwrap();
+}
+
+fn assert_recovered(volume: &Volume) {
+    let task = volume.task();
+    for number in 0..100 {
+        let contents = task.read_file(format!("/dir/{number}")).unwrap();
+        assert!(contents == vec![number; 9000], "{number}");
+    }
+    assert!(task.read_file("/lost").is_err());
+    assert_eq!(task.write_file("/new", "").unwrap_err().errno(), Errno::ROFS);
+    assert_eq!(task.remount("/", MountFlags::empty()).unwrap_err().errno(), Errno::ROFS);
+}
+
+/// generic/388: what a mount would recover is there, and not a byte of the image is written.
+#[test]
+fn what_crashed_can_be_opened_to_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    crashed(vfscale::volume(&path).create(64 << 20));
+    let image = std::fs::read(&path).unwrap();
+    for _ in 0..2 {
+        let volume = vfscale::volume(&path).read_only(true).open().unwrap();
+        assert!(volume.driver().opened().log.items > 100);
+        // Others may read it as well.
+        let other = vfscale::volume(&path).read_only(true).open().unwrap();
+        assert_recovered(&volume);
+        assert_recovered(&other);
+        volume.close().unwrap();
+        drop(other);
+        assert!(image == std::fs::read(&path).unwrap(), "written");
+    }
+    let volume = vfscale::volume(&path).open().unwrap();
+    assert!(volume.driver().opened().log.items > 100);
+    volume.close().unwrap();
+}
+
+#[test]
+fn what_crashed_can_be_opened_to_read_with_its_log_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, log) = (dir.path().join("disk.vfs"), dir.path().join("log.vfs"));
+    let (device, log_device) = (
+        Arc::new(vfscale_block::FileDevice::create(&path, 64 << 20).unwrap()),
+        Arc::new(vfscale_block::FileDevice::create(&log, 4 << 20).unwrap()),
+    );
+    let options = MkfsOptions { log_device: Some(log_device.clone()), ..MkfsOptions::default() };
+    mkfs::format(&device, &options).unwrap();
+    drop((device, options, log_device));
+    crashed(vfscale::volume(&path).log_path(&log));
+    let images = || (std::fs::read(&path).unwrap(), std::fs::read(&log).unwrap());
+    let before = images();
+    let volume = vfscale::volume(&path).log_path(&log).read_only(true).open().unwrap();
+    assert_recovered(&volume);
+    volume.close().unwrap();
+    assert!(before == images(), "written");
+    // The log is lost: what is home can be reached, and nothing else.
+    std::fs::remove_file(&log).unwrap();
+    assert!(vfscale::volume(&path).read_only(true).open().is_err());
+    for builder in [vfscale::volume(&path), vfscale::volume(&path).log_path(&log)] {
+        let volume = builder.no_recovery(true).open().unwrap();
+        assert!(volume.task().read_file("/dir/0").is_err());
+        volume.close().unwrap();
+    }
+}
+
+/// A log of which no record can be read keeps nobody from what is home.
+#[test]
+fn a_log_that_is_lost_need_not_be_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    let volume = vfscale::volume(&path).create(64 << 20).open().unwrap();
+    volume.task().write_file("/file", vec![7; 100_000]).unwrap();
+    let LogPlace::Inside { start, blocks } = volume.driver().volume().superblock().log() else {
+        panic!("the log is inside");
+    };
+    volume.close().unwrap();
+    let mut image = std::fs::read(&path).unwrap();
+    let log = start as usize * BLOCK_BYTES..(start + blocks) as usize * BLOCK_BYTES;
+    image[log].fill(0xA5);
+    std::fs::write(&path, &image).unwrap();
+    for read_only in [false, true] {
+        let error = vfscale::volume(&path).read_only(read_only).open().unwrap_err();
+        assert!(error.to_string().contains("norecovery"), "{error}");
+    }
+    let volume = vfscale::volume(&path).no_recovery(true).open().unwrap();
+    assert!(volume.task().read_file("/file").unwrap() == vec![7; 100_000]);
+    assert_eq!(volume.task().write_file("/new", "").unwrap_err().errno(), Errno::ROFS);
+    volume.close().unwrap();
+    assert!(image == std::fs::read(&path).unwrap(), "written");
 }

@@ -77,14 +77,22 @@ fn opening_replays_and_closing_leaves_nothing_to_replay() {
 }
 
 #[test]
-fn reading_only_writes_nothing_and_needs_a_clean_log() {
+fn reading_only_writes_nothing_and_replays_the_log_in_memory() {
     let faulty = Arc::new(FaultyDevice::new(device()));
     let device = made(faulty.clone());
     let volume = open(&device);
     log_block(&volume, 5);
     drop(volume);
     let writes = faulty.calls(Operation::Write);
-    assert!(matches!(Volume::open(device.clone(), read_only()), Err(Fault::Dirty)));
+    let volume = Volume::open(device.clone(), read_only()).unwrap();
+    assert_eq!(volume.recovered().items, 1);
+    assert_eq!((first_of_100(&volume.device), first_of_100(&device)), (5, 0));
+    volume.close().unwrap();
+    drop(volume);
+    let without = VolumeOptions { no_recovery: true, ..VolumeOptions::default() };
+    let volume = Volume::open(device.clone(), without).unwrap();
+    assert!(volume.is_read_only() && volume.recovered().items == 0);
+    assert_eq!(first_of_100(&volume.device), 0);
     assert_eq!(faulty.calls(Operation::Write), writes);
     open(&device).close().unwrap();
     let writes = faulty.calls(Operation::Write);
