@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use vfscale_sync::Mutex;
+use vfscale_sync::{Condvar, Mutex};
 
 use crate::device::Range;
 use crate::{Device, Error, Operation, OsError};
@@ -56,6 +56,11 @@ use crate::{Device, Error, Operation, OsError};
 vfscale_sync::lock_class! {
     /// The list of faults of a [`FaultyDevice`], which is never held during a call of the device in it.
     pub(crate) FaultPlan = ("fault_plan", 64870);
+}
+
+vfscale_sync::lock_class! {
+    /// Whether a [`Gate`] is open, and how many calls wait at it.
+    pub(crate) GateState = ("fault_gate", 64871);
 }
 
 /// Writes are torn in units of this many bytes: the smallest that any disk has.
@@ -79,12 +84,46 @@ impl When {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+/// A device as slow as a test wants it: calls wait at the gate until the test opens it. `Send` and `Sync`.
+#[derive(Debug, Default)]
+pub struct Gate {
+    state: Mutex<(bool, usize), GateState>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Makes a gate that is shut.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Waits until `calls` calls wait at the gate, or have passed it.
+    pub fn wait_for(&self, calls: usize) {
+        drop(self.changed.wait_while(self.state.lock(), |(_, came)| *came < calls));
+    }
+
+    /// Lets all calls pass, from now on.
+    pub fn open(&self) {
+        self.state.lock().0 = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the gate is open.
+    fn pass(&self) {
+        let mut state = self.state.lock();
+        state.1 += 1;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |(is_open, _)| !*is_open));
+    }
+}
+
+#[derive(Clone, Debug)]
 enum Effect {
     Fail(OsError),
     Tear { bytes: u64, error: Option<OsError> },
     Lie,
     Delay(Duration),
+    Hold(Arc<Gate>),
     Flip { address: u64, bits: u8 },
 }
 
@@ -154,6 +193,12 @@ impl Fault {
         Self { effect: Effect::Delay(time), ..self }
     }
 
+    /// Waits at a gate before the call goes on, in the caller's thread and without holding anything
+    /// up but it.
+    pub fn hold(self, gate: &Arc<Gate>) -> Self {
+        Self { effect: Effect::Hold(gate.clone()), ..self }
+    }
+
     /// Reads of the byte at `address` get it with these bits flipped; what is stored stays as it is.
     pub fn flip(self, address: u64, bits: u8) -> Self {
         let (operation, range) = (Some(Operation::Read), address..address.saturating_add(1));
@@ -213,7 +258,7 @@ impl<D: Device> FaultyDevice<D> {
         Self { inner, faults, calls, fired: AtomicU64::new(0) }
     }
 
-    /// Adds a fault. Of several that one call meets, delays and flipped bits all happen, and of
+    /// Adds a fault. Of several that one call meets, delays, gates and flipped bits all happen, and of
     /// those that replace the call, the first armed.
     pub fn arm(&self, fault: Fault) {
         let armed = Arc::new(Armed { fault, calls: AtomicU64::new(0) });
@@ -253,11 +298,13 @@ impl<D: Device> FaultyDevice<D> {
             armed.fault.matches(call)
                 && armed.fault.when.is_met(armed.calls.fetch_add(1, Ordering::Relaxed) + 1)
         });
-        let effects: Vec<_> = met.map(|armed| armed.fault.effect).collect();
+        let effects: Vec<_> = met.map(|armed| armed.fault.effect.clone()).collect();
         self.fired.fetch_add(effects.len() as u64, Ordering::Relaxed);
         for effect in &effects {
-            if let Effect::Delay(time) = effect {
-                thread::sleep(*time);
+            match effect {
+                Effect::Delay(time) => thread::sleep(*time),
+                Effect::Hold(gate) => gate.pass(),
+                _ => {}
             }
         }
         effects
@@ -294,8 +341,9 @@ impl<D: Device> FaultyDevice<D> {
 
 /// What is done in place of the call, if anything.
 fn replacement(effects: &[Effect]) -> Option<Effect> {
-    let replaces = |e: &&Effect| !matches!(e, Effect::Delay(_) | Effect::Flip { .. });
-    effects.iter().find(replaces).copied()
+    let goes_on =
+        |e: &&Effect| matches!(e, Effect::Delay(_) | Effect::Hold(_) | Effect::Flip { .. });
+    effects.iter().find(|effect| !goes_on(effect)).cloned()
 }
 
 fn failure(effect: Effect) -> OsError {

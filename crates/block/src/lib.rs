@@ -46,7 +46,7 @@ pub use aligned::AlignedBuf;
 pub use cow::{CowDevice, DISCARDED};
 pub use device::Device;
 pub use error::{Error, Operation, OsError};
-pub use faulty::{Fault, FaultyDevice};
+pub use faulty::{Fault, FaultyDevice, Gate};
 pub use file::{FileDevice, FileOptions};
 pub use holder::Holder;
 pub use memory::MemoryDevice;
