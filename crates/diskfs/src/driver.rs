@@ -231,7 +231,8 @@ impl DiskFs {
             tracing::warn!(left, "orphans are left for the next mount");
         }
         let closed = self.volume.close();
-        written.and(closed)
+        let earlier = self.files.pages().take_error().map_or(Ok(()), Err);
+        closed.and(written).and(earlier)
     }
 
     /// Ends it without closing it, now or when it is mounted nowhere any more: as
@@ -408,8 +409,7 @@ impl FileSystem for DiskFs {
         if self.volume.is_read_only() {
             return Ok(());
         }
-        let written = self.files.write_back_all();
-        written.and_then(|()| self.volume.sync()).map_err(errno)
+        self.files.sync_all().map_err(errno)
     }
 
     fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
@@ -418,8 +418,11 @@ impl FileSystem for DiskFs {
             return Ok(());
         }
         self.inactivator.flush();
-        let written = self.files.write_back_all();
-        written.and_then(|()| self.volume.seal()).map_err(errno)
+        // An error of a file does not keep the volume writable; the next sync tells it.
+        if let Err(fault) = self.files.write_back_all() {
+            tracing::error!(%fault, "not everything was written before the remount");
+        }
+        self.volume.seal().map_err(errno)
     }
 
     fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {

@@ -74,6 +74,7 @@
 
 mod ahead;
 mod cache;
+mod dirty;
 mod extend;
 mod files;
 mod node_store;
@@ -93,7 +94,8 @@ use vfscale_sync::{Mutex, RwLock, lock_class};
 
 use crate::fault::Fault;
 
-pub use cache::{DirtyFiles, PageCache};
+pub use cache::PageCache;
+pub use dirty::DirtyFiles;
 pub use files::Files;
 pub use node_store::NodeStore;
 pub use store::{Change, Cut, Store};

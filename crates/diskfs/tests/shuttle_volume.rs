@@ -1,5 +1,6 @@
 //! Schedules of whole volumes, chosen at random: data of a file that are written back, cut off and read at
-//! once; changes that are committed while the volume is frozen, or shut down:
+//! once; files that one thread makes durable while another writes them back; changes that are committed
+//! while the volume is frozen, or shut down:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-diskfs --test shuttle_volume`.
 //!
 //! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
@@ -174,6 +175,48 @@ fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
     for ino in durable {
         assert!(nodes.get(&volume, ino).unwrap().is_some_and(|node| node.core().nlink == 1));
     }
+}
+
+/// Whoever makes everything durable gets all that was written before, whoever is writing it back: a writer
+/// that goes round, and one that makes files dirty again while their turn comes.
+#[test]
+fn sync_against_write_back_against_write() {
+    check(|| {
+        let device = device();
+        let volume = open(device.clone());
+        let files = Files::new(volume.clone(), 1 << 20, None);
+        let nodes = NodeTable::new(10);
+        let made = [(); 3].map(|()| create(&volume, &nodes).unwrap().0);
+        made.iter().for_each(|node| assert_eq!(files.write(node, 0, &[b'a'; SIZE]).unwrap(), SIZE));
+        let with = |work: fn(&Files, &[Arc<Node>; 3])| {
+            let (files, made) = (files.clone(), made.clone());
+            thread::spawn(move || work(&files, &made))
+        };
+        let threads = [
+            with(|files, _| files.write_back_all().unwrap()),
+            with(|files, made| {
+                for node in &made[1..] {
+                    assert_eq!(files.write(node, 0, &[b'b'; SIZE]).unwrap(), SIZE);
+                }
+            }),
+        ];
+        assert_eq!(files.write(&made[0], 0, &[b'c'; PAGE]).unwrap(), PAGE);
+        files.sync_all().unwrap();
+        let left = copy_of(&*device);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        files.stop();
+        let volume = open(left);
+        let (left, nodes) = (Files::new(volume.clone(), 1 << 20, None), NodeTable::new(10));
+        for (number, node) in made.iter().enumerate() {
+            let node = nodes.get(&volume, node.ino()).unwrap().unwrap();
+            let mut bytes = vec![1; SIZE];
+            assert_eq!(left.read(&node, 0, &mut bytes).unwrap(), SIZE);
+            let first: &[u8] = if number == 0 { b"c" } else { b"ab" };
+            assert!(bytes[..PAGE].iter().all(|byte| first.contains(byte)), "{number}");
+            assert!(bytes[PAGE..].iter().all(|byte| b"ab".contains(byte)), "{number}");
+        }
+        left.stop();
+    });
 }
 
 /// Nothing is written to the device while `meanwhile` runs, nor for long enough after it that a commit which

@@ -8,7 +8,7 @@ use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicI64, Ordering};
 use vfscale_sync::percpu::{Apart, Budget, PerCpu};
 
-use super::{ClockLock, DirtyFilesLock, FileData, FillLock, PAGE, PIECE_PAGES, WriteErrorLock};
+use super::{ClockLock, FileData, FillLock, PAGE, PIECE_PAGES, WriteErrorLock};
 use crate::fault::Fault;
 
 /// How many pages of a file the clock looks at before it goes to the next file.
@@ -207,49 +207,5 @@ impl PageCache {
         drop(pages);
         self.give_pages(gone.pages);
         gone.pages
-    }
-}
-
-/// The files that have something to be written back, on a list for each CPU slot, in the order in which they
-/// became dirty there. Each is there once for its data (`FileData::set_queued`).
-#[derive(Debug)]
-pub struct DirtyFiles<F> {
-    lists: PerCpu<Mutex<VecDeque<F>, DirtyFilesLock>>,
-}
-
-impl<F> DirtyFiles<F> {
-    /// None, on `lists` lists, at least one.
-    pub fn new(lists: usize) -> Self {
-        Self { lists: PerCpu::new(lists.max(1), |_| Mutex::default()) }
-    }
-
-    /// Adds a file, if it is not there already.
-    pub fn add(&self, data: &FileData, file: impl FnOnce() -> F) {
-        if data.set_queued() {
-            self.push(file());
-        }
-    }
-
-    /// Adds a file for another reason than its data.
-    pub fn push(&self, file: F) {
-        self.lists.this().lock().push_back(file);
-    }
-
-    /// Takes the one that has been there for longest on this CPU, or on another if there is none.
-    pub fn take(&self) -> Option<F> {
-        let own = self.lists.this_slot();
-        let slots = (own..self.lists.len()).chain(0..own);
-        slots.filter_map(|slot| self.lists.get(slot)).find_map(|list| list.lock().pop_front())
-    }
-
-    /// Takes all.
-    pub fn take_all(&self) -> VecDeque<F> {
-        let take = |list: &Mutex<VecDeque<F>, _>| std::mem::take(&mut *list.lock());
-        self.lists.iter().flat_map(take).collect()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.lists.iter().all(|list| list.lock().is_empty())
     }
 }

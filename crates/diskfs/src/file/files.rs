@@ -13,9 +13,13 @@
 //! its times, and takes that list's lock for that alone: as long as it is there, writing to it
 //! touches no list (`FileData::set_queued`); whoever makes the file durable leaves it there, so
 //! that a file which is appended to and synced ten thousand times in a second is on a list once.
-//! The writer takes from its own CPU's list, and goes round. Whoever makes everything durable takes
-//! all lists, one after the other; a file that becomes dirty on a list behind it was changed after
-//! it began. So no more than one list's lock is ever held.
+//! Each thread that writes back takes one file at a time, from its own CPU's list first, and whoever makes
+//! everything durable waits for the files that other threads have taken ([`dirty`](super::dirty)).
+//!
+//! # A volume that is sealed
+//!
+//! Nothing is written to it. A file that is dirty all the same stays so, on its list, until the volume can
+//! be written again: no page is dropped because it came at a bad moment.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -235,12 +239,18 @@ impl Files {
     /// Those of the device and the log; the error of an earlier write-back, the first time after it.
     pub fn sync(&self, node: &Arc<Node>, data_only: bool) -> Result<(), Fault> {
         let data = node.data();
-        if let Some(data) = &data {
-            // An error is kept, and told below.
-            let _ = data.write_back(&self.store(node));
+        if let Some(data) = &data
+            && let Err(Fault::ReadOnly) = data.write_back(&self.store(node))
+        {
+            // Any other error is kept, and told below.
+            return Err(Fault::ReadOnly);
         }
         if !data_only && node.has_new_times() {
-            self.store(node).store_times()?;
+            match self.store(node).store_times() {
+                // Who has sealed the volume has stored them.
+                Err(Fault::ReadOnly) if !node.has_new_times() => {}
+                stored => stored?,
+            }
         }
         let written = self.volume.data_written();
         self.volume.force(node.sequence())?;
@@ -264,32 +274,58 @@ impl Files {
     }
 
     /// Writes back what one file has that was taken off the lists: data, and times. Blocks for I/O.
+    ///
+    /// An error is kept for whoever makes the volume durable; a file that can't be written now is put
+    /// back.
     fn write_node_back(&self, node: &Arc<Node>) -> Result<(), Fault> {
         // Directories and the like have no data of this kind, only times.
-        let written = match node.data() {
-            Some(data) => {
-                data.clear_queued();
-                data.write_back(&self.store(node)).map(|_| ())
-            }
-            None => Ok(()),
-        };
-        if node.has_new_times() { written.and(self.store(node).store_times()) } else { written }
+        let data = node.data();
+        let written = data.as_ref().map_or(Ok(()), |data| {
+            data.clear_queued();
+            data.write_back(&self.store(node)).map(|_| ())
+        });
+        if let (Err(Fault::ReadOnly), Some(data)) = (&written, &data) {
+            self.dirty.add(data, || Arc::clone(node));
+        }
+        if !node.has_new_times() {
+            return written;
+        }
+        let stored = self.store(node).store_times();
+        match &stored {
+            Err(Fault::ReadOnly) => self.dirty.push(Arc::clone(node)),
+            Err(fault) => self.pages.keep_error(fault),
+            Ok(()) => {}
+        }
+        written.and(stored)
     }
 
-    /// Writes all back that is dirty at the moment, so that it is in the log. Goes on after an
-    /// error. Blocks for I/O.
+    /// Writes all back that is dirty at the moment, so that it is in the log, and waits for what other
+    /// threads are writing back. Goes on after an error. Blocks for I/O.
     ///
     /// # Errors
-    /// The first one, or one that was met before and not told here. What belongs to a file is also
-    /// told by its next [`sync`](Self::sync).
+    /// The first one that this thread has met; it is also kept ([`PageCache::take_error`]), as those of other
+    /// threads are.
     pub fn write_back_all(&self) -> Result<(), Fault> {
+        let mark = self.dirty.mark();
         let mut outcome = Ok(());
-        for node in self.dirty.take_all() {
+        while let Some(node) = self.dirty.take_before(&mark) {
             outcome = outcome.and(self.write_node_back(&node));
         }
-        // What the thread has met before is told now, once.
-        let earlier = self.pages.take_error().map_or(Ok(()), Err);
-        outcome.and(earlier)
+        self.dirty.wait(&mark);
+        outcome
+    }
+
+    /// Makes everything durable that was changed before the call. Goes on after an error. Blocks for I/O.
+    ///
+    /// # Errors
+    /// Those of the log and the device; the latest one of any write-back that no call of this has told yet.
+    /// An error of a file is also told by the next [`sync`](Self::sync) of that file.
+    pub fn sync_all(&self) -> Result<(), Fault> {
+        let written = self.write_back_all();
+        let synced = self.volume.sync();
+        // The pages of one thread, or of another.
+        let kept = self.pages.take_error().map_or(Ok(()), Err);
+        synced.and(written).and(kept)
     }
 
     /// Writes one file back, for who wants memory. False if there is none: others write, and this
@@ -390,6 +426,9 @@ impl Writer {
     fn run(&self, files: &Weak<Files>, interval: Option<Duration>) {
         while self.wait(interval) {
             let Some(files) = files.upgrade() else { return };
+            if files.volume.is_read_only() {
+                continue;
+            }
             if let Err(fault) = files.write_back_all() {
                 tracing::error!(%fault, "files can't be written back");
             }

@@ -230,6 +230,10 @@ impl NodeStore<'_> {
 }
 
 impl Store for NodeStore<'_> {
+    fn writable(&self) -> Result<(), Fault> {
+        self.files.volume().writable().map(|_| ())
+    }
+
     fn reserve(&self, blocks: u64) -> Result<(), Fault> {
         let has_space = blocks == 0 || self.files.volume().space().take(blocks, false);
         if has_space { Ok(()) } else { Err(Fault::NoSpace) }

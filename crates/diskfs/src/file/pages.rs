@@ -468,6 +468,15 @@ impl Pages {
         landed
     }
 
+    /// Ends the flight of the pages `from` to `to` as if it had not begun: all of them are dirty. Returns the
+    /// memory that was in flight of those that were written to since.
+    pub(super) fn take_back(&mut self, from: u64, to: u64, flight: Flight) -> Vec<PageBox> {
+        let landed = self.land(from, to, flight);
+        let dirty = self.mark_dirty(from, to);
+        debug_assert_eq!(dirty, landed.stable, "nothing is dirty that was not");
+        landed.older
+    }
+
     /// Takes the pages `from` to `to` out. None of them is in flight.
     pub(super) fn remove(&mut self, from: u64, to: u64) -> Gone {
         let mut gone = Gone::default();

@@ -49,6 +49,12 @@ pub enum Cut {
 /// Space is set aside ([`reserve`](Self::reserve)) before it is needed, so that write-back doesn't run
 /// out of it.
 pub trait Store {
+    /// Whether anything can be written at the moment.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`]: what is dirty stays so.
+    fn writable(&self) -> Result<(), Fault>;
+
     /// Sets blocks aside.
     ///
     /// # Errors

@@ -3,6 +3,7 @@ use std::sync::{Mutex as StdMutex, OnceLock};
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_sync::page::PageBox;
 
+use super::dirty::Taken;
 use super::pages::Marks;
 use super::*;
 use crate::btree::memory::Memory;
@@ -16,6 +17,7 @@ mod model;
 mod moments;
 mod ordinary;
 mod races;
+mod syncs;
 mod volume;
 
 const INO: u64 = 77;
@@ -69,6 +71,8 @@ struct State {
     /// How many times space was set aside, and how many pages each write had.
     reserves: u64,
     written: Vec<usize>,
+    /// Nothing can be written.
+    is_sealed: bool,
 }
 
 /// A file in memory, of a disk.
@@ -99,6 +103,7 @@ impl Disk {
             sizes: Vec::new(),
             reserves: 0,
             written: Vec::new(),
+            is_sealed: false,
         };
         Arc::new(Self { device, state: StdMutex::new(state), hook: StdMutex::new(None) })
     }
@@ -199,6 +204,10 @@ impl File {
 }
 
 impl Store for File {
+    fn writable(&self) -> Result<(), Fault> {
+        if self.disk.state.lock().unwrap().is_sealed { Err(Fault::ReadOnly) } else { Ok(()) }
+    }
+
     fn reserve(&self, blocks: u64) -> Result<(), Fault> {
         let mut state = self.disk.state.lock().unwrap();
         if state.available() < blocks {
@@ -269,7 +278,9 @@ impl Store for File {
 
     fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
         self.disk.come_to(Point::Change);
-        let changed = Self::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size);
+        let changed = self.writable().and_then(|()| {
+            Self::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size)
+        });
         changed.inspect_err(|_| {
             if let Change::Insert { run, .. } = change {
                 self.unclaim(run);

@@ -58,7 +58,8 @@ impl FileData {
     /// Blocks for I/O.
     ///
     /// # Errors
-    /// The first error, which is kept for [`take_error`](Self::take_error) as well.
+    /// The first error, which is kept for [`take_error`](Self::take_error) as well; [`Fault::ReadOnly`] if
+    /// nothing can be written now, and what is dirty stays so.
     pub fn write_back(&self, store: &impl Store) -> Result<u64, Fault> {
         self.write_back_as(store, Inline::Allowed)
     }
@@ -72,6 +73,7 @@ impl FileData {
         loop {
             // For one piece at a time, so that whoever wants to cut the file need not wait for long.
             let _writing = self.writing_back.lock();
+            store.writable()?;
             let done = self.write_piece_back(store, cursor, last, inline);
             let Some(Outcome { next, pages, fault }) = done else { break };
             cursor = next;
@@ -262,6 +264,7 @@ impl FileData {
     }
 
     /// Drops pages that can't be written, unless they were written to since; keeps the error, and returns it.
+    /// If that is only so for a time, they stay dirty instead.
     fn give_up(
         &self,
         store: &impl Store,
@@ -270,6 +273,10 @@ impl FileData {
         flight: Option<Flight>,
         fault: Fault,
     ) -> Fault {
+        if matches!(fault, Fault::ReadOnly) {
+            self.take_back(first, count, flight);
+            return fault;
+        }
         self.keep_error(&fault);
         let gone = self.pages.write().give_up(first, first + count, flight);
         self.cache.give_unstable(gone.unstable);
@@ -277,6 +284,13 @@ impl FileData {
         self.unreserve(store, gone.reserved);
         tracing::error!(first, pages = gone.pages, %fault, "written data are lost");
         fault
+    }
+
+    /// Makes pages dirty again that were not written.
+    fn take_back(&self, first: u64, count: u64, flight: Option<Flight>) {
+        let Some(flight) = flight else { return };
+        let older = self.pages.write().take_back(first, first + count, flight);
+        self.cache.give_pages(older.len() as u64);
     }
 
     /// Lets the size on the device follow over what is a hole or has been written. The caller holds
@@ -292,6 +306,11 @@ impl FileData {
         if size <= before {
             return Ok(());
         }
-        store.change(Change::Size, size).inspect_err(|fault| self.keep_error(fault))
+        let changed = store.change(Change::Size, size);
+        changed.inspect_err(|fault| {
+            if !matches!(fault, Fault::ReadOnly) {
+                self.keep_error(fault);
+            }
+        })
     }
 }

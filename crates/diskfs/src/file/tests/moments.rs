@@ -185,3 +185,26 @@ fn what_is_being_written_back_is_not_cut_meanwhile() {
         assert_eq!(bytes, [POISON; PAGE_SIZE], "block {block}");
     }
 }
+
+/// The volume is sealed while a piece is on its way, and a page of it is written to once more.
+#[test]
+fn what_cannot_be_written_now_stays_dirty() {
+    let world = World::new();
+    world.write(0, &[1; 10 * PAGE_SIZE]);
+    world.at(Point::Change, |world| {
+        world.write(3 * PAGE, &[2; PAGE_SIZE]);
+        world.file.disk.state.lock().unwrap().is_sealed = true;
+    });
+    let data = world.file.data();
+    assert!(matches!(data.write_back(&*world.file), Err(Fault::ReadOnly)));
+    assert!(matches!(data.write_back(&*world.file), Err(Fault::ReadOnly)));
+    assert!(data.take_error().is_none() && world.cache.take_error().is_none());
+    assert_eq!(data.pages.read().unstable_pages(), 10);
+    check_counts(&world.file, &world.cache);
+    let mut expected = vec![1; 10 * PAGE_SIZE];
+    expected[3 * PAGE_SIZE..4 * PAGE_SIZE].fill(2);
+    assert_eq!(contents(&world.file), expected);
+    world.file.disk.state.lock().unwrap().is_sealed = false;
+    data.write_back(&*world.file).unwrap();
+    assert_eq!(contents(&world.file.disk.open(&world.cache)), expected);
+}

@@ -256,10 +256,13 @@ fn each_dirty_file_is_there_once() {
     let files = DirtyFiles::new(2);
     files.add(file.data(), || 1);
     files.add(file.data(), || 2);
-    assert_eq!((files.take(), files.take(), files.is_empty()), (Some(1), None, true));
+    let taken = |taken: Option<Taken<'_, u32>>| taken.map(|file| *file);
+    assert_eq!((taken(files.take()), taken(files.take()), files.is_empty()), (Some(1), None, true));
     file.data().clear_queued();
+    let mark = files.mark();
     files.add(file.data(), || 3);
-    assert_eq!(files.take_all(), [3]);
+    assert_eq!((taken(files.take_before(&mark)), files.is_empty()), (None, false));
+    assert_eq!(taken(files.take_before(&files.mark())), Some(3));
 }
 
 #[test]

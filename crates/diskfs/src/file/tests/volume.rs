@@ -13,13 +13,13 @@ use crate::node_table::NodeTable;
 use crate::volume::{Volume, VolumeOptions};
 use crate::{Need, check, file::Files};
 
-const BLOCKS: u64 = 4096;
+pub(super) const BLOCKS: u64 = 4096;
 const REGULAR: u32 = 0o100_644;
 
 /// An open volume, its inodes and its files.
-struct Mounted {
+pub(super) struct Mounted {
     device: Arc<dyn Device>,
-    files: Arc<Files>,
+    pub(super) files: Arc<Files>,
     nodes: NodeTable,
 }
 
@@ -27,7 +27,7 @@ fn memory() -> MemoryDevice {
     MemoryDevice::with_block_size(BLOCKS * PAGE, 4096).unwrap()
 }
 
-fn made() -> Arc<dyn Device> {
+pub(super) fn made() -> Arc<dyn Device> {
     let device = memory();
     for block in 0..BLOCKS {
         device.write_at(block * PAGE, &[POISON; PAGE_SIZE]).unwrap();
@@ -37,7 +37,7 @@ fn made() -> Arc<dyn Device> {
 }
 
 impl Mounted {
-    fn open(device: &Arc<dyn Device>, cache_bytes: u64) -> Self {
+    pub(super) fn open(device: &Arc<dyn Device>, cache_bytes: u64) -> Self {
         let mut options = VolumeOptions::default();
         // Nothing happens but what the test does.
         options.journal.sync_interval = None;
@@ -46,12 +46,12 @@ impl Mounted {
         Self { device: Arc::clone(device), files, nodes }
     }
 
-    fn volume(&self) -> &Volume {
+    pub(super) fn volume(&self) -> &Volume {
         self.files.volume()
     }
 
     /// A new file.
-    fn create(&self) -> Arc<Node> {
+    pub(super) fn create(&self) -> Arc<Node> {
         let need = Need { log_blocks: 100, space: 8, from_pool: false };
         let mut tx = self.volume().begin(need).unwrap();
         let (ino, generation) = tx.new_inode(8, false).unwrap();
@@ -63,11 +63,11 @@ impl Mounted {
         node
     }
 
-    fn node(&self, ino: u64) -> Arc<Node> {
+    pub(super) fn node(&self, ino: u64) -> Arc<Node> {
         self.nodes.get(self.volume(), ino).unwrap().unwrap()
     }
 
-    fn contents(&self, node: &Arc<Node>) -> Vec<u8> {
+    pub(super) fn contents(&self, node: &Arc<Node>) -> Vec<u8> {
         let mut bytes = vec![1; self.files.size(node) as usize];
         assert_eq!(self.files.read(node, 0, &mut bytes).unwrap(), bytes.len());
         bytes
@@ -266,8 +266,8 @@ fn a_write_that_fails_is_told_by_the_next_sync() {
     assert_eq!(mounted.contents(&node), vec![0; 10 * PAGE_SIZE]);
     assert_eq!(mounted.volume().space().figures().free, free);
     // Who makes the whole volume durable is told as well, and once.
-    mounted.files.write_back_all().unwrap_err();
-    mounted.files.write_back_all().unwrap();
+    mounted.files.sync_all().unwrap_err();
+    mounted.files.sync_all().unwrap();
     mounted.close();
 }
 
