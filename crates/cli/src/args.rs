@@ -11,7 +11,7 @@ use vfscale::{Scaling, ScalingError};
 use crate::bench::BenchArgs;
 use crate::error::Failure;
 use crate::options::{self, MountOptions, Size};
-use crate::volume::{fsck, grow, make, show};
+use crate::volume::{copy_out, fsck, grow, make, show};
 
 /// A POSIX file system in user space whose every layer scales with cores.
 #[derive(Debug, Parser)]
@@ -108,6 +108,19 @@ pub(crate) enum Command {
     ///
     /// Example: vfscale tune disk.vfs --label music
     Tune(make::TuneArgs),
+
+    /// Copy all that can be read out of a volume that will not mount
+    ///
+    /// Reads directories, files, links, devices, attributes, access control lists, times, and as root owners,
+    /// and writes them below a directory. What the log has is replayed in memory; if the log can't be
+    /// read, what was changed last is missing. Goes on after errors, and names each path that could not
+    /// be copied, or in part only. Files that no directory leads to any more are put into lost+found
+    /// there, each under the number of its inode. Nothing of the volume is written.
+    ///
+    /// Ends with 0 if all was copied and 1 if something was not.
+    ///
+    /// Example: vfscale copy-out disk.vfs /mnt/rescued
+    CopyOut(copy_out::CopyOutArgs),
 
     /// Write the manual pages of all commands to a directory
     #[command(hide = true)]

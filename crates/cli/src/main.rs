@@ -3,8 +3,8 @@
 //! * `vfscale run` mounts a volume, or a file system in memory, at a temporary directory, runs a command
 //!   in it, unmounts, and ends with the command's exit status;
 //! * `vfscale mount` mounts at a directory, for as long as it runs or in the background;
-//! * `vfscale mkfs`, `fsck`, `dump`, `stat` and `tune` are for volumes that nobody has mounted, `grow` is
-//!   for any;
+//! * `vfscale mkfs`, `fsck`, `dump`, `stat`, `tune` and `copy-out` are for volumes that nobody has mounted,
+//!   `grow` is for any;
 //! * `vfscale bench` measures how file systems scale.
 //!
 //! Called by the name `mount.vfscale` it is the helper that `mount(8)` looks for.
@@ -40,7 +40,7 @@ mod source;
 mod volume;
 
 use args::Command;
-use volume::{fsck, grow, make, show};
+use volume::{copy_out, fsck, grow, make, show};
 
 fn main() -> ExitCode {
     start_logging();
@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         Command::Mkfs(args) => make::mkfs(&args),
         Command::Grow(args) => grow::grow(&args),
         Command::Tune(args) => make::tune(args),
+        Command::CopyOut(args) => copy_out::copy_out(&args),
         Command::Man { dir } => man::write(&dir),
     };
     outcome.unwrap_or_else(|e| {

@@ -1,4 +1,5 @@
-//! The commands for a volume: mkfs, fsck, dump, stat and tune, while nobody has mounted it; and grow.
+//! The commands for a volume: mkfs, fsck, dump, stat, tune and copy-out, while nobody has mounted it; and
+//! grow.
 //!
 //! | module | does |
 //! | --- | --- |
@@ -6,6 +7,7 @@
 //! | `show` | `dump` and `stat`, in words or as JSON |
 //! | `grow` | `grow`, also of one that is mounted |
 //! | `make` | `mkfs` and `tune` |
+//! | `copy_out` | `copy-out`, of what can be read of a volume that will not mount |
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use vfscale::block::{Device, FileDevice, FileOptions};
 
 use crate::error::Failure;
 
+pub(crate) mod copy_out;
 pub(crate) mod fsck;
 pub(crate) mod grow;
 pub(crate) mod make;

@@ -51,6 +51,7 @@ mod numbers;
 pub mod orphans;
 pub mod ranks;
 mod recovery;
+pub mod rescue;
 pub mod space;
 pub mod tx;
 pub mod volume;

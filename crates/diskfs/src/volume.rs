@@ -469,7 +469,7 @@ impl Logged {
     }
 }
 
-/// Replays the log into a copy of the device, in memory. The volume is read from that.
+/// Replays the log in memory, unless it is not to be looked at.
 fn read_log(
     device: Arc<dyn Device>,
     superblock: &Superblock,
@@ -479,16 +479,30 @@ fn read_log(
     if options.no_recovery {
         return Ok(Logged::read_only(device, Recovered::default()));
     }
+    let (device, recovered) = replay_in_memory(device, superblock, places, options)?;
+    Ok(Logged::read_only(device, recovered))
+}
+
+/// The device as it is after a replay of the log: a copy, if there is something to replay.
+///
+/// # Errors
+/// Those of the device and the log, and damage in what that has.
+pub(crate) fn replay_in_memory(
+    device: Arc<dyn Device>,
+    superblock: &Superblock,
+    places: &Places,
+    options: &VolumeOptions,
+) -> Result<(Arc<dyn Device>, Recovered), Fault> {
     let (log_device, region) = log_of(&device, superblock, options)?;
     let volume = VolumeId(superblock.volume().to_bytes());
     let copy = Arc::new(CowDevice::in_place_of(device.clone()));
     let mut sink = Replay::new(&*copy, superblock.volume(), places);
     let recovered = Journal::replay(&*log_device, region, volume, &mut sink)?;
     if recovered.items == 0 {
-        return Ok(Logged::read_only(device, recovered));
+        return Ok((device, recovered));
     }
     tracing::info!(items = recovered.items, "the log was replayed in memory");
-    Ok(Logged::read_only(copy, recovered))
+    Ok((copy, recovered))
 }
 
 /// Opens the log, which replays it.

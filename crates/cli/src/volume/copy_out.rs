@@ -1,0 +1,287 @@
+//! `vfscale copy-out`: copies all that can be read out of a volume that will not mount.
+//!
+//! What a volume says may be anything. So everything is made by its name in a directory that is held open,
+//! and never by a path; nothing that is there already is opened or replaced; and each directory of the
+//! volume is gone into once. What could not be gone into by its name (there are too many directories in
+//! one another, or its name is taken) is met as one of those that no name leads to.
+
+mod target;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use vfscale::block::Device;
+use vfscale::diskfs::format::inode::ROOT_INO;
+use vfscale::diskfs::inode_core::InodeCore;
+use vfscale::diskfs::rescue::{LogRead, Name, Rescue};
+
+use super::open;
+use crate::error::Failure;
+use target::Made;
+
+/// Where what no name leads to is put.
+const LOST_FOUND: &str = "lost+found";
+/// How many names are tried for it, if something has the first.
+const NAMES: u32 = 16;
+/// How many inodes one number tells of in [`Met`].
+const INODES: u64 = 64;
+
+#[derive(Debug, Args)]
+pub(crate) struct CopyOutArgs {
+    /// The device of the log, if it is not in the volume and can be read
+    #[arg(long, value_name = "PATH")]
+    log_device: Option<PathBuf>,
+
+    /// The image file or block device
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The directory to copy to: made if it is not there, empty if it is
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
+    let device = open(&args.image, true)?;
+    let mut told = Told(0);
+    let log = args.log_device.as_deref().and_then(|path| match open(path, true) {
+        Ok(log) => Some(log as Arc<dyn Device>),
+        Err(error) => {
+            told.tell(path, &[&error]);
+            None
+        }
+    });
+    let rescue = Rescue::open(device, log)?;
+    let dir = target::root(&args.dir)?;
+    if let LogRead::Unusable(fault) = rescue.log() {
+        let why = format!("the log can't be used, and what was changed last is missing: {fault}");
+        told.tell(&args.image, &[&why]);
+    }
+    if let Some(bytes) = rescue.cut_off() {
+        let why = format!("only its first {bytes} bytes are there");
+        told.tell(&args.image, &[&why]);
+    }
+    let (met, links) = (Met::default(), HashMap::new());
+    let mut copy = Copy { rescue: &rescue, dir: dir.as_fd(), met, links, told, copied: 0 };
+    copy.named();
+    copy.lost(&args.image);
+    println!("{}: {} names copied to {}", args.image.display(), copy.copied, args.dir.display());
+    match copy.told.0 {
+        0 => Ok(ExitCode::SUCCESS),
+        count => {
+            eprintln!("vfscale: not copied, not as a whole, or not to its place: {count}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// What people are told of, counted.
+struct Told(u64);
+
+impl Told {
+    /// Says what is wrong with one path.
+    fn tell(&mut self, path: &Path, why: &[impl Display]) {
+        for why in why {
+            eprintln!("vfscale: {}: {why}", path.display());
+        }
+        self.0 += u64::from(!why.is_empty());
+    }
+}
+
+/// Inodes that were copied: of sixty-four each, a bit.
+#[derive(Default)]
+struct Met(HashMap<u64, u64>);
+
+impl Met {
+    fn has(&self, ino: u64) -> bool {
+        self.0.get(&(ino / INODES)).is_some_and(|bits| bits >> (ino % INODES) & 1 == 1)
+    }
+
+    fn set(&mut self, ino: u64) {
+        *self.0.entry(ino / INODES).or_default() |= 1 << (ino % INODES);
+    }
+}
+
+/// A directory that is being copied.
+struct Level {
+    dir: OwnedFd,
+    /// As on the volume.
+    path: PathBuf,
+    ino: u64,
+    core: InodeCore,
+    /// What is still to be copied of it.
+    names: std::vec::IntoIter<Name>,
+    wrong: Vec<String>,
+}
+
+/// A copy under way.
+struct Copy<'r> {
+    rescue: &'r Rescue,
+    /// Where it goes.
+    dir: BorrowedFd<'r>,
+    met: Met,
+    /// The first name of what has several, from `dir` on.
+    links: HashMap<u64, PathBuf>,
+    told: Told,
+    copied: u64,
+}
+
+impl Copy<'_> {
+    /// Copies the root directory, and all that names lead to.
+    fn named(&mut self) {
+        let root = PathBuf::from("/");
+        let core = match self.rescue.inode(ROOT_INO) {
+            Ok(Some((core, _))) if core.is_directory() => core,
+            Ok(_) => return self.told.tell(&root, &["it is no directory"]),
+            Err(loss) => return self.told.tell(&root, &[loss]),
+        };
+        match self.dir.try_clone_to_owned() {
+            Ok(dir) => {
+                let level = self.level(dir, root, ROOT_INO, core);
+                self.tree(level);
+            }
+            Err(error) => self.told.tell(&root, &[error]),
+        }
+    }
+
+    fn level(&mut self, dir: OwnedFd, path: PathBuf, ino: u64, core: InodeCore) -> Level {
+        self.met.set(ino);
+        let (names, losses) = self.rescue.names(ino, &core);
+        let wrong = losses.iter().map(ToString::to_string).collect();
+        Level { dir, path, ino, core, names: names.into_iter(), wrong }
+    }
+
+    /// Copies a directory with all that is below it.
+    fn tree(&mut self, top: Level) {
+        let mut levels = vec![top];
+        while let Some(level) = levels.last_mut() {
+            if let Some(Name { name, ino }) = level.names.next() {
+                let name = OsStr::from_bytes(&name);
+                let path = level.path.join(name);
+                let below = self.name(level.dir.as_fd(), name, path, ino);
+                levels.extend(below);
+            } else if let Some(Level { dir, path, ino, core, mut wrong, .. }) = levels.pop() {
+                let made = Made::Open(dir.as_fd());
+                made.take_attributes(self.rescue, ino, &core, &mut wrong);
+                self.told.tell(&path, &wrong);
+            }
+        }
+    }
+
+    /// Copies what a name leads to; of a directory what is in it is still to be copied.
+    fn name(&mut self, dir: BorrowedFd, name: &OsStr, path: PathBuf, ino: u64) -> Option<Level> {
+        let (core, loss) = match self.rescue.inode(ino) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                self.told.tell(&path, &["there is no such inode"]);
+                return None;
+            }
+            Err(loss) => {
+                self.told.tell(&path, &[loss]);
+                return None;
+            }
+        };
+        if core.is_directory() {
+            return self.directory(dir, name, path, ino, core);
+        }
+        if let Some(first) = self.links.get(&ino) {
+            match target::link(self.dir, first, dir, name) {
+                Ok(()) => self.copied += 1,
+                Err(error) => self.told.tell(&path, &[error]),
+            }
+            return None;
+        }
+        let mut wrong: Vec<String> = loss.iter().map(ToString::to_string).collect();
+        match target::file(dir, name, self.rescue, ino, &core, &mut wrong) {
+            Ok(()) => {
+                self.copied += 1;
+                self.met.set(ino);
+                if core.nlink > 1 {
+                    let from_root = path.strip_prefix("/").unwrap_or(&path);
+                    self.links.insert(ino, from_root.to_owned());
+                }
+            }
+            Err(error) => wrong.push(error),
+        }
+        self.told.tell(&path, &wrong);
+        None
+    }
+
+    fn directory(
+        &mut self,
+        dir: BorrowedFd,
+        name: &OsStr,
+        path: PathBuf,
+        ino: u64,
+        core: InodeCore,
+    ) -> Option<Level> {
+        if self.met.has(ino) {
+            self.told.tell(&path, &["the directory was copied under another name"]);
+            return None;
+        }
+        match target::directory(dir, name) {
+            Ok(made) => {
+                self.copied += 1;
+                Some(self.level(made, path, ino, core))
+            }
+            Err(error) => {
+                self.told.tell(&path, &[error]);
+                None
+            }
+        }
+    }
+
+    /// Copies what no name has led to.
+    fn lost(&mut self, image: &Path) {
+        let (mut lost, met) = (BTreeMap::new(), &self.met);
+        let losses = self.rescue.each_inode(&mut |ino, core| {
+            if !met.has(ino) {
+                lost.insert(ino, core.is_directory());
+            }
+        });
+        losses.iter().for_each(|loss| self.told.tell(image, &[loss]));
+        if lost.is_empty() {
+            return;
+        }
+        let place = PathBuf::from("/").join(LOST_FOUND);
+        let dir = match target::directory_there(self.dir, OsStr::new(LOST_FOUND)) {
+            Ok(dir) => dir,
+            Err(error) => return self.told.tell(&place, &[error]),
+        };
+        // Those that are in others come with these, unless they are in one another.
+        let mut below = BTreeSet::new();
+        for ino in lost.iter().filter(|(_, is_directory)| **is_directory).map(|(ino, _)| *ino) {
+            if let Ok(Some((core, _))) = self.rescue.inode(ino) {
+                below.extend(self.rescue.names(ino, &core).0.iter().map(|name| name.ino));
+            }
+        }
+        let (tops, others): (Vec<u64>, Vec<u64>) =
+            lost.into_keys().partition(|ino| !below.contains(ino));
+        for ino in tops.into_iter().chain(others) {
+            if !self.met.has(ino) {
+                self.found(dir.as_fd(), &place, ino);
+            }
+        }
+    }
+
+    /// Copies what is named by its number.
+    fn found(&mut self, dir: BorrowedFd, place: &Path, ino: u64) {
+        let more = (1..NAMES).map(|number| format!("#{ino}.{number}"));
+        let mut names = std::iter::once(format!("#{ino}")).chain(more);
+        let Some(name) = names.find(|name| !target::is_there(dir, name)) else {
+            return self.told.tell(place, &[format!("#{ino}: no name is left for it")]);
+        };
+        let path = place.join(&name);
+        self.told.tell(&path, &["no directory leads to it"]);
+        if let Some(level) = self.name(dir, OsStr::new(&name), path, ino) {
+            self.tree(level);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What is made outside of the volume.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use vfscale::diskfs::inode_core::{FileKind, InodeCore};
+use vfscale::diskfs::rescue::Rescue;
+
+use crate::error::Failure;
+
+/// For who copies alone, until all is there.
+const PRIVATE_DIR: Mode = Mode::RWXU;
+const NANOS: i64 = 1_000_000_000;
+
+/// What has been made, and is to get attributes.
+pub(super) enum Made<'f> {
+    /// A file or directory that is open.
+    Open(BorrowedFd<'f>),
+    /// Anything else, by its name.
+    Named(BorrowedFd<'f>, &'f OsStr),
+}
+
+/// The directory to copy to: there and empty, or made.
+pub(super) fn root(path: &Path) -> Result<OwnedFd, Failure> {
+    let failed = |error: io::Error| Failure::Write(path.to_owned(), error);
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    if fs::read_dir(path).map_err(failed)?.next().is_some() {
+        let why = format!("{}: not empty: name a directory to be made", path.display());
+        return Err(Failure::Usage(why));
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))
+}
+
+/// Makes a directory, and opens it.
+pub(super) fn directory(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    rustix::fs::mkdirat(dir, name, PRIVATE_DIR)?;
+    open_directory(dir, name)
+}
+
+/// Opens a directory, which is made if it is not there.
+pub(super) fn directory_there(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    match rustix::fs::mkdirat(dir, name, PRIVATE_DIR) {
+        Ok(()) | Err(Errno::EXIST) => open_directory(dir, name),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn open_directory(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+pub(super) fn is_there(dir: BorrowedFd<'_>, name: &str) -> bool {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+/// Gives what is at `first`, from `root` on, another name.
+pub(super) fn link(
+    root: BorrowedFd<'_>,
+    first: &Path,
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
+) -> Result<(), Errno> {
+    rustix::fs::linkat(root, first, dir, name, AtFlags::empty())
+}
+
+/// Makes whatever is no directory, with all that can be read of it; the rest is told in `wrong`.
+///
+/// # Errors
+/// Why there is nothing.
+pub(super) fn file(
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
+    rescue: &Rescue,
+    ino: u64,
+    core: &InodeCore,
+    wrong: &mut Vec<String>,
+) -> Result<(), String> {
+    let failed = |errno: Errno| errno.to_string();
+    let node = |kind| {
+        let mode = Mode::from_raw_mode(core.mode & 0o600);
+        rustix::fs::mknodat(dir, name, kind, mode, core.rdev).map_err(failed)
+    };
+    match core.kind() {
+        Some(FileKind::Regular) => {
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mode = Mode::RUSR | Mode::WUSR;
+            let made = rustix::fs::openat(dir, name, flags, mode).map_err(failed)?;
+            data(&made, rescue, ino, core, wrong);
+            Made::Open(made.as_fd()).take_attributes(rescue, ino, core, wrong);
+            return Ok(());
+        }
+        Some(FileKind::Link) => {
+            let target = rescue.target(ino, core).map_err(|loss| loss.to_string())?;
+            rustix::fs::symlinkat(&target[..], dir, name).map_err(failed)?;
+        }
+        Some(FileKind::Fifo) => node(FileType::Fifo)?,
+        Some(FileKind::Socket) => node(FileType::Socket)?,
+        Some(FileKind::Character) => node(FileType::CharacterDevice)?,
+        Some(FileKind::Block) => node(FileType::BlockDevice)?,
+        Some(FileKind::Directory) | None => return Err("not a kind of file".into()),
+    }
+    Made::Named(dir, name).take_attributes(rescue, ino, core, wrong);
+    Ok(())
+}
+
+/// Copies the data of a file; holes stay holes.
+fn data(made: &OwnedFd, rescue: &Rescue, ino: u64, core: &InodeCore, wrong: &mut Vec<String>) {
+    let mut write = |mut offset: u64, mut bytes: &[u8]| {
+        while !bytes.is_empty() {
+            match rustix::io::pwrite(made, bytes, offset) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => (offset, bytes) = (offset + count as u64, &bytes[count..]),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    };
+    match rescue.data(ino, core, &mut write) {
+        Ok(losses) => wrong.extend(losses.iter().map(ToString::to_string)),
+        Err(errno) => wrong.push(format!("cannot write its data: {errno}")),
+    }
+    if let Err(errno) = rustix::fs::ftruncate(made, core.size) {
+        wrong.push(format!("cannot give it {} bytes: {errno}", core.size));
+    }
+}
+
+impl Made<'_> {
+    /// Gives it the owner, as root; attributes; permissions; and last the times.
+    pub(super) fn take_attributes(
+        &self,
+        rescue: &Rescue,
+        ino: u64,
+        core: &InodeCore,
+        wrong: &mut Vec<String>,
+    ) {
+        let mut note = |what: &str, done: Result<(), Errno>| {
+            wrong.extend(done.err().map(|errno| format!("{what}: {errno}")));
+        };
+        if rustix::process::geteuid().is_root() {
+            note("its owner", self.chown(core));
+        }
+        let (attributes, loss) = rescue.attributes(ino, core);
+        for (name, value) in &attributes {
+            let shown = format!("attribute {}", name.escape_ascii());
+            note(&shown, self.set_attribute(name, value));
+        }
+        note("its permissions", self.chmod(core));
+        note("its times", self.set_times(core));
+        wrong.extend(loss.map(|loss| loss.to_string()));
+    }
+
+    fn chown(&self, core: &InodeCore) -> Result<(), Errno> {
+        let (uid, gid) = (Some(Uid::from_raw(core.uid)), Some(Gid::from_raw(core.gid)));
+        match self {
+            Made::Open(file) => rustix::fs::fchown(file, uid, gid),
+            Made::Named(dir, name) => {
+                rustix::fs::chownat(dir, *name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
+    }
+
+    fn set_attribute(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        match self {
+            Made::Open(file) => rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()),
+            Made::Named(dir, file) => {
+                let path: PathBuf = format!("/proc/self/fd/{}", dir.as_raw_fd()).into();
+                rustix::fs::lsetxattr(path.join(file), name, value, XattrFlags::empty())
+            }
+        }
+    }
+
+    fn chmod(&self, core: &InodeCore) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(core.mode & 0o7777);
+        match self {
+            Made::Open(file) => rustix::fs::fchmod(file, mode),
+            // A link has none.
+            Made::Named(..) if core.is_link() => Ok(()),
+            Made::Named(dir, name) => rustix::fs::chmodat(dir, *name, mode, AtFlags::empty()),
+        }
+    }
+
+    fn set_times(&self, core: &InodeCore) -> Result<(), Errno> {
+        let time = |nanos: i64| rustix::fs::Timespec {
+            tv_sec: nanos.div_euclid(NANOS),
+            tv_nsec: nanos.rem_euclid(NANOS),
+        };
+        let times =
+            Timestamps { last_access: time(core.atime), last_modification: time(core.mtime) };
+        match self {
+            Made::Open(file) => rustix::fs::futimens(file, &times),
+            Made::Named(dir, name) => {
+                rustix::fs::utimensat(dir, *name, &times, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
+    }
+}
