@@ -73,6 +73,10 @@ pub(crate) enum Command {
     /// number, which docs/FORMAT.md explains. Nothing is written without --repair; a volume that was not
     /// closed is checked as it will be when its log is replayed, which is done in memory then.
     ///
+    /// What a mount that was cut off had begun is no damage: inodes that are being removed, files that are
+    /// being cut off, copies of the superblock that are to be written. The next mount finishes it, and so
+    /// does a repair.
+    ///
     /// A repair links files without a name into /lost+found, removes names that lead nowhere, copies blocks
     /// that two files have, and takes out of files what can't be theirs. One that was interrupted has to
     /// be run again: until a repair has come to its end, the volume is not mounted.

@@ -44,6 +44,9 @@ pub fn setup() -> Vec<Op> {
     ops
 }
 
+/// How many inodes with large attributes are removed: more than a small log has room for.
+const LARGE: usize = 16;
+
 /// What a call is about.
 #[derive(Clone, Debug)]
 struct Focus {
@@ -233,6 +236,38 @@ pub fn pairs() -> Vec<Script> {
         }
     }
     scripts
+}
+
+/// What goes away in several transactions, each of which may be the last before a crash: attributes, the
+/// targets of links, names, extents. There is so much of it that a small log has no room for it at once.
+#[must_use]
+pub fn removals() -> Vec<Script> {
+    let large = |path: &str| Op::SetXattr(path.into(), "user.large", 60_000, b'l');
+    let path = |n: usize| format!("/d/number {n}");
+    let removed = |make: &dyn Fn(usize) -> Op| -> Vec<Op> {
+        let made = (0..LARGE).flat_map(|n| [make(n), large(&path(n)), Op::Sync]);
+        made.chain((0..LARGE).map(|n| Op::Unlink(path(n)))).collect()
+    };
+    let name = |n| format!("/d/dir/name number {n}");
+    let directory = [Op::Mkdir("/d/dir".into()), large("/d/dir")]
+        .into_iter()
+        .chain((0..MANY).map(|n| Op::Create(name(n))))
+        .chain((0..MANY).map(|n| Op::Unlink(name(n))))
+        .chain([Op::Sync, Op::Rmdir("/d/dir".into())]);
+    let piece = |n: u32| Op::Write {
+        path: "/d/f".into(),
+        offset: u64::from(n) * 20_000,
+        len: 5000,
+        tag: n + 1,
+    };
+    let cut = (0..60).map(piece).chain([Op::Sync, Op::Truncate("/d/f".into(), 10)]);
+    let link = |n| Op::Symlink("somewhere/".repeat(400), path(n));
+    vec![
+        Script::new("large files".into(), removed(&|n| Op::Create(path(n)))),
+        Script::new("large links".into(), removed(&link)),
+        Script::new("a large directory".into(), directory.collect()),
+        Script::new("a file of many pieces".into(), cut.collect()),
+    ]
 }
 
 /// A random script of `length` calls, which move the focus, or leave for something else.

@@ -131,6 +131,8 @@ impl<'a> Sweep<'a> {
     /// Recovers a state and judges it.
     fn look(&mut self, history: &History, state: &CrashState, number: usize) -> Result<(), String> {
         let done = state.marks().min(history.steps.len());
+        let image: Arc<dyn Device> = state.device();
+        self.subject.check(&image).map_err(|why| format!("checked before it is opened: {why}"))?;
         if !number.is_multiple_of(AGAIN.0) {
             let device: Arc<dyn Device> = state.device();
             return recover(self.subject, device, |tree| verdict::judge(history, done, tree), {

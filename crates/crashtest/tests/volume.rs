@@ -79,6 +79,15 @@ fn long_scripts() {
     assert_clean(&sweep.finish());
 }
 
+/// What a crash leaves of a removal is no damage: a check knows that the next mount finishes it. The log is
+/// small, and pushed all the time, so that the transactions of a removal are in several checkpoints.
+#[test]
+fn removals_that_are_cut_off() {
+    let sync_interval = Some(Duration::from_millis(1));
+    let subject = Volumes { sync_interval, log_blocks: Some(256), ..Volumes::default() };
+    assert_clean(&sweep(&subject, scripts::removals(), states().min(4_000) / 4, seed()));
+}
+
 /// A volume on a device that says that it has flushed, and has not.
 struct OnLyingDevices;
 

@@ -59,6 +59,8 @@ pub use log::LogState;
 use crate::LogPlace;
 use crate::copies::{self, CopyState, Found, OpenError};
 use crate::dump::Value;
+use crate::fault::Fault;
+use crate::inactivate::Orphans;
 use blocks::BlockSet;
 use groups::Group;
 pub(crate) use log::Logged;
@@ -148,6 +150,17 @@ pub struct Figures {
     pub directories: u64,
 }
 
+/// What a mount that was not ended has left to the next one. It is no damage, and nothing is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Inodes without a name that are to be removed.
+    pub removals: u64,
+    /// Files whose end is to be cut off.
+    pub cuts: u64,
+    /// Copies of the superblock that are as they were before it was written last.
+    pub copies: u64,
+}
+
 /// What came of a check.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -159,6 +172,10 @@ pub struct Report {
     pub left: u64,
     /// What was done about the log.
     pub log: LogState,
+    /// What the next mount would finish, as it was found.
+    pub unfinished: Unfinished,
+    /// What a repair has finished of that.
+    pub finished: Orphans,
     /// What the volume has.
     pub figures: Figures,
 }
@@ -187,6 +204,9 @@ pub enum CheckError {
     /// The superblock could not be written.
     #[error(transparent)]
     Device(#[from] vfscale_block::Error),
+    /// The volume is repaired, but what a mount had begun could not be finished.
+    #[error("the volume is repaired, but inodes without a name could not be removed: {0}")]
+    Finish(Arc<Fault>),
 }
 
 /// Checks the volume on `device`, and repairs it if that is asked for. Blocks for the I/O: it reads all
@@ -281,6 +301,7 @@ pub(crate) struct Check<'d, 'w> {
     pub(crate) groups: Vec<Group>,
     pub(crate) links: Links,
     pub(crate) figures: Figures,
+    pub(crate) unfinished: Unfinished,
     /// What a repair is to change; nothing is gathered if nothing is to be repaired.
     pub(crate) plan: Option<Plan>,
     /// For a repair: what it can't make anew.
@@ -317,6 +338,7 @@ impl<'d, 'w> Check<'d, 'w> {
             groups: Vec::new(),
             links: Links::default(),
             figures: Figures { blocks, ..Figures::default() },
+            unfinished: Unfinished::default(),
             plan: given_up.map(|_| Plan::default()),
             given_up,
             broken: Vec::new(),
@@ -337,9 +359,16 @@ impl<'d, 'w> Check<'d, 'w> {
     }
 
     fn superblocks(&mut self, found: &Found) {
+        // It is written before its copies: a crash in between leaves these as they were.
+        let is_first_current =
+            found.copies.first().map(|copy| &copy.state) == Some(&CopyState::Current);
         for copy in &found.copies {
             let state = match &copy.state {
                 CopyState::Current => continue,
+                CopyState::Old { .. } if is_first_current => {
+                    self.unfinished.copies += 1;
+                    continue;
+                }
                 CopyState::Old { generation } => {
                     let newest = found.superblock.generation();
                     format!("generation {generation}, where the newest is {newest}")
@@ -409,7 +438,8 @@ impl<'d, 'w> Check<'d, 'w> {
 
     fn into_report(self, log: LogState) -> Report {
         let Findings { findings, count, .. } = self.tell;
-        Report { findings, count, left: count, log, figures: self.figures }
+        let (unfinished, finished) = (self.unfinished, Orphans::default());
+        Report { findings, count, left: count, log, unfinished, finished, figures: self.figures }
     }
 }
 
@@ -432,10 +462,16 @@ impl Report {
                 .with("items", items),
             LogState::Unusable => Value::fields().with("state", "unusable"),
         };
+        let Unfinished { removals, cuts, copies } = self.unfinished;
+        let unfinished = Value::fields()
+            .with("removals", removals)
+            .with("cuts", cuts)
+            .with("superblock copies", copies);
         Value::fields()
             .with("found", self.count)
             .with("left", self.left)
             .with("log", log)
+            .with("unfinished", unfinished)
             .with("blocks", self.figures.blocks)
             .with("used blocks", self.figures.used_blocks)
             .with("inodes", self.figures.inodes)

@@ -150,6 +150,7 @@ fn words(args: &FsckArgs, report: &Report) -> String {
         }
         LogState::Unusable => text += &format!("{image}: its log can't be used\n"),
     }
+    text += &unfinished(args, report);
     let more = report.count.saturating_sub(report.findings.len() as u64);
     if more > 0 {
         text += &format!("{image}: and {more} more\n");
@@ -167,5 +168,28 @@ fn words(args: &FsckArgs, report: &Report) -> String {
         }
         (count, _) => format!("{image}: {count} findings; nothing was changed"),
     };
+    text
+}
+
+/// What a mount has left to the next one, in words: no damage.
+fn unfinished(args: &FsckArgs, report: &Report) -> String {
+    let image = args.image.display();
+    let (found, finished) = (&report.unfinished, &report.finished);
+    let mut text = String::new();
+    if (finished.removed, finished.cut) != (0, 0) {
+        let (removed, cut) = (finished.removed, finished.cut);
+        text += &format!(
+            "{image}: finished what a mount had begun: {removed} inodes removed, {cut} files cut off\n"
+        );
+    } else if (found.removals, found.cuts) != (0, 0) {
+        let (removals, cuts) = (found.removals, found.cuts);
+        text += &format!(
+            "{image}: the next mount goes on removing {removals} inodes, and cutting off {cuts} files\n"
+        );
+    }
+    if found.copies > 0 && !args.repair {
+        let copies = found.copies;
+        text += &format!("{image}: the next mount writes {copies} copies of the superblock\n");
+    }
     text
 }

@@ -43,7 +43,7 @@ pub(crate) enum Verdict {
 impl Extents {
     /// Those of a file, in a volume that is being checked.
     pub(crate) fn new(check: &Check<'_, '_>, ino: u64, size: u64) -> Self {
-        let end = match check.is_being_cut(ino) {
+        let end = match check.is_orphan(ino) {
             true => u64::MAX,
             false => size.div_ceil(BLOCK_BYTES as u64),
         };
@@ -118,7 +118,7 @@ impl Check<'_, '_> {
             AttrFork::None | AttrFork::Inline(_) => true,
         };
         // What is wrong with the tree was told, and would be told again.
-        if is_whole {
+        if is_whole && !self.is_being_removed(ino, core) {
             self.read(part, attr::load(&self.media, ino, &core.attr));
         }
     }
@@ -127,7 +127,8 @@ impl Check<'_, '_> {
     fn link(&mut self, ino: u64, core: &InodeCore) {
         let DataFork::Tree { root } = core.data else { return };
         let part = (ino, Part::Target);
-        if self.inode_tree::<LinkTree>(root, part, |_| {}) {
+        let is_whole = self.inode_tree::<LinkTree>(root, part, |_| {});
+        if is_whole && !self.is_being_removed(ino, core) {
             // Its size was checked when its record was read.
             let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
             self.read(part, blob::load(&self.media, Tree::<LinkTree>::at(root, ino), bytes));
@@ -170,12 +171,6 @@ impl Check<'_, '_> {
                 }
             }
         }
-    }
-
-    /// Whether an inode is removed, or cut off, by the next mount: then it has what it has.
-    fn is_being_cut(&self, ino: u64) -> bool {
-        let chunk = crate::format::inode::chunk_of(crate::format::inode::block_of(ino));
-        self.links.chunks.get(&chunk).is_some_and(|chunk| chunk.is_orphan(ino))
     }
 
     fn extent(&mut self, extents: &mut Extents, extent: Extent, size: u64) {

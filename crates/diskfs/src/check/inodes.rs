@@ -1,6 +1,6 @@
 //! Inodes: their records, and what belongs to each.
 
-use super::{Check, Owner, Phase, Problem};
+use super::{Check, Owner, Phase, Problem, Unfinished};
 use crate::format::inode::{
     CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, INODES_PER_BLOCK, InodeRecord, ROOT_INO, block_of,
     chunk_of, ino_at, records,
@@ -160,6 +160,10 @@ impl Check<'_, '_> {
     }
 
     fn content(&mut self, ino: u64, core: &InodeCore) {
+        if self.is_orphan(ino) {
+            let Unfinished { removals, cuts, .. } = &mut self.unfinished;
+            *(if core.nlink == 0 { removals } else { cuts }) += 1;
+        }
         let before = self.own_count;
         self.data(ino, core);
         self.attributes(ino, core);
@@ -170,6 +174,18 @@ impl Check<'_, '_> {
             self.tell.add(Problem::BlockCount { ino, found: core.blocks, counted });
             self.fix(ino, |fix| fix.blocks = Some(counted));
         }
+    }
+
+    /// Whether an inode is removed, or cut off, by the next mount: then it has what it has.
+    pub(crate) fn is_orphan(&self, ino: u64) -> bool {
+        let chunk = self.links.chunks.get(&chunk_of(block_of(ino)));
+        chunk.is_some_and(|chunk| chunk.is_orphan(ino))
+    }
+
+    /// Whether an inode is removed by the next mount. That may have begun: its trees are whole, but what was
+    /// in them is there up to some record only.
+    pub(crate) fn is_being_removed(&self, ino: u64, core: &InodeCore) -> bool {
+        core.nlink == 0 && self.is_orphan(ino)
     }
 
     pub(crate) fn own_blocks(&mut self, mut blocks: Vec<u64>, owner: Owner) {

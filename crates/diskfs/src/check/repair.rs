@@ -24,7 +24,8 @@
 //!   so the superblock says before the first change that a repair is under way, which refuses a mount, and
 //!   says so until one has come to its end ([`Features::NEEDS_REPAIR`](crate::Features::NEEDS_REPAIR)).
 //!
-//! Afterwards the volume is checked once more, and what that finds is what is left.
+//! Afterwards the volume is checked once more, and what that finds is what is left. If that is nothing, what
+//! a mount has begun is finished: inodes without a name are removed, as the next mount would do it.
 
 mod files;
 mod found;
@@ -49,12 +50,14 @@ use super::{Check, CheckError, Findings, GivenUp, LogState, Options, Phase, Repo
 use crate::btree::{Entry, Error, Record, Tree};
 use crate::cache::KIND_BLOCK;
 use crate::copies::{self, Found};
+use crate::driver::{DiskFs, DiskOptions};
 use crate::format::group::{
     CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupHeader, HEADER_AT, InodeChunks, RawChunk,
 };
 use crate::format::inode::{CHUNK_INODES, block_of};
 use crate::format::superblock::{Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
+use crate::inactivate::Orphans;
 
 /// How full the leaves of a new tree are, in percent.
 const FILL: u8 = 80;
@@ -91,8 +94,13 @@ pub(crate) fn repair(
     }
     report.left = match report.count {
         0 => 0,
-        _ => left(&device, options)?,
+        _ => again(&device, options)?.count,
     };
+    if report.left == 0 && (report.unfinished.removals, report.unfinished.cuts) != (0, 0) {
+        report.finished = finish(&device, options)?;
+        let after = again(&device, options)?;
+        (report.left, report.figures) = (after.count, after.figures);
+    }
     watch.progress(Phase::Repair, 1, 1);
     Ok(report)
 }
@@ -173,9 +181,23 @@ impl Rounds<'_> {
 }
 
 /// What a check finds now.
-fn left(device: &Arc<dyn Device>, options: &Options) -> Result<u64, CheckError> {
+fn again(device: &Arc<dyn Device>, options: &Options) -> Result<Report, CheckError> {
     let again = Options { repair: false, findings: 0, ..options.clone() };
-    Ok(super::check(device.clone(), &again, &mut ())?.count)
+    super::check(device.clone(), &again, &mut ())
+}
+
+/// Removes inodes without a name, and cuts files off, as a mount does it: the volume is whole.
+fn finish(device: &Arc<dyn Device>, options: &Options) -> Result<Orphans, CheckError> {
+    let options = DiskOptions {
+        sync_interval: None,
+        log_device: options.log.clone(),
+        ..DiskOptions::default()
+    };
+    let finished = DiskFs::open(device.clone(), options).and_then(|opened| {
+        let orphans = opened.opened().orphans;
+        opened.close().map(|()| orphans)
+    });
+    finished.map_err(|fault| CheckError::Finish(Arc::new(fault)))
 }
 
 /// A round of a repair: what was found, and the log that changes go to.

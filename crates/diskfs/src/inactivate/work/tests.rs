@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use vfscale_block::{Device, MemoryDevice};
+use vfscale_block::{CrashPlan, Device, MemoryDevice, RecordingDevice};
 
 use super::*;
 use crate::attr;
+use crate::blob::{self, LinkTree};
+use crate::check::{Options, Unfinished, check};
 use crate::dir::{Directory, NameHash};
 use crate::file::{FileData, Files, PageCache};
 use crate::format::BLOCK_BYTES;
@@ -63,6 +65,12 @@ impl Fixture {
         let list = vec![(Box::from(&b"user.x"[..]), vec![1; bytes].into())];
         let blob = if bytes == 0 { Vec::new() } else { attr::encode(&list).unwrap() };
         attr::store(&mut tx, ino, node.block(), &mut core, &blob).unwrap();
+        if mode == TYPE_LINK {
+            let target = vec![b'x'; 4000];
+            let tree = blob::create::<LinkTree, _>(&mut tx, ino, node.block(), &target).unwrap();
+            core.data = DataFork::Tree { root: tree.root() };
+            (core.size, core.blocks) = (4000, core.blocks + 3);
+        }
         let dir = Directory::new(ino, NameHash::of(volume.uuid()));
         for number in 0..names {
             let name = format!("name {number}");
@@ -128,6 +136,45 @@ fn trees_are_freed_with_the_smallest_log() {
     inactivate(&fix.volume, &node, &no_cut).unwrap();
     assert_eq!(fix.free(), before);
     assert_eq!(fix.volume.overruns(), 0);
+}
+
+/// A crash between the transactions of a removal leaves what a check knows as something to be finished,
+/// and a repair finishes.
+#[test]
+fn a_removal_that_is_cut_off_is_no_damage() {
+    let fix = Fixture::with_log(Some(LOG_BLOCKS_MIN));
+    fix.volume.close().unwrap();
+    let (before, device) = (fix.free().0, fix.device.clone());
+    drop(fix);
+    for (mode, bytes, names) in
+        [(TYPE_REGULAR, 2000, 0), (TYPE_LINK, 2000, 0), (TYPE_DIRECTORY, 2000, 0)]
+    {
+        let recording = Arc::new(RecordingDevice::new(device.clone()));
+        let fix = Fixture::open(recording.clone());
+        let node = fix.orphan(mode, 0, bytes, names);
+        let mut steps = 1;
+        while !step(&fix.volume, &node).unwrap() {
+            fix.volume.sync().unwrap();
+            steps += 1;
+        }
+        assert!(steps > 2, "{mode:o}: {steps} steps");
+        drop(node);
+        fix.volume.close().unwrap();
+        let mut unfinished = 0;
+        for state in recording.crash_states(CrashPlan::default().listed_max(4).samples(1)) {
+            let checked = check(state.device(), &Options::default(), &mut ()).unwrap();
+            assert_eq!(checked.findings, [], "{mode:o}, {state}");
+            unfinished += checked.unfinished.removals;
+            let repairing = Options { repair: true, ..Options::default() };
+            let repaired = check(state.device(), &repairing, &mut ()).unwrap();
+            assert_eq!((repaired.count, repaired.left), (0, 0), "{mode:o}, {state}");
+            assert_eq!(repaired.finished.removed, checked.unfinished.removals, "{state}");
+            let again = check(state.device(), &Options::default(), &mut ()).unwrap();
+            assert_eq!((again.findings, again.unfinished), (vec![], Unfinished::default()));
+            assert_eq!(Fixture::open(state.device()).free().0, before, "{mode:o}, {state}");
+        }
+        assert!(unfinished > steps, "{mode:o}: {unfinished}");
+    }
 }
 
 #[test]
