@@ -64,10 +64,10 @@ pub use changes::Changes;
 pub use layout::Layout;
 pub use nodes::GroupNodes;
 
-use crate::btree::{Error, Nodes};
+use crate::btree::{Entry, Error, Nodes};
 use crate::format::Damage;
 use crate::format::group::{GroupFault, fault};
-use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK};
+use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::ranks::{GroupLock, GrowthLock};
 use crate::{Geometry, LogPlace, Run};
 use list::GroupList;
@@ -520,6 +520,24 @@ impl Groups {
                 }
             });
         }
+    }
+
+    /// Whether an inode of this number is in use, as the last commit of its group has left it. For numbers
+    /// that come from outside: what the block of such a number holds says nothing, for blocks of inodes that were
+    /// given up stay on the device as they were. Takes the lock of the group, and may read its tree.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn has_inode<N: Nodes>(&self, nodes: &N, ino: u64) -> Result<bool, Error<N::Error>> {
+        let block = block_of(ino);
+        let Some(group) = self.group_of(block).and_then(|group| self.at(group)) else {
+            return Ok(false);
+        };
+        let _guard = group.lock.lock();
+        let key = chunk_of(block).into();
+        let Some(value) = group.whole().chunk_tree().get(nodes, key)? else { return Ok(false) };
+        let (_, (free, _)) = group.chunk(&Entry { key, value })?;
+        Ok(free & 1 << (ino % CHUNK_INODES) == 0)
     }
 
     /// The orphans of a group, by number. Reads nothing if its header counts none.

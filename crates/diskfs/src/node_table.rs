@@ -16,6 +16,15 @@
 //! The same goes for a number that is free: its node stays until that is home, and is used again
 //! for the next inode of that number.
 //!
+//! # Numbers that nothing vouches for
+//!
+//! A name leads to an inode that is there for as long as the name is locked. A number out of a handle leads
+//! anywhere: also to a block of inodes that was given up, which is whole on the device for as
+//! long as nobody has written there, and whose inodes look alive. So for such a number the group is asked
+//! ([`Groups::has_inode`](crate::group::Groups::has_inode)) once the mark is there. Then the answer
+//! holds until the node is there: who frees the inode, or makes it, comes by its node, and waits for the
+//! mark. Nobody waits for a mark with a group locked.
+//!
 //! # Locks
 //!
 //! `inode_table`, one for each shard, is held for no longer than a look. Below it there is only `i_core`.
@@ -94,11 +103,33 @@ impl NodeTable {
         &self.shards[shard_of(ino, self.shards.len())]
     }
 
-    /// The node of inode `ino`; `None` if there is no such inode. Sleeps if its record has to be read.
+    /// The node of inode `ino`, which something of the volume leads to; `None` if there is no such inode.
+    /// Sleeps if its record has to be read.
     ///
     /// # Errors
     /// Those of the device, and damage; a number that no inode of the volume can have is damage, too.
     pub fn get(&self, volume: &Volume, ino: u64) -> Result<Option<Arc<Node>>, Fault> {
+        self.find(ino, volume.cache(), || read(volume, ino))
+    }
+
+    /// The same for a number that nothing of the volume vouches for: one out of a handle, or one that was
+    /// read a while ago. The group is asked first whether there is such an inode. Sleeps if the node is
+    /// not in memory; the caller holds no lock of a group.
+    ///
+    /// # Errors
+    /// Those of the device, and damage.
+    pub fn get_untrusted(&self, volume: &Volume, ino: u64) -> Result<Option<Arc<Node>>, Fault> {
+        let is_there = || Ok::<_, Fault>(volume.groups().has_inode(&volume.reader(), ino)?);
+        self.find(ino, volume.cache(), || if is_there()? { read(volume, ino) } else { Ok(None) })
+    }
+
+    /// The node of a number. If there is none in memory, it is made of what `read` returns.
+    fn find(
+        &self,
+        ino: u64,
+        cache: &PerCpuArc<BufferCache>,
+        read: impl FnOnce() -> Result<Option<InodeCore>, Fault>,
+    ) -> Result<Option<Arc<Node>>, Fault> {
         let shard = self.shard(ino);
         let mut entries = shard.entries.lock();
         loop {
@@ -115,8 +146,7 @@ impl NodeTable {
         entries.map.insert(ino, Entry::Loading);
         drop(entries);
         let loading = Loading { shard, ino };
-        let core = read(volume, ino)?;
-        let node = core.map(|core| Node::new(ino, core.into(), volume.cache()));
+        let node = read()?.map(|core| Node::new(ino, core.into(), cache));
         Ok(node.inspect(|node| self.enter(&loading, node)))
     }
 

@@ -1,3 +1,5 @@
+mod handles;
+
 use std::sync::Arc;
 
 use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};

@@ -15,7 +15,7 @@ use super::inodes::node_of;
 use super::{DiskFs, errno};
 use crate::fault::Fault;
 use crate::format::inode::ROOT_INO;
-use crate::inode_core::FileKind;
+use crate::inode_core::{FileKind, InodeCore};
 use crate::node::Node;
 
 /// Entries that are read together, with the directory locked.
@@ -68,7 +68,11 @@ impl DiskFs {
         if core.nlink == 0 || dir.ino() == ROOT_INO {
             return Ok(None);
         }
-        let Some(parent) = self.iget(dir.sb(), core.parent)? else { return Ok(None) };
+        // No name is locked: it may have moved since, and its former place be gone.
+        let found = self.table.get_untrusted(&self.volume, core.parent)?;
+        let is_there = |core: &InodeCore| core.is_directory() && core.nlink > 0;
+        let Some(node) = found.filter(|node| is_there(&node.core())) else { return Ok(None) };
+        let parent = self.hold(dir.sb(), node)?;
         let (node, mut behind) = (node_of(&parent)?, 0);
         loop {
             let entries = self.entries(node, behind)?;
@@ -126,13 +130,8 @@ impl Directories for DiskFs {
     }
 
     fn inode(&self, sb: &SuperBlock, ino: u64, generation: u32) -> Result<Option<InodeRef>, Errno> {
-        let found = self.table.get(&self.volume, ino);
-        let node = match found {
-            Ok(Some(node)) => node,
-            // A number out of a handle that never was an inode's leads to a block of something else.
-            Ok(None) | Err(Fault::Damage(_)) => return Ok(None),
-            Err(fault) => return Err(errno(fault)),
-        };
+        let found = self.table.get_untrusted(&self.volume, ino).map_err(errno)?;
+        let Some(node) = found else { return Ok(None) };
         let core = node.core();
         if core.generation != generation || core.nlink == 0 {
             return Ok(None);
