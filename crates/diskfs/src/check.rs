@@ -481,4 +481,4 @@ impl Report {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

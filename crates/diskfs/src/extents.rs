@@ -201,7 +201,9 @@ impl ExtentMap {
     ) -> Outcome<i64, N> {
         let Extent { file_block, .. } = extent;
         let ino = owner.ino;
-        extent.checked(ino, |block| nodes.is_possible(block)).map_err(Damage::from)?;
+        extent
+            .checked(ino, |start, blocks| nodes.is_for_data(start, blocks))
+            .map_err(Damage::from)?;
         let before = self.before(nodes, ino, file_block)?;
         let next = self.next(nodes, ino, file_block)?;
         let overlapped = [before, next].into_iter().flatten();
@@ -391,7 +393,9 @@ fn checked<N: Nodes>(
 ) -> Outcome<Option<Extent>, N> {
     let Some(record) = record else { return Ok(None) };
     let extent = Extent::of(record.key.get(), &record.value);
-    let extent = extent.checked(ino, |block| nodes.is_possible(block)).map_err(Damage::from)?;
+    let extent = extent
+        .checked(ino, |start, blocks| nodes.is_for_data(start, blocks))
+        .map_err(Damage::from)?;
     Ok(Some(extent))
 }
 
@@ -410,7 +414,7 @@ pub fn check<N: Nodes>(
 ) -> Outcome<(), N> {
     let mut before: Option<Extent> = None;
     let mut look = |extent: Extent| {
-        match extent.checked(ino, |block| nodes.is_possible(block)) {
+        match extent.checked(ino, |start, blocks| nodes.is_for_data(start, blocks)) {
             Err(damage) => return report(damage.into()),
             Ok(extent) => visit(&extent),
         }

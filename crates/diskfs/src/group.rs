@@ -523,8 +523,8 @@ impl Groups {
     }
 
     /// Whether an inode of this number is in use, as the last commit of its group has left it. For numbers
-    /// that come from outside: what the block of such a number holds says nothing, for blocks of inodes that were
-    /// given up stay on the device as they were. Takes the lock of the group, and may read its tree.
+    /// that come from outside: what the block of such a number holds says nothing, for blocks of inodes that
+    /// were given up stay on the device as they were. Takes the lock of the group, and may read its tree.
     ///
     /// # Errors
     /// [`Error`].

@@ -263,15 +263,15 @@ impl InodeCore {
         ATTR_BYTES_MAX.min(AREA_BYTES.saturating_sub(self.data.bytes_in_inode()))
     }
 
-    /// Reads the record of an inode that exists, in a volume where `is_possible` says which blocks files
-    /// and trees can have.
+    /// Reads the record of an inode that exists, in a volume where `is_possible` says which runs of
+    /// blocks, from where and how many, files and trees can have.
     ///
     /// # Errors
     /// What is wrong first; [`InodeFault::Free`] if there is no inode in it.
     pub fn decode(
         ino: u64,
         record: &InodeRecord,
-        is_possible: impl Fn(u64) -> bool,
+        is_possible: impl Fn(u64, u64) -> bool,
     ) -> Result<Self, Damage> {
         let (core, wrong) = Self::decode_possible(ino, record, is_possible)?;
         wrong.map_or(Ok(core), Err)
@@ -285,11 +285,12 @@ impl InodeCore {
     pub(crate) fn decode_possible(
         ino: u64,
         record: &InodeRecord,
-        is_possible: impl Fn(u64) -> bool,
+        is_possible: impl Fn(u64, u64) -> bool,
     ) -> Result<(Self, Option<Damage>), Damage> {
         let damage = |fault| InodeDamage { ino, fault };
         record.verify().map_err(damage)?;
-        let core = Self::try_decode(record.raw(), &is_possible).map_err(damage)?;
+        let core =
+            Self::try_decode(record.raw(), &|block| is_possible(block, 1)).map_err(damage)?;
         if let (DATA_EXTENTS, Some(bytes)) = (record.raw().data_format, data_bytes(record.raw())) {
             let (list, wrong) = decode_possible(ino, bytes, &is_possible)?;
             let data = match &list[..] {

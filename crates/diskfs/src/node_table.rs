@@ -213,7 +213,9 @@ fn read(volume: &Volume, ino: u64) -> Result<Option<InodeCore>, Fault> {
     if record.is_free() {
         return Ok(None);
     }
-    Ok(Some(InodeCore::decode(ino, record, |block| volume.is_for_files(block))?))
+    Ok(Some(InodeCore::decode(ino, record, |start, blocks| {
+        volume.is_run_for_files(start, blocks)
+    })?))
 }
 
 impl Entry {

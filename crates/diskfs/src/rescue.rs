@@ -368,7 +368,8 @@ fn decoded(
     if record.is_free() {
         return Ok(None);
     }
-    let (core, wrong) = InodeCore::decode_possible(ino, record, |block| media.is_one(block))?;
+    let (core, wrong) =
+        InodeCore::decode_possible(ino, record, |start, blocks| media.has_ends(start, blocks))?;
     Ok(Some((core, wrong.map(Loss::Damage))))
 }
 

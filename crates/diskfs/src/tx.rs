@@ -445,6 +445,10 @@ impl Nodes for Tx<'_> {
         self.volume.places().is_for_trees(address)
     }
 
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        self.volume.is_run_for_files(start, blocks)
+    }
+
     fn read(&self, address: u64, expected: &Expected) -> Result<BlockRef<'_>, Error<Fault>> {
         Ok(self.shadows.read(address, expected)?)
     }

@@ -152,8 +152,23 @@ impl Places {
     }
 
     /// Whether the whole log lies between the blocks of a run.
-    pub(crate) fn has_log_in(&self, run: &Range<u64>) -> bool {
+    fn has_log_in(&self, run: &Range<u64>) -> bool {
         !self.log.is_empty() && run.start <= self.log.start && self.log.end <= run.end
+    }
+
+    /// Whether files can have all blocks of a run, and there is one: it lies in one group, behind the blocks
+    /// that the group keeps, and not over the log. Groups are powers of two, so this costs no more than
+    /// a look at both ends.
+    pub(crate) fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
+        let Some(last) = start.checked_add(blocks).and_then(|end| end.checked_sub(1)) else {
+            return false;
+        };
+        // The log lies in one group: a run with neither end in it may have all of it inside.
+        blocks > 0
+            && (start ^ last) < self.group_blocks
+            && self.is_for_files(start)
+            && self.is_for_files(last)
+            && !self.has_log_in(&(start..last + 1))
     }
 
     /// Whether files can have this block.
@@ -356,6 +371,12 @@ impl Volume {
     #[must_use]
     pub fn is_for_files(&self, address: u64) -> bool {
         self.places.is_for_files(address)
+    }
+
+    /// The same of all blocks of a run, which lie in one group then.
+    #[must_use]
+    pub fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
+        self.places.is_run_for_files(start, blocks)
     }
 
     /// The log, for who writes. Asked in a transaction, the answer holds until its end.

@@ -32,6 +32,10 @@ impl<N: Nodes> Nodes for Counted<'_, N> {
         self.nodes.is_possible(address)
     }
 
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        self.nodes.is_for_data(start, blocks)
+    }
+
     fn read(&self, address: u64, expected: &Expected) -> Result<N::Ref<'_>, Error<N::Error>> {
         self.nodes.read(address, expected)
     }

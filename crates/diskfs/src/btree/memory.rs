@@ -115,6 +115,10 @@ impl Nodes for Memory {
         address > 0 && address < 1 << 32
     }
 
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        start > 0 && blocks > 0 && start.saturating_add(blocks) <= 1 << 32
+    }
+
     fn read(&self, address: u64, expected: &Expected) -> Result<&Block, Error<Failure>> {
         self.call()?;
         self.reads.set(self.reads.get() + 1);

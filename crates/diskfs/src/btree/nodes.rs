@@ -59,6 +59,9 @@ pub trait Nodes {
     /// what is kept for other things.
     fn is_possible(&self, address: u64) -> bool;
 
+    /// Whether files can have all blocks of a run, and there is one.
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool;
+
     /// The block at an address that [is possible](Self::is_possible). May sleep for I/O.
     ///
     /// # Errors

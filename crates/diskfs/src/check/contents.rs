@@ -54,7 +54,8 @@ impl Extents {
     pub(crate) fn judge(&mut self, media: &Media<'_>, extent: &Extent) -> Verdict {
         let ino = self.ino;
         let ordered = self.before.map_or(Ok(()), |before| check_order(ino, &before, extent));
-        let checked = ordered.and_then(|()| extent.checked(ino, |block| media.is_one(block)));
+        let checked = ordered
+            .and_then(|()| extent.checked(ino, |start, blocks| media.has_ends(start, blocks)));
         if let Err(damage) = checked {
             return Verdict::Wrong(damage.into());
         }

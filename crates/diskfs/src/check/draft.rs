@@ -36,7 +36,9 @@ impl<'m, 'd> Draft<'m, 'd> {
     pub(crate) fn core(&self, ino: u64) -> Option<InodeCore> {
         let block = self.inodes(block_of(ino))?;
         let record = &records(&block)[slot_of(ino)];
-        let decoded = InodeCore::decode_possible(ino, record, |block| self.media.is_one(block));
+        let decoded = InodeCore::decode_possible(ino, record, |start, blocks| {
+            self.media.has_ends(start, blocks)
+        });
         decoded.ok().map(|(core, _)| core)
     }
 
@@ -72,6 +74,10 @@ impl Nodes for Draft<'_, '_> {
 
     fn is_possible(&self, address: u64) -> bool {
         self.media.is_possible(address)
+    }
+
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        self.media.is_for_data(start, blocks)
     }
 
     fn read(&self, address: u64, expected: &Expected) -> Result<Cow<'_, Block>, Error<NoChange>> {

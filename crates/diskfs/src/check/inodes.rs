@@ -115,7 +115,9 @@ impl Check<'_, '_> {
             return;
         }
         self.figures.inodes += 1;
-        let decoded = InodeCore::decode_possible(ino, record, |block| self.media.is_one(block));
+        let decoded = InodeCore::decode_possible(ino, record, |start, blocks| {
+            self.media.has_ends(start, blocks)
+        });
         let seen = match decoded {
             Ok((core, wrong)) => {
                 if let Some(damage) = wrong {
@@ -150,7 +152,9 @@ impl Check<'_, '_> {
                 for (slot, record) in records(&read).iter().enumerate() {
                     let ino = ino_at(block, slot);
                     if let Ok((core, _)) =
-                        InodeCore::decode_possible(ino, record, |block| self.media.is_one(block))
+                        InodeCore::decode_possible(ino, record, |start, blocks| {
+                            self.media.has_ends(start, blocks)
+                        })
                     {
                         self.content(ino, &core);
                     }

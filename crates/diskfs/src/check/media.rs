@@ -42,22 +42,20 @@ impl<'d> Media<'d> {
     /// Whether blocks may belong to an inode, a tree or free space: they are in one group of the volume,
     /// behind those that it keeps, and not in the log.
     pub(crate) fn is_common(&self, run: &Range<u64>) -> bool {
-        let Some(last) = run.end.checked_sub(1).filter(|last| *last >= run.start) else {
-            return false;
-        };
-        let group = |block| self.geometry.group_of(block);
-        let is_outside = |block| self.places.is_for_files(block);
-        // The log is longer than nothing and lies in one group: a run in that group which has neither end in
-        // it may have all of it inside.
-        group(run.start) == group(last)
-            && is_outside(run.start)
-            && is_outside(last)
-            && !self.places.has_log_in(run)
+        let blocks = run.end.checked_sub(run.start);
+        blocks.is_some_and(|blocks| self.places.is_run_for_files(run.start, blocks))
     }
 
     /// The same of one block.
     pub(crate) fn is_one(&self, block: u64) -> bool {
         self.places.is_for_files(block)
+    }
+
+    /// The same of both ends of a run: what lies between is told apart, as blocks with an owner that can't
+    /// have them.
+    pub(crate) fn has_ends(&self, start: u64, blocks: u64) -> bool {
+        let last = start.checked_add(blocks).and_then(|end| end.checked_sub(1));
+        self.is_one(start) && last.is_some_and(|last| self.is_one(last))
     }
 
     /// A block as it is.
@@ -107,6 +105,10 @@ impl Nodes for Media<'_> {
 
     fn is_possible(&self, address: u64) -> bool {
         self.places.is_for_trees(address)
+    }
+
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        self.places.is_run_for_files(start, blocks)
     }
 
     fn read(&self, address: u64, expected: &Expected) -> Result<Box<Block>, Error<NoChange>> {

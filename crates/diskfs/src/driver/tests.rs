@@ -1,3 +1,4 @@
+mod crafted;
 mod handles;
 
 use std::sync::Arc;

@@ -146,7 +146,9 @@ impl Dump {
             INODE_MAGIC => {
                 let media = self.media();
                 let shown = records(&block).iter().enumerate().map(|(slot, found)| {
-                    record(ino_at(address, slot), found, &|block| media.is_one(block))
+                    record(ino_at(address, slot), found, &|start, blocks| {
+                        media.has_ends(start, blocks)
+                    })
                 });
                 value.with("inodes", shown.collect::<Value>())
             }

@@ -32,7 +32,7 @@ impl Dump {
         if record.is_free() {
             return Err(DumpError::NoSuch(format!("inode {ino} is free")));
         }
-        Ok(InodeCore::decode(ino, &record, |block| media.is_one(block))?)
+        Ok(InodeCore::decode(ino, &record, |start, blocks| media.has_ends(start, blocks))?)
     }
 
     /// The number of the inode at a path from the root of the volume. Symbolic links are not followed.
@@ -69,8 +69,10 @@ impl Dump {
 
     pub(super) fn inode(&self, ino: u64) -> Result<Value, DumpError> {
         let (media, found) = (self.media(), self.read_record(ino)?);
-        let value = record(ino, &found, &|block| media.is_one(block));
-        let Ok(core) = InodeCore::decode(ino, &found, |block| media.is_one(block)) else {
+        let value = record(ino, &found, &|start, blocks| media.has_ends(start, blocks));
+        let Ok(core) =
+            InodeCore::decode(ino, &found, |start, blocks| media.has_ends(start, blocks))
+        else {
             return Ok(value);
         };
         if !core.is_link() {
@@ -165,7 +167,11 @@ fn damage_of(error: Error<NoChange>) -> DumpError {
 }
 
 /// The record of an inode by its fields.
-pub(super) fn record(ino: u64, record: &InodeRecord, is_possible: &dyn Fn(u64) -> bool) -> Value {
+pub(super) fn record(
+    ino: u64,
+    record: &InodeRecord,
+    is_possible: &dyn Fn(u64, u64) -> bool,
+) -> Value {
     let value = Value::fields().with("inode", ino);
     if record.is_free() {
         return value.with("free", true).with("generation", record.generation());

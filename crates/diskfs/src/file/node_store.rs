@@ -248,9 +248,9 @@ impl Store for NodeStore<'_> {
         let ino = self.node.ino();
         let mapping = self.with_map(|map| map.lookup(&volume.reader(), ino, block))?;
         if let Mapping::Mapped { start, blocks, .. } = mapping {
-            // Never write where something else can be, whatever the inode says.
-            let last = start.saturating_add(blocks - 1);
-            if !volume.is_for_files(start) || !volume.is_for_files(last) {
+            // Never read or write where something else can be, whatever the inode says: each block of what
+            // was found is in one group, behind what that keeps, and outside of the log.
+            if !volume.is_run_for_files(start, blocks) {
                 return Err(outside(ino, block, start, blocks));
             }
         }

@@ -114,12 +114,12 @@ impl Extent {
         Self { file_block, start: place.start.get(), blocks: length & !UNWRITTEN, is_unwritten }
     }
 
-    /// That there can be such an extent in file `ino` on a device where `is_possible` says which blocks
-    /// a file can have.
+    /// That there can be such an extent in file `ino` on a device where `is_possible` says which runs of
+    /// blocks, from where and how many, a file can have.
     pub(crate) fn checked(
         self,
         ino: u64,
-        is_possible: impl Fn(u64) -> bool,
+        is_possible: impl Fn(u64, u64) -> bool,
     ) -> Result<Self, ExtentDamage> {
         let Self { file_block, start, blocks, .. } = self;
         let fault = |fault| Err(ExtentDamage { ino, file_block, fault });
@@ -129,8 +129,7 @@ impl Extent {
         if self.end() > FILE_BLOCKS_MAX {
             return fault(ExtentFault::TooFar { blocks });
         }
-        let last = start.checked_add(u64::from(blocks) - 1);
-        if start == 0 || !is_possible(start) || !last.is_some_and(is_possible) {
+        if start == 0 || !is_possible(start, blocks.into()) {
             return fault(ExtentFault::Outside { start, blocks });
         }
         Ok(self)
@@ -145,7 +144,7 @@ impl Extent {
 pub fn decode_list(
     ino: u64,
     bytes: &[u8],
-    is_possible: impl Fn(u64) -> bool,
+    is_possible: impl Fn(u64, u64) -> bool,
 ) -> Result<Vec<Extent>, ExtentDamage> {
     let (list, wrong) = decode_possible(ino, bytes, is_possible)?;
     wrong.map_or(Ok(list), Err)
@@ -158,7 +157,7 @@ pub fn decode_list(
 pub(crate) fn decode_possible(
     ino: u64,
     bytes: &[u8],
-    is_possible: impl Fn(u64) -> bool,
+    is_possible: impl Fn(u64, u64) -> bool,
 ) -> Result<(Vec<Extent>, Option<ExtentDamage>), ExtentDamage> {
     let whole = <[RawExtent]>::ref_from_bytes(bytes).ok().filter(|list| list.len() <= LIST_MAX);
     let Some(raw) = whole else {

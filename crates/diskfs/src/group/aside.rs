@@ -48,6 +48,10 @@ impl<N: GroupNodes> Nodes for TreeNodes<'_, N> {
         self.layout.is_node(address)
     }
 
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        self.layout.is_usable(start, blocks)
+    }
+
     fn read(&self, address: u64, expected: &Expected) -> Result<N::Ref<'_>, Error<N::Error>> {
         self.nodes.read(address, expected)
     }

@@ -11,7 +11,9 @@ fn is_possible(block: u64) -> bool {
 }
 
 fn decode(record: &InodeRecord) -> Result<InodeCore, Damage> {
-    InodeCore::decode(INO, record, is_possible)
+    InodeCore::decode(INO, record, |start, blocks| {
+        is_possible(start) && is_possible(start + blocks - 1)
+    })
 }
 
 fn decoded(core: &InodeCore) -> Result<InodeCore, Damage> {

@@ -59,7 +59,7 @@ fn root(device: &dyn Device, superblock: &Superblock) -> InodeCore {
     device.read_at(byte_of_block(8), block.bytes_mut()).unwrap();
     let volume = superblock.volume();
     block.verify(&Identity { magic: INODE_MAGIC, address: 8, owner: 8, volume }).unwrap();
-    InodeCore::decode(ROOT_INO, &records(&block)[0], |_| true).unwrap()
+    InodeCore::decode(ROOT_INO, &records(&block)[0], |_, _| true).unwrap()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The data of a file, as far as they can be read.
 
 use super::{Loss, Rescue};
-use crate::btree::{Record, Tree};
+use crate::btree::{Nodes, Record, Tree};
 use crate::check::Media;
 use crate::extents::ExtentTree;
 use crate::format::extent::{Extent, check_order};
@@ -40,7 +40,9 @@ impl Rescue {
         let mut before: Option<Extent> = None;
         for extent in &extents {
             let ordered = before.map_or(Ok(()), |before| check_order(ino, &before, extent));
-            let checked = ordered.and_then(|()| extent.checked(ino, |block| media.is_one(block)));
+            let checked = ordered.and_then(|()| {
+                extent.checked(ino, |start, blocks| media.is_for_data(start, blocks))
+            });
             if let Err(damage) = checked {
                 losses.push(Loss::Damage(damage.into()));
                 continue;

@@ -38,6 +38,10 @@ impl Nodes for Reader<'_> {
         self.places.is_for_trees(address)
     }
 
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        self.places.is_run_for_files(start, blocks)
+    }
+
     fn read(&self, address: u64, expected: &Expected) -> Result<Arc<Block>, Error<Fault>> {
         Ok(self.cache.read(address, expected)?)
     }

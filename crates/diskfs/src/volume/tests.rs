@@ -171,6 +171,32 @@ fn places_of_metadata() {
     }
 }
 
+#[test]
+fn runs_that_files_can_have_lie_in_one_group_and_not_over_the_log() {
+    let geometry = Geometry::for_blocks(BLOCKS).unwrap();
+    let group = geometry.group_blocks();
+    let (log, blocks) = (group + 100, 300);
+    let superblock = Superblock::new(ID, geometry);
+    let superblock = superblock.with_log(LogPlace::Inside { start: log, blocks }).unwrap();
+    let places = Places::new(&superblock);
+    let is_run = |start, blocks| places.is_run_for_files(start, blocks);
+    // Block by block is what it stands for, within a group.
+    for start in group - 20..group + 120 {
+        for blocks in [1, 2, 10, 11, 12, 13, 28, 29, 90, 93, 399, 400, 401, 500] {
+            let mut all = start..start + blocks;
+            let is_one_group = start / group == (start + blocks - 1) / group;
+            let expected = is_one_group && all.all(|block| places.is_for_files(block));
+            assert_eq!(is_run(start, blocks), expected, "{start} {blocks}");
+        }
+    }
+    let (first, whole) = (3 * group + 8, group - 8);
+    assert!(is_run(first, whole) && !is_run(first - 1, whole) && !is_run(first, whole + 1));
+    assert!(!is_run(group + 90, 320), "the log lies between both ends");
+    for (start, blocks) in [(8, 0), (0, 1), (u64::MAX, 1), (u64::MAX, 2), (8, u64::MAX)] {
+        assert!(!is_run(start, blocks), "{start} {blocks}");
+    }
+}
+
 fn hooks(faulty: &Arc<FaultyDevice<MemoryDevice>>) -> VolumeHooks {
     VolumeHooks::new(faulty.clone())
 }

@@ -268,7 +268,9 @@ impl Sample {
         let media = self.media();
         self.block(block_of(ino), |block| {
             let record = &mut records_mut(block)[slot_of(ino)];
-            let mut core = InodeCore::decode(ino, record, |block| media.is_one(block)).unwrap();
+            let mut core =
+                InodeCore::decode(ino, record, |start, blocks| media.has_ends(start, blocks))
+                    .unwrap();
             change(&mut core);
             *record = core.encode();
         });
@@ -278,7 +280,7 @@ impl Sample {
         let (block, media) = (block_of(ino), self.media());
         let block = media.block(INODE_MAGIC, block, chunk_of(block)).unwrap();
         let record = &crate::format::inode::records(&block)[slot_of(ino)];
-        InodeCore::decode(ino, record, |block| media.is_one(block)).unwrap()
+        InodeCore::decode(ino, record, |start, blocks| media.has_ends(start, blocks)).unwrap()
     }
 
     /// An inode, if it is in use.

@@ -83,7 +83,7 @@ fn is_same(fix: &Fixture, model: &BTreeMap<Vec<u8>, u64>) {
     let pieces = fix.piece(0, usize::MAX);
     assert!(pieces.is_sorted_by(|a, b| a.0 < b.0) && pieces.len() == model.len());
     let record = fix.core.encode();
-    assert_eq!(InodeCore::decode(INO, &record, |block| block >= 8), Ok(fix.core.clone()));
+    assert_eq!(InodeCore::decode(INO, &record, |block, _| block >= 8), Ok(fix.core.clone()));
 }
 
 /// Reads in pieces while others come and go.

@@ -8,7 +8,9 @@ fn extent(file_block: u64, start: u64, blocks: u32) -> Extent {
 }
 
 fn fault_of(list: &[Extent]) -> u32 {
-    let error = decode_list(INO, &encode_list(list), |block| block < 1000).unwrap_err();
+    let error =
+        decode_list(INO, &encode_list(list), |start, blocks| start.saturating_add(blocks) <= 1000)
+            .unwrap_err();
     assert_eq!(error.ino, INO);
     error.fault.number()
 }
@@ -46,8 +48,11 @@ fn a_list_comes_back_as_it_was() {
     let bytes = encode_list(&list);
     assert_eq!(bytes.len(), 4 * EXTENT_BYTES);
     assert_eq!(bytes[40..60], [9, 0, 0, 0, 0, 0, 0, 0, 44, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0x80]);
-    assert_eq!(decode_list(INO, &bytes, |block| block < 1000).unwrap(), list);
-    assert_eq!(decode_list(INO, &[], |_| false).unwrap(), []);
+    assert_eq!(
+        decode_list(INO, &bytes, |start, blocks| start.saturating_add(blocks) <= 1000).unwrap(),
+        list
+    );
+    assert_eq!(decode_list(INO, &[], |_, _| false).unwrap(), []);
 }
 
 #[test]
@@ -63,7 +68,7 @@ fn what_no_file_can_have_is_refused() {
     assert_eq!(fault_of(&[extent(u64::MAX, 100, 1)]), 704);
     let many: Vec<_> = (0..21).map(|at| extent(at * 2, 100 + at * 2, 1)).collect();
     assert_eq!(fault_of(&many), 705);
-    assert_eq!(decode_list(INO, &[0; 19], |_| true).unwrap_err().fault.number(), 705);
+    assert_eq!(decode_list(INO, &[0; 19], |_, _| true).unwrap_err().fault.number(), 705);
 }
 
 #[test]
