@@ -38,6 +38,7 @@ use vfscale_block::Device;
 use vfscale_journal::{Options, Recovered, Scaling};
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::cpu;
+use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 use vfscale_sync::rcu::Guard;
 use vfscale_vfs::driver::{AttrChange, Directories, FileSystem};
 use vfscale_vfs::inode::{Inode, InodeRef};
@@ -231,7 +232,10 @@ impl DiskFs {
             tracing::warn!(left, "orphans are left for the next mount");
         }
         let closed = self.volume.close();
-        let earlier = self.files.pages().take_error().map_or(Ok(()), Err);
+        // What nobody was told of who could have been.
+        let errors = self.files.write_errors();
+        let untold = ErrorCursor::new(errors).advance(errors);
+        let earlier = untold.map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code).into()));
         closed.and(written).and(earlier)
     }
 
@@ -399,6 +403,14 @@ impl FileSystem for DiskFs {
     fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
         let found = self.files.seek_hole(node_of(inode)?, offset).map_err(errno)?;
         found.ok_or(Errno::NXIO)
+    }
+
+    fn write_errors<'a>(&'a self, inode: &'a Inode) -> Option<&'a ErrorSeq> {
+        held(inode).map(|held| held.node.write_errors())
+    }
+
+    fn all_write_errors(&self) -> Option<&ErrorSeq> {
+        Some(self.files.write_errors())
     }
 
     fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno> {

@@ -69,8 +69,9 @@
 //!
 //! What can't be read fails the call. What can't be written back is given up, as otherwise it would
 //! stay in memory for ever: the pages are dropped, so that the file reads as what is on the device
-//! (a hole if it had no block there), their space is given back, and the error is kept
-//! ([`FileData::take_error`]) for the next call that makes the file durable. It is told once.
+//! (a hole if it had no block there), their space is given back, and the store is told
+//! ([`Store::write_failed`]), so that each open file is told of it once, by its next call that makes the
+//! file durable.
 
 mod ahead;
 mod cache;
@@ -91,8 +92,6 @@ use std::sync::{Arc, Weak};
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::page::PAGE_SIZE;
 use vfscale_sync::{Mutex, RwLock, lock_class};
-
-use crate::fault::Fault;
 
 pub use cache::PageCache;
 pub use dirty::DirtyFiles;
@@ -117,10 +116,6 @@ lock_class! {
 lock_class! {
     /// The pages of a file.
     pub PagesLock = ("i_pages", 31110);
-}
-lock_class! {
-    /// The error that the next sync reports.
-    pub WriteErrorLock = ("wb_err", 31120);
 }
 lock_class! {
     /// Which files have pages, in the order in which they are asked for some.
@@ -154,7 +149,6 @@ pub struct FileData {
     pages: RwLock<Pages, PagesLock>,
     writing_back: Mutex<(), WriteBackLock>,
     invalidate: RwLock<(), InvalidateLock>,
-    error: Mutex<Option<Fault>, WriteErrorLock>,
     /// Whether it is among the files that are to be written back.
     is_queued: AtomicBool,
     /// Whether it is in the clock.
@@ -179,7 +173,6 @@ impl FileData {
             pages: RwLock::new(Pages::default()),
             writing_back: Mutex::new(()),
             invalidate: RwLock::new(()),
-            error: Mutex::new(None),
             is_queued: AtomicBool::new(false),
             has_pages: AtomicBool::new(false),
             read_end: AtomicU64::new(0),
@@ -207,22 +200,10 @@ impl FileData {
         store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0
     }
 
-    /// Whether nothing would be lost with it: no page, nothing to be written back, no error to be told.
+    /// Whether nothing would be lost with it: no page, nothing to be written back.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.pages.read().is_empty()
-            && !self.is_queued.load(Ordering::Acquire)
-            && self.error.lock().is_none()
-    }
-
-    /// The error that the latest write-back met, if nobody was told of it yet.
-    pub fn take_error(&self) -> Option<Fault> {
-        self.error.lock().take()
-    }
-
-    fn keep_error(&self, fault: &Fault) {
-        *self.error.lock() = Some(fault.clone());
-        self.cache.keep_error(fault);
+        self.pages.read().is_empty() && !self.is_queued.load(Ordering::Acquire)
     }
 
     /// Says that the file is to be written back; true if that was not known.
@@ -243,7 +224,6 @@ impl FileData {
         let invalidate = self.invalidate.write();
         self.drop_pages(store, 0, u64::MAX);
         self.size.store(0, Ordering::Release);
-        self.take_error();
         drop(invalidate);
         drop(writing);
     }

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::lock::{RwLockReadGuard, RwLockWriteGuard};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Mutex, RwLock};
@@ -77,6 +78,8 @@ pub struct Node {
     has_times: AtomicBool,
     /// Which list of orphans it is on, counted from 1; 0 for none.
     orphan: AtomicU32,
+    /// What could not be written back of its data (`wb_err`).
+    write_errors: ErrorSeq,
 }
 
 struct Published {
@@ -109,6 +112,7 @@ impl Node {
             ctime: AtomicI64::new(ctime),
             has_times: AtomicBool::new(false),
             orphan: AtomicU32::new(0),
+            write_errors: ErrorSeq::new(),
         })
     }
 
@@ -246,8 +250,15 @@ impl Node {
         Arc::clone(published.data.get_or_insert(made))
     }
 
+    /// The errors that write-back of its data has met. It stays in memory for as long as nobody was told.
+    #[must_use]
+    pub fn write_errors(&self) -> &ErrorSeq {
+        &self.write_errors
+    }
+
     /// Lets go of what is in memory of its data: the file is gone.
     pub fn drop_data(&self) {
+        self.write_errors.reset();
         let data = self.published.lock().data.take();
         drop(data);
     }

@@ -277,6 +277,7 @@ impl Entries {
 fn is_unused(node: &Arc<Node>) -> bool {
     Arc::strong_count(node) == 1
         && !node.has_new_times()
+        && node.write_errors().is_told()
         && node.data().is_none_or(|data| data.is_idle())
 }
 

@@ -60,6 +60,7 @@
 use std::ops::ControlFlow;
 
 use rustix::io::Errno;
+pub use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 use vfscale_sync::rcu::Guard;
 
 pub use crate::dentry::FIRST_TABLE_BYTES;
@@ -535,10 +536,24 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Errno::NXIO)
     }
 
+    /// The errors that write-back of `inode` has met, if it is written back: of a driver that keeps
+    /// directories. They are kept for as long as somebody was not told. Must not block. By default none.
+    fn write_errors<'a>(&'a self, inode: &'a Inode) -> Option<&'a ErrorSeq> {
+        let _ = inode;
+        None
+    }
+
+    /// The errors that write-back of any file has met, for [`sync_fs`](Self::sync_fs). As
+    /// [`write_errors`](Self::write_errors).
+    fn all_write_errors(&self) -> Option<&ErrorSeq> {
+        None
+    }
+
     /// Makes data (and, unless `data_only`, attributes) durable, as far as the driver can.
     ///
     /// # Errors
-    /// `EIO`.
+    /// `EIO`: what went wrong in this call. What went wrong before is told by
+    /// [`write_errors`](Self::write_errors).
     fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno> {
         let _ = (inode, data_only);
         Ok(())
@@ -548,7 +563,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// back has nothing to do. May block; called with nothing held.
     ///
     /// # Errors
-    /// `EIO`.
+    /// `EIO`: what went wrong in this call. What went wrong before is told by
+    /// [`all_write_errors`](Self::all_write_errors).
     fn sync_fs(&self) -> Result<(), Errno> {
         Ok(())
     }

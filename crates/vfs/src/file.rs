@@ -12,6 +12,7 @@ use std::io::{IoSlice, IoSliceMut};
 use bitflags::bitflags;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use vfscale_sync::errseq::ErrorCursor;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::shared::{Listable, Listed, Shared};
 
@@ -97,7 +98,17 @@ pub(crate) struct OpenFile {
     mode: FileMode,
     state: AtomicU8,
     flags: AtomicU32,
+    told: Told,
     pub(crate) pos: Position,
+}
+
+/// Which errors of write-back an open file was told of; see [`errseq`](vfscale_sync::errseq).
+#[derive(Default)]
+pub(crate) struct Told {
+    /// Those of its file (`f_wb_err`).
+    pub(crate) file: ErrorCursor,
+    /// Those of all files of its file system (`f_sb_err`).
+    pub(crate) all: ErrorCursor,
 }
 
 #[cfg(not(any(loom, shuttle)))]
@@ -122,8 +133,11 @@ impl OpenFile {
     /// Opens a place. With [`FileMode::WRITE`], the caller has announced a change to the mount
     /// ([`WriteAccess`](crate::mount::WriteAccess)), which ends after the file is on its list.
     fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
+        let place = OpenPath::new(path);
+        let told = Told::now(place.inode());
         OpenFile {
-            place: OpenPath::new(path),
+            place,
+            told,
             mode,
             flags: AtomicU32::new(flags.bits()),
             state: AtomicU8::new(0),
@@ -147,6 +161,10 @@ impl OpenFile {
 
     pub(crate) fn mode(&self) -> FileMode {
         self.mode
+    }
+
+    pub(crate) fn told(&self) -> &Told {
+        &self.told
     }
 
     /// It has something in what is behind its inode, which is told of its end.
@@ -487,7 +505,7 @@ impl File {
         if inode.is_shared()
             && let Some(n) = self.overwrite(inode, offset, bufs)
         {
-            File::sync_written(inode, self.flags())?;
+            self.sync_written(inode, self.flags())?;
             return Ok((offset, n));
         }
         self.write_to::<false>(inode, offset, bufs)
@@ -551,17 +569,8 @@ impl File {
         } else {
             drop(locked);
         }
-        File::sync_written(inode, flags)?;
+        self.sync_written(inode, flags)?;
         Ok((start, done))
-    }
-
-    /// Makes durable what was written, if the file was opened for that.
-    #[inline(always)]
-    fn sync_written(inode: &Inode, flags: OFlags) -> std::result::Result<(), Errno> {
-        if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
-            inode.sb().fs().sync(inode, !flags.contains(OFlags::SYNC))?;
-        }
-        Ok(())
     }
 
     /// Writes at `offset`, or at the end if the file was opened with `APPEND`. Fewer bytes than
@@ -689,48 +698,6 @@ impl File {
         drop_privileges(inode, self.0.mode, section.as_ref())?;
         inode.touch_in_passing();
         Ok(())
-    }
-
-    /// Makes data and attributes durable, as far as the file system can.
-    ///
-    /// # Errors
-    /// `EBADF` for an `O_PATH` handle, `EINVAL` for a pipe or socket, `EIO`.
-    pub fn sync_all(&self) -> Result<()> {
-        self.sync_inner(false).named("fsync")
-    }
-
-    /// Makes data durable, and what is needed to find it again.
-    ///
-    /// # Errors
-    /// As [`sync_all`](Self::sync_all).
-    pub fn sync_data(&self) -> Result<()> {
-        self.sync_inner(true).named("fdatasync")
-    }
-
-    /// Makes everything durable that was changed on the file system that this file is on (`syncfs`), as
-    /// far as it can. May block.
-    ///
-    /// # Errors
-    /// `EBADF` for an `O_PATH` handle, `EIO`.
-    pub fn sync_fs(&self) -> Result<()> {
-        let sync = || {
-            if self.is_path() {
-                return Err(Errno::BADF);
-            }
-            self.inode().sb().sync()
-        };
-        sync().named("syncfs")
-    }
-
-    fn sync_inner(&self, data_only: bool) -> std::result::Result<(), Errno> {
-        if self.is_path() {
-            return Err(Errno::BADF);
-        }
-        if self.is_stream() {
-            return Err(Errno::INVAL);
-        }
-        let inode = self.inode();
-        inode.sb().fs().sync(inode, data_only)
     }
 
     /// Copies up to `len` bytes to another file of the same file system

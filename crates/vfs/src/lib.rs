@@ -49,6 +49,7 @@ mod error;
 mod fd_calls;
 pub mod file;
 pub mod file_list;
+mod file_sync;
 mod graft;
 mod handle;
 mod hot;

@@ -32,6 +32,7 @@ use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions};
 use vfscale_diskfs::{Fault, OpenError};
 use vfscale_memfs::MemFs;
+use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::{Errno, FileSystem, Scaling, Task, Users, Vfs};
 
 /// A volume in an image file, or on a block device: set it up, then [`open`](VolumeBuilder::open).
@@ -129,6 +130,17 @@ impl Drop for Devices {
 struct Held {
     fs: Arc<DiskFs>,
     devices: Option<Devices>,
+    /// Which errors of write-back its owner was told of.
+    told: ErrorCursor,
+}
+
+impl Held {
+    /// Makes all durable; tells what went wrong, now or since this was last called.
+    fn sync(&self) -> Result<(), Errno> {
+        let synced = self.fs.sync_fs();
+        let told = self.fs.all_write_errors().and_then(|errors| self.told.advance(errors));
+        synced.and(told.map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code))))
+    }
 }
 
 impl Drop for Held {
@@ -247,7 +259,7 @@ impl VolumeBuilder {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
-        let held = Held { fs, devices: Some(devices) };
+        let held = Held { fs, devices: Some(devices), told: ErrorCursor::default() };
         Ok(Volume { vfs, held, name, is_new })
     }
 
@@ -343,7 +355,7 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::Sync`].
     pub fn sync(&self) -> Result<(), VolumeError> {
-        let synced = self.held.fs.sync_fs();
+        let synced = self.held.sync();
         synced.map_err(|errno| VolumeError::Sync { name: self.name.clone(), errno })
     }
 
@@ -359,7 +371,7 @@ impl Volume {
     /// or is closed. [`VolumeError::Close`] if it was not closed properly; its image is released.
     pub fn close(self) -> Result<(), CloseError> {
         let Volume { vfs, held, name, is_new } = self;
-        let synced = held.fs.sync_fs();
+        let synced = held.sync();
         let synced = synced.map_err(|errno| VolumeError::Sync { name: name.clone(), errno });
         if let Err(vfs) = vfs.end() {
             let Users { tasks, open_files, .. } = vfs.users();

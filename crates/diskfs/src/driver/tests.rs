@@ -11,6 +11,8 @@ use vfscale_vfs::{At, AtFlags, Errno, Mode, MountFlags, RenameFlags, Stat, Task,
 use super::{DiskFs, DiskOptions, Fault, Orphans};
 use crate::mkfs::{self, MkfsOptions};
 
+mod errors;
+
 const MIB: u64 = 1 << 20;
 
 /// A volume on a device in memory, and the file system on it while it is mounted.

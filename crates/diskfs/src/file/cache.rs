@@ -8,8 +8,7 @@ use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicI64, Ordering};
 use vfscale_sync::percpu::{Apart, Budget, PerCpu};
 
-use super::{ClockLock, FileData, FillLock, PAGE, PIECE_PAGES, WriteErrorLock};
-use crate::fault::Fault;
+use super::{ClockLock, FileData, FillLock, PAGE, PIECE_PAGES};
 
 /// How many pages of a file the clock looks at before it goes to the next file.
 const SCAN: u64 = 512;
@@ -45,8 +44,6 @@ struct Written {
     /// The sum of unstable pages, without the parts.
     unstable: AtomicI64,
     clock: Mutex<VecDeque<Weak<FileData>>, ClockLock>,
-    /// The error of a write-back that nobody was told of who made the whole volume durable.
-    error: Mutex<Option<Fault>, WriteErrorLock>,
 }
 
 #[cfg(not(any(loom, shuttle)))]
@@ -71,22 +68,8 @@ impl PageCache {
             fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
             pages: Budget::new(pages_max, slots),
             unstable_parts: PerCpu::new(slots, |_| AtomicI64::new(0)),
-            written: Apart(Written {
-                unstable: AtomicI64::new(0),
-                clock: Mutex::default(),
-                error: Mutex::new(None),
-            }),
+            written: Apart(Written { unstable: AtomicI64::new(0), clock: Mutex::default() }),
         })
-    }
-
-    /// The error that some write-back has met since this was last asked, if any: that of a file is
-    /// told twice, to who makes the file durable and to who makes the volume.
-    pub fn take_error(&self) -> Option<Fault> {
-        self.written.error.lock().take()
-    }
-
-    pub(super) fn keep_error(&self, fault: &Fault) {
-        *self.written.error.lock() = Some(fault.clone());
     }
 
     /// How many pages there are.

@@ -108,7 +108,7 @@ impl FileData {
                         for range in done {
                             // If this fails, too, the file keeps blocks that read as zeros.
                             let freed = store.free(range.start, range.end);
-                            freed.unwrap_or_else(|fault| self.keep_error(&fault));
+                            freed.unwrap_or_else(|fault| store.write_failed(&fault));
                         }
                         return Err(fault);
                     }

@@ -26,11 +26,12 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::{Condvar, Mutex, cpu, lock_class};
 
 use super::ahead::ReadAhead;
 use super::node_store::NodeStore;
-use super::{Cut, DirtyFiles, FileData, PageCache};
+use super::{Cut, DirtyFiles, FileData, PageCache, Store};
 use crate::fault::Fault;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -59,6 +60,8 @@ pub struct Files {
     volume: Arc<Volume>,
     pages: Arc<PageCache>,
     dirty: DirtyFiles<Arc<Node>>,
+    /// What could not be written back of any file (`s_wb_err`).
+    write_errors: ErrorSeq,
     log_blocks_max: u32,
     writer: Arc<Writer>,
     thread: Mutex<Option<JoinHandle<()>>, WriterThreadLock>,
@@ -101,6 +104,7 @@ impl Files {
             ahead: Arc::default(),
             pages: PageCache::new(cache_bytes, cpu::possible() as usize),
             dirty: DirtyFiles::new(dirty_lists),
+            write_errors: ErrorSeq::new(),
             log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
             writer: Arc::default(),
             thread: Mutex::new(None),
@@ -124,6 +128,12 @@ impl Files {
     #[must_use]
     pub fn pages(&self) -> &Arc<PageCache> {
         &self.pages
+    }
+
+    /// The errors that write-back of any of the files has met.
+    #[must_use]
+    pub fn write_errors(&self) -> &ErrorSeq {
+        &self.write_errors
     }
 
     pub(super) fn log_blocks_max(&self) -> u32 {
@@ -236,14 +246,15 @@ impl Files {
     /// `data_only` its times as well. Blocks for I/O.
     ///
     /// # Errors
-    /// Those of the device and the log; the error of an earlier write-back, the first time after it.
+    /// Those of the device and the log that this call has met. Those of earlier write-back are told by
+    /// [`Node::write_errors`].
     pub fn sync(&self, node: &Arc<Node>, data_only: bool) -> Result<(), Fault> {
-        let data = node.data();
-        if let Some(data) = &data
-            && let Err(Fault::ReadOnly) = data.write_back(&self.store(node))
-        {
-            // Any other error is kept, and told below.
-            return Err(Fault::ReadOnly);
+        let written = match node.data() {
+            Some(data) => data.write_back(&self.store(node)).map(|_| ()),
+            None => Ok(()),
+        };
+        if let Err(Fault::ReadOnly) = written {
+            return written;
         }
         if !data_only && node.has_new_times() {
             match self.store(node).store_times() {
@@ -252,12 +263,12 @@ impl Files {
                 stored => stored?,
             }
         }
-        let written = self.volume.data_written();
+        let to_flush = self.volume.data_written();
         self.volume.force(node.sequence())?;
         // What was written in place: no transaction has anything to do with it. The checkpoint, if there
         // was one, has covered all the rest.
-        self.volume.flush_data(written)?;
-        data.and_then(|data| data.take_error()).map_or(Ok(()), Err)
+        self.volume.flush_data(to_flush)?;
+        written
     }
 
     /// Says that the times of an inode have changed in passing, and were stored before
@@ -280,9 +291,10 @@ impl Files {
     fn write_node_back(&self, node: &Arc<Node>) -> Result<(), Fault> {
         // Directories and the like have no data of this kind, only times.
         let data = node.data();
+        let store = self.store(node);
         let written = data.as_ref().map_or(Ok(()), |data| {
             data.clear_queued();
-            data.write_back(&self.store(node)).map(|_| ())
+            data.write_back(&store).map(|_| ())
         });
         if let (Err(Fault::ReadOnly), Some(data)) = (&written, &data) {
             self.dirty.add(data, || Arc::clone(node));
@@ -290,10 +302,10 @@ impl Files {
         if !node.has_new_times() {
             return written;
         }
-        let stored = self.store(node).store_times();
+        let stored = store.store_times();
         match &stored {
             Err(Fault::ReadOnly) => self.dirty.push(Arc::clone(node)),
-            Err(fault) => self.pages.keep_error(fault),
+            Err(fault) => store.write_failed(fault),
             Ok(()) => {}
         }
         written.and(stored)
@@ -303,8 +315,8 @@ impl Files {
     /// threads are writing back. Goes on after an error. Blocks for I/O.
     ///
     /// # Errors
-    /// The first one that this thread has met; it is also kept ([`PageCache::take_error`]), as those of other
-    /// threads are.
+    /// The first one that this thread has met. All of them, also those of other threads, are told by
+    /// [`write_errors`](Self::write_errors).
     pub fn write_back_all(&self) -> Result<(), Fault> {
         let mark = self.dirty.mark();
         let mut outcome = Ok(());
@@ -318,14 +330,11 @@ impl Files {
     /// Makes everything durable that was changed before the call. Goes on after an error. Blocks for I/O.
     ///
     /// # Errors
-    /// Those of the log and the device; the latest one of any write-back that no call of this has told yet.
-    /// An error of a file is also told by the next [`sync`](Self::sync) of that file.
+    /// Those of the log and the device, and the first one of write-back that this thread has met. Those of
+    /// other threads are told by [`write_errors`](Self::write_errors).
     pub fn sync_all(&self) -> Result<(), Fault> {
         let written = self.write_back_all();
-        let synced = self.volume.sync();
-        // The pages of one thread, or of another.
-        let kept = self.pages.take_error().map_or(Ok(()), Err);
-        synced.and(written).and(kept)
+        self.volume.sync().and(written)
     }
 
     /// Writes one file back, for who wants memory. False if there is none: others write, and this

@@ -337,6 +337,12 @@ impl Store for NodeStore<'_> {
         self.steps(Step::Unwrite, from, to)
     }
 
+    fn write_failed(&self, fault: &Fault) {
+        let code = fault.errno().raw_os_error();
+        self.node.write_errors().record(code);
+        self.files.write_errors().record(code);
+    }
+
     fn set_dirty(&self) {
         self.files.set_dirty(self.node);
     }

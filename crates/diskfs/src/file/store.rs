@@ -128,6 +128,9 @@ pub trait Store {
     /// As of [`change`](Self::change); some may be unwritten by then.
     fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault>;
 
+    /// Something of the file could not be written back: its open files are to be told. Does not block.
+    fn write_failed(&self, fault: &Fault);
+
     /// Says that there is something to be written back.
     fn set_dirty(&self);
 

@@ -1,6 +1,7 @@
 use std::sync::{Mutex as StdMutex, OnceLock};
 
 use vfscale_block::{Device, MemoryDevice};
+use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::page::PageBox;
 
 use super::dirty::Taken;
@@ -8,6 +9,7 @@ use super::pages::Marks;
 use super::*;
 use crate::btree::memory::Memory;
 use crate::extents::{ExtentMap, Mapping, Owner};
+use crate::fault::Fault;
 use crate::format::extent::Extent;
 use crate::tx::Run;
 
@@ -79,6 +81,7 @@ struct State {
 pub(super) struct File {
     disk: Arc<Disk>,
     data: OnceLock<Arc<FileData>>,
+    write_errors: ErrorSeq,
 }
 
 impl Disk {
@@ -114,7 +117,8 @@ impl Disk {
             let mut state = self.state.lock().unwrap();
             state.reserved = 0;
         }
-        let file = File { disk: Arc::clone(self), data: OnceLock::new() };
+        let disk = Arc::clone(self);
+        let file = File { disk, data: OnceLock::new(), write_errors: ErrorSeq::new() };
         file.data.set(FileData::new(cache, file.disk_size())).unwrap();
         file
     }
@@ -323,6 +327,10 @@ impl Store for File {
         let State { map, nodes, .. } = &mut *state;
         map.convert(nodes, OWNER, (from, to), true, usize::MAX, &mut 0).unwrap();
         Ok(())
+    }
+
+    fn write_failed(&self, fault: &Fault) {
+        self.write_errors.record(fault.errno().raw_os_error());
     }
 
     fn set_dirty(&self) {}

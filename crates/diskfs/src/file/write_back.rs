@@ -58,7 +58,7 @@ impl FileData {
     /// Blocks for I/O.
     ///
     /// # Errors
-    /// The first error, which is kept for [`take_error`](Self::take_error) as well; [`Fault::ReadOnly`] if
+    /// The first error. The store is told of each ([`Store::write_failed`]), but of [`Fault::ReadOnly`]:
     /// nothing can be written now, and what is dirty stays so.
     pub fn write_back(&self, store: &impl Store) -> Result<u64, Fault> {
         self.write_back_as(store, Inline::Allowed)
@@ -69,12 +69,12 @@ impl FileData {
             let _writing = self.writing_back.lock();
             return self.write_size_back(store).map(|()| 0);
         };
-        let (mut cursor, mut written, mut first_fault) = (0, 0, None);
+        let (mut cursor, mut written, mut first_fault) = (0, 0, None::<Fault>);
         loop {
             // For one piece at a time, so that whoever wants to cut the file need not wait for long.
             let _writing = self.writing_back.lock();
             store.writable()?;
-            let done = self.write_piece_back(store, cursor, last, inline);
+            let done = self.write_piece_back(store, cursor, last, inline, first_fault.as_ref());
             let Some(Outcome { next, pages, fault }) = done else { break };
             cursor = next;
             written += pages;
@@ -98,10 +98,11 @@ impl FileData {
         cursor: u64,
         last: u64,
         inline: Inline,
+        earlier: Option<&Fault>,
     ) -> Option<Outcome> {
         let size = self.size();
         let (first, run) = self.next_piece(store, cursor, last, size)?;
-        let (place, pages) = match self.place(store, first, run, size, inline) {
+        let (place, pages) = match self.place(store, first, run, size, inline, earlier) {
             Ok(place) => place,
             Err(fault) => {
                 // Without a place for the first page there is none for those behind it, probably.
@@ -139,7 +140,8 @@ impl FileData {
         Some((first, pages.dirty_run(first, most)))
     }
 
-    /// Where up to `run` pages from `first` on go, and how many of them.
+    /// Where up to `run` pages from `first` on go, and how many of them. `earlier` is what this write-back
+    /// has met before.
     fn place(
         &self,
         store: &impl Store,
@@ -147,6 +149,7 @@ impl FileData {
         run: u64,
         size: u64,
         inline: Inline,
+        earlier: Option<&Fault>,
     ) -> Result<(Place, u64), Fault> {
         let room = store.inline_room().filter(|_| inline == Inline::Allowed);
         if first == 0 && room.is_some_and(|room| size <= room) {
@@ -154,7 +157,7 @@ impl FileData {
         }
         if first > 0 && store.inline().is_some() {
             // The first page has just failed to leave the inode.
-            return Err(self.error.lock().clone().unwrap_or(Fault::NoSpace));
+            return Err(earlier.cloned().unwrap_or(Fault::NoSpace));
         }
         match store.lookup(first)? {
             Mapping::Mapped { start, blocks, is_unwritten } => {
@@ -263,8 +266,8 @@ impl FileData {
         }
     }
 
-    /// Drops pages that can't be written, unless they were written to since; keeps the error, and returns it.
-    /// If that is only so for a time, they stay dirty instead.
+    /// Drops pages that can't be written, unless they were written to since; tells of the error, and
+    /// returns it. If that is only so for a time, they stay dirty instead.
     fn give_up(
         &self,
         store: &impl Store,
@@ -277,7 +280,7 @@ impl FileData {
             self.take_back(first, count, flight);
             return fault;
         }
-        self.keep_error(&fault);
+        store.write_failed(&fault);
         let gone = self.pages.write().give_up(first, first + count, flight);
         self.cache.give_unstable(gone.unstable);
         self.cache.give_pages(gone.pages);
@@ -309,7 +312,7 @@ impl FileData {
         let changed = store.change(Change::Size, size);
         changed.inspect_err(|fault| {
             if !matches!(fault, Fault::ReadOnly) {
-                self.keep_error(fault);
+                store.write_failed(fault);
             }
         })
     }

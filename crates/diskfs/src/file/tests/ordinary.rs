@@ -84,7 +84,7 @@ fn space_runs_out_at_the_call_and_to_the_block() {
     // Within what is there it goes on.
     assert_eq!(file.data().write(&file, 5, &bytes[..100]).unwrap(), 100);
     file.data().write_back(&file).unwrap();
-    assert!(file.data().take_error().is_none());
+    assert!(file.write_errors.is_told());
     check_counts(&file, &cache);
     assert_eq!(file.disk.free_blocks(), 0);
     assert!(matches!(file.data().write(&file, 10 * PAGE, b"x"), Err(Fault::NoSpace)));

@@ -94,8 +94,12 @@ fn a_sync_does_all_it_can_and_tells_errors_of_other_threads() {
     // The one that is lost is found by another thread.
     slow.arm(DeviceFault::on(Operation::Write).nth(1).fail(OsError::IO));
     mounted.files.write_back_all().unwrap_err();
+    assert!(!mounted.files.write_errors().is_told());
     slow.disarm();
+    // One of two is lost here.
+    write(mounted, &nodes[0], 1);
     write(mounted, &nodes[1], 2);
+    slow.arm(DeviceFault::on(Operation::Write).nth(1).fail(OsError::IO));
     mounted.files.sync_all().unwrap_err();
     assert_full(&crashed(&**slow), &nodes[1], 2);
     mounted.files.sync_all().unwrap();

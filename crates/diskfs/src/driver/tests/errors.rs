@@ -1,0 +1,120 @@
+//! Who is told of what could not be written back.
+
+use vfscale_vfs::{File, OFlags};
+
+use super::*;
+
+/// A mounted volume whose device can be made to fail, and whose writer does nothing unasked.
+struct Faulty {
+    device: Arc<FaultyDevice<MemoryDevice>>,
+    fs: Arc<DiskFs>,
+    task: Task,
+}
+
+impl Faulty {
+    fn new() -> Self {
+        let device = Arc::new(FaultyDevice::new(MemoryDevice::new(64 * MIB).unwrap()));
+        mkfs::format(&device, &MkfsOptions::default()).unwrap();
+        let options = DiskOptions { sync_interval: None, ..DiskOptions::default() };
+        let fs = DiskFs::open(device.clone(), options).unwrap();
+        let task = Vfs::new(fs.clone()).unwrap().task();
+        Self { device, fs, task }
+    }
+
+    fn open(&self, flags: OFlags) -> File {
+        self.task.open("/file", OFlags::CREATE | flags, Mode::from_bits_truncate(0o600)).unwrap()
+    }
+
+    /// Writes back what was written, as the writer does when nobody asks, but fails.
+    fn fail_to_write_back(&self) {
+        self.device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
+        self.fs.files.write_back_all().unwrap_err();
+        self.device.disarm();
+    }
+}
+
+fn errno<T>(result: vfscale_vfs::Result<T>) -> Option<Errno> {
+    result.err().map(|error| error.errno())
+}
+
+#[test]
+fn each_open_file_is_told_once_of_what_was_lost() {
+    let volume = Faulty::new();
+    let [one, two, reader] =
+        [OFlags::RDWR, OFlags::RDWR, OFlags::RDONLY].map(|how| volume.open(how));
+    let handle_of_one = one.clone();
+    one.pwrite(&[1; 8192], 0).unwrap();
+    two.pwrite(&[2; 8192], 8192).unwrap();
+    volume.fail_to_write_back();
+    assert_eq!(errno(one.sync_all()), Some(Errno::IO));
+    // The same open file: it has been told. The others were not yet.
+    assert_eq!(errno(handle_of_one.sync_all()), None);
+    assert_eq!(errno(two.sync_data()), Some(Errno::IO));
+    assert_eq!(errno(two.sync_all()), None);
+    assert_eq!(errno(reader.sync_all()), Some(Errno::IO));
+    // Who comes when somebody has been told has lost nothing.
+    assert_eq!(errno(volume.open(OFlags::RDWR).sync_all()), None);
+    // The next one is another error, also where the last one was not asked for.
+    two.pwrite(&[3; 8192], 0).unwrap();
+    volume.fail_to_write_back();
+    for file in [&one, &two, &reader] {
+        assert_eq!(errno(file.sync_all()), Some(Errno::IO));
+        assert_eq!(errno(file.sync_all()), None);
+    }
+}
+
+#[test]
+fn a_sync_that_fails_itself_tells_the_others_too() {
+    let volume = Faulty::new();
+    let [one, two] = [(); 2].map(|()| volume.open(OFlags::RDWR));
+    one.pwrite(&[1; 8192], 0).unwrap();
+    let data = vfscale_block::Fault::on(Operation::Write).nth(1).fail(OsError::new(5));
+    volume.device.arm(data);
+    assert_eq!(errno(one.sync_all()), Some(Errno::IO));
+    volume.device.disarm();
+    assert_eq!(errno(one.sync_all()), None);
+    assert_eq!(errno(two.sync_all()), Some(Errno::IO));
+    assert_eq!(errno(two.sync_all()), None);
+}
+
+#[test]
+fn a_synchronous_write_tells_of_what_was_lost_before() {
+    let volume = Faulty::new();
+    let (plain, synchronous) =
+        (volume.open(OFlags::RDWR), volume.open(OFlags::RDWR | OFlags::DSYNC));
+    plain.pwrite(&[1; 8192], 0).unwrap();
+    volume.fail_to_write_back();
+    assert_eq!(errno(synchronous.pwrite(b"x", 0)), Some(Errno::IO));
+    assert_eq!(errno(synchronous.pwrite(b"x", 0)), None);
+    assert_eq!(errno(plain.sync_all()), Some(Errno::IO));
+}
+
+#[test]
+fn an_error_that_nobody_was_told_of_waits_for_who_opens_the_file() {
+    let volume = Faulty::new();
+    let file = volume.open(OFlags::RDWR);
+    file.pwrite(&[1; 8192], 0).unwrap();
+    drop(file);
+    volume.fail_to_write_back();
+    let first = volume.open(OFlags::RDONLY);
+    assert_eq!(errno(first.sync_all()), Some(Errno::IO));
+    assert_eq!(errno(first.sync_all()), None);
+    assert_eq!(errno(volume.open(OFlags::RDONLY).sync_all()), None);
+}
+
+#[test]
+fn syncfs_tells_each_open_file_once_of_any_file() {
+    let volume = Faulty::new();
+    let root = || volume.task.open("/", OFlags::RDONLY, Mode::empty()).unwrap();
+    let (one, two) = (root(), root());
+    let file = volume.open(OFlags::RDWR);
+    file.pwrite(&[1; 8192], 0).unwrap();
+    volume.fail_to_write_back();
+    assert_eq!(errno(file.sync_all()), Some(Errno::IO));
+    // `fsync` has told of the file, and of nothing else.
+    for place in [&one, &two, &file] {
+        assert_eq!(errno(place.sync_fs()), Some(Errno::IO));
+        assert_eq!(errno(place.sync_fs()), None);
+    }
+    assert_eq!(errno(root().sync_fs()), None);
+}
