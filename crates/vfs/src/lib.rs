@@ -66,6 +66,7 @@ mod lru;
 pub mod maps;
 mod mount;
 mod mount_calls;
+mod mount_flags;
 mod mount_tree;
 mod mountinfo;
 mod name;

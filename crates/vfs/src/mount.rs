@@ -10,9 +10,19 @@
 //! # Writers
 //!
 //! A second per-CPU count holds the changes under way, opening a file for writing among them. A change
-//! raises it and then reads the read-only flags; a remount sets the flag and then sums the counts. One of
-//! the two sees the other. Nothing is added to a part while a remount sums them but what is taken back
-//! from the same part; so the sum is never less than the number of changes that are still under way.
+//! raises it and then reads the flags; a remount puts a hold beside the flags
+//! ([`mount_flags`](crate::mount_flags)) and then sums the counts. One of the two sees the other. A change
+//! that sees the hold waits, counted, for the lock that the remount has while it looks
+//! (`mnt_write_hold`), and reads the flags again under it. There they are what the remount has decided: as
+//! they were, if it was busy, and the change goes on; or read-only, and the change is taken back from the
+//! part that it was added to. So a remount that finds the mount busy refuses nobody. While it sums, nothing
+//! is taken from any part but what was added before the hold: the sum is never less than the number of
+//! changes that are still under way. It may contain changes that wait. Then the remount is busy
+//! because of a change that came after it, which goes on at once.
+//!
+//! Whoever waits may be in an RCU section and hold locks up to that of an inode; the remount waits for
+//! nothing with the lock but the lists of open files. It has the lock for the walk only: while the driver
+//! writes everything, changes are refused already (as in Linux), also if the driver then fails.
 //!
 //! A file that is open for writing is on the superblock's lists ([`file_list`](crate::file_list)) before
 //! the opening stops being a change, and off the list when it is closed; so a remount walks the lists
@@ -27,7 +37,7 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence, fence_after_rmw};
+use vfscale_sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence, fence_after_rmw};
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::PerCpuCounter;
 use vfscale_sync::percpu_ref::PerCpuRef;
@@ -36,6 +46,7 @@ use vfscale_sync::table::Hashed;
 
 use crate::dentry::{Dentry, DentryRef};
 use crate::inode::{Inode, InodePtr};
+use crate::mount_flags::{KeptFlags, Verdict};
 use crate::ranks::{MountCount, TaskFs};
 use crate::super_ref::SuperRef;
 use crate::types::MountFlags;
@@ -49,7 +60,7 @@ pub(crate) struct Mount {
     /// Where it is attached; both null when it isn't. Written in the namespace's write section.
     parent: AtomicPtr<Mount>,
     mountpoint: AtomicPtr<Dentry>,
-    flags: AtomicU32,
+    flags: KeptFlags,
     /// Marked by `umount(EXPIRE)`, cleared by use.
     expired: AtomicBool,
     users: PerCpuRef<MountCount>,
@@ -100,7 +111,7 @@ impl Mount {
             root,
             parent: AtomicPtr::new(std::ptr::null_mut()),
             mountpoint: AtomicPtr::new(std::ptr::null_mut()),
-            flags: AtomicU32::new(flags.bits()),
+            flags: KeptFlags::new(flags),
             expired: AtomicBool::new(false),
             users: PerCpuRef::new(slots),
             writers: PerCpuCounter::new(slots),
@@ -133,7 +144,7 @@ impl Mount {
 
     #[inline]
     pub(crate) fn flags(&self) -> MountFlags {
-        MountFlags::from_bits_retain(self.flags.load(Ordering::SeqCst))
+        self.flags.get()
     }
 
     /// The mount and dentry it is attached at.
@@ -232,14 +243,26 @@ impl Mount {
         (self.flags() | self.sb.flags()).contains(MountFlags::RDONLY)
     }
 
-    /// Announces a change, or refuses with `EROFS`.
+    /// Announces a change, or refuses with `EROFS`. Waits while a remount looks who writes.
     #[inline]
     fn want_write(&self) -> Result<(), Errno> {
         let is_writable = || {
             fence_after_rmw();
-            !self.is_readonly()
+            match self.flags.verdict(self.sb.kept_flags()) {
+                Verdict::Writable => true,
+                Verdict::ReadOnly => false,
+                Verdict::Held => self.is_writable_after_hold(),
+            }
         };
         if self.writers.add_if(1, is_writable) { Ok(()) } else { Err(Errno::ROFS) }
+    }
+
+    /// Waits until a remount that looks has decided, and says whether changes may be made then. The caller
+    /// is counted as a change, so that no later remount decides without it.
+    #[cold]
+    fn is_writable_after_hold(&self) -> bool {
+        let _nobody_looks = self.sb.lock_write_hold();
+        !self.is_readonly()
     }
 
     /// Counts a file that is open for writing and about to leave the superblock's list, until
@@ -268,8 +291,7 @@ impl Mount {
         self.unlisted.sum() > 0
     }
 
-    /// Whether changes are under way or files are open for writing. To be asked after changes have been
-    /// forbidden, with a full fence in between.
+    /// Whether changes are under way or files are open for writing. To be asked while writers are held.
     fn is_written(&self) -> bool {
         let is_open = || {
             let mut found = false;
@@ -288,20 +310,23 @@ impl Mount {
     /// mount read-only.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
         self.sb.remount_and(flags & SUPER_FLAGS, || {
-            self.flags.store(flags.bits(), Ordering::SeqCst);
+            self.flags.set(flags);
         })
     }
 
     /// Changes this mount's own flags; to read-only only while nothing is open for writing on it.
     pub(crate) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
         let _one = self.sb.lock_remounts();
-        let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let was_writable = before & MountFlags::RDONLY.bits() == 0;
-        if flags.contains(MountFlags::RDONLY) && was_writable && self.is_written() {
-            self.flags.store(before, Ordering::SeqCst);
-            return Err(Errno::BUSY);
+        let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
+        let before = self.flags();
+        if is_readonly(flags) && !is_readonly(before) {
+            let _looks = self.sb.lock_write_hold();
+            self.flags.hold();
+            let is_written = self.is_written();
+            self.flags.set(if is_written { before } else { flags });
+            return if is_written { Err(Errno::BUSY) } else { Ok(()) };
         }
+        self.flags.set(flags);
         Ok(())
     }
 

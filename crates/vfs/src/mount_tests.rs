@@ -140,6 +140,43 @@ fn remounts_of_one_mount_wait_for_each_other() {
     assert_eq!(root.mount().set_flags(MountFlags::RDONLY), Ok(()));
 }
 
+/// Who comes while a remount looks is counted and waits, also with the locks of a reader of a directory, and
+/// goes on if the remount leaves things as they were.
+#[test]
+fn a_writer_waits_while_a_remount_looks() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().tree().root_path();
+    drop(task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
+    let mount = root.mount();
+    let kept = [&mount.flags, mount.sb().kept_flags()];
+    for flags in kept {
+        for after in [MountFlags::empty(), MountFlags::RDONLY] {
+            let before = flags.get();
+            let reads = task.open("/", OFlags::RDONLY, MODE).unwrap();
+            let looks = mount.sb().lock_write_hold();
+            flags.hold();
+            assert_eq!(flags.get(), before, "the hold is no option");
+            let opened = std::thread::scope(|scope| {
+                let opens = scope.spawn(|| {
+                    reads.read_dir().for_each(|entry| _ = entry.unwrap());
+                    task.open("/file", OFlags::WRONLY, MODE).map(drop).map_err(|e| e.errno())
+                });
+                while !mount.has_changes() {
+                    std::thread::yield_now();
+                }
+                assert!(!opens.is_finished(), "it waits");
+                flags.set(before | after);
+                drop(looks);
+                opens.join().unwrap()
+            });
+            let refused = after.contains(MountFlags::RDONLY);
+            assert_eq!(opened.err(), refused.then_some(Errno::ROFS));
+            flags.set(before);
+        }
+    }
+    assert!(!mount.has_changes());
+}
+
 /// A working directory that is left is given back at once, though no grace period can end: the mount is not
 /// busy any more, and the directory goes if it was removed.
 #[test]

@@ -84,6 +84,10 @@ lock_class! {
     pub InodeWaiters = ("inode_waiters", 91);
 }
 lock_class! {
+    /// Writers, while a remount looks who writes (`MNT_WRITE_HOLD`).
+    pub WriteHold = ("mnt_write_hold", 105);
+}
+lock_class! {
     /// One slot of a superblock's lists of open files.
     pub FilesLock = ("files_lock", 110);
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicIsize, AtomicU64 as StdAtomicU64, Ordering as StdO
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::thread::{self, Thread};
-use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+use vfscale_sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu::{Apart, IdAlloc};
 use vfscale_sync::rcu::{self, Guard};
@@ -31,10 +31,11 @@ use crate::key_locks::{Key, KeyGuard, KeyLocks};
 use crate::locks::LockGraph;
 use crate::lru::Lru;
 use crate::mount::Mount;
+use crate::mount_flags::KeptFlags;
 use crate::name::Name;
 use crate::ranks::{
     DcacheLock, FilesLock, InodeHash, InodeLock, InodeWaiters, RenameLock, SuperMounts,
-    SuperRemount,
+    SuperRemount, WriteHold,
 };
 use crate::scaling::Scaling;
 use crate::super_ref::{Owners, SuperRef};
@@ -62,7 +63,7 @@ pub struct SuperBlock {
     inodes: Slab<Inode>,
     root: AtomicPtr<Dentry>,
     lock_graph: Arc<LockGraph>,
-    flags: AtomicU32,
+    flags: KeptFlags,
     ids: IdAlloc,
     inode_hash: RcuTable<Inode, InodeHash>,
     /// Its inodes; none where nobody ever looks for one.
@@ -88,6 +89,8 @@ struct Written {
     mounts_used: AtomicUsize,
     /// Held while it, or a mount of it, is remounted.
     remounts: Mutex<(), SuperRemount>,
+    /// Held while a remount looks who writes; see the page of `mount`.
+    write_hold: Mutex<(), WriteHold>,
 }
 
 /// What a superblock has whose directories the driver keeps, of which the dcache is but a cache.
@@ -132,7 +135,7 @@ impl SuperBlock {
             inodes: Slab::new(slots),
             root: AtomicPtr::new(std::ptr::null_mut()),
             lock_graph,
-            flags: AtomicU32::new(0),
+            flags: KeptFlags::new(MountFlags::empty()),
             ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
             inode_hash: RcuTable::new(),
             inode_list,
@@ -144,12 +147,13 @@ impl SuperBlock {
                 mounts: Mutex::new(Vec::new()),
                 mounts_used: AtomicUsize::new(0),
                 remounts: Mutex::new(()),
+                write_hold: Mutex::new(()),
             }),
             cache: None,
         });
         if sb.fs.directories().is_some() {
             if !sb.is_writable() {
-                sb.flags = AtomicU32::new(MountFlags::RDONLY.bits());
+                sb.flags = KeptFlags::new(MountFlags::RDONLY);
             }
             let no_inode = Inode::alloc(&sb, &sb.inodes, 0, InodeInit::default());
             sb.cache = Some(Box::new(Cache {
@@ -343,7 +347,7 @@ impl SuperBlock {
     }
 
     pub(crate) fn flags(&self) -> MountFlags {
-        MountFlags::from_bits_retain(self.flags.load(Ordering::SeqCst))
+        self.flags.get()
     }
 
     /// The lists of its open files.
@@ -403,7 +407,7 @@ impl SuperBlock {
             && is_readonly(flags)
             && let Err(errno) = self.fs.set_read_only(true)
         {
-            self.flags.store(before.bits(), Ordering::SeqCst);
+            self.flags.set(before);
             return Err(errno);
         }
         then();
@@ -412,20 +416,33 @@ impl SuperBlock {
 
     /// Changes the flags, or leaves them if changes under way or open files are against it.
     fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
-        let mounts = self.written.mounts.lock();
-        let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let was_writable = before & MountFlags::RDONLY.bits() == 0;
-        // SAFETY: a mount leaves the list, under its lock, before it is freed.
-        let any = |has: fn(&Mount) -> bool| mounts.iter().any(|m| has(unsafe { m.as_ref() }));
-        // See the page of `mount` for why in this order.
-        let busy =
-            || any(Mount::has_changes) || self.has_open_writers() || any(Mount::has_unlisted);
-        if flags.contains(MountFlags::RDONLY) && was_writable && busy() {
-            self.flags.store(before, Ordering::SeqCst);
-            return Err(Errno::BUSY);
+        let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
+        let before = self.flags();
+        if is_readonly(flags) && !is_readonly(before) {
+            let mounts = self.written.mounts.lock();
+            let _looks = self.lock_write_hold();
+            self.flags.hold();
+            // SAFETY: a mount leaves the list, under its lock, before it is freed.
+            let any = |has: fn(&Mount) -> bool| mounts.iter().any(|m| has(unsafe { m.as_ref() }));
+            // See the page of `mount` for why in this order.
+            let busy =
+                any(Mount::has_changes) || self.has_open_writers() || any(Mount::has_unlisted);
+            self.flags.set(if busy { before } else { flags });
+            return if busy { Err(Errno::BUSY) } else { Ok(()) };
         }
+        self.flags.set(flags);
         Ok(())
+    }
+
+    /// The flags, as a writer asks them.
+    #[inline]
+    pub(crate) fn kept_flags(&self) -> &KeptFlags {
+        &self.flags
+    }
+
+    /// Keeps remounts of the superblock and its mounts from looking who writes; or waits for one that looks.
+    pub(crate) fn lock_write_hold(&self) -> impl Drop + '_ {
+        self.written.write_hold.lock()
     }
 
     /// Keeps other remounts out, of the superblock and of its mounts: one that fails takes its flags back,

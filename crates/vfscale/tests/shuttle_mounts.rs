@@ -267,6 +267,48 @@ fn remount_against_bind() {
     });
 }
 
+/// A remount to read-only, a file that is open for writing and is closed meanwhile, and a writer beside both:
+/// who is refused was refused by a remount that has succeeded.
+fn remount_against_a_holder_and_a_writer(remount: fn(&Task) -> Option<Errno>) {
+    check(move || {
+        let task = task(&["/m"]);
+        assert_eq!(mount(&task, "/m").0, None);
+        ["/m/f", "/m/g"].iter().for_each(|path| _ = make(&task, path));
+        let held = task.open("/m/f", OFlags::WRONLY, MODE).unwrap();
+        let writes = beside(&task, |task| {
+            let opened = task.open("/m/g", OFlags::WRONLY, MODE).map(drop);
+            [errno(opened), errno(task.mkdir(At::Cwd, "/m/d", MODE))]
+        });
+        let closes = beside(&task, move |_| drop(held));
+        let remounted = remount(&task);
+        let written = writes.join().unwrap();
+        closes.join().unwrap();
+        match remounted {
+            None => assert_eq!(
+                errno(task.open("/m/g", OFlags::WRONLY, MODE)),
+                Some(Errno::ROFS),
+                "{written:?}"
+            ),
+            Some(Errno::BUSY) => assert_eq!(written, [None; 2]),
+            other => panic!("{other:?}"),
+        }
+        let is_known = |errno: &Option<Errno>| matches!(errno, None | Some(Errno::ROFS));
+        assert!(written.iter().all(is_known), "{written:?}");
+    });
+}
+
+#[test]
+fn remount_of_a_file_system_against_a_holder_and_a_writer() {
+    remount_against_a_holder_and_a_writer(|task| errno(task.remount("/m", MountFlags::RDONLY)));
+}
+
+#[test]
+fn remount_of_a_mount_against_a_holder_and_a_writer() {
+    remount_against_a_holder_and_a_writer(|task| {
+        errno(task.remount_bind("/m", MountFlags::RDONLY))
+    });
+}
+
 /// Two remounts of one mount: file system and mount are in the end as one of them made both.
 #[test]
 fn remount_against_remount() {
