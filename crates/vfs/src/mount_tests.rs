@@ -1,12 +1,16 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
 use rustix::io::Errno;
 use vfscale_sync::{cpu, rcu};
 
 use super::{Mount, MountRef, WriteAccess};
 use crate::file::File;
 use crate::file_list::FileList;
-use crate::names_only_tests::names_only;
+use crate::names_only_tests::{NamesOnly, names_only};
+use crate::namespace::Vfs;
 use crate::scaling::Scaling;
 use crate::task::At;
 use crate::types::{Mode, MountFlags, OFlags};
@@ -175,6 +179,30 @@ fn a_writer_waits_while_a_remount_looks() {
         }
     }
     assert!(!mount.has_changes());
+}
+
+/// A remount has forbidden changes and makes them durable: a sync meanwhile does not say before the end that
+/// they are.
+#[test]
+fn a_sync_waits_for_a_remount_that_writes() {
+    let driver = Arc::new(NamesOnly::default());
+    let vfs = Vfs::with_scaling(driver.clone(), Scaling::with_slots(CPUS)).unwrap();
+    let (synced, told) = mpsc::channel();
+    let told = Mutex::new(told);
+    let task = Arc::new(vfs.task());
+    let syncs = task.clone();
+    let set = driver.while_sealed.set(Box::new(move || {
+        let (syncs, synced) = (syncs.clone(), synced.clone());
+        std::thread::spawn(move || {
+            syncs.sync();
+            synced.send(()).unwrap();
+        });
+        // Nothing comes; a sync that did not wait would have come by now.
+        let early = told.lock().unwrap().recv_timeout(Duration::from_millis(300));
+        assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "nothing is durable yet");
+    }));
+    assert!(set.is_ok());
+    task.remount("/", MountFlags::RDONLY).unwrap();
 }
 
 /// A working directory that is left is given back at once, though no grace period can end: the mount is not

@@ -1,7 +1,7 @@
 //! A driver for tests: names and inodes, no data and no limits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
@@ -16,6 +16,8 @@ use crate::types::StatFs;
 pub(crate) struct NamesOnly {
     /// How often the whole file system was synced.
     pub(crate) syncs: AtomicU32,
+    /// Run while a remount makes it read-only.
+    pub(crate) while_sealed: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// A tree with such a file system as its root.
@@ -66,5 +68,13 @@ impl FileSystem for NamesOnly {
     fn sync_fs(&self) -> Result<(), Errno> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
+        if !read_only {
+            return Ok(());
+        }
+        self.while_sealed.get().inspect(|run| run());
+        self.sync_fs()
     }
 }

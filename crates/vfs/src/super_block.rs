@@ -189,10 +189,18 @@ impl SuperBlock {
         }
     }
 
-    /// Makes what was changed durable; on a file system that is read-only that is nothing. The caller
-    /// holds nothing.
+    /// Makes what was changed durable; on a file system that is read-only that is nothing. Waits for a
+    /// remount that has forbidden changes already, and still makes them durable. The caller holds nothing.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
-        if self.flags().contains(MountFlags::RDONLY) { Ok(()) } else { self.fs.sync_fs() }
+        let is_readonly = || self.flags().contains(MountFlags::RDONLY);
+        if is_readonly() {
+            drop(self.lock_remounts());
+            // It may have failed.
+            if is_readonly() {
+                return Ok(());
+            }
+        }
+        self.fs.sync_fs()
     }
 
     /// The device number that `stat` shows for its files.
