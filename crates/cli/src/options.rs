@@ -96,6 +96,7 @@ pub(crate) struct MountOptions {
     cleared: MountFlags,
     pub(crate) remount: bool,
     pub(crate) no_recovery: bool,
+    pub(crate) auto_da_alloc: Option<bool>,
     pub(crate) allow_other: Option<bool>,
     pub(crate) source: Option<String>,
     pub(crate) size: Option<Size>,
@@ -123,6 +124,7 @@ impl MountOptions {
             cleared: (self.cleared - later.set) | later.cleared,
             remount: self.remount || later.remount,
             no_recovery: self.no_recovery || later.no_recovery,
+            auto_da_alloc: later.auto_da_alloc.or(self.auto_da_alloc),
             allow_other: later.allow_other.or(self.allow_other),
             source: later.source.clone().or(self.source),
             size: later.size.or(self.size),
@@ -189,6 +191,8 @@ impl MountOptions {
         match word {
             "remount" => self.remount = true,
             "norecovery" => self.no_recovery = true,
+            "auto_da_alloc" => self.auto_da_alloc = Some(true),
+            "noauto_da_alloc" => self.auto_da_alloc = Some(false),
             "allow_other" => self.allow_other = Some(true),
             _ => return IGNORED.contains(&word) || word.starts_with("x-"),
         }

@@ -174,6 +174,9 @@ fn volume(
     if let Some(interval) = source.sync_interval {
         builder = builder.sync_interval(Some(interval));
     }
+    if let Some(auto_da_alloc) = options.auto_da_alloc {
+        builder = builder.auto_da_alloc(auto_da_alloc);
+    }
     if let Some(size) = source.cache_size {
         builder = builder.cache_size(size.on_this_machine());
     }

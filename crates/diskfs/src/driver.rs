@@ -18,8 +18,8 @@
 //!
 //! | who | what |
 //! | --- | --- |
-//! | the journal's threads | write the log in time, and items home |
-//! | the thread of [`Files`] | writes data back in time, and stores times that changed in passing |
+//! | the journal's threads | write the log when there is much for it, and items home |
+//! | the thread of [`Files`] | writes data back and forces the log in time, and stores times that changed in passing |
 //! | the threads of the [`Inactivator`] | free files that have neither names nor users |
 
 mod attributes;
@@ -47,7 +47,7 @@ use vfscale_vfs::types::{FallocateFlags, StatFs};
 
 use crate::dir::NameHash;
 use crate::fault::Fault;
-use crate::file::Files;
+use crate::file::{FileOptions, Files};
 use crate::format::BLOCK_BYTES;
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, ROOT_INO};
 use crate::inactivate::{CutFn, Inactivator, Orphans};
@@ -86,6 +86,9 @@ pub struct DiskOptions {
     pub orphan_lists: usize,
     /// In how many lists files are kept that have something to be written back; at least one.
     pub dirty_lists: usize,
+    /// The data of a file that replaces another, by a rename or after having been cut to nothing, are written
+    /// before that is durable, as by ext4's option of this name. On by default.
+    pub auto_da_alloc: bool,
 }
 
 impl Default for DiskOptions {
@@ -100,6 +103,7 @@ impl Default for DiskOptions {
             log_device: None,
             orphan_lists: cpu::possible() as usize,
             dirty_lists: cpu::possible() as usize,
+            auto_da_alloc: true,
         }
     }
 }
@@ -154,7 +158,8 @@ impl DiskFs {
             VolumeOptions {
                 read_only: options.read_only,
                 no_recovery: options.no_recovery,
-                journal: Options { scaling, sync_interval, ..Options::default() },
+                // In time the thread of `Files` forces the log, after the data.
+                journal: Options { scaling, sync_interval: None, ..Options::default() },
                 cache_bytes: metadata_cache_bytes,
                 log_device: options.log_device,
                 orphan_lists: options.orphan_lists,
@@ -162,12 +167,13 @@ impl DiskFs {
         )?);
         let nodes = usize::try_from(metadata_cache_bytes / NODE_BYTES).unwrap_or(usize::MAX);
         let table = Arc::new(NodeTable::new(nodes));
-        let files = Files::with_lists(
-            Arc::clone(&volume),
-            data_cache_bytes,
-            sync_interval,
-            options.dirty_lists,
-        );
+        let of_files = FileOptions {
+            cache_bytes: data_cache_bytes,
+            interval: sync_interval,
+            dirty_lists: options.dirty_lists,
+            auto_da_alloc: options.auto_da_alloc,
+        };
+        let files = Files::with_options(Arc::clone(&volume), of_files);
         let cut: Arc<CutFn> = {
             let files = Arc::clone(&files);
             Arc::new(move |node, size| files.truncate_extents(node, size))
@@ -277,6 +283,7 @@ impl DiskFs {
     /// Waits until files that nobody has any more are freed, and what was freed can be used.
     fn settle(&self) -> Result<(), Fault> {
         self.inactivator.flush();
+        self.files.write_renewed();
         self.volume.sync()
     }
 }

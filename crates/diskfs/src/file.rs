@@ -82,6 +82,7 @@ mod node_store;
 mod pages;
 mod punch;
 mod read;
+mod renewed;
 mod seek;
 mod store;
 mod write;
@@ -95,7 +96,7 @@ use vfscale_sync::{Mutex, RwLock, lock_class};
 
 pub use cache::PageCache;
 pub use dirty::DirtyFiles;
-pub use files::Files;
+pub use files::{FileOptions, Files};
 pub use node_store::NodeStore;
 pub use store::{Change, Cut, Store};
 
@@ -151,6 +152,9 @@ pub struct FileData {
     invalidate: RwLock<(), InvalidateLock>,
     /// Whether it is among the files that are to be written back.
     is_queued: AtomicBool,
+    /// Whether it was cut to nothing lately, and whether it is among the files with new data since.
+    is_renewed: AtomicBool,
+    is_renewed_queued: AtomicBool,
     /// Whether it is in the clock.
     has_pages: AtomicBool,
     /// Behind what was read last, in pages, and how many pages are read ahead.
@@ -174,6 +178,8 @@ impl FileData {
             writing_back: Mutex::new(()),
             invalidate: RwLock::new(()),
             is_queued: AtomicBool::new(false),
+            is_renewed: AtomicBool::new(false),
+            is_renewed_queued: AtomicBool::new(false),
             has_pages: AtomicBool::new(false),
             read_end: AtomicU64::new(0),
             read_ahead: AtomicU32::new(0),
@@ -215,6 +221,27 @@ impl FileData {
     /// again.
     pub(crate) fn clear_queued(&self) {
         self.is_queued.store(false, Ordering::Release);
+    }
+
+    /// Says whether it was cut to nothing lately, so that what is written now replaces what it had.
+    pub(crate) fn set_renewed(&self, is_renewed: bool) {
+        if self.is_renewed() != is_renewed {
+            self.is_renewed.store(is_renewed, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_renewed(&self) -> bool {
+        self.is_renewed.load(Ordering::Relaxed)
+    }
+
+    /// Says that it is among the files with new data; true if it was not.
+    pub(crate) fn queue_renewed(&self) -> bool {
+        !self.is_renewed_queued.swap(true, Ordering::AcqRel)
+    }
+
+    /// It was taken from there, and will be written back.
+    pub(crate) fn unqueue_renewed(&self) {
+        self.is_renewed_queued.store(false, Ordering::Release);
     }
 
     /// Forgets all pages, whatever is in them, and gives the space back that was set aside for

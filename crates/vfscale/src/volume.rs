@@ -181,7 +181,8 @@ impl VolumeBuilder {
         self
     }
 
-    /// The size of the log, in bytes, of an image that is made. By default it follows the size of the image.
+    /// The size of the log, in bytes, of an image that is made. By default it follows the size of the
+    /// image.
     pub fn log_size(mut self, bytes: u64) -> Self {
         self.log_size = Some(bytes);
         self
@@ -202,18 +203,27 @@ impl VolumeBuilder {
         self
     }
 
-    /// How many bytes it keeps in memory, about: three quarters of them of files, a quarter of what describes
-    /// them.
+    /// How many bytes it keeps in memory, about: three quarters of them of files, a quarter of what
+    /// describes them.
     pub fn cache_size(mut self, bytes: u64) -> Self {
         self.options.metadata_cache_bytes = bytes / 4;
         self.options.data_cache_bytes = bytes - bytes / 4;
         self
     }
 
-    /// After how long changes become durable that nobody has synced: 5 seconds by default. `None`: when
-    /// the log is full, and not before.
+    /// After how long changes are durable that nobody has synced, data with their names: 5 seconds by
+    /// default, and what a slow device takes longer. `None`: when the log is full, and not before.
     pub fn sync_interval(mut self, interval: Option<Duration>) -> Self {
         self.options.sync_interval = interval;
+        self
+    }
+
+    /// Writes the data of a file that replaces another, by a rename or after having been cut to
+    /// nothing, before that is durable: who writes a new file and renames it over the old one finds one
+    /// of the two after a crash, also if nobody has synced. On by default; without it such a file may
+    /// be empty then, as after `noauto_da_alloc` of ext4.
+    pub fn auto_da_alloc(mut self, auto_da_alloc: bool) -> Self {
+        self.options.auto_da_alloc = auto_da_alloc;
         self
     }
 

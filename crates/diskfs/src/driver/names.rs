@@ -232,6 +232,7 @@ impl DiskFs {
         };
         let Move { old_dir: from, new_dir: to, source: node, .. } = moved;
         let inodes = [Some(old_dir), Some(new_dir), Some(source), target];
+        self.write_what_replaces(&moved, exchange)?;
         self.inactivator.throttle();
         let mut tx = self.volume.begin(self.needs.rename)?;
         let locked = lock_all(&[from, to, node, moved.target.unwrap_or(node)]);
@@ -270,6 +271,13 @@ impl DiskFs {
         new_dir.changed_at(time);
         drop(locked);
         Ok(())
+    }
+
+    /// Writes the data of a file back that takes the name of another, and in an exchange those of both.
+    fn write_what_replaces(&self, moved: &Move<'_>, exchange: bool) -> Result<(), Fault> {
+        let Some(target) = moved.target else { return Ok(()) };
+        self.files.write_before_rename(moved.source)?;
+        if exchange { self.files.write_before_rename(target) } else { Ok(()) }
     }
 
     /// The two names change places.

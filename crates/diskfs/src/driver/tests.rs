@@ -12,6 +12,7 @@ use super::{DiskFs, DiskOptions, Fault, Orphans};
 use crate::mkfs::{self, MkfsOptions};
 
 mod errors;
+mod replaced;
 
 const MIB: u64 = 1 << 20;
 

@@ -16,6 +16,20 @@
 //! Each thread that writes back takes one file at a time, from its own CPU's list first, and whoever makes
 //! everything durable waits for the files that other threads have taken ([`dirty`](super::dirty)).
 //!
+//! # In time
+//!
+//! What nobody syncs is durable after the interval, data with their names: every half of it the
+//! background writer writes back what is dirty, and then forces the log. The log pushes nothing by
+//! itself meanwhile, or the names of files would be durable before their data.
+//!
+//! # Files that replace others
+//!
+//! A program that writes a file anew, and renames it over the old one or has cut that to nothing
+//! before, relies on finding one of the two after a crash, though it has synced neither. So data are
+//! written back before a rename over another file is committed ([`Files::write_before_rename`]), and
+//! those of a file that was cut to nothing before the log is forced for the sake of another file
+//! ([`Files::sync`]); ext4 has this as `auto_da_alloc`.
+//!
 //! # A volume that is sealed
 //!
 //! Nothing is written to it. A file that is dirty all the same stays so, on its list, until the volume can
@@ -24,13 +38,14 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::{Condvar, Mutex, cpu, lock_class};
 
 use super::ahead::ReadAhead;
 use super::node_store::NodeStore;
+use super::renewed::Renewed;
 use super::{Cut, DirtyFiles, FileData, PageCache, Store};
 use crate::fault::Fault;
 use crate::node::Node;
@@ -62,11 +77,33 @@ pub struct Files {
     dirty: DirtyFiles<Arc<Node>>,
     /// What could not be written back of any file (`s_wb_err`).
     write_errors: ErrorSeq,
+    /// Files that were cut to nothing and are written anew.
+    renewed: Option<Renewed>,
     log_blocks_max: u32,
     writer: Arc<Writer>,
     thread: Mutex<Option<JoinHandle<()>>, WriterThreadLock>,
     this: Weak<Files>,
     ahead: Arc<ReadAhead>,
+}
+
+/// How the files of a volume are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOptions {
+    /// How many bytes of data are in memory.
+    pub cache_bytes: u64,
+    /// After how long what nobody has synced is durable; `None`: only when room is needed.
+    pub interval: Option<Duration>,
+    /// On how many lists files are that have something to be written back.
+    pub dirty_lists: usize,
+    /// The data of a file that replaces another are written before that is durable.
+    pub auto_da_alloc: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        let (cache_bytes, dirty_lists) = (256 << 20, cpu::possible() as usize);
+        Self { cache_bytes, interval: None, dirty_lists, auto_da_alloc: true }
+    }
 }
 
 /// What the thread waits for.
@@ -83,21 +120,17 @@ struct Work {
 }
 
 impl Files {
-    /// Those of `volume`, with up to `cache_bytes` bytes of data in memory; what is dirty is
-    /// written back every `interval`, if there is one, and when there is much of it.
+    /// Serves the files of `volume`, with up to `cache_bytes` bytes of data in memory; what is dirty is
+    /// durable after `interval`, if there is one, and written back when there is much of it.
     #[must_use]
     pub fn new(volume: Arc<Volume>, cache_bytes: u64, interval: Option<Duration>) -> Arc<Self> {
-        Self::with_lists(volume, cache_bytes, interval, cpu::possible() as usize)
+        Self::with_options(volume, FileOptions { cache_bytes, interval, ..FileOptions::default() })
     }
 
-    /// The same, with those that are dirty on as many lists.
+    /// Serves the files of `volume`.
     #[must_use]
-    pub fn with_lists(
-        volume: Arc<Volume>,
-        cache_bytes: u64,
-        interval: Option<Duration>,
-        dirty_lists: usize,
-    ) -> Arc<Self> {
+    pub fn with_options(volume: Arc<Volume>, options: FileOptions) -> Arc<Self> {
+        let FileOptions { cache_bytes, interval, dirty_lists, auto_da_alloc } = options;
         let log_blocks = volume.superblock().log().blocks();
         let files = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -105,6 +138,7 @@ impl Files {
             pages: PageCache::new(cache_bytes, cpu::possible() as usize),
             dirty: DirtyFiles::new(dirty_lists),
             write_errors: ErrorSeq::new(),
+            renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),
             log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
             writer: Arc::default(),
             thread: Mutex::new(None),
@@ -175,7 +209,12 @@ impl Files {
     /// As there; [`Fault::ReadOnly`].
     pub fn write(&self, node: &Arc<Node>, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
         self.volume.writable()?;
-        self.data(node).write(&self.store(node), offset, buf)
+        let data = self.data(node);
+        let written = data.write(&self.store(node), offset, buf);
+        if let Some(renewed) = self.renewed.as_ref().filter(|_| data.is_renewed()) {
+            renewed.note(node, &data);
+        }
+        written
     }
 
     /// [`FileData::set_size`].
@@ -184,7 +223,38 @@ impl Files {
     /// As there; [`Fault::ReadOnly`].
     pub fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
         self.volume.writable()?;
-        self.data(node).set_size(&self.store(node), size)
+        let data = self.data(node);
+        let is_renewed = size == 0 && data.size() > 0;
+        data.set_size(&self.store(node), size)?;
+        if is_renewed && self.renewed.is_some() {
+            data.set_renewed(true);
+        }
+        Ok(())
+    }
+
+    /// Writes the data of a file back that is about to take the name of another, so that whatever crash
+    /// leaves the new name leaves the data. Does nothing if the files are used without
+    /// [`auto_da_alloc`](FileOptions::auto_da_alloc). Blocks for I/O. The caller has begun no transaction.
+    ///
+    /// # Errors
+    /// Those of write-back: the data are lost, and the other file had better keep its name.
+    pub fn write_before_rename(&self, node: &Arc<Node>) -> Result<(), Fault> {
+        match node.data().filter(|_| self.renewed.is_some()) {
+            Some(data) => data.write_back(&self.store(node)).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes files back that were cut to nothing and written anew, before the log is forced for another
+    /// reason. An error is kept for whoever syncs such a file. Blocks for I/O.
+    pub fn write_renewed(&self) {
+        if let Some(renewed) = &self.renewed {
+            renewed.write(|node| {
+                if let Some(data) = node.data() {
+                    let _ = data.write_back(&self.store(node));
+                }
+            });
+        }
     }
 
     /// [`FileData::allocate`].
@@ -263,6 +333,7 @@ impl Files {
                 stored => stored?,
             }
         }
+        self.write_renewed();
         let to_flush = self.volume.data_written();
         self.volume.force(node.sequence())?;
         // What was written in place: no transaction has anything to do with it. The checkpoint, if there
@@ -321,6 +392,9 @@ impl Files {
         let mark = self.dirty.mark();
         let mut outcome = Ok(());
         while let Some(node) = self.dirty.take_before(&mark) {
+            if let Some(data) = node.data() {
+                data.set_renewed(false);
+            }
             outcome = outcome.and(self.write_node_back(&node));
         }
         self.dirty.wait(&mark);
@@ -335,6 +409,19 @@ impl Files {
     pub fn sync_all(&self) -> Result<(), Fault> {
         let written = self.write_back_all();
         self.volume.sync().and(written)
+    }
+
+    /// Does a turn of the background writer. What it meets is kept for whoever makes the volume durable.
+    fn work(&self, woken: Woken) {
+        if let Err(fault) = self.write_back_all() {
+            tracing::error!(%fault, "files can't be written back");
+        }
+        if woken == Woken::InTime {
+            self.write_renewed();
+            if let Err(fault) = self.volume.sync() {
+                tracing::error!(%fault, "changes can't be made durable");
+            }
+        }
     }
 
     /// Writes one file back, for who wants memory. False if there is none: others write, and this
@@ -419,28 +506,49 @@ impl Writer {
         self.wake.notify_all();
     }
 
-    /// Waits for something to do; false if it is over.
-    fn wait(&self, interval: Option<Duration>) -> bool {
+    /// Waits for something to do: for `rest` at most, if that is given.
+    fn wait(&self, rest: Option<Duration>) -> Woken {
         let mut work = self.work.lock();
+        let mut is_time = false;
         if !work.is_asked && !work.is_over {
-            work = match interval {
-                Some(interval) => self.wake.wait_for(work, interval).0,
-                None => self.wake.wait(work),
+            (work, is_time) = match rest {
+                Some(rest) => self.wake.wait_for(work, rest),
+                None => (self.wake.wait(work), false),
             };
         }
         work.is_asked = false;
-        !work.is_over
+        match work.is_over {
+            true => Woken::IsOver,
+            false if is_time => Woken::InTime,
+            false => Woken::IsAsked,
+        }
     }
 
+    /// Writes back when there is much that is dirty, and makes everything durable in every half of
+    /// `interval`: what came right after one turn is durable when the next one ends.
     fn run(&self, files: &Weak<Files>, interval: Option<Duration>) {
-        while self.wait(interval) {
-            let Some(files) = files.upgrade() else { return };
-            if files.volume.is_read_only() {
-                continue;
+        let half = interval.map(|interval| interval / 2);
+        let mut next = half.map(|half| Instant::now() + half);
+        loop {
+            let rest = next.map(|next| next.saturating_duration_since(Instant::now()));
+            let woken = self.wait(rest);
+            let Some(files) = files.upgrade().filter(|_| woken != Woken::IsOver) else { return };
+            if woken == Woken::InTime {
+                next = half.map(|half| Instant::now() + half);
             }
-            if let Err(fault) = files.write_back_all() {
-                tracing::error!(%fault, "files can't be written back");
+            // What is dirty when nothing can be written any more is dropped when its memory is wanted.
+            if !files.volume.is_read_only() && files.volume.failure().is_none() {
+                files.work(woken);
             }
         }
     }
+}
+
+/// Why the background writer has woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    /// Much is dirty.
+    IsAsked,
+    InTime,
+    IsOver,
 }

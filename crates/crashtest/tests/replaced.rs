@@ -1,0 +1,114 @@
+//! Crashes of programs that replace a file and do not sync it: what is left is the old file or the new one.
+//!
+//! `VFSCALE_CRASH_STATES` says how many states are looked at (an eighth of 2,000), `VFSCALE_SEED` which.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use vfscale::{At, RenameFlags, Task, Volume};
+use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
+use vfscale_crashtest::number;
+use vfscale_crashtest::subject::Subject;
+use vfscale_crashtest::volume::Volumes;
+use vfscale_sync::random::seed;
+
+const DEVICE: u64 = 16 << 20;
+/// How many times the file is replaced.
+const VERSIONS: usize = 8;
+
+/// The bytes of a version: some fit into the inode, some need blocks.
+fn bytes_of(version: usize) -> Vec<u8> {
+    let sizes = [100, 9_000, 4_096, 1, 70_000];
+    vec![b'a' + version as u8; sizes[version % sizes.len()]]
+}
+
+/// The first version: it is durable.
+fn prepared() -> Arc<dyn Device> {
+    let device = MemoryDevice::with_block_size(DEVICE, 512).unwrap();
+    let device: Arc<dyn Device> = Arc::new(device);
+    Volumes::default().format(&device).unwrap();
+    let volume = open(device.clone(), true);
+    volume.task().write_file("/file", bytes_of(0)).unwrap();
+    volume.task().write_file("/other", "").unwrap();
+    volume.close().unwrap();
+    device
+}
+
+fn open(device: Arc<dyn Device>, auto_da_alloc: bool) -> Volume {
+    let builder = vfscale::volume_on(device).sync_interval(None).auto_da_alloc(auto_da_alloc);
+    builder.open().unwrap()
+}
+
+/// Writes the file anew, in place or under another name.
+fn replace(task: &Task, version: usize) {
+    let bytes = bytes_of(version);
+    match version % 3 {
+        0 => task.write_file("/file", bytes).unwrap(),
+        kind => {
+            let flags = if kind == 1 { RenameFlags::empty() } else { RenameFlags::EXCHANGE };
+            task.write_file("/new", bytes).unwrap();
+            task.rename(At::Cwd, "/new", At::Cwd, "/file", flags).unwrap();
+        }
+    }
+}
+
+/// Replaces the file again and again, and syncs another one each time; a mark tells how often.
+fn record(auto_da_alloc: bool) -> Arc<RecordingDevice<Arc<dyn Device>>> {
+    let device = Arc::new(RecordingDevice::new(prepared()));
+    let volume = open(device.clone(), auto_da_alloc);
+    let task = volume.task();
+    let other = task.options().write(true).open("/other").unwrap();
+    for version in 1..VERSIONS {
+        replace(&task, version);
+        other.pwrite(&[version as u8], version as u64).unwrap();
+        other.sync_all().unwrap();
+        device.mark(version.to_string());
+    }
+    drop((other, task));
+    volume.close().unwrap();
+    device
+}
+
+/// What is wrong with a state, if anything: the file has to be whole, and no older than what was synced.
+fn judge(state: &CrashState) -> Result<(), String> {
+    let volume = open(state.device(), true);
+    let found = volume.task().read_file("/file").map_err(|error| error.to_string())?;
+    let version = (0..VERSIONS).find(|version| bytes_of(*version) == found);
+    match version {
+        Some(version) if version >= state.marks() => Ok(()),
+        Some(version) => Err(format!("version {version} after {} syncs", state.marks())),
+        None => Err(format!("{} bytes, of {:?}", found.len(), found.first())),
+    }
+}
+
+/// How many states were looked at, and what was wrong with some.
+fn sweep(auto_da_alloc: bool) -> (usize, Vec<String>) {
+    let device = record(auto_da_alloc);
+    let wanted = (number("VFSCALE_CRASH_STATES", 2_000) / 8).max(1);
+    let plan = CrashPlan::default().exhaustive_bits(3).listed_max(4).samples(1).seed(seed());
+    // From the beginning to the end, not only the first ones.
+    let states: Vec<CrashState> = device.crash_states(plan).collect();
+    let (mut looked, mut wrong) = (0, Vec::new());
+    for state in states.iter().step_by(states.len().div_ceil(wanted)) {
+        looked += 1;
+        if let Err(why) = judge(state) {
+            wrong.push(format!("state {}: {why}", state.id()));
+        }
+    }
+    (looked, wrong)
+}
+
+#[test]
+fn a_file_that_is_replaced_is_the_old_one_or_the_new_one() {
+    let (looked, wrong) = sweep(true);
+    println!("{looked} states");
+    assert!(looked > 0 && wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The sweep sees what becomes of such files where nobody takes care of them.
+#[test]
+fn without_auto_da_alloc_files_are_lost() {
+    let (looked, wrong) = sweep(false);
+    assert!(!wrong.is_empty(), "{looked} states");
+}

@@ -1,0 +1,156 @@
+//! What a crash leaves of files that nobody has synced: those that are new, and those that replace others.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vfscale_block::{Fault as DeviceFault, Gate};
+
+use super::*;
+
+const OLD: &[u8] = &[b'o'; 9000];
+const NEW: &[u8] = &[b'n'; 8192];
+
+/// A volume that nothing makes durable but the test, with a file `/f` that is.
+fn with_old(options: DiskOptions) -> Mounted {
+    let Mounted { device, .. } = made(16 * MIB).again();
+    let mounted = opened_with(device, DiskOptions { sync_interval: None, ..options });
+    mounted.write("/f", OLD);
+    mounted.write("/other", b"");
+    mounted.fs.sync_fs().unwrap();
+    mounted
+}
+
+/// Somebody syncs another file, and then there is a crash.
+fn crashed_after_another_sync(mounted: Mounted) -> Mounted {
+    mounted.write("/other", b"changed");
+    mounted.task.options().write(true).open("/other").unwrap().sync_all().unwrap();
+    mounted.crashed()
+}
+
+fn renamed_over(options: DiskOptions, flags: RenameFlags) -> Mounted {
+    let mounted = with_old(options);
+    mounted.write("/tmp", NEW);
+    mounted.rename("/tmp", "/f", flags).unwrap();
+    crashed_after_another_sync(mounted)
+}
+
+#[test]
+fn a_file_that_is_renamed_over_another_has_its_data_after_a_crash() {
+    let left = renamed_over(DiskOptions::default(), RenameFlags::empty());
+    assert_eq!(
+        (left.read("/f"), left.names("/")),
+        (NEW.to_vec(), vec!["f".into(), "other".into()])
+    );
+    let left = renamed_over(DiskOptions::default(), RenameFlags::EXCHANGE);
+    assert_eq!((left.read("/f"), left.read("/tmp")), (NEW.to_vec(), OLD.to_vec()));
+}
+
+/// Nobody who turns it off pays for it.
+#[test]
+fn without_auto_da_alloc_a_rename_writes_no_data() {
+    let options = || DiskOptions { auto_da_alloc: false, ..DiskOptions::default() };
+    assert_eq!(renamed_over(options(), RenameFlags::empty()).read("/f"), b"");
+}
+
+/// The new data can't be written: the old file is kept.
+#[test]
+fn a_rename_of_data_that_are_lost_keeps_the_old_file() {
+    let device = with_old(DiskOptions::default()).again().device;
+    let faulty = Arc::new(FaultyDevice::new(device));
+    let options = DiskOptions { sync_interval: None, ..DiskOptions::default() };
+    let fs = DiskFs::open(faulty.clone(), options).unwrap();
+    let vfs = Vfs::new(fs.clone()).unwrap();
+    let task = vfs.task();
+    task.write_file("/tmp", NEW).unwrap();
+    faulty.arm(DeviceFault::on(Operation::Write).nth(1).fail(OsError::IO));
+    let renamed = task.rename(At::Cwd, "/tmp", At::Cwd, "/f", RenameFlags::empty());
+    assert_eq!(renamed.unwrap_err().errno(), Errno::IO);
+    faulty.disarm();
+    assert_eq!(task.read_file("/f").unwrap(), OLD);
+}
+
+/// By any way in which a file is cut to nothing, and with data that fit into the inode as well.
+#[test]
+fn a_file_that_is_written_anew_has_its_new_data_after_a_crash() {
+    for new in [NEW, b"short"] {
+        let mounted = with_old(DiskOptions::default());
+        mounted.write("/f", new);
+        assert_eq!(crashed_after_another_sync(mounted).read("/f"), new);
+
+        let mounted = with_old(DiskOptions::default());
+        mounted.task.truncate("/f", 0).unwrap();
+        let file = mounted.task.options().write(true).open("/f").unwrap();
+        // Somebody syncs in the middle of it, too.
+        file.pwrite(&new[..1], 0).unwrap();
+        mounted.task.options().write(true).open("/other").unwrap().sync_all().unwrap();
+        file.pwrite(&new[1..], 1).unwrap();
+        drop(file);
+        assert_eq!(crashed_after_another_sync(mounted).read("/f"), new);
+    }
+}
+
+#[test]
+fn without_auto_da_alloc_a_sync_writes_no_other_file() {
+    let options = || DiskOptions { auto_da_alloc: false, ..DiskOptions::default() };
+    let mounted = with_old(options());
+    mounted.write("/f", NEW);
+    assert_eq!(crashed_after_another_sync(mounted).read("/f"), b"");
+}
+
+/// Waits until `is_so` holds of what a crash would leave.
+fn wait_until(mounted: &FaultyVolume, is_so: impl Fn(&Mounted) -> bool) {
+    let begun = Instant::now();
+    while !is_so(&mounted.left()) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come to be");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+struct FaultyVolume {
+    device: Arc<FaultyDevice<Arc<MemoryDevice>>>,
+    _vfs: Vfs,
+    task: Task,
+}
+
+impl FaultyVolume {
+    fn new(interval: Duration) -> Self {
+        let Mounted { device, .. } = made(16 * MIB).again();
+        let device = Arc::new(FaultyDevice::new(device));
+        let options = DiskOptions { sync_interval: Some(interval), ..DiskOptions::default() };
+        let fs = DiskFs::open(device.clone(), options).unwrap();
+        let vfs = Vfs::new(fs).unwrap();
+        let task = vfs.task();
+        Self { device, _vfs: vfs, task }
+    }
+
+    /// What a crash would leave now.
+    fn left(&self) -> Mounted {
+        let copy = MemoryDevice::new(self.device.size()).unwrap();
+        let mut bytes = vec![0; self.device.size() as usize];
+        self.device.inner().read_at(0, &mut bytes).unwrap();
+        copy.write_at(0, &bytes).unwrap();
+        opened(Arc::new(copy))
+    }
+}
+
+/// While the data of a new file are held up on their way to the device, its name is not durable either.
+#[test]
+fn what_nobody_syncs_is_durable_in_time_with_its_data() {
+    let interval = Duration::from_millis(20);
+    let mounted = FaultyVolume::new(interval);
+    let gate = Gate::new();
+    // Data are written to where the log is not.
+    let log = mounted.left().fs.volume().superblock().log();
+    let crate::format::superblock::LogPlace::Inside { start, .. } = log else { panic!("{log:?}") };
+    let data = (2 + 4) * 4096..start * 4096;
+    mounted.device.arm(DeviceFault::on(Operation::Write).within(data).hold(&gate));
+    mounted.task.write_file("/new", NEW).unwrap();
+    gate.wait_for(1);
+    // Long enough for a log that is pushed by itself.
+    thread::sleep(10 * interval);
+    let names = mounted.left().names("/");
+    gate.open();
+    assert!(names.is_empty(), "{names:?} without data");
+    wait_until(&mounted, |left| !left.names("/").is_empty());
+    assert_eq!(mounted.left().read("/new"), NEW);
+}
