@@ -50,6 +50,18 @@ pub(crate) enum Command {
     #[command(override_usage = MOUNT_USAGE)]
     Mount(MountArgs),
 
+    /// Make everything durable that was changed on a mount
+    ///
+    /// Does what `sync` and `syncfs` do on other file systems: Linux does not pass these on to FUSE. What
+    /// the kernel holds back with --writeback is part of it only if it was synced by itself (`fsync`).
+    ///
+    /// Example: vfscale sync /mnt/data
+    Sync {
+        /// A directory of the mount; several may be given
+        #[arg(value_name = "DIR", required = true)]
+        dirs: Vec<PathBuf>,
+    },
+
     /// Measure how file systems scale: vfscale in memory, or any mounted directory
     ///
     /// Runs experiments of the published work on making the kernel's file systems scale, in rounds, in

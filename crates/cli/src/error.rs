@@ -28,6 +28,8 @@ pub(crate) enum Failure {
     CommandNotRunnable(OsString, io::Error),
     /// A mount's options could not be changed.
     Remount(PathBuf, io::Error),
+    /// What is mounted at a directory could not be made durable.
+    Sync(PathBuf, io::Error),
     /// A measurement could not be made.
     Bench(vfscale_bench::Error),
     /// A file could not be written.
@@ -92,6 +94,12 @@ impl fmt::Display for Failure {
                 write!(f, "{}: cannot run: {e}", command.display())
             }
             Failure::Remount(dir, e) => write!(f, "cannot remount {}: {e}", dir.display()),
+            Failure::Sync(dir, e) if e.raw_os_error() == Some(libc::ENOTTY) => {
+                write!(f, "{}: no file system of vfscale is mounted there", dir.display())
+            }
+            Failure::Sync(dir, e) => {
+                write!(f, "{}: not everything could be written: {e}", dir.display())
+            }
             Failure::Bench(e) => e.fmt(f),
             Failure::Report(e) => e.fmt(f),
             Failure::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),

@@ -2,7 +2,8 @@
 //!
 //! * `vfscale run` mounts a volume, or a file system in memory, at a temporary directory, runs a command
 //!   in it, unmounts, and ends with the command's exit status;
-//! * `vfscale mount` mounts at a directory, for as long as it runs or in the background;
+//! * `vfscale mount` mounts at a directory, for as long as it runs or in the background; `vfscale sync` makes
+//!   durable what is mounted;
 //! * `vfscale mkfs`, `fsck`, `dump`, `stat`, `tune` and `copy-out` are for volumes that nobody has mounted,
 //!   `grow` is for any;
 //! * `vfscale bench` measures how file systems scale.
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::mount(args),
+        Command::Sync { dirs } => mount::sync(&dirs),
         Command::Bench(args) => bench::bench(*args),
         Command::BenchWorker => bench::worker(),
         Command::Fsck(args) => fsck::fsck(&args),

@@ -1,7 +1,7 @@
 //! `vfscale mount`: serves until it is unmounted.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,7 +131,30 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
     let flags = options.apply(flags_of_statvfs(before.bits()));
     let flags = rustix::mount::MountFlags::from_bits_truncate(flags.bits().into());
     rustix::mount::mount_remount(dir, flags, "").map_err(failed)?;
+    if !flags.contains(rustix::mount::MountFlags::RDONLY) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // The kernel does not tell the server, which else would notice a moment later.
+    match sync_mounted(dir) {
+        // Something else is mounted there, and has been told.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),
+        synced => synced.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::Sync(dir.to_owned(), e)),
+    }
+}
+
+/// `vfscale sync`.
+pub(crate) fn sync(dirs: &[PathBuf]) -> Result<ExitCode, Failure> {
+    for dir in dirs {
+        sync_mounted(dir).map_err(|error| Failure::Sync(dir.clone(), error))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes what is mounted at `dir`, or above it, durable.
+fn sync_mounted(dir: &Path) -> io::Result<()> {
+    // What the kernel holds back, first.
+    rustix::fs::syncfs(std::fs::File::open(dir)?)?;
+    vfscale_fuse::control::sync(dir)
 }
 
 /// `statvfs` gives the flags of a mount with the values that `mount` takes, up to the access times.

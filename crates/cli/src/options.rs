@@ -212,6 +212,8 @@ impl MountOptions {
             "uid" => self.uid = Some(number()?),
             "gid" => self.gid = Some(number()?),
             "fsname" => self.source = Some(value.to_owned()),
+            // What the kernel shows of a mount, `mount -o remount` names again.
+            "fd" | "rootmode" | "user_id" | "group_id" | "max_read" | "blksize" => {}
             "subtype" | "comment" => {}
             _ => return Ok(name.starts_with("x-")),
         }

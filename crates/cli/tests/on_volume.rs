@@ -9,6 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{can_mount, vfscale};
 
@@ -247,6 +249,95 @@ fn reading_only_writes_nothing() {
         assert_eq!(images.good(options, "cat file; touch new 2>/dev/null || echo no"), "text\nno");
     }
     assert!(before == fs::read(images.image()).unwrap(), "the image has changed");
+}
+
+/// Mounts, writes, does `then`, and kills the server; says whether all is there that was written.
+fn survives(images: &Images, name: &str, then: impl FnOnce(&Path)) -> bool {
+    let (image, dir) = (images.image(), images.dir("mnt"));
+    let mount = Mount::new(&image, &dir, &["--size=32M", "--sync-interval=10000"]);
+    fs::create_dir(dir.join(name)).unwrap();
+    for number in 0..20_u8 {
+        fs::write(dir.join(format!("{name}/{number}")), vec![number; 10_000]).unwrap();
+    }
+    then(&dir);
+    drop(mount);
+    let mount = Mount::new(&image, &dir, &[]);
+    let is_there = |number: u8| {
+        let contents = fs::read(dir.join(format!("{name}/{number}")));
+        contents.is_ok_and(|contents| contents == vec![number; 10_000])
+    };
+    let all = (0..20).all(is_there);
+    mount.unmount();
+    all
+}
+
+/// generic/599, and what `sync` should do.
+#[test]
+fn what_was_done_before_a_sync_or_a_remount_is_durable() {
+    if !can_mount() {
+        return;
+    }
+    let images = Images::new();
+    assert!(
+        !survives(&images, "nothing", |_| {}),
+        "nothing need be asked for: the rest tests nothing"
+    );
+    let asks = |args: &[&str], dir: &Path| {
+        let output = vfscale().args(args).arg(dir).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    };
+    assert!(survives(&images, "sync", |dir| asks(&["sync"], dir)));
+    // Any directory will do.
+    assert!(survives(&images, "below", |dir| asks(&["sync"], &dir.join("below"))));
+    let elsewhere = vfscale().arg("sync").arg(images.0.path()).output().unwrap();
+    assert_eq!(elsewhere.status.code(), Some(1));
+    assert!(text(&elsewhere.stderr).contains("no file system of vfscale"));
+    let memory = [env!("CARGO_BIN_EXE_vfscale"), "sync", "."].join(" ");
+    let run = vfscale().args(["run", "--memory=1M", "sh", "-c", &memory]).output().unwrap();
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let remounted = survives(&images, "remount", |dir| {
+        asks(&["mount", "-o", "remount,ro"], dir);
+        assert!(fs::write(dir.join("more"), "").is_err());
+    });
+    assert!(remounted);
+    // As mount(8) calls it, with what the kernel says of the mount.
+    let helper = images.0.path().join("mount.fuse.vfscale");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_vfscale"), &helper).unwrap();
+    let shown = "ro,relatime,remount,user_id=0,group_id=0,default_permissions,allow_other";
+    assert!(survives(&images, "helper", |dir| {
+        let mut command = Command::new(&helper);
+        let output = command.arg(images.image()).arg(dir).args(["-o", shown]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }));
+}
+
+/// By a system call that the server is not told of, nor the helper.
+#[test]
+fn a_remount_is_noticed() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let images = Images::new();
+    let (image, copy) = (images.image(), images.0.path().join("copy.vfs"));
+    // What somebody else would find now.
+    let is_durable = || {
+        fs::copy(&image, &copy).unwrap();
+        let Ok(volume) = vfscale::volume(&copy).read_only(true).open() else { return false };
+        volume.task().read_file("/remount/19").is_ok_and(|file| file == vec![19; 10_000])
+    };
+    let survived = survives(&images, "remount", |dir| {
+        assert!(!is_durable());
+        let flags = rustix::mount::MountFlags::RDONLY;
+        rustix::mount::mount_remount(dir, flags, "").unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_durable() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    assert!(survived);
 }
 
 /// What was synced before the server was killed, in the log or at home; and no byte of the image changes.

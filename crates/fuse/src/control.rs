@@ -1,4 +1,4 @@
-//! What other programs can ask of a mount: to make its volume larger.
+//! What other programs can ask of a mount: to make its volume larger, and to make everything durable.
 //!
 //! The question is an `ioctl` on the directory that is mounted at, as the tools of other file systems
 //! ask it, so that no socket is needed whose place somebody would have to know:
@@ -6,9 +6,12 @@
 //! ```c
 //! /* In: the size wanted, in bytes. Out: the size that the volume has, which is durable. */
 //! #define VFSCALE_IOC_GROW _IOWR(0xe7, 1, __u64)
+//! /* As syncfs(2), which Linux does not pass on. On any directory. */
+//! #define VFSCALE_IOC_SYNC _IO(0xe7, 2)
 //! ```
 //!
-//! Who mounted may ask, and whoever has `CAP_SYS_ADMIN`. Everything else goes on meanwhile.
+//! Who mounted may have it grown, and whoever has `CAP_SYS_ADMIN`; all who can open a directory of it may
+//! have it synced. Everything else goes on meanwhile.
 
 use std::io;
 use std::path::Path;
@@ -19,6 +22,9 @@ use vfscale::Errno;
 
 /// `VFSCALE_IOC_GROW`.
 pub(crate) const GROW: ioctl::Opcode = opcode::read_write::<u64>(0xe7, 1);
+
+/// `VFSCALE_IOC_SYNC`.
+pub(crate) const SYNC: ioctl::Opcode = opcode::none(0xe7, 2);
 
 /// The number that comes with a command.
 pub(crate) fn bytes_of(data: &[u8]) -> Result<u64, Errno> {
@@ -40,4 +46,18 @@ pub fn grow(dir: impl AsRef<Path>, bytes: u64) -> io::Result<u64> {
     // are there; no file system but ours has it, and directories have no others.
     unsafe { ioctl::ioctl(&dir, ioctl::Updater::<GROW, u64>::new(&mut bytes))? };
     Ok(bytes)
+}
+
+/// Makes everything durable that was changed on the file system that `dir` is a directory of, as far as it
+/// has reached the server: what a kernel holds back ([`writeback`](crate::Builder::writeback)) only if it was
+/// synced by itself. Nothing to do for a file system in memory. Blocks for the I/O.
+///
+/// # Errors
+/// `ENOTTY` if it is none of ours; `EIO` and the like if not everything is durable.
+pub fn sync(dir: impl AsRef<Path>) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(dir.as_ref(), flags, Mode::empty())?;
+    // SAFETY: the command says in its number that nothing goes in or out through its argument.
+    unsafe { ioctl::ioctl(&dir, ioctl::NoArg::<SYNC>::new())? };
+    Ok(())
 }

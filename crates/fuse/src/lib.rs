@@ -18,6 +18,7 @@
 //! | --- | --- |
 //! | `mount` | the public face: [`Builder`], [`Mounted`], [`Unmounter`] |
 //! | [`control`] | what other programs can ask of a mount |
+//! | `watch` | notices a remount to read-only, which the kernel does not tell |
 //! | `attach` | `mount(2)` or `fusermount3`, and back |
 //! | `device`, `session` | the device, its clones, the workers, the first exchange |
 //! | `wire` | bytes to requests, replies to bytes |
@@ -65,6 +66,7 @@ mod error;
 mod mount;
 mod server;
 mod session;
+mod watch;
 mod wire;
 
 pub use error::MountError;

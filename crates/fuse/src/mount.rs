@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::error::MountError;
 use crate::server::{Config, Server};
 use crate::session::{self, Workers};
+use crate::watch::Watch;
 use crate::wire::notify;
 use crate::wire::reply::Reply;
 
@@ -133,13 +134,23 @@ impl Builder {
         let started = session::handshake(&mount.device, &*server)
             .and_then(|dialect| Workers::start(&mount.device, &server, dialect, self.threads));
         match started {
-            Ok(workers) => Ok(Mounted { server, mount, workers }),
+            Ok(workers) => {
+                let watch = (!config.volatile).then(|| watch(&server, mount.attached.dir()));
+                Ok(Mounted { server, mount, workers, _watch: watch.flatten() })
+            }
             Err(e) => {
                 let _ = mount.attached.detach(&mount.device, Detach::Force);
                 Err(e)
             }
         }
     }
+}
+
+/// Has somebody notice when the mount at `dir` becomes read-only.
+fn watch(server: &Arc<Server>, dir: &Path) -> Option<Watch> {
+    let started = Watch::start(server, dir);
+    let note = |error: &io::Error| tracing::warn!("remounts are not noticed: {error}");
+    started.inspect_err(note).ok()
 }
 
 #[derive(Debug)]
@@ -155,6 +166,7 @@ pub struct Mounted {
     server: Arc<Server>,
     mount: Arc<Mount>,
     workers: Workers,
+    _watch: Option<Watch>,
 }
 
 /// Figures about a mount, taken one after the other while it is used.

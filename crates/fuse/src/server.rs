@@ -246,7 +246,7 @@ impl Server {
             Op::ReadDir(at) => self.readdir(turn, at),
             Op::ReadDirPlus(at) => self.readdirplus(turn, at),
             Op::FSyncDir { fh, data_only } => self.fsync(turn, fh, data_only),
-            Op::SyncFs => self.syncfs(turn),
+            Op::SyncFs => self.syncfs(),
             Op::SetXattr { name, value, flags, kill_sgid } => {
                 self.setxattr(turn, name, value, flags, kill_sgid)
             }

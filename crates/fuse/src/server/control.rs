@@ -1,7 +1,7 @@
 //! What other programs ask of the mount; see [`control`].
 
 use rustix::ioctl;
-use vfscale::{At, Errno};
+use vfscale::{At, Errno, OFlags};
 
 use super::{Rights, Server, Turn};
 use crate::control;
@@ -14,8 +14,14 @@ impl Server {
         command: u32,
         data: &[u8],
     ) -> Result<(), Errno> {
-        if turn.node != wire::ROOT || ioctl::Opcode::from(command) != control::GROW {
-            return Err(Errno::NOTTY);
+        match ioctl::Opcode::from(command) {
+            control::SYNC => {
+                self.make_durable()?;
+                turn.reply.ioctl_done();
+                return Ok(());
+            }
+            control::GROW if turn.node == wire::ROOT => {}
+            _ => return Err(Errno::NOTTY),
         }
         let bytes = control::bytes_of(data)?;
         let root = self.nodes.get(turn.node)?.file;
@@ -26,5 +32,14 @@ impl Server {
         };
         turn.reply.ioctl(grown);
         Ok(())
+    }
+
+    /// Makes everything durable that was changed through the mount or otherwise. Blocks for the I/O.
+    pub(crate) fn make_durable(&self) -> Result<(), Errno> {
+        if self.config.volatile {
+            return Ok(());
+        }
+        let root = self.nodes.get(wire::ROOT)?.file;
+        Ok(self.base.reopen(&root, OFlags::RDONLY | OFlags::NOATIME)?.sync_fs()?)
     }
 }

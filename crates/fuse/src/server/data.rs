@@ -104,14 +104,12 @@ impl Server {
     }
 
     /// Linux asks this of some kinds of servers only, and of others not at all.
-    pub(super) fn syncfs(&self, turn: &Turn<'_>) -> Result<(), Errno> {
+    pub(super) fn syncfs(&self) -> Result<(), Errno> {
         if self.config.volatile {
             // As for `fsync`.
             return Err(Errno::NOSYS);
         }
-        // The node stands for a place, and only an open file can say what is to be synced.
-        let dir = self.nodes.get(turn.node)?.file;
-        Ok(self.base.reopen(&dir, OFlags::RDONLY | OFlags::NOATIME)?.sync_fs()?)
+        self.make_durable()
     }
 
     pub(super) fn fallocate(

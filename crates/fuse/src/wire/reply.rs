@@ -101,10 +101,15 @@ impl Reply {
         self.put(&value.to_ne_bytes());
     }
 
-    /// The outcome of an `ioctl` that succeeds with a number.
-    pub(crate) fn ioctl(&mut self, value: u64) {
+    /// The outcome of an `ioctl` that succeeds.
+    pub(crate) fn ioctl_done(&mut self) {
         // The result of the call, flags, and two counts for another kind of call.
         self.zeros(16);
+    }
+
+    /// The same with a number.
+    pub(crate) fn ioctl(&mut self, value: u64) {
+        self.ioctl_done();
         self.u64(value);
     }
 

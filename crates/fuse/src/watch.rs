@@ -1,0 +1,156 @@
+//! Notices that the mount has become read-only.
+//!
+//! A remount to read-only makes other file systems write everything first. Linux has a message for that
+//! (`SYNCFS`), and sends it to some kinds of servers only; to one of plain `fuse` it sends nothing at all,
+//! neither for `sync(2)` nor for a remount. But it wakes whoever polls the table of mounts. So a thread
+//! does that, and makes everything durable when it finds the superblock read-only. That is a moment after
+//! the remount has returned; who has to know when it is over asks ([`control::sync`](crate::control::sync)).
+//!
+//! The thread keeps the server, and so the file system, until the [`Watch`] is dropped, which waits for it.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::server::Server;
+
+/// The mounts that this process sees.
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// A thread that looks after the flags of a mount.
+pub(crate) struct Watch {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Looks after what is mounted at `dir` just now.
+    ///
+    /// # Errors
+    /// Those of the system: there is no `/proc`, or there are too many files or threads.
+    pub(crate) fn start(server: &Arc<Server>, dir: &Path) -> io::Result<Watch> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let mut mounts = Mounts(File::open(MOUNTS)?);
+        let table = mounts.read()?;
+        let dir = escaped(dir.as_os_str());
+        let at_dir = lines(&table).rfind(|line| line.dir == dir);
+        let Some(mount) = at_dir else { return Err(Errno::NOENT.into()) };
+        let (device, is_read_only) = (mount.device.to_vec(), mount.is_read_only);
+        let (server, stopped) = (Arc::clone(server), Arc::clone(&stop));
+        let run = move || look(&server, &mut mounts, &device, is_read_only, &stopped);
+        let thread = thread::Builder::new().name("fuse-mounts".into()).spawn(run)?;
+        Ok(Watch { stop, thread: Some(thread) })
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Any number will do. It can't be full: this is the only one that is ever added.
+        let _ = rustix::io::write(&*self.stop, &[1; 8]);
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Until it is told to stop, or the mount has gone.
+fn look(
+    server: &Server,
+    mounts: &mut Mounts,
+    device: &[u8],
+    mut was_read_only: bool,
+    stop: &OwnedFd,
+) {
+    loop {
+        let mut polled = [
+            PollFd::new(&mounts.0, PollFlags::PRI),
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut polled, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return tracing::warn!("remounts are not noticed any more: {errno}"),
+        }
+        if !polled[1].revents().is_empty() {
+            return;
+        }
+        let table = match mounts.read() {
+            Ok(table) => table,
+            Err(error) => return tracing::warn!("remounts are not noticed any more: {error}"),
+        };
+        let Some(mount) = lines(&table).find(|line| line.device == device) else { return };
+        let is_read_only = mount.is_read_only;
+        if is_read_only
+            && !was_read_only
+            && let Err(errno) = server.make_durable()
+        {
+            tracing::error!(%errno, "mounted read-only, and not everything could be written");
+        }
+        was_read_only = is_read_only;
+    }
+}
+
+/// The table of mounts, which can be polled for changes since it was read.
+struct Mounts(File);
+
+impl Mounts {
+    fn read(&mut self) -> io::Result<Vec<u8>> {
+        let mut table = Vec::new();
+        self.0.rewind()?;
+        self.0.read_to_end(&mut table)?;
+        Ok(table)
+    }
+}
+
+/// A line of the table.
+struct Line<'t> {
+    /// The number of its file system.
+    device: &'t [u8],
+    /// Where it is mounted, escaped.
+    dir: &'t [u8],
+    /// Whether the file system is, by whichever mount.
+    is_read_only: bool,
+}
+
+fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
+    table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let options = fields.last()?;
+        Some(Line {
+            device: fields.get(2)?,
+            dir: fields.get(4)?,
+            is_read_only: options.split(|byte| *byte == b',').next() == Some(b"ro"),
+        })
+    })
+}
+
+/// A path as it stands in the table.
+fn escaped(path: &OsStr) -> Vec<u8> {
+    let mut escaped = Vec::new();
+    for &byte in path.as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").into_bytes()),
+            byte => escaped.push(byte),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
