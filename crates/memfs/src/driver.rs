@@ -11,6 +11,9 @@
 //! | a file that has data | [`DATA_BYTES`], then for each page and node as [`pages`](crate::pages) says |
 //! | extended attributes, ACLs | as the VFS says |
 //!
+//! `statfs` calls what is left free, and available as many pages of it as a new file can have, beside the
+//! nodes that lead to them.
+//!
 //! An inode with one name takes [`INODE_BYTES`]` + `[`NAME_BYTES`]; a test holds that against the
 //! memory that it really occupies.
 
@@ -29,7 +32,7 @@ use vfscale_vfs::types::{FallocateFlags, FileType, StatFs};
 
 use crate::machine;
 use crate::page_turns::PageTurns;
-use crate::pages::{MALLOC_BYTES, PAGE, PAGE_BYTES, PageTree};
+use crate::pages::{MALLOC_BYTES, PAGE, PAGE_BYTES, PageTree, pages_within};
 use crate::space::Space;
 
 /// What an inode takes: itself, and its share of the slab.
@@ -281,6 +284,9 @@ impl FileSystem for MemFs {
     fn statfs(&self, sb: &SuperBlock) -> StatFs {
         let free = self.space.total().saturating_sub(self.space.used());
         let inodes_free = free / (INODE_BYTES + NAME_BYTES);
+        // What is free is bytes of all kinds. Available is what a program may count on for data: as much as
+        // goes into one new file, whatever its name.
+        let new_file = INODE_BYTES + name_bytes(NAME_MAX as usize) + DATA_BYTES;
         let (files, files_free) = match &self.inodes {
             Some(inodes) => (inodes.total(), inodes.available()),
             None => (sb.inodes_in_use() as u64 + inodes_free, inodes_free),
@@ -290,7 +296,7 @@ impl FileSystem for MemFs {
             block_size: PAGE as u32,
             blocks: self.space.total() / PAGE,
             blocks_free: free / PAGE,
-            blocks_available: free / PAGE,
+            blocks_available: pages_within(free.saturating_sub(new_file)),
             files,
             files_free,
             name_max: NAME_MAX,

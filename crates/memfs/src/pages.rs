@@ -45,6 +45,8 @@ use crate::space::{NoSpace, Space};
 
 mod fill;
 
+pub(crate) use fill::pages_within;
+
 /// The size of a page, for offsets.
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
 

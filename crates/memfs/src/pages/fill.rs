@@ -15,6 +15,28 @@ fn height_for(index: u64) -> u32 {
     (u64::BITS - index.leading_zeros()).div_ceil(FANOUT_BITS)
 }
 
+/// The number of pages that a file can have from its beginning on if `bytes` are all that there is for them
+/// and for the nodes above them.
+pub(crate) fn pages_within(bytes: u64) -> u64 {
+    let (mut most, mut beyond) = (0, bytes / PAGE_BYTES + 1);
+    while beyond - most > 1 {
+        let middle = most + (beyond - most) / 2;
+        if full_bytes(middle) <= bytes.into() {
+            most = middle;
+        } else {
+            beyond = middle;
+        }
+    }
+    most
+}
+
+/// What the first `pages` pages of a file, one at least, take from the budget with their nodes.
+fn full_bytes(pages: u64) -> u128 {
+    let last = pages - 1;
+    let nodes: u64 = (1..=height_for(last)).map(|level| (last >> (level * FANOUT_BITS)) + 1).sum();
+    u128::from(nodes) * u128::from(NODE_BYTES) + u128::from(pages) * u128::from(PAGE_BYTES)
+}
+
 /// What stands in a range of a tree.
 #[derive(Default)]
 struct Census {
