@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+#[path = "common/for_all.rs"]
+mod for_all;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,6 +15,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{can_mount, vfscale};
+use for_all::program_for_all;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn run(args: &[&str]) -> Output {
@@ -395,13 +398,10 @@ fn other_users_mount_through_the_helper() {
         );
         return;
     }
-    // The program may be where others can't go.
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let program = dir.path().join("vfscale");
-    fs::copy(env!("CARGO_BIN_EXE_vfscale"), &program).unwrap();
+    let Some((dir, program)) = program_for_all() else { return };
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    command.current_dir(dir.path()).env("TMPDIR", dir.path());
     command.args(["run", "--memory=16M", "sh", "-c"]);
     command.arg("id -u; stat -c %u .; echo text >f; cat f; grep \" $PWD \" /proc/mounts; exit 9");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

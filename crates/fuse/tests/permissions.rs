@@ -21,20 +21,32 @@ const ALICE: u32 = 4001;
 const BOB: u32 = 4002;
 const STAFF: u32 = 4100;
 
-/// A helper that is another user, with these groups.
-fn user(uid: u32, groups: &'static [u32], role: &str, argument: &Path) -> Command {
-    let mut command = common::helper(role, argument);
-    // SAFETY: these are system calls, which are allowed between `fork` and `exec`.
-    unsafe {
-        command.pre_exec(move || {
-            let failed =
-                |code| if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
-            failed(libc::setgroups(groups.len(), groups.as_ptr()))?;
-            failed(libc::setresgid(uid, uid, uid))?;
-            failed(libc::setresuid(uid, uid, uid))
-        });
-    }
+/// The variable that tells a helper which user to become: a number, and those of the groups after it.
+const BECOMES: &str = "VFSCALE_TEST_USER";
+
+/// A helper that works in `dir` as another user, with these groups.
+///
+/// It is started as root, and in `dir` already: what leads to this binary, and to where the mount is, may be
+/// closed to others.
+fn user(uid: u32, groups: &[u32], role: &str, dir: &Path) -> Command {
+    let mut command = common::helper(role, ".");
+    let ids: Vec<String> = std::iter::once(&uid).chain(groups).map(u32::to_string).collect();
+    command.env(BECOMES, ids.join(",")).current_dir(dir);
     command
+}
+
+/// Becomes the user that this helper is to be, if it is to be another one.
+fn become_user() {
+    let Ok(ids) = std::env::var(BECOMES) else { return };
+    let ids: Vec<u32> = ids.split(',').map(|id| id.parse().unwrap()).collect();
+    let (uid, groups) = (ids[0], &ids[1..]);
+    let done = |code| assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the groups are read as far as their number says; the other calls take no pointers.
+    unsafe {
+        done(libc::setgroups(groups.len(), groups.as_ptr()));
+        done(libc::setresgid(uid, uid, uid));
+        done(libc::setresuid(uid, uid, uid));
+    }
 }
 
 /// A helper that is user 0 without a capability.
@@ -75,6 +87,7 @@ fn chmod(path: impl AsRef<Path>, mode: u32) -> std::io::Result<()> {
 #[test]
 fn helper() {
     let Some((role, dir)) = common::role() else { return };
+    become_user();
     let path = |name: &str| Path::new(&dir).join(name);
     match role.as_str() {
         "own" => {
@@ -84,6 +97,7 @@ fn helper() {
             rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo"), Mode::from_raw_mode(0o600))
                 .unwrap();
         }
+        "stranger" => assert_eq!(errno(fs::metadata(path(""))), Errno::ACCESS),
         "outsider" => outsider(&path),
         "member" => {
             assert_eq!(fs::read_to_string(path("group-only")).unwrap(), "for staff");
@@ -455,6 +469,5 @@ fn a_mount_without_allow_other_is_for_its_owner() {
         return;
     }
     chmod(m.dir(), 0o777).unwrap();
-    let status = user(ALICE, &[], "own", m.dir()).stderr(std::process::Stdio::null()).status();
-    assert!(!status.unwrap().success());
+    run(user(ALICE, &[], "stranger", m.dir()));
 }
