@@ -28,7 +28,7 @@ use vfscale_sync::RwLock;
 use vfscale_sync::page::{PAGE_SIZE, PageBox, write_pages};
 
 use crate::device::{Range, requests};
-use crate::{Device, Error, Operation};
+use crate::{Device, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
     /// What a [`CowDevice`] has of its own; a leaf.
@@ -45,6 +45,8 @@ pub(crate) enum Data {
     Bytes(Arc<[u8]>, usize),
     /// The same byte everywhere.
     Fill(u8),
+    /// Nothing: the disk can't read it until it is written again. Only above all other layers.
+    Lost,
 }
 
 impl Data {
@@ -53,6 +55,7 @@ impl Data {
         match self {
             Self::Bytes(bytes, from) => Self::Bytes(bytes.clone(), from + count as usize),
             Self::Fill(byte) => Self::Fill(*byte),
+            Self::Lost => Self::Lost,
         }
     }
 
@@ -60,6 +63,7 @@ impl Data {
         match self {
             Self::Bytes(bytes, from) => buf.copy_from_slice(&bytes[*from..][..buf.len()]),
             Self::Fill(byte) => buf.fill(*byte),
+            Self::Lost => {}
         }
     }
 }
@@ -99,6 +103,29 @@ impl Layer {
     /// Whether it has anything of `start..end`.
     fn has_any(&self, start: u64, end: u64) -> bool {
         self.extents.range(..end).next_back().is_some_and(|(_, (until, _))| *until > start)
+    }
+
+    /// Whether a byte of `start..end` can't be read.
+    fn has_lost(&self, start: u64, end: u64) -> bool {
+        let before = self.extents.range(..end).rev();
+        let mut inside = before.take_while(|(_, (until, _))| *until > start);
+        inside.any(|(_, (_, data))| matches!(data, Data::Lost))
+    }
+
+    /// What of `start..end` it does not have.
+    fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let (mut gaps, mut at) = (Vec::new(), start);
+        let first = self.extents.range(..=start).next_back().map_or(start, |(from, _)| *from);
+        for (from, (until, _)) in self.extents.range(first..end) {
+            if *from > at {
+                gaps.push((at, *from));
+            }
+            at = at.max(*until);
+        }
+        if at < end {
+            gaps.push((at, end));
+        }
+        gaps
     }
 
     /// Copies what the layer has of `offset..` into `buf`, and leaves the rest of it as it is.
@@ -170,6 +197,16 @@ impl CowDevice {
         new.fill(0);
         if old.is_empty() { Ok(()) } else { self.base.read_at(offset, old) }
     }
+
+    /// The same for what is in no layer.
+    fn read_gaps(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let own = self.own.read().gaps(offset, offset + buf.len() as u64);
+        for (start, end) in own.iter().flat_map(|(start, end)| self.shared.gaps(*start, *end)) {
+            let (from, to) = ((start - offset) as usize, (end - offset) as usize);
+            self.read_base(start, &mut buf[from..to])?;
+        }
+        Ok(())
+    }
 }
 
 impl Device for CowDevice {
@@ -191,9 +228,16 @@ impl Device for CowDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         Range::new(Operation::Read, offset, buf.len()).inside(self)?;
-        self.read_base(offset, buf)?;
+        // What was written here is found here, also if the base can't read what was there.
+        self.read_base(offset, buf).or_else(|_| self.read_gaps(offset, buf))?;
         self.shared.copy_to(offset, buf);
-        self.own.read().copy_to(offset, buf);
+        let own = self.own.read();
+        if own.has_lost(offset, offset + buf.len() as u64) {
+            let (device, operation, length) =
+                (self.name.clone(), Operation::Read, buf.len() as u64);
+            return Err(Error::Io { device, operation, offset, length, source: OsError::IO });
+        }
+        own.copy_to(offset, buf);
         Ok(())
     }
 

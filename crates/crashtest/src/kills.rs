@@ -148,7 +148,7 @@ impl Kills {
         let mut tally = Tally { loads: 1, ..Tally::default() };
         tally.compared = self.churn(&recording, &promises, scaling)?;
         let (mut last, mut random) = (None, Random::new(self.random.number()));
-        for state in sample(&recording, self.plan.kills, &mut random) {
+        for state in sample(&recording, (self.plan.kills, &[]), &mut random) {
             let id = state.id();
             match recover(&state, &promises, scaling) {
                 Ok((recovered, kill)) => {

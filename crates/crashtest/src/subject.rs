@@ -1,5 +1,6 @@
 //! What is tested: a file system on a device.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale::{Errno, Vfs};
@@ -20,6 +21,13 @@ pub trait Subject: Sync {
     /// # Errors
     /// Why not.
     fn open(&self, device: Arc<dyn Device>) -> Result<Box<dyn Opened>, String>;
+
+    /// Where a sector that was being written when power failed can be such that it can't be read any more,
+    /// and nothing is lost by it, in bytes: the file system writes what is there again before it needs it.
+    fn may_be_lost(&self, device: &dyn Device) -> Vec<Range<u64>> {
+        let _ = device;
+        Vec::new()
+    }
 
     /// Looks for what is wrong with a device that nobody has open.
     ///

@@ -1,6 +1,7 @@
 //! Runs scripts on a recording device, and looks at what a crash might have left of each.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_block::{CrashId, CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
@@ -118,7 +119,8 @@ impl<'a> Sweep<'a> {
         let device = Arc::new(RecordingDevice::new(self.base.clone()));
         record(self.subject, &device, &history)?;
         let mut random = Random::new(self.plan.seed ^ self.summary.scripts as u64);
-        for state in sample(&device, self.plan.states_of_script, &mut random) {
+        let lost = self.subject.may_be_lost(&*self.base);
+        for state in sample(&device, (self.plan.states_of_script, &lost), &mut random) {
             let number = self.summary.states;
             self.summary.states += 1;
             if let Err(why) = self.look(&history, &state, number) {
@@ -131,8 +133,12 @@ impl<'a> Sweep<'a> {
     /// Recovers a state and judges it.
     fn look(&mut self, history: &History, state: &CrashState, number: usize) -> Result<(), String> {
         let done = state.marks().min(history.steps.len());
-        let image: Arc<dyn Device> = state.device();
-        self.subject.check(&image).map_err(|why| format!("checked before it is opened: {why}"))?;
+        // A check tells what can't be read.
+        if !state.has_lost() {
+            let image: Arc<dyn Device> = state.device();
+            let checked = self.subject.check(&image);
+            checked.map_err(|why| format!("checked before it is opened: {why}"))?;
+        }
         if !number.is_multiple_of(AGAIN.0) {
             let device: Arc<dyn Device> = state.device();
             return recover(self.subject, device, |tree| verdict::judge(history, done, tree), {
@@ -143,7 +149,8 @@ impl<'a> Sweep<'a> {
         let judge = |tree: &Tree| verdict::judge(history, done, tree);
         recover(self.subject, recording.clone(), judge, false)?;
         let mut random = Random::new(self.plan.seed ^ number as u64);
-        for again in sample(&recording, AGAIN.1, &mut random) {
+        let lost = self.subject.may_be_lost(&*self.base);
+        for again in sample(&recording, (AGAIN.1, &lost), &mut random) {
             self.summary.states += 1;
             self.summary.again += 1;
             recover(self.subject, again.device(), judge, false)
@@ -193,14 +200,15 @@ fn record<D: Device + 'static>(
 }
 
 /// Some of the states that a crash might have left of what is recorded: all that are different enough, or as
-/// many of them as are wanted, by chance.
+/// many of them as are wanted, by chance; some with sectors in `lost` that can't be read.
 pub fn sample<D: Device + 'static>(
     device: &RecordingDevice<D>,
-    wanted: usize,
+    (wanted, lost): (usize, &[Range<u64>]),
     random: &mut Random,
 ) -> impl Iterator<Item = CrashState> {
     let plan =
         CrashPlan::default().listed_max(4).samples(3).exhaustive_bits(3).seed(random.number());
+    let plan = plan.lost_in(lost.iter().cloned());
     let all = device.crash_states(plan.clone()).count();
     let mut chosen: Vec<usize> = (0..all).collect();
     random.shuffle(&mut chosen);

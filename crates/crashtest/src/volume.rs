@@ -1,10 +1,13 @@
 //! Volumes as the subject.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vfscale::diskfs::check;
+use vfscale::diskfs::format::BLOCK_BYTES;
+use vfscale::diskfs::geometry::GROUP_BLOCKS_KEPT;
 use vfscale::diskfs::mkfs::{self, MkfsOptions};
+use vfscale::diskfs::{LogPlace, check, copies};
 use vfscale::{Vfs, Volume, VolumeBuilder};
 use vfscale_block::Device;
 
@@ -52,6 +55,20 @@ impl Subject for Volumes {
     fn open(&self, device: Arc<dyn Device>) -> Result<Box<dyn Opened>, String> {
         let opened = self.builder(device).open().map_err(|error| error.to_string())?;
         Ok(Box::new(Open(opened)))
+    }
+
+    /// The superblock and its copies, what describes groups, and the log.
+    fn may_be_lost(&self, device: &dyn Device) -> Vec<Range<u64>> {
+        let Ok(found) = copies::read(device) else { return Vec::new() };
+        let (geometry, log) = (found.superblock.geometry(), found.superblock.log());
+        let blocks = |run: Range<u64>| run.start * BLOCK_BYTES as u64..run.end * BLOCK_BYTES as u64;
+        let groups = (0..geometry.groups()).filter_map(|group| geometry.blocks_of(group));
+        let kept = groups.map(|group| blocks(group.start..group.start + GROUP_BLOCKS_KEPT));
+        let log = match log {
+            LogPlace::Inside { start, blocks } => Some(start..start + blocks),
+            LogPlace::Outside { .. } => None,
+        };
+        kept.chain(log.map(blocks)).collect()
     }
 
     fn check(&self, device: &Arc<dyn Device>) -> Result<(), String> {

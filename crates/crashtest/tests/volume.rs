@@ -9,9 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale::Vfs;
-use vfscale_block::{Device, Fault, FaultyDevice, Operation};
+use vfscale::diskfs::check;
+use vfscale_block::{
+    CrashPlan, CrashState, Device, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
+};
 use vfscale_crashtest::faults::{Extent, Faults};
 use vfscale_crashtest::number;
+use vfscale_crashtest::op::Op;
 use vfscale_crashtest::scripts::{self, Script};
 use vfscale_crashtest::subject::{Opened, Subject};
 use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
@@ -86,6 +90,47 @@ fn removals_that_are_cut_off() {
     let sync_interval = Some(Duration::from_millis(1));
     let subject = Volumes { sync_interval, log_blocks: Some(256), ..Volumes::default() };
     assert_clean(&sweep(&subject, scripts::removals(), states().min(4_000) / 4, seed()));
+}
+
+/// A sector of a block of inodes that was being written home may be such that it can't be read any more. What
+/// it had of inodes that are not in the log is lost then, but nothing else is: the volume opens, and a
+/// repair leaves nothing that is wrong.
+#[test]
+fn inodes_that_cannot_be_read() {
+    let base: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(DEVICE, 512).unwrap());
+    let subject = Volumes::default();
+    subject.format(&base).unwrap();
+    let run = |device: Arc<dyn Device>, directory: &str| {
+        let opened = subject.open(device).unwrap();
+        let task = opened.vfs().task();
+        Op::Mkdir(directory.into()).run(&task).unwrap();
+        for n in 0..20 {
+            Op::Create(format!("{directory}/{n}")).run(&task).unwrap();
+            Op::Chmod("/".into(), 0o700 + n).run(&task).unwrap();
+        }
+        Op::Sync.run(&task).unwrap();
+        drop(task);
+        opened.close().unwrap();
+    };
+    run(base.clone(), "/first");
+    let recording = Arc::new(RecordingDevice::new(base));
+    run(recording.clone(), "/second");
+    // The first chunk of inodes.
+    let plan = CrashPlan::default().lost_in(std::iter::once(8 * 4096..16 * 4096));
+    let mut states = 0;
+    for state in recording.crash_states(plan).filter(CrashState::has_lost) {
+        states += 1;
+        let opened = subject.open(state.device()).unwrap_or_else(|why| panic!("{state}: {why}"));
+        let task = opened.vfs().task();
+        // Its inode is in the log.
+        assert!(task.list_dir("/").unwrap().len() <= 2, "{state}");
+        drop(task);
+        opened.close().unwrap();
+        let options = check::Options { repair: true, ..check::Options::default() };
+        let report = check::check(state.device(), &options, &mut ()).unwrap();
+        assert_eq!(report.left, 0, "{state}: {:#?}", report.findings);
+    }
+    assert!(states > 8, "{states}");
 }
 
 /// A volume on a device that says that it has flushed, and has not.

@@ -7,8 +7,8 @@
 //! zeros at its end, and so is the last record of it; the block that it goes into is there: either the log
 //! has the chunk that made it, earlier, or the chunk is home.
 //!
-//! A block that was torn while it was written home is written again if it is logged as a whole; what
-//! becomes of a block of inodes is argued in [`format::inode`](crate::format::inode).
+//! A block that was torn while it was written home, or can't be read any more, is written again if it is
+//! logged as a whole; what becomes of a block of inodes is argued in [`format::inode`](crate::format::inode).
 //!
 //! # Invariants
 //!
@@ -16,7 +16,7 @@
 //! * What no version of the program logs ends the recovery with a numbered [`Damage`].
 //! * When [`finish`](RecoverySink::finish) has returned, everything is home and durable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vfscale_block::Device;
 use vfscale_journal::{LogKey, Lsn, RecoverySink};
@@ -25,7 +25,8 @@ use crate::Uuid;
 use crate::cache::{KIND_BLOCK, KIND_INODE_CHUNK};
 use crate::fault::Fault;
 use crate::format::inode::{
-    CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, records_mut, slot_of, verify_torn,
+    CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, clear_lost, ino_at, records_mut,
+    slot_of, verify_torn,
 };
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
 use crate::node::KIND_INODE;
@@ -42,12 +43,15 @@ pub(crate) struct Replay<'d> {
     /// What is not written yet, and the place in the log of its last change.
     blocks: BTreeMap<u64, (Box<Block>, Lsn)>,
     blocks_max: usize,
+    /// Inodes, free ones among them, whose records can't be read and are not in the log.
+    lost: BTreeSet<u64>,
 }
 
 impl<'d> Replay<'d> {
     pub(crate) fn new(device: &'d dyn Device, volume: Uuid, places: &'d Places) -> Self {
         let blocks = BTreeMap::new();
-        Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX }
+        let lost = BTreeSet::new();
+        Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX, lost }
     }
 
     /// A whole block. What is logged was never sealed, but says what it is.
@@ -99,17 +103,53 @@ impl<'d> Replay<'d> {
             return Err(bad("no inodes can be there").into());
         }
         if !self.blocks.contains_key(&address) {
-            let mut block = Block::zeroed();
-            self.device.read_at(byte_of_block(address), block.bytes_mut())?;
-            verify_torn(&block, &self.identity(INODE_MAGIC, address, chunk_of(address)))?;
+            let block = self.home_inodes(address, lsn)?;
             self.blocks.insert(address, (block, lsn));
         }
+        self.lost.remove(&key.id);
         let Some((block, newest)) = self.blocks.get_mut(&address) else { return Ok(()) };
         if block.header().magic != INODE_MAGIC {
             return Err(bad("no inodes are there").into());
         }
         records_mut(block)[slot] = record;
         *newest = lsn;
+        Ok(())
+    }
+
+    /// A block of inodes as it is home, as far as it can be read.
+    fn home_inodes(&mut self, address: u64, lsn: Lsn) -> Result<Box<Block>, Fault> {
+        let identity = self.identity(INODE_MAGIC, address, chunk_of(address));
+        let mut block = Block::zeroed();
+        match self.device.read_at(byte_of_block(address), block.bytes_mut()) {
+            Err(vfscale_block::Error::Io { .. }) => self.read_sectors(address, &mut block, lsn)?,
+            read => read?,
+        }
+        verify_torn(&block, &identity)?;
+        Ok(block)
+    }
+
+    /// Reads what the device can read of a block of inodes.
+    fn read_sectors(&mut self, address: u64, block: &mut Block, lsn: Lsn) -> Result<(), Fault> {
+        let length = self.device.block_size() as usize;
+        let mut lost = Vec::new();
+        for (at, sector) in (0..).step_by(length).zip(block.bytes_mut().chunks_mut(length)) {
+            match self.device.read_at(byte_of_block(address) + at as u64, sector) {
+                Err(vfscale_block::Error::Io { .. }) => {
+                    sector.fill(0);
+                    lost.push(at..at + length);
+                }
+                read => read?,
+            }
+        }
+        if lost.first().is_some_and(|first| first.start == 0) {
+            block.seal(&self.identity(INODE_MAGIC, address, chunk_of(address)), lsn.to_bits());
+        }
+        // Those who had the number before had hardly this generation.
+        let generation = (lsn.to_bits() ^ lsn.to_bits() >> 32) as u32;
+        for lost in lost {
+            let slots = clear_lost(block, &lost, generation);
+            self.lost.extend(slots.into_iter().map(|slot| ino_at(address, slot)));
+        }
         Ok(())
     }
 
@@ -147,6 +187,9 @@ impl RecoverySink for Replay<'_> {
     fn finish(&mut self) -> vfscale_journal::Result<()> {
         self.write()?;
         self.device.flush().map_err(Fault::Device)?;
+        for ino in &self.lost {
+            tracing::error!(ino, "the device can't read the inode: it is lost if it was in use");
+        }
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use vfscale_block::Device;
 use crate::checkpoint::Operations;
 use crate::lsn::Geometry;
 use crate::recovery;
-use crate::{Error, Lsn, RecordHeader, Region, Result, VolumeId};
+use crate::{Lsn, RecordHeader, Region, Result, VolumeId};
 
 /// A log, read once: its whole records, and where a recovery would begin and end.
 ///
@@ -37,18 +37,16 @@ impl<'d> Inspection<'d> {
     /// Reads the log of `volume` in `region`.
     ///
     /// # Errors
-    /// [`Error::Region`], [`Error::Device`], and [`Error::NotALog`] if there is not a single record.
+    /// `Error::Region`, `Error::Device`, and `Error::NotALog` if there is not a single record.
     pub fn new(device: &'d dyn Device, region: Region, volume: VolumeId) -> Result<Self> {
         let geometry = recovery::geometry(device, region)?;
-        let mut records = recovery::scan(device, geometry, volume)?;
-        let end = recovery::find_end(geometry, &records);
+        let scanned = recovery::scan(device, geometry, volume)?;
+        let live = scanned.find_end(device, geometry).map(|found| found.live);
+        let mut records = scanned.records;
+        if let (true, Err(error)) = (records.is_empty(), &live) {
+            return Err(error.clone());
+        }
         records.sort_by_key(|record| (record.epoch, record.lsn));
-        let not_a_log = || Error::NotALog { device: device.name().into(), offset: region.offset };
-        let live = match end {
-            Ok(Some(found)) => Ok(found.live),
-            Ok(None) => return Err(not_a_log()),
-            Err(error) => Err(error),
-        };
         Ok(Self { device, geometry, volume, records, live })
     }
 
@@ -61,7 +59,7 @@ impl<'d> Inspection<'d> {
     /// The records that a recovery would read: from the tail to the last one.
     ///
     /// # Errors
-    /// [`Error::Damaged`]: the end can't be found.
+    /// `Error::Damaged`: the end can't be found.
     pub fn live(&self) -> Result<&[RecordHeader]> {
         self.live.as_deref().map_err(Clone::clone)
     }
@@ -69,7 +67,7 @@ impl<'d> Inspection<'d> {
     /// Gives each checkpoint that a recovery would replay to `each`, in order.
     ///
     /// # Errors
-    /// Those of the device, [`Error::Damaged`], [`Error::BadCheckpoint`], and what `each` returns.
+    /// Those of the device, `Error::Damaged`, `Error::BadCheckpoint`, and what `each` returns.
     pub fn checkpoints(&self, mut each: impl FnMut(Checkpoint<'_>) -> Result<()>) -> Result<()> {
         let (device, geometry) = (self.device, self.geometry);
         recovery::checkpoints(device, geometry, self.volume, self.live()?, |assembled| {

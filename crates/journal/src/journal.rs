@@ -115,8 +115,9 @@ impl Journal {
         while at < region.length {
             let len = region.length.saturating_sub(at).min(zeros.len() as u64);
             let len = usize::try_from(len).unwrap_or(zeros.len());
-            device.read_at(region.offset + at, &mut there[..len])?;
-            if there[..len] != zeros[..len] {
+            // What can't be read is no zeros.
+            let is_read = device.read_at(region.offset + at, &mut there[..len]).is_ok();
+            if !is_read || there[..len] != zeros[..len] {
                 device.write_at(region.offset + at, &zeros[..len])?;
             }
             at += len as u64;

@@ -23,6 +23,14 @@
 //!   end that was found, what was durable is gone: that is damage, not a crash, and said so instead
 //!   of dropping what was promised.
 //!
+//! # What can't be read
+//!
+//! A write that power cut off may leave a block that the device can't read until it is written again, and
+//! a disk may lose one where nothing is needed any more. Such a block is no block of a record, as if it had
+//! not arrived: if it lies where the log has nothing, or where the last crash came, nothing is missing, and
+//! the log writes over it in time. If it lies in the middle of what is needed, the links and the promised
+//! place say so, and then the error is that of the device, for it may be able to read the block another day.
+//!
 //! # Why old records behind the end are never taken for new ones
 //!
 //! Records of a former round have a smaller cycle, and their link leads to a record of their own
@@ -139,17 +147,60 @@ fn read_blocks(
     })
 }
 
-/// Every whole record of the log of `volume`, of whatever epoch, in the order of their blocks.
-pub(crate) fn scan(
+/// The same, with zeros for blocks that the device can't read. They are no blocks of a record then.
+fn read_some(
     device: &dyn Device,
     geometry: Geometry,
-    volume: VolumeId,
-) -> Result<Vec<RecordHeader>> {
+    (first, blocks): (u32, usize),
+    out: &mut Vec<u8>,
+    unreadable: &mut Option<vfscale_block::Error>,
+) -> Result<()> {
+    match read_blocks(device, geometry, first, blocks, out) {
+        Err(Error::Device(vfscale_block::Error::Io { .. })) => {}
+        read => return read,
+    }
+    for (block, bytes) in (u64::from(first)..).zip(out.chunks_exact_mut(LOG_BLOCK_BYTES)) {
+        match device.read_at(geometry.device_offset(block), bytes) {
+            Err(error @ vfscale_block::Error::Io { .. }) => {
+                tracing::warn!(%error, "a block of the log can't be read");
+                bytes.fill(0);
+                unreadable.get_or_insert(error);
+            }
+            read => read?,
+        }
+    }
+    Ok(())
+}
+
+/// What a look at the whole log has found.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    /// Every whole record, of whatever epoch, in the order of their blocks.
+    pub(crate) records: Vec<RecordHeader>,
+    /// Why some block can't be read.
+    pub(crate) unreadable: Option<vfscale_block::Error>,
+}
+
+impl Scanned {
+    /// The end of the log.
+    ///
+    /// # Errors
+    /// [`Error::NotALog`] and [`Error::Damaged`]; that of the device, if one may follow from what it could
+    /// not read.
+    pub(crate) fn find_end(&self, device: &dyn Device, geometry: Geometry) -> Result<Found> {
+        let not_a_log = || Error::NotALog { device: device.name().into(), offset: geometry.offset };
+        let found = find_end(geometry, &self.records).and_then(|found| found.ok_or_else(not_a_log));
+        found.map_err(|error| self.unreadable.clone().map_or(error, Error::Device))
+    }
+}
+
+/// Looks at the whole log of `volume`.
+pub(crate) fn scan(device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Result<Scanned> {
     let (mut found, mut chunk, mut apart) = (Vec::new(), Vec::new(), Vec::new());
-    let mut at = 0;
+    let (mut at, mut unreadable) = (0, None);
     while at < geometry.blocks {
         let here = CHUNK_BLOCKS.min((geometry.blocks - at) as usize);
-        read_blocks(device, geometry, at, here, &mut chunk)?;
+        read_some(device, geometry, (at, here), &mut chunk, &mut unreadable)?;
         let mut index = 0;
         while index < here {
             let start = index * LOG_BLOCK_BYTES;
@@ -160,7 +211,7 @@ pub(crate) fn scan(
             let bytes = match chunk.get(start..end) {
                 Some(bytes) => bytes,
                 None => {
-                    read_blocks(device, geometry, block, blocks, &mut apart)?;
+                    read_some(device, geometry, (block, blocks), &mut apart, &mut unreadable)?;
                     &apart
                 }
             };
@@ -173,7 +224,7 @@ pub(crate) fn scan(
         // A record that reaches into the next chunk leaves it blocks that are no first ones.
         at += u32::try_from(here).unwrap_or(u32::MAX);
     }
-    Ok(found)
+    Ok(Scanned { records: found, unreadable })
 }
 
 /// A log as a crash left it.
@@ -238,9 +289,7 @@ pub(crate) fn find_end(geometry: Geometry, records: &[RecordHeader]) -> Result<O
 
 /// Reads the log and finds its end.
 pub(crate) fn find(device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Result<Found> {
-    let records = scan(device, geometry, volume)?;
-    let not_a_log = Error::NotALog { device: device.name().into(), offset: geometry.offset };
-    find_end(geometry, &records)?.ok_or(not_a_log)
+    scan(device, geometry, volume)?.find_end(device, geometry)
 }
 
 /// A checkpoint as it was read.

@@ -20,6 +20,13 @@
 //! subsets of changes and fragments, from a seed. The lists are thinned out evenly where they would be
 //! long.
 //!
+//! # What can't be read afterwards
+//!
+//! A sector that is being written when power fails may be one that the disk can't read until it is written
+//! again. Whatever was there is gone then, however long ago it was made durable, which is no fault of
+//! who wrote: so a test says where this may be ([`CrashPlan::lost_in`]). There each fragment of the newest
+//! change is lost alone, with those before it written and those behind it not; and all of it.
+//!
 //! A state in which nothing of the newest change is there was already one of the point before, so
 //! it is left out, unless the test has made a mark since: then the same image may break another promise.
 
@@ -27,6 +34,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem::take;
 use std::num::ParseIntError;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -46,13 +54,21 @@ pub struct CrashPlan {
     listed_max: usize,
     samples: usize,
     fragment_bytes: Option<u64>,
+    lost_in: Vec<Range<u64>>,
     seed: u64,
 }
 
 impl Default for CrashPlan {
     /// Up to 64 states of a point exhaustively; else 16 of each list, and 4 samples.
     fn default() -> Self {
-        Self { exhaustive_bits: 6, listed_max: 16, samples: 4, fragment_bytes: None, seed: 0 }
+        Self {
+            exhaustive_bits: 6,
+            listed_max: 16,
+            samples: 4,
+            fragment_bytes: None,
+            lost_in: Vec::new(),
+            seed: 0,
+        }
     }
 }
 
@@ -78,6 +94,11 @@ impl CrashPlan {
         Self { fragment_bytes: Some(bytes.max(FRAGMENT_BYTES_MIN)), ..self }
     }
 
+    /// What is written into these ranges, in bytes, can be such that it can't be read any more.
+    pub fn lost_in(self, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
+        Self { lost_in: ranges.into_iter().collect(), ..self }
+    }
+
     /// Where the random states come from; a test prints it.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
@@ -93,6 +114,10 @@ enum Keep {
     Without(u64),
     /// Everything but the newest change, and so many of its fragments, from its start.
     Torn(u64),
+    /// The same, and the fragment behind those can't be read.
+    Lost(u64),
+    /// Everything, but nothing of the newest change can be read.
+    AllLost,
     /// Those changes whose bit is set.
     Changes(u64),
     /// Those fragments whose bit is set, counted through all changes.
@@ -120,6 +145,8 @@ impl fmt::Display for CrashId {
             Keep::Only(change) => write!(f, "only:{change}"),
             Keep::Without(change) => write!(f, "without:{change}"),
             Keep::Torn(fragments) => write!(f, "torn:{fragments}"),
+            Keep::Lost(fragments) => write!(f, "lost:{fragments}"),
+            Keep::AllLost => f.write_str("all-lost"),
             Keep::Changes(bits) => write!(f, "changes:{bits}"),
             Keep::Fragments(bits) => write!(f, "fragments:{bits}"),
             Keep::Sample(seed) => write!(f, "sample:{seed}"),
@@ -154,6 +181,8 @@ impl FromStr for CrashId {
             ("only", Some(change)) => Keep::Only(change),
             ("without", Some(change)) => Keep::Without(change),
             ("torn", Some(fragments)) => Keep::Torn(fragments),
+            ("lost", Some(fragments)) => Keep::Lost(fragments),
+            ("all-lost", None) => Keep::AllLost,
             ("changes", Some(bits)) => Keep::Changes(bits),
             ("fragments", Some(bits)) => Keep::Fragments(bits),
             ("sample", Some(seed)) => Keep::Sample(seed),
@@ -181,6 +210,12 @@ impl CrashState {
     #[must_use]
     pub fn id(&self) -> CrashId {
         self.id
+    }
+
+    /// Whether something can't be read in it.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        matches!(self.id.keep, Keep::Lost(_) | Keep::AllLost)
     }
 
     /// How many marks the test had made before the crash.
@@ -218,18 +253,19 @@ impl Pending {
     fn fragments(&self, fragment_bytes: u64) -> u64 {
         match self.data {
             Data::Bytes(..) => (self.end - self.start).div_ceil(fragment_bytes),
-            Data::Fill(_) => 1,
+            Data::Fill(_) | Data::Lost => 1,
         }
     }
 
-    /// Lays fragment number `fragment` into `layer`.
-    fn put(&self, fragment: u64, fragment_bytes: u64, layer: &mut Layer) {
+    /// Lays fragment number `fragment` into `layer`, or that it can't be read.
+    fn put(&self, fragment: u64, fragment_bytes: u64, is_lost: bool, layer: &mut Layer) {
         let Data::Bytes(..) = self.data else {
             return layer.put(self.start, self.end, self.data.clone());
         };
         let from = fragment * fragment_bytes;
         let end = (self.start + from + fragment_bytes).min(self.end);
-        layer.put(self.start + from, end, self.data.skip(from));
+        let data = if is_lost { Data::Lost } else { self.data.skip(from) };
+        layer.put(self.start + from, end, data);
     }
 }
 
@@ -332,12 +368,15 @@ impl Replay {
         for (number, change) in (0..).zip(&self.pending) {
             let whole = chance.as_mut().and_then(Chance::change);
             for fragment in 0..change.fragments(fragment_bytes) {
+                let is_lost =
+                    number == newest && (keep == Keep::AllLost || keep == Keep::Lost(fragment));
                 let is_there = match keep {
-                    Keep::All => true,
+                    Keep::All | Keep::AllLost => true,
                     Keep::Nothing => false,
                     Keep::Only(only) => number == only,
                     Keep::Without(missing) => number != missing,
                     Keep::Torn(count) => number < newest || fragment < count,
+                    Keep::Lost(count) => number < newest || fragment <= count,
                     Keep::Changes(bits) => has_bit(bits, number),
                     Keep::Fragments(bits) => has_bit(bits, counted),
                     Keep::Sample(_) => {
@@ -346,7 +385,7 @@ impl Replay {
                 };
                 counted += 1;
                 if is_there {
-                    change.put(fragment, fragment_bytes, &mut layer);
+                    change.put(fragment, fragment_bytes, is_lost, &mut layer);
                 }
             }
         }
@@ -426,6 +465,10 @@ impl CrashStates {
             return;
         }
         let only_newest = step == Step::Newest;
+        if only_newest && self.may_be_lost() {
+            self.queue.extend(self.thinned(0, newest).map(Keep::Lost));
+            self.queue.push_back(Keep::AllLost);
+        }
         if fragments <= u64::from(bits) {
             // Bits of the newest change are the highest.
             let from = if only_newest { 1 << (fragments - newest) } else { 0 };
@@ -448,6 +491,15 @@ impl CrashStates {
             let seed = self.chance.next();
             self.queue.push_back(Keep::Sample(seed));
         }
+    }
+
+    /// Whether what the newest change wrote may be such that it can't be read.
+    fn may_be_lost(&self) -> bool {
+        self.replay.pending.last().is_some_and(|change| {
+            let is_inside =
+                |range: &Range<u64>| range.start <= change.start && change.end <= range.end;
+            self.plan.lost_in.iter().any(is_inside)
+        })
     }
 
     /// The numbers from `from` up to `to`, or as many of them as the plan allows, evenly spread.

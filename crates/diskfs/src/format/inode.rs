@@ -15,8 +15,13 @@
 //! checksum of the block is not right. Therefore each record has a checksum of its own, and recovery,
 //! which puts records into blocks, takes a block whose identity is right for what it is
 //! ([`verify_torn`]).
+//!
+//! Of a block that the device can't read any more, whole or in part, recovery takes the sectors that it can
+//! read. Inodes are lost then whose records lie in the others and are not in the log: they become free
+//! ([`clear_lost`]), and a check finds that they were in use.
 
 use std::mem::offset_of;
+use std::ops::Range;
 
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{
@@ -26,7 +31,7 @@ use zerocopy::{
 
 use super::Damage;
 use super::extent::{EXTENT_BYTES, LIST_MAX};
-use super::header::{BODY_BYTES, Block, Identity, Magic};
+use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity, Magic};
 
 /// What a block of inodes begins with. Its owner is the first block of its chunk.
 pub const INODE_MAGIC: Magic = Magic(*b"vfsN");
@@ -218,6 +223,18 @@ pub fn records(block: &Block) -> &[InodeRecord; INODES_PER_BLOCK as usize] {
 pub fn records_mut(block: &mut Block) -> &mut [InodeRecord; INODES_PER_BLOCK as usize] {
     let body: &mut RawInodeBlock = transmute_mut!(block.body_mut());
     &mut body.records
+}
+
+/// Puts free inodes of this generation in the place of those whose records have bytes in `lost` of a block.
+/// Returns their slots.
+pub fn clear_lost(block: &mut Block, lost: &Range<usize>, generation: u32) -> Vec<usize> {
+    let begin = |slot: usize| HEADER_BYTES + slot * RECORD_BYTES;
+    let is_lost = |slot: &usize| begin(*slot) < lost.end && lost.start < begin(slot + 1);
+    let slots: Vec<_> = (0..INODES_PER_BLOCK as usize).filter(is_lost).collect();
+    for slot in &slots {
+        records_mut(block)[*slot] = InodeRecord::free(generation);
+    }
+    slots
 }
 
 /// The address of the block that an inode's record lies in.

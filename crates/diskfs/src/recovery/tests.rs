@@ -1,4 +1,6 @@
-use vfscale_block::{Device, MemoryDevice};
+use std::sync::Arc;
+
+use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
 use vfscale_journal::{Error, LogKey, Lsn, RecoverySink};
 use zerocopy::IntoBytes;
 
@@ -46,7 +48,7 @@ fn read(device: &MemoryDevice, address: u64) -> Box<Block> {
 }
 
 /// Replays these items, each at a place of its own from 1 on.
-fn replay(device: &MemoryDevice, items: &[(u32, u64, Vec<u8>)]) -> Result<(), Error> {
+fn replay(device: &dyn Device, items: &[(u32, u64, Vec<u8>)]) -> Result<(), Error> {
     let places = Places::new(&superblock());
     let mut sink = Replay::new(device, VOLUME, &places);
     for (index, (kind, id, bytes)) in (1..).zip(items) {
@@ -118,6 +120,43 @@ fn a_torn_block_of_inodes_gets_its_records_from_the_log() {
         let block = read(&device, 40);
         block.verify(&identity(INODE_MAGIC, 40, 40)).unwrap();
         assert_eq!(records(&block), records(&new), "{sectors} sectors were written");
+    }
+}
+
+/// A block of inodes that was being written home when power failed can be such that the device can't read it,
+/// or some of its sectors. What the log has is there, and what can be read.
+#[test]
+fn a_block_of_inodes_that_cannot_be_read_is_made_anew() {
+    let memory = Arc::new(device());
+    let mut block = Block::zeroed();
+    for (slot, record) in records_mut(&mut block).iter_mut().enumerate() {
+        *record = InodeRecord::free(slot as u32 + 1001);
+    }
+    block.seal(&identity(INODE_MAGIC, 40, 40), 0);
+    memory.write_at(byte_of_block(40), block.bytes()).unwrap();
+    for sectors in [0..1, 1..2, 7..8, 2..5, 0..8] {
+        let recording = RecordingDevice::new(memory.clone());
+        let at = |sector: u64| byte_of_block(40) + sector * 512;
+        let range = sectors.start as usize * 512..sectors.end as usize * 512;
+        recording.write_at(at(sectors.start), &block.bytes()[range.clone()]).unwrap();
+        let plan = CrashPlan::default().lost_in(std::iter::once(at(0)..at(8)));
+        let crashed = recording.crash_states(plan).filter(CrashState::has_lost).last().unwrap();
+        let device = crashed.device();
+        assert!(device.read_at(byte_of_block(40), &mut [0; 4096]).is_err(), "{sectors:?}");
+        replay(&*device, &[(KIND_INODE, 40 * 8 + 5, record(55))]).unwrap();
+        let mut found = Block::zeroed();
+        device.read_at(byte_of_block(40), found.bytes_mut()).unwrap();
+        found.verify(&identity(INODE_MAGIC, 40, 40)).unwrap();
+        for (slot, record) in records(&found).iter().enumerate() {
+            let begin = 48 + slot * 504;
+            let is_read = begin + 504 <= range.start || begin >= range.end;
+            let was = slot as u32 + 1001;
+            match slot {
+                5 => assert_eq!(*record, InodeRecord::free(55), "{sectors:?}"),
+                _ if is_read => assert_eq!(*record, InodeRecord::free(was), "{sectors:?}"),
+                _ => assert!(record.is_free() && record.generation() != was, "{sectors:?}"),
+            }
+        }
     }
 }
 

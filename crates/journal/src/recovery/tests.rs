@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use vfscale_block::{Device, MemoryDevice};
+use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
 
 use super::*;
 use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
@@ -312,4 +312,57 @@ proptest! {
         }
         let _ = open_with(&device, Arc::new(NoHooks), options());
     }
+}
+
+/// A block that can't be read is no record: it matters only where one is needed.
+#[test]
+fn what_cannot_be_read_matters_only_where_it_is_needed() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    for id in 1..=3 {
+        log_now(&journal, &[&Thing::new(id, b"thing")]);
+    }
+    drop(journal);
+    let inspection = Inspection::new(&*device, LOG, VOLUME).unwrap();
+    let live = inspection.live().unwrap();
+    let live: Vec<u64> = live.iter().map(|record| record.lsn.block().into()).collect();
+    let (first, last) = (live[0], *live.last().unwrap());
+    let (mut opened, mut refused) = (0, 0);
+    for block in (0..last + 3).chain([200]) {
+        let lost = unreadable(&device, LOG.offset + block * 4096, 4096);
+        let (hooks, mut sink) = (Arc::new(NoHooks), Sink::default());
+        let result = Journal::open(lost.clone(), LOG, VOLUME, hooks, &mut sink, options());
+        match result.map(drop) {
+            Ok(()) => {
+                opened += 1;
+                assert!(!(first..last).contains(&block), "block {block} of {live:?}");
+                // The last record may be one that was never promised.
+                let things = if block == last { 2 } else { 3 };
+                assert_eq!(sink.replayed.len(), things, "block {block}");
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(matches!(error, Error::Device(_)), "block {block}: {error}");
+                assert!((first..=last).contains(&block), "block {block} of {live:?}");
+            }
+        }
+    }
+    assert!(opened > 3 && refused > 1, "{opened} and {refused} of {live:?}");
+}
+
+/// A log is made where the device can't read what was there.
+#[test]
+fn a_log_is_made_over_what_cannot_be_read() {
+    let lost = unreadable(&device(), LOG.offset + 8192, 4096);
+    Journal::format(&*lost, LOG, VOLUME).unwrap();
+    lost.read_at(LOG.offset, &mut vec![0; 1 << 20]).unwrap();
+    drop(open(&lost));
+}
+
+/// The device, of which some bytes can't be read.
+fn unreadable(device: &Arc<dyn Device>, offset: u64, len: u64) -> Arc<dyn Device> {
+    let recording = RecordingDevice::new(copy(&**device));
+    recording.write_at(offset, &vec![0; len as usize]).unwrap();
+    let plan = CrashPlan::default().lost_in(std::iter::once(offset..offset + len));
+    recording.crash_states(plan).filter(CrashState::has_lost).last().unwrap().device()
 }

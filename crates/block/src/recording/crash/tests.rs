@@ -183,3 +183,38 @@ fn states_that_are_passed_over_are_not_made_and_counted_all_the_same() {
     }
     assert!(device.crash_states(plan).nth(ids.len()).is_none());
 }
+
+/// What can't be read is told, stays so until it is written again, and is nowhere but where it may be.
+#[test]
+fn what_was_being_written_may_not_be_readable() {
+    let device = record(&[Call::Write(0, 3), Call::Flush, Call::Write(1, 2), Call::Write(3, 1)]);
+    let plan = CrashPlan::default().lost_in(std::iter::once(512..3 * 512));
+    let lost: Vec<_> = device.crash_states(plan).filter(CrashState::has_lost).collect();
+    let readable = |device: &dyn Device| -> Vec<Option<u8>> {
+        let mut block = [0; 512];
+        let read = |at| device.read_at(at * 512, &mut block).ok().map(|()| block[0]);
+        (0..BLOCKS).map(read).collect()
+    };
+    let images: Vec<_> = lost.iter().map(|state| readable(&*state.device())).collect();
+    let expected = [
+        [Some(1), None, Some(1), Some(0)],
+        [Some(1), Some(3), None, Some(0)],
+        [Some(1), None, None, Some(0)],
+    ];
+    assert_eq!(images, expected);
+    for state in &lost {
+        let id = state.id().to_string().parse().unwrap();
+        let again = device.crash_state(id).unwrap();
+        assert_eq!(readable(&*again.device()), readable(&*state.device()), "{state}");
+        // A copy has what is written to it, and so has the device itself.
+        let copy = CowDevice::new(state.device());
+        for written in [&copy, &*state.device()] {
+            assert!(written.read_at(0, &mut [0; 4 * 512]).is_err(), "{state}");
+            written.write_at(512, &[9; 2 * 512]).unwrap();
+            assert_eq!(readable(written), [Some(1), Some(9), Some(9), Some(0)], "{state}");
+            let mut all = [0; 4 * 512];
+            written.read_at(0, &mut all).unwrap();
+            assert_eq!((all[0], all[600], all[1200], all[1600]), (1, 9, 9, 0));
+        }
+    }
+}
