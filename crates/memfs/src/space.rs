@@ -221,6 +221,8 @@ fn release(local: &Arc<Local>) {
     } else {
         local.budgets.withheld.fetch_add(bytes, Ordering::Relaxed);
         guard.defer(move || later.budgets.give_late(bytes));
+        // Who waits for it may be another thread, and this one may sleep before it has a bag full.
+        guard.hand_over();
     }
 }
 

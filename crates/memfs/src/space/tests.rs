@@ -80,6 +80,31 @@ fn reclaiming_waits_for_readers_but_not_for_ever() {
     assert_eq!(space.take(4 * LIMBO_MIN), Ok(()));
 }
 
+/// What a thread has withheld comes back also when that thread sleeps and frees nothing more.
+#[test]
+fn reclaiming_gets_what_another_thread_has_withheld() {
+    let space = Space::new(4 * LIMBO_MIN, 2);
+    assert_eq!(space.take(4 * LIMBO_MIN), Ok(()));
+    let (freed, done) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // More than the limbo takes.
+            space.give_deferred(2 * LIMBO_MIN);
+            freed.wait();
+            done.wait();
+        });
+        freed.wait();
+        // Another test's reader may be in the way for a moment.
+        let start = Instant::now();
+        while space.take(2 * LIMBO_MIN).is_err() && start.elapsed() < RECLAIM_TIME * 20 {
+            space.reclaim();
+        }
+        let taken = space.used();
+        done.wait();
+        assert_eq!(taken, 4 * LIMBO_MIN, "nothing came back while its thread slept");
+    });
+}
+
 /// Many threads take and free; in the end nothing is missing, nothing is there twice.
 #[test]
 fn nothing_is_lost_between_cpus() {
