@@ -15,9 +15,9 @@ use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
 use crate::mount::Sharing;
 use crate::session::{Later, Served, Service};
-use crate::wire::InitFlags;
 use crate::wire::reply::{Entry, Reply, Validity};
 use crate::wire::request::{Offer, Operation, Request};
+use crate::wire::{InitFlags, WriteFlags};
 
 mod attrs;
 mod caller;
@@ -233,7 +233,11 @@ impl Server {
         match *operation {
             Op::Open { flags, kill_priv } => self.open(turn, flags, kill_priv),
             Op::Read { fh, offset, size } => self.read(turn, fh, offset, size),
-            Op::Write { fh, offset, flags, data } => self.write(turn, fh, offset, flags, data),
+            Op::Write { fh, offset, flags, is_direct, data } => {
+                // The kernel makes `EIO` of a short reply here, or forgets the rest.
+                let is_whole = is_direct || flags.contains(WriteFlags::CACHE);
+                self.write(turn, (fh, offset), flags, is_whole, data)
+            }
             Op::Flush { fh, owner } => self.flush(fh, owner),
             Op::Release { fh } | Op::ReleaseDir { fh } => self.release(fh),
             Op::FSync { fh, data_only } => self.fsync(turn, fh, data_only),

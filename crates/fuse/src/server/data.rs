@@ -75,12 +75,14 @@ impl Server {
         Ok(())
     }
 
+    /// Writes `data` into a file at an offset; with `is_whole`, a part for which there is no space is an error
+    /// of all of it.
     pub(super) fn write(
         &self,
         turn: &mut Turn<'_>,
-        fh: u64,
-        offset: u64,
+        (fh, offset): (u64, u64),
         flags: WriteFlags,
+        is_whole: bool,
         data: &[u8],
     ) -> Result<(), Errno> {
         // What comes from the page cache may carry the handle of any writer, even one that appends.
@@ -89,8 +91,18 @@ impl Server {
         if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.kill_priv(turn, &file)?;
         }
-        let written = file.pwrite(data, offset)?;
-        turn.reply.count(written as u32);
+        let mut done = file.pwrite(data, offset)?;
+        while done < data.len() {
+            let rest = || file.pwrite(&data[done..], offset + done as u64).ok();
+            match self.reclaim.retry(rest) {
+                Some(written) if written > 0 => done += written,
+                _ => break,
+            }
+        }
+        if is_whole && done < data.len() {
+            return Err(Errno::NOSPC);
+        }
+        turn.reply.count(done as u32);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use vfscale::{SetTime, Timestamp};
+use vfscale::{OFlags, SetTime, Timestamp};
 
 use super::{AttrMask, InitFlags, WriteFlags, opcode};
 
@@ -217,6 +217,8 @@ pub(crate) enum Operation<'a> {
         fh: u64,
         offset: u64,
         flags: WriteFlags,
+        /// The file is open with `O_DIRECT`.
+        is_direct: bool,
         data: &'a [u8],
     },
     Flush {
@@ -501,9 +503,11 @@ fn handle_operation<'a>(header: &Header, f: &mut Fields<'a>) -> Result<Operation
         opcode::READ => Op::Read { fh, offset: f.u64()?, size: f.u32()? },
         opcode::WRITE => {
             let (offset, size, flags) = (f.u64()?, f.u32()? as usize, f.u32()?);
-            f.bytes(16)?;
+            let _lock_owner = f.u64()?;
+            let is_direct = OFlags::from_bits_retain(f.u32()?).contains(OFlags::DIRECT);
+            let _padding = f.u32()?;
             let flags = WriteFlags::from_bits_retain(flags);
-            Op::Write { fh, offset, flags, data: f.bytes(size)? }
+            Op::Write { fh, offset, flags, is_direct, data: f.bytes(size)? }
         }
         opcode::FLUSH => {
             f.u64()?;
