@@ -35,6 +35,10 @@ impl FileData {
         // Many pages at once, for which space is set aside at once; one by one where it runs out.
         let (mut done, mut most) = (0, self.cache.batch().min(CHUNK_PAGES));
         while done < buf.len() {
+            if done > 0 {
+                // A write of more than memory holds waits for its own first pages.
+                store.set_dirty();
+            }
             self.balance(store);
             let at = offset + done as u64;
             let pages = most.min(CHUNK_PAGES - page_of(at) % CHUNK_PAGES);
