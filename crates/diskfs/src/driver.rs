@@ -336,8 +336,11 @@ impl FileSystem for DiskFs {
     }
 
     fn statfs(&self, _: &SuperBlock) -> StatFs {
-        let figures = self.volume.space().figures();
-        let totals = self.volume.groups().totals();
+        // What is about to be free counts as free: who lacks space waits for it.
+        let (inodes_going, blocks_going) = self.inactivator.going();
+        let figures = self.volume.space().figures().settled(blocks_going);
+        let mut totals = self.volume.groups().totals();
+        totals.free_inodes = (totals.free_inodes + inodes_going).min(totals.inodes);
         // There is no limit to inodes but space: eight for each block that is left.
         let inodes_free = totals.free_inodes + figures.available / CHUNK_BLOCKS * CHUNK_INODES;
         StatFs {
@@ -346,7 +349,7 @@ impl FileSystem for DiskFs {
             blocks: figures.blocks,
             blocks_free: figures.free,
             blocks_available: figures.available,
-            files: totals.inodes - totals.free_inodes.min(totals.inodes) + inodes_free,
+            files: totals.inodes - totals.free_inodes + inodes_free,
             files_free: inodes_free,
             name_max: NAME_MAX,
             ..StatFs::default()
@@ -376,8 +379,18 @@ impl FileSystem for DiskFs {
     }
 
     fn reclaim(&self) -> bool {
-        let before = self.volume.space().figures().available;
-        self.settle().is_ok() && self.volume.space().figures().available > before
+        // In the order in which space comes back, so that none is overlooked on its way.
+        let is_coming = !self.files.is_written()
+            || !self.inactivator.is_idle()
+            || self.volume.space().is_coming();
+        if !is_coming || self.volume.is_read_only() {
+            return false;
+        }
+        // What fits into its inode gives back the block that was set aside. An error belongs to a file.
+        if let Err(fault) = self.files.write_back_all() {
+            tracing::error!(%fault, "not everything was written for want of space");
+        }
+        self.settle().is_ok()
     }
 
     fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {

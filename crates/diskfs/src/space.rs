@@ -12,6 +12,8 @@
 //!   Those of the groups' own trees are not among them.
 //! * Whoever has blocks reserved finds as many in the groups: reserving comes before claiming, and
 //!   what is unclaimed or freed is in a group before it is given back here.
+//! * What a transaction has freed counts as *coming* from before its commit until it is given here; so who
+//!   finds that nothing is coming finds what has come.
 //! * A part, the *pool*, is only for those who make space in the end: removing, and writing back what
 //!   was accepted. So removing works on a full volume. What is given back fills the pool first.
 //!
@@ -22,7 +24,7 @@
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::cpu;
-use vfscale_sync::percpu::{Apart, Budget};
+use vfscale_sync::percpu::{Apart, Budget, PerCpuCounter};
 
 use crate::group::Totals;
 
@@ -42,6 +44,23 @@ pub struct Space {
     packed: Written,
     spread: Apart<Written>,
     budget: Budget,
+    coming: Coming,
+}
+
+/// Blocks that transactions have freed: all there ever were, and those that have been given back. Two
+/// counts that only grow, so that who reads them one after the other never misses what is between.
+#[derive(Debug)]
+struct Coming {
+    freed: PerCpuCounter,
+    given: PerCpuCounter,
+}
+
+impl Coming {
+    /// Those that are not back yet; more if some come meanwhile.
+    fn blocks(&self) -> u64 {
+        let given = self.given.sum();
+        u64::try_from(self.freed.sum().wrapping_sub(given)).unwrap_or(0)
+    }
 }
 
 /// Written when the volume grows.
@@ -77,6 +96,22 @@ pub struct SpaceFigures {
     pub free: u64,
     /// Those among them that anybody can have.
     pub available: u64,
+    /// Those that are free as soon as the transactions that freed them are durable.
+    pub coming: u64,
+    /// How many of those that come go to the pool first.
+    missing: u64,
+}
+
+impl SpaceFigures {
+    /// What it comes to when all is back that is coming, and `more` blocks besides.
+    #[must_use]
+    pub fn settled(self, more: u64) -> Self {
+        let coming = self.coming.saturating_add(more);
+        let free = self.free.saturating_add(coming).min(self.blocks);
+        let available = self.available.saturating_add(coming.saturating_sub(self.missing));
+        let missing = self.missing.saturating_sub(coming);
+        Self { free, available: available.min(free), coming: 0, missing, ..self }
+    }
 }
 
 impl Space {
@@ -96,7 +131,9 @@ impl Space {
         let (pool_size, blocks) = (AtomicU64::new(pool_size), AtomicU64::new(totals.blocks));
         let read = ReadMostly { pool_size, blocks, is_spread };
         let (packed, spread) = (Written::default(), Apart(Written::default()));
-        let space = Self { read, packed, spread, budget };
+        let counter = || PerCpuCounter::new(cpu::possible().max(1) as usize);
+        let coming = Coming { freed: counter(), given: counter() };
+        let space = Self { read, packed, spread, budget, coming };
         space.pool().store(pool, Ordering::Relaxed);
         space
     }
@@ -149,6 +186,26 @@ impl Space {
         }
     }
 
+    /// A transaction that is about to be committed has freed so many blocks. They [come
+    /// back](Self::come_back) when it is durable.
+    pub fn expect(&self, blocks: u64) {
+        self.coming.freed.add(blocks as i64);
+    }
+
+    /// Gives back what was [expected](Self::expect).
+    pub fn come_back(&self, blocks: u64) {
+        self.give(blocks);
+        // After that: see `Coming`.
+        self.coming.given.add(blocks as i64);
+    }
+
+    /// Whether blocks are on their way back: all that were freed before the call and are not, and maybe such
+    /// as come meanwhile.
+    #[must_use]
+    pub fn is_coming(&self) -> bool {
+        self.coming.blocks() > 0
+    }
+
     /// The volume has become larger by as many blocks that files can have.
     pub fn grow(&self, blocks: u64) {
         let all = self.read.blocks.fetch_add(blocks, Ordering::AcqRel) + blocks;
@@ -168,9 +225,13 @@ impl Space {
     /// How much there is. What changes meanwhile may be seen or not.
     #[must_use]
     pub fn figures(&self) -> SpaceFigures {
+        // First: what has come back meanwhile is rather counted twice than not at all.
+        let coming = self.coming.blocks();
         let available = self.budget.available();
-        let free = available + self.pool().load(Ordering::Relaxed);
-        SpaceFigures { blocks: self.read.blocks.load(Ordering::Relaxed), free, available }
+        let pool = self.pool().load(Ordering::Relaxed);
+        let missing = self.read.pool_size.load(Ordering::Relaxed).saturating_sub(pool);
+        let (free, blocks) = (available + pool, self.read.blocks.load(Ordering::Relaxed));
+        SpaceFigures { blocks, free, available, coming, missing }
     }
 }
 

@@ -393,11 +393,12 @@ impl<'v> Tx<'v> {
         }
         if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
             let volume = volume.keep();
+            volume.space.expect(busy.blocks());
             log.on_durable(move |durable| {
                 if durable.is_ok() {
                     let blocks = busy.blocks();
                     volume.groups.durable(busy);
-                    volume.space.give(blocks);
+                    volume.space.come_back(blocks);
                 }
             });
         }

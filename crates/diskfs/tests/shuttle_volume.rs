@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use shuttle::thread;
 use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_diskfs::driver::{DiskFs, DiskOptions};
 use vfscale_diskfs::file::Files;
 use vfscale_diskfs::inode_core::InodeCore;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
@@ -19,6 +20,9 @@ use vfscale_diskfs::node::Node;
 use vfscale_diskfs::node_table::NodeTable;
 use vfscale_diskfs::{Fault, Need, Volume, VolumeOptions, check};
 use vfscale_sync::model::{self, Schedules};
+use vfscale_vfs::driver::FileSystem;
+use vfscale_vfs::types::FallocateFlags;
+use vfscale_vfs::{At, AtFlags, Task, Vfs};
 
 const SCHEDULES: usize = 500;
 const REGULAR: u32 = 0o100_644;
@@ -289,5 +293,44 @@ fn commit_against_shutdown() {
         assert!(volume.begin(Need { log_blocks: 1, space: 0, from_pool: true }).is_err());
         drop(volume);
         assert_durable(device, durable);
+    });
+}
+
+/// Two writers get the space of a file that was removed before they began, whoever frees it and whoever makes
+/// that durable: one of them, the thread that frees what nobody uses, or somebody who syncs.
+#[test]
+fn writers_against_inactivation_against_sync() {
+    check(|| {
+        let options = DiskOptions {
+            sync_interval: None,
+            data_cache_bytes: 1 << 20,
+            orphan_lists: 1,
+            dirty_lists: 1,
+            ..DiskOptions::default()
+        };
+        let fs = DiskFs::open(device(), options).unwrap();
+        let vfs = Vfs::new(fs.clone()).unwrap();
+        let task = vfs.task();
+        let available = task.statfs(At::Cwd, "/").unwrap().blocks_available;
+        let most = (available - 100) * PAGE as u64;
+        let allocate = |task: &Task, path: &str, bytes: u64| {
+            let file = task.options().write(true).create(true).open(path).unwrap();
+            file.fallocate(FallocateFlags::empty(), 0, bytes)
+        };
+        allocate(&task, "/f", most).unwrap();
+        let syncer = {
+            let fs = fs.clone();
+            thread::spawn(move || fs.sync_fs().unwrap())
+        };
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        let writers = [0, 1].map(|n| {
+            let task = vfs.task();
+            thread::spawn(move || allocate(&task, &format!("/{n}"), most / 2).unwrap())
+        });
+        for thread in writers.into_iter().chain([syncer]) {
+            thread.join().unwrap();
+        }
+        drop((task, vfs));
+        fs.close().unwrap();
     });
 }

@@ -297,7 +297,7 @@ impl Task {
                 lookup,
                 |walk, pos| walk.want_write(pos),
                 |walk, pos| change_dcached(walk, pos, change).map(|()| Done::Yes),
-                |inode| self.change_kept(inode, change),
+                |inode| inode.sb().with_space(|| self.change_kept(inode, change)),
             )
         };
         apply().on(call, path)
@@ -343,7 +343,8 @@ impl Task {
                         let guard = rcu::pin();
                         file::kept_ids(self.cred(&guard), inode)
                     };
-                    file::truncate_inode(inode, size, keep_ids, false)
+                    let truncate = || file::truncate_inode(inode, size, keep_ids, false);
+                    inode.sb().with_space(truncate)
                 },
             )
         };

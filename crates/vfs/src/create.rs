@@ -24,6 +24,7 @@ use crate::mount::WriteAccess;
 use crate::name::Name;
 use crate::namei::{Fail, Last, Lookup, PATH_MAX, Pos, Walk};
 use crate::ranks::Children;
+use crate::super_block::again_for_space;
 use crate::task::{At, Task, bytes, lookup_flags};
 use crate::types::{Access, AtFlags, Capabilities, FileType, Mode};
 use crate::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
@@ -257,7 +258,7 @@ impl Task {
         call: impl Fn() -> std::result::Result<T, Errno>,
     ) -> std::result::Result<T, Errno> {
         match call() {
-            Err(Errno::NOSPC) if self.reclaim_at(at, path, lookup) => call(),
+            Err(Errno::NOSPC) => again_for_space(|| self.reclaim_at(at, path, lookup), call),
             other => other,
         }
     }

@@ -454,9 +454,9 @@ pub trait FileSystem: Send + Sync + 'static {
         if read_only { self.sync_fs() } else { Ok(()) }
     }
 
-    /// Waits, but not for long, for space that was freed and may still be read, so that a call that
-    /// failed with `ENOSPC` can be tried again; false if there is no such space. Called with nothing
-    /// held, not even an RCU section.
+    /// Waits for space that was freed before the call and can't be had yet, because it may still be read or
+    /// is not free on disk: a call that failed with `ENOSPC` is then tried again. False if there was no such
+    /// space. Called with nothing held, not even an RCU section. May block, for readers not for long.
     fn reclaim(&self) -> bool {
         false
     }

@@ -20,6 +20,7 @@ use crate::attr::touch_atime;
 use crate::attr_plan::Plan;
 use crate::cred::Credentials;
 use crate::error::{Named, Result};
+use crate::file_write::Part;
 use crate::inode::Inode;
 use crate::mount::{Mount, OpenPath, Path};
 use crate::position::Position;
@@ -472,16 +473,7 @@ impl File {
             .named("readv")
     }
 
-    /// See [`SuperBlock::with_space`](crate::super_block::SuperBlock::with_space).
-    #[inline]
-    fn with_space<T>(
-        &self,
-        call: impl Fn() -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
-        self.inode().sb().with_space(call)
-    }
-
-    fn check_write(&self) -> std::result::Result<&Inode, Errno> {
+    pub(crate) fn check_write(&self) -> std::result::Result<&Inode, Errno> {
         if self.0.mode.contains(FileMode::WRITE) {
             Ok(self.inode())
         } else {
@@ -490,17 +482,19 @@ impl File {
     }
 
     /// Writes `bufs` one after the other at `offset`, or at the end when the file appends. Returns
-    /// where it began and how many bytes were written.
-    fn write_inner(
+    /// where it began and how many bytes were written: none of a [`Part::Rest`] that another writer has
+    /// come before.
+    pub(crate) fn write_inner(
         &self,
         offset: u64,
         bufs: &[IoSlice<'_>],
+        part: Part,
     ) -> std::result::Result<(u64, usize), Errno> {
         check_offset(offset)?;
         let inode = self.check_write()?;
         // Twice, so that the one does not pay for what the other needs.
         if inode.is_plain() {
-            return self.write_to::<true>(inode, offset, bufs);
+            return self.write_to::<true>(inode, offset, bufs, part);
         }
         if inode.is_shared()
             && let Some(n) = self.overwrite(inode, offset, bufs)
@@ -508,7 +502,7 @@ impl File {
             self.sync_written(inode, self.flags())?;
             return Ok((offset, n));
         }
-        self.write_to::<false>(inode, offset, bufs)
+        self.write_to::<false>(inode, offset, bufs, part)
     }
 
     #[inline(always)]
@@ -517,6 +511,7 @@ impl File {
         inode: &Inode,
         offset: u64,
         bufs: &[IoSlice<'_>],
+        part: Part,
     ) -> std::result::Result<(u64, usize), Errno> {
         // One, as nearly always, needs no loop.
         let len = match bufs {
@@ -532,6 +527,9 @@ impl File {
         let section = if PLAIN { Some(rcu::pin()) } else { inode.section() };
         let locked = inode.lock();
         let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
+        if part == Part::Rest && start != offset {
+            return Ok((offset, 0));
+        }
         if start >= fs.size_max() {
             return Err(Errno::FBIG);
         }
@@ -573,61 +571,6 @@ impl File {
         Ok((start, done))
     }
 
-    /// Writes at `offset`, or at the end if the file was opened with `APPEND`. Fewer bytes than
-    /// asked for are written only when space runs out.
-    ///
-    /// # Errors
-    /// `EBADF` if not open for writing, `EFBIG`, `ENOSPC`, `EINVAL` for an offset above `i64::MAX`.
-    pub fn pwrite(&self, buf: &[u8], offset: u64) -> Result<usize> {
-        self.with_space(|| self.write_inner(offset, &[IoSlice::new(buf)]))
-            .map(|(_, n)| n)
-            .named("pwrite")
-    }
-
-    /// Writes several buffers at `offset`; see [`pwrite`](Self::pwrite).
-    ///
-    /// # Errors
-    /// As [`pwrite`](Self::pwrite).
-    pub fn pwritev(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
-        self.with_space(|| self.write_inner(offset, bufs)).map(|(_, n)| n).named("pwritev")
-    }
-
-    /// Writes at the file's position, or the end, and moves the position behind it. A pipe or socket
-    /// has no position: it blocks until there is room for all of it, unless opened with `NONBLOCK`.
-    ///
-    /// # Errors
-    /// As [`pwrite`](Self::pwrite); `EPIPE` if nobody can read it, and no signal; `EAGAIN` instead
-    /// of blocking.
-    pub fn write(&self, buf: &[u8]) -> Result<usize> {
-        if self.is_stream() {
-            return self.write_stream(&[IoSlice::new(buf)], None).named("write");
-        }
-        self.with_space(|| self.write_at_pos(&[IoSlice::new(buf)])).named("write")
-    }
-
-    /// Writes several buffers at the file's position, or the end, and moves the position behind
-    /// them; no other write comes between. Blocks as [`write`](Self::write) does.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn writev(&self, bufs: &[IoSlice<'_>]) -> Result<usize> {
-        if self.is_stream() {
-            return self.writev_stream(bufs).named("writev");
-        }
-        self.with_space(|| self.write_at_pos(bufs)).named("writev")
-    }
-
-    fn write_at_pos(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
-        self.check_write()?;
-        let _section = self.inode().section();
-        let mut pos = self.0.pos.lock();
-        let (start, n) = self.write_inner(pos.get(), bufs)?;
-        if n > 0 {
-            pos.set(start + n as u64);
-        }
-        Ok(n)
-    }
-
     /// Cuts or extends the file to `size` bytes (`ftruncate`).
     ///
     /// # Errors
@@ -648,7 +591,7 @@ impl File {
             }
             truncate_inode(inode, size, self.0.mode, true)
         };
-        truncate().named("ftruncate")
+        self.with_space(truncate).named("ftruncate")
     }
 
     /// Allocates, punches or zeroes a range (`fallocate`).
@@ -808,8 +751,7 @@ fn copy_file_range(
         if n == 0 {
             break;
         }
-        let write = || to.write_inner(to_offset + done, &[IoSlice::new(&buf[..n])]);
-        match to.with_space(write) {
+        match to.write_whole(to_offset + done, &[IoSlice::new(&buf[..n])]) {
             Ok((_, written)) => {
                 done += written as u64;
                 if written < n {

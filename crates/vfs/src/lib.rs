@@ -50,6 +50,7 @@ mod fd_calls;
 pub mod file;
 pub mod file_list;
 mod file_sync;
+mod file_write;
 mod graft;
 mod handle;
 mod hot;

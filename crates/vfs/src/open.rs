@@ -20,6 +20,7 @@ use crate::namei::{Fail, Last, Lookup, Walk};
 use crate::pipe::Ends;
 use crate::sleep::Waiting;
 use crate::stream;
+use crate::super_block::again_for_space;
 use crate::task::{At, Base, Task, bytes};
 use crate::types::{Access, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags};
 
@@ -279,7 +280,10 @@ impl Task {
         token: Option<&WaitToken>,
     ) -> std::result::Result<File, Errno> {
         match errno {
-            Errno::NOSPC if self.reclaim_for(at, path, opening) => self.do_open(at, path, opening),
+            Errno::NOSPC => {
+                let reclaim = || self.reclaim_for(at, path, opening);
+                again_for_space(reclaim, || self.do_open(at, path, opening))
+            }
             Errno::NXIO => self.open_special(at, path, opening, token),
             _ => Err(errno),
         }

@@ -179,12 +179,11 @@ impl SuperBlock {
         &*self.fs
     }
 
-    /// Does what needs space; if there is none but some is about to come back, does it again. The
-    /// caller holds nothing, and a failed call leaves nothing behind.
+    /// Does what needs space, as [`again_for_space`] does. The caller holds nothing.
     #[inline]
     pub(crate) fn with_space<T>(&self, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         match call() {
-            Err(Errno::NOSPC) if self.fs.reclaim() => call(),
+            Err(Errno::NOSPC) => again_for_space(|| self.fs.reclaim(), call),
             other => other,
         }
     }
@@ -651,6 +650,29 @@ impl SuperBlock {
         let _inodes = self.lock_inodes();
         self.inode_hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
     }
+}
+
+/// How often a call is tried again for which space came back that others took first.
+const SPACE_TRIES: u32 = 16;
+
+/// Does again what has failed for want of space, as long as `reclaim` finds some on its way back. The
+/// caller holds nothing, and a failed call leaves nothing behind.
+///
+/// The call is tried once more also if nothing was on its way any more: whatever was may have come for
+/// somebody else who waited, between the first attempt and the question.
+#[cold]
+pub(crate) fn again_for_space<T>(
+    reclaim: impl Fn() -> bool,
+    call: impl Fn() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    for _ in 0..SPACE_TRIES {
+        let has_come = reclaim();
+        match call() {
+            Err(Errno::NOSPC) if has_come => {}
+            other => return other,
+        }
+    }
+    call()
 }
 
 /// What is to be seen under an inode number.

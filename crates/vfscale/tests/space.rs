@@ -152,3 +152,30 @@ fn extended_attributes() {
         fill_again_and_again(task, set, remove);
     });
 }
+
+/// What one thread lacks another has just removed, and it may be anywhere: withheld, or in a batch of another
+/// CPU. A write is whole all the same.
+#[test]
+fn eight_threads_write_what_they_remove() {
+    const THREADS: u64 = 8;
+    const BYTES: u64 = 64 << 20;
+    let vfs = vfscale::memory().size(BYTES).build().unwrap();
+    let data = vec![7; (BYTES * 7 / 8 / THREADS) as usize];
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (vfs, data) = (&vfs, &data);
+            scope.spawn(move || {
+                let task = vfs.task();
+                let path = format!("/{thread}");
+                for _ in 0..4 * ROUNDS {
+                    let file = task.options().write(true).create(true).open(&path).unwrap();
+                    assert_eq!(file.write(data).unwrap(), data.len());
+                    file.truncate(0).unwrap();
+                    assert_eq!(file.pwrite(data, 0).unwrap(), data.len());
+                    drop(file);
+                    unlink(&task, path.clone()).unwrap();
+                }
+            });
+        }
+    });
+}

@@ -143,6 +143,14 @@ impl<F> DirtyFiles<F> {
         }
     }
 
+    /// Whether all files are written: none waits, and none is being written.
+    pub fn is_written(&self) -> bool {
+        self.lists.iter().all(|list| {
+            let state = list.state.lock();
+            state.waiting.is_empty() && state.taken.is_empty()
+        })
+    }
+
     /// Whether no file waits.
     pub fn is_empty(&self) -> bool {
         self.lists.iter().all(|list| list.state.lock().waiting.is_empty())

@@ -37,9 +37,9 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use vfscale_sync::atomic::thread::{self, JoinHandle};
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::{Condvar, Mutex, cpu, lock_class};
 
@@ -435,6 +435,11 @@ impl Files {
             tracing::error!(ino = node.ino(), %fault, "a file can't be written back");
         }
         true
+    }
+
+    /// Whether everything is written back that was dirty at the call.
+    pub(crate) fn is_written(&self) -> bool {
+        self.dirty.is_written()
     }
 
     /// Frees all blocks of an inode behind `size`, and forgets what is in memory of it: it is gone

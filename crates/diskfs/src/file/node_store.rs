@@ -76,6 +76,20 @@ impl NodeStore<'_> {
         Ok(Need { log_blocks, space: u64::from(levels) + 2, from_pool: true })
     }
 
+    /// Begins a transaction that takes blocks of trees from the pool. If that is empty, what is on its
+    /// way back is waited for: it fills the pool first. The caller may hold `i_writeback`, which no
+    /// commit needs.
+    fn begin(&self, need: Need) -> Result<Tx<'_>, Fault> {
+        let volume = self.files.volume();
+        match volume.begin(need) {
+            Err(Fault::NoSpace) if volume.space().is_coming() => {
+                volume.sync()?;
+                volume.begin(need)
+            }
+            begun => begun,
+        }
+    }
+
     /// Changes the core, and what it leads to, in one transaction.
     fn update<T>(
         &self,
@@ -137,7 +151,7 @@ impl NodeStore<'_> {
             _ => EXTENTS_PER_TX,
         };
         let need = self.need(3 * extents as u32, extents as u32)?;
-        let tx = self.files.volume().begin(need)?;
+        let tx = self.begin(need)?;
         self.update(tx, |tx, core| {
             let (mut map, mut grown, mut freed) = (ExtentMap::of(&core.data), 0, Vec::new());
             let (owner, range) = (self.owner(core), (from, to));
@@ -309,7 +323,7 @@ impl Store for NodeStore<'_> {
             _ => None,
         };
         let records = if matches!(change, Change::Size | Change::Inline(_)) { 0 } else { 4 };
-        let begun = self.need(records, 1).and_then(|need| self.files.volume().begin(need));
+        let begun = self.need(records, 1).and_then(|need| self.begin(need));
         let mut tx = match begun {
             Ok(tx) => tx,
             Err(fault) => {

@@ -19,9 +19,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use vfscale_sync::atomic::thread::{self, JoinHandle};
 use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::ranks::InactiveQueue;
@@ -57,13 +57,21 @@ struct State<T> {
     waiting: VecDeque<Waiting<T>>,
     /// Threads that sleep until there is something.
     idle: usize,
-    /// What is being done: the ticket of the first, and how many.
-    running: Vec<(u64, usize)>,
+    running: Vec<Batch<T>>,
     next: u64,
     /// Somebody waits for what has a lower ticket.
     wanted: u64,
     is_stopped: bool,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// What is being done.
+struct Batch<T> {
+    /// The ticket of the first.
+    ticket: u64,
+    things: usize,
+    /// Those among them that are not quick.
+    slow: Vec<T>,
 }
 
 struct Waiting<T> {
@@ -82,12 +90,12 @@ impl<T> State<T> {
     /// Everything with a lower ticket is done.
     fn oldest(&self) -> u64 {
         let waiting = self.front();
-        let running = self.running.iter().map(|(ticket, _)| *ticket);
+        let running = self.running.iter().map(|batch| batch.ticket);
         running.chain(waiting).min().unwrap_or(self.next)
     }
 }
 
-impl<T: Send + 'static> Queue<T> {
+impl<T: Clone + Send + 'static> Queue<T> {
     /// A queue whose `threads` threads call `action`, with up to `batch` things that came one after the
     /// other. Who [asks](Self::throttle) waits while more than `limit` things are in it.
     pub fn new(
@@ -156,27 +164,6 @@ impl<T> Queue<T> {
         drop(self.shared.done.wait_while(state, |state| state.oldest() < upto));
     }
 
-    /// Does a batch of what is in the queue, if there is one of quick things. Then waits while more is in the
-    /// queue than its limit. For who puts things in, before he takes locks.
-    pub fn throttle(&self) {
-        let mut state = self.shared.state.lock();
-        if state.waiting.len() >= self.shared.batch.max(2) {
-            let first = state.waiting.iter().take(self.shared.batch);
-            let quick = first.take_while(|waiting| waiting.is_quick).count();
-            let taken = self.shared.take(&mut state, quick);
-            if let Some((running, things)) = taken {
-                drop(state);
-                (self.shared.action)(things);
-                drop(running);
-                state = self.shared.state.lock();
-            }
-        }
-        if state.waiting.len() > self.limit {
-            let is_long = |state: &mut State<T>| state.waiting.len() > self.limit;
-            drop(self.shared.done.wait_while(state, is_long));
-        }
-    }
-
     /// Ends the threads, after what they are doing; what is in the queue, or comes later, is dropped. May be
     /// called again.
     pub fn stop(&self) {
@@ -198,7 +185,7 @@ impl<T> Queue<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         let state = self.shared.state.lock();
-        state.waiting.len() + state.running.iter().map(|(_, things)| things).sum::<usize>()
+        state.waiting.len() + state.running.iter().map(|batch| batch.things).sum::<usize>()
     }
 
     /// Whether everything is done.
@@ -208,7 +195,38 @@ impl<T> Queue<T> {
     }
 }
 
-impl<T> Shared<T> {
+impl<T: Clone> Queue<T> {
+    /// Does a batch of what is in the queue, if there is one of quick things. Then waits while more is in the
+    /// queue than its limit. For who puts things in, before he takes locks.
+    pub fn throttle(&self) {
+        let mut state = self.shared.state.lock();
+        if state.waiting.len() >= self.shared.batch.max(2) {
+            let first = state.waiting.iter().take(self.shared.batch);
+            let quick = first.take_while(|waiting| waiting.is_quick).count();
+            let taken = self.shared.take(&mut state, quick);
+            if let Some((running, things)) = taken {
+                drop(state);
+                (self.shared.action)(things);
+                drop(running);
+                state = self.shared.state.lock();
+            }
+        }
+        if state.waiting.len() > self.limit {
+            let is_long = |state: &mut State<T>| state.waiting.len() > self.limit;
+            drop(self.shared.done.wait_while(state, is_long));
+        }
+    }
+
+    /// What is not done yet and not quick.
+    pub fn slow(&self) -> Vec<T> {
+        let state = self.shared.state.lock();
+        let waiting = state.waiting.iter().filter(|waiting| !waiting.is_quick);
+        let running = state.running.iter().flat_map(|batch| &batch.slow);
+        waiting.map(|waiting| &waiting.thing).chain(running).cloned().collect()
+    }
+}
+
+impl<T: Clone> Shared<T> {
     fn run(&self) {
         let mut state = self.state.lock();
         loop {
@@ -260,8 +278,15 @@ impl<T> Shared<T> {
         }
         let ticket = state.front()?;
         let count = state.waiting.len().min(self.batch).min(most);
-        let things = state.waiting.drain(..count).map(|waiting| waiting.thing).collect();
-        state.running.push((ticket, count));
+        let mut slow = Vec::new();
+        let thing = |waiting: Waiting<T>| {
+            if !waiting.is_quick {
+                slow.push(waiting.thing.clone());
+            }
+            waiting.thing
+        };
+        let things: Vec<T> = state.waiting.drain(..count).map(thing).collect();
+        state.running.push(Batch { ticket, things: count, slow });
         Some((Running { shared: self, ticket }, things))
     }
 }
@@ -275,7 +300,12 @@ struct Running<'s, T> {
 
 impl<T> Drop for Running<'_, T> {
     fn drop(&mut self) {
-        self.shared.state.lock().running.retain(|(ticket, _)| *ticket != self.ticket);
+        let mut state = self.shared.state.lock();
+        let at = state.running.iter().position(|batch| batch.ticket == self.ticket);
+        let done = at.map(|at| state.running.swap_remove(at));
+        drop(state);
+        // What it holds is dropped with nothing locked.
+        drop(done);
         self.shared.done.notify_all();
     }
 }

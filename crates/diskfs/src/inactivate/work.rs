@@ -112,6 +112,26 @@ impl Inactivator {
         self.queues.iter().for_each(Queue::flush);
     }
 
+    /// Whether nothing waits to be freed, nor is being freed, that was [queued](Self::queue) before the call.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queues.iter().all(Queue::is_empty)
+    }
+
+    /// How many inodes are about to be freed, and how many blocks these have or have set aside. What
+    /// changes meanwhile may be seen or not.
+    #[must_use]
+    pub fn going(&self) -> (u64, u64) {
+        let inodes = self.queues.iter().map(|queue| queue.len() as u64).sum();
+        let blocks_of = |node: Arc<Node>| {
+            let core = node.core();
+            let delayed = node.data().map_or(0, |data| data.delayed_blocks());
+            if core.nlink == 0 { core.blocks.saturating_add(delayed) } else { 0 }
+        };
+        let slow = self.queues.iter().flat_map(Queue::slow);
+        (inodes, slow.map(blocks_of).fold(0, u64::saturating_add))
+    }
+
     /// The volume can be written again: what came while it could not is queued now.
     pub fn resume(&self) {
         let nodes = std::mem::take(&mut *self.aside.lock());

@@ -75,8 +75,8 @@ impl Server {
         Ok(())
     }
 
-    /// Writes `data` into a file at an offset; with `is_whole`, a part for which there is no space is an error
-    /// of all of it.
+    /// Writes `data` into a file at an offset; with `is_whole`, a part for which there is no space is an
+    /// error of all of it.
     pub(super) fn write(
         &self,
         turn: &mut Turn<'_>,

@@ -1,0 +1,190 @@
+//! Space comes back when it is freed: whoever lacks some waits for what is on the way, within the call.
+
+use vfscale_vfs::File;
+use vfscale_vfs::types::FallocateFlags;
+
+use super::*;
+
+const PIECE: usize = 128 * 1024;
+const ROUNDS: u32 = 8;
+
+/// Nothing becomes durable but what somebody waits for.
+fn slow(bytes: u64) -> Mounted {
+    slow_with(bytes, 4 * MIB)
+}
+
+fn slow_with(bytes: u64, data_cache_bytes: u64) -> Mounted {
+    let device = MemoryDevice::new(bytes).unwrap();
+    mkfs::format(&device, &MkfsOptions::default()).unwrap();
+    let options = DiskOptions { sync_interval: None, data_cache_bytes, ..DiskOptions::default() };
+    opened_with(Arc::new(device), options)
+}
+
+fn create(task: &Task, path: &str) -> File {
+    task.options().write(true).create(true).open(path).unwrap()
+}
+
+/// Writes until there is no space left; returns how many bytes.
+fn fill(file: &File) -> u64 {
+    let piece = vec![7; PIECE];
+    let mut bytes = 0;
+    loop {
+        match file.write(&piece) {
+            Ok(written) => bytes += written as u64,
+            Err(error) => {
+                assert_eq!(error.errno(), Errno::NOSPC);
+                return bytes;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_volume_that_is_filled_and_emptied_takes_as_much_again() {
+    let mounted = slow(64 * MIB);
+    let mut first = None;
+    for round in 0..ROUNDS {
+        let file = create(&mounted.task, "/f");
+        let written = fill(&file);
+        let wanted = *first.get_or_insert(written);
+        assert!(written.abs_diff(wanted) <= 64 * 4096, "round {round}: {written} of {wanted}");
+        drop(file);
+        mounted.unlink("/f", AtFlags::empty()).unwrap();
+    }
+    drop(mounted.again());
+}
+
+/// A write is short only where the volume is full: not because what was removed is not durable yet.
+#[test]
+fn a_write_after_a_removal_is_whole() {
+    let mounted = slow(64 * MIB);
+    let file = create(&mounted.task, "/f");
+    let most = fill(&file) - MIB;
+    drop(file);
+    let bytes = vec![3; most as usize];
+    for _ in 0..ROUNDS {
+        mounted.unlink("/f", AtFlags::empty()).unwrap();
+        let file = create(&mounted.task, "/f");
+        assert_eq!(file.pwrite(&bytes, 0).unwrap(), bytes.len());
+        file.truncate(0).unwrap();
+        assert_eq!(file.write(&bytes).unwrap(), bytes.len());
+    }
+}
+
+#[test]
+fn a_range_is_allocated_after_a_removal() {
+    let mounted = slow(64 * MIB);
+    let most = mounted.task.statfs(At::Cwd, "/").unwrap().blocks_available * 9 / 10 * 4096;
+    for _ in 0..ROUNDS {
+        let file = create(&mounted.task, "/f");
+        file.fallocate(FallocateFlags::empty(), 0, most).unwrap();
+        drop(file);
+        mounted.unlink("/f", AtFlags::empty()).unwrap();
+    }
+    drop(mounted.again());
+}
+
+/// What is refused although space is on its way back is tried again, but not for ever.
+#[test]
+fn a_range_that_does_not_fit_is_refused() {
+    let mounted = slow(64 * MIB);
+    let file = create(&mounted.task, "/f");
+    let error = file.fallocate(FallocateFlags::empty(), 0, 80 * MIB).unwrap_err();
+    assert_eq!(error.errno(), Errno::NOSPC);
+    assert_eq!(file.stat().unwrap().blocks, 0);
+}
+
+/// What was removed counts as free at once, long before it can be had.
+#[test]
+fn statfs_counts_what_is_about_to_be_free() {
+    let mounted = slow(64 * MIB);
+    let figures = || {
+        let statfs = mounted.task.statfs(At::Cwd, "/").unwrap();
+        (statfs.blocks_free, statfs.blocks_available, statfs.files_free)
+    };
+    drop(create(&mounted.task, "/first"));
+    mounted.fs.files.write_back_all().unwrap();
+    mounted.fs.settle().unwrap();
+    let before = figures();
+    for _ in 0..ROUNDS {
+        let file = create(&mounted.task, "/f");
+        fill(&file);
+        drop(file);
+        assert_eq!(figures().1, 0);
+        mounted.unlink("/f", AtFlags::empty()).unwrap();
+        let after = figures();
+        // A tree of extents is gone, too; nothing may be lost or be counted twice when all is done.
+        assert!(after.0 >= before.0 && after.1 >= before.1, "{after:?} after {before:?}");
+        mounted.fs.inactivator.flush();
+        assert_eq!(figures(), before);
+    }
+    mounted.fs.settle().unwrap();
+    assert_eq!(figures(), before);
+}
+
+/// Small files have a block set aside until it is known that they fit into their inodes.
+#[test]
+fn what_small_files_have_set_aside_comes_back() {
+    // So much memory that nothing is written back for want of it.
+    let mounted = slow_with(16 * MIB, 1024 * MIB);
+    let blocks = mounted.task.statfs(At::Cwd, "/").unwrap().blocks_available;
+    mounted.mkdir("/d");
+    for n in 0..blocks + 100 {
+        mounted.write(&format!("/d/{n}"), b"small");
+    }
+    drop(mounted.again());
+}
+
+/// Files, ranges, attributes, links and directories that eight threads make and remove, each as much as an
+/// eighth of the volume less a little: what one lacks another has just removed.
+#[test]
+fn eight_threads_get_what_they_remove() {
+    const THREADS: u64 = 8;
+    let mounted = slow(64 * MIB);
+    let available = mounted.task.statfs(At::Cwd, "/").unwrap().blocks_available;
+    // In blocks. Transactions reserve the most that they may need.
+    let share = (available - THREADS * 200) / THREADS;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let task = mounted.vfs.task();
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    take_and_give_back(&task, &format!("/{thread}.{round}"), share);
+                }
+            });
+        }
+    });
+    drop(mounted.again());
+}
+
+/// Makes a directory with things that take `share` blocks, and removes it.
+fn take_and_give_back(task: &Task, dir: &str, share: u64) {
+    const SMALL: u64 = 16;
+    let mode = Mode::from_bits_truncate(0o755);
+    let none = AtFlags::empty();
+    let path = |name: &str, n: u64| format!("{dir}/{name}{n}");
+    task.mkdir(At::Cwd, dir, mode).unwrap();
+    // Inodes in chunks, two blocks for a target and for attributes.
+    let half = (share - 8 * SMALL) / 2;
+    let data = vec![9; (half * 4096) as usize];
+    let file = create(task, &path("file", 0));
+    assert_eq!(file.write(&data).unwrap(), data.len());
+    let range = create(task, &path("file", 1));
+    range.fallocate(FallocateFlags::empty(), 0, half * 4096).unwrap();
+    for n in 0..SMALL {
+        task.symlink("t".repeat(3000), At::Cwd, path("link", n)).unwrap();
+        task.mkdir(At::Cwd, path("dir", n), mode).unwrap();
+        let value = [b'v'; 3000];
+        task.setxattr(At::Cwd, path("dir", n), "user.x", &value, XattrFlags::empty(), none)
+            .unwrap();
+    }
+    for n in 0..SMALL {
+        task.unlink(At::Cwd, path("link", n), none).unwrap();
+        task.unlink(At::Cwd, path("dir", n), AtFlags::REMOVEDIR).unwrap();
+    }
+    for n in 0..2 {
+        task.unlink(At::Cwd, path("file", n), none).unwrap();
+    }
+    drop((file, range));
+    task.unlink(At::Cwd, dir, AtFlags::REMOVEDIR).unwrap();
+}
