@@ -108,6 +108,12 @@ fn escape(source: &str) -> String {
     source.replace('\\', "\\\\").replace(',', "\\,")
 }
 
+/// Whether an error of starting a helper says that there is none. `PATH` may name directories that the caller
+/// can't search: then that is the error, unless the helper is in another one.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}
+
 /// Has the helper mount, which sends the device through a socket, its standard input.
 fn through_helper(dir: &Path, how: &Attachment) -> Result<OwnedFd, MountError> {
     let denied = || MountError::Denied { dir: dir.to_owned() };
@@ -121,7 +127,7 @@ fn through_helper(dir: &Path, how: &Attachment) -> Result<OwnedFd, MountError> {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = match command.spawn() {
             Ok(child) => child,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) if is_missing(&e) => continue,
             Err(e) => return Err(failed(e)),
         };
         // The command still holds the child's end; without that gone, no end would be seen.
@@ -208,7 +214,7 @@ impl Attached {
             return match command.status() {
                 Ok(status) if status.success() => Ok(()),
                 Ok(_) => Err(Errno::BUSY.into()),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) if is_missing(&e) => continue,
                 Err(e) => Err(e),
             };
         }
