@@ -198,7 +198,7 @@ impl CowDevice {
         if old.is_empty() { Ok(()) } else { self.base.read_at(offset, old) }
     }
 
-    /// The same for what is in no layer.
+    /// Reads from the base what is in no layer, and leaves the rest of `buf` as it is.
     fn read_gaps(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let own = self.own.read().gaps(offset, offset + buf.len() as u64);
         for (start, end) in own.iter().flat_map(|(start, end)| self.shared.gaps(*start, *end)) {

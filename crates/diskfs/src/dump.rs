@@ -200,7 +200,6 @@ fn superblock(superblock: &Superblock) -> Value {
         .with("group blocks", geometry.group_blocks())
         .with("generation", superblock.generation())
         .with("features", features)
-        .with("damage seen", superblock.features.has_seen_damage())
         .with("repair interrupted", superblock.features.needs_repair())
         .with("log", log)
         .with("made", moment(superblock.made))

@@ -147,7 +147,8 @@ fn read_blocks(
     })
 }
 
-/// The same, with zeros for blocks that the device can't read. They are no blocks of a record then.
+/// Reads blocks as [`read_blocks`] does, with zeros for those that the device can't read: they are no blocks
+/// of a record then. Notes in `unreadable` why the first of them can't be read.
 fn read_some(
     device: &dyn Device,
     geometry: Geometry,

@@ -114,7 +114,8 @@ enum Keep {
     Without(u64),
     /// Everything but the newest change, and so many of its fragments, from its start.
     Torn(u64),
-    /// The same, and the fragment behind those can't be read.
+    /// Everything but the newest change, so many of its fragments from its start, and behind them one that
+    /// can't be read.
     Lost(u64),
     /// Everything, but nothing of the newest change can be read.
     AllLost,

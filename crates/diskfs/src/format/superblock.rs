@@ -252,15 +252,11 @@ pub struct Features {
 }
 
 impl Features {
-    /// Bit 0 of *compat*, a state: somebody who had the volume open met damage, and no repair has found it
-    /// clean since.
-    pub const DAMAGE_SEEN: u64 = 1;
     /// Bit 0 of *incompat*, a state: a repair has begun and not ended, so that blocks in use may count as
     /// free.
     pub const NEEDS_REPAIR: u64 = 1;
     /// Those that this program knows.
-    pub const KNOWN: Self =
-        Self { compat: Self::DAMAGE_SEEN, ro_compat: 0, incompat: Self::NEEDS_REPAIR };
+    pub const KNOWN: Self = Self { compat: 0, ro_compat: 0, incompat: Self::NEEDS_REPAIR };
 
     /// Whether a repair has begun and not ended.
     #[must_use]
@@ -268,26 +264,12 @@ impl Features {
         self.incompat & Self::NEEDS_REPAIR != 0
     }
 
-    /// Whether somebody met damage.
-    #[must_use]
-    pub const fn has_seen_damage(self) -> bool {
-        self.compat & Self::DAMAGE_SEEN != 0
-    }
-
-    /// The same, with or without a repair under way.
+    /// Returns these features with a repair under way, or without.
     #[must_use]
     pub const fn with_repair(self, is_under_way: bool) -> Self {
         let others = self.incompat & !Self::NEEDS_REPAIR;
         let incompat = if is_under_way { others | Self::NEEDS_REPAIR } else { others };
         Self { incompat, ..self }
-    }
-
-    /// The same, with or without damage that somebody met.
-    #[must_use]
-    pub const fn with_damage(self, is_seen: bool) -> Self {
-        let others = self.compat & !Self::DAMAGE_SEEN;
-        let compat = if is_seen { others | Self::DAMAGE_SEEN } else { others };
-        Self { compat, ..self }
     }
 
     /// Those that this program does not know.

@@ -325,7 +325,7 @@ impl Sample {
         self.numbers().into_iter().collect()
     }
 
-    /// The same as a set.
+    /// Returns the numbers of what is found as a set.
     pub(crate) fn numbers(&self) -> BTreeSet<u32> {
         self.check().findings.iter().map(Finding::number).collect()
     }
