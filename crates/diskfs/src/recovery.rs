@@ -23,7 +23,9 @@ use vfscale_journal::{LogKey, Lsn, RecoverySink};
 
 use crate::Uuid;
 use crate::cache::{KIND_BLOCK, KIND_INODE_CHUNK};
+use crate::copies::read_block;
 use crate::fault::Fault;
+use crate::format::group::MAGIC;
 use crate::format::inode::{
     CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, clear_lost, ino_at, records_mut,
     slot_of, verify_torn,
@@ -170,7 +172,27 @@ impl<'d> Replay<'d> {
     }
 }
 
+impl Replay<'_> {
+    /// That the header of no group is from a later place than the log has reached: each transaction that
+    /// claims or frees something changes one, and nothing but a header ever lies there. One that is torn, or
+    /// can't be read, says nothing.
+    fn check_headers(&self, last: Lsn) -> Result<(), Damage> {
+        for (group, address) in (0..).zip(self.places.headers()) {
+            let Ok(block) = read_block(self.device, address) else { continue };
+            let lsn = Lsn::from_bits(block.header().lsn.get());
+            if lsn > last && block.verify(&self.identity(MAGIC, address, group)).is_ok() {
+                return Err(Damage::Newer { address, lsn, last });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl RecoverySink for Replay<'_> {
+    fn begin(&mut self, last: Lsn) -> vfscale_journal::Result<()> {
+        Ok(self.check_headers(last).map_err(Fault::from)?)
+    }
+
     fn replay(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> vfscale_journal::Result<()> {
         match key.kind {
             KIND_BLOCK => self.block(key, bytes, lsn)?,

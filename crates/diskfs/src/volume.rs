@@ -35,7 +35,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device};
-use vfscale_journal::{Journal, Recovered, Region, VolumeId};
+use vfscale_journal::{Journal, Known, Lsn, Recovered, Region, VolumeId};
 use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Mutex, cpu};
@@ -45,7 +45,7 @@ pub use reader::Reader;
 use crate::cache::BufferCache;
 use crate::copies;
 use crate::fault::Fault;
-use crate::format::superblock::{LogPlace, Superblock, Timestamp};
+use crate::format::superblock::{LogPlace, LogSeen, Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, byte_of_block};
 use crate::geometry::{GROUP_BLOCKS_KEPT, Geometry};
 use crate::group::Groups;
@@ -144,6 +144,13 @@ impl Places {
         Self { blocks, group_blocks, log }
     }
 
+    /// Where the headers of the groups are.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = u64> {
+        let blocks = self.blocks.load(Ordering::Acquire);
+        (0..blocks.div_ceil(self.group_blocks))
+            .map(|group| group * self.group_blocks + GROUP_HEADER)
+    }
+
     /// Where in its group a block is that is neither outside of the volume nor in the log.
     fn in_group(&self, address: u64) -> Option<u64> {
         let blocks = self.blocks.load(Ordering::Acquire);
@@ -191,7 +198,7 @@ impl Places {
 impl Volume {
     /// Opens the volume on `device`: finds the superblock, replays the log.
     ///
-    /// Blocks for the I/O; how long depends on the size of the log.
+    /// Blocks for the I/O; how long depends on the size of the log, unless the volume was closed.
     ///
     /// # Errors
     /// There is no volume, or it can't be used by this program; those of the log, of the device,
@@ -232,7 +239,11 @@ impl Volume {
             shared: PerCpuArc::new(slots, Arc::new(shared)),
         };
         if !opened.is_read_only() {
-            opened.update_superblock(|superblock| superblock.mounted = Timestamp::now())?;
+            let log_seen = opened.log_seen();
+            opened.update_superblock(|superblock| {
+                superblock.mounted = Timestamp::now();
+                superblock.log_seen = log_seen.unwrap_or(superblock.log_seen);
+            })?;
             grow::finish(&opened)?;
         }
         Ok(opened)
@@ -470,7 +481,15 @@ impl Volume {
             self.shut_down(fault);
         }
         journal.close()?;
-        self.update_superblock(|_| {})
+        let log_seen = self.log_seen();
+        self.update_superblock(|superblock| {
+            superblock.log_seen = log_seen.unwrap_or(superblock.log_seen);
+        })
+    }
+
+    /// How far the log has come, if it is not being written.
+    fn log_seen(&self) -> Option<LogSeen> {
+        self.journal.as_ref().and_then(Journal::known).map(seen)
     }
 }
 
@@ -518,7 +537,7 @@ pub(crate) fn replay_in_memory(
     let volume = VolumeId(superblock.volume().to_bytes());
     let copy = Arc::new(CowDevice::in_place_of(device.clone()));
     let mut sink = Replay::new(&*copy, superblock.volume(), places);
-    let recovered = Journal::replay(&*log_device, region, volume, &mut sink)?;
+    let recovered = Journal::replay(&*log_device, region, volume, &known(superblock), &mut sink)?;
     if recovered.items == 0 {
         return Ok((device, recovered));
     }
@@ -537,11 +556,28 @@ fn open_log(
     let volume = VolumeId(superblock.volume().to_bytes());
     let mut sink = Replay::new(&*device, superblock.volume(), places);
     let hooks = Arc::new(VolumeHooks::new(device.clone()));
-    let journal = options.journal;
+    let journal = vfscale_journal::Options { known: known(superblock), ..options.journal };
     let opened = Journal::open(log_device, region, volume, hooks.clone(), &mut sink, journal);
     let (journal, recovered) = opened?;
     drop(sink);
     Ok(Logged { device, hooks, journal: Some(journal), recovered })
+}
+
+/// What a superblock knows of the volume's log.
+pub(crate) fn known(superblock: &Superblock) -> Known {
+    let LogSeen { epoch, last, checkpoint, is_closed } = superblock.log_seen;
+    let device = match superblock.log() {
+        LogPlace::Inside { .. } => Uuid::NIL,
+        LogPlace::Outside { device, .. } => device,
+    };
+    let (last, device) = (Lsn::from_bits(last), device.to_bytes());
+    Known { epoch, last, checkpoint, is_closed, device }
+}
+
+/// The same, for a superblock.
+pub(crate) fn seen(known: Known) -> LogSeen {
+    let Known { epoch, last, checkpoint, is_closed, .. } = known;
+    LogSeen { epoch, last: last.to_bits(), checkpoint, is_closed }
 }
 
 /// The device with the log, and where on it the log is.

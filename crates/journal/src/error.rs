@@ -44,6 +44,41 @@ pub enum Error {
         /// The last whole record that is connected with its tail.
         found: Lsn,
     },
+    /// The log is whole, and older than what its owner has seen of it: half of a mirror that was away, or a
+    /// copy that was put back. What is home is newer, and would be lost.
+    #[error(
+        "{device}: an older state of the log: it ends at {last} in epoch {epoch}, and had reached {known} in \
+         epoch {known_epoch}; name the device with the log that was used last, or open the volume read-only \
+         without a log (norecovery)"
+    )]
+    Stale {
+        /// The device's name.
+        device: Arc<str>,
+        /// How often it was opened.
+        epoch: u64,
+        /// Its last record.
+        last: Lsn,
+        /// How often it was opened for all its owner knows.
+        known_epoch: u64,
+        /// A record that it had.
+        known: Lsn,
+    },
+    /// The log is of the volume, but on another device than the volume's log.
+    #[error(
+        "{device}: the log of another volume with the same id; name the device with this one's log"
+    )]
+    OtherLog {
+        /// The device's name.
+        device: Arc<str>,
+    },
+    /// The log has what this program does not know, and so can't replay.
+    #[error("{device}: the log has features that this program does not know: {bits:#x}")]
+    Features {
+        /// The device's name.
+        device: Arc<str>,
+        /// The unknown bits.
+        bits: u32,
+    },
     /// A checkpoint's contents do not parse, though its checksums are good.
     #[error("the checkpoint at {lsn} is damaged: {why}")]
     BadCheckpoint {

@@ -15,15 +15,21 @@ use std::sync::Arc;
 use vfscale_block::Device;
 
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
-use crate::record::{self, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind, payload_of};
-use crate::{Error, Lsn, Result, VolumeId};
+use crate::record::{
+    self, FEATURES_KNOWN, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind, payload_of,
+};
+use crate::{Error, Known, Lsn, Options, Result, VolumeId};
 
 /// Where the log is written, and what its next record is linked with.
 pub(crate) struct Writer {
     device: Arc<dyn Device>,
     geometry: Geometry,
     volume: VolumeId,
+    /// That of the device, if it is one of the log's own.
+    device_id: [u8; 16],
     epoch: u64,
+    /// The kind of the record that was written last.
+    last_kind: RecordKind,
     /// Where the next record goes.
     head: Position,
     prev_lsn: Lsn,
@@ -70,13 +76,16 @@ impl Writer {
         volume: VolumeId,
         epoch: u64,
         end: End,
-        record_blocks: usize,
+        options: &Options,
     ) -> Self {
+        let record_blocks = options.record_blocks();
         Self {
             device,
             geometry,
             volume,
+            device_id: options.known.device,
             epoch,
+            last_kind: RecordKind::Open,
             head: end.head,
             prev_lsn: end.last_lsn,
             prev_crc: end.last_crc,
@@ -95,6 +104,13 @@ impl Writer {
     /// Its place.
     pub(crate) fn head_lsn(&self) -> Lsn {
         self.geometry.lsn(self.head)
+    }
+
+    /// What is known of the log by what was written. All of it is durable.
+    pub(crate) fn known(&self, checkpoint: u64) -> Known {
+        let is_closed = self.last_kind == RecordKind::Unmount;
+        let (epoch, last, device) = (self.epoch, self.prev_lsn, self.device_id);
+        Known { epoch, last, checkpoint, is_closed, device }
     }
 
     /// Copies as much of `bytes` into the record as fits, and gives back the rest.
@@ -146,6 +162,8 @@ impl Writer {
             checkpoint: contents.checkpoint,
             stream_offset: contents.stream_offset,
             crc: 0,
+            features: FEATURES_KNOWN,
+            device: self.device_id,
         };
         let cycle_of = |index: usize| geometry.lsn(head + index as u64).cycle();
         let crc = record::encode(used, &header, self.volume, cycle_of);
@@ -157,6 +175,7 @@ impl Writer {
         })?;
         self.writes += writes;
         (self.head, self.prev_lsn, self.prev_crc, self.filled) = (end, lsn, crc, 0);
+        self.last_kind = contents.kind;
         Ok(lsn)
     }
 
@@ -186,6 +205,8 @@ pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, lsn: Lsn) -> Ve
         checkpoint: 0,
         stream_offset: 0,
         crc: 0,
+        features: FEATURES_KNOWN,
+        device: [0; 16],
     };
     record::encode(&mut block, &header, volume, |_| lsn.cycle());
     block

@@ -14,6 +14,7 @@ use crate::cil::{Cil, Commit, Inserted};
 use crate::freeze::{Gate, Refused};
 use crate::grant::{Asker, Grant};
 use crate::iclog::{self, Contents, Writer};
+use crate::known;
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::pace::Pace;
 use crate::push::{LogProgress, Pushing};
@@ -22,8 +23,8 @@ use crate::record::RecordKind;
 use crate::recovery;
 use crate::ticket::Costs;
 use crate::{
-    Error, Hooks, Lsn, Options, Recovered, RecoverySink, Region, Reservation, Result, TicketTrace,
-    Transaction,
+    Error, Hooks, Known, Lsn, Options, Recovered, RecoverySink, Region, Reservation, Result,
+    TicketTrace, Transaction,
 };
 
 /// Blocks that no transaction can reserve: for records that publish the tail, open the log and close it.
@@ -134,7 +135,8 @@ impl Journal {
     /// begins an epoch. The log is usable when this returns.
     ///
     /// # Errors
-    /// [`Error::NotALog`], [`Error::Damaged`], [`Error::BadCheckpoint`]; [`Error::Device`] and what
+    /// [`Error::NotALog`], [`Error::Damaged`], [`Error::BadCheckpoint`], [`Error::Stale`],
+    /// [`Error::OtherLog`], [`Error::Features`]; [`Error::Device`] and what
     /// the sink says, after which it can be tried again.
     pub fn open(
         device: Arc<dyn Device>,
@@ -145,15 +147,14 @@ impl Journal {
         options: Options,
     ) -> Result<(Self, Recovered)> {
         let geometry = recovery::geometry(&*device, region)?;
-        let found = recovery::find(&*device, geometry, volume)?;
+        let found = known::find(&*device, geometry, volume, &options.known)?;
         // What the new epoch follows has to be durable before the epoch is.
         device.flush()?;
         let mut recovered = recovery::replay(&*device, geometry, volume, &found, sink)?;
         let epoch = found.epoch.checked_add(1).ok_or(Error::WornOut)?;
         recovered.epoch = epoch;
         let end = found.end(geometry);
-        let blocks = options.record_blocks();
-        let mut writer = Writer::new(device, geometry, volume, epoch, end, blocks);
+        let mut writer = Writer::new(device, geometry, volume, epoch, end, &options);
         let opening = geometry.lsn(end.head);
         // The record before it is durable, and the only one that this can lean on.
         let contents = Contents::plain(RecordKind::Open, opening, found.last.lsn);
@@ -173,11 +174,44 @@ impl Journal {
         device: &dyn Device,
         region: Region,
         volume: VolumeId,
+        known: &Known,
         sink: &mut dyn RecoverySink,
     ) -> Result<Recovered> {
         let geometry = recovery::geometry(device, region)?;
-        let found = recovery::find(device, geometry, volume)?;
+        let found = known::find(device, geometry, volume, known)?;
         recovery::replay(device, geometry, volume, &found, sink)
+    }
+
+    /// Whether a recovery would have nothing to do. Reads two blocks if it is known that the log was closed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn is_clean(
+        device: &dyn Device,
+        region: Region,
+        volume: VolumeId,
+        known: &Known,
+    ) -> Result<bool> {
+        let geometry = recovery::geometry(device, region)?;
+        let found = known::find(device, geometry, volume, known)?;
+        if found.last.kind == RecordKind::Unmount {
+            return Ok(true);
+        }
+        let mut is_clean = true;
+        recovery::checkpoints(device, geometry, volume, &found.live, |_| {
+            is_clean = false;
+            Ok(())
+        })?;
+        Ok(is_clean)
+    }
+
+    /// What its owner is to remember of it, when it was opened, and when it was closed. `None` while a
+    /// record is being written.
+    #[must_use]
+    pub fn known(&self) -> Option<Known> {
+        let log = self.inner.log.lock();
+        let durable = log.durable;
+        log.writer.as_deref().map(|writer| writer.known(durable))
     }
 
     /// Starts the threads.

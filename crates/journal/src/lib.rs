@@ -80,6 +80,7 @@ mod iclog;
 mod inspect;
 mod item;
 mod journal;
+mod known;
 mod lsn;
 mod options;
 mod pace;
@@ -99,6 +100,7 @@ pub use hooks::{Hooks, NoHooks};
 pub use inspect::{Checkpoint, Inspection};
 pub use item::{Image, ItemState, LogItem, LogKey, LogVector, Pushed};
 pub use journal::{Journal, Stats, VolumeId};
+pub use known::Known;
 pub use lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lsn, Region};
 pub use options::{Options, Scaling};
 pub use record::{

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use vfscale_sync::cpu;
 
+use crate::Known;
 use crate::record::RECORD_BLOCKS_MAX;
 
 /// How far each structure of the journal is spread. `Default` follows the machine; every
@@ -93,7 +94,7 @@ impl Default for Scaling {
     }
 }
 
-/// How a journal is set up. None of it is on disk.
+/// How a journal is set up, and what is known of it. None of it is in the log, but the id of its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How far structures are spread.
@@ -105,6 +106,8 @@ pub struct Options {
     /// The CIL is pushed in the background from this many bytes on; `None`: an eighth of the log, at
     /// most 32 MiB. Commits wait for a push at twice as many.
     pub cil_bytes: Option<u64>,
+    /// What its owner knows of the log. Nothing by default.
+    pub known: Known,
 }
 
 impl Default for Options {
@@ -114,6 +117,7 @@ impl Default for Options {
             record_blocks: 8,
             sync_interval: Some(Duration::from_secs(5)),
             cil_bytes: None,
+            known: Known::default(),
         }
     }
 }

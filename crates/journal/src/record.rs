@@ -23,6 +23,10 @@ pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"vfsJ");
 /// The version of the format of the log.
 pub const LOG_VERSION: u16 = 1;
 
+/// Bits of features that a record may name: who does not know one must not replay the log. None is used
+/// yet.
+pub(crate) const FEATURES_KNOWN: u32 = 0;
+
 /// Bytes of the stamp that every block begins with.
 pub(crate) const STAMP_BYTES: usize = 16;
 /// Bytes of stamp and header of a record's first block.
@@ -53,14 +57,16 @@ mod at {
     pub(super) const CHECKPOINT: usize = 88;
     pub(super) const STREAM_OFFSET: usize = 96;
     pub(super) const CRC: usize = 104;
-    pub(super) const RESERVED: usize = 108;
+    pub(super) const FEATURES: usize = 108;
+    pub(super) const DEVICE: usize = 112;
 }
 
 const _: () = {
     assert!(at::EPOCH + 8 == STAMP_BYTES && at::MAGIC == STAMP_BYTES);
     assert!(at::FLAGS + 1 == at::VOLUME && at::VOLUME + 16 == at::LSN);
     assert!(at::PREV_LSN + 8 == at::PREV_CRC && at::STREAM_OFFSET + 8 == at::CRC);
-    assert!(at::CRC + 4 == at::RESERVED && at::RESERVED + 20 == HEADER_BYTES);
+    assert!(at::CRC + 4 == at::FEATURES && at::FEATURES + 4 == at::DEVICE);
+    assert!(at::DEVICE + 16 == HEADER_BYTES);
     assert!(LOG_BLOCKS_MIN >= 4 * RECORD_BLOCKS_MAX && LOG_BLOCKS_MAX.is_power_of_two());
 };
 
@@ -126,6 +132,10 @@ pub struct RecordHeader {
     pub stream_offset: u64,
     /// The checksum of the whole record, with this field as zero.
     pub crc: u32,
+    /// Bits of features: who does not know one must not replay the log.
+    pub features: u32,
+    /// The id of the device that the log is on, if it has one of its own; otherwise zero.
+    pub device: [u8; 16],
 }
 
 /// Bytes of payload that fit in a record of `blocks` blocks.
@@ -180,7 +190,7 @@ pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
 fn checksum(record: &[u8]) -> u32 {
     let crc = crc32c::crc32c(&record[..at::CRC]);
     let crc = crc32c::crc32c_append(crc, &[0; 4]);
-    crc32c::crc32c_append(crc, &record[at::RESERVED..])
+    crc32c::crc32c_append(crc, &record[at::FEATURES..])
 }
 
 /// Stamps every block of `record`, whose payload is there already, writes the header, and returns
@@ -212,7 +222,8 @@ pub(crate) fn encode(
     put(record, at::LOG_BLOCKS, header.log_blocks.to_le_bytes());
     put(record, at::CHECKPOINT, header.checkpoint.to_le_bytes());
     put(record, at::STREAM_OFFSET, header.stream_offset.to_le_bytes());
-    record[at::RESERVED..HEADER_BYTES].fill(0);
+    put(record, at::FEATURES, header.features.to_le_bytes());
+    put(record, at::DEVICE, header.device);
     let crc = checksum(record);
     put(record, at::CRC, crc.to_le_bytes());
     crc
@@ -253,6 +264,8 @@ pub(crate) fn decode(
         checkpoint: get_u64(record, at::CHECKPOINT),
         stream_offset: get_u64(record, at::STREAM_OFFSET),
         crc: get_u32(record, at::CRC),
+        features: get_u32(record, at::FEATURES),
+        device: get(record, at::DEVICE),
     };
     let whole = record.len() == header.blocks as usize * LOG_BLOCK_BYTES
         && blocks_of(header.payload_bytes as usize) == header.blocks as usize;

@@ -2,7 +2,8 @@
 //!
 //! # How the end is found
 //!
-//! The whole log is read once, which its largest size bounds (2 GiB), and every whole record in it
+//! Unless its owner knows where the log was closed (`known.rs`), the whole of it is read once, which
+//! its largest size bounds (2 GiB), and every whole record in it
 //! is noted: its checksum is right, and its header gives the very place where it lies. Of these
 //! only those of the largest *epoch* count. A record is *acceptable* as the last one if every
 //! record from its tail to it is there, each linked with the one before by place and checksum. The
@@ -73,6 +74,16 @@ use crate::{Error, LogKey, Lsn, Region, Result, VolumeId};
 
 /// Where a recovery delivers what it finds.
 pub trait RecoverySink {
+    /// What follows is all that a log has whose last record is at `last`: nothing that is home can be from a
+    /// later place. Called before anything is replayed.
+    ///
+    /// # Errors
+    /// Any; the opening fails with it, and can be tried again.
+    fn begin(&mut self, last: Lsn) -> Result<()> {
+        let _ = last;
+        Ok(())
+    }
+
     /// The item `key` had these contents at `lsn` (what its [`push`](crate::LogItem::push) would
     /// have been called with). Items come in the order in which they were logged. If what is home
     /// is from a later place, it may be kept.
@@ -357,6 +368,7 @@ pub(crate) fn replay(
     found: &Found,
     sink: &mut dyn RecoverySink,
 ) -> Result<Recovered> {
+    sink.begin(found.last.lsn)?;
     let mut cancels: HashMap<LogKey, When> = HashMap::new();
     let mut number = 0;
     checkpoints(device, geometry, volume, &found.live, |checkpoint| {

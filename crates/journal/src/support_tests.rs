@@ -78,7 +78,7 @@ impl LogItem for Thing {
 }
 
 /// Collects what is replayed.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Sink {
     pub(crate) replayed: Vec<(u64, Vec<u8>, Lsn)>,
     pub(crate) finished: usize,

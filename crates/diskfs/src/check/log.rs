@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device};
-use vfscale_journal::{Inspection, Journal, Options, RecordKind, Region, VolumeId};
+use vfscale_journal::{Inspection, Journal, Known, Options, Region, VolumeId};
 
 use super::repair::Home;
 use super::{CheckError, Problem};
@@ -35,6 +35,8 @@ pub(crate) struct Logged {
     log: Arc<dyn Device>,
     region: Region,
     volume: VolumeId,
+    /// What the superblock knows of it.
+    pub(crate) known: Known,
 }
 
 impl Logged {
@@ -50,8 +52,9 @@ impl Logged {
         let options = VolumeOptions { log_device: log.cloned(), ..VolumeOptions::default() };
         let (log, region) = volume::log_of(&device, superblock, &options)
             .map_err(|error| CheckError::LogDevice { why: error.to_string() })?;
-        let volume = VolumeId(superblock.volume().to_bytes());
-        Ok(Self { device, log, region, volume })
+        let id = VolumeId(superblock.volume().to_bytes());
+        let known = volume::known(superblock);
+        Ok(Self { device, log, region, volume: id, known })
     }
 
     /// The log, read once.
@@ -67,14 +70,7 @@ impl Logged {
     /// # Errors
     /// It can't be read.
     pub(crate) fn is_clean(&self) -> vfscale_journal::Result<bool> {
-        let inspection = self.inspection()?;
-        let last = inspection.live()?.last().map(|record| record.kind);
-        let mut checkpoints = 0;
-        inspection.checkpoints(|_| {
-            checkpoints += 1;
-            Ok(())
-        })?;
-        Ok(checkpoints == 0 || last == Some(RecordKind::Unmount))
+        Journal::is_clean(&*self.log, self.region, self.volume, &self.known)
     }
 
     /// The same with both devices as copies in memory.
@@ -98,7 +94,7 @@ impl Logged {
     ) -> vfscale_journal::Result<(Journal, LogState)> {
         let places = Places::new(superblock);
         let mut sink = Replay::new(&*self.device, superblock.volume(), &places);
-        let options = Options { sync_interval: None, ..Options::default() };
+        let options = Options { sync_interval: None, known: self.known, ..Options::default() };
         let (log, hooks) = (self.log.clone(), Arc::new(Home(self.device.clone())));
         let opened = Journal::open(log, self.region, self.volume, hooks, &mut sink, options);
         let (journal, found) = opened?;

@@ -58,6 +58,7 @@ use crate::format::inode::{CHUNK_INODES, block_of};
 use crate::format::superblock::{Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::inactivate::Orphans;
+use crate::volume;
 
 /// How full the leaves of a new tree are, in percent.
 const FILL: u8 = 80;
@@ -149,6 +150,8 @@ impl Rounds<'_> {
             let closed = journal.close();
             end = if written? { End::Repaired } else { End::NotYet };
             closed?;
+            self.logged.known = journal.known().unwrap_or(self.logged.known);
+            self.superblock.log_seen = volume::seen(self.logged.known);
         }
         Ok((check.into_report(log), end))
     }

@@ -1,5 +1,6 @@
 mod crafted;
 mod handles;
+mod logs;
 mod space;
 
 use std::sync::Arc;

@@ -72,6 +72,16 @@ pub enum Damage {
         /// What the device said.
         error: vfscale_block::Error,
     },
+    /// 7: The block is from a later place than the log has reached, which is not the one that was used last.
+    #[error("V007: block {address}: from {lsn} of the log, which ends at {last}")]
+    Newer {
+        /// Where it was read, in blocks.
+        address: u64,
+        /// The place in the log that it names.
+        lsn: vfscale_journal::Lsn,
+        /// The last record of the log.
+        last: vfscale_journal::Lsn,
+    },
     /// 100: Blocks of another size than 4 KiB.
     #[error("V100: superblock: blocks of 2 to the power of {log2} bytes")]
     BlockSize {
@@ -160,6 +170,7 @@ impl Damage {
         match self {
             Self::Magic { .. } => 1,
             Self::Checksum { .. } => 2,
+            Self::Newer { .. } => 7,
             Self::Address { .. } => 3,
             Self::Volume { .. } => 4,
             Self::Owner { .. } => 5,

@@ -3,8 +3,10 @@
 //! Disks return the wrong bytes in more ways than one: some bits flip, a write is lost and the old block is
 //! still there, a write goes astray and lands in another block, an old volume's blocks come to
 //! light in a new one. A checksum alone finds the first only. So a block of metadata also carries what it
-//! is, where it belongs, to whom, in which volume, and the log position of its last change, by which the
-//! replay of the log knows whether it is older than what the log has (as the blocks of XFS version 5).
+//! is, where it belongs, to whom, in which volume, and the log position of its last change: a log
+//! that ends before that is an older state of the volume's log (as in XFS version 5). The headers of
+//! groups are asked for theirs before a log is replayed; the places of other blocks may hold data of files,
+//! which can be made to say anything.
 //!
 //! The checksum is CRC-32C of the whole block, with its own four bytes as zeros.
 

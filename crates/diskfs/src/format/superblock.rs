@@ -76,11 +76,21 @@ pub(crate) struct Raw {
     mounted: RawTime,
     checked: RawTime,
     label: [u8; LABEL_BYTES],
-    rest: [u8; BODY_BYTES - FIELDS_BYTES],
+    rest: [u8; REST_BYTES],
+    // All that changes is in the first 512 bytes, so that a device which writes these at once tears nothing.
+    log_epoch: U64,
+    log_last: U64,
+    log_checkpoint: U64,
+    log_closed: U64,
+    behind: [u8; BEHIND_BYTES],
 }
 
-/// The bytes of the body that have a meaning.
+/// The bytes up to the label, and those between that and the fields of the log.
 const FIELDS_BYTES: usize = 216;
+const REST_BYTES: usize = 216;
+const LOG_BYTES: usize = 32;
+/// The bytes behind all fields.
+const BEHIND_BYTES: usize = BODY_BYTES - FIELDS_BYTES - REST_BYTES - LOG_BYTES;
 
 /// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
 pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
@@ -103,7 +113,12 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
     (HEADER_BYTES + offset_of!(Raw, mounted), 16, "mounted"),
     (HEADER_BYTES + offset_of!(Raw, checked), 16, "checked"),
     (HEADER_BYTES + offset_of!(Raw, label), 64, "label"),
-    (HEADER_BYTES + offset_of!(Raw, rest), BODY_BYTES - FIELDS_BYTES, ""),
+    (HEADER_BYTES + offset_of!(Raw, rest), REST_BYTES, ""),
+    (HEADER_BYTES + offset_of!(Raw, log_epoch), 8, "log epoch"),
+    (HEADER_BYTES + offset_of!(Raw, log_last), 8, "log LSN"),
+    (HEADER_BYTES + offset_of!(Raw, log_checkpoint), 8, "log checkpoint"),
+    (HEADER_BYTES + offset_of!(Raw, log_closed), 8, "log closed"),
+    (HEADER_BYTES + offset_of!(Raw, behind), BEHIND_BYTES, ""),
 ];
 
 const _: () = {
@@ -115,7 +130,7 @@ const _: () = {
         at += FIELDS[field].1;
         field += 1;
     }
-    assert!(at == BLOCK_BYTES && FIELDS[FIELDS.len() - 1].0 == 264);
+    assert!(at == BLOCK_BYTES && FIELDS[FIELDS.len() - 1].0 == 512);
 };
 
 /// A moment: seconds since 1970, which may be negative, and nanoseconds. `Default` is *never*, which is
@@ -345,6 +360,19 @@ impl LogPlace {
     }
 }
 
+/// How far the log had come when it was opened or closed last. `Default`: not known, as in volumes of before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogSeen {
+    /// The epoch that it had reached.
+    pub epoch: u64,
+    /// The place of a record that was durable in it.
+    pub last: u64,
+    /// The number of its last checkpoint.
+    pub checkpoint: u64,
+    /// It was closed with that record, and not opened since.
+    pub is_closed: bool,
+}
+
 /// The superblock of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -364,8 +392,12 @@ pub struct Superblock {
     pub mounted: Timestamp,
     /// When the volume was checked last.
     pub checked: Timestamp,
+    /// How far the log had come.
+    pub log_seen: LogSeen,
     /// What a later program has put behind all that, without the zeros at its end.
     rest: Box<[u8]>,
+    /// The same behind the fields of the log.
+    behind: Box<[u8]>,
 }
 
 /// A superblock that could not be read.
@@ -392,7 +424,8 @@ impl Superblock {
         let (made, never) = (Timestamp::now(), Timestamp::NEVER);
         let (label, generation) = (Label::default(), 0);
         let (written, mounted, checked) = (never, never, never);
-        let rest = Box::default();
+        let log_seen = LogSeen::default();
+        let (rest, behind) = (Box::default(), Box::default());
         Self {
             volume,
             generation,
@@ -404,7 +437,9 @@ impl Superblock {
             written,
             mounted,
             checked,
+            log_seen,
             rest,
+            behind,
         }
     }
 
@@ -470,7 +505,13 @@ impl Superblock {
         raw.mounted = self.mounted.raw();
         raw.checked = self.checked.raw();
         raw.label = self.label.raw();
+        raw.log_epoch = self.log_seen.epoch.into();
+        raw.log_last = self.log_seen.last.into();
+        raw.log_checkpoint = self.log_seen.checkpoint.into();
+        // A program from before, which writes the superblock without a look at this, takes it back so.
+        raw.log_closed = if self.log_seen.is_closed { self.generation } else { 0 }.into();
         raw.rest[..self.rest.len()].copy_from_slice(&self.rest);
+        raw.behind[..self.behind.len()].copy_from_slice(&self.behind);
         let (owner, volume) = (copy.into(), self.volume);
         block.seal(&Identity { magic: MAGIC, address, owner, volume }, 0);
         block
@@ -508,7 +549,14 @@ impl Superblock {
             written: Timestamp::decode(&raw.written)?,
             mounted: Timestamp::decode(&raw.mounted)?,
             checked: Timestamp::decode(&raw.checked)?,
+            log_seen: LogSeen {
+                epoch: raw.log_epoch.get(),
+                last: raw.log_last.get(),
+                checkpoint: raw.log_checkpoint.get(),
+                is_closed: raw.log_closed != 0 && raw.log_closed == raw.generation,
+            },
             rest: without_zeros(&raw.rest).into(),
+            behind: without_zeros(&raw.behind).into(),
         })
     }
 }

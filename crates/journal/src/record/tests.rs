@@ -32,6 +32,8 @@ fn record(payload: &[u8], block: u32) -> (Vec<u8>, RecordHeader) {
         checkpoint: 12,
         stream_offset: 4000,
         crc: 0,
+        features: 5,
+        device: *b"device of a log.",
     };
     let cycle = |index: usize| if block as usize + index >= LOG as usize { 6 } else { 5 };
     header.crc = encode(&mut record, &header, VOLUME, cycle);

@@ -41,6 +41,7 @@ pub fn options(slots: usize) -> Options {
         record_blocks: 2,
         sync_interval: None,
         cil_bytes: Some(24 << 10),
+        ..Options::default()
     }
 }
 

@@ -25,6 +25,7 @@ fn full() -> Superblock {
         mounted: time(5_000_000_000, 1),
         checked: time(i64::MAX, 0),
         rest: [1, 0, 2].into(),
+        log_seen: LogSeen::default(),
         ..superblock(40 * 1024 * MIB)
     }
     .with_log(LogPlace::Outside { device, blocks: 1000 })
@@ -109,6 +110,8 @@ fn later_versions_are_refused_and_later_features_told() {
     assert_eq!(found.features.unknown(), Features { compat: 4, ro_compat: 0, incompat: 0 });
     let found = decoded(|raw| raw.rest[100] = 7).unwrap();
     assert_eq!(found.encode(0, 0).bytes()[264 + 100], 7, "what others have put there stays");
+    let found = decoded(|raw| raw.behind[1000] = 8).unwrap();
+    assert_eq!(found.encode(0, 0).bytes()[512 + 1000], 8, "there too");
 }
 
 #[test]
@@ -175,14 +178,34 @@ fn logs_lie_in_the_middle() {
     assert!(superblock(16 * MIB).with_log(LogPlace::Inside { start: 1020, blocks: 256 }).is_none());
 }
 
+/// What a program from before keeps as it is, with another generation.
+#[test]
+fn a_log_does_not_count_as_closed_after_who_does_not_know_of_it() {
+    let log_seen = LogSeen { epoch: 5, last: 77, checkpoint: 8, is_closed: true };
+    let mut superblock = Superblock { log_seen, generation: 9, ..superblock(64 * MIB) };
+    let block = superblock.encode(0, 0);
+    assert_eq!(Superblock::decode(&block, 0).unwrap().log_seen, log_seen);
+    superblock.generation = 10;
+    assert!(Superblock::decode(&superblock.encode(0, 0), 0).unwrap().log_seen.is_closed);
+    let mut block = block;
+    let raw: &mut Raw = transmute_mut!(block.body_mut());
+    raw.generation = 10.into();
+    let (volume, owner) = (superblock.volume(), 0);
+    block.seal(&Identity { magic: MAGIC, address: 0, owner, volume }, 0);
+    let decoded = Superblock::decode(&block, 0).unwrap().log_seen;
+    assert_eq!(decoded, LogSeen { is_closed: false, ..log_seen });
+}
+
 fn superblocks() -> impl Strategy<Value = Superblock> {
     let times = prop::array::uniform4((any::<i64>(), 0..1_000_000_000_u32));
     let log = (any::<bool>(), any::<[u8; 16]>(), LOG_BLOCKS_MIN..=LOG_BLOCKS_MAX);
     let rest = prop::collection::vec(any::<u8>(), 0..40);
     let size = crate::geometry::VOLUME_BLOCKS_MIN..=crate::geometry::VOLUME_BLOCKS_MAX;
-    let numbers = (any::<[u8; 16]>(), any::<[u64; 4]>(), size);
+    let numbers = (any::<[u8; 16]>(), any::<[u64; 4]>(), size, any::<([u64; 3], bool)>());
     (numbers, log, times, "[^\\x00]{0,16}", rest).prop_map(|(numbers, log, times, label, rest)| {
-        let (volume, [generation, compat, ro_compat, incompat], blocks) = numbers;
+        let (volume, [generation, compat, ro_compat, incompat], blocks, seen) = numbers;
+        let ([epoch, last, checkpoint], is_closed) = seen;
+        let is_closed = is_closed && generation > 0;
         let geometry = Geometry::for_blocks(blocks).unwrap();
         let [made, written, mounted, checked] = times.map(|(s, n)| Timestamp::new(s, n).unwrap());
         let (outside, device, blocks) = (log.0, Uuid::from_bytes(log.1), log.2);
@@ -200,6 +223,7 @@ fn superblocks() -> impl Strategy<Value = Superblock> {
             written,
             mounted,
             checked,
+            log_seen: LogSeen { epoch, last, checkpoint, is_closed },
             rest: without_zeros(&rest).into(),
             ..new
         }
