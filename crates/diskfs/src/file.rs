@@ -67,13 +67,16 @@
 //!
 //! # Errors of the device
 //!
-//! What can't be read fails the call. What can't be written back is given up, as otherwise it would
-//! stay in memory for ever: the pages are dropped, so that the file reads as what is on the device
-//! (a hole if it had no block there), their space is given back, and the store is told
+//! What can't be read fails the call. Of what can't be written back, pieces are halved until the pages are
+//! found that the device does not take. For a page that has no block yet another one is tried, and the
+//! bad one is left out for now (`bad_blocks`). A page that is left is given up, as otherwise it would
+//! stay in memory for ever: it is dropped, so that the file reads as what is on the device
+//! (a hole if it had no block there), its space is given back, and the store is told
 //! ([`Store::write_failed`]), so that each open file is told of it once, by its next call that makes the
 //! file durable.
 
 mod ahead;
+mod bad_blocks;
 mod cache;
 mod dirty;
 mod extend;

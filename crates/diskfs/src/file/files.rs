@@ -44,6 +44,7 @@ use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::{Condvar, Mutex, cpu, lock_class};
 
 use super::ahead::ReadAhead;
+use super::bad_blocks::BadBlocks;
 use super::node_store::NodeStore;
 use super::renewed::Renewed;
 use super::{Cut, DirtyFiles, FileData, PageCache, Store};
@@ -79,6 +80,7 @@ pub struct Files {
     write_errors: ErrorSeq,
     /// Files that were cut to nothing and are written anew.
     renewed: Option<Renewed>,
+    bad_blocks: BadBlocks,
     log_blocks_max: u32,
     writer: Arc<Writer>,
     thread: Mutex<Option<JoinHandle<()>>, WriterThreadLock>,
@@ -139,6 +141,7 @@ impl Files {
             dirty: DirtyFiles::new(dirty_lists),
             write_errors: ErrorSeq::new(),
             renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),
+            bad_blocks: BadBlocks::default(),
             log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
             writer: Arc::default(),
             thread: Mutex::new(None),
@@ -168,6 +171,10 @@ impl Files {
     #[must_use]
     pub fn write_errors(&self) -> &ErrorSeq {
         &self.write_errors
+    }
+
+    pub(super) fn bad_blocks(&self) -> &BadBlocks {
+        &self.bad_blocks
     }
 
     pub(super) fn log_blocks_max(&self) -> u32 {

@@ -317,6 +317,22 @@ impl Store for NodeStore<'_> {
         self.files.volume().groups().unclaim(run);
     }
 
+    fn set_aside(&self, run: Run) -> bool {
+        let volume = self.files.volume();
+        let has_space = volume.space().take(u64::from(run.blocks), true);
+        if has_space {
+            tracing::warn!(start = run.start, blocks = run.blocks, "can't be written, left out");
+            // Back in a group before they count as free.
+            if let Some(old) = self.files.bad_blocks().add(run) {
+                volume.groups().unclaim(old);
+                volume.space().give(u64::from(old.blocks));
+            }
+        } else {
+            self.unclaim(run);
+        }
+        has_space
+    }
+
     fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
         let claim = match change {
             Change::Insert { run, .. } => Some(run),

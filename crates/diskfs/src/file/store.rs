@@ -103,6 +103,11 @@ pub trait Store {
     /// Gives a claim back; its blocks are set aside again.
     fn unclaim(&self, run: Run);
 
+    /// The blocks of a claim can't be written: nobody gets them for now, and as many are set aside for the
+    /// file once more. False if there are not as many: then the claim is given back, as by
+    /// [`unclaim`](Self::unclaim).
+    fn set_aside(&self, run: Run) -> bool;
+
     /// Changes the file on the device, and its size there to `disk_size`. If this fails, a claim
     /// that was to be inserted has been given back, as by [`unclaim`](Self::unclaim). May block.
     ///

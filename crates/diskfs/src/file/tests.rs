@@ -59,6 +59,11 @@ struct State {
     /// Whether a block is free.
     free: Vec<bool>,
     reserved: u64,
+    /// How many blocks were left out, and those that can't be written.
+    aside: u64,
+    bad: Vec<u64>,
+    /// How many writes met one of these.
+    refused: u64,
     /// The most blocks that a claim gets.
     claim_max: u32,
     /// Changes the next place that is claimed.
@@ -97,6 +102,9 @@ impl Disk {
             size: 0,
             free: vec![true; blocks as usize],
             reserved: 0,
+            aside: 0,
+            bad: Vec::new(),
+            refused: 0,
             claim_max: u32::MAX,
             turn: 0,
             changes_left: u64::MAX,
@@ -255,8 +263,14 @@ impl Store for File {
 
     fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
         self.disk.come_to(Point::Write);
-        State::fail(&mut self.disk.state.lock().unwrap().writes_left)?;
-        self.disk.state.lock().unwrap().written.push(from.len());
+        let mut state = self.disk.state.lock().unwrap();
+        State::fail(&mut state.writes_left)?;
+        if state.bad.iter().any(|bad| (start..start + from.len() as u64).contains(bad)) {
+            state.refused += 1;
+            return Err(Fault::Refused(rustix::io::Errno::IO));
+        }
+        state.written.push(from.len());
+        drop(state);
         Ok(self.disk.device.write_pages(start * PAGE, from)?)
     }
 
@@ -278,6 +292,18 @@ impl Store for File {
         let mut state = self.disk.state.lock().unwrap();
         state.give(&self.disk.device, &[run]);
         state.reserved += u64::from(run.blocks);
+    }
+
+    fn set_aside(&self, run: Run) -> bool {
+        let mut state = self.disk.state.lock().unwrap();
+        let has_space = state.available() >= u64::from(run.blocks);
+        if has_space {
+            state.aside += u64::from(run.blocks);
+        } else {
+            state.give(&self.disk.device, &[run]);
+        }
+        state.reserved += u64::from(run.blocks);
+        has_space
     }
 
     fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {

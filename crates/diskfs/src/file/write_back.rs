@@ -9,6 +9,12 @@ use crate::extents::Mapping;
 use crate::fault::Fault;
 use crate::tx::Run;
 
+/// How many writes may fail in a pass over a file before whole pieces are given up: to find a few bad blocks
+/// is worth it, to try each block of a dead device is not.
+const FAILURES_MAX: u32 = 64;
+/// In how many places a new page is tried.
+const PLACES_MAX: u32 = 3;
+
 /// Dirty pages without a gap, and where they go.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -36,13 +42,30 @@ enum Place {
     Inline,
 }
 
-/// What became of a piece.
-struct Outcome {
-    /// The page behind it.
-    next: u64,
+/// One pass over the dirty pages of a file.
+struct Pass {
+    /// Where it goes on, and the last page of it.
+    cursor: u64,
+    last: u64,
+    inline: Inline,
     /// How many pages have been written.
-    pages: u64,
-    fault: Option<Fault>,
+    written: u64,
+    first_fault: Option<Fault>,
+    /// How many pages the next piece has at most: fewer behind a write that has failed, so that the pages
+    /// that can be written are.
+    pages_max: u64,
+    /// How many writes may fail before whole pieces are given up.
+    failures_left: u32,
+    /// In how many places the page at `cursor` could not be written.
+    places: u32,
+}
+
+/// What has failed of a piece.
+enum Failed {
+    /// The device did not take its pages; a claim is still one.
+    Write(Fault),
+    /// The file could not be changed; a claim has been given back.
+    Change(Fault),
 }
 
 /// Whether a small file may lie in its inode.
@@ -50,6 +73,44 @@ struct Outcome {
 pub(super) enum Inline {
     Allowed,
     Forbidden,
+}
+
+impl Pass {
+    /// A piece has been written.
+    fn succeed(&mut self, piece: Piece) {
+        self.cursor = piece.range().1;
+        self.written += piece.pages;
+        self.pages_max = (self.pages_max * 2).min(WRITE_PAGES);
+        self.places = 0;
+    }
+
+    /// The pages up to `next` have been given up, or can't be written now.
+    fn fail(&mut self, fault: Fault, next: u64) {
+        self.cursor = next;
+        self.first_fault.get_or_insert(fault);
+        self.places = 0;
+    }
+
+    /// The device did not take a piece. Whether its pages are to be tried again: half of them, or, if it was
+    /// only one, another place if it is a new one. A claim is given back, or set aside.
+    fn tries_again(&mut self, store: &impl Store, piece: Piece) -> bool {
+        let Piece { first, pages, place, .. } = piece;
+        self.cursor = first;
+        let is_hopeless = self.failures_left == 0;
+        self.failures_left = self.failures_left.saturating_sub(1);
+        if self.failures_left == 0 {
+            self.pages_max = WRITE_PAGES;
+        } else if pages > 1 {
+            self.pages_max = pages.div_ceil(2);
+        }
+        let Place::Claimed(run) = place else { return !is_hopeless && pages > 1 };
+        if is_hopeless || pages > 1 {
+            store.unclaim(run);
+            return !is_hopeless;
+        }
+        self.places += 1;
+        store.set_aside(run) && self.places < PLACES_MAX
+    }
 }
 
 impl FileData {
@@ -69,95 +130,92 @@ impl FileData {
             let _writing = self.writing_back.lock();
             return self.write_size_back(store).map(|()| 0);
         };
-        let (mut cursor, mut written, mut first_fault) = (0, 0, None::<Fault>);
+        let mut pass = Pass {
+            cursor: 0,
+            last,
+            inline,
+            written: 0,
+            first_fault: None,
+            pages_max: WRITE_PAGES,
+            failures_left: FAILURES_MAX,
+            places: 0,
+        };
         loop {
             // For one piece at a time, so that whoever wants to cut the file need not wait for long.
             let _writing = self.writing_back.lock();
             store.writable()?;
-            let done = self.write_piece_back(store, cursor, last, inline, first_fault.as_ref());
-            let Some(Outcome { next, pages, fault }) = done else { break };
-            cursor = next;
-            written += pages;
-            first_fault = first_fault.or(fault);
+            if !self.write_piece_back(store, &mut pass) {
+                break;
+            }
         }
         let _writing = self.writing_back.lock();
         if let Err(fault) = self.write_size_back(store) {
-            first_fault.get_or_insert(fault);
+            pass.first_fault.get_or_insert(fault);
         }
-        match first_fault {
+        match pass.first_fault {
             Some(fault) => Err(fault),
-            None => Ok(written),
+            None => Ok(pass.written),
         }
     }
 
-    /// Writes the first piece from `cursor` on, up to page `last`. `None` if there is none. The caller holds
-    /// `i_writeback`.
-    fn write_piece_back(
-        &self,
-        store: &impl Store,
-        cursor: u64,
-        last: u64,
-        inline: Inline,
-        earlier: Option<&Fault>,
-    ) -> Option<Outcome> {
+    /// Writes the next piece of a pass. False if there is none. The caller holds `i_writeback`.
+    fn write_piece_back(&self, store: &impl Store, pass: &mut Pass) -> bool {
         let size = self.size();
-        let (first, run) = self.next_piece(store, cursor, last, size)?;
-        let (place, pages) = match self.place(store, first, run, size, inline, earlier) {
+        let Some((first, run)) = self.next_piece(store, pass, size) else { return false };
+        let (place, pages) = match self.place(store, pass, first, run, size) {
             Ok(place) => place,
             Err(fault) => {
                 // Without a place for the first page there is none for those behind it, probably.
-                let fault = Some(self.give_up(store, first, run, None, fault));
-                return Some(Outcome { next: first + run, pages: 0, fault });
+                pass.fail(self.give_up(store, first, run, None, fault), first + run);
+                return true;
             }
         };
         let piece = Piece { first, pages, size, place };
-        let next = first + pages;
         let flight = self.begin(piece);
-        if let Err(fault) = self.write_and_change(store, piece, &flight) {
-            let fault = Some(self.give_up(store, first, pages, Some(flight), fault));
-            return Some(Outcome { next, pages: 0, fault });
+        match self.write_and_change(store, piece, &flight) {
+            Ok(()) => {
+                self.finish(store, piece, flight);
+                pass.succeed(piece);
+            }
+            Err(Failed::Write(_)) if pass.tries_again(store, piece) => {
+                self.take_back(first, pages, Some(flight));
+            }
+            Err(Failed::Write(fault) | Failed::Change(fault)) => {
+                pass.fail(self.give_up(store, first, pages, Some(flight), fault), first + pages);
+            }
         }
-        self.finish(store, piece, flight);
-        Some(Outcome { next, pages, fault: None })
+        true
     }
 
     /// Which pages are next: from `cursor` on, but nothing behind the size on the device is overtaken.
-    fn next_piece(
-        &self,
-        store: &impl Store,
-        cursor: u64,
-        last: u64,
-        size: u64,
-    ) -> Option<(u64, u64)> {
+    fn next_piece(&self, store: &impl Store, pass: &Pass, size: u64) -> Option<(u64, u64)> {
         let on_disk = page_of(store.disk_size());
         let pages = self.pages.read();
-        let next = pages.next_dirty(cursor)?;
+        let next = pages.next_dirty(pass.cursor)?;
         let behind = pages.next_dirty(on_disk).unwrap_or(next);
         let first = next.min(behind);
         // A page behind the end is one that is just coming: the size will follow.
-        let end = pages_of(size).min(last.saturating_add(1));
-        let most = end.checked_sub(first).filter(|most| *most > 0)?.min(WRITE_PAGES);
+        let end = pages_of(size).min(pass.last.saturating_add(1));
+        let most = end.checked_sub(first).filter(|most| *most > 0)?.min(pass.pages_max);
         Some((first, pages.dirty_run(first, most)))
     }
 
-    /// Where up to `run` pages from `first` on go, and how many of them. `earlier` is what this write-back
-    /// has met before.
+    /// Where up to `run` pages from `first` on go, and how many of them.
     fn place(
         &self,
         store: &impl Store,
+        pass: &Pass,
         first: u64,
         run: u64,
         size: u64,
-        inline: Inline,
-        earlier: Option<&Fault>,
     ) -> Result<(Place, u64), Fault> {
-        let room = store.inline_room().filter(|_| inline == Inline::Allowed);
+        let room = store.inline_room().filter(|_| pass.inline == Inline::Allowed);
         if first == 0 && room.is_some_and(|room| size <= room) {
             return Ok((Place::Inline, 1));
         }
         if first > 0 && store.inline().is_some() {
             // The first page has just failed to leave the inode.
-            return Err(earlier.cloned().unwrap_or(Fault::NoSpace));
+            return Err(pass.first_fault.clone().unwrap_or(Fault::NoSpace));
         }
         match store.lookup(first)? {
             Mapping::Mapped { start, blocks, is_unwritten } => {
@@ -202,7 +260,7 @@ impl FileData {
         store: &impl Store,
         piece: Piece,
         flight: &Flight,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Failed> {
         let before = store.disk_size();
         let (first, end) = piece.range();
         let change = match piece.place {
@@ -210,10 +268,11 @@ impl FileData {
                 let mut bytes = [0; PAGE_SIZE];
                 let len = usize::try_from(piece.size).map_or(0, |size| size.min(PAGE_SIZE));
                 self.pages.read().read(first, 0, &mut bytes[..len]);
-                return store.change(Change::Inline(&bytes[..len]), piece.size);
+                let change = Change::Inline(&bytes[..len]);
+                return store.change(change, piece.size).map_err(Failed::Change);
             }
             Place::Blocks { start, is_unwritten } => {
-                store.write_pages(start, flight)?;
+                store.write_pages(start, flight).map_err(Failed::Write)?;
                 match is_unwritten {
                     true => Change::Written { from: first, to: end },
                     false if self.size_with(piece, before) == before => return Ok(()),
@@ -221,11 +280,11 @@ impl FileData {
                 }
             }
             Place::Claimed(run) => {
-                store.write_pages(run.start, flight).inspect_err(|_| store.unclaim(run))?;
+                store.write_pages(run.start, flight).map_err(Failed::Write)?;
                 Change::Insert { file_block: first, run, is_unwritten: false }
             }
         };
-        store.change(change, self.size_with(piece, before))
+        store.change(change, self.size_with(piece, before)).map_err(Failed::Change)
     }
 
     /// The size on the device with a piece that has been written: up to the next page that is dirty.

@@ -3,6 +3,8 @@
 use vfscale_vfs::{File, OFlags};
 
 use super::*;
+use crate::format::BLOCK_BYTES;
+use crate::format::superblock::LogPlace;
 
 /// A mounted volume whose device can be made to fail, and whose writer does nothing unasked.
 struct Faulty {
@@ -23,6 +25,18 @@ impl Faulty {
 
     fn open(&self, flags: OFlags) -> File {
         self.task.open("/file", OFlags::CREATE | flags, Mode::from_bits_truncate(0o600)).unwrap()
+    }
+
+    /// All of the device fails but the log.
+    fn fail_data(&self) {
+        let LogPlace::Inside { start, blocks } = self.fs.volume().superblock().log() else {
+            panic!("the log is inside")
+        };
+        let block = BLOCK_BYTES as u64;
+        for part in [0..start * block, (start + blocks) * block..self.device.size()] {
+            let fault = vfscale_block::Fault::on(Operation::Write).within(part);
+            self.device.arm(fault.fail(OsError::new(5)));
+        }
     }
 
     /// Writes back what was written, as the writer does when nobody asks, but fails.
@@ -68,8 +82,7 @@ fn a_sync_that_fails_itself_tells_the_others_too() {
     let volume = Faulty::new();
     let [one, two] = [(); 2].map(|()| volume.open(OFlags::RDWR));
     one.pwrite(&[1; 8192], 0).unwrap();
-    let data = vfscale_block::Fault::on(Operation::Write).nth(1).fail(OsError::new(5));
-    volume.device.arm(data);
+    volume.fail_data();
     assert_eq!(errno(one.sync_all()), Some(Errno::IO));
     volume.device.disarm();
     assert_eq!(errno(one.sync_all()), None);

@@ -62,7 +62,7 @@ fn a_rename_of_data_that_are_lost_keeps_the_old_file() {
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
     task.write_file("/tmp", NEW).unwrap();
-    faulty.arm(DeviceFault::on(Operation::Write).nth(1).fail(OsError::IO));
+    faulty.arm(DeviceFault::on(Operation::Write).fail(OsError::IO));
     let renamed = task.rename(At::Cwd, "/tmp", At::Cwd, "/f", RenameFlags::empty());
     assert_eq!(renamed.unwrap_err().errno(), Errno::IO);
     faulty.disarm();

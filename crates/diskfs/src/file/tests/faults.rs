@@ -20,7 +20,8 @@ fn what_can_t_be_written_is_dropped_and_told() {
     let mut expected = vec![0; 13 * PAGE_SIZE];
     expected[..10 * PAGE_SIZE].fill(1);
     assert_eq!(contents(&file), expected);
-    assert_eq!(file.disk.free_blocks(), 90);
+    // Three places for the page that has no block were tried.
+    assert_eq!(file.disk.free_blocks(), 90 - 3);
     data.write_back(&file).unwrap();
     assert_eq!(file.disk_size(), 13 * PAGE);
     assert_eq!(contents(&file.disk.open(&cache)), expected);
@@ -75,4 +76,107 @@ fn what_can_t_be_read_fails_the_call() {
     // Up to what can't be read.
     let mut bytes = vec![0; 10 * PAGE_SIZE];
     assert_eq!(file.data().read(&file, 0, &mut bytes).unwrap(), 2 * PAGE_SIZE);
+}
+
+/// Which block of the device a page has.
+fn block_of(file: &File, page: u64) -> u64 {
+    match file.lookup(page).unwrap() {
+        Mapping::Mapped { start, .. } => start,
+        Mapping::Hole { .. } => panic!("page {page} has no block"),
+    }
+}
+
+#[test]
+fn a_bad_block_costs_its_own_page_and_no_other() {
+    let cache = PageCache::new(16 << 20, 1);
+    let file = Disk::new(1000).open(&cache);
+    let data = file.data();
+    data.write(&file, 0, &[1; 600 * PAGE_SIZE]).unwrap();
+    data.write_back(&file).unwrap();
+    let bad = [block_of(&file, 0), block_of(&file, 300), block_of(&file, 599)];
+    file.disk.state.lock().unwrap().bad = bad.into();
+    data.write(&file, 0, &[2; 600 * PAGE_SIZE]).unwrap();
+    data.write_back(&file).unwrap_err();
+    assert!(!file.write_errors.is_told());
+    check_counts(&file, &cache);
+    let mut expected = vec![2; 600 * PAGE_SIZE];
+    for page in [0, 300, 599] {
+        expected[page * PAGE_SIZE..][..PAGE_SIZE].fill(1);
+    }
+    assert_eq!(contents(&file), expected);
+    assert_eq!(contents(&file.disk.open(&cache)), expected);
+}
+
+#[test]
+fn new_pages_go_elsewhere_than_into_bad_blocks() {
+    let mut all = 0;
+    for (bad, claim_max) in [(7, u32::MAX), (7, 3), (1, 100)] {
+        let cache = PageCache::new(16 << 20, 1);
+        let disk = Disk::new(1000);
+        let file = disk.open(&cache);
+        let blocks: Vec<u64> = (0..bad).map(|n| FIRST + n * 83).collect();
+        {
+            let mut state = disk.state.lock().unwrap();
+            (state.bad, state.claim_max) = (blocks.clone(), claim_max);
+        }
+        let data = file.data();
+        let bytes: Vec<u8> = (0..600 * PAGE_SIZE).map(|at| (at / PAGE_SIZE) as u8 | 1).collect();
+        data.write(&file, 0, &bytes).unwrap();
+        data.write_back(&file).unwrap();
+        assert!(file.write_errors.is_told());
+        check_counts(&file, &cache);
+        assert!((0..600).all(|page| !blocks.contains(&block_of(&file, page))));
+        assert_eq!(contents(&disk.open(&cache)), bytes);
+        let aside = disk.state.lock().unwrap().aside;
+        assert!(aside <= bad, "{aside} blocks are left out");
+        assert_eq!(disk.free_blocks(), 400 - aside);
+        all += aside;
+    }
+    assert!(all > 0, "no bad block was met");
+}
+
+#[test]
+fn a_page_for_which_several_places_fail_is_given_up() {
+    let cache = PageCache::new(16 << 20, 1);
+    let disk = Disk::new(100);
+    let file = disk.open(&cache);
+    disk.state.lock().unwrap().bad = (FIRST..FIRST + 100).collect();
+    file.data().write(&file, 0, &[1; PAGE_SIZE]).unwrap();
+    file.data().write_back(&file).unwrap_err();
+    check_counts(&file, &cache);
+    assert_eq!(disk.state.lock().unwrap().aside, 3);
+    assert_eq!(contents(&file), [0; PAGE_SIZE]);
+    disk.state.lock().unwrap().bad.clear();
+    file.data().write(&file, 0, &[2; PAGE_SIZE]).unwrap();
+    file.data().write_back(&file).unwrap();
+    assert_eq!(contents(&disk.open(&cache)), [2; PAGE_SIZE]);
+}
+
+#[test]
+fn a_full_disk_has_no_other_place_for_a_bad_block() {
+    let cache = PageCache::new(16 << 20, 1);
+    let disk = Disk::new(10);
+    let file = disk.open(&cache);
+    disk.state.lock().unwrap().bad = vec![FIRST + 4];
+    file.data().write(&file, 0, &[1; 10 * PAGE_SIZE]).unwrap();
+    file.data().write_back(&file).unwrap_err();
+    check_counts(&file, &cache);
+    // One page is lost, and with its space there is another place for the next one.
+    assert_eq!(disk.free_blocks() + disk.state.lock().unwrap().aside, 1);
+    let bytes = contents(&file);
+    assert_eq!(bytes.iter().filter(|byte| **byte == 0).count(), PAGE_SIZE);
+}
+
+#[test]
+fn a_dead_device_is_not_asked_for_each_page() {
+    let cache = PageCache::new(64 << 20, 1);
+    let disk = Disk::new(5000);
+    let file = disk.open(&cache);
+    disk.state.lock().unwrap().bad = (FIRST..FIRST + 5000).collect();
+    file.data().write(&file, 0, &vec![1; 4000 * PAGE_SIZE]).unwrap();
+    file.data().write_back(&file).unwrap_err();
+    check_counts(&file, &cache);
+    let refused = disk.state.lock().unwrap().refused;
+    assert!(refused < 300, "{refused} writes");
+    assert_eq!(file.data().pages.read().unstable_pages(), 0);
 }

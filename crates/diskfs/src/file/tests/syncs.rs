@@ -92,14 +92,19 @@ fn a_sync_does_all_it_can_and_tells_errors_of_other_threads() {
     let nodes = [mounted.create(), mounted.create()];
     write(mounted, &nodes[0], 1);
     // The one that is lost is found by another thread.
-    slow.arm(DeviceFault::on(Operation::Write).nth(1).fail(OsError::IO));
+    slow.arm(DeviceFault::on(Operation::Write).fail(OsError::IO));
     mounted.files.write_back_all().unwrap_err();
     assert!(!mounted.files.write_errors().is_told());
     slow.disarm();
     // One of two is lost here.
     write(mounted, &nodes[0], 1);
+    mounted.files.sync_all().unwrap();
+    write(mounted, &nodes[0], 3);
     write(mounted, &nodes[1], 2);
-    slow.arm(DeviceFault::on(Operation::Write).nth(1).fail(OsError::IO));
+    let store = NodeStore { files: &mounted.files, node: &nodes[0] };
+    let Mapping::Mapped { start, .. } = store.lookup(0).unwrap() else { panic!("it was written") };
+    let blocks = start * PAGE..(start + 3) * PAGE;
+    slow.arm(DeviceFault::on(Operation::Write).within(blocks).fail(OsError::IO));
     mounted.files.sync_all().unwrap_err();
     assert_full(&crashed(&**slow), &nodes[1], 2);
     mounted.files.sync_all().unwrap();

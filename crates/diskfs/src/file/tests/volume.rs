@@ -258,17 +258,36 @@ fn a_write_that_fails_is_told_by_the_next_sync() {
     let node = mounted.create();
     let free = mounted.volume().space().figures().free;
     mounted.files.write(&node, 0, &[1; 10 * PAGE_SIZE]).unwrap();
-    let fault = vfscale_block::Fault::on(Operation::Write).nth(1).fail(OsError::new(5));
-    faulty.arm(fault);
-    mounted.files.sync(&node, true).unwrap_err();
+    faulty.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
+    mounted.files.write_back_all().unwrap_err();
     faulty.disarm();
     mounted.files.sync(&node, true).unwrap();
     assert_eq!(mounted.contents(&node), vec![0; 10 * PAGE_SIZE]);
-    assert_eq!(mounted.volume().space().figures().free, free);
+    // Blocks that could not be written are left out for now.
+    let left_out = free - mounted.volume().space().figures().free;
+    assert!((1..=30).contains(&left_out), "{left_out}");
     // Whoever makes the file durable is told, and whoever makes the whole volume.
     assert!(!node.write_errors().is_told());
     assert!(!mounted.files.write_errors().is_told());
     mounted.files.sync_all().unwrap();
+    mounted.close();
+}
+
+#[test]
+fn a_request_that_fails_once_loses_nothing() {
+    let faulty = Arc::new(FaultyDevice::new(memory()));
+    let device: Arc<dyn Device> = faulty.clone();
+    format(&*device, &MkfsOptions::default()).unwrap();
+    let mounted = Mounted::open(&device, 1 << 20);
+    let node = mounted.create();
+    let bytes = vec![1; 100 * PAGE_SIZE];
+    mounted.files.write(&node, 0, &bytes).unwrap();
+    faulty.arm(vfscale_block::Fault::on(Operation::Write).nth(1).fail(OsError::new(5)));
+    mounted.files.sync(&node, true).unwrap();
+    assert_eq!(faulty.fired(), 1);
+    faulty.disarm();
+    assert!(mounted.files.write_errors().is_told());
+    assert_eq!(mounted.contents(&node), bytes);
     mounted.close();
 }
 
