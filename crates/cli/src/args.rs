@@ -290,7 +290,8 @@ pub(crate) struct ServeArgs {
     pub(crate) writeback: bool,
 
     /// Options as mount(8) has them, separated by commas: ro, norecovery (with ro: read what is home
-    /// and leave out the log, if that can't be read), nosuid, nodev, noexec, noatime, size=SIZE,
+    /// and leave out the log, if that can't be read), errors=shutdown|remount-ro (what a volume does
+    /// that meets damage, or whose log fails), nosuid, nodev, noexec, noatime, size=SIZE,
     /// nr_inodes=N, mode=MODE, uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that
     /// replaces another may be empty after a crash), remount, ...
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]

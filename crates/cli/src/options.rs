@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use vfscale::MountFlags;
+use vfscale::diskfs::driver::{OnError, OnErrorError};
 
 /// An amount of memory as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,7 @@ pub(crate) struct MountOptions {
     pub(crate) remount: bool,
     pub(crate) no_recovery: bool,
     pub(crate) auto_da_alloc: Option<bool>,
+    pub(crate) on_error: Option<OnError>,
     pub(crate) allow_other: Option<bool>,
     pub(crate) source: Option<String>,
     pub(crate) size: Option<Size>,
@@ -125,6 +127,7 @@ impl MountOptions {
             remount: self.remount || later.remount,
             no_recovery: self.no_recovery || later.no_recovery,
             auto_da_alloc: later.auto_da_alloc.or(self.auto_da_alloc),
+            on_error: later.on_error.or(self.on_error),
             allow_other: later.allow_other.or(self.allow_other),
             source: later.source.clone().or(self.source),
             size: later.size.or(self.size),
@@ -211,6 +214,9 @@ impl MountOptions {
             "mode" => self.mode = Some(parse_mode(value)?),
             "uid" => self.uid = Some(number()?),
             "gid" => self.gid = Some(number()?),
+            "errors" => {
+                self.on_error = Some(value.parse().map_err(|e: OnErrorError| e.to_string())?);
+            }
             "fsname" => self.source = Some(value.to_owned()),
             // What the kernel shows of a mount, `mount -o remount` names again.
             "fd" | "rootmode" | "user_id" | "group_id" | "max_read" | "blksize" => {}

@@ -86,3 +86,11 @@ fn unknown_options_are_named() {
 fn names_may_hold_commas() {
     assert_eq!(parse("fsname=a\\,b\\\\c,ro").unwrap().source.as_deref(), Some("a,b\\c"));
 }
+
+#[test]
+fn what_errors_do_can_be_chosen() {
+    assert_eq!(parse("errors=shutdown").unwrap().on_error, Some(OnError::Shutdown));
+    let o = parse("errors=shutdown").unwrap().then(&parse("errors=remount-ro,ro").unwrap());
+    assert_eq!(o.on_error, Some(OnError::RemountRo));
+    assert!(parse("errors=continue").unwrap_err().contains("`continue`"));
+}

@@ -162,6 +162,9 @@ fn volume(
 ) -> Result<Volume, Failure> {
     let mut builder = vfscale::volume(path).scaling(source.scaling()?);
     builder = builder.read_only(is_read_only(source, options)).no_recovery(options.no_recovery);
+    if let Some(on_error) = options.on_error {
+        builder = builder.on_error(on_error);
+    }
     if let Some(size) = size {
         builder = builder.create(size);
     }

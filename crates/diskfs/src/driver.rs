@@ -27,6 +27,7 @@ mod data;
 mod inodes;
 mod names;
 mod needs;
+mod stop;
 mod walk;
 
 use std::fmt;
@@ -57,6 +58,9 @@ use crate::volume::{Volume, VolumeOptions};
 
 use inodes::{held, node_of};
 use needs::Needs;
+use stop::Stop;
+
+pub use stop::{OnError, OnErrorError};
 
 /// The magic number of a volume in `statfs`: "vfsS", as its superblock begins.
 const MAGIC: u64 = 0x5373_6676;
@@ -79,6 +83,8 @@ pub struct DiskOptions {
     pub read_only: bool,
     /// The log is not looked at, and nothing is written ([`VolumeOptions::no_recovery`]).
     pub no_recovery: bool,
+    /// What callers see when the volume meets damage, or its log fails: [`OnError::Shutdown`] by default.
+    pub on_error: OnError,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
     /// In how many lists orphans are kept in memory, and in how many queues those that are to be freed; 0 for
@@ -100,6 +106,7 @@ impl Default for DiskOptions {
             metadata_cache_bytes: 64 << 20,
             read_only: false,
             no_recovery: false,
+            on_error: OnError::default(),
             log_device: None,
             orphan_lists: cpu::possible() as usize,
             dirty_lists: cpu::possible() as usize,
@@ -129,6 +136,7 @@ pub struct DiskFs {
     inactivator: Inactivator,
     hash: NameHash,
     needs: Needs,
+    stop: Stop,
     opened: Opened,
     is_mounted: AtomicBool,
     /// [`UNMOUNTED`] and [`LEFT`]; who sets the second of them ends it.
@@ -200,6 +208,7 @@ impl DiskFs {
             inactivator,
             hash,
             needs,
+            stop: Stop::new(options.on_error),
             opened,
             is_mounted: AtomicBool::new(false),
             ended: AtomicU32::new(0),
@@ -320,6 +329,10 @@ impl FileSystem for DiskFs {
         self.volume.device().name().to_owned()
     }
 
+    fn options(&self) -> String {
+        self.show_options()
+    }
+
     fn directories(&self) -> Option<&dyn Directories> {
         Some(self)
     }
@@ -328,6 +341,7 @@ impl FileSystem for DiskFs {
         if self.is_mounted.swap(true, Ordering::AcqRel) {
             return Err(Errno::BUSY);
         }
+        self.stop.serve(sb);
         self.iget(sb, ROOT_INO).map_err(errno)?.ok_or(Errno::UCLEAN)
     }
 
@@ -369,7 +383,7 @@ impl FileSystem for DiskFs {
     }
 
     fn set_attr(&self, inode: &Inode, change: &AttrChange<'_>) -> Result<(), Errno> {
-        self.change_attributes(inode, change).map_err(errno)
+        self.change_attributes(inode, change).map_err(|fault| self.failed(fault))
     }
 
     fn dirtied(&self, inode: &Inode) {
@@ -394,7 +408,7 @@ impl FileSystem for DiskFs {
     }
 
     fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-        self.files.read(node_of(inode)?, offset, buf).map_err(errno)
+        self.files.read(node_of(inode)?, offset, buf).map_err(|fault| self.failed(fault))
     }
 
     fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
@@ -416,12 +430,14 @@ impl FileSystem for DiskFs {
     }
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
-        let found = self.files.seek_data(node_of(inode)?, offset).map_err(errno)?;
+        let found =
+            self.files.seek_data(node_of(inode)?, offset).map_err(|fault| self.failed(fault))?;
         found.ok_or(Errno::NXIO)
     }
 
     fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
-        let found = self.files.seek_hole(node_of(inode)?, offset).map_err(errno)?;
+        let found =
+            self.files.seek_hole(node_of(inode)?, offset).map_err(|fault| self.failed(fault))?;
         found.ok_or(Errno::NXIO)
     }
 
@@ -434,18 +450,21 @@ impl FileSystem for DiskFs {
     }
 
     fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno> {
-        self.files.sync(node_of(inode)?, data_only).map_err(errno)
+        self.files.sync(node_of(inode)?, data_only).map_err(|fault| self.sync_failed(fault))
     }
 
     fn sync_fs(&self) -> Result<(), Errno> {
         if self.volume.is_read_only() {
             return Ok(());
         }
-        self.files.sync_all().map_err(errno)
+        self.files.sync_all().map_err(|fault| self.sync_failed(fault))
     }
 
     fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
         if !read_only {
+            if self.stopped().is_some() {
+                return Err(Errno::ROFS);
+            }
             self.unseal();
             return Ok(());
         }
@@ -454,7 +473,7 @@ impl FileSystem for DiskFs {
         if let Err(fault) = self.files.write_back_all() {
             tracing::error!(%fault, "not everything was written before the remount");
         }
-        self.volume.seal().map_err(errno)
+        self.volume.seal().map_err(|fault| self.sync_failed(fault))
     }
 
     fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {

@@ -396,6 +396,21 @@ impl Volume {
         self.journal.as_ref().filter(|_| !is_sealed()).ok_or(Fault::ReadOnly)
     }
 
+    /// Whether something may be changed: for a call that would be found out only when it is written back.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`]; the error of the log, if that is shut down.
+    pub fn changeable(&self) -> Result<(), Fault> {
+        let journal = self.writable()?;
+        if journal.is_shut_down() { self.failure().map_or(Ok(()), Err) } else { Ok(()) }
+    }
+
+    /// Whether nothing becomes durable any more ([`failure`](Self::failure)).
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::is_shut_down)
+    }
+
     /// What is published, for reading.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {

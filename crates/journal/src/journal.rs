@@ -347,6 +347,13 @@ impl Journal {
         self.inner.error.lock().clone()
     }
 
+    /// Whether it is shut down. May be asked often: a load of what hardly ever changes.
+    #[inline]
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.inner.central.read.is_shut.load(Ordering::Relaxed)
+    }
+
     /// The last checkpoint that is durable.
     #[must_use]
     pub fn durable_sequence(&self) -> u64 {

@@ -324,7 +324,7 @@ pub trait FileSystem: Send + Sync + 'static {
     }
 
     /// The options that this file system is used with, as in the fourth column of `/proc/mounts`, with
-    /// commas between them and none in front.
+    /// commas between them and none in front. Must not block.
     fn options(&self) -> String {
         String::new()
     }

@@ -41,6 +41,13 @@ impl KeptFlags {
         self.0.store(flags.bits() & !HOLD, Ordering::SeqCst);
     }
 
+    /// Makes it read-only, whoever writes.
+    pub(crate) fn forbid(&self) {
+        if !self.get().contains(MountFlags::RDONLY) {
+            self.0.fetch_or(MountFlags::RDONLY.bits(), Ordering::SeqCst);
+        }
+    }
+
     /// Holds writers until [`set`](Self::set). A full fence: who has announced a change without seeing the
     /// hold is found by whoever sums up after this.
     pub(crate) fn hold(&self) {

@@ -72,6 +72,8 @@ impl MountInfo {
     /// The entry of a mount; the caller keeps the mount tree as it is, and directories where they are.
     pub(crate) fn of(mount: &Mount, parent: u64, mount_point: Vec<u8>, guard: &Guard) -> MountInfo {
         let sb = mount.sb();
+        // First, for a driver may find that it has become read-only.
+        let super_options = sb.fs().options();
         MountInfo {
             id: mount.id(),
             parent,
@@ -86,7 +88,7 @@ impl MountInfo {
             unbindable: false,
             fs_type: sb.fs().name().to_owned(),
             source: sb.fs().source(),
-            super_options: sb.fs().options(),
+            super_options,
         }
     }
 

@@ -5,6 +5,7 @@
 //! a superblock always outlives its inodes. When the last mount lets go, the tree is taken down,
 //! children before parents.
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ pub struct SuperBlock {
     inodes: Slab<Inode>,
     root: AtomicPtr<Dentry>,
     lock_graph: Arc<LockGraph>,
-    flags: KeptFlags,
+    /// Shared with a driver that makes it read-only by itself.
+    flags: Arc<KeptFlags>,
     ids: IdAlloc,
     inode_hash: RcuTable<Inode, InodeHash>,
     /// Its inodes; none where nobody ever looks for one.
@@ -135,7 +137,7 @@ impl SuperBlock {
             inodes: Slab::new(slots),
             root: AtomicPtr::new(std::ptr::null_mut()),
             lock_graph,
-            flags: KeptFlags::new(MountFlags::empty()),
+            flags: Arc::new(KeptFlags::new(MountFlags::empty())),
             ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
             inode_hash: RcuTable::new(),
             inode_list,
@@ -153,7 +155,7 @@ impl SuperBlock {
         });
         if sb.fs.directories().is_some() {
             if !sb.is_writable() {
-                sb.flags = KeptFlags::new(MountFlags::RDONLY);
+                sb.flags.set(MountFlags::RDONLY);
             }
             let no_inode = Inode::alloc(&sb, &sb.inodes, 0, InodeInit::default());
             sb.cache = Some(Box::new(Cache {
@@ -355,6 +357,11 @@ impl SuperBlock {
 
     pub(crate) fn flags(&self) -> MountFlags {
         self.flags.get()
+    }
+
+    /// What makes it read-only, for a driver whose file system can't be relied on any more.
+    pub fn read_only_switch(&self) -> ReadOnlySwitch {
+        ReadOnlySwitch(Arc::clone(&self.flags))
     }
 
     /// The lists of its open files.
@@ -673,6 +680,25 @@ pub(crate) fn again_for_space<T>(
         }
     }
     call()
+}
+
+/// Makes a superblock read-only, whoever is writing: what is under way fails in the driver, if anywhere.
+/// `Send` and `Sync`.
+pub struct ReadOnlySwitch(Arc<KeptFlags>);
+
+impl ReadOnlySwitch {
+    /// Makes it read-only, until a remount that the driver permits
+    /// ([`set_read_only`](FileSystem::set_read_only)). A remount that fails at the same time may undo it,
+    /// so a driver does it whenever a call finds it to be needed. Never blocks.
+    pub fn set(&self) {
+        self.0.forbid();
+    }
+}
+
+impl fmt::Debug for ReadOnlySwitch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadOnlySwitch").field(&self.0.get()).finish()
+    }
 }
 
 /// What is to be seen under an inode number.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale_block::{Device, FileDevice, FileOptions, Operation};
-use vfscale_diskfs::driver::{DiskFs, DiskOptions};
+use vfscale_diskfs::driver::{DiskFs, DiskOptions, OnError};
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions};
 use vfscale_diskfs::{Fault, OpenError};
@@ -200,6 +200,12 @@ impl VolumeBuilder {
     /// interrupted. What was changed last may be missing, or damaged where only half of it is home.
     pub fn no_recovery(mut self, no_recovery: bool) -> Self {
         self.options.no_recovery = no_recovery;
+        self
+    }
+
+    /// What callers see when the volume meets damage, or its log fails: [`OnError::Shutdown`] by default.
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.options.on_error = on_error;
         self
     }
 

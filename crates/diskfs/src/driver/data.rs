@@ -6,8 +6,8 @@ use rustix::io::Errno;
 use vfscale_vfs::inode::Inode;
 use vfscale_vfs::types::FallocateFlags;
 
+use super::DiskFs;
 use super::inodes::node_of;
-use super::{DiskFs, errno};
 use crate::node::Node;
 
 impl DiskFs {
@@ -20,14 +20,14 @@ impl DiskFs {
         let node = node_of(inode)?;
         let written = self.files.write(node, offset, buf);
         self.show_data(inode, node);
-        written.map_err(errno)
+        written.map_err(|fault| self.failed(fault))
     }
 
     pub(super) fn change_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
         let node = node_of(inode)?;
         let changed = self.files.set_size(node, size);
         self.show_data(inode, node);
-        changed.map_err(errno)
+        changed.map_err(|fault| self.failed(fault))
     }
 
     pub(super) fn allocate(
@@ -47,7 +47,7 @@ impl DiskFs {
             _ => return Err(Errno::OPNOTSUPP),
         };
         self.show_data(inode, node);
-        done.map_err(errno)
+        done.map_err(|fault| self.failed(fault))
     }
 
     /// Lets the VFS see size and occupied space, whether or not the call went well. Its inode is locked.

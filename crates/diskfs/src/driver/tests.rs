@@ -10,7 +10,7 @@ use vfscale_journal::Scaling;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, AtFlags, Errno, Mode, MountFlags, RenameFlags, Stat, Task, Vfs, XattrFlags};
 
-use super::{DiskFs, DiskOptions, Fault, Orphans};
+use super::{DiskFs, DiskOptions, Fault, OnError, Orphans};
 use crate::mkfs::{self, MkfsOptions};
 
 mod errors;
@@ -478,7 +478,8 @@ fn a_remount_that_fails_changes_nothing() {
     let device = MemoryDevice::new(16 * MIB).unwrap();
     mkfs::format(&device, &MkfsOptions::default()).unwrap();
     let device = Arc::new(FaultyDevice::new(Arc::new(device)));
-    let fs = DiskFs::open(device.clone(), DiskOptions::default()).unwrap();
+    let options = DiskOptions { on_error: OnError::Shutdown, ..DiskOptions::default() };
+    let fs = DiskFs::open(device.clone(), options).unwrap();
     let task = Vfs::new(fs).unwrap().task();
     task.write_file("/f", b"bytes").unwrap();
     device.arm(vfscale_block::Fault::on(Operation::Flush).from(0).fail(OsError::IO));

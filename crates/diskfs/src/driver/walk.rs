@@ -11,8 +11,8 @@ use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::FileType;
 
+use super::DiskFs;
 use super::inodes::node_of;
-use super::{DiskFs, errno};
 use crate::fault::Fault;
 use crate::format::inode::ROOT_INO;
 use crate::inode_core::{FileKind, InodeCore};
@@ -102,7 +102,7 @@ fn type_of(kind: FileKind) -> FileType {
 
 impl Directories for DiskFs {
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno> {
-        let inode = self.find(dir, name).map_err(errno)?;
+        let inode = self.find(dir, name).map_err(|fault| self.failed(fault))?;
         Ok(Found { inode, check: false })
     }
 
@@ -114,7 +114,7 @@ impl Directories for DiskFs {
     ) -> Result<(), Errno> {
         let (node, mut behind) = (node_of(dir)?, pos);
         loop {
-            let entries = self.entries(node, behind).map_err(errno)?;
+            let entries = self.entries(node, behind).map_err(|fault| self.failed(fault))?;
             for entry in &entries {
                 let (ino, next) = (entry.ino, entry.position);
                 let (name, file_type) = (OsStr::from_bytes(&entry.name), type_of(entry.kind));
@@ -130,17 +130,18 @@ impl Directories for DiskFs {
     }
 
     fn inode(&self, sb: &SuperBlock, ino: u64, generation: u32) -> Result<Option<InodeRef>, Errno> {
-        let found = self.table.get_untrusted(&self.volume, ino).map_err(errno)?;
+        let found =
+            self.table.get_untrusted(&self.volume, ino).map_err(|fault| self.failed(fault))?;
         let Some(node) = found else { return Ok(None) };
         let core = node.core();
         if core.generation != generation || core.nlink == 0 {
             return Ok(None);
         }
-        self.hold(sb, node).map(Some).map_err(errno)
+        self.hold(sb, node).map(Some).map_err(|fault| self.failed(fault))
     }
 
     fn parent(&self, dir: &Inode) -> Result<Option<ParentName>, Errno> {
-        self.find_parent(dir).map_err(errno)
+        self.find_parent(dir).map_err(|fault| self.failed(fault))
     }
 
     fn is_writable(&self) -> bool {
@@ -148,26 +149,26 @@ impl Directories for DiskFs {
     }
 
     fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeRef, Errno> {
-        self.make(dir, Some(name), new).map_err(errno)
+        self.make(dir, Some(name), new).map_err(|fault| self.failed(fault))
     }
 
     fn create_unnamed(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
-        self.make(dir, None, new).map_err(errno)
+        self.make(dir, None, new).map_err(|fault| self.failed(fault))
     }
 
     fn link(&self, inode: &Inode, dir: &Inode, name: &[u8]) -> Result<(), Errno> {
-        self.add_name(inode, dir, name).map_err(errno)
+        self.add_name(inode, dir, name).map_err(|fault| self.failed(fault))
     }
 
     fn unlink(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Errno> {
-        self.take_name(dir, name, inode).map_err(errno)
+        self.take_name(dir, name, inode).map_err(|fault| self.failed(fault))
     }
 
     fn rmdir(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Errno> {
-        self.take_name(dir, name, inode).map_err(errno)
+        self.take_name(dir, name, inode).map_err(|fault| self.failed(fault))
     }
 
     fn rename(&self, rename: &Rename<'_>) -> Result<(), Errno> {
-        self.move_name(rename).map_err(errno)
+        self.move_name(rename).map_err(|fault| self.failed(fault))
     }
 }

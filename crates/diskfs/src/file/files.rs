@@ -213,9 +213,9 @@ impl Files {
     /// [`FileData::write`].
     ///
     /// # Errors
-    /// As there; [`Fault::ReadOnly`].
+    /// As there; those of [`Volume::changeable`].
     pub fn write(&self, node: &Arc<Node>, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
-        self.volume.writable()?;
+        self.volume.changeable()?;
         let data = self.data(node);
         let written = data.write(&self.store(node), offset, buf);
         if let Some(renewed) = self.renewed.as_ref().filter(|_| data.is_renewed()) {
@@ -227,9 +227,9 @@ impl Files {
     /// [`FileData::set_size`].
     ///
     /// # Errors
-    /// As there; [`Fault::ReadOnly`].
+    /// As there; those of [`Volume::changeable`].
     pub fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
-        self.volume.writable()?;
+        self.volume.changeable()?;
         let data = self.data(node);
         let is_renewed = size == 0 && data.size() > 0;
         data.set_size(&self.store(node), size)?;
@@ -267,7 +267,7 @@ impl Files {
     /// [`FileData::allocate`].
     ///
     /// # Errors
-    /// As there; [`Fault::ReadOnly`].
+    /// As there; those of [`Volume::changeable`].
     pub fn allocate(
         &self,
         node: &Arc<Node>,
@@ -275,23 +275,23 @@ impl Files {
         len: u64,
         keep_size: bool,
     ) -> Result<(), Fault> {
-        self.volume.writable()?;
+        self.volume.changeable()?;
         self.data(node).allocate(&self.store(node), offset, len, keep_size)
     }
 
     /// [`FileData::punch`].
     ///
     /// # Errors
-    /// As there; [`Fault::ReadOnly`].
+    /// As there; those of [`Volume::changeable`].
     pub fn punch(&self, node: &Arc<Node>, offset: u64, len: u64) -> Result<(), Fault> {
-        self.volume.writable()?;
+        self.volume.changeable()?;
         self.data(node).punch(&self.store(node), offset, len)
     }
 
     /// [`FileData::zero_range`].
     ///
     /// # Errors
-    /// As there; [`Fault::ReadOnly`].
+    /// As there; those of [`Volume::changeable`].
     pub fn zero_range(
         &self,
         node: &Arc<Node>,
@@ -299,7 +299,7 @@ impl Files {
         len: u64,
         keep_size: bool,
     ) -> Result<(), Fault> {
-        self.volume.writable()?;
+        self.volume.changeable()?;
         self.data(node).zero_range(&self.store(node), offset, len, keep_size)
     }
 

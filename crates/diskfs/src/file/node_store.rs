@@ -368,6 +368,10 @@ impl Store for NodeStore<'_> {
     }
 
     fn write_failed(&self, fault: &Fault) {
+        let volume = self.files.volume();
+        if matches!(fault, Fault::Damage(_)) && !volume.is_shut_down() {
+            volume.shut_down(fault.clone());
+        }
         let code = fault.errno().raw_os_error();
         self.node.write_errors().record(code);
         self.files.write_errors().record(code);

@@ -1,6 +1,6 @@
 //! Who is told of what could not be written back.
 
-use vfscale_vfs::{File, OFlags};
+use vfscale_vfs::{FallocateFlags, File, OFlags};
 
 use super::*;
 use crate::format::BLOCK_BYTES;
@@ -15,9 +15,17 @@ struct Faulty {
 
 impl Faulty {
     fn new() -> Self {
+        Self::with(OnError::default())
+    }
+
+    fn with(on_error: OnError) -> Self {
         let device = Arc::new(FaultyDevice::new(MemoryDevice::new(64 * MIB).unwrap()));
         mkfs::format(&device, &MkfsOptions::default()).unwrap();
-        let options = DiskOptions { sync_interval: None, ..DiskOptions::default() };
+        Self::open_with(device, on_error)
+    }
+
+    fn open_with(device: Arc<FaultyDevice<MemoryDevice>>, on_error: OnError) -> Self {
+        let options = DiskOptions { sync_interval: None, on_error, ..DiskOptions::default() };
         let fs = DiskFs::open(device.clone(), options).unwrap();
         let task = Vfs::new(fs.clone()).unwrap().task();
         Self { device, fs, task }
@@ -45,6 +53,29 @@ impl Faulty {
         self.fs.files.write_back_all().unwrap_err();
         self.device.disarm();
     }
+}
+
+/// What each call says that changes something, on a file that is open for writing and by name.
+fn changes(volume: &Faulty, file: &File) -> Vec<Option<Errno>> {
+    let mode = Mode::from_bits_truncate(0o700);
+    vec![
+        errno(file.pwrite(b"x", 0)),
+        errno(file.truncate(1)),
+        errno(file.fallocate(FallocateFlags::empty(), 0, 10_000)),
+        errno(volume.task.mkdir(At::Cwd, "/new", mode)),
+        errno(volume.task.chmod(At::Cwd, "/file", mode, AtFlags::empty())),
+        errno(volume.task.unlink(At::Cwd, "/file", AtFlags::empty())),
+        errno(volume.task.rename(At::Cwd, "/file", At::Cwd, "/f", RenameFlags::empty())),
+    ]
+}
+
+/// What all of them say when the volume has stopped.
+fn refusal(on_error: OnError) -> Vec<Option<Errno>> {
+    let errno = match on_error {
+        OnError::RemountRo => Errno::ROFS,
+        OnError::Shutdown => Errno::IO,
+    };
+    vec![Some(errno); 7]
 }
 
 fn errno<T>(result: vfscale_vfs::Result<T>) -> Option<Errno> {
@@ -130,4 +161,66 @@ fn syncfs_tells_each_open_file_once_of_any_file() {
         assert_eq!(errno(place.sync_fs()), None);
     }
     assert_eq!(errno(root().sync_fs()), None);
+}
+
+#[test]
+fn changes_fail_at_once_when_the_log_has_failed() {
+    for on_error in [OnError::RemountRo, OnError::Shutdown] {
+        let volume = Faulty::with(on_error);
+        let file = volume.open(OFlags::RDWR);
+        file.pwrite(&[1; 8192], 0).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(volume.fs.options(), format!("errors={on_error}"));
+        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        volume.device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
+        assert_eq!(errno(file.sync_fs()), Some(Errno::IO));
+        volume.device.disarm();
+        assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
+        // Neither waits for write-back, nor for who asks what has become of it.
+        assert_eq!(file.stat().unwrap().size, 8192);
+        let mut bytes = [0; 8192];
+        file.pread(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [1; 8192]);
+        assert_eq!(volume.task.read_file("/file").unwrap(), [1; 8192]);
+        let state = if on_error == OnError::RemountRo { "emergency_ro" } else { "shutdown" };
+        assert_eq!(volume.fs.options(), format!("errors={on_error},{state}"));
+        let flags = volume.task.statfs(At::Cwd, "/").unwrap().flags;
+        assert_eq!(flags.contains(MountFlags::RDONLY), on_error == OnError::RemountRo);
+        // Nor does a remount help.
+        let remounted = volume.task.remount("/", MountFlags::empty());
+        assert_eq!(remounted.is_err(), on_error == OnError::RemountRo);
+        assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
+    }
+}
+
+#[test]
+fn a_volume_that_meets_damage_is_changed_no_more() {
+    for on_error in [OnError::RemountRo, OnError::Shutdown] {
+        let volume = Faulty::with(on_error);
+        drop(volume.open(OFlags::RDWR));
+        // In a chunk of inodes of its own.
+        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        let mut ino = 0;
+        for n in 0..100 {
+            volume.task.write_file(format!("/dir/{n}"), b"x").unwrap();
+            ino = volume.task.symlink_metadata(format!("/dir/{n}")).unwrap().ino;
+        }
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.close().unwrap();
+        drop(fs);
+        let address = crate::format::byte_of_block(crate::format::inode::block_of(ino)) + 100;
+        let mut block = [0; 4096];
+        device.read_at(address - 100, &mut block).unwrap();
+        block[100] ^= 1;
+        device.write_at(address - 100, &block).unwrap();
+        let volume = Faulty::open_with(device, on_error);
+        let file = volume.open(OFlags::RDWR);
+        file.pwrite(b"y", 0).unwrap();
+        assert_eq!(errno(volume.task.symlink_metadata("/dir/99")), Some(Errno::UCLEAN));
+        assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
+        // What can be read still is.
+        assert_eq!(volume.task.read_file("/dir/0").unwrap(), b"x");
+        assert!(matches!(volume.fs.stopped(), Some(Fault::Journal(_))));
+    }
 }
