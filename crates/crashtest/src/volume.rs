@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use vfscale::diskfs::format::BLOCK_BYTES;
@@ -22,6 +23,8 @@ pub struct Volumes {
     pub log_blocks: Option<u64>,
     /// How much is kept in memory, in bytes.
     pub cache_bytes: Option<u64>,
+    /// The highest round of the log that any of them has come to; 1 is the first.
+    pub cycle_max: Arc<AtomicU32>,
 }
 
 impl Volumes {
@@ -34,15 +37,21 @@ impl Volumes {
     }
 }
 
-struct Open(Volume);
+struct Open {
+    volume: Volume,
+    cycle_max: Arc<AtomicU32>,
+}
 
 impl Opened for Open {
     fn vfs(&self) -> &Vfs {
-        self.0.vfs()
+        self.volume.vfs()
     }
 
     fn close(self: Box<Self>) -> Result<(), String> {
-        self.0.close().map_err(|error| error.to_string())
+        if let Some(journal) = self.volume.driver().volume().journal() {
+            self.cycle_max.fetch_max(journal.stats().head.cycle(), Ordering::Relaxed);
+        }
+        self.volume.close().map_err(|error| error.to_string())
     }
 }
 
@@ -53,8 +62,8 @@ impl Subject for Volumes {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<Box<dyn Opened>, String> {
-        let opened = self.builder(device).open().map_err(|error| error.to_string())?;
-        Ok(Box::new(Open(opened)))
+        let volume = self.builder(device).open().map_err(|error| error.to_string())?;
+        Ok(Box::new(Open { volume, cycle_max: self.cycle_max.clone() }))
     }
 
     /// The superblock and its copies, what describes groups, and the log.
