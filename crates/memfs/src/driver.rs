@@ -281,6 +281,10 @@ impl FileSystem for MemFs {
         }))
     }
 
+    fn put_super(&self) {
+        self.space.end();
+    }
+
     fn statfs(&self, sb: &SuperBlock) -> StatFs {
         let free = self.space.total().saturating_sub(self.space.used());
         let inodes_free = free / (INODE_BYTES + NAME_BYTES);

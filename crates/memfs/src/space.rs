@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicU64, Ordering, thread};
+use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering, thread};
 use vfscale_sync::percpu::{Budget, PerCpu};
 use vfscale_sync::rcu;
 use vfscale_sync::slot::{Leaf, Retired};
@@ -75,6 +75,8 @@ struct Budgets {
     /// while the limbo is full.
     withheld: AtomicU64,
     given_late: AtomicU64,
+    /// The superblock ends: nobody waits for space any more.
+    is_over: AtomicBool,
 }
 
 impl Budgets {
@@ -107,6 +109,7 @@ impl Space {
             limbo: Budget::new(limbo, slots),
             withheld: AtomicU64::new(0),
             given_late: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
         });
         let local = |_| Local { budgets: Arc::clone(&budgets), batch: AtomicU64::new(0) };
         let locals = PerCpu::new(slots, |slot| Arc::new(local(slot)));
@@ -179,6 +182,11 @@ impl Space {
         given_late() > before
     }
 
+    /// Says that the superblock ends, and nobody waits for space any more.
+    pub(crate) fn end(&self) {
+        self.budgets.is_over.store(true, Ordering::Relaxed);
+    }
+
     /// The size in bytes.
     pub(crate) fn total(&self) -> u64 {
         self.budgets.taken.total()
@@ -221,8 +229,11 @@ fn release(local: &Arc<Local>) {
     } else {
         local.budgets.withheld.fetch_add(bytes, Ordering::Relaxed);
         guard.defer(move || later.budgets.give_late(bytes));
-        // Who waits for it may be another thread, and this one may sleep before it has a bag full.
-        guard.hand_over();
+        // Who waits for it may be another thread, and this one may sleep before it has a bag full. At the
+        // end nobody waits, and full bags are freed sooner than many small ones.
+        if !local.budgets.is_over.load(Ordering::Relaxed) {
+            guard.hand_over();
+        }
     }
 }
 
