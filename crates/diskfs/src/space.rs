@@ -17,6 +17,23 @@
 //! * A part, the *pool*, is only for those who make space in the end: removing, and writing back what
 //!   was accepted. So removing works on a full volume. What is given back fills the pool first.
 //!
+//! # What the pool lasts for
+//!
+//! Space that `fallocate` has taken can be written on a full volume, so converting unwritten extents must
+//! never lack blocks for trees. A conversion in the middle of an extent splits it, and each further record
+//! may split a leaf, so a random write into every block could take more than any pool has. So as the
+//! pool gets low, extents are no longer split wherever a write ends, but only at multiples of a
+//! [grain](Space::grain): what lies between is written as zeros. The coarse grain is eight times the volume
+//! over the pool, and there are only as many places for a split as the volume has grains: an
+//! eighth of the pool. An extent is split at each place once. The worst that a split can cost is a
+//! leaf, and a block above it: a quarter of the pool at most, of the half that is left when the
+//! grain becomes coarse. The rest is for transactions under way, which reserve a few blocks each, and
+//! for the trees of pages that were accepted before the volume was full: of these there are as many as
+//! the cache of data holds, of which a leaf takes 84 at least.
+//!
+//! At the worst a write of 4 KiB so writes 32 MiB of zeros, once for each 32 MiB. Until a quarter of the pool
+//! is gone it writes none, and 1 MiB while the second quarter goes, or less on small volumes.
+//!
 //! # Locks
 //!
 //! That of a [`Budget`], a leaf. Taking and giving touch memory of this CPU only, as long as the pool
@@ -28,10 +45,17 @@ use vfscale_sync::percpu::{Apart, Budget, PerCpuCounter};
 
 use crate::group::Totals;
 
-/// The pool is a twentieth of the volume, within these bounds, in blocks.
+/// The pool is a twentieth of the volume, within these bounds, in blocks; of a large volume it is a
+/// thousandth.
 const POOL_SHARE: u64 = 20;
 const POOL_MIN: u64 = 64;
 const POOL_MAX: u64 = 8192;
+const POOL_LARGE_SHARE: u64 = 1024;
+
+/// The coarse grain is as many blocks as make this share of the pool of all of the volume's grains.
+const GRAINS_SHARE: u64 = 8;
+/// How much finer the grain is at first.
+const FINER: u64 = 32;
 
 /// The blocks of an open volume that are neither used nor reserved. `Send` and `Sync`.
 ///
@@ -206,6 +230,19 @@ impl Space {
         self.coming.blocks() > 0
     }
 
+    /// Unwritten extents are split at multiples of so many blocks only, a power of two: 1 as long as there is
+    /// enough for any tree. See the [module](self).
+    #[must_use]
+    pub fn grain(&self) -> u64 {
+        let size = self.read.pool_size.load(Ordering::Relaxed);
+        let pool = self.pool().load(Ordering::Relaxed);
+        if pool >= size - size / 4 {
+            return 1;
+        }
+        let coarse = grain_of(self.read.blocks.load(Ordering::Relaxed), size);
+        if pool >= size / 2 { (coarse / FINER).max(1) } else { coarse }
+    }
+
     /// The volume has become larger by as many blocks that files can have.
     pub fn grow(&self, blocks: u64) {
         let all = self.read.blocks.fetch_add(blocks, Ordering::AcqRel) + blocks;
@@ -237,7 +274,13 @@ impl Space {
 
 /// How many blocks of a volume are in the pool.
 fn pool_of(blocks: u64) -> u64 {
-    (blocks / POOL_SHARE).clamp(POOL_MIN, POOL_MAX)
+    let most = POOL_MAX.max(blocks.div_ceil(POOL_LARGE_SHARE));
+    (blocks / POOL_SHARE).clamp(POOL_MIN, most)
+}
+
+/// The coarse grain of a volume with this pool.
+fn grain_of(blocks: u64, pool: u64) -> u64 {
+    blocks.saturating_mul(GRAINS_SHARE).div_ceil(pool.max(1)).next_power_of_two()
 }
 
 #[cfg(test)]

@@ -257,6 +257,10 @@ impl Store for NodeStore<'_> {
         self.files.volume().space().give(blocks);
     }
 
+    fn grain(&self) -> u64 {
+        self.files.volume().space().grain()
+    }
+
     fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
         let volume = self.files.volume();
         let ino = self.node.ino();

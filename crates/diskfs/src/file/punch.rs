@@ -20,7 +20,8 @@ impl FileData {
     /// ends before, unless `keep_size`. Blocks for I/O. The caller has the inode's lock.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`] with nothing changed; of the device, the log, damage, with some of it done.
+    /// [`Fault::NoSpace`] with nothing changed, also if the volume is full and tree blocks are short; of the
+    /// device, the log, damage, with some of it done.
     pub fn zero_range(
         &self,
         store: &impl Store,
@@ -28,6 +29,10 @@ impl FileData {
         len: u64,
         keep_size: bool,
     ) -> Result<(), Fault> {
+        if store.grain() > 1 {
+            // Splitting extents that are written is not what tree blocks are kept for.
+            return Err(Fault::NoSpace);
+        }
         self.allocate(store, offset, len, keep_size)?;
         self.zero(store, offset, len, |whole| store.unwrite(whole.start, whole.end))
     }

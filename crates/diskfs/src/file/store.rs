@@ -64,6 +64,10 @@ pub trait Store {
     /// Gives back what was set aside.
     fn unreserve(&self, blocks: u64);
 
+    /// Unwritten extents are to be split at multiples of so many blocks only
+    /// ([`Space::grain`](crate::space::Space::grain)); 1 for anywhere.
+    fn grain(&self) -> u64;
+
     /// What is at a block of the file. May block for I/O. The caller keeps the extent that it finds
     /// from going away, through `invalidate_lock`, `i_writeback` or the inode's lock.
     ///

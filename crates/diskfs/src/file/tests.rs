@@ -236,6 +236,10 @@ impl Store for File {
         state.reserved -= blocks;
     }
 
+    fn grain(&self) -> u64 {
+        1
+    }
+
     fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
         let state = self.disk.state.lock().unwrap();
         Ok(state.map.lookup(&state.nodes, INO, block).unwrap())

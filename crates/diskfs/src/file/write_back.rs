@@ -1,10 +1,10 @@
 //! Writing dirty pages back.
 
 use vfscale_sync::atomic::Ordering;
-use vfscale_sync::page::PAGE_SIZE;
+use vfscale_sync::page::{PAGE_SIZE, Page};
 
 use super::pages::Flight;
-use super::{Change, FileData, Store, WRITE_PAGES, offset_of, page_of, pages_of};
+use super::{Change, FileData, PIECE_PAGES, Store, WRITE_PAGES, offset_of, page_of, pages_of};
 use crate::extents::Mapping;
 use crate::fault::Fault;
 use crate::tx::Run;
@@ -274,7 +274,14 @@ impl FileData {
             Place::Blocks { start, is_unwritten } => {
                 store.write_pages(start, flight).map_err(Failed::Write)?;
                 match is_unwritten {
-                    true => Change::Written { from: first, to: end },
+                    true => {
+                        let (from, to) =
+                            self.widened(store, piece, start).map_err(Failed::Change)?;
+                        let place = |page: u64| start - (first - from) + (page - from);
+                        write_zeros(store, place(from), first - from).map_err(Failed::Change)?;
+                        write_zeros(store, place(end), to - end).map_err(Failed::Change)?;
+                        Change::Written { from, to }
+                    }
                     false if self.size_with(piece, before) == before => return Ok(()),
                     false => Change::Size,
                 }
@@ -285,6 +292,42 @@ impl FileData {
             }
         };
         store.change(change, self.size_with(piece, before)).map_err(Failed::Change)
+    }
+
+    /// Finds the blocks that become written with a piece in an unwritten extent, whose blocks lie from
+    /// `start` on: its own, and while tree blocks are short all up to multiples of the grain, as far as
+    /// they belong to the extent. Pages of these that are dirty are written over the zeros later.
+    fn widened(&self, store: &impl Store, piece: Piece, start: u64) -> Result<(u64, u64), Fault> {
+        let (first, end) = piece.range();
+        let grain = store.grain();
+        if grain == 1 {
+            return Ok((first, end));
+        }
+        // Blocks with bytes never lie behind the size on the device.
+        let on_disk = pages_of(self.size_with(piece, store.disk_size()));
+        let mut to = end.checked_next_multiple_of(grain).unwrap_or(end).min(on_disk).max(end);
+        if to > end {
+            to = match store.lookup(end)? {
+                Mapping::Mapped { start: behind, blocks, is_unwritten: true }
+                    if behind == start + (end - first) =>
+                {
+                    to.min(end + blocks)
+                }
+                _ => end,
+            };
+        }
+        let mut from = first - first % grain;
+        while from < first {
+            from += match store.lookup(from)? {
+                Mapping::Mapped { start: before, blocks, is_unwritten: true }
+                    if blocks >= first - from && before + (first - from) == start =>
+                {
+                    break;
+                }
+                Mapping::Mapped { blocks, .. } | Mapping::Hole { blocks } => blocks.max(1),
+            };
+        }
+        Ok((from.min(first), to))
     }
 
     /// The size on the device with a piece that has been written: up to the next page that is dirty.
@@ -375,4 +418,16 @@ impl FileData {
             }
         })
     }
+}
+
+/// Writes zeros to so many blocks of the device. Blocks for the I/O.
+fn write_zeros(store: &impl Store, start: u64, blocks: u64) -> Result<(), Fault> {
+    let zeros = Page::many_with(blocks.min(PIECE_PAGES) as usize, 0, &[]);
+    let mut done = 0;
+    while done < blocks {
+        let count = (blocks - done).min(PIECE_PAGES);
+        store.write_pages(start + done, &zeros[..count as usize])?;
+        done += count;
+    }
+    Ok(())
 }

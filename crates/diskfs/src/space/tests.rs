@@ -45,7 +45,8 @@ fn what_is_read_is_on_no_line_that_is_written() {
 #[test]
 fn the_pool_has_bounds() {
     assert_eq!(figures(&space(1000, 1000)), (1000, 936));
-    assert_eq!(figures(&space(1 << 30, 1 << 30)), (1 << 30, (1 << 30) - 8192));
+    assert_eq!(figures(&space(1 << 20, 1 << 20)), (1 << 20, (1 << 20) - 8192));
+    assert_eq!(figures(&space(1 << 30, 1 << 30)), (1 << 30, (1 << 30) - (1 << 20)));
     assert_eq!(figures(&space(1000, 40)), (40, 0), "a full volume has what it has");
     assert_eq!(figures(&space(30, 30)), (30, 0));
     assert_eq!(figures(&space(0, 0)), (0, 0));
@@ -86,4 +87,34 @@ fn threads_lose_nothing() {
         }
     });
     assert_eq!(figures(&space), (5000, 4750));
+}
+
+/// While splits are at multiples of the coarse grain only, all that there can be take a quarter of the
+/// pool at most, and no volume writes more than 32 MiB of zeros for one of them.
+#[test]
+fn the_pool_lasts_for_every_split() {
+    for blocks in (10..32).flat_map(|log2| [1 << log2, (1 << log2) + 12_345]) {
+        let pool = pool_of(blocks);
+        let grain = grain_of(blocks, pool);
+        let splits = blocks.div_ceil(grain);
+        assert!(
+            2 * splits <= pool / 4 + 2,
+            "{splits} splits, {pool} blocks in the pool of {blocks}"
+        );
+        assert!(grain <= 8192);
+    }
+}
+
+#[test]
+fn the_grain_gets_coarser_as_the_pool_gets_low() {
+    let (blocks, pool) = (1 << 28, 1 << 18);
+    let space = space(blocks, blocks);
+    assert!(space.take(blocks - pool, false));
+    let grains = [0, pool / 4, 1, pool / 4 - 1, 1, pool / 2 - 1].map(|more| {
+        assert!(space.take(more, true));
+        space.grain()
+    });
+    assert_eq!(grains, [1, 1, 256, 256, 8192, 8192]);
+    space.give(pool);
+    assert_eq!(space.grain(), 1);
 }

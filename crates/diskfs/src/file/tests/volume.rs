@@ -423,3 +423,51 @@ fn a_cut_that_was_begun_is_finished_by_the_next_mount() {
     assert_eq!(mounted.contents(&node)[2 * PAGE_SIZE..], [1; PAGE_SIZE]);
     mounted.close();
 }
+
+/// Whatever order the blocks of an allocated range are written in, it does not lack tree blocks, although
+/// next to none are left: the volume is full, and a file of single written blocks would take more.
+#[test]
+fn what_is_allocated_can_be_written_on_a_full_volume() {
+    let device = made();
+    let mounted = Mounted::open(&device, 0);
+    let node = mounted.create();
+    let space = mounted.volume().space();
+    let blocks = space.figures().available - 100;
+    mounted.files.allocate(&node, 0, blocks * PAGE, false).unwrap();
+    // What is left goes elsewhere, and of the pool all but a few blocks.
+    let left = space.figures();
+    assert!(space.take(left.available, false) && space.take(left.free - left.available, true));
+    space.give(12);
+    assert!(space.grain() > 1);
+    let page = |block: u64| [(block % 250) as u8 + 1; PAGE_SIZE];
+    // Every block once, far from the one before.
+    let blocks_in_order = (0..blocks).map(|n| n * 1009 % blocks);
+    for (n, block) in blocks_in_order.enumerate() {
+        mounted.files.write(&node, block * PAGE, &page(block)).unwrap();
+        if n % 3 == 0 {
+            let written = mounted.files.write_back_all();
+            assert!(written.is_ok(), "{written:?} after {n} blocks");
+        }
+        if n == 500 {
+            // Nothing is between what was written but zeros.
+            let bytes = mounted.contents(&node);
+            let seen = bytes.chunks(PAGE_SIZE).zip(0..);
+            let is_right =
+                |(bytes, block): (&[u8], u64)| bytes == page(block) || bytes == [0; PAGE_SIZE];
+            assert!(seen.into_iter().all(is_right));
+        }
+    }
+    mounted.files.sync(&node, false).unwrap();
+    let refused = mounted.files.zero_range(&node, PAGE, PAGE, true);
+    assert!(matches!(refused, Err(Fault::NoSpace)));
+    space.give(left.free - 12);
+    let ino = node.ino();
+    drop(node);
+    mounted.close();
+    drop(mounted);
+    let mounted = Mounted::open(&device, 0);
+    let node = mounted.node(ino);
+    let bytes = mounted.contents(&node);
+    assert!(bytes.chunks(PAGE_SIZE).zip(0..).all(|(bytes, block)| bytes == page(block)));
+    mounted.close();
+}
