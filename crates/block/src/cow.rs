@@ -25,9 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale_sync::RwLock;
-use vfscale_sync::page::{PAGE_SIZE, PageBox, write_pages};
+use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
-use crate::device::{Range, requests};
+use crate::device::{Range, read_pages_by_copy};
 use crate::{Device, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
@@ -112,7 +112,7 @@ impl Layer {
         inside.any(|(_, (_, data))| matches!(data, Data::Lost))
     }
 
-    /// What of `start..end` it does not have.
+    /// Lists the parts of `start..end` that it does not have.
     fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let (mut gaps, mut at) = (Vec::new(), start);
         let first = self.extents.range(..=start).next_back().map_or(start, |(from, _)| *from);
@@ -161,7 +161,7 @@ impl CowDevice {
         Self::with_layers(name, base, size, Arc::default(), Layer::default())
     }
 
-    /// The same under the name of `base`, for who takes it for that.
+    /// Makes a copy under the name of `base`, for a caller who takes it for that.
     #[must_use]
     pub fn in_place_of(base: Arc<dyn Device>) -> Self {
         let (name, size) = (base.name().into(), base.size());
@@ -264,13 +264,7 @@ impl Device for CowDevice {
         if self.is_as_base(offset, (pages.len() * PAGE_SIZE) as u64) {
             return self.base.read_pages(offset, pages);
         }
-        let mut copy = Vec::new();
-        for (at, pages) in requests(offset, pages) {
-            copy.resize(pages.len() * PAGE_SIZE, 0);
-            self.read_at(at, &mut copy)?;
-            write_pages(pages.iter().map(|page| &**page), 0, &copy);
-        }
-        Ok(())
+        read_pages_by_copy(self, offset, pages)
     }
 
     fn flush(&self) -> Result<(), Error> {

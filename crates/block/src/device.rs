@@ -10,6 +10,24 @@ use crate::{Error, Operation};
 /// How many pages one request has at most: a megabyte.
 pub(crate) const REQUEST_PAGES: usize = (1 << 20) / PAGE_SIZE;
 
+/// Fills whole pages through a copy of each request: for a device that can't read into pages.
+///
+/// # Errors
+/// Those of [`Device::read_at`].
+pub(crate) fn read_pages_by_copy(
+    device: &(impl Device + ?Sized),
+    offset: u64,
+    pages: &[PageBox],
+) -> Result<(), Error> {
+    let mut copy = Vec::new();
+    for (at, pages) in requests(offset, pages) {
+        copy.resize(pages.len() * PAGE_SIZE, 0);
+        device.read_at(at, &mut copy)?;
+        write_pages(pages.iter().map(|page| &**page), 0, &copy);
+    }
+    Ok(())
+}
+
 /// The requests that pages from `offset` on make, and where each begins.
 pub(crate) fn requests(offset: u64, pages: &[PageBox]) -> impl Iterator<Item = (u64, &[PageBox])> {
     let starts = (offset..).step_by(REQUEST_PAGES * PAGE_SIZE);
@@ -111,13 +129,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// Those of [`read_at`](Self::read_at); then the contents of the pages are undefined.
     fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
-        let mut copy = Vec::new();
-        for (at, pages) in requests(offset, pages) {
-            copy.resize(pages.len() * PAGE_SIZE, 0);
-            self.read_at(at, &mut copy)?;
-            write_pages(pages.iter().map(|page| &**page), 0, &copy);
-        }
-        Ok(())
+        read_pages_by_copy(self, offset, pages)
     }
 
     /// Writes whole pages, one behind the other from `offset` on, which is in whole blocks: several requests
