@@ -28,7 +28,7 @@ pub(crate) enum Failure {
     CommandNotRunnable(OsString, io::Error),
     /// A mount's options could not be changed.
     Remount(PathBuf, io::Error),
-    /// What is mounted at a directory could not be made durable.
+    /// A mount could not be made durable.
     Sync(PathBuf, io::Error),
     /// A measurement could not be made.
     Bench(vfscale_bench::Error),

@@ -150,7 +150,7 @@ pub struct Figures {
     pub directories: u64,
 }
 
-/// What a mount that was not ended has left to the next one. It is no damage, and nothing is lost.
+/// Work that a mount which was cut off has left to the next one: no damage, and nothing is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
     /// Inodes without a name that are to be removed.
@@ -172,9 +172,9 @@ pub struct Report {
     pub left: u64,
     /// What was done about the log.
     pub log: LogState,
-    /// What the next mount would finish, as it was found.
+    /// Work that the next mount would finish, as it was found.
     pub unfinished: Unfinished,
-    /// What a repair has finished of that.
+    /// Work of that kind that a repair has finished.
     pub finished: Orphans,
     /// What the volume has.
     pub figures: Figures,

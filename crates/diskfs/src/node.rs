@@ -78,7 +78,7 @@ pub struct Node {
     has_times: AtomicBool,
     /// Which list of orphans it is on, counted from 1; 0 for none.
     orphan: AtomicU32,
-    /// What could not be written back of its data (`wb_err`).
+    /// Errors of write-back of its data (`wb_err`).
     write_errors: ErrorSeq,
 }
 

@@ -53,7 +53,7 @@ use crate::volume::{Places, VolumeOptions, replay_in_memory};
 use crate::{OpenError, Superblock, copies};
 use longer::Longer;
 
-/// What became of the log of a volume that is rescued.
+/// The state of the log of a volume that is rescued.
 #[derive(Clone, Debug)]
 pub enum LogRead {
     /// What it has is seen: so many items.
@@ -77,7 +77,7 @@ pub enum Loss {
     Data {
         /// Which of the file.
         bytes: Range<u64>,
-        /// What the device said first.
+        /// The device's first error.
         error: vfscale_block::Error,
     },
     /// A part of its data lies where no file can have any.
@@ -136,7 +136,7 @@ impl Rescue {
         Ok(Self { device, superblock, log, cut_off, strays: OnceCell::new() })
     }
 
-    /// What became of its log.
+    /// The state of its log.
     #[must_use]
     pub fn log(&self) -> &LogRead {
         &self.log

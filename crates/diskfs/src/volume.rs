@@ -578,7 +578,7 @@ fn open_log(
     Ok(Logged { device, hooks, journal: Some(journal), recovered })
 }
 
-/// What a superblock knows of the volume's log.
+/// Reads what a superblock knows of the volume's log.
 pub(crate) fn known(superblock: &Superblock) -> Known {
     let LogSeen { epoch, last, checkpoint, is_closed } = superblock.log_seen;
     let device = match superblock.log() {

@@ -1,4 +1,4 @@
-//! What other programs can ask of a mount: to make its volume larger, and to make everything durable.
+//! Requests of other programs to a mount: to make its volume larger, and to make everything durable.
 //!
 //! The question is an `ioctl` on the directory that is mounted at, as the tools of other file systems
 //! ask it, so that no socket is needed whose place somebody would have to know:

@@ -82,7 +82,7 @@ pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What people are told of, counted.
+/// Counts that the user is told.
 struct Told(u64);
 
 impl Told {
@@ -116,7 +116,7 @@ struct Level {
     path: PathBuf,
     ino: u64,
     core: InodeCore,
-    /// What is still to be copied of it.
+    /// Entries of it that are still to be copied.
     names: std::vec::IntoIter<Name>,
     wrong: Vec<String>,
 }

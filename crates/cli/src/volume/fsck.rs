@@ -171,7 +171,7 @@ fn words(args: &FsckArgs, report: &Report) -> String {
     text
 }
 
-/// What a mount has left to the next one, in words: no damage.
+/// Says in words what a mount has left to the next one: no damage.
 fn unfinished(args: &FsckArgs, report: &Report) -> String {
     let image = args.image.display();
     let (found, finished) = (&report.unfinished, &report.finished);

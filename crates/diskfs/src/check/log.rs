@@ -35,7 +35,7 @@ pub(crate) struct Logged {
     log: Arc<dyn Device>,
     region: Region,
     volume: VolumeId,
-    /// What the superblock knows of it.
+    /// The superblock's knowledge of it.
     pub(crate) known: Known,
 }
 

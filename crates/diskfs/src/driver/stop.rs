@@ -1,4 +1,4 @@
-//! What becomes of a volume that can't be relied on any more.
+//! The end of a volume that can't be relied on any more.
 //!
 //! When its log fails, or it meets damage of metadata, a volume stops: nothing more becomes durable, and
 //! nothing is changed any more. What was durable is replayed by the next opening. What can be read still
@@ -27,7 +27,7 @@ pub enum OnError {
     Shutdown,
 }
 
-/// What is no [`OnError`].
+/// The error for a text that is no [`OnError`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not what a volume can do about errors: `remount-ro` or `shutdown`")]
 pub struct OnErrorError(String);

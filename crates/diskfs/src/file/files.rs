@@ -76,7 +76,7 @@ pub struct Files {
     volume: Arc<Volume>,
     pages: Arc<PageCache>,
     dirty: DirtyFiles<Arc<Node>>,
-    /// What could not be written back of any file (`s_wb_err`).
+    /// Errors of write-back of any file (`s_wb_err`).
     write_errors: ErrorSeq,
     /// Files that were cut to nothing and are written anew.
     renewed: Option<Renewed>,

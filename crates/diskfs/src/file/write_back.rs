@@ -60,7 +60,7 @@ struct Pass {
     places: u32,
 }
 
-/// What has failed of a piece.
+/// The part of a piece that has failed.
 enum Failed {
     /// The device did not take its pages; a claim is still one.
     Write(Fault),

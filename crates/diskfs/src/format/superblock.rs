@@ -255,7 +255,7 @@ impl fmt::Debug for Label {
     }
 }
 
-/// What a volume uses that others may not know.
+/// Features that a volume uses and that other programs may not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// Who does not know these may do everything.

@@ -65,7 +65,7 @@ struct State<T> {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What is being done.
+/// Work under way.
 struct Batch<T> {
     /// The ticket of the first.
     ticket: u64,
@@ -217,7 +217,7 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    /// What is not done yet and not quick.
+    /// Work that is not done yet and not quick.
     pub fn slow(&self) -> Vec<T> {
         let state = self.shared.state.lock();
         let waiting = state.waiting.iter().filter(|waiting| !waiting.is_quick);

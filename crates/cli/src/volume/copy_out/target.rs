@@ -1,4 +1,4 @@
-//! What is made outside of the volume.
+//! Files and directories that are made outside of the volume.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::error::Failure;
 const PRIVATE_DIR: Mode = Mode::RWXU;
 const NANOS: i64 = 1_000_000_000;
 
-/// What has been made, and is to get attributes.
+/// A file that has been made, and is to get attributes.
 pub(super) enum Made<'f> {
     /// A file or directory that is open.
     Open(BorrowedFd<'f>),
