@@ -18,6 +18,9 @@
 //!   in one transaction, locked in ascending order of their numbers. If that fails nothing has happened, and
 //!   each is tried alone: one that something is wrong with keeps none of the others.
 //! * Whatever fails leaves an orphan. Nothing waits for it: the next mount tries again.
+//! * The number can be had from the commit on that frees it, and with it the node, of which there is one for
+//!   a number. So what is in memory of the inode (times, data, errors) goes before that commit, and after it
+//!   nobody here looks at the node again: a new inode without names looks like the old one.
 //!
 //! # Locks, references
 //!

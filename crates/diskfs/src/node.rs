@@ -172,6 +172,16 @@ impl Node {
         self.has_times.store(false, Ordering::Release);
     }
 
+    /// The same for an inode that was free when the caller looked. Does nothing if its number is in use again
+    /// by now: then the times are those of the new inode.
+    pub fn forget_times_of_free(&self) {
+        // Whoever uses the number publishes under this lock before anybody changes times.
+        let published = self.published.lock();
+        if published.core.is_free() {
+            self.forget_times();
+        }
+    }
+
     fn times(&self) -> Times {
         Times {
             atime: self.atime.load(Ordering::Relaxed),

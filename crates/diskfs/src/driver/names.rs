@@ -86,7 +86,6 @@ impl DiskFs {
         let is_dir = kind == FileKind::Directory;
         let (ino, generation) = tx.new_inode(parent.block(), is_dir)?;
         let node = self.table.claim(ino, self.volume.cache());
-        node.drop_data();
         let mut core = InodeCore::new(new.mode, generation, time.0);
         (core.uid, core.gid, core.rdev) = (new.uid, new.gid, new.rdev);
         core.nlink = u32::from(is_named) + u32::from(is_dir);

@@ -227,7 +227,7 @@ impl NodeStore<'_> {
         let core = tx.core(self.node);
         if core.is_free() {
             // Nothing may be logged of it: its block may be something else by now.
-            self.node.forget_times();
+            self.node.forget_times_of_free();
         } else if self.node.has_new_times() {
             tx.set_core(self.node, (*core).clone());
             tx.commit()?;

@@ -154,7 +154,7 @@ impl fmt::Debug for Inactivator {
 fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn, aside: &Aside) {
     nodes.sort_unstable_by_key(|node| node.ino());
     if nodes.len() > 1
-        && let Err(fault) = free_bare(volume, &nodes)
+        && let Err(fault) = free_bare(volume, &mut nodes)
     {
         // Those that something is wrong with are told apart below.
         tracing::debug!(%fault, "inodes without names could not be freed together");
@@ -185,11 +185,12 @@ fn set_aside(volume: &Volume, node: &Arc<Node>, aside: &Aside) -> bool {
 }
 
 /// Frees those of the nodes in one transaction that have no blocks, nor anything in memory that would be
-/// written. No more than [`freed_at_once`].
+/// written, and takes them out of `nodes`: by then they may be other inodes, which somebody uses. No more
+/// than [`freed_at_once`].
 ///
 /// # Errors
 /// Those of the device and the log, and damage. Nothing was freed then.
-fn free_bare(volume: &Volume, nodes: &[Arc<Node>]) -> Result<(), Fault> {
+fn free_bare(volume: &Volume, nodes: &mut Vec<Arc<Node>>) -> Result<(), Fault> {
     let bare: SmallVec<[&Arc<Node>; FREED_AT_ONCE as usize]> =
         nodes.iter().filter(|node| is_bare_and_unread(node)).collect();
     if bare.is_empty() {
@@ -197,14 +198,17 @@ fn free_bare(volume: &Volume, nodes: &[Arc<Node>]) -> Result<(), Fault> {
     }
     let mut tx = volume.begin(need_of_bare(volume, bare.len() as u32))?;
     let locked = lock_all(&bare);
+    let mut freed = SmallVec::<[u64; FREED_AT_ONCE as usize]>::new();
     for node in &bare {
         let core = tx.core(node);
         if is_bare(&core) {
             free(&mut tx, node, core.generation);
+            freed.push(node.ino());
         }
     }
     tx.commit()?;
-    drop(locked);
+    drop((locked, bare));
+    nodes.retain(|node| !freed.contains(&node.ino()));
     Ok(())
 }
 
@@ -234,10 +238,12 @@ fn freed_at_once(volume: &Volume) -> usize {
     (1..=FREED_AT_ONCE).rev().find(fits).unwrap_or(1) as usize
 }
 
-/// Frees the number of an inode that has nothing but its record. The node is locked.
+/// Frees the number of an inode that has nothing but its record. The node is locked. Once this is committed
+/// the node may be that of another inode, and is not touched any more.
 fn free(tx: &mut Tx<'_>, node: &Arc<Node>, generation: u32) {
     // They would outlive it, and be those of the next inode with this number.
     node.forget_times();
+    node.drop_data();
     tx.set_orphan(node, false);
     tx.free_inode(node.ino());
     tx.set_core(node, InodeCore::free(generation));
@@ -257,7 +263,6 @@ fn inactivate(volume: &Volume, node: &Arc<Node>, cut: &CutFn) -> Result<(), Faul
         cut(node, 0)?;
     }
     while !step(volume, node)? {}
-    node.drop_data();
     Ok(())
 }
 

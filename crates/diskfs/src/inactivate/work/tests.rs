@@ -18,6 +18,7 @@ use crate::mkfs::{MkfsOptions, format};
 use crate::node::Times;
 use crate::volume::VolumeOptions;
 
+#[derive(Clone)]
 struct Fixture {
     device: Arc<dyn Device>,
     volume: Arc<Volume>,
@@ -175,6 +176,40 @@ fn a_removal_that_is_cut_off_is_no_damage() {
         }
         assert!(unfinished > steps, "{mode:o}: {unfinished}");
     }
+}
+
+/// Inodes are freed together, and the number of one is had again, for a file that has no name either and is
+/// in use, before the others are looked at.
+#[test]
+fn a_number_that_is_had_again_is_not_freed_again() {
+    let fix = Fixture::new();
+    let nodes = [0, 0, 0].map(|bytes| fix.orphan(TYPE_REGULAR, 0, bytes, 0));
+    with_data(&nodes[0]);
+    let inos = nodes.each_ref().map(|node| node.ino());
+    assert!(inos.is_sorted());
+    let again = Arc::new(std::sync::Mutex::new(None));
+    let (to, maker) = (Arc::clone(&again), fix.clone());
+    let cut = move |node: &Arc<Node>, _| {
+        assert_eq!(node.ino(), inos[0]);
+        let mut made = (0..64).map(|_| maker.orphan(TYPE_REGULAR, 0, 0, 0));
+        *to.lock().unwrap() = made.find(|made| made.ino() == inos[2]);
+        Ok(())
+    };
+    inactivate_all(&fix.volume, nodes.into(), &cut, &Aside::default());
+    let again = again.lock().unwrap().take().expect("the number was had again");
+    assert!(!again.core().is_free());
+}
+
+/// Once its number is free, what is in memory under that number is of the next inode.
+#[test]
+fn nothing_is_left_of_an_inode_whose_number_is_free() {
+    let fix = Fixture::new();
+    let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
+    with_data(&node);
+    node.write_errors().record(5);
+    node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
+    assert!(step(&fix.volume, &node).unwrap());
+    assert!(node.data().is_none() && node.write_errors().is_told() && !node.has_new_times());
 }
 
 #[test]
