@@ -21,8 +21,8 @@ use vfscale_diskfs::node_table::NodeTable;
 use vfscale_diskfs::{Fault, Need, Volume, VolumeOptions, check};
 use vfscale_sync::model::{self, Schedules};
 use vfscale_vfs::driver::FileSystem;
-use vfscale_vfs::types::FallocateFlags;
-use vfscale_vfs::{At, AtFlags, Task, Vfs};
+use vfscale_vfs::types::{FallocateFlags, Mode};
+use vfscale_vfs::{At, AtFlags, FileHandle, OFlags, Task, Vfs};
 
 const SCHEDULES: usize = 500;
 const REGULAR: u32 = 0o100_644;
@@ -296,20 +296,94 @@ fn commit_against_shutdown() {
     });
 }
 
+/// A file system that begins nothing by itself.
+fn mounted(device: Arc<dyn Device>) -> (Arc<DiskFs>, Vfs) {
+    let options = DiskOptions {
+        sync_interval: None,
+        data_cache_bytes: 1 << 20,
+        orphan_lists: 1,
+        dirty_lists: 1,
+        ..DiskOptions::default()
+    };
+    let fs = DiskFs::open(device, options).unwrap();
+    let vfs = Vfs::new(fs.clone()).unwrap();
+    (fs, vfs)
+}
+
+/// A volume with a file "/f" that lies in memory nowhere, and its number and generation.
+fn with_file() -> (Arc<dyn Device>, u64, u32) {
+    static MADE: OnceLock<(Vec<u8>, u64, u32)> = OnceLock::new();
+    let make = || {
+        let device = device();
+        let (fs, vfs) = mounted(device.clone());
+        let task = vfs.task();
+        let file = task.options().write(true).create(true).open("/f").unwrap();
+        file.pwrite(&[b'a'; PAGE], 0).unwrap();
+        let handle = task.name_to_handle(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        drop((file, task, vfs));
+        fs.close().unwrap();
+        let mut bytes = vec![0; BYTES];
+        device.read_at(0, &mut bytes).unwrap();
+        (bytes, handle.ino, handle.generation)
+    };
+    let (bytes, ino, generation) = MADE.get_or_init(make);
+    (Arc::new(memory(bytes)), *ino, *generation)
+}
+
+/// Makes files, one of them without a name, writes to them and looks at them.
+fn make_files(task: &Task) {
+    for name in ["/", "/1", "/2"] {
+        let mut options = task.options().read(true).write(true);
+        options =
+            if name == "/" { options.custom_flags(OFlags::TMPFILE) } else { options.create(true) };
+        let file = options.mode(Mode::from_bits_retain(0o640)).open(name).unwrap();
+        file.pwrite(&[b'b'; SIZE], 0).unwrap();
+        thread::yield_now();
+        let stat = file.stat().unwrap();
+        let links = u32::from(name != "/");
+        assert_eq!((stat.mode & 0o777, stat.nlink, stat.size), (0o640, links, SIZE as u64));
+        let mut bytes = [0; SIZE];
+        assert_eq!(file.pread(&mut bytes, 0).unwrap(), SIZE);
+        assert!(bytes.iter().all(|byte| *byte == b'b'));
+    }
+}
+
+/// A file is opened by its handle while it is removed and its number used again: the handle finds that file
+/// or none, and the new one is what it was made as.
+#[test]
+fn handle_against_inactivation_against_creation() {
+    shuttle::check_random(|| drop(with_file()), 1);
+    check(|| {
+        let (device, ino, generation) = with_file();
+        let (fs, vfs) = mounted(device);
+        let task = vfs.task();
+        let opener = {
+            let task = vfs.task();
+            thread::spawn(move || {
+                let root = task.options().read(true).open("/").unwrap();
+                let dev = task.name_to_handle(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+                let handle = FileHandle { dev, ino, generation };
+                let Ok(file) = task.open_by_handle(&root, &handle, OFlags::RDONLY) else { return };
+                let mut bytes = [0; SIZE];
+                assert_eq!(file.pread(&mut bytes, 0).unwrap(), PAGE);
+                assert!(bytes[..PAGE].iter().all(|byte| *byte == b'a'));
+            })
+        };
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        fs.reclaim();
+        make_files(&task);
+        opener.join().unwrap();
+        drop((task, vfs));
+        fs.close().unwrap();
+    });
+}
+
 /// Two writers get the space of a file that was removed before they began, whoever frees it and whoever makes
 /// that durable: one of them, the thread that frees what nobody uses, or somebody who syncs.
 #[test]
 fn writers_against_inactivation_against_sync() {
     check(|| {
-        let options = DiskOptions {
-            sync_interval: None,
-            data_cache_bytes: 1 << 20,
-            orphan_lists: 1,
-            dirty_lists: 1,
-            ..DiskOptions::default()
-        };
-        let fs = DiskFs::open(device(), options).unwrap();
-        let vfs = Vfs::new(fs.clone()).unwrap();
+        let (fs, vfs) = mounted(device());
         let task = vfs.task();
         let available = task.statfs(At::Cwd, "/").unwrap().blocks_available;
         let most = (available - 100) * PAGE as u64;

@@ -5,6 +5,7 @@
 //! a superblock always outlives its inodes. When the last mount lets go, the tree is taken down,
 //! children before parents.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -548,19 +549,36 @@ impl SuperBlock {
     /// dcache, nobody waits for anything, and `make` may be called in vain.)
     /// The caller is in no RCU section and holds no lock that evicting takes.
     pub fn iget(&self, ino: u64, make: impl FnOnce() -> InodeInit) -> InodeRef {
+        match self.try_iget(ino, || Ok::<_, Infallible>(make())) {
+            Ok(inode) => inode,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Does what [`iget`](Self::iget) does for a number that nothing keeps from being freed and used again:
+    /// `make` looks whether it still is what the caller takes it for. An inode that somebody has already is
+    /// returned without asking.
+    ///
+    /// # Errors
+    /// That of `make`: there is no such inode.
+    pub fn try_iget<E>(
+        &self,
+        ino: u64,
+        make: impl FnOnce() -> std::result::Result<InodeInit, E>,
+    ) -> std::result::Result<InodeRef, E> {
         if let Some(found) = self.find_inode(ino, &rcu::pin()) {
-            return found;
+            return Ok(found);
         }
         let key = (ino as usize, Self::ino_hash(ino) << 1);
         let _turn = self.cache.as_ref().map(|cache| cache.numbers.lock(key));
         loop {
             match self.find_or_wait(ino) {
-                Seen::Used(found) => return found,
+                Seen::Used(found) => return Ok(found),
                 Seen::Going => thread::park(),
                 Seen::Nothing => break,
             }
         }
-        let init = make();
+        let init = make()?;
         let guard = rcu::pin();
         let raw = Inode::alloc(self, &self.inodes, ino, init);
         // SAFETY: just allocated, with one reference, ours.
@@ -584,7 +602,7 @@ impl SuperBlock {
             }
         };
         // SAFETY: the reference was counted by `Inode::alloc`, or just now.
-        unsafe { InodeRef::from_raw(raw) }
+        Ok(unsafe { InodeRef::from_raw(raw) })
     }
 
     /// Looks for an inode by number. If one is there that is going, this thread will be unparked when it has

@@ -12,7 +12,7 @@ use crate::attr::{self, Attribute};
 use crate::blob::{self, LinkTree};
 use crate::btree::Tree;
 use crate::fault::Fault;
-use crate::inode_core::{AttrFork, DataFork, InodeCore};
+use crate::inode_core::{DataFork, InodeCore};
 use crate::node::{Node, Times};
 
 /// What an inode of the VFS has of the volume.
@@ -35,10 +35,18 @@ pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
 /// What of an inode is not in its record.
 #[derive(Default)]
 struct Apart {
-    /// Where the attributes were when they were read.
-    fork: AttrFork,
+    /// The inode when it was read. As long as it is kept, no other is at its place in memory.
+    core: Option<Arc<InodeCore>>,
     xattrs: Vec<Attribute>,
     target: Option<Box<[u8]>>,
+}
+
+/// Why no inode was made.
+enum Refused {
+    /// It is not the one that is looked for.
+    IsOther,
+    /// It was changed since it was read.
+    HasChanged,
 }
 
 impl DiskFs {
@@ -50,20 +58,39 @@ impl DiskFs {
         }
     }
 
-    /// The VFS's inode for a node. Blocks for I/O.
+    /// The VFS's inode for a node, which something keeps from being freed. Blocks for I/O.
     pub(super) fn hold(&self, sb: &SuperBlock, node: Arc<Node>) -> Result<InodeRef, Fault> {
+        self.hold_if(sb, node, |_| true)?.ok_or_else(|| Errno::UCLEAN.into())
+    }
+
+    /// The VFS's inode for a node that may be freed at any time, and be another inode then: `None` unless
+    /// `is_it` when the VFS's inode is made. One that somebody has already is returned without a look. Blocks
+    /// for I/O.
+    pub(super) fn hold_if(
+        &self,
+        sb: &SuperBlock,
+        node: Arc<Node>,
+        is_it: impl Fn(&InodeCore) -> bool,
+    ) -> Result<Option<InodeRef>, Fault> {
         loop {
             let mut apart = Some(self.read_apart(&node)?);
-            let mut is_stale = false;
-            let inode = sb.iget(node.ino(), || {
-                // While there is no inode nobody changes the node, and from now on this one is it.
-                let core = node.core();
-                let Apart { fork, xattrs, target } = apart.take().unwrap_or_default();
-                is_stale = fork != core.attr;
-                self.init(&core, xattrs, Held { node: Arc::clone(&node), target })
+            let inode = sb.try_iget(node.ino(), || {
+                // While there is no inode nobody changes the node but who frees it, when it has no name, and
+                // who uses its number then. If it is the one, nobody does from now on.
+                let stored = node.stored();
+                if !is_it(&stored) {
+                    return Err(Refused::IsOther);
+                }
+                let Apart { core, xattrs, target } = apart.take().unwrap_or_default();
+                if core.is_none_or(|core| !Arc::ptr_eq(&core, &stored)) {
+                    return Err(Refused::HasChanged);
+                }
+                Ok(self.init(&node.core(), xattrs, Held { node: Arc::clone(&node), target }))
             });
-            if !is_stale {
-                return Ok(inode);
+            match inode {
+                Ok(inode) => return Ok(Some(inode)),
+                Err(Refused::IsOther) => return Ok(None),
+                Err(Refused::HasChanged) => {}
             }
         }
     }
@@ -71,7 +98,7 @@ impl DiskFs {
     /// Reads what of an inode is not in its record.
     fn read_apart(&self, node: &Arc<Node>) -> Result<Apart, Fault> {
         let reading = node.read();
-        let (core, reader) = (node.core(), self.volume.reader());
+        let (core, reader) = (node.stored(), self.volume.reader());
         let xattrs = attr::load(&reader, node.ino(), &core.attr)?;
         let target = match &core.data {
             DataFork::Inline(bytes) if core.is_link() => Some(bytes.as_ref().into()),
@@ -84,7 +111,7 @@ impl DiskFs {
             _ => None,
         };
         drop(reading);
-        Ok(Apart { fork: core.attr.clone(), xattrs, target })
+        Ok(Apart { core: Some(core), xattrs, target })
     }
 
     /// Notes the times that the VFS shows, if others are stored.

@@ -71,8 +71,9 @@ impl DiskFs {
         // No name is locked: it may have moved since, and its former place be gone.
         let found = self.table.get_untrusted(&self.volume, core.parent)?;
         let is_there = |core: &InodeCore| core.is_directory() && core.nlink > 0;
-        let Some(node) = found.filter(|node| is_there(&node.core())) else { return Ok(None) };
-        let parent = self.hold(dir.sb(), node)?;
+        let Some(node) = found else { return Ok(None) };
+        let held = self.hold_if(dir.sb(), node, is_there)?;
+        let Some(parent) = held.filter(|parent| parent.is_dir()) else { return Ok(None) };
         let (node, mut behind) = (node_of(&parent)?, 0);
         loop {
             let entries = self.entries(node, behind)?;
@@ -133,11 +134,12 @@ impl Directories for DiskFs {
         let found =
             self.table.get_untrusted(&self.volume, ino).map_err(|fault| self.failed(fault))?;
         let Some(node) = found else { return Ok(None) };
-        let core = node.core();
-        if core.generation != generation || core.nlink == 0 {
+        let is_it = |core: &InodeCore| core.generation == generation && core.nlink > 0;
+        if !is_it(&node.core()) {
             return Ok(None);
         }
-        self.hold(sb, node).map(Some).map_err(|fault| self.failed(fault))
+        // Nothing keeps it from being freed before that.
+        self.hold_if(sb, node, is_it).map_err(|fault| self.failed(fault))
     }
 
     fn parent(&self, dir: &Inode) -> Result<Option<ParentName>, Errno> {
