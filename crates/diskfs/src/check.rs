@@ -62,6 +62,7 @@ use crate::dump::Value;
 use crate::fault::Fault;
 use crate::inactivate::Orphans;
 use blocks::BlockSet;
+use chunks::Candidate;
 use groups::Group;
 pub(crate) use log::Logged;
 pub(crate) use media::{Media, NoChange};
@@ -306,6 +307,8 @@ pub(crate) struct Check<'d, 'w> {
     pub(crate) plan: Option<Plan>,
     /// For a repair: what it can't make anew.
     given_up: Option<&'d GivenUp>,
+    /// What may be chunks of inodes, where trees of chunks are damaged.
+    candidates: Vec<Candidate>,
     /// What can't be read as a whole, and is to be made anew.
     broken: Vec<(u64, Part)>,
     /// Blocks of trees that nothing leads to; only if they are needed.
@@ -341,6 +344,7 @@ impl<'d, 'w> Check<'d, 'w> {
             unfinished: Unfinished::default(),
             plan: given_up.map(|_| Plan::default()),
             given_up,
+            candidates: Vec::new(),
             broken: Vec::new(),
             strays: OnceCell::new(),
             is_complete: true,

@@ -44,6 +44,25 @@ impl Check<'_, '_> {
             let found = self.group(group, &blocks);
             self.groups.push(found);
         }
+        self.searched_chunks();
+    }
+
+    /// Takes note of the chunks that were found without trees.
+    fn searched_chunks(&mut self) {
+        let candidates = std::mem::take(&mut self.candidates);
+        if candidates.is_empty() {
+            return;
+        }
+        let chunks: Vec<_> = self.believable(candidates).collect();
+        for (group, record) in chunks {
+            let mut counted = std::mem::take(&mut self.groups[group as usize].counted);
+            self.chunk(&record, &mut counted);
+            self.groups[group as usize].counted = counted;
+            self.plan(|plan| {
+                let tree = plan.chunk_trees.iter_mut().find(|(of, _)| *of == group);
+                tree.into_iter().for_each(|(_, records)| records.push(record));
+            });
+        }
     }
 
     fn group(&mut self, group: u32, blocks: &Range<u64>) -> Group {
@@ -113,11 +132,13 @@ impl Check<'_, '_> {
         });
         if !walked.damages.is_empty() && self.plan.is_some() {
             // A repair goes on with what it will write.
-            if let Some(searched) = self.search_chunks(group, blocks) {
+            if let Some(searched) = self.search_chunks(group, blocks, &chunks) {
                 walked.damages.drain(..).for_each(|damage| self.tell.add(damage));
                 walked.blocks.clear();
-                chunks.clone_from(&searched);
-                self.plan(|plan| plan.chunk_trees.push((group, searched)));
+                chunks.clear();
+                // Which of them are chunks shows when all groups are known.
+                self.candidates.extend(searched);
+                self.plan(|plan| plan.chunk_trees.push((group, Vec::new())));
             }
         }
         walked.damages.into_iter().for_each(|damage| self.lost_chunk(damage));

@@ -112,7 +112,7 @@ impl Check<'_, '_> {
     }
 
     /// Whether nobody is known to have any block of a run.
-    fn is_unowned(&self, run: &Range<u64>) -> bool {
+    pub(crate) fn is_unowned(&self, run: &Range<u64>) -> bool {
         let mut absent = 0;
         self.used.absent(run.clone(), |run| absent += run.end - run.start);
         absent == run.end.saturating_sub(run.start)

@@ -1,5 +1,6 @@
 //! A volume that is whole has no finding; one that is damaged has the finding that the damage is.
 
+mod chunks;
 mod damage;
 mod fuzz;
 mod golden;

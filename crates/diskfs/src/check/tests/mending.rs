@@ -31,7 +31,7 @@ struct Case {
 }
 
 /// The extents of a file, as they are.
-fn extents(sample: &Sample, core: &InodeCore, ino: u64) -> Vec<Extent> {
+pub(super) fn extents(sample: &Sample, core: &InodeCore, ino: u64) -> Vec<Extent> {
     match &core.data {
         DataFork::Extents(list) => list.to_vec(),
         DataFork::Tree { root } if core.is_regular() => {
@@ -58,7 +58,7 @@ fn data(sample: &Sample, ino: u64) -> BTreeMap<u64, Vec<u8>> {
 }
 
 /// The sample, with bytes in its files that say where they lie.
-fn filled() -> Sample {
+pub(super) fn filled() -> Sample {
     let sample = Sample::new();
     for ino in [LIST, EXTENTS] {
         for extent in extents(&sample, &sample.core(ino), ino) {
@@ -72,7 +72,7 @@ fn filled() -> Sample {
 }
 
 /// Changes the extents of a file with a list.
-fn list(sample: &Sample, change: impl FnOnce(&mut Vec<Extent>)) {
+pub(super) fn list(sample: &Sample, change: impl FnOnce(&mut Vec<Extent>)) {
     sample.inode(LIST, |inode| {
         let DataFork::Extents(list) = &inode.data else { panic!("a list") };
         let mut list = list.to_vec();
@@ -325,7 +325,7 @@ fn files_have_what_they_can_have() {
 }
 
 /// What leads from a directory to an inode.
-fn look_up(sample: &Sample, directory: u64, name: &str) -> Option<u64> {
+pub(super) fn look_up(sample: &Sample, directory: u64, name: &str) -> Option<u64> {
     let core = sample.core(directory);
     let directory = Directory::new(directory, NameHash::of(ID));
     directory.lookup(&sample.media(), &core, name.as_bytes()).unwrap().map(|found| found.ino)
