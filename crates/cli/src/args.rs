@@ -122,7 +122,7 @@ pub(crate) enum Command {
 
     /// Change what a volume says about itself
     ///
-    /// Example: vfscale tune disk.vfs --label music
+    /// Examples: vfscale tune disk.vfs --label music; vfscale tune copy.vfs --uuid random
     Tune(make::TuneArgs),
 
     /// Copy all that can be read out of a volume that will not mount

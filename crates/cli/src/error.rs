@@ -48,6 +48,8 @@ pub(crate) enum Failure {
     Check(vfscale::diskfs::check::CheckError),
     /// A structure can't be shown.
     Dump(vfscale::diskfs::dump::DumpError),
+    /// A volume has not got another id.
+    Id(vfscale::diskfs::identity::IdError),
     /// A volume did not grow.
     Grow(PathBuf, String),
     /// Somebody has the volume, and it is not known how to ask for something.
@@ -112,6 +114,7 @@ impl fmt::Display for Failure {
             Failure::Mkfs(e) => e.fmt(f),
             Failure::Check(e) => e.fmt(f),
             Failure::Dump(e) => e.fmt(f),
+            Failure::Id(e) => e.fmt(f),
             Failure::Grow(place, why) => write!(f, "{}: {why}", place.display()),
             Failure::InUse(e) => {
                 write!(f, "{e}; if it is mounted, say where: `vfscale grow DIR --size SIZE`")
@@ -168,6 +171,12 @@ impl From<vfscale::diskfs::check::CheckError> for Failure {
 impl From<vfscale::diskfs::dump::DumpError> for Failure {
     fn from(e: vfscale::diskfs::dump::DumpError) -> Failure {
         Failure::Dump(e)
+    }
+}
+
+impl From<vfscale::diskfs::identity::IdError> for Failure {
+    fn from(e: vfscale::diskfs::identity::IdError) -> Failure {
+        Failure::Id(e)
     }
 }
 

@@ -169,6 +169,28 @@ fn a_label_is_changed() {
     assert_eq!(vfscale(&["tune", image.name(), "--label", &long]).status.code(), Some(2));
 }
 
+/// Of two images that are the same byte for byte, one gets another id.
+#[test]
+fn an_id_is_changed() {
+    let image = Image::new();
+    let id =
+        |what: &str| json(&["stat", image.name(), "--json"])[what].as_str().unwrap().to_owned();
+    let (first, new) = (id("id"), "12345678-1234-4234-8234-123456789abc");
+    let printed = said(&["tune", image.name(), "--uuid", new, "--label", "copy"]);
+    assert_eq!(printed, format!("{}: volume {new}", image.name()));
+    assert_eq!((id("id").as_str(), id("label").as_str()), (new, "copy"));
+    assert_eq!(id("id of its blocks"), first);
+    assert_eq!(image.fsck(&[]).0, Some(0));
+    said(&["tune", image.name(), "--uuid", "random"]);
+    assert!(![first.as_str(), new].contains(&id("id").as_str()));
+    said(&["tune", image.name(), "--uuid", "restore"]);
+    assert_eq!(id("id"), first);
+    for wrong in [&["--uuid", "music"][..], &[], &["--log-device", "/dev/null"]] {
+        let args: Vec<_> = ["tune", image.name()].iter().chain(wrong).copied().collect();
+        assert_eq!(vfscale(&args).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
 #[test]
 fn manual_pages_are_written() {
     let dir = tempfile::tempdir().unwrap();

@@ -190,7 +190,8 @@ fn superblock(superblock: &Superblock) -> Value {
         .with("ro_compat", format!("{:#x}", features.ro_compat))
         .with("incompat", format!("{:#x}", features.incompat));
     Value::fields()
-        .with("id", superblock.volume().to_string())
+        .with("id", superblock.id().to_string())
+        .with("id of its blocks", superblock.volume().to_string())
         .with("label", superblock.label.as_str())
         .with("version", crate::format::superblock::VERSION)
         .with("bytes", geometry.bytes())

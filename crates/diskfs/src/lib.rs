@@ -42,6 +42,7 @@ pub mod format;
 pub mod geometry;
 pub mod group;
 pub mod grow;
+pub mod identity;
 pub mod inactivate;
 pub mod inode_core;
 pub mod mkfs;

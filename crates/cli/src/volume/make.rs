@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
 use vfscale::block::{Device, FileDevice};
 use vfscale::diskfs::copies::OpenError;
 use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::diskfs::{Label, LogPlace, Uuid, copies};
+use vfscale::diskfs::{Label, LogPlace, Uuid, copies, identity};
 
 use super::{open, open_log};
 use crate::error::Failure;
@@ -114,28 +115,72 @@ fn bytes(size: Size) -> Result<u64, Failure> {
 }
 
 #[derive(Debug, Args)]
+#[group(id = "change", required = true, multiple = true, args = ["label", "uuid"])]
 pub(crate) struct TuneArgs {
     /// The name of the volume: up to 64 bytes of text; an empty one takes it away
     #[arg(long, value_name = "TEXT")]
-    pub(crate) label: Label,
+    pub(crate) label: Option<Label>,
+
+    /// The id of the volume: one such as 12345678-1234-4234-8234-123456789abc, `random` for a new one, or
+    /// `restore` for that which it was made with. So a copy of an image is told from the image. Blocks keep
+    /// the id that the volume was made with
+    #[arg(long, value_name = "UUID|random|restore")]
+    pub(crate) uuid: Option<NewId>,
+
+    /// The device of the log, if it is not in the volume; for --uuid, which gives it another id, too
+    #[arg(long, value_name = "PATH", requires = "uuid")]
+    pub(crate) log_device: Option<PathBuf>,
 
     /// The image file or block device
     #[arg(value_name = "IMAGE")]
     pub(crate) image: PathBuf,
 }
 
-/// Writes the superblock anew.
-pub(crate) fn tune(args: TuneArgs) -> Result<ExitCode, Failure> {
-    let device = open(&args.image, false)?;
-    let found = copies::read(&*device)?;
-    if found.is_read_only() {
-        return Err(Failure::Usage(format!(
-            "{}: the volume has features that this program does not know: it may only be read",
-            args.image.display()
-        )));
+/// The id that a volume is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewId {
+    Random,
+    /// That which it was made with.
+    Restore,
+    This(Uuid),
+}
+
+impl FromStr for NewId {
+    type Err = <Uuid as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "random" => Ok(Self::Random),
+            "restore" => Ok(Self::Restore),
+            id => id.parse().map(Self::This),
+        }
     }
-    let mut superblock = found.superblock;
-    superblock.label = args.label;
-    copies::write(&*device, &mut superblock).map_err(OpenError::Device)?;
+}
+
+/// Changes the label, the id, or both.
+pub(crate) fn tune(args: TuneArgs) -> Result<ExitCode, Failure> {
+    let device: Arc<dyn Device> = open(&args.image, false)?;
+    if let Some(label) = args.label {
+        let found = copies::read(&*device)?;
+        if found.is_read_only() {
+            return Err(Failure::Usage(format!(
+                "{}: the volume has features that this program does not know: it may only be read",
+                args.image.display()
+            )));
+        }
+        let mut superblock = found.superblock;
+        superblock.label = label;
+        copies::write(&*device, &mut superblock).map_err(OpenError::Device)?;
+    }
+    if let Some(id) = args.uuid {
+        let log = open_log(args.log_device.as_deref(), false)?;
+        let id = match id {
+            NewId::Random => Some(Uuid::random().map_err(|e| Failure::System("getrandom", e))?),
+            NewId::Restore => None,
+            NewId::This(id) => Some(id),
+        };
+        let superblock = identity::set_id(&device, log.as_ref(), id)?;
+        println!("{}: volume {}", args.image.display(), superblock.id());
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -77,6 +77,7 @@ pub(crate) struct Raw {
     checked: RawTime,
     label: [u8; LABEL_BYTES],
     rest: [u8; REST_BYTES],
+    own_id: Uuid,
     // All that changes is in the first 512 bytes, so that a device which writes these at once tears nothing.
     log_epoch: U64,
     log_last: U64,
@@ -85,12 +86,13 @@ pub(crate) struct Raw {
     behind: [u8; BEHIND_BYTES],
 }
 
-/// The bytes up to the label, and those between that and the fields of the log.
+/// The bytes up to the label, and those between that and the volume's own id.
 const FIELDS_BYTES: usize = 216;
-const REST_BYTES: usize = 216;
+const REST_BYTES: usize = 200;
+const ID_BYTES: usize = 16;
 const LOG_BYTES: usize = 32;
 /// The bytes behind all fields.
-const BEHIND_BYTES: usize = BODY_BYTES - FIELDS_BYTES - REST_BYTES - LOG_BYTES;
+const BEHIND_BYTES: usize = BODY_BYTES - FIELDS_BYTES - REST_BYTES - ID_BYTES - LOG_BYTES;
 
 /// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
 pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
@@ -114,6 +116,7 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
     (HEADER_BYTES + offset_of!(Raw, checked), 16, "checked"),
     (HEADER_BYTES + offset_of!(Raw, label), 64, "label"),
     (HEADER_BYTES + offset_of!(Raw, rest), REST_BYTES, ""),
+    (HEADER_BYTES + offset_of!(Raw, own_id), 16, "own id"),
     (HEADER_BYTES + offset_of!(Raw, log_epoch), 8, "log epoch"),
     (HEADER_BYTES + offset_of!(Raw, log_last), 8, "log LSN"),
     (HEADER_BYTES + offset_of!(Raw, log_checkpoint), 8, "log checkpoint"),
@@ -267,11 +270,14 @@ pub struct Features {
 }
 
 impl Features {
+    /// Bit 1 of *compat*: the volume has an id of its own, which is not that of its blocks.
+    pub const OWN_ID: u64 = 2;
     /// Bit 0 of *incompat*, a state: a repair has begun and not ended, so that blocks in use may count as
     /// free.
     pub const NEEDS_REPAIR: u64 = 1;
     /// Those that this program knows.
-    pub const KNOWN: Self = Self { compat: 0, ro_compat: 0, incompat: Self::NEEDS_REPAIR };
+    pub const KNOWN: Self =
+        Self { compat: Self::OWN_ID, ro_compat: 0, incompat: Self::NEEDS_REPAIR };
 
     /// Whether a repair has begun and not ended.
     #[must_use]
@@ -380,6 +386,8 @@ pub struct Superblock {
     pub(crate) generation: u64,
     geometry: Geometry,
     log: LogPlace,
+    /// Its id, if `features` says that it has one of its own.
+    own_id: Uuid,
     /// What the volume uses.
     pub features: Features,
     /// Its name.
@@ -431,6 +439,7 @@ impl Superblock {
             generation,
             geometry,
             log,
+            own_id: Uuid::NIL,
             features,
             label,
             made,
@@ -443,10 +452,27 @@ impl Superblock {
         }
     }
 
-    /// The volume's id.
+    /// The id that all blocks of the volume have, and its log: the volume's own when it was made.
     #[must_use]
     pub fn volume(&self) -> Uuid {
         self.volume
+    }
+
+    /// The volume's own id, by which people know it.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        let has_own = self.features.compat & Features::OWN_ID != 0 && self.own_id != Uuid::NIL;
+        if has_own { self.own_id } else { self.volume }
+    }
+
+    /// The same with another id of its own. Its blocks keep theirs.
+    #[must_use]
+    pub fn with_id(mut self, id: Uuid) -> Self {
+        let has_own = id != self.volume && id != Uuid::NIL;
+        self.own_id = if has_own { id } else { Uuid::NIL };
+        self.features.compat &= !Features::OWN_ID;
+        self.features.compat |= if has_own { Features::OWN_ID } else { 0 };
+        self
     }
 
     /// How often the superblock has been written.
@@ -510,6 +536,7 @@ impl Superblock {
         raw.log_checkpoint = self.log_seen.checkpoint.into();
         // A program from before, which writes the superblock without a look at this, takes it back so.
         raw.log_closed = if self.log_seen.is_closed { self.generation } else { 0 }.into();
+        raw.own_id = self.own_id;
         raw.rest[..self.rest.len()].copy_from_slice(&self.rest);
         raw.behind[..self.behind.len()].copy_from_slice(&self.behind);
         let (owner, volume) = (copy.into(), self.volume);
@@ -539,6 +566,7 @@ impl Superblock {
             generation: raw.generation.get(),
             geometry,
             log: decode_log(raw, geometry)?,
+            own_id: raw.own_id,
             features: Features {
                 compat: raw.compat.get(),
                 ro_compat: raw.ro_compat.get(),

@@ -224,6 +224,7 @@ fn superblocks() -> impl Strategy<Value = Superblock> {
             mounted,
             checked,
             log_seen: LogSeen { epoch, last, checkpoint, is_closed },
+            own_id: Uuid::from_bytes(volume.map(|byte| byte & 3)),
             rest: without_zeros(&rest).into(),
             ..new
         }
