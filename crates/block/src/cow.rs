@@ -184,6 +184,11 @@ impl CowDevice {
         self.own.write().put(start, end, data);
     }
 
+    /// Has these changes in place of those that it had.
+    pub(crate) fn replace(&self, own: Layer) {
+        *self.own.write() = own;
+    }
+
     /// Whether all of a range is as in the base.
     fn is_as_base(&self, offset: u64, len: u64) -> bool {
         let end = offset.saturating_add(len);

@@ -117,10 +117,25 @@ impl Gate {
     }
 }
 
+/// What a test does when a fault is met.
+#[derive(Clone)]
+struct Hook(Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hook")
+    }
+}
+
+/// Bytes that nobody wrote.
+const GARBAGE: u8 = 0x6B;
+
 #[derive(Clone, Debug)]
 enum Effect {
     Fail(OsError),
     Tear { bytes: u64, error: Option<OsError> },
+    Garble,
+    Run(Hook),
     Lie,
     Delay(Duration),
     Hold(Arc<Gate>),
@@ -180,6 +195,17 @@ impl Fault {
     /// The same, but it claims success.
     pub fn tear_silently(self, bytes: u64) -> Self {
         Self { effect: Effect::Tear { bytes, error: None }, ..self }
+    }
+
+    /// A write leaves garbage in all of its range, and then fails. Other calls fail, and nothing is done.
+    pub fn garble(self) -> Self {
+        Self { effect: Effect::Garble, ..self }
+    }
+
+    /// Runs `hook` before the call goes on, in the caller's thread: to note when that was, or to do to the
+    /// device inside what else belongs to the fault, which another one may make fail.
+    pub fn run(self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { effect: Effect::Run(Hook(Arc::new(hook))), ..self }
     }
 
     /// Claims success without doing anything: a lost write, or a flush by a disk that does not
@@ -258,7 +284,7 @@ impl<D: Device> FaultyDevice<D> {
         Self { inner, faults, calls, fired: AtomicU64::new(0) }
     }
 
-    /// Adds a fault. Of several that one call meets, delays, gates and flipped bits all happen, and of
+    /// Adds a fault. Of several that one call meets, delays, gates, hooks and flipped bits all happen, and of
     /// those that replace the call, the first armed.
     pub fn arm(&self, fault: Fault) {
         let armed = Arc::new(Armed { fault, calls: AtomicU64::new(0) });
@@ -304,6 +330,7 @@ impl<D: Device> FaultyDevice<D> {
             match effect {
                 Effect::Delay(time) => thread::sleep(*time),
                 Effect::Hold(gate) => gate.pass(),
+                Effect::Run(Hook(hook)) => hook(),
                 _ => {}
             }
         }
@@ -341,8 +368,9 @@ impl<D: Device> FaultyDevice<D> {
 
 /// What is done in place of the call, if anything.
 fn replacement(effects: &[Effect]) -> Option<Effect> {
-    let goes_on =
-        |e: &&Effect| matches!(e, Effect::Delay(_) | Effect::Hold(_) | Effect::Flip { .. });
+    let goes_on = |e: &&Effect| {
+        matches!(e, Effect::Delay(_) | Effect::Hold(_) | Effect::Run(_) | Effect::Flip { .. })
+    };
     effects.iter().find(|effect| !goes_on(effect)).cloned()
 }
 
@@ -395,6 +423,10 @@ impl<D: Device> Device for FaultyDevice<D> {
             Some(Effect::Tear { bytes, error }) => {
                 self.write_torn(offset, buf, bytes)?;
                 error.map_or(Ok(()), |error| Err(self.error(call, error)))
+            }
+            Some(Effect::Garble) => {
+                self.inner.write_at(offset, &vec![GARBAGE; buf.len()])?;
+                Err(self.error(call, OsError::IO))
             }
             Some(effect) => Err(self.error(call, failure(effect))),
         }

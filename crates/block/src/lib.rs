@@ -50,4 +50,4 @@ pub use faulty::{Fault, FaultyDevice, Gate};
 pub use file::{FileDevice, FileOptions};
 pub use holder::Holder;
 pub use memory::MemoryDevice;
-pub use recording::{CrashId, CrashPlan, CrashState, CrashStates, RecordingDevice};
+pub use recording::{CrashId, CrashPlan, CrashState, CrashStates, Moment, RecordingDevice};

@@ -10,6 +10,13 @@
 //! A test tells the recording what it has promised by then ([`RecordingDevice::mark`]): each state
 //! says how many marks preceded the crash, and the test compares what it recovers with them.
 //!
+//! # Several devices
+//!
+//! A file system may have its log on a device of its own, and each device has a cache of its own: what a
+//! crash leaves of one says nothing about the other. Devices that record side by side
+//! ([`RecordingDevice::beside`]) share one log, which is the clock: a flush covers the changes of its own
+//! device, and a state has any part of what was pending on each of them at one moment.
+//!
 //! # Invariants
 //!
 //! * The device inside is the image at the start and is never written: all changes live in the
@@ -19,6 +26,7 @@
 //! * Bytes that were discarded read as [`DISCARDED`](crate::DISCARDED), at once: whoever relies on their old
 //!   contents, or on zeros, is found out.
 //! * A change of size is durable when it returns, as the trait says.
+//! * What a device has forgotten ([`RecordingDevice::forget`]) is in no state any more, nor in the live image.
 //!
 //! # Locks
 //!
@@ -36,7 +44,7 @@ use crate::{Device, Error, Operation};
 
 pub mod crash;
 
-pub use crash::{CrashId, CrashPlan, CrashState, CrashStates};
+pub use crash::{CrashId, CrashPlan, CrashState, CrashStates, Moment};
 
 vfscale_sync::lock_class! {
     /// The log of a [`RecordingDevice`]; only the live image is locked under it.
@@ -46,14 +54,16 @@ vfscale_sync::lock_class! {
 /// One line of the log.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
-    /// A write, or a discard, of the bytes `start..end` began.
-    Change { start: u64, end: u64, data: Data },
-    /// A flush began.
-    Flush,
+    /// A write, or a discard, of the bytes `start..end` of a device began.
+    Change { disk: usize, start: u64, end: u64, data: Data },
+    /// A flush of a device began.
+    Flush(usize),
     /// The call whose line has this number returned.
     Returned(usize),
-    /// The size changed, from here on.
-    Resized(u64),
+    /// The size of a device changed, from here on.
+    Resized { disk: usize, size: u64 },
+    /// A device lost what had returned and no flush had covered.
+    Forgotten(usize),
     /// The test promised something.
     Mark,
 }
@@ -61,12 +71,14 @@ pub(crate) enum Entry {
 /// What was recorded up to some moment. Cheap to clone: contents are shared.
 #[derive(Clone, Debug)]
 pub(crate) struct Recording {
-    pub(crate) base: Arc<dyn Device>,
+    /// The image of each device at the start; the first is that which the log began with.
+    pub(crate) bases: Vec<Arc<dyn Device>>,
     pub(crate) entries: Vec<Entry>,
 }
 
 #[derive(Debug, Default)]
 struct Log {
+    bases: Vec<Arc<dyn Device>>,
     entries: Vec<Entry>,
     marks: Vec<Arc<str>>,
 }
@@ -78,15 +90,32 @@ pub struct RecordingDevice<D> {
     base: Arc<D>,
     /// The image as its user sees it.
     live: CowDevice,
-    log: Mutex<Log, RecordingLog>,
+    /// Its number among those that share the log.
+    disk: usize,
+    log: Arc<Mutex<Log, RecordingLog>>,
 }
 
 impl<D: Device + 'static> RecordingDevice<D> {
     /// Starts recording with `base` as it is now. Nobody writes `base` any more.
     pub fn new(base: D) -> Self {
+        Self::sharing(base, Arc::default())
+    }
+
+    /// Starts recording another device into the log of `first`: states have both of them, as they were at
+    /// one moment. Blocks of the devices should have one size, for the largest is what is written atomically.
+    pub fn beside<F>(first: &RecordingDevice<F>, base: D) -> Self {
+        Self::sharing(base, first.log.clone())
+    }
+
+    fn sharing(base: D, log: Arc<Mutex<Log, RecordingLog>>) -> Self {
         let base = Arc::new(base);
         let live = CowDevice::new(base.clone());
-        Self { base, live, log: Mutex::new(Log::default()) }
+        let disk = {
+            let mut log = log.lock();
+            log.bases.push(base.clone());
+            log.bases.len() - 1
+        };
+        Self { base, live, disk, log }
     }
 
     /// Notes that the test has promised, or knows, something from here on, and returns how many marks
@@ -120,13 +149,24 @@ impl<D: Device + 'static> RecordingDevice<D> {
         crash::rebuild(&self.recording(), id)
     }
 
+    /// Loses what was written and no flush has covered, as a disk does that can't write its cache: it is in
+    /// no state from here on, and reads give what was there before. Calls that have not returned are not
+    /// touched.
+    pub fn forget(&self) {
+        let mut log = self.log.lock();
+        log.entries.push(Entry::Forgotten(self.disk));
+        let recording = Recording { bases: log.bases.clone(), entries: log.entries.clone() };
+        self.live.replace(crash::present(&recording, self.disk));
+    }
+
     /// The device as it was at the start.
     pub fn base(&self) -> &D {
         &self.base
     }
 
     fn recording(&self) -> Recording {
-        Recording { base: self.base.clone(), entries: self.log.lock().entries.clone() }
+        let log = self.log.lock();
+        Recording { bases: log.bases.clone(), entries: log.entries.clone() }
     }
 
     /// Enters a change into the log and the live image.
@@ -136,7 +176,8 @@ impl<D: Device + 'static> RecordingDevice<D> {
         }
         let number = {
             let mut log = self.log.lock();
-            log.entries.push(Entry::Change { start, end, data: data.clone() });
+            let disk = self.disk;
+            log.entries.push(Entry::Change { disk, start, end, data: data.clone() });
             self.live.put(start, end, data);
             log.entries.len() - 1
         };
@@ -181,7 +222,7 @@ impl<D: Device + 'static> Device for RecordingDevice<D> {
     fn flush(&self) -> Result<(), Error> {
         let number = {
             let mut log = self.log.lock();
-            log.entries.push(Entry::Flush);
+            log.entries.push(Entry::Flush(self.disk));
             log.entries.len() - 1
         };
         self.returned(number);
@@ -198,7 +239,7 @@ impl<D: Device + 'static> Device for RecordingDevice<D> {
     fn set_size(&self, size: u64) -> Result<(), Error> {
         let mut log = self.log.lock();
         self.live.set_size(size)?;
-        log.entries.push(Entry::Resized(size));
+        log.entries.push(Entry::Resized { disk: self.disk, size });
         Ok(())
     }
 }
@@ -208,6 +249,7 @@ impl<D: fmt::Debug> fmt::Debug for RecordingDevice<D> {
         let log = self.log.lock();
         f.debug_struct("RecordingDevice")
             .field("base", &self.base)
+            .field("disk", &self.disk)
             .field("log", &log.entries.len())
             .field("marks", &log.marks)
             .finish()

@@ -135,3 +135,28 @@ fn a_batch_counts_as_its_elements() {
     assert!(device.write_many(&batch).is_err());
     assert_eq!(bytes(&device, 0, 1536), [[2; 512], [2; 512], [1; 512]].concat());
 }
+
+#[test]
+fn a_garbled_write_leaves_what_nobody_wrote() {
+    let device = device(512);
+    device.arm(Fault::on(Operation::Write).garble());
+    device.arm(Fault::on(Operation::Flush).garble());
+    assert!(device.write_at(512, &[2; 1024]).is_err());
+    assert!(device.flush().is_err());
+    assert_eq!(
+        bytes(&device, 0, 2048),
+        [[1; 512], [GARBAGE; 512], [GARBAGE; 512], [1; 512]].concat()
+    );
+}
+
+#[test]
+fn a_hook_runs_when_a_fault_is_met() {
+    let (device, met) = (device(512), Arc::new(AtomicU64::new(0)));
+    let count = met.clone();
+    let hook = move || drop(count.fetch_add(1, Ordering::Relaxed));
+    device.arm(Fault::on(Operation::Flush).from(2).run(hook));
+    device.arm(Fault::on(Operation::Flush).nth(3));
+    let flushed: Vec<bool> = (0..4).map(|_| device.flush().is_ok()).collect();
+    assert_eq!(flushed, [true, true, false, true]);
+    assert_eq!(met.load(Ordering::Relaxed), 3);
+}

@@ -54,7 +54,7 @@ pub struct CrashPlan {
     listed_max: usize,
     samples: usize,
     fragment_bytes: Option<u64>,
-    lost_in: Vec<Range<u64>>,
+    lost_in: Vec<(usize, Range<u64>)>,
     seed: u64,
 }
 
@@ -89,14 +89,21 @@ impl CrashPlan {
         Self { samples: count, ..self }
     }
 
-    /// What the device writes atomically: its block size unless said otherwise, and 512 bytes at least.
+    /// What a device writes atomically: the largest block size unless said otherwise, and 512 bytes at least.
     pub fn fragment_bytes(self, bytes: u64) -> Self {
         Self { fragment_bytes: Some(bytes.max(FRAGMENT_BYTES_MIN)), ..self }
     }
 
     /// What is written into these ranges, in bytes, can be such that it can't be read any more.
     pub fn lost_in(self, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
-        Self { lost_in: ranges.into_iter().collect(), ..self }
+        self.lost_on(0, ranges)
+    }
+
+    /// The same for a device that records beside others: `disk` is its number, from 0 in the order in which
+    /// they began.
+    pub fn lost_on(mut self, disk: usize, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
+        self.lost_in.extend(ranges.into_iter().map(|range| (disk, range)));
+        self
     }
 
     /// Where the random states come from; a test prints it.
@@ -203,7 +210,16 @@ pub struct CrashState {
     id: CrashId,
     marks: usize,
     pending: usize,
-    device: Arc<CowDevice>,
+    devices: Vec<Arc<CowDevice>>,
+}
+
+/// When a crash came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// How many marks the test had made.
+    pub marks: usize,
+    /// How many lines the log had: as [`log_len`](super::RecordingDevice::log_len) said.
+    pub lines: usize,
 }
 
 impl CrashState {
@@ -225,10 +241,16 @@ impl CrashState {
         self.marks
     }
 
-    /// The image, as an owner of the device finds it after the crash.
+    /// The image, as an owner of the device finds it after the crash; the first, if several were recorded.
     #[must_use]
     pub fn device(&self) -> Arc<CowDevice> {
-        self.device.clone()
+        self.devices[0].clone()
+    }
+
+    /// The images of all devices that were recorded side by side, in the order in which they began.
+    #[must_use]
+    pub fn devices(&self) -> &[Arc<CowDevice>] {
+        &self.devices
     }
 }
 
@@ -242,6 +264,7 @@ impl fmt::Display for CrashState {
 /// A change that no flush has covered yet.
 #[derive(Clone, Debug)]
 struct Pending {
+    disk: usize,
     line: usize,
     returned: Option<usize>,
     start: u64,
@@ -274,9 +297,12 @@ impl Pending {
 #[derive(Debug)]
 struct Replay {
     point: usize,
-    durable: Arc<Layer>,
+    /// Of each device.
+    durable: Vec<Arc<Layer>>,
+    /// Of all devices, in the order of the log.
     pending: Vec<Pending>,
-    size: u64,
+    /// Of each device.
+    sizes: Vec<u64>,
     marks: usize,
 }
 
@@ -293,8 +319,9 @@ enum Step {
 
 impl Replay {
     fn new(recording: &Recording) -> Self {
-        let size = recording.base.size();
-        Self { point: 0, durable: Arc::default(), pending: Vec::new(), size, marks: 0 }
+        let sizes: Vec<u64> = recording.bases.iter().map(|base| base.size()).collect();
+        let durable = sizes.iter().map(|_| Arc::default()).collect();
+        Self { point: 0, durable, pending: Vec::new(), sizes, marks: 0 }
     }
 
     /// Goes on by one line; `None` at the end of the log.
@@ -303,19 +330,24 @@ impl Replay {
         let entry = entries.get(line)?;
         self.point += 1;
         Some(match entry {
-            Entry::Change { start, end, data } => {
-                let (start, end, data) = (*start, *end, data.clone());
-                self.pending.push(Pending { line, returned: None, start, end, data });
+            Entry::Change { disk, start, end, data } => {
+                let (disk, start, end, data) = (*disk, *start, *end, data.clone());
+                self.pending.push(Pending { disk, line, returned: None, start, end, data });
                 Step::Newest
             }
-            Entry::Flush => Step::Nothing,
+            Entry::Flush(_) => Step::Nothing,
             Entry::Returned(call) => match entries.get(*call) {
-                Some(Entry::Flush) => self.flushed(*call),
+                Some(Entry::Flush(disk)) => self.flushed(*disk, *call),
                 _ => self.returned(*call, line),
             },
-            Entry::Resized(size) => {
-                self.size = *size;
+            Entry::Resized { disk, size } => {
+                self.sizes[*disk] = *size;
                 Step::All
+            }
+            Entry::Forgotten(disk) => {
+                // What is left is a state that there was.
+                self.pending.retain(|change| change.disk != *disk || change.returned.is_none());
+                Step::Nothing
             }
             Entry::Mark => {
                 self.marks += 1;
@@ -331,15 +363,17 @@ impl Replay {
         Step::Nothing
     }
 
-    /// The flush that began at line `began` has returned. If it leaves nothing pending, the state
+    /// The flush of a device that began at line `began` has returned. If it leaves nothing pending, the state
     /// that it leaves was one of the last change's.
-    fn flushed(&mut self, began: usize) -> Step {
-        let covered = |change: &Pending| change.returned.is_some_and(|line| line < began);
+    fn flushed(&mut self, disk: usize, began: usize) -> Step {
+        let covered = |change: &Pending| {
+            change.disk == disk && change.returned.is_some_and(|line| line < began)
+        };
         let (durable, pending) =
             take(&mut self.pending).into_iter().partition::<Vec<_>, _>(covered);
         self.pending = pending;
         // A layer that states share is copied here, one that none has is changed in place.
-        let layer = Arc::make_mut(&mut self.durable);
+        let layer = Arc::make_mut(&mut self.durable[disk]);
         for Pending { start, end, data, .. } in durable {
             layer.put(start, end, data);
         }
@@ -352,15 +386,22 @@ impl Replay {
 
     fn state(&self, recording: &Recording, id: CrashId) -> CrashState {
         let own = self.kept(id.keep, id.fragment_bytes);
-        let name = format!("crash state {id}").into();
-        let (base, durable) = (recording.base.clone(), self.durable.clone());
-        let device = Arc::new(CowDevice::with_layers(name, base, self.size, durable, own));
-        CrashState { id, marks: self.marks, pending: self.pending.len(), device }
+        let devices = own.into_iter().enumerate().map(|(disk, own)| {
+            let name = match disk {
+                0 => format!("crash state {id}"),
+                _ => format!("crash state {id}, device {disk}"),
+            };
+            let (base, durable) = (recording.bases[disk].clone(), self.durable[disk].clone());
+            Arc::new(CowDevice::with_layers(name.into(), base, self.sizes[disk], durable, own))
+        });
+        let devices = devices.collect();
+        CrashState { id, marks: self.marks, pending: self.pending.len(), devices }
     }
 
-    /// The fragments of pending changes that are there.
-    fn kept(&self, keep: Keep, fragment_bytes: u64) -> Layer {
-        let (mut layer, mut counted) = (Layer::default(), 0);
+    /// The fragments of pending changes that are there, of each device.
+    fn kept(&self, keep: Keep, fragment_bytes: u64) -> Vec<Layer> {
+        let mut layers: Vec<Layer> = self.sizes.iter().map(|_| Layer::default()).collect();
+        let mut counted = 0;
         let newest = self.pending.len().saturating_sub(1) as u64;
         let mut chance = match keep {
             Keep::Sample(seed) => Some(Chance::new(seed)),
@@ -386,11 +427,11 @@ impl Replay {
                 };
                 counted += 1;
                 if is_there {
-                    change.put(fragment, fragment_bytes, is_lost, &mut layer);
+                    change.put(fragment, fragment_bytes, is_lost, &mut layers[change.disk]);
                 }
             }
         }
-        layer
+        layers
     }
 }
 
@@ -450,8 +491,8 @@ pub struct CrashStates {
 
 impl CrashStates {
     pub(super) fn new(recording: Recording, plan: CrashPlan) -> Self {
-        let block_bytes = u64::from(recording.base.block_size());
-        let fragment_bytes = plan.fragment_bytes.unwrap_or(block_bytes);
+        let block_bytes = recording.bases.iter().map(|base| u64::from(base.block_size())).max();
+        let fragment_bytes = plan.fragment_bytes.or(block_bytes).unwrap_or(FRAGMENT_BYTES_MIN);
         let (replay, chance) = (Replay::new(&recording), Chance::new(plan.seed));
         // Before the first line there is the image as it was.
         let queue = VecDeque::from([Keep::All]);
@@ -497,8 +538,9 @@ impl CrashStates {
     /// Whether what the newest change wrote may be such that it can't be read.
     fn may_be_lost(&self) -> bool {
         self.replay.pending.last().is_some_and(|change| {
-            let is_inside =
-                |range: &Range<u64>| range.start <= change.start && change.end <= range.end;
+            let is_inside = |(disk, range): &(usize, Range<u64>)| {
+                *disk == change.disk && range.start <= change.start && change.end <= range.end
+            };
             self.plan.lost_in.iter().any(is_inside)
         })
     }
@@ -512,6 +554,16 @@ impl CrashStates {
 }
 
 impl CrashStates {
+    /// When each of them is, in order. None of them is made.
+    #[must_use]
+    pub fn moments(mut self) -> Vec<Moment> {
+        let mut moments = Vec::new();
+        while self.next_keep().is_some() {
+            moments.push(Moment { marks: self.replay.marks, lines: self.replay.point });
+        }
+        moments
+    }
+
     /// Goes on to the next state, and says what of the pending changes is there in it.
     fn next_keep(&mut self) -> Option<Keep> {
         loop {
@@ -553,6 +605,17 @@ pub(super) fn rebuild(recording: &Recording, id: CrashId) -> Option<CrashState> 
         replay.step(&recording.entries)?;
     }
     Some(replay.state(recording, id))
+}
+
+/// What a device holds when all pending changes of it are there, above its base.
+pub(super) fn present(recording: &Recording, disk: usize) -> Layer {
+    let mut replay = Replay::new(recording);
+    while replay.step(&recording.entries).is_some() {}
+    let mut layer = Layer::clone(&replay.durable[disk]);
+    for change in replay.pending.into_iter().filter(|change| change.disk == disk) {
+        layer.put(change.start, change.end, change.data);
+    }
+    layer
 }
 
 #[cfg(test)]

@@ -103,19 +103,19 @@ fn an_image_can_be_recovered_without_touching_others() {
 #[test]
 fn a_flush_promises_nothing_about_calls_that_have_not_returned() {
     let data = |byte| Data::Bytes([byte; 512].as_slice().into(), 0);
-    let change = |start, byte| Entry::Change { start, end: start + 512, data: data(byte) };
+    let change = |start, byte| Entry::Change { disk: 0, start, end: start + 512, data: data(byte) };
     let entries = vec![
         change(0, 2),
         change(512, 3),
         Entry::Returned(0),
-        Entry::Flush,
+        Entry::Flush(0),
         Entry::Returned(1),
         change(1024, 4),
         Entry::Returned(5),
         Entry::Returned(3),
         Entry::Mark,
     ];
-    let recording = Recording { base: Arc::new(base()), entries };
+    let recording = Recording { bases: vec![Arc::new(base())], entries };
     let seen = all_heads(CrashStates::new(recording, CrashPlan::default()));
     let after: Vec<_> = seen.into_iter().filter(|(marks, _)| *marks == 1).map(|s| s.1).collect();
     assert_eq!(after, [[2, 1, 1, 1], [2, 1, 4, 1], [2, 3, 1, 1], [2, 3, 4, 1]]);
@@ -142,4 +142,71 @@ fn threads_record_side_by_side() {
     assert!(!marked.is_empty());
     assert!(marked.iter().all(|heads| *heads == expected));
     assert_eq!(device.log_len(), 4 * 16 * 4 + 1);
+}
+
+/// The first byte of each block of two devices.
+fn both_heads(states: CrashStates) -> BTreeSet<(usize, Vec<u8>, Vec<u8>)> {
+    let heads_of = |state: &CrashState| {
+        let devices = state.devices();
+        (state.marks(), heads(&*devices[0]), heads(&*devices[1]))
+    };
+    states.map(|state| heads_of(&state)).collect()
+}
+
+#[test]
+fn two_devices_have_caches_of_their_own() {
+    let small = || {
+        let base = MemoryDevice::new(512).unwrap();
+        base.write_at(0, &[1; 512]).unwrap();
+        base
+    };
+    let one = RecordingDevice::new(small());
+    let two = RecordingDevice::beside(&one, small());
+    one.write_at(0, &[2; 512]).unwrap();
+    two.write_at(0, &[3; 512]).unwrap();
+    one.flush().unwrap();
+    two.mark("the first is there, the second or not");
+    two.write_at(0, &[4; 512]).unwrap();
+    two.flush().unwrap();
+    one.mark("both");
+    let seen = both_heads(one.crash_states(CrashPlan::default()));
+    let expected = [(0, 1, 1), (0, 2, 1), (0, 1, 3), (0, 2, 3)];
+    let expected = expected.into_iter().chain([(1, 2, 1), (1, 2, 3), (1, 2, 4), (2, 2, 4)]);
+    let expected = expected.map(|(marks, a, b)| (marks, vec![a], vec![b])).collect();
+    assert_eq!(seen, expected);
+    assert_eq!(both_heads(two.crash_states(CrashPlan::default())), seen);
+    let last = one.crash_states(CrashPlan::default()).last().unwrap();
+    let again = two.crash_state(last.id()).unwrap();
+    assert_eq!((heads(&*again.devices()[0]), heads(&*again.devices()[1])), (vec![2], vec![4]));
+}
+
+#[test]
+fn what_is_forgotten_is_gone() {
+    let device = RecordingDevice::new(base());
+    device.write_at(0, &[2; 512]).unwrap();
+    device.flush().unwrap();
+    device.write_at(0, &[3; 1024]).unwrap();
+    device.forget();
+    assert_eq!(heads(&device), [2, 1, 1, 1]);
+    device.write_at(1024, &[4; 512]).unwrap();
+    device.flush().unwrap();
+    device.mark("flushed");
+    let seen = all_heads(device.crash_states(CrashPlan::default()));
+    let after: Vec<_> = seen.into_iter().filter(|(marks, _)| *marks == 1).map(|s| s.1).collect();
+    assert_eq!(after, [[2, 1, 4, 1]]);
+}
+
+#[test]
+fn moments_are_those_of_the_states() {
+    let device = RecordingDevice::new(base());
+    for byte in 2..5 {
+        device.write_at(0, &[byte; 2048]).unwrap();
+        device.mark("");
+    }
+    let moments = device.crash_states(CrashPlan::default()).moments();
+    let marks: Vec<_> = moments.iter().map(|moment| moment.marks).collect();
+    let states = device.crash_states(CrashPlan::default());
+    assert_eq!(states.map(|state| state.marks()).collect::<Vec<_>>(), marks);
+    assert!(moments.is_sorted_by_key(|moment| moment.lines));
+    assert_eq!(moments.last().unwrap().lines, device.log_len());
 }
