@@ -8,22 +8,28 @@
 //! When a sync fails, data may have been given up for good: then later syncs promise nothing about what was
 //! written before, as in Linux.
 //!
+//! The same holds if power fails after the error ([`Faults::run_and_cut`]). Then the error is the worst there
+//! is: a flush that fails loses what it should have covered, for good, and a write leaves a part or garbage.
+//!
 //! # How a failure is judged
 //!
 //! By models, of which one has to explain the tree: with each call that has failed or without it. What a
 //! failed call changes of data may be changed in part.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vfscale::Errno;
-use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, MemoryDevice, Operation};
+use vfscale_block::{CowDevice, CrashState, Device, Fault, FaultyDevice, Operation, OsError};
+use vfscale_sync::random::Random;
 
 use crate::history::History;
 use crate::op::Op;
 use crate::scripts::{Script, setup};
-use crate::subject::{Opened, Subject};
-use crate::sweep::{Violation, prepare};
+use crate::subject::{Disk, Lost, Opened, Subject};
+use crate::sweep::{Recorded, Violation, disks, prepare, recording, recover, sample_from};
 use crate::tree::Tree;
 use crate::verdict;
 
@@ -36,23 +42,33 @@ pub enum Extent {
     Rest,
 }
 
+/// What goes wrong before a power cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Worst {
+    /// The flush with this number, from 1, fails, and what it should have covered is gone; later flushes
+    /// succeed, or fail as well.
+    Flush(u64, Extent),
+    /// The write with this number fails, and its first half arrives.
+    Write(u64, Extent),
+    /// The write with this number of those that touch these bytes fails, and leaves garbage.
+    Garbage(u64, std::ops::Range<u64>),
+}
+
 /// A subject, and an image of it with the tree that every script finds.
 pub struct Faults<'a> {
     subject: &'a dyn Subject,
-    base: Arc<dyn Device>,
+    base: Disk,
 }
 
 type Faulty = Arc<FaultyDevice<Arc<CowDevice>>>;
 
 impl<'a> Faults<'a> {
-    /// Makes the image, on a device of so many bytes.
+    /// Makes the image, on one device of so many bytes.
     ///
     /// # Errors
     /// If the subject can't do even that.
     pub fn new(subject: &'a dyn Subject, device_bytes: u64) -> Result<Self, String> {
-        let device = MemoryDevice::with_block_size(device_bytes, 512);
-        let base: Arc<dyn Device> = Arc::new(device.map_err(|error| error.to_string())?);
-        prepare(subject, &base)?;
+        let base = prepare(subject, device_bytes)?.swap_remove(0);
         Ok(Self { subject, base })
     }
 
@@ -85,49 +101,162 @@ impl<'a> Faults<'a> {
             Extent::One => fault.nth(n),
             Extent::Rest => fault.from(n),
         });
-        let run = catch_unwind(AssertUnwindSafe(|| self.run_and_judge(script, &device)));
-        let why = match run {
-            Ok(Ok(())) => return Ok(device.fired() > 0),
-            Ok(Err(why)) => why,
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                format!("panic: {}", text.unwrap_or_else(|| "of no words".into()))
+        match caught(|| self.run_and_judge(script, &device)) {
+            Ok(()) => Ok(device.fired() > 0),
+            Err(why) => {
+                let why = format!("{operation} {n} failed ({extent:?}): {why}");
+                Err(Violation { script: script.clone(), state: None, why })
             }
-        };
-        let why = format!("{operation} {n} failed ({extent:?}): {why}");
-        Err(Violation { script: script.clone(), state: None, why })
+        }
     }
 
     fn run_and_judge(&self, script: &Script, device: &Faulty) -> Result<(), String> {
-        let outcomes = match self.subject.open(device.clone()) {
-            Ok(opened) => play(opened, &script.ops, device)?,
+        let disk: Disk = device.clone();
+        let outcomes = match self.subject.open(slice::from_ref(&disk)) {
+            Ok(opened) => play(opened, &script.ops, &**device, &|| {})?,
             Err(_) if device.fired() > 0 => Vec::new(),
             Err(why) => return Err(format!("not opened: {why}")),
         };
         // From here on the device is well.
-        let image: Arc<dyn Device> = device.inner().clone();
-        let opened = self.subject.open(image.clone()).map_err(|why| format!("reopened: {why}"))?;
-        let task = opened.vfs().task();
-        let tree = Tree::read(&task).map_err(|why| format!("reopened: {why}"))?;
-        drop(task);
-        opened.close().map_err(|why| format!("reopened: not closed: {why}"))?;
-        judge(&script.ops, &outcomes, &tree)?;
-        self.subject.check(&image).map_err(|why| format!("checked: {why}"))
+        let image: Disk = device.inner().clone();
+        let judge = |tree: &Tree| judge(&script.ops, &outcomes, outcomes.len(), tree).map(|()| 0);
+        recover(self.subject, slice::from_ref(&image), judge, false)
+            .map_err(|why| format!("reopened: {why}"))
+    }
+
+    /// Where the file system can do without what is there, in bytes: garbage may be left there.
+    #[must_use]
+    pub fn may_be_garbage(&self) -> Vec<std::ops::Range<u64>> {
+        let lost: Vec<Lost> = self.subject.may_be_lost(slice::from_ref(&self.base));
+        lost.into_iter().map(|(_, range)| range).collect()
+    }
+
+    /// Runs a script on a device on which something goes wrong, and looks at some of the states that a power
+    /// cut might have left since. Gives how many; none if it did not come to that.
+    ///
+    /// # Errors
+    /// What must not be.
+    pub fn run_and_cut(
+        &self,
+        script: &Script,
+        worst: &Worst,
+        states: usize,
+        random: &mut Random,
+    ) -> Result<usize, Violation> {
+        let mut at = None;
+        let cut = caught(|| self.run_and_cut_inner(script, worst, states, random, &mut at));
+        cut.map_err(|why| {
+            let why = format!("{worst:?} failed, then power: {why}");
+            Violation { script: script.clone(), state: at, why }
+        })
+    }
+
+    fn run_and_cut_inner(
+        &self,
+        script: &Script,
+        worst: &Worst,
+        states: usize,
+        random: &mut Random,
+        at: &mut Option<vfscale_block::CrashId>,
+    ) -> Result<usize, String> {
+        let recorded = recording(slice::from_ref(&self.base)).swap_remove(0);
+        let device = Arc::new(FaultyDevice::new(recorded.clone()));
+        let failed_at = arm(&device, worst);
+        let disk: Disk = device.clone();
+        let mark = || {
+            recorded.mark("");
+        };
+        let outcomes = match self.subject.open(slice::from_ref(&disk)) {
+            Ok(opened) => play(opened, &script.ops, &*device, &mark)?,
+            Err(_) if device.fired() > 0 => Vec::new(),
+            Err(why) => return Err(format!("not opened: {why}")),
+        };
+        if device.fired() == 0 {
+            return Ok(0);
+        }
+        let first = failed_at.load(Ordering::Relaxed);
+        let mut looked = 0;
+        for state in sample_from(&recorded, first, (states, &[]), random) {
+            looked += 1;
+            *at = Some(state.id());
+            self.look(script, &outcomes, &state)?;
+        }
+        Ok(looked)
+    }
+
+    /// Recovers a state of a device that is well again.
+    fn look(
+        &self,
+        script: &Script,
+        outcomes: &[Result<(), Errno>],
+        state: &CrashState,
+    ) -> Result<(), String> {
+        let done = state.marks().min(outcomes.len());
+        let judge = |tree: &Tree| judge(&script.ops, outcomes, done, tree).map(|()| 0);
+        recover(self.subject, &disks(state), judge, false)
+            .map_err(|why| format!("{done} calls had returned: {why}"))
     }
 }
 
-/// Makes the calls, and closes.
-fn play(
+/// Prepares what goes wrong. Gives where it is noted how many lines the log had when it did.
+fn arm(device: &Arc<FaultyDevice<Recorded>>, worst: &Worst) -> Arc<AtomicUsize> {
+    let first = Arc::new(AtomicUsize::new(usize::MAX));
+    let (noted, recorded) = (first.clone(), device.inner().clone());
+    let is_flush = matches!(worst, Worst::Flush(..));
+    let hook = move || {
+        noted.fetch_min(recorded.log_len(), Ordering::Relaxed);
+        if is_flush {
+            recorded.forget();
+        }
+    };
+    let when = |fault: Fault, n, extent| match extent {
+        Extent::One => fault.nth(n),
+        Extent::Rest => fault.from(n),
+    };
+    let fault = match worst {
+        Worst::Flush(n, extent) => when(Fault::on(Operation::Flush), *n, *extent),
+        Worst::Write(n, extent) => when(Fault::on(Operation::Write), *n, *extent),
+        Worst::Garbage(n, range) => Fault::on(Operation::Write).within(range.clone()).nth(*n),
+    };
+    device.arm(fault.clone().run(hook));
+    device.arm(match worst {
+        Worst::Flush(..) => fault.fail(OsError::IO),
+        Worst::Write(..) => fault.tear(TORN_BYTES),
+        Worst::Garbage(..) => fault.garble(),
+    });
+    first
+}
+
+/// How much of a write that fails arrives, in bytes, at most.
+const TORN_BYTES: u64 = 2048;
+
+/// A panic is an error, too.
+fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(format!("panic: {}", text.unwrap_or_else(|| "of no words".into())))
+    })
+}
+
+/// Makes the calls, and closes. `returned` hears of each that has returned.
+fn play<D: Device>(
     opened: Box<dyn Opened>,
     ops: &[Op],
-    device: &Faulty,
+    device: &FaultyDevice<D>,
+    returned: &dyn Fn(),
 ) -> Result<Vec<Result<(), Errno>>, String> {
     let task = opened.vfs().task();
     let calls = ops.iter().filter(|op| **op != Op::Close);
-    let run = |op: &Op| op.run(&task).and_then(|()| opened.done(op));
+    let run = |op: &Op| {
+        let outcome = op.run(&task).and_then(|()| opened.done(op));
+        returned();
+        outcome
+    };
     let mut outcomes: Vec<_> = calls.map(run).collect();
     drop(task);
-    match opened.close() {
+    let closed = opened.close();
+    returned();
+    match closed {
         Ok(()) => outcomes.push(Ok(())),
         Err(_) if device.fired() > 0 => outcomes.push(Err(Errno::IO)),
         Err(why) => return Err(format!("not closed: {why}")),
@@ -139,8 +268,16 @@ fn play(
 /// together.
 const CHOICES: usize = 5;
 
-/// Whether the tree is what calls with these outcomes may have left.
-fn judge(ops: &[Op], outcomes: &[Result<(), Errno>], tree: &Tree) -> Result<(), String> {
+/// Whether the tree is what calls with these outcomes may have left, of which the first `done` had returned
+/// and no more than one other had begun.
+fn judge(
+    ops: &[Op],
+    outcomes: &[Result<(), Errno>],
+    done: usize,
+    tree: &Tree,
+) -> Result<(), String> {
+    let begun = outcomes.len().min(done + 1);
+    let (ops, outcomes) = (&ops[..begun], &outcomes[..begun]);
     // Some part of a change of data may be none of it.
     let has_choice = |(op, outcome): &(&Op, &Result<(), Errno>)| {
         failed(outcome) && !op.is_sync() && !op.is_of_data()
@@ -156,9 +293,12 @@ fn judge(ops: &[Op], outcomes: &[Result<(), Errno>], tree: &Tree) -> Result<(), 
             nth += 1;
             choice >> (nth - 1).min(CHOICES) & 1 == 1
         };
-        let calls = ops.iter().zip(outcomes).filter(&mut counts);
-        let (kept, results): (Vec<Op>, Vec<_>) = calls.map(|(op, o)| (op.clone(), *o)).unzip();
-        match explains(&kept, &results, tree) {
+        let calls = ops.iter().zip(outcomes).enumerate().filter(|(_, call)| counts(call));
+        let calls: Vec<(usize, (Op, _))> =
+            calls.map(|(at, (op, outcome))| (at, (op.clone(), *outcome))).collect();
+        let returned = calls.iter().filter(|(at, _)| *at < done).count();
+        let (kept, results): (Vec<Op>, Vec<_>) = calls.into_iter().map(|(_, call)| call).unzip();
+        match explains(&kept, &results, returned, tree) {
             Ok(()) => return Ok(()),
             Err(why) => complaints.push(why),
         }
@@ -184,9 +324,14 @@ fn failed(outcome: &Result<(), Errno>) -> bool {
     *outcome == Err(Errno::IO)
 }
 
-/// Whether these calls leave this tree, of which those that have failed did what they should, or, of data, a
-/// part of it.
-fn explains(ops: &[Op], outcomes: &[Result<(), Errno>], tree: &Tree) -> Result<(), String> {
+/// Whether these calls, of which so many had returned, leave this tree; those that have failed did what they
+/// should, or, of data, a part of it.
+fn explains(
+    ops: &[Op],
+    outcomes: &[Result<(), Errno>],
+    returned: usize,
+    tree: &Tree,
+) -> Result<(), String> {
     let mut history = History::of(&setup(), ops)?;
     for (number, outcome) in outcomes.iter().enumerate() {
         if failed(outcome) {
@@ -198,7 +343,7 @@ fn explains(ops: &[Op], outcomes: &[Result<(), Errno>], tree: &Tree) -> Result<(
         history.lose_data(first);
     }
     agree(&history, outcomes)?;
-    verdict::judge(&history, ops.len(), tree).map(drop)
+    verdict::judge(&history, returned, tree).map(drop)
 }
 
 /// Whether the calls that did not fail gave what they had to.

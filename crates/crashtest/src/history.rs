@@ -4,6 +4,7 @@ use vfscale::{Errno, Vfs};
 
 use crate::op::{Op, Space};
 use crate::pattern;
+use crate::times::Clock;
 use crate::tree::Tree;
 
 /// What a call did to the data of a file.
@@ -41,6 +42,8 @@ pub struct History {
     pub steps: Vec<Step>,
     /// The tree before each call, and after the last.
     pub trees: Vec<Tree>,
+    /// The times that files had in the run that is judged; `None`: they are not looked at.
+    pub clock: Option<Clock>,
     /// The first sync that promises nothing about data.
     lost_from: Option<usize>,
 }
@@ -68,7 +71,7 @@ impl History {
             }
             trees.push(tree);
         }
-        Ok(History { steps, trees, lost_from: None })
+        Ok(History { steps, trees, clock: None, lost_from: None })
     }
 
     /// Of the prefixes that may be recovered when the first `done` calls had returned, the shortest.
@@ -85,7 +88,7 @@ impl History {
 
     /// The length of the shortest prefix with all that had changed the names and attributes of an inode
     /// before call number `at`.
-    fn last_change(&self, ino: u64, at: usize) -> usize {
+    pub(crate) fn last_change(&self, ino: u64, at: usize) -> usize {
         let changes = |number: &usize| {
             let node = |tree: usize| self.trees[tree].nodes.get(&ino);
             match (node(number - 1), node(*number)) {

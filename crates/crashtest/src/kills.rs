@@ -26,6 +26,7 @@ mod invariants;
 
 use std::fmt;
 use std::ops::AddAssign;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -209,7 +210,7 @@ impl Kills {
 fn fresh() -> Result<Arc<dyn Device>, String> {
     let device = MemoryDevice::with_block_size(DEVICE_BYTES, 512);
     let device: Arc<dyn Device> = Arc::new(device.map_err(|error| error.to_string())?);
-    Volumes::default().format(&device)?;
+    Volumes::default().format(slice::from_ref(&device))?;
     Ok(device)
 }
 
@@ -248,7 +249,7 @@ fn recover(
     }
     promises.judge(&volume.task(), state.marks())?;
     volume.close().map_err(|error| format!("not closed: {error}"))?;
-    Volumes::default().check(&device)?;
+    Volumes::default().check(slice::from_ref(&device))?;
     let (removed, cut) = (opened.orphans.removed, opened.orphans.cut);
     let replayed = opened.log.checkpoints;
     Ok((device, Tally { kills: 1, removed, cut, replayed, ..Tally::default() }))
@@ -264,7 +265,7 @@ fn empty(device: &Arc<dyn Device>, scaling: Scaling) -> Result<Arc<dyn Device>, 
     }
     drop(task);
     volume.close().map_err(|error| format!("not closed: {error}"))?;
-    Volumes::default().check(device)?;
+    Volumes::default().check(slice::from_ref(device))?;
     copy(device)
 }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use vfscale::{
-    At, AtFlags, Errno, FallocateFlags, File, Mode, OFlags, RenameFlags, Task, XattrFlags,
+    At, AtFlags, Errno, FallocateFlags, File, Mode, OFlags, RenameFlags, SetTime, Task, Timestamp,
+    XattrFlags,
 };
 
 use crate::pattern;
@@ -83,6 +84,8 @@ pub enum Op {
     Chmod(String, u32),
     /// `chown`.
     Chown(String, u32),
+    /// `utimensat`: these seconds since 1970 as the last access, and one more as the last change.
+    Times(String, u32),
     /// `fsync` of anything but a directory.
     Fsync(String),
     /// `fdatasync`.
@@ -134,6 +137,10 @@ impl Op {
             Op::Chown(path, owner) => {
                 task.chown(At::Cwd, path, Some(*owner), Some(*owner), AtFlags::SYMLINK_NOFOLLOW)?;
             }
+            Op::Times(path, secs) => {
+                let time = |more| SetTime::At(Timestamp::new(i64::from(*secs) + more, 0));
+                task.utimens(At::Cwd, path, [time(0), time(1)], AtFlags::SYMLINK_NOFOLLOW)?;
+            }
             Op::Fsync(path) => open(task, path, OFlags::WRONLY)?.sync_all()?,
             Op::Fdatasync(path) => open(task, path, OFlags::WRONLY)?.sync_data()?,
             Op::FsyncDir(path) => {
@@ -178,6 +185,33 @@ impl Op {
     #[must_use]
     pub fn is_of_data(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::Append { .. } | Op::Truncate(..) | Op::Fallocate(..))
+    }
+
+    /// The paths that it is about.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&str> {
+        match self {
+            Op::Link(one, other) | Op::Rename(one, other, _) => vec![one, other],
+            Op::Create(path)
+            | Op::Mkdir(path)
+            | Op::Mkfifo(path)
+            | Op::Symlink(_, path)
+            | Op::Unlink(path)
+            | Op::Rmdir(path)
+            | Op::Write { path, .. }
+            | Op::Append { path, .. }
+            | Op::Truncate(path, _)
+            | Op::Fallocate(path, ..)
+            | Op::SetXattr(path, ..)
+            | Op::RemoveXattr(path, _)
+            | Op::Chmod(path, _)
+            | Op::Chown(path, _)
+            | Op::Times(path, _)
+            | Op::Fsync(path)
+            | Op::Fdatasync(path)
+            | Op::FsyncDir(path) => vec![path],
+            Op::Sync | Op::Close => Vec::new(),
+        }
     }
 
     /// Whether it makes something durable.

@@ -109,6 +109,7 @@ pub enum Kind {
     RemoveXattr,
     Chmod,
     Chown,
+    Times,
     Fsync,
     Fdatasync,
     FsyncDir,
@@ -116,7 +117,7 @@ pub enum Kind {
 }
 
 /// All of them.
-pub const KINDS: [Kind; 32] = {
+pub const KINDS: [Kind; 33] = {
     use Kind::*;
     [
         Create,
@@ -147,6 +148,7 @@ pub const KINDS: [Kind; 32] = {
         RemoveXattr,
         Chmod,
         Chown,
+        Times,
         Fsync,
         Fdatasync,
         FsyncDir,
@@ -189,6 +191,7 @@ impl Kind {
             Kind::RemoveXattr => Op::RemoveXattr(file, "user.old"),
             Kind::Chmod => Op::Chmod(file, 0o640),
             Kind::Chown => Op::Chown(file, 77),
+            Kind::Times => Op::Times(file, 1_000_000 + 10 * tag),
             Kind::Fsync => Op::Fsync(file),
             Kind::Fdatasync => Op::Fdatasync(file),
             Kind::FsyncDir => Op::FsyncDir(dir),

@@ -1,16 +1,21 @@
-//! Runs scripts on a recording device, and looks at what a crash might have left of each.
+//! Runs scripts on recording devices, and looks at what a crash might have left of each.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-use vfscale_block::{CrashId, CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
+use vfscale::MountFlags;
+use vfscale_block::{
+    CrashId, CrashPlan, CrashState, Device, MemoryDevice, Moment, RecordingDevice,
+};
 use vfscale_sync::random::Random;
 
 use crate::history::History;
 use crate::op::Op;
 use crate::scripts::{Script, setup};
-use crate::subject::{Opened, Subject};
+use crate::subject::{Disk, Lost, Opened, Subject};
+use crate::times::Clock;
 use crate::tree::Tree;
 use crate::verdict;
 
@@ -18,11 +23,16 @@ use crate::verdict;
 const WORK: usize = 8;
 /// Every how many states the recovery is itself cut off, and how many of the states of that are looked at.
 const AGAIN: (usize, usize) = (16, 3);
+/// Longer than a tick of the clock that files have their times from.
+const TICK: Duration = Duration::from_millis(12);
+
+/// A device that records what a script does.
+pub type Recorded = Arc<RecordingDevice<Disk>>;
 
 /// What a sweep is to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The size of the device, in bytes.
+    /// The size of the first device, in bytes.
     pub device_bytes: u64,
     /// The most states of one script.
     pub states_of_script: usize,
@@ -79,7 +89,7 @@ impl fmt::Display for Summary {
 /// A subject, and an image of it with the tree that every script finds.
 pub struct Sweep<'a> {
     subject: &'a dyn Subject,
-    base: Arc<dyn Device>,
+    base: Vec<Disk>,
     plan: Plan,
     summary: Summary,
 }
@@ -90,9 +100,7 @@ impl<'a> Sweep<'a> {
     /// # Errors
     /// If the subject can't do even that.
     pub fn new(subject: &'a dyn Subject, plan: Plan) -> Result<Self, String> {
-        let device = MemoryDevice::with_block_size(plan.device_bytes, 512);
-        let base: Arc<dyn Device> = Arc::new(device.map_err(|error| error.to_string())?);
-        prepare(subject, &base)?;
+        let base = prepare(subject, plan.device_bytes)?;
         Ok(Self { subject, base, plan, summary: Summary::default() })
     }
 
@@ -115,12 +123,12 @@ impl<'a> Sweep<'a> {
     }
 
     fn run_inner(&mut self, script: &Script) -> Result<(), String> {
-        let history = History::of(&setup(), &script.ops)?;
-        let device = Arc::new(RecordingDevice::new(self.base.clone()));
-        record(self.subject, &device, &history)?;
+        let mut history = History::of(&setup(), &script.ops)?;
+        let recorded = recording(&self.base);
+        record(self.subject, &recorded, &mut history)?;
         let mut random = Random::new(self.plan.seed ^ self.summary.scripts as u64);
-        let lost = self.subject.may_be_lost(&*self.base);
-        for state in sample(&device, (self.plan.states_of_script, &lost), &mut random) {
+        let lost = self.subject.may_be_lost(&self.base);
+        for state in sample(&recorded[0], (self.plan.states_of_script, &lost), &mut random) {
             let number = self.summary.states;
             self.summary.states += 1;
             if let Err(why) = self.look(&history, &state, number) {
@@ -133,37 +141,40 @@ impl<'a> Sweep<'a> {
     /// Recovers a state and judges it.
     fn look(&mut self, history: &History, state: &CrashState, number: usize) -> Result<(), String> {
         let done = state.marks().min(history.steps.len());
+        let disks = disks(state);
         // A check tells what can't be read.
         if !state.has_lost() {
-            let image: Arc<dyn Device> = state.device();
-            let checked = self.subject.check(&image);
+            let checked = self.subject.check(&disks);
             checked.map_err(|why| format!("checked before it is opened: {why}"))?;
         }
-        if !number.is_multiple_of(AGAIN.0) {
-            let device: Arc<dyn Device> = state.device();
-            return recover(self.subject, device, |tree| verdict::judge(history, done, tree), {
-                number.is_multiple_of(WORK)
-            });
-        }
-        let recording = Arc::new(RecordingDevice::new(state.device()));
         let judge = |tree: &Tree| verdict::judge(history, done, tree);
-        recover(self.subject, recording.clone(), judge, false)?;
+        if !number.is_multiple_of(AGAIN.0) {
+            return recover(self.subject, &disks, judge, number.is_multiple_of(WORK));
+        }
+        let recorded = recording(&disks);
+        recover(self.subject, &dynamic(&recorded), judge, false)?;
         let mut random = Random::new(self.plan.seed ^ number as u64);
-        let lost = self.subject.may_be_lost(&*self.base);
-        for again in sample(&recording, (AGAIN.1, &lost), &mut random) {
+        let lost = self.subject.may_be_lost(&self.base);
+        for again in sample(&recorded[0], (AGAIN.1, &lost), &mut random) {
             self.summary.states += 1;
             self.summary.again += 1;
-            recover(self.subject, again.device(), judge, false)
+            recover(self.subject, &self::disks(&again), judge, false)
                 .map_err(|why| format!("recovered again, {}: {why}", again.id()))?;
         }
         Ok(())
     }
 }
 
-/// Puts the tree that every script finds on a device.
-pub(crate) fn prepare(subject: &dyn Subject, device: &Arc<dyn Device>) -> Result<(), String> {
-    subject.format(device)?;
-    let opened = subject.open(device.clone())?;
+/// Makes the devices, and puts the tree that every script finds on them.
+pub(crate) fn prepare(subject: &dyn Subject, device_bytes: u64) -> Result<Vec<Disk>, String> {
+    let sizes = [device_bytes].into_iter().chain(subject.others());
+    let device = |bytes| -> Result<Disk, String> {
+        let device = MemoryDevice::with_block_size(bytes, 512);
+        Ok(Arc::new(device.map_err(|error| error.to_string())?))
+    };
+    let disks = sizes.map(device).collect::<Result<Vec<Disk>, String>>()?;
+    subject.format(&disks)?;
+    let opened = subject.open(&disks)?;
     let task = opened.vfs().task();
     for op in setup() {
         op.run(&task).map_err(|errno| format!("setup: {op}: {errno}"))?;
@@ -171,17 +182,49 @@ pub(crate) fn prepare(subject: &dyn Subject, device: &Arc<dyn Device>) -> Result
     opened.done(&Op::Sync).map_err(|errno| format!("setup: {errno}"))?;
     drop(task);
     opened.close()?;
-    subject.check(device)
+    subject.check(&disks)?;
+    // Whatever a script changes has other times then.
+    thread::sleep(TICK);
+    Ok(disks)
 }
 
-/// Runs the calls of a script; each that has returned leaves a mark.
-fn record<D: Device + 'static>(
+/// Starts recording what is done to devices, side by side.
+#[must_use]
+pub fn recording(disks: &[Disk]) -> Vec<Recorded> {
+    let mut recorded: Vec<Recorded> = Vec::new();
+    for disk in disks {
+        let next = match recorded.first() {
+            None => RecordingDevice::new(disk.clone()),
+            Some(first) => RecordingDevice::beside(first, disk.clone()),
+        };
+        recorded.push(Arc::new(next));
+    }
+    recorded
+}
+
+/// The devices that record, as a subject wants them.
+#[must_use]
+pub fn dynamic(recorded: &[Recorded]) -> Vec<Disk> {
+    recorded.iter().map(|disk| -> Disk { disk.clone() }).collect()
+}
+
+/// The devices of a state.
+#[must_use]
+pub fn disks(state: &CrashState) -> Vec<Disk> {
+    state.devices().iter().map(|disk| -> Disk { disk.clone() }).collect()
+}
+
+/// Runs the calls of a script; each that has returned leaves a mark. The history learns which times files had
+/// after each.
+fn record(
     subject: &dyn Subject,
-    device: &Arc<RecordingDevice<D>>,
-    history: &History,
+    recorded: &[Recorded],
+    history: &mut History,
 ) -> Result<(), String> {
-    let opened = subject.open(device.clone())?;
+    let disks = dynamic(recorded);
+    let opened = subject.open(&disks)?;
     let task = opened.vfs().task();
+    let mut clock = Clock::start(history, &task, subject.keeps_all_times())?;
     for (number, step) in history.steps.iter().enumerate() {
         if step.op == Op::Close {
             continue;
@@ -190,30 +233,39 @@ fn record<D: Device + 'static>(
         if result != step.result {
             return Err(format!("call {number}: {result:?} instead of {:?}", step.result));
         }
-        device.mark(step.op.to_string());
+        clock.note(history, number, &task)?;
+        recorded[0].mark(step.op.to_string());
     }
     drop(task);
     opened.close()?;
-    device.mark("closed");
-    let image: Arc<dyn Device> = device.clone();
-    subject.check(&image).map_err(|why| format!("after it was closed: {why}"))
+    recorded[0].mark("closed");
+    history.clock = Some(clock);
+    subject.check(&disks).map_err(|why| format!("after it was closed: {why}"))
 }
 
 /// Some of the states that a crash might have left of what is recorded: all that are different enough, or as
-/// many of them as are wanted, by chance; some with sectors in `lost` that can't be read.
+/// many of them as are wanted, by chance; some with sectors in `lost` that can't be read. Each call of a
+/// script, as far as marks tell, has as many as any other, however little it writes.
 pub fn sample<D: Device + 'static>(
     device: &RecordingDevice<D>,
-    (wanted, lost): (usize, &[Range<u64>]),
+    what: (usize, &[Lost]),
+    random: &mut Random,
+) -> impl Iterator<Item = CrashState> {
+    sample_from(device, 0, what, random)
+}
+
+/// The same of crashes that came when the log had `lines` lines at least.
+pub fn sample_from<D: Device + 'static>(
+    device: &RecordingDevice<D>,
+    lines: usize,
+    (wanted, lost): (usize, &[Lost]),
     random: &mut Random,
 ) -> impl Iterator<Item = CrashState> {
     let plan =
         CrashPlan::default().listed_max(4).samples(3).exhaustive_bits(3).seed(random.number());
-    let plan = plan.lost_in(lost.iter().cloned());
-    let all = device.crash_states(plan.clone()).count();
-    let mut chosen: Vec<usize> = (0..all).collect();
-    random.shuffle(&mut chosen);
-    chosen.truncate(wanted);
-    chosen.sort_unstable();
+    let plan = lost.iter().fold(plan, |plan, (disk, range)| plan.lost_on(*disk, [range.clone()]));
+    let moments = device.crash_states(plan.clone()).moments();
+    let chosen = choose(&moments, lines, wanted, random);
     let (mut states, mut next) = (device.crash_states(plan), 0);
     chosen.into_iter().filter_map(move |number| {
         let passed = number - next;
@@ -223,22 +275,47 @@ pub fn sample<D: Device + 'static>(
     })
 }
 
+/// The numbers of `wanted` states, in order: calls take turns in choosing one of theirs.
+fn choose(moments: &[Moment], lines: usize, wanted: usize, random: &mut Random) -> Vec<usize> {
+    let first = moments.partition_point(|moment| moment.lines < lines);
+    let mut calls: Vec<Vec<usize>> = Vec::new();
+    let mut of = None;
+    for (number, moment) in moments.iter().enumerate().skip(first) {
+        if of.replace(moment.marks) != Some(moment.marks) {
+            calls.push(Vec::new());
+        }
+        calls.last_mut().into_iter().for_each(|states| states.push(number));
+    }
+    calls.iter_mut().for_each(|states| random.shuffle(states));
+    let mut chosen = Vec::new();
+    while chosen.len() < wanted && !calls.is_empty() {
+        random.shuffle(&mut calls);
+        let left = wanted - chosen.len();
+        chosen.extend(calls.iter_mut().take(left).filter_map(Vec::pop));
+        calls.retain(|states| !states.is_empty());
+    }
+    chosen.sort_unstable();
+    chosen
+}
+
 /// Opens a state, judges its tree, works in it if told to, closes and checks it.
-fn recover(
+pub(crate) fn recover(
     subject: &dyn Subject,
-    device: Arc<dyn Device>,
+    disks: &[Disk],
     judge: impl Fn(&Tree) -> Result<usize, String>,
     works: bool,
 ) -> Result<(), String> {
-    let opened = subject.open(device.clone()).map_err(|why| format!("not opened: {why}"))?;
+    let opened = subject.open(disks).map_err(|why| format!("not opened: {why}"))?;
     let task = opened.vfs().task();
+    // What is read here moves no times that another recovery would find.
+    task.remount_bind("/", MountFlags::NOATIME).map_err(|error| error.to_string())?;
     judge(&Tree::read(&task)?)?;
     if works {
         work(&*opened)?;
     }
     drop(task);
     opened.close().map_err(|why| format!("not closed: {why}"))?;
-    subject.check(&device).map_err(|why| format!("checked: {why}"))
+    subject.check(disks).map_err(|why| format!("checked: {why}"))
 }
 
 /// Uses what was recovered: takes everything away, and makes and removes something.
@@ -260,3 +337,6 @@ fn work(opened: &dyn Opened) -> Result<(), String> {
     }
     Op::Sync.run(&task).map_err(|errno| format!("after recovery: sync: {errno}"))
 }
+
+#[cfg(test)]
+mod tests;

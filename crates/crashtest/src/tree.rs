@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use vfscale::{At, AtFlags, FileType, Stat, Task};
 
+use crate::times::Times;
+
 /// What a file is, beside its attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
@@ -20,7 +22,7 @@ pub enum Body {
     Other,
 }
 
-/// An inode, times apart.
+/// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Type and permission bits.
@@ -33,6 +35,8 @@ pub struct Node {
     pub nlink: u32,
     /// The device it stands for.
     pub rdev: u64,
+    /// Its times, as they were before anything was read. Trees are compared without them ([`crate::times`]).
+    pub times: Times,
     /// Extended attributes.
     pub xattrs: BTreeMap<OsString, Vec<u8>>,
     /// The rest.
@@ -51,13 +55,13 @@ impl Node {
         }
     }
 
-    /// Whether both are the same but for data and names.
+    /// Whether both are the same but for data, names and times.
     fn same_attributes(&self, other: &Node) -> bool {
         let attributes = |n: &Node| (n.mode, n.uid, n.gid, n.nlink, n.rdev, n.xattrs.clone());
         attributes(self) == attributes(other)
     }
 
-    /// Whether both are the same but for data: what changes names and attributes changes this.
+    /// Whether both are the same but for data and times: what changes names and attributes changes this.
     #[must_use]
     pub fn same_shape(&self, other: &Node) -> bool {
         let bodies = match (&self.body, &other.body) {
@@ -103,6 +107,7 @@ impl Tree {
             gid: stat.gid,
             nlink: stat.nlink,
             rdev: stat.rdev,
+            times: Times::of(&stat),
             xattrs: xattrs(task, path)?,
             body: body(task, path, &stat)?,
             names: BTreeSet::new(),

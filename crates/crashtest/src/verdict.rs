@@ -5,7 +5,7 @@
 //! For each prefix that may have been recovered ([`History::floor`], up to the call that was running) the
 //! trees are compared, data apart; the prefix tells which inode of the model each file is. Then, for
 //! each file, [`Data`] follows its changes since it was last made durable, and collects what each of its
-//! sectors may hold and where it may end. It is enough that one prefix explains everything.
+//! sectors may hold and where it may end; and [`Clock`](crate::times::Clock) says which times it may have. It is enough that one prefix explains everything.
 
 use std::ops::RangeInclusive;
 
@@ -37,8 +37,10 @@ pub fn judge(history: &History, done: usize, recovered: &Tree) -> Result<usize, 
                 }
             }
             Ok(pairs) => {
+                let when = (done, ceiling, prefix);
                 let files = pairs.iter().try_for_each(|(ours, theirs)| {
-                    judge_file(history, (done, ceiling, prefix), *ours, recovered, *theirs)
+                    judge_file(history, when, *ours, recovered, *theirs)?;
+                    judge_times(history, when, *ours, recovered, *theirs)
                 });
                 match files {
                     Ok(()) => return Ok(prefix),
@@ -79,6 +81,20 @@ fn judge_file(
         }
     }
     data.judge(found).map_err(|why| format!("{}: {why}", recovered.path_of(theirs)))
+}
+
+fn judge_times(
+    history: &History,
+    when: (usize, usize, usize),
+    ours: u64,
+    recovered: &Tree,
+    theirs: u64,
+) -> Result<(), String> {
+    let (Some(clock), Some(node)) = (&history.clock, recovered.nodes.get(&theirs)) else {
+        return Ok(());
+    };
+    let judged = clock.judge(history, when, ours, &node.times);
+    judged.map_err(|why| format!("{}: {why}", recovered.path_of(theirs)))
 }
 
 /// What may be found in a file.

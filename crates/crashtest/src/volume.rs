@@ -10,9 +10,8 @@ use vfscale::diskfs::geometry::GROUP_BLOCKS_KEPT;
 use vfscale::diskfs::mkfs::{self, MkfsOptions};
 use vfscale::diskfs::{LogPlace, check, copies};
 use vfscale::{Vfs, Volume, VolumeBuilder};
-use vfscale_block::Device;
 
-use crate::subject::{Opened, Subject};
+use crate::subject::{Disk, Lost, Opened, Subject};
 
 /// Volumes, opened in some way.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +20,8 @@ pub struct Volumes {
     pub sync_interval: Option<Duration>,
     /// The size of the log in blocks of 4 KiB; small ones wrap.
     pub log_blocks: Option<u64>,
+    /// The log has a device of its own, of so many bytes.
+    pub log_device: Option<u64>,
     /// How much is kept in memory, in bytes.
     pub cache_bytes: Option<u64>,
     /// The highest round of the log that any of them has come to; 1 is the first.
@@ -28,8 +29,11 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    fn builder(&self, device: Arc<dyn Device>) -> VolumeBuilder {
-        let builder = vfscale::volume_on(device).sync_interval(self.sync_interval);
+    fn builder(&self, disks: &[Disk]) -> VolumeBuilder {
+        let mut builder = vfscale::volume_on(disks[0].clone()).sync_interval(self.sync_interval);
+        if let Some(log) = disks.get(1) {
+            builder = builder.log_device(log.clone());
+        }
         match self.cache_bytes {
             Some(bytes) => builder.cache_size(bytes),
             None => builder,
@@ -56,33 +60,39 @@ impl Opened for Open {
 }
 
 impl Subject for Volumes {
-    fn format(&self, device: &Arc<dyn Device>) -> Result<(), String> {
-        let options = MkfsOptions { log_blocks: self.log_blocks, ..MkfsOptions::default() };
-        mkfs::format(&**device, &options).map(drop).map_err(|error| error.to_string())
+    fn others(&self) -> Vec<u64> {
+        self.log_device.into_iter().collect()
     }
 
-    fn open(&self, device: Arc<dyn Device>) -> Result<Box<dyn Opened>, String> {
-        let volume = self.builder(device).open().map_err(|error| error.to_string())?;
+    fn format(&self, disks: &[Disk]) -> Result<(), String> {
+        let (log_blocks, log_device) = (self.log_blocks, disks.get(1).cloned());
+        let options = MkfsOptions { log_blocks, log_device, ..MkfsOptions::default() };
+        mkfs::format(&*disks[0], &options).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn open(&self, disks: &[Disk]) -> Result<Box<dyn Opened>, String> {
+        let volume = self.builder(disks).open().map_err(|error| error.to_string())?;
         Ok(Box::new(Open { volume, cycle_max: self.cycle_max.clone() }))
     }
 
     /// The superblock and its copies, what describes groups, and the log.
-    fn may_be_lost(&self, device: &dyn Device) -> Vec<Range<u64>> {
-        let Ok(found) = copies::read(device) else { return Vec::new() };
+    fn may_be_lost(&self, disks: &[Disk]) -> Vec<Lost> {
+        let Ok(found) = copies::read(&*disks[0]) else { return Vec::new() };
         let (geometry, log) = (found.superblock.geometry(), found.superblock.log());
         let blocks = |run: Range<u64>| run.start * BLOCK_BYTES as u64..run.end * BLOCK_BYTES as u64;
         let groups = (0..geometry.groups()).filter_map(|group| geometry.blocks_of(group));
-        let kept = groups.map(|group| blocks(group.start..group.start + GROUP_BLOCKS_KEPT));
+        let kept = groups.map(|group| (0, blocks(group.start..group.start + GROUP_BLOCKS_KEPT)));
         let log = match log {
-            LogPlace::Inside { start, blocks } => Some(start..start + blocks),
-            LogPlace::Outside { .. } => None,
+            LogPlace::Inside { start, blocks: length } => (0, blocks(start..start + length)),
+            LogPlace::Outside { blocks: length, .. } => (1, blocks(0..length)),
         };
-        kept.chain(log.map(blocks)).collect()
+        kept.chain([log]).collect()
     }
 
-    fn check(&self, device: &Arc<dyn Device>) -> Result<(), String> {
-        let report = check::check(device.clone(), &check::Options::default(), &mut ())
-            .map_err(|error| error.to_string())?;
+    fn check(&self, disks: &[Disk]) -> Result<(), String> {
+        let options = check::Options { log: disks.get(1).cloned(), ..check::Options::default() };
+        let report =
+            check::check(disks[0].clone(), &options, &mut ()).map_err(|error| error.to_string())?;
         if report.count == 0 {
             return Ok(());
         }

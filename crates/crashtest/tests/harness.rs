@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::{At, AtFlags, Errno, FileType, Mode, Task, Vfs, XattrFlags};
+use vfscale::{At, AtFlags, Errno, FileType, Mode, SetTime, Task, Timestamp, Vfs, XattrFlags};
 use vfscale_block::{Device, Operation};
-use vfscale_crashtest::faults::{Extent, Faults};
+use vfscale_crashtest::faults::{Extent, Faults, Worst};
 use vfscale_crashtest::op::Op;
-use vfscale_crashtest::scripts;
-use vfscale_crashtest::subject::{Opened, Subject};
-use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
+use vfscale_crashtest::scripts::{self, Script};
+use vfscale_crashtest::subject::{Disk, Opened, Subject};
+use vfscale_crashtest::sweep::{Plan, Summary, Sweep, Violation};
 use vfscale_sync::random::Random;
 
 const DEVICE: u64 = 32 << 20;
@@ -40,6 +40,12 @@ enum Planted {
     OneSlot,
     /// Hard links become files of their own.
     NoLinks,
+    /// Times are not kept.
+    NoTimes,
+    /// `fsync` of a file keeps no times.
+    NoTimesOfFsync,
+    /// A flush that fails is taken for one that does not.
+    FlushesAreWell,
 }
 
 struct Images(Planted);
@@ -52,13 +58,14 @@ struct Image {
 }
 
 impl Subject for Images {
-    fn format(&self, device: &Arc<dyn Device>) -> Result<(), String> {
+    fn format(&self, disks: &[Disk]) -> Result<(), String> {
         let vfs = memory();
-        let image = Image { vfs, device: device.clone(), planted: self.0, next: 1.into() };
+        let image = Image { vfs, device: disks[0].clone(), planted: self.0, next: 1.into() };
         image.store().map_err(|errno| errno.to_string())
     }
 
-    fn open(&self, device: Arc<dyn Device>) -> Result<Box<dyn Opened>, String> {
+    fn open(&self, disks: &[Disk]) -> Result<Box<dyn Opened>, String> {
+        let device = disks[0].clone();
         let newest = (0..2).filter_map(|slot| read_slot(&*device, slot)).max_by_key(|slot| slot.0);
         let (number, text) = newest.ok_or("no slot is valid")?;
         let vfs = memory();
@@ -66,8 +73,12 @@ impl Subject for Images {
         Ok(Box::new(Image { vfs, device, planted: self.0, next: (number + 1).into() }))
     }
 
-    fn check(&self, device: &Arc<dyn Device>) -> Result<(), String> {
-        (0..2).find_map(|slot| read_slot(&**device, slot)).map(drop).ok_or("no slot".into())
+    fn keeps_all_times(&self) -> bool {
+        false
+    }
+
+    fn check(&self, disks: &[Disk]) -> Result<(), String> {
+        (0..2).find_map(|slot| read_slot(&*disks[0], slot)).map(drop).ok_or("no slot".into())
     }
 }
 
@@ -78,6 +89,7 @@ impl Opened for Image {
 
     fn done(&self, op: &Op) -> Result<(), Errno> {
         match op {
+            Op::Fsync(_) if self.planted == Planted::NoTimesOfFsync => self.store_with(false),
             Op::Sync if self.planted != Planted::SyncLies => self.store(),
             Op::Fsync(_) | Op::Fdatasync(_) | Op::FsyncDir(_)
                 if self.planted != Planted::FsyncLies =>
@@ -115,8 +127,12 @@ fn read_slot(device: &dyn Device, slot: u64) -> Option<(u64, Vec<u8>)> {
 
 impl Image {
     fn store(&self) -> Result<(), Errno> {
+        self.store_with(self.planted != Planted::NoTimes)
+    }
+
+    fn store_with(&self, times: bool) -> Result<(), Errno> {
         let number = self.next.load(Ordering::Relaxed);
-        let text = self.dump();
+        let text = self.dump(times);
         let mut header = [0; HEADER];
         header[..8].copy_from_slice(&number.to_le_bytes());
         header[8..16].copy_from_slice(&(text.len() as u64).to_le_bytes());
@@ -125,13 +141,17 @@ impl Image {
         whole.resize(whole.len().next_multiple_of(HEADER), 0);
         assert!(whole.len() as u64 + HEADER as u64 <= SLOT);
         let slot = if self.planted == Planted::OneSlot { 0 } else { number % 2 * SLOT };
+        let flush = || match self.device.flush() {
+            Err(_) if self.planted == Planted::FlushesAreWell => Ok(()),
+            flushed => flushed,
+        };
         let write = || {
             self.device.write_at(slot + HEADER as u64, &whole)?;
             if self.planted != Planted::NoBarrier {
-                self.device.flush()?;
+                flush()?;
             }
             self.device.write_at(slot, &header)?;
-            if self.planted == Planted::NoBarrier { Ok(()) } else { self.device.flush() }
+            if self.planted == Planted::NoBarrier { Ok(()) } else { flush() }
         };
         write().map_err(|_| Errno::IO)?;
         self.next.store(number + 1, Ordering::Relaxed);
@@ -139,7 +159,7 @@ impl Image {
     }
 
     /// The tree as parts with their lengths.
-    fn dump(&self) -> Vec<u8> {
+    fn dump(&self, times: bool) -> Vec<u8> {
         let task = self.vfs.task();
         let mut text = Vec::new();
         let mut seen = std::collections::BTreeMap::new();
@@ -159,6 +179,7 @@ impl Image {
             part(&mut text, path);
             part(&mut text, &stat.mode.to_le_bytes());
             part(&mut text, &stat.uid.to_le_bytes());
+            part(&mut text, &if times { stat.mtime.0 } else { 0 }.to_le_bytes());
             let body = match stat.file_type() {
                 FileType::RegularFile => {
                     let mut data = task.read_file(&entry.path).unwrap();
@@ -215,6 +236,7 @@ impl<'a> Parts<'a> {
 
 fn load(task: &Task, text: &[u8]) {
     let mut parts = Parts(text);
+    let mut times = Vec::new();
     while !parts.0.is_empty() {
         let is_link = parts.next() == b"link";
         let path = Path::new(OsStr::from_bytes(parts.next()));
@@ -223,7 +245,9 @@ fn load(task: &Task, text: &[u8]) {
             task.link(At::Cwd, first, At::Cwd, path, AtFlags::empty()).unwrap();
             continue;
         }
-        let (mode, owner, body) = (parts.number(), parts.number(), parts.next());
+        let (mode, owner) = (parts.number(), parts.number());
+        times.push((path, i64::from_le_bytes(parts.next().try_into().unwrap())));
+        let body = parts.next();
         let permissions = Mode::from_bits_retain(mode & 0o7777);
         let file_type = FileType::from_raw_mode(mode);
         match file_type {
@@ -242,6 +266,10 @@ fn load(task: &Task, text: &[u8]) {
             let (name, value) = (OsStr::from_bytes(parts.next()), parts.next());
             task.setxattr(At::Cwd, path, name, value, XattrFlags::empty(), flags).unwrap();
         }
+    }
+    for (path, time) in times {
+        let times = [SetTime::Omit, SetTime::At(Timestamp(time))];
+        task.utimens(At::Cwd, path, times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     }
 }
 
@@ -279,12 +307,27 @@ fn nothing_is_found_where_nothing_is_wrong() {
 #[test]
 fn planted_faults_are_found() {
     use Planted::*;
-    for planted in [NoBarrier, FsyncLies, SyncLies, NoXattrs, NoLongData, OneSlot, NoLinks] {
+    let all = [NoBarrier, FsyncLies, SyncLies, NoXattrs, NoLongData, OneSlot, NoLinks];
+    for planted in all.into_iter().chain([NoTimes, NoTimesOfFsync]) {
         let summary = sweep(planted);
         let count = summary.violations.len();
         println!("{planted:?}: {count}, such as {}", summary.violations.first().unwrap());
         assert!(count > 0, "{planted:?} was not found");
     }
+}
+
+/// Power fails after each flush, and after each of so many writes, that has failed.
+fn cuts(faults: &Faults<'_>, script: &Script, writes: u64) -> Result<(), Violation> {
+    let flushes = faults.calls(script, Operation::Flush).unwrap();
+    let mut random = Random::new(5);
+    for extent in [Extent::One, Extent::Rest] {
+        let flushes = (1..=flushes).map(|n| Worst::Flush(n, extent));
+        for worst in flushes.chain((1..=writes).map(|n| Worst::Write(n, extent))) {
+            let looked = faults.run_and_cut(script, &worst, 4, &mut random)?;
+            assert!(looked > 0, "{worst:?}");
+        }
+    }
+    Ok(())
 }
 
 /// Every write and flush fails in turn, and nothing that was acknowledged is lost; where syncs lie, it is.
@@ -303,6 +346,12 @@ fn failing_devices() {
             }
         }
     }
+    let writes = faults.calls(script, Operation::Write).unwrap();
+    cuts(&faults, script, writes).unwrap_or_else(|violation| panic!("{violation}"));
+    let careless = Images(Planted::FlushesAreWell);
+    let careless = Faults::new(&careless, DEVICE).unwrap();
+    let lost = cuts(&careless, script, 0).unwrap_err();
+    println!("{lost}");
     let subject = Images(Planted::SyncLies);
     let lying = Faults::new(&subject, DEVICE).unwrap();
     let calls = lying.calls(script, Operation::Write).unwrap();

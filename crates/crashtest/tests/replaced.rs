@@ -27,7 +27,7 @@ fn bytes_of(version: usize) -> Vec<u8> {
 fn prepared() -> Arc<dyn Device> {
     let device = MemoryDevice::with_block_size(DEVICE, 512).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
-    Volumes::default().format(&device).unwrap();
+    Volumes::default().format(std::slice::from_ref(&device)).unwrap();
     let volume = open(device.clone(), true);
     volume.task().write_file("/file", bytes_of(0)).unwrap();
     volume.task().write_file("/other", "").unwrap();

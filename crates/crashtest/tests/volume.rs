@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use vfscale::diskfs::check;
 use vfscale_block::{
     CrashPlan, CrashState, Device, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
 };
-use vfscale_crashtest::faults::{Extent, Faults};
+use vfscale_crashtest::faults::{Extent, Faults, Worst};
 use vfscale_crashtest::number;
 use vfscale_crashtest::op::Op;
 use vfscale_crashtest::scripts::{self, Script};
-use vfscale_crashtest::subject::{Opened, Subject};
+use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
 use vfscale_crashtest::volume::Volumes;
 use vfscale_sync::random::{Random, seed};
@@ -126,9 +127,9 @@ fn removals_that_are_cut_off() {
 fn inodes_that_cannot_be_read() {
     let base: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(DEVICE, 512).unwrap());
     let subject = Volumes::default();
-    subject.format(&base).unwrap();
-    let run = |device: Arc<dyn Device>, directory: &str| {
-        let opened = subject.open(device).unwrap();
+    subject.format(slice::from_ref(&base)).unwrap();
+    let run = |device: Disk, directory: &str| {
+        let opened = subject.open(&[device]).unwrap();
         let task = opened.vfs().task();
         Op::Mkdir(directory.into()).run(&task).unwrap();
         for n in 0..20 {
@@ -147,7 +148,7 @@ fn inodes_that_cannot_be_read() {
     let mut states = 0;
     for state in recording.crash_states(plan).filter(CrashState::has_lost) {
         states += 1;
-        let opened = subject.open(state.device()).unwrap_or_else(|why| panic!("{state}: {why}"));
+        let opened = subject.open(&[state.device()]).unwrap_or_else(|why| panic!("{state}: {why}"));
         let task = opened.vfs().task();
         // Its inode is in the log.
         assert!(task.list_dir("/").unwrap().len() <= 2, "{state}");
@@ -160,8 +161,8 @@ fn inodes_that_cannot_be_read() {
     assert!(states > 8, "{states}");
 }
 
-/// A volume on a device that says that it has flushed, and has not.
-struct OnLyingDevices;
+/// Volumes on devices one of which, of this number, says that it has flushed, and has not.
+struct OnLyingDevices(Volumes, usize);
 
 struct Lying {
     opened: Box<dyn Opened>,
@@ -178,26 +179,108 @@ impl Opened for Lying {
 }
 
 impl Subject for OnLyingDevices {
-    fn format(&self, device: &Arc<dyn Device>) -> Result<(), String> {
-        Volumes::default().format(device)
+    fn others(&self) -> Vec<u64> {
+        self.0.others()
     }
 
-    fn open(&self, device: Arc<dyn Device>) -> Result<Box<dyn Opened>, String> {
-        let lying = FaultyDevice::new(device);
+    fn format(&self, disks: &[Disk]) -> Result<(), String> {
+        self.0.format(disks)
+    }
+
+    fn open(&self, disks: &[Disk]) -> Result<Box<dyn Opened>, String> {
+        let lying = FaultyDevice::new(disks[self.1].clone());
         lying.arm(Fault::on(Operation::Flush).lie());
-        Ok(Box::new(Lying { opened: Volumes::default().open(Arc::new(lying))? }))
+        let mut disks = disks.to_vec();
+        disks[self.1] = Arc::new(lying);
+        Ok(Box::new(Lying { opened: self.0.open(&disks)? }))
     }
 
-    fn check(&self, device: &Arc<dyn Device>) -> Result<(), String> {
-        Volumes::default().check(device)
+    fn check(&self, disks: &[Disk]) -> Result<(), String> {
+        self.0.check(disks)
     }
 }
 
 /// The sweep sees what a device that lies about flushes does to a volume.
 #[test]
 fn lost_flushes_are_found() {
-    let summary = sweep(&OnLyingDevices, scripts::pairs(), 400, 1);
+    let summary = sweep(&OnLyingDevices(Volumes::default(), 0), scripts::pairs(), 400, 1);
     assert!(!summary.violations.is_empty(), "{summary}");
+}
+
+/// A log so small that it wraps, on a device of its own.
+fn apart() -> Volumes {
+    let log_device = Some(LOG_BLOCKS_SMALL * 4096);
+    Volumes { log_device, log_blocks: Some(LOG_BLOCKS_SMALL), ..Volumes::default() }
+}
+
+/// The log has a device of its own: any part of what no flush covered is there on the one, and any part on the
+/// other.
+#[test]
+fn logs_on_devices_of_their_own() {
+    let (seed, states) = (seed(), states() / 8);
+    assert_clean(&sweep(&apart(), scripts::pairs(), states / 2, seed));
+    let mut random = Random::new(seed);
+    let count = (states / 4 / 60).max(1);
+    let long: Vec<Script> = (0..count).map(|_| scripts::random(&mut random, 400)).collect();
+    let subject = Volumes {
+        sync_interval: Some(Duration::from_millis(4)),
+        cache_bytes: Some(256 << 10),
+        ..apart()
+    };
+    assert_clean(&sweep(&subject, long, states / 2, seed));
+}
+
+/// A flush that is swallowed is found on either device.
+#[test]
+fn lost_flushes_of_one_of_two_devices_are_found() {
+    for disk in 0..2 {
+        let mut random = Random::new(1);
+        let scripts = (0..20).map(|_| scripts::random(&mut random, 20)).collect();
+        let summary = sweep(&OnLyingDevices(apart(), disk), scripts, 160, 1);
+        let first = summary.violations.first();
+        assert!(first.is_some(), "device {disk}: {summary}");
+        println!(
+            "device {disk}: {} of {}: {}",
+            summary.violations.len(),
+            summary.states,
+            first.unwrap()
+        );
+    }
+}
+
+/// Something goes wrong, as badly as it can, and then power fails.
+#[test]
+fn power_cuts_after_failures() {
+    const STATES: usize = 4;
+    let seed = seed();
+    let mut random = Random::new(seed);
+    let subject = Volumes::default();
+    let faults = Faults::new(&subject, DEVICE).unwrap();
+    let script = scripts::random(&mut random, 12);
+    let calls = |operation| faults.calls(&script, operation).unwrap();
+    let (flushes, writes) = (calls(Operation::Flush), calls(Operation::Write));
+    let mut all = Vec::new();
+    for extent in [Extent::One, Extent::Rest] {
+        all.extend((1..=flushes).map(|n| Worst::Flush(n, extent)));
+        all.extend((1..=writes).map(|n| Worst::Write(n, extent)));
+    }
+    for range in faults.may_be_garbage() {
+        all.extend((1..=writes / 2).map(|n| Worst::Garbage(n, range.clone())));
+    }
+    random.shuffle(&mut all);
+    let (mut looked, mut violations) = (0, Vec::new());
+    for worst in all {
+        match faults.run_and_cut(&script, &worst, STATES, &mut random) {
+            Ok(states) => looked += states,
+            Err(violation) => violations.push(violation.to_string()),
+        }
+        if looked + violations.len() > states() / 16 {
+            break;
+        }
+    }
+    println!("{looked} states after failures");
+    let (count, texts) = (violations.len(), violations.join("\n\n"));
+    assert!(violations.is_empty() && looked > 10, "{count} violations:\n{texts}");
 }
 
 /// Fails every n-th call of the device, one alone and all from there on, for as many n as are wanted.

@@ -46,7 +46,7 @@ fn compare(volume: &Volume, device: Arc<dyn Device>) -> Result<(), String> {
     journal.freeze().map_err(|error| format!("freeze: {error}"))?;
     let result = log_is_empty(volume)
         .and_then(|()| figures_agree(volume))
-        .and_then(|()| Volumes::default().check(&device));
+        .and_then(|()| Volumes::default().check(&[device]));
     journal.thaw();
     result
 }

@@ -1,0 +1,164 @@
+//! Which times the files of a volume may have after a crash.
+//!
+//! The model makes its calls at another time than the volume, so it can't say. What the files of the volume
+//! had after each call is noted while the script runs ([`Clock`]).
+//!
+//! # What is promised
+//!
+//! Each time of a file is one that some call had left it with, or passed on its way if it changes data, which
+//! may take long. It is none that was replaced before
+//!
+//! * the last `sync`, or `fsync` of this file, that has returned (`fdatasync` promises no times);
+//! * the last of the calls that are there which has changed its names or attributes, or set its times.
+//!
+//! Times that a write or a read moves in passing become durable later than that, and in any order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vfscale::{Stat, Task};
+
+use crate::history::History;
+use crate::op::Op;
+use crate::tree::Tree;
+
+/// The times of a file, in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Last access.
+    pub atime: i64,
+    /// Last change of the data.
+    pub mtime: i64,
+    /// Last change of the inode.
+    pub ctime: i64,
+    /// When it was made.
+    pub btime: i64,
+}
+
+impl Times {
+    /// Those that a call has given.
+    #[must_use]
+    pub fn of(stat: &Stat) -> Self {
+        let Stat { atime, mtime, ctime, btime, .. } = stat;
+        Self { atime: atime.0, mtime: mtime.0, ctime: ctime.0, btime: btime.0 }
+    }
+
+    fn all(self) -> [(&'static str, i64); 4] {
+        let Self { atime, mtime, ctime, btime } = self;
+        [("mtime", mtime), ("atime", atime), ("ctime", ctime), ("btime", btime)]
+    }
+}
+
+/// The times of each inode of the model after each call.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    /// By inode: after how many calls it had which times, where they may be others than before.
+    noted: BTreeMap<u64, Vec<(usize, Times)>>,
+    /// Otherwise only the time of the last change of data is looked at.
+    keeps_all: bool,
+}
+
+impl Clock {
+    /// Notes the times of all files, before the first call.
+    ///
+    /// # Errors
+    /// A call that failed.
+    pub fn start(history: &History, task: &Task, keeps_all: bool) -> Result<Self, String> {
+        let mut clock = Self { noted: BTreeMap::new(), keeps_all };
+        let tree = &history.trees[0];
+        clock.note_all(tree, 0, task, tree.nodes.keys().copied())?;
+        Ok(clock)
+    }
+
+    /// Notes the times of the files that call number `call`, which has just returned, was about. Only they are
+    /// looked at, so that files are not kept in memory by it.
+    ///
+    /// # Errors
+    /// A call that failed.
+    pub fn note(&mut self, history: &History, call: usize, task: &Task) -> Result<(), String> {
+        let (before, after) = (&history.trees[call], &history.trees[call + 1]);
+        let mut inodes = BTreeSet::new();
+        for path in history.steps[call].op.paths() {
+            let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let places =
+                [path, parent].into_iter().flat_map(|path| [before, after].map(|t| t.find(path)));
+            inodes.extend(places.flatten());
+        }
+        let there = inodes.into_iter().filter(|ino| after.nodes.contains_key(ino));
+        self.note_all(after, call + 1, task, there)
+    }
+
+    fn note_all(
+        &mut self,
+        tree: &Tree,
+        calls: usize,
+        task: &Task,
+        inodes: impl Iterator<Item = u64>,
+    ) -> Result<(), String> {
+        for ino in inodes {
+            let path = match tree.path_of(ino) {
+                root if root.is_empty() => "/".to_owned(),
+                path => path,
+            };
+            let stat = task.symlink_metadata(&path).map_err(|error| error.to_string())?;
+            self.noted.entry(ino).or_default().push((calls, Times::of(&stat)));
+        }
+        Ok(())
+    }
+
+    /// Whether inode `ino` of the model may have these times when `done` calls had returned, none but the
+    /// first `ceiling` had begun, and the names and attributes are those after `prefix` of them.
+    ///
+    /// # Errors
+    /// Which it may not have.
+    pub fn judge(
+        &self,
+        history: &History,
+        (done, ceiling, prefix): (usize, usize, usize),
+        ino: u64,
+        found: &Times,
+    ) -> Result<(), String> {
+        let floor = floor(history, done, prefix, ino);
+        let noted = self.noted.get(&ino).map(Vec::as_slice).unwrap_or_default();
+        let first = noted.partition_point(|(calls, _)| *calls <= floor).saturating_sub(1);
+        let last = noted.partition_point(|(calls, _)| *calls <= ceiling);
+        let Some(possible) = noted.get(first..last).filter(|some| !some.is_empty()) else {
+            return Err("its times were never seen".into());
+        };
+        let kept = if self.keeps_all { 4 } else { 1 };
+        for (which, (name, time)) in found.all().into_iter().enumerate().take(kept) {
+            let of = |noted: &(usize, Times)| noted.1.all()[which].1;
+            let is_one = possible.iter().any(|noted| of(noted) == time);
+            // A call that changes data moves the times more than once.
+            let is_passed = possible.windows(2).any(|pair| {
+                let call = &history.steps[pair[1].0 - 1].op;
+                call.is_of_data() && (of(&pair[0])..=of(&pair[1])).contains(&time)
+            });
+            if !is_one && !is_passed {
+                let times: Vec<_> = possible.iter().map(|noted| (noted.0, of(noted))).collect();
+                return Err(format!(
+                    "{name} {time}, instead of one of (after calls, time) {times:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// After how many calls the times of an inode are the oldest that may be found.
+fn floor(history: &History, done: usize, prefix: usize, ino: u64) -> usize {
+    let steps = history.steps.iter().enumerate();
+    let synced = steps.clone().take(done).filter(|(_, step)| {
+        let is_own = step.synced == Some(ino) && !matches!(step.op, Op::Fdatasync(_));
+        is_own || step.op.syncs_all() && step.result.is_ok()
+    });
+    let set = steps.take(prefix).filter(|(at, step)| {
+        let is_set =
+            matches!(&step.op, Op::Times(path, _) if history.trees[*at].find(path) == Some(ino));
+        is_set && step.result.is_ok()
+    });
+    let last = synced.chain(set).map(|(at, _)| at + 1).max().unwrap_or(0);
+    last.max(history.last_change(ino, prefix))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! Tests of what times are let through.
+
+use super::*;
+use crate::scripts::setup;
+
+fn times(mtime: i64) -> Times {
+    Times { atime: 1, mtime, ctime: mtime, btime: 1 }
+}
+
+/// A history, and a clock that says that the file had time 10 at first, and 20, 30 ... after the calls that
+/// are about it.
+fn clock(ops: &[Op]) -> (History, Clock, u64) {
+    let history = History::of(&setup(), ops).unwrap();
+    let file = history.trees[0].find("/d/f").unwrap();
+    let mut noted = vec![(0, times(10))];
+    for (call, op) in ops.iter().enumerate() {
+        if op.paths().contains(&"/d/f") {
+            noted.push((call + 1, times(10 * (call as i64 + 2))));
+        }
+    }
+    (history, Clock { noted: BTreeMap::from([(file, noted)]), keeps_all: true }, file)
+}
+
+/// The data change times that may be there, of those that some call left.
+fn possible(ops: &[Op], (done, ceiling, prefix): (usize, usize, usize)) -> Vec<i64> {
+    let (history, clock, file) = clock(ops);
+    let may_be =
+        |time: &i64| clock.judge(&history, (done, ceiling, prefix), file, &times(*time)).is_ok();
+    (0..100).filter(may_be).collect()
+}
+
+fn write() -> Op {
+    Op::Write { path: "/d/f".into(), offset: 0, len: 10, tag: 1 }
+}
+
+#[test]
+fn times_since_the_last_sync_may_be_there() {
+    let ops = [write(), Op::Fsync("/d/f".into()), Op::Fdatasync("/d/f".into()), Op::Sync];
+    // Before the file is synced all are possible, and what lies between those of a write.
+    assert_eq!(possible(&ops, (1, 2, 2)), (10..=20).chain([30]).collect::<Vec<_>>());
+    assert_eq!(possible(&ops, (2, 3, 3)), [30, 40]);
+    assert_eq!(possible(&ops, (3, 4, 4)), [30, 40]);
+    assert_eq!(possible(&ops, (4, 4, 4)), [40]);
+}
+
+#[test]
+fn other_files_promise_nothing() {
+    let ops = [write(), Op::Fsync("/d/s".into()), Op::FsyncDir("/d".into())];
+    assert_eq!(possible(&ops, (3, 3, 3)), (10..=20).collect::<Vec<_>>());
+}
+
+/// What is there of names, attributes and times that were set has its times.
+#[test]
+fn changes_come_with_their_times() {
+    let ops = [Op::Chmod("/d/f".into(), 0o600), Op::Times("/d/f".into(), 7)];
+    assert_eq!(possible(&ops, (0, 2, 0)), [10, 20, 30]);
+    assert_eq!(possible(&ops, (0, 2, 1)), [20, 30]);
+    assert_eq!(possible(&ops, (0, 2, 2)), [30]);
+    assert_eq!(possible(&ops, (0, 1, 0)), [10, 20]);
+}
