@@ -60,7 +60,8 @@ impl<D: Device + 'static> Promises<D> {
         Self { device, said: Mutex::default() }
     }
 
-    fn say(&self, path: &str, promise: Promise) {
+    /// Says what may be found of a file from here on.
+    pub fn say(&self, path: &str, promise: Promise) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let mark = self.device.mark(format!("{path}: {promise:?}"));
         said.push((mark, path.to_owned(), promise));

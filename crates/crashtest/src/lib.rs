@@ -29,6 +29,7 @@
 //!
 //! None of its own. One thread makes all calls of a script.
 
+pub mod beside;
 pub mod churn;
 pub mod faults;
 pub mod fuzz;

@@ -1,0 +1,291 @@
+//! Syncs, the background writer, throttled writers and remounts, beside each other on a slow device; and what
+//! a power cut may leave of what they have acknowledged.
+//!
+//! # Purpose
+//!
+//! In scripts ([`crate::scripts`]) one thread makes one call after the other, on a device that takes no time:
+//! whatever is to be written is written by whoever syncs. Here the device is slow, so that a sync nearly
+//! always finds that somebody else has taken files to write them back, and has not come to their end: the
+//! thread of the interval, or a writer that may not go on before there is memory.
+//!
+//! # What is promised
+//!
+//! * What had been written when a sync, or a remount to read-only, was called is there once that has returned
+//!   ([`Promise::Holds`]).
+//! * Nothing is written to a volume while it is read-only.
+//!
+//! # Locks
+//!
+//! The list of what has been written is a leaf.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::AddAssign;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use vfscale::{Errno, Mode, MountFlags, OFlags, Task, Vfs};
+use vfscale_block::{CrashId, Fault, FaultyDevice, MemoryDevice, Operation};
+use vfscale_sync::random::Random;
+
+use crate::churn::{Promise, Promises};
+use crate::op::Op;
+use crate::pattern;
+use crate::subject::{Disk, Subject};
+use crate::sweep::{Recorded, disks, recording, sample};
+use crate::volume::Volumes;
+
+const DEVICE_BYTES: u64 = 32 << 20;
+/// How much the volume keeps in memory: less than the writers have dirty at times.
+const CACHE_BYTES: u64 = 512 << 10;
+/// How often the background writer begins.
+const INTERVAL: Duration = Duration::from_millis(3);
+/// How long a write takes, and a flush.
+const WRITE: Duration = Duration::from_micros(300);
+const FLUSH: Duration = Duration::from_millis(1);
+/// How long the volume is read-only.
+const READ_ONLY: Duration = Duration::from_millis(2);
+/// The most bytes of one call of a writer, and how many calls make a file.
+const PIECE_MAX: u64 = 40_000;
+const PIECES: u64 = 4;
+
+/// How many threads work, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Threads that write.
+    pub writers: u64,
+    /// How often each of them does.
+    pub rounds: u64,
+    /// Whether somebody makes the volume read-only now and then.
+    pub remounts: bool,
+    /// How many power cuts are looked at.
+    pub cuts: usize,
+}
+
+/// A fault that has to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// None.
+    Nothing,
+    /// A sync forces the log and flushes, and leaves the data to whoever has taken them to write them.
+    SyncOfTheLogOnly,
+    /// The device swallows flushes.
+    NoFlush,
+}
+
+/// How much was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Syncs that returned.
+    pub syncs: u64,
+    /// Remounts to read-only that succeeded.
+    pub remounts: u64,
+    /// Files that something was promised of.
+    pub promised: u64,
+    /// Power cuts that were looked at.
+    pub cuts: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.syncs += other.syncs;
+        self.remounts += other.remounts;
+        self.promised += other.promised;
+        self.cuts += other.cuts;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { syncs, remounts, promised, cuts } = self;
+        write!(f, "{cuts} cuts; {syncs} syncs and {remounts} remounts promised {promised} times")
+    }
+}
+
+/// Lets threads work on a new volume, and looks at what power cuts might have left.
+///
+/// # Errors
+/// What must not be.
+pub fn run(plan: Plan, planted: Planted, seed: u64) -> Result<Tally, String> {
+    let subject = Volumes {
+        sync_interval: Some(INTERVAL),
+        cache_bytes: Some(CACHE_BYTES),
+        ..Volumes::default()
+    };
+    let base = MemoryDevice::with_block_size(DEVICE_BYTES, 512);
+    let base: Disk = Arc::new(base.map_err(|error| error.to_string())?);
+    subject.format(&[base.clone()])?;
+    let recorded = recording(&[base]).swap_remove(0);
+    let work = Work::new(plan, planted, &recorded);
+    let mut tally = work.make(&subject, seed)?;
+    let mut random = Random::new(seed);
+    for state in sample(&recorded, (plan.cuts, &[]), &mut random) {
+        tally.cuts += 1;
+        let wrong = |id: CrashId, why: String| format!("seed {seed}, state {id}: {why}");
+        let judged =
+            recover(&subject, &disks(&state), |task| work.promises.judge(task, state.marks()));
+        judged.map_err(|why| wrong(state.id(), why))?;
+    }
+    Ok(tally)
+}
+
+fn recover(
+    subject: &Volumes,
+    disks: &[Disk],
+    judge: impl Fn(&Task) -> Result<(), String>,
+) -> Result<(), String> {
+    let opened = subject.open(disks).map_err(|why| format!("not opened: {why}"))?;
+    judge(&opened.vfs().task())?;
+    opened.close().map_err(|why| format!("not closed: {why}"))?;
+    subject.check(disks)
+}
+
+/// What the threads share.
+struct Work {
+    plan: Plan,
+    planted: Planted,
+    device: Arc<FaultyDevice<Recorded>>,
+    promises: Promises<Disk>,
+    /// By path: the tag, and how many bytes the calls that have returned have written.
+    written: Mutex<BTreeMap<String, (u32, u64)>>,
+    is_over: AtomicBool,
+}
+
+impl Work {
+    fn new(plan: Plan, planted: Planted, recorded: &Recorded) -> Self {
+        let device = Arc::new(FaultyDevice::new(recorded.clone()));
+        device.arm(Fault::on(Operation::Write).delay(WRITE));
+        device.arm(Fault::on(Operation::Flush).delay(FLUSH));
+        if planted == Planted::NoFlush {
+            device.arm(Fault::on(Operation::Flush).lie());
+        }
+        let promises = Promises::new(recorded.clone());
+        Self { plan, planted, device, promises, written: Mutex::default(), is_over: false.into() }
+    }
+
+    fn make(&self, subject: &Volumes, seed: u64) -> Result<Tally, String> {
+        let disk: Disk = self.device.clone();
+        let opened = subject.open(&[disk])?;
+        let vfs = opened.vfs();
+        let worked = thread::scope(|scope| {
+            let write = |writer| scope.spawn(move || self.write(&vfs.task(), writer, seed));
+            let writers: Vec<_> = (0..self.plan.writers).map(write).collect();
+            let syncer = scope.spawn(|| self.sync(vfs));
+            let remounter = scope.spawn(|| self.remount(vfs));
+            let written = writers.into_iter().map(|writer| joined(writer.join()));
+            let written = written.collect::<Vec<_>>().into_iter().collect::<Result<Vec<()>, _>>();
+            self.is_over.store(true, Ordering::Release);
+            let (synced, remounted) = (joined(syncer.join()), joined(remounter.join()));
+            written.and(Ok((synced?, remounted?)))
+        });
+        let (mut tally, remounted) = worked?;
+        tally += remounted;
+        opened.close().map_err(|why| format!("not closed: {why}"))?;
+        Ok(tally)
+    }
+
+    /// What the calls that have returned have written.
+    fn written(&self) -> BTreeMap<String, (u32, u64)> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Promises what was written before a call that has returned, as far as it is more than before.
+    fn promise(
+        &self,
+        said: &mut BTreeMap<String, (u32, u64)>,
+        written: BTreeMap<String, (u32, u64)>,
+    ) -> u64 {
+        let mut count = 0;
+        for (path, (tag, len)) in &written {
+            if said.get(path) != Some(&(*tag, *len)) {
+                self.promises.say(path, Promise::Holds(*tag, *len));
+                count += 1;
+            }
+        }
+        *said = written;
+        count
+    }
+
+    fn write(&self, task: &Task, writer: u64, seed: u64) -> Result<(), String> {
+        let mut random = Random::new(seed ^ (writer + 1).wrapping_mul(0x9e37_79b9));
+        let (mut path, mut len) = (String::new(), 0);
+        for round in 0..self.plan.rounds {
+            let tag = (writer << 16 | round / PIECES) as u32;
+            if round.is_multiple_of(PIECES) {
+                (path, len) = (format!("/{writer}.{}", round / PIECES), 0);
+            }
+            let bytes = pattern::bytes(tag, len, 1 + random.below(PIECE_MAX) as usize);
+            append(task, &path, &bytes).map_err(|errno| format!("{path}: {errno}"))?;
+            len += bytes.len() as u64;
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            written.insert(path.clone(), (tag, len));
+            drop(written);
+            // Nobody has the volume open for writing all the time.
+            thread::sleep(Duration::from_micros(random.below(1500)));
+        }
+        Ok(())
+    }
+
+    fn sync(&self, vfs: &Vfs) -> Result<Tally, String> {
+        let (task, mut tally, mut said) = (vfs.task(), Tally::default(), BTreeMap::new());
+        let sync = match self.planted {
+            Planted::SyncOfTheLogOnly => Op::FsyncDir("/".into()),
+            _ => Op::Sync,
+        };
+        while !self.is_over.load(Ordering::Acquire) {
+            let written = self.written();
+            sync.run(&task).map_err(|errno| format!("sync: {errno}"))?;
+            tally.syncs += 1;
+            tally.promised += self.promise(&mut said, written);
+        }
+        Ok(tally)
+    }
+
+    fn remount(&self, vfs: &Vfs) -> Result<Tally, String> {
+        let (task, mut tally, mut said) = (vfs.task(), Tally::default(), BTreeMap::new());
+        while self.plan.remounts && !self.is_over.load(Ordering::Acquire) {
+            let written = self.written();
+            match task.remount("/", MountFlags::RDONLY) {
+                Ok(()) => {}
+                Err(error) if error.errno() == Errno::BUSY => {
+                    thread::sleep(WRITE);
+                    continue;
+                }
+                Err(error) => return Err(format!("to read-only: {error}")),
+            }
+            let writes = self.device.calls(Operation::Write);
+            tally.remounts += 1;
+            tally.promised += self.promise(&mut said, written);
+            thread::sleep(READ_ONLY);
+            let later = self.device.calls(Operation::Write);
+            if later != writes {
+                return Err(format!("{} writes while it was read-only", later - writes));
+            }
+            task.remount("/", MountFlags::empty()).map_err(|e| format!("to writable: {e}"))?;
+            thread::sleep(READ_ONLY);
+        }
+        Ok(tally)
+    }
+}
+
+/// Writes behind the end of a file, which it makes if there is none. While the volume is read-only it waits.
+fn append(task: &Task, path: &str, bytes: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+    let file = loop {
+        match task.open(path, flags, Mode::from_bits_retain(0o644)) {
+            Err(error) if error.errno() == Errno::ROFS => thread::sleep(WRITE),
+            opened => break opened?,
+        }
+    };
+    let mut done = 0;
+    while done < bytes.len() {
+        done += file.write(&bytes[done..])?;
+    }
+    Ok(())
+}
+
+fn joined<T>(result: thread::Result<Result<T, String>>) -> Result<T, String> {
+    result.unwrap_or_else(|_| Err("a thread panicked".into()))
+}
