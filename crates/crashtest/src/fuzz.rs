@@ -23,6 +23,7 @@
 //!
 //! None of its own.
 
+mod interrupted;
 mod log;
 mod media;
 mod walk;
@@ -38,6 +39,7 @@ use vfscale_sync::random::Random;
 
 use crate::op::Op;
 use crate::scripts;
+pub use interrupted::{Interrupted, Planted};
 use log::Log;
 
 /// The smallest volume there is, with the smallest log, so that what is damaged is seldom free space.

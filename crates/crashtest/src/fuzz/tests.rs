@@ -7,7 +7,7 @@ use vfscale::diskfs::check::{self, LogState};
 use vfscale::diskfs::format::{BLOCK_BYTES, Block, byte_of_block};
 use vfscale::{At, AtFlags, Mode, OFlags, Task, XattrFlags};
 
-use super::{Fuzzer, Image, Tally, new_volume, open};
+use super::{Fuzzer, Image, Interrupted, Planted, Tally, new_volume, open};
 use vfscale_sync::random::Random;
 
 #[test]
@@ -126,4 +126,26 @@ fn a_lost_block_of_a_tree_takes_no_file_with_it() {
         volume.close().unwrap();
     }
     assert!(damaged > 10, "{damaged}");
+}
+
+/// Power cuts while a volume is repaired: what is not repaired to the end is not mounted.
+#[test]
+fn repairs_that_are_cut_off() {
+    let mut total = Interrupted::default();
+    for seed in 1..=12 {
+        let tally = Interrupted::run(Planted::Nothing, 10, seed);
+        total += tally.unwrap_or_else(|why| panic!("{why}"));
+    }
+    println!("{total}");
+    assert!(total.refused > 0 && total.as_before > 0 && total.repaired > 0, "{total}");
+}
+
+/// Without the mark, or a flush behind it, volumes are mounted that are repaired in part.
+#[test]
+fn repairs_without_a_mark_are_found() {
+    for planted in [Planted::NoMark, Planted::NoFlush] {
+        let found = (1..=40).find_map(|seed| Interrupted::run(planted, 30, seed).err());
+        println!("{planted:?}: {found:?}");
+        assert!(found.is_some(), "{planted:?} was not found");
+    }
 }

@@ -1,0 +1,208 @@
+//! Repairs that a power cut interrupts, and the mounts that follow.
+//!
+//! # What is promised
+//!
+//! What a power cut leaves of a repair is one of these:
+//!
+//! * all that was wrong before, and nothing of the repair but, perhaps, a mark that it has begun;
+//! * a volume whose mark says that a repair has begun: a mount refuses it;
+//! * a volume in which a check finds nothing, apart from copies of the superblock, which a mount writes: it
+//!   mounts, all of it can be read and changed, and a check finds nothing after that.
+//!
+//! In all cases the repair can be made again, and comes to the end that it would have come to.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use vfscale::diskfs::check;
+use vfscale::diskfs::format::{BLOCK_BYTES, byte_of_block};
+use vfscale_block::{CrashState, Device, Fault, FaultyDevice, Operation, RecordingDevice};
+use vfscale_sync::random::Random;
+
+use super::{Image, copy, media, new_volume, open, use_it};
+use crate::sweep::sample;
+use crate::tree::Tree;
+
+/// The numbers of findings: copies of the superblock that differ, and a repair that was interrupted.
+const COPIES: u32 = 1000;
+const INTERRUPTED: u32 = 1002;
+/// How many blocks are damaged, at most.
+const DAMAGES: u64 = 3;
+/// How often damage is tried that a repair can deal with.
+const TRIES: usize = 1_000;
+
+/// A fault that has to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// None.
+    Nothing,
+    /// The mark of a repair never comes to the device.
+    NoMark,
+    /// The device swallows the flush behind the mark, and all others.
+    NoFlush,
+}
+
+/// How much was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interrupted {
+    /// Repairs that were interrupted.
+    pub repairs: u64,
+    /// States that power cuts left.
+    pub states: u64,
+    /// Those of them that a mount refused because of the mark.
+    pub refused: u64,
+    /// Those in which nothing was repaired yet.
+    pub as_before: u64,
+    /// Those in which everything was.
+    pub repaired: u64,
+}
+
+impl AddAssign for Interrupted {
+    fn add_assign(&mut self, other: Self) {
+        self.repairs += other.repairs;
+        self.states += other.states;
+        self.refused += other.refused;
+        self.as_before += other.as_before;
+        self.repaired += other.repaired;
+    }
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { repairs, states, refused, as_before, repaired } = self;
+        write!(
+            f,
+            "{states} states of {repairs} repairs: {refused} refused, {as_before} as before, "
+        )?;
+        write!(f, "{repaired} repaired")
+    }
+}
+
+impl Interrupted {
+    /// Damages a volume, repairs it, and looks at `states` of the states that power cuts might have left.
+    ///
+    /// # Errors
+    /// What must not be.
+    pub fn run(planted: Planted, states: usize, seed: u64) -> Result<Self, String> {
+        let mut random = Random::new(seed);
+        let image = new_volume(&mut random)?;
+        let damaged = Damaged::new(&image, &mut random)?;
+        let recorded = Arc::new(RecordingDevice::new(damaged.device.clone()));
+        let device = Arc::new(FaultyDevice::new(recorded.clone()));
+        match planted {
+            Planted::Nothing => {}
+            Planted::NoFlush => device.arm(Fault::on(Operation::Flush).lie()),
+            Planted::NoMark => {
+                for copy in image.superblock.geometry().copies() {
+                    let at = byte_of_block(copy);
+                    let range = at..at + BLOCK_BYTES as u64;
+                    device.arm(Fault::on(Operation::Write).within(range).lie());
+                }
+            }
+        }
+        let repaired: Arc<dyn Device> = device;
+        // What a fault leaves is judged by states.
+        repair(&repaired)
+            .or_else(|why| if planted == Planted::Nothing { Err(why) } else { Ok(()) })?;
+        let mut tally = Self { repairs: 1, ..Self::default() };
+        for state in sample(&recorded, (states, &[]), &mut random) {
+            tally.states += 1;
+            damaged.look(&state, &mut tally).map_err(|why| {
+                format!("seed {seed}, {:?}, state {}: {why}", damaged.did, state.id())
+            })?;
+        }
+        Ok(tally)
+    }
+}
+
+/// A volume that can be repaired.
+struct Damaged {
+    device: Arc<dyn Device>,
+    did: Vec<String>,
+    /// The numbers of what a check finds.
+    before: BTreeSet<u32>,
+    /// The tree that a repair leaves.
+    after: Tree,
+}
+
+impl Damaged {
+    fn new(image: &Image, random: &mut Random) -> Result<Self, String> {
+        for _ in 0..TRIES {
+            let device = image.copy();
+            let damages = 1 + random.below(DAMAGES);
+            let damage = |_| media::damage(&*device, random);
+            let did = (0..damages).map(damage).collect::<Result<Vec<_>, _>>()?;
+            let Ok(before) = numbers(&device) else { continue };
+            let repaired = copy(&device);
+            if !before.is_empty() && repair(&repaired).is_ok() {
+                let after = tree(&repaired)?;
+                return Ok(Self { device, did, before, after });
+            }
+        }
+        Err("no damage was found that can be repaired".into())
+    }
+
+    fn look(&self, state: &CrashState, tally: &mut Interrupted) -> Result<(), String> {
+        let device: Arc<dyn Device> = state.device();
+        let found = numbers(&device)?;
+        let is_marked = found.contains(&INTERRUPTED);
+        match open(copy(&device)) {
+            // Errors have no numbers of their own; the mark is looked at before anything else.
+            Err(_) if is_marked => tally.refused += 1,
+            Ok(_) if is_marked => return Err(format!("mounted with {found:?}")),
+            opened if found == self.before => {
+                drop(opened);
+                tally.as_before += 1;
+            }
+            opened if found.iter().all(|number| *number == COPIES) => {
+                drop(opened.map_err(|why| format!("repaired, not mounted: {why}"))?);
+                let errors = use_it(&copy(&device))?;
+                if !errors.is_empty() {
+                    return Err(format!("repaired, but: {}", errors.join("; ")));
+                }
+                tally.repaired += 1;
+            }
+            opened => {
+                let how = opened.map(drop);
+                return Err(format!("{how:?} with {found:?}, not {:?}", self.before));
+            }
+        }
+        repair(&device).map_err(|why| format!("repaired again: {why}"))?;
+        let tree = tree(&device)?;
+        same(&self.after, &tree).map_err(|why| format!("repaired again: {why}"))?;
+        let errors = use_it(&device)?;
+        if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
+    }
+}
+
+/// The numbers of what a check finds.
+fn numbers(device: &Arc<dyn Device>) -> Result<BTreeSet<u32>, String> {
+    let report = check::check(copy(device), &check::Options::default(), &mut ())
+        .map_err(|error| error.to_string())?;
+    Ok(report.findings.iter().map(|finding| finding.problem.number()).collect())
+}
+
+/// Repairs a volume, with nothing left.
+fn repair(device: &Arc<dyn Device>) -> Result<(), String> {
+    let options = check::Options { repair: true, ..check::Options::default() };
+    let report = check::check(device.clone(), &options, &mut ()).map_err(|e| e.to_string())?;
+    if report.left == 0 { Ok(()) } else { Err(format!("{} findings are left", report.left)) }
+}
+
+fn tree(device: &Arc<dyn Device>) -> Result<Tree, String> {
+    let volume = open(copy(device))?;
+    Tree::read(&volume.task())
+}
+
+/// Whether both have the same names, attributes and data.
+fn same(one: &Tree, other: &Tree) -> Result<(), String> {
+    for (ours, theirs) in one.match_shape(other)? {
+        let data = [one.nodes[&ours].data(), other.nodes[&theirs].data()];
+        if data[0] != data[1] {
+            return Err(format!("{}: other data", other.path_of(theirs)));
+        }
+    }
+    Ok(())
+}
