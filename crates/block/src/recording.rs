@@ -26,7 +26,8 @@
 //! * Bytes that were discarded read as [`DISCARDED`](crate::DISCARDED), at once: whoever relies on their old
 //!   contents, or on zeros, is found out.
 //! * A change of size is durable when it returns, as the trait says.
-//! * What a device has forgotten ([`RecordingDevice::forget`]) is in no state any more, nor in the live image.
+//! * What a device has forgotten ([`RecordingDevice::forget`]) is in no state any more, nor in the live
+//!   image.
 //!
 //! # Locks
 //!

@@ -21,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::AddAssign;
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -116,7 +117,7 @@ pub fn run(plan: Plan, planted: Planted, seed: u64) -> Result<Tally, String> {
     };
     let base = MemoryDevice::with_block_size(DEVICE_BYTES, 512);
     let base: Disk = Arc::new(base.map_err(|error| error.to_string())?);
-    subject.format(&[base.clone()])?;
+    subject.format(slice::from_ref(&base))?;
     let recorded = recording(&[base]).swap_remove(0);
     let work = Work::new(plan, planted, &recorded);
     let mut tally = work.make(&subject, seed)?;
@@ -212,7 +213,7 @@ impl Work {
         let mut random = Random::new(seed ^ (writer + 1).wrapping_mul(0x9e37_79b9));
         let (mut path, mut len) = (String::new(), 0);
         for round in 0..self.plan.rounds {
-            let tag = (writer << 16 | round / PIECES) as u32;
+            let tag = ((writer << 16) | (round / PIECES)) as u32;
             if round.is_multiple_of(PIECES) {
                 (path, len) = (format!("/{writer}.{}", round / PIECES), 0);
             }

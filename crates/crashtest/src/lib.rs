@@ -15,8 +15,8 @@
 //!   each sector is there or not. A file ends where it ended before or after one of the calls since, or
 //!   somewhere within what one of them appended, and nothing behind the old end is visible that was not
 //!   written: neither other files' bytes nor what a truncation had cut off.
-//! * A file has the times that some call had left it with: none before its last `fsync` or `sync`, nor before the
-//!   last change of its names and attributes that is there.
+//! * A file has the times that some call had left it with: none before its last `fsync` or `sync`, nor before
+//!   the last change of its names and attributes that is there.
 //! * A truncation that makes a file shorter takes its turn among the changes of names; only the rest of
 //!   the block in which it cuts may be zeros before.
 //!

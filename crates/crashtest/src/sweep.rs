@@ -205,13 +205,13 @@ pub fn recording(disks: &[Disk]) -> Vec<Recorded> {
 /// The devices that record, as a subject wants them.
 #[must_use]
 pub fn dynamic(recorded: &[Recorded]) -> Vec<Disk> {
-    recorded.iter().map(|disk| -> Disk { disk.clone() }).collect()
+    recorded.iter().map(|disk| Arc::clone(disk) as Disk).collect()
 }
 
 /// The devices of a state.
 #[must_use]
 pub fn disks(state: &CrashState) -> Vec<Disk> {
-    state.devices().iter().map(|disk| -> Disk { disk.clone() }).collect()
+    state.devices().iter().map(|disk| Arc::clone(disk) as Disk).collect()
 }
 
 /// Runs the calls of a script; each that has returned leaves a mark. The history learns which times files had

@@ -69,8 +69,8 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Notes the times of the files that call number `call`, which has just returned, was about. Only they are
-    /// looked at, so that files are not kept in memory by it.
+    /// Notes the times of the files that call number `call`, which has just returned, was about. Only they
+    /// are looked at, so that files are not kept in memory by it.
     ///
     /// # Errors
     /// A call that failed.

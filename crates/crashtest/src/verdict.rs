@@ -5,7 +5,8 @@
 //! For each prefix that may have been recovered ([`History::floor`], up to the call that was running) the
 //! trees are compared, data apart; the prefix tells which inode of the model each file is. Then, for
 //! each file, [`Data`] follows its changes since it was last made durable, and collects what each of its
-//! sectors may hold and where it may end; and [`Clock`](crate::times::Clock) says which times it may have. It is enough that one prefix explains everything.
+//! sectors may hold and where it may end; and [`Clock`](crate::times::Clock) says which times it may have.
+//! It is enough that one prefix explains everything.
 
 use std::ops::RangeInclusive;
 

@@ -213,8 +213,8 @@ fn apart() -> Volumes {
     Volumes { log_device, log_blocks: Some(LOG_BLOCKS_SMALL), ..Volumes::default() }
 }
 
-/// The log has a device of its own: any part of what no flush covered is there on the one, and any part on the
-/// other.
+/// The log has a device of its own: any part of what no flush covered is there on the one, and any part on
+/// the other.
 #[test]
 fn logs_on_devices_of_their_own() {
     let (seed, states) = (seed(), states() / 8);

@@ -153,7 +153,9 @@ fn a_garbled_write_leaves_what_nobody_wrote() {
 fn a_hook_runs_when_a_fault_is_met() {
     let (device, met) = (device(512), Arc::new(AtomicU64::new(0)));
     let count = met.clone();
-    let hook = move || drop(count.fetch_add(1, Ordering::Relaxed));
+    let hook = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    };
     device.arm(Fault::on(Operation::Flush).from(2).run(hook));
     device.arm(Fault::on(Operation::Flush).nth(3));
     let flushed: Vec<bool> = (0..4).map(|_| device.flush().is_ok()).collect();
