@@ -5,7 +5,7 @@
 //! A general allocator keeps freed pages for itself (glibc gives back only what lies at the end of
 //! its heap), so that a file system that was full once would hold its memory for ever, and other
 //! memory of the process could come on top of it. This pool gives back what it does not need, page
-//! by page, wherever it lies; and it gives each CPU a stock of its own, in magazines (Bonwick and
+//! by page of the system, wherever it lies; and it gives each CPU a stock of its own, in magazines (Bonwick and
 //! Adams, USENIX 2001).
 //!
 //! ```text
@@ -53,6 +53,7 @@ use region::Region;
 
 mod depot;
 mod region;
+mod system;
 
 crate::lock_class! {
     /// The free pages of one CPU slot of the page pool.

@@ -2,6 +2,7 @@
 
 use std::ptr::{self, NonNull};
 
+use super::system;
 use crate::page::PAGE_SIZE;
 
 /// Pages in a region, with the header.
@@ -123,8 +124,9 @@ impl Region {
         unsafe { self.0.cast::<u8>().add(index * PAGE_SIZE) }
     }
 
-    /// Gives the memory of `pages` back to the system. The caller has taken them out of the header,
-    /// so that nobody else knows them. `was_huge`: the system may have given a huge page.
+    /// Makes `pages` read as zeros, and gives their memory back to the system where they fill whole pages of
+    /// it. The caller has taken them out of the header, so that nobody else knows them. `was_huge`: the
+    /// system may have given a huge page.
     pub(super) fn discard(self, pages: &Bitmap, was_huge: bool) {
         if was_huge {
             // SAFETY: the range is mapped and ours; no memory changes by this. It keeps the kernel
@@ -132,15 +134,8 @@ impl Region {
             unsafe { libc::madvise(self.0.as_ptr().cast(), REGION, libc::MADV_NOHUGEPAGE) };
         }
         for (start, len) in pages.runs() {
-            let range = self.page(start).as_ptr();
-            // SAFETY: nobody needs what is in these pages.
-            let refused =
-                unsafe { libc::madvise(range.cast(), len * PAGE_SIZE, libc::MADV_DONTNEED) } != 0;
-            if refused {
-                // Memory that is locked, for one. It stays resident, but has to be zeros.
-                // SAFETY: as above, and the pages are mapped for writing.
-                unsafe { range.write_bytes(0, len * PAGE_SIZE) };
-            }
+            // SAFETY: the pages are mapped and ours, and nobody needs what is in them.
+            unsafe { system::discard(self.page(start), len * PAGE_SIZE) };
         }
     }
 

@@ -1,4 +1,5 @@
 use super::region::{Bitmap, PAGES};
+use super::system::pretended::Pretended;
 use super::*;
 use crate::page::tests::alone;
 use crate::page::{Page, PageBox};
@@ -139,4 +140,44 @@ fn no_page_has_two_owners() {
             });
         }
     });
+}
+
+/// A kernel with pages of 64 KiB gives and takes memory in those. Free pages that share one with pages in
+/// use go back to the pool as zeros, and their neighbours keep every byte.
+#[test]
+fn pages_keep_their_bytes_where_the_system_has_larger_ones() {
+    let _alone = alone();
+    page::trim();
+    for system_page in [16 << 10, 64 << 10] {
+        let _system = Pretended::pages_of(system_page);
+        for stride in [2, 3, 5, 16, 17, 40] {
+            let mut pages: Vec<Option<PageBox>> =
+                (0..2 * PAGES).map(|_| Some(Page::zeroed())).collect();
+            for (number, page) in pages.iter().flatten().enumerate() {
+                page.write(0, &[number as u8 | 1; PAGE_SIZE]);
+            }
+            pages.sort_by_key(|page| page.as_deref().map(|page| std::ptr::from_ref(page).addr()));
+            let expected: Vec<u8> = pages.iter().flatten().map(|page| byte(page, 0)).collect();
+            // Every stride-th page stays, so that runs of all lengths begin and end anywhere.
+            let kept = |index: &usize| index.is_multiple_of(stride);
+            pages.iter_mut().enumerate().filter(|(index, _)| !kept(index)).for_each(|(_, page)| {
+                page.take();
+            });
+            page::trim();
+            for index in (0..pages.len()).filter(kept) {
+                let page = pages[index].as_deref().unwrap();
+                for at in [0, PAGE_SIZE / 2, PAGE_SIZE - 1] {
+                    assert_eq!(byte(page, at), expected[index], "{system_page} {stride} {index}");
+                }
+            }
+            let again: Vec<PageBox> = (0..2 * PAGES).map(|_| Page::zeroed()).collect();
+            assert!(again.iter().all(|page| is_zero(page)));
+        }
+    }
+}
+
+fn byte(page: &Page, at: usize) -> u8 {
+    let mut byte = [0];
+    page.read(at, &mut byte);
+    byte[0]
 }
