@@ -258,7 +258,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     pub fn len(&self) -> usize {
         let guard = crate::rcu::pin();
         let mut entries = 0;
-        self.each_bucket(0, &guard, |line, link, _| {
+        self.all_buckets(&guard, |line, link| {
             entries += line.entries(link).count();
             true
         });
@@ -271,7 +271,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     pub fn is_empty(&self) -> bool {
         let guard = crate::rcu::pin();
         let mut empty = true;
-        self.each_bucket(0, &guard, |line, link, _| {
+        self.all_buckets(&guard, |line, link| {
             empty = line.entries(link).next().is_none();
             empty
         });
@@ -284,7 +284,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     pub fn bytes(&self) -> usize {
         let guard = crate::rcu::pin();
         let mut bytes = self.word().bytes();
-        self.each_bucket(0, &guard, |line, link, _| {
+        self.all_buckets(&guard, |line, link| {
             bytes += line.chain_bytes(link);
             true
         });

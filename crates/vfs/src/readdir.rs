@@ -2,8 +2,10 @@
 //!
 //! Entries come in the order of the hashes of their names, which no other entry in the directory has
 //! and which stay while the name stays. So a position is a hash, it remains good whatever else happens to
-//! the directory, and an entry that is there throughout is returned exactly once. `.` and `..` have the
-//! positions 0 and 1.
+//! the directory, and a name that is there throughout is returned exactly once, also while it changes what it
+//! stands for: renames and exchanges are announced, and what a bucket has is read anew if one was meanwhile
+//! (`RcuTable::scan_settled`). So name, hash and inode of an entry belong together, and no name comes that the
+//! directory did not have. `.` and `..` have the positions 0 and 1.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
@@ -16,6 +18,7 @@ use crate::dentry::Dentry;
 use crate::driver::Directories;
 use crate::error::{Error, Named, Result};
 use crate::file::{File, FileMode};
+use crate::inode::Inode;
 use crate::types::{FileType, Whence};
 
 /// Entries that are collected before they are handed out, outside of the RCU section.
@@ -108,8 +111,9 @@ impl File {
         if pos <= 1 {
             batch.push(dot(dir.parent(&guard), b"..", 2));
         }
-        dir.children().scan(pos, &guard, |child| {
-            batch.push(entry(child, &guard));
+        let read = |child| Entry::of(child, &guard);
+        dir.children().scan_settled(pos, &guard, read, |hash, entry| {
+            batch.push(entry.to_buf(hash));
             if batch.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         self.accessed(dir.inode());
@@ -148,13 +152,25 @@ fn dot(dir: &Dentry, name: &[u8], next: u64) -> DirEntryBuf {
     }
 }
 
-fn entry(child: &Dentry, guard: &Guard) -> DirEntryBuf {
-    let inode = child.inode();
-    DirEntryBuf {
-        ino: inode.ino(),
-        next: child.hash() + 1,
-        file_type: inode.file_type(),
-        name: OsStr::from_bytes(child.name(guard)).to_owned(),
+/// An entry as it is read, before it is known to be settled.
+struct Entry<'g> {
+    inode: &'g Inode,
+    name: &'g [u8],
+}
+
+impl<'g> Entry<'g> {
+    fn of(child: &'g Dentry, guard: &'g Guard) -> Entry<'g> {
+        Entry { inode: child.inode(), name: child.name(guard) }
+    }
+
+    /// The entry with the hash it is filed under.
+    fn to_buf(&self, hash: u64) -> DirEntryBuf {
+        DirEntryBuf {
+            ino: self.inode.ino(),
+            next: hash + 1,
+            file_type: self.inode.file_type(),
+            name: OsStr::from_bytes(self.name).to_owned(),
+        }
     }
 }
 

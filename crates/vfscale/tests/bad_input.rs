@@ -252,6 +252,55 @@ fn positions_survive_changes() {
     assert_eq!(seen.len(), 500);
 }
 
+/// Names come and go under the reader, within the directory, to another one, and in exchange. Those that stay
+/// come once, whatever they stand for, and none comes that the directory never had.
+#[test]
+fn positions_survive_renames() {
+    let task = task();
+    ["/d", "/e"].into_iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    for n in 0..300 {
+        make(&task, &format!("/d/stays{n}"));
+        make(&task, &format!("/d/goes{n}"));
+        make(&task, &format!("/e/out{n}"));
+    }
+    let rename = |from: String, to: String, flags| {
+        task.rename(At::Cwd, from, At::Cwd, to, flags).unwrap();
+    };
+    let dir = task.open("/d", OFlags::RDONLY, MODE).unwrap();
+    let (mut seen, mut pos, mut turn) = (HashSet::new(), 0, 0);
+    loop {
+        let mut batch = Vec::new();
+        dir.read_dir_at(pos, |entry| {
+            batch.push((entry.next, entry.name.to_string_lossy().into_owned()));
+            if batch.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+        .unwrap();
+        let Some((next, _)) = batch.last() else { break };
+        pos = *next;
+        for (_, name) in batch {
+            assert!(!name.starts_with("out"), "{name} is in another directory");
+            let is_new = seen.insert(name.clone());
+            assert!(is_new || !name.starts_with("stays"), "{name} came twice");
+        }
+        if turn < 300 {
+            let other = (turn * 7 + 1) % 300;
+            rename(format!("/d/goes{turn}"), format!("/d/came{turn}"), RenameFlags::empty());
+            rename(format!("/d/came{turn}"), format!("/e/out-{turn}"), RenameFlags::empty());
+            rename(format!("/e/out-{turn}"), format!("/d/back{turn}"), RenameFlags::empty());
+            rename(format!("/d/stays{turn}"), format!("/e/out{turn}"), RenameFlags::EXCHANGE);
+            let (a, b) = (format!("/d/stays{turn}"), format!("/d/stays{other}"));
+            if other != turn {
+                rename(a.clone(), b, RenameFlags::EXCHANGE);
+            }
+            make(&task, "/e/new");
+            rename("/e/new".into(), a, RenameFlags::empty());
+        }
+        turn += 1;
+    }
+    assert!(turn > 100);
+    assert_eq!(seen.iter().filter(|name| name.starts_with("stays")).count(), 300);
+}
+
 #[test]
 fn ten_thousand_directories_deep() {
     const DEPTH: usize = 10_000;

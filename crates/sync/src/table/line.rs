@@ -1,7 +1,7 @@
 //! Buckets, their overflow nodes, and the tagged words that lead to them.
 
 use super::{FREE_BITS, HASH_BITS, HASH_MAX, Hint};
-use crate::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use crate::lock::{LockClass, Mutex};
 use crate::rcu::Guard;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -277,6 +277,34 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         };
         let nodes = self.nodes(next).flat_map(|node| &node.slots);
         self.slots.iter().chain(nodes).filter_map(Slot::entry)
+    }
+
+    /// Calls `read` with the link of the bucket, without the lock. Returns whether nothing was inserted and no
+    /// change was announced meanwhile, and the bucket is still in use; else the caller forgets what was read.
+    /// The caller has a guard that is older than the call.
+    pub(super) fn read_settled(&self, read: impl FnOnce(Link<T, C>)) -> bool {
+        let version = self.version.load(Ordering::Acquire);
+        let link = self.link();
+        if version & ANNOUNCED != 0 || matches!(link, Link::Moved(_)) {
+            return false;
+        }
+        read(link);
+        // Whoever announces a change puts a fence between that and what he changes. So if `read` saw any of
+        // it, the announcement is seen below; and that the bucket is moved, if it was changed elsewhere.
+        fence(Ordering::Acquire);
+        self.version.load(Ordering::Relaxed) == version && matches!(self.link(), Link::Chain(_))
+    }
+
+    /// Calls `read` with the link of the bucket, under the lock, for which it waits. Returns false, without
+    /// the call, if the bucket is not in use any more.
+    pub(super) fn read_locked(&self, read: impl FnOnce(Link<T, C>)) -> bool {
+        let _held = self.lock.lock();
+        let link = self.link();
+        let is_in_use = matches!(link, Link::Chain(_));
+        if is_in_use {
+            read(link);
+        }
+        is_in_use
     }
 
     /// The memory of the nodes, in bytes.

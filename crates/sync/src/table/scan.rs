@@ -7,6 +7,17 @@ use crate::rcu::Guard;
 use smallvec::SmallVec;
 use std::ops::{ControlFlow, RangeInclusive};
 
+/// How often a bucket is read without its lock before it is read under it.
+const UNLOCKED_ATTEMPTS: u32 = 3;
+
+/// How a walk goes on after it has looked at a bucket.
+enum Next {
+    Bucket,
+    /// The bucket has changed meanwhile, or was moved.
+    Again,
+    Stop,
+}
+
 impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     /// Calls `f` with the entries whose hash is at least `from`, in ascending order of their
     /// hashes, until it breaks.
@@ -31,18 +42,82 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             // An entry that is just moving away from this bucket may have its new hash already.
             batch.extend(hashed.filter(|(hash, _)| hashes.contains(hash)));
             batch.sort_unstable_by_key(|(hash, _)| *hash);
-            batch.iter().all(|(_, entry)| f(entry).is_continue())
+            let goes_on = batch.iter().all(|(_, entry)| f(entry).is_continue());
+            if goes_on { Next::Bucket } else { Next::Stop }
         });
+    }
+
+    /// Calls `f` with the hash of each entry from `from` on, in ascending order, and with what `read` reads
+    /// of the entry, until `f` breaks. As [`scan`](Self::scan), but each bucket is read at one moment as far
+    /// as insertions and announced changes ([`LockSet::announce`](super::LockSet::announce)) are concerned:
+    ///
+    /// * What `read` saw of an entry belonged to it while it was filed in this table under that hash, if such
+    ///   parts change under an announcement only.
+    /// * Of two entries that change places, or of which one replaces the other, under an announcement, exactly
+    ///   one is visited in each place.
+    ///
+    /// `read` may be called for entries that `f` is not called with. Takes no lock, but that of a bucket which
+    /// has changed under several attempts to read it, while `read` runs: the caller holds no bucket of this
+    /// class, nor does `read` lock one. No lock is held while `f` runs.
+    pub fn scan_settled<'g, R>(
+        &self,
+        from: u64,
+        guard: &'g Guard,
+        mut read: impl FnMut(&'g T) -> R,
+        mut f: impl FnMut(u64, R) -> ControlFlow<()>,
+    ) {
+        let mut batch: SmallVec<[(u64, R); 16]> = SmallVec::new();
+        let mut attempts = 0;
+        self.each_bucket(from, guard, |line, _, hashes| {
+            let collect = |link| {
+                batch.clear();
+                // SAFETY: As in `scan`.
+                let entries = line.entries(link).map(|entry| unsafe { &*entry.as_ptr() });
+                let hashed = entries.map(|entry| (entry.table_hash(), entry));
+                let wanted = hashed.filter(|(hash, _)| hashes.contains(hash));
+                batch.extend(wanted.map(|(hash, entry)| (hash, read(entry))));
+            };
+            attempts += 1;
+            let is_settled = if attempts <= UNLOCKED_ATTEMPTS {
+                line.read_settled(collect)
+            } else {
+                line.read_locked(collect)
+            };
+            if !is_settled {
+                return Next::Again;
+            }
+            attempts = 0;
+            batch.sort_unstable_by_key(|(hash, _)| *hash);
+            // One that was removed may have been read, and the next one of its hash, which was just inserted.
+            batch.dedup_by_key(|(hash, _)| *hash);
+            let goes_on = batch.drain(..).all(|(hash, entry)| f(hash, entry).is_continue());
+            if goes_on { Next::Bucket } else { Next::Stop }
+        });
+    }
+
+    /// Calls `f` with each bucket from the first on, in order, with its link, until it returns false.
+    pub(super) fn all_buckets<'g>(
+        &self,
+        guard: &'g Guard,
+        mut f: impl FnMut(&'g Line<T, C>, Link<T, C>) -> bool,
+    ) {
+        self.each_bucket(
+            0,
+            guard,
+            |line, link, _| {
+                if f(line, link) { Next::Bucket } else { Next::Stop }
+            },
+        );
     }
 
     /// Calls `f` with each bucket from that of hash `from` on, in order, with its link (read before
     /// anything else of it, and not moved) and with the hashes for which it is to be considered, until
-    /// `f` returns false.
-    pub(super) fn each_bucket<'g>(
+    /// `f` says to stop.
+    fn each_bucket<'g>(
         &self,
         from: u64,
         guard: &'g Guard,
-        mut f: impl FnMut(&'g Line<T, C>, Link<T, C>, RangeInclusive<u64>) -> bool,
+        mut f: impl FnMut(&'g Line<T, C>, Link<T, C>, RangeInclusive<u64>) -> Next,
     ) {
         let mut next = (from <= HASH_MAX).then_some(from);
         while let Some(hash) = next {
@@ -54,9 +129,11 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                     chain @ Link::Chain(_) => break (line, chain),
                 }
             };
-            next = after(word, hash);
-            if !f(line, chain, hash..=next.map_or(HASH_MAX, |border| border - 1)) {
-                return;
+            let border = after(word, hash);
+            match f(line, chain, hash..=border.map_or(HASH_MAX, |border| border - 1)) {
+                Next::Bucket => next = border,
+                Next::Again => {}
+                Next::Stop => return,
             }
         }
     }
