@@ -70,8 +70,7 @@ pub(crate) fn fill_some(mount: &Mount, dentry: &Dentry, inode: &Inode, mask: Sta
         stat.mode = inode.mode();
     }
     if wants(StatMask::MTIME | StatMask::CTIME) {
-        inode.times_seen();
-        (stat.mtime, stat.ctime) = (inode.mtime(), inode.ctime());
+        (stat.mtime, stat.ctime) = inode.shown_times();
     }
     if wants(StatMask::ATIME) {
         stat.atime = inode.atime();

@@ -159,8 +159,7 @@ pub(crate) fn make(
     }
     let dentry = insert(&mut bucket, dir, name, inode);
     drop(bucket);
-    // The file was born now.
-    dir.inode().touch_at(dentry.inode().btime());
+    dir.inode().touch();
     Ok(dentry)
 }
 

@@ -33,7 +33,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{self, Guard, RcuOption};
@@ -56,6 +56,7 @@ use crate::xattr::{Namespace, XattrName, XattrSet};
 
 mod going;
 mod links;
+mod times;
 mod turns;
 
 pub use links::LINK_MAX;
@@ -83,10 +84,6 @@ const LINKABLE: u32 = 4;
 const CACHED: u32 = 16;
 /// Nobody has asked for it since it was made, or since the shrinker was here.
 const COLD: u32 = 32;
-
-/// `queried` bits: somebody has seen this time since it was last written.
-const CTIME_SEEN: u8 = 1;
-const MTIME_SEEN: u8 = 2;
 
 /// An inode.
 #[repr(C, align(64))]
@@ -126,8 +123,8 @@ struct DataLine {
     size: AtomicU64,
     /// `DEAD`, which is asked where a directory's times change, and what is rarely asked.
     flags: AtomicU32,
-    /// Which times somebody has seen since they were written.
-    queried: AtomicU8,
+    /// Which change times somebody has seen, and who is stamping; see `inode/times.rs`.
+    stamps: AtomicU32,
     private: OnceLock<Box<dyn Any + Send + Sync>>,
     atime: AtomicI64,
     mtime: AtomicI64,
@@ -340,7 +337,7 @@ impl Inode {
             data: DataLine {
                 size: AtomicU64::new(init.size),
                 flags: AtomicU32::new(0),
-                queried: AtomicU8::new(0),
+                stamps: AtomicU32::new(0),
                 private: OnceLock::new(),
                 atime: AtomicI64::new(times.atime.0),
                 mtime: AtomicI64::new(times.mtime.0),
@@ -722,167 +719,6 @@ impl Inode {
         // SAFETY: it is there now, within the section, and inodes are freed a grace period after they can't
         // be found any more.
         unsafe { &*std::ptr::from_ref(self) }
-    }
-
-    /// Last access.
-    pub fn atime(&self) -> Timestamp {
-        Timestamp(self.data.atime.load(Ordering::Relaxed))
-    }
-
-    /// Last change of the data.
-    pub fn mtime(&self) -> Timestamp {
-        Timestamp(self.data.mtime.load(Ordering::Relaxed))
-    }
-
-    /// Last change of the inode.
-    pub fn ctime(&self) -> Timestamp {
-        Timestamp(self.data.ctime.load(Ordering::Relaxed))
-    }
-
-    /// Creation.
-    pub fn btime(&self) -> Timestamp {
-        self.btime
-    }
-
-    /// The time that a change gets which is made now: that of the last tick of the clock, or if somebody has
-    /// seen that one, the exact time. For drivers that store it with the change.
-    pub fn change_time(&self) -> Timestamp {
-        let now = time::now();
-        let last =
-            self.data.ctime.load(Ordering::Relaxed).max(self.data.mtime.load(Ordering::Relaxed));
-        if last < now.0 || last > now.0 + time::SKEW_NANOS {
-            // One in the future was set by hand, or the clock was set back.
-            now
-        } else if self.data.queried.load(Ordering::Relaxed) & (CTIME_SEEN | MTIME_SEEN) != 0 {
-            time::now_fine()
-        } else {
-            Timestamp(last)
-        }
-    }
-
-    /// Data and inode have changed at `time`, which came from [`change_time`](Self::change_time) and has been
-    /// stored.
-    pub fn changed_at(&self, time: Timestamp) {
-        self.data.mtime.store(time.0, Ordering::Relaxed);
-        self.unsee(MTIME_SEEN);
-        self.inode_changed_at(time);
-    }
-
-    /// The inode has changed at `time`, and not its data; see [`changed_at`](Self::changed_at).
-    pub fn inode_changed_at(&self, time: Timestamp) {
-        self.data.ctime.store(time.0, Ordering::Relaxed);
-        self.unsee(CTIME_SEEN);
-    }
-
-    /// Nobody has seen the time that was just written.
-    #[inline]
-    fn unsee(&self, seen: u8) {
-        if self.data.queried.load(Ordering::Relaxed) & seen != 0 {
-            self.data.queried.fetch_and(!seen, Ordering::Relaxed);
-        }
-    }
-
-    /// Data and inode change now.
-    #[inline]
-    pub fn touch(&self) {
-        self.touch_at(time::now());
-    }
-
-    /// As [`touch`](Self::touch), in passing: a driver that stores times is told.
-    #[inline]
-    pub(crate) fn touch_in_passing(&self) {
-        let now = time::now();
-        let changed = self.stamp(&self.data.mtime, MTIME_SEEN, now)
-            | self.stamp(&self.data.ctime, CTIME_SEEN, now);
-        if changed && self.is_kept() {
-            self.sb().fs().dirtied(self);
-        }
-    }
-
-    /// As [`touch`](Self::touch), when the clock has just been read.
-    #[inline]
-    pub(crate) fn touch_at(&self, now: Timestamp) {
-        self.stamp(&self.data.mtime, MTIME_SEEN, now);
-        self.stamp(&self.data.ctime, CTIME_SEEN, now);
-    }
-
-    /// The inode changes now.
-    #[inline]
-    pub fn touch_ctime(&self) {
-        self.touch_ctime_at(time::now());
-    }
-
-    /// As [`touch_ctime`](Self::touch_ctime), when the clock has just been read.
-    #[inline]
-    pub(crate) fn touch_ctime_at(&self, now: Timestamp) {
-        self.stamp(&self.data.ctime, CTIME_SEEN, now);
-    }
-
-    /// Writes a change time, but only when it differs: the coarse clock stands still for some
-    /// milliseconds, during which changes by any number of CPUs write nothing here. A time that
-    /// somebody has looked at since gets a fine stamp instead, so that a change after a look is
-    /// always visible (as the kernel's multigrain timestamps). Returns whether it was written.
-    #[inline]
-    fn stamp(&self, which: &AtomicI64, seen: u8, coarse: Timestamp) -> bool {
-        if which.load(Ordering::Relaxed) < coarse.0 {
-            which.store(coarse.0, Ordering::Relaxed);
-        } else if self.data.queried.load(Ordering::Relaxed) & seen != 0 {
-            self.stamp_fine(which, seen);
-        } else {
-            // A time in the future was set by hand, or the clock was set back.
-            let ahead = which.load(Ordering::Relaxed) > coarse.0 + time::SKEW_NANOS;
-            if ahead {
-                which.store(coarse.0, Ordering::Relaxed);
-            }
-            return ahead;
-        }
-        self.unsee(seen);
-        true
-    }
-
-    #[cold]
-    fn stamp_fine(&self, which: &AtomicI64, seen: u8) {
-        self.data.queried.fetch_and(!seen, Ordering::Relaxed);
-        which.store(time::now_fine().0, Ordering::Relaxed);
-    }
-
-    /// Notes that the change times are being shown to somebody.
-    #[inline]
-    pub(crate) fn times_seen(&self) {
-        const BOTH: u8 = CTIME_SEEN | MTIME_SEEN;
-        if self.data.queried.load(Ordering::Relaxed) & BOTH != BOTH {
-            self.data.queried.fetch_or(BOTH, Ordering::Relaxed);
-        }
-    }
-
-    /// Sets access or data change time by hand; the caller holds the lock.
-    pub(crate) fn set_times(&self, atime: Option<Timestamp>, mtime: Option<Timestamp>) {
-        if let Some(t) = atime {
-            self.data.atime.store(t.0, Ordering::Relaxed);
-        }
-        if let Some(t) = mtime {
-            self.data.mtime.store(t.0, Ordering::Relaxed);
-        }
-    }
-
-    /// The time to be kept of an access now, under the `relatime` rule: only if the one that is stored is not
-    /// after the last change, or more than a day old (or always, when `strict`).
-    #[inline]
-    pub(crate) fn next_atime(&self, strict: bool) -> Option<Timestamp> {
-        let atime = self.data.atime.load(Ordering::Relaxed);
-        let changed = atime <= self.data.mtime.load(Ordering::Relaxed)
-            || atime <= self.data.ctime.load(Ordering::Relaxed);
-        let now = time::now().0;
-        let is_old = strict || changed || now.saturating_sub(atime) >= time::DAY_NANOS;
-        (is_old && atime != now).then_some(Timestamp(now))
-    }
-
-    /// Keeps the time of an access.
-    pub(crate) fn accessed(&self, atime: Timestamp) {
-        self.data.atime.store(atime.0, Ordering::Relaxed);
-        if self.is_kept() {
-            self.sb().fs().dirtied(self);
-        }
     }
 }
 
