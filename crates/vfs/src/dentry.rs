@@ -683,18 +683,28 @@ impl Dentry {
 
     /// Marks the name as removed; the caller holds its bucket lock and has taken it out of `parent`'s
     /// table. The caller passes the result to [`finish_removal`] when all locks are released.
-    pub(crate) fn set_removed<'g>(&'g self, parent: &Dentry, guard: &'g Guard) -> Removed<'g> {
+    ///
+    /// `count_out` counts the name out of the inode. It runs when lookups see that the name is gone, and
+    /// before the name gives up its reference: after that, the last user may close the file and evict it.
+    pub(crate) fn set_removed<'g>(
+        &'g self,
+        parent: &Dentry,
+        count_out: impl FnOnce(),
+        guard: &'g Guard,
+    ) -> Removed<'g> {
         if self.lockref.mark_dead_if_last() {
             // Nobody has a reference, so nobody mounts on it: the flags are ours. A move that has found it
             // may mark it; whether that remains does not matter to what is gone and has nothing below.
             let _section = self.seq.write();
             let flags = self.flags.load(Ordering::Relaxed);
             self.flags.store(flags | UNHASHED, Ordering::Release);
+            count_out();
             return Removed::Last(self);
         }
         {
             let _section = self.seq.write();
             self.flags.fetch_or(UNHASHED, Ordering::Release);
+            count_out();
         }
         let mut lock = self.lockref.lock();
         let hot = lock.is_spread();

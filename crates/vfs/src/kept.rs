@@ -124,7 +124,7 @@ impl KeptName {
         let name = self.name();
         let mut bucket = dir.children().lock(name.hash(), &guard);
         let gone = bucket.remove(self.found()).then(|| self.found.borrow(&guard));
-        let gone = gone.map(|old| old.set_removed(dir, &guard));
+        let gone = gone.map(|old| old.set_removed(dir, || {}, &guard));
         let (made, listed) = if dir.is_unhashed() {
             // The dcache has lost the directory meanwhile; the file is there all the same.
             (Dentry::new_unnamed(dir, inode, &guard), 1)

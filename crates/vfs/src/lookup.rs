@@ -293,7 +293,7 @@ fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
         return false;
     }
     locks.remove(dentry);
-    let removed = dentry.set_removed(parent, guard);
+    let removed = dentry.set_removed(parent, || {}, guard);
     drop(locks);
     dentry::finish_removal(removed, guard);
     true

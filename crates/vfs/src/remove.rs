@@ -167,13 +167,15 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
         return Err(Fail::Retry);
     }
     bucket.remove(victim);
-    let removed = victim.set_removed(dir, guard);
     let inode = victim.inode();
-    let now = time::now();
-    inode.unlink();
-    inode.touch_ctime_at(now);
-    inode.sb().fs().unlinked(inode, name.len());
+    let count_out = || {
+        inode.unlink();
+        inode.sb().fs().unlinked(inode, name.len());
+    };
+    let removed = victim.set_removed(dir, count_out, guard);
     drop(bucket);
+    let now = time::now();
+    inode.touch_ctime_at(now);
     dir.inode().touch_at(now);
     dentry::finish_removal(removed, guard);
     drop(write);
@@ -219,9 +221,12 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
         return Err(Errno::NOTEMPTY.into());
     }
     locks.remove(0, victim);
-    let removed = victim.set_removed(dir, guard);
-    bury(victim.inode());
-    victim.inode().sb().fs().unlinked(victim.inode(), name.len());
+    let inode = victim.inode();
+    let count_out = || {
+        bury(inode);
+        inode.sb().fs().unlinked(inode, name.len());
+    };
+    let removed = victim.set_removed(dir, count_out, guard);
     // Before somebody finds `dir` empty, and ends it.
     dir.unlink_directory();
     drop(locks);

@@ -61,6 +61,7 @@ use crate::d_path::{Climb, is_below};
 use crate::dentry::{self, Dentry, Removed};
 use crate::driver;
 use crate::error::{Named, Result};
+use crate::inode::Inode;
 use crate::kept::{self, Doomed, KeptName};
 use crate::lookup::{self, Left};
 use crate::mount::WriteAccess;
@@ -434,7 +435,7 @@ impl<'g> Rename<'g> {
         if self.exchanges() {
             self.exchange(&mut locks, source, found);
         } else {
-            removed = self.replace(&mut locks, source, found_there.then_some(found));
+            removed = self.replace(&mut locks, source, found_there.then_some(found), |_| {});
         }
         locks.settle();
         drop((locks, dcache));
@@ -705,22 +706,21 @@ impl<'g> Rename<'g> {
             }
             return Err(errno.into());
         }
-        let mut removed = None;
-        match target {
-            Some(target) if self.exchanges() => self.exchange(locks, source, target),
-            other => removed = self.replace(locks, source, other),
-        }
-        locks.settle();
-        if let Some(target) = target.filter(|_| !self.exchanges()) {
-            let inode = target.inode();
+        let count_out = |inode: &Inode| {
             if inode.is_dir() {
                 bury(inode);
             } else {
                 inode.unlink();
                 inode.touch_ctime();
             }
-            fs.unlinked(inode, self.new.name.len());
+            fs.unlinked(inode, new_len);
+        };
+        let mut removed = None;
+        match target {
+            Some(target) if self.exchanges() => self.exchange(locks, source, target),
+            other => removed = self.replace(locks, source, other, count_out),
         }
+        locks.settle();
         Ok(removed)
     }
 
@@ -760,18 +760,19 @@ impl<'g> Rename<'g> {
         if moves_dir { self.ns.rename_lock().write_part(sections) } else { (None, sections()) }
     }
 
-    /// Moves `source` to the new name, in place of `target`.
+    /// Moves `source` to the new name, in place of `target`, whose name `count_out` counts out of its inode.
     fn replace<const N: usize>(
         &self,
         locks: &mut Locks<'g, N>,
         source: &'g Dentry,
         target: Option<&'g Dentry>,
+        count_out: impl FnOnce(&Inode),
     ) -> Option<Removed<'g>> {
         let (_names, section) = self.enter(source.inode().is_dir(), || source.seq().write());
         locks.announce([0, 1]);
         let removed = target.map(|target| {
             locks.remove(1, target);
-            target.set_removed(self.new.dir, self.guard)
+            target.set_removed(self.new.dir, || count_out(target.inode()), self.guard)
         });
         locks.remove(0, source);
         let hash = locks.free_hash(1, self.new.name.hash());

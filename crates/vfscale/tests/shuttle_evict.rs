@@ -11,9 +11,9 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{MODE, assert_empty, check, errno, free, make, memory};
+use common::{MODE, assert_empty, check, errno, free, make, memory, rename};
 use shuttle::thread;
-use vfscale::{At, AtFlags, Errno, OFlags, Task, XattrFlags};
+use vfscale::{At, AtFlags, Errno, OFlags, RenameFlags, Task, XattrFlags};
 
 /// More than a block, so that what is charged for it is seen in `statfs`.
 const VALUE: [u8; 5000] = [7; 5000];
@@ -88,4 +88,55 @@ fn a_cut() {
         file.write_all(&[1; 3 * 4096]).unwrap();
     };
     against_unlink(prepare, &[|task| errno(task.truncate("/x", 5000))]);
+}
+
+/// Three meet: one sets the first attribute by path, one takes the name away, and one who has the file open
+/// closes it, and so is the one that evicts it. `remove` is called with the file `/x`.
+fn against_close(remove: fn(&Task)) {
+    check(move || {
+        let task = Arc::new(memory().task());
+        make(&task, "/y");
+        let before = free(&task);
+        let opened = task.open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        let (changer, closer) = (task.clone(), thread::spawn(move || drop(opened)));
+        let change = thread::spawn(move || set(&changer, "user.a"));
+        remove(&task);
+        closer.join().unwrap();
+        let errno = change.join().unwrap();
+        assert!(matches!(errno, None | Some(Errno::NOENT | Errno::NODATA)), "{errno:?}");
+        task.unlink(At::Cwd, "/x", AtFlags::empty()).ok();
+        task.unlink(At::Cwd, "/y", AtFlags::empty()).ok();
+        make(&task, "/y");
+        assert_empty(&task, before);
+    });
+}
+
+#[test]
+fn the_first_attribute_while_the_last_user_closes() {
+    against_close(|task| task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap());
+}
+
+#[test]
+fn the_first_attribute_while_another_file_takes_the_name() {
+    against_close(|task| {
+        assert_eq!(rename(task, "/y", "/x", RenameFlags::empty()), None);
+    });
+}
+
+/// The one who has it open is in a directory, which is removed.
+#[test]
+fn the_first_attribute_of_a_directory_while_the_last_user_leaves() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        let before = free(&task);
+        task.mkdir(At::Cwd, "/x", MODE).unwrap();
+        let opened = task.open("/x", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
+        let (changer, closer) = (task.clone(), thread::spawn(move || drop(opened)));
+        let change = thread::spawn(move || set(&changer, "user.a"));
+        task.rmdir(At::Cwd, "/x").unwrap();
+        closer.join().unwrap();
+        let errno = change.join().unwrap();
+        assert!(matches!(errno, None | Some(Errno::NOENT | Errno::NODATA)), "{errno:?}");
+        assert_empty(&task, before);
+    });
 }

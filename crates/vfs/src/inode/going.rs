@@ -13,7 +13,8 @@
 //!   is in, and which is made without a lock: eviction might find none, and the first attribute be set
 //!   after that. So who has no reference looks, once there is an extra part, whether the inode
 //!   [may be going](Inode::may_be_going), and takes a reference if so. A name says that it may be the last
-//!   one *before* it is counted out (and a directory is marked dead), and eviction looks for the extra
+//!   one *before* it gives up its reference (`Dentry::set_removed`), after which any other user may be the
+//!   last one (and a directory is marked dead then), and eviction looks for the extra
 //!   part [after](Inode::last_extra). So, of both, at least one sees what the other has done: either
 //!   attributes are set by who has a reference, or eviction finds the extra part and closes it. An inode
 //!   that is made without a name is not found by a path before it is given one. That is said on the
