@@ -425,16 +425,6 @@ impl Lockref {
         self.word.load(Ordering::Relaxed) & SPREAD != 0
     }
 
-    /// All references, wherever they are: exact when none is taken or dropped meanwhile.
-    #[must_use]
-    pub fn references(&self, spread: &SpreadPtr, guard: &Guard) -> i64 {
-        let word = self.word.load(Ordering::Acquire);
-        if word & (SPREAD | COLLECTING) == 0 {
-            return i64::from(count_of(word));
-        }
-        unbiased(word) + spread.sum(guard)
-    }
-
     /// Spreads the count over `slots` per-CPU parts (at least one), in effect when the guard is
     /// dropped. `false` if it is spread or being collected already, or if there are 2^30
     /// references. Allocates; never blocks otherwise.
@@ -456,7 +446,7 @@ impl Lockref {
     /// spread. Never blocks.
     ///
     /// After `true` the caller must let a grace period pass (that begins after this call) and then
-    /// call [`finish_collect`](Self::finish_collect), normally from [`Guard::defer`].
+    /// call [`finish_collect`](Self::finish_collect), once, normally from [`Guard::defer`].
     #[must_use = "after `true` finish_collect is due after a grace period"]
     pub fn begin_collect(guard: &mut LockrefGuard<'_>, _spread: &SpreadPtr, _rcu: &Guard) -> bool {
         if guard.word & SPREAD == 0 {
@@ -479,13 +469,16 @@ impl Lockref {
     /// as [`put`](Self::put) would: [`Put::Last`] if no other is left, else [`Put::Done`]. May wait
     /// for the lock's holder.
     ///
-    /// To be called once, after the grace period that [`begin_collect`](Self::begin_collect) asks
-    /// for; by then nobody can touch the parts.
-    ///
     /// # Panics
     ///
     /// If no collection was begun, or if more references were put than taken.
-    pub fn finish_collect<'a>(&'a self, spread: &SpreadPtr, _rcu: &Guard) -> Put<'a> {
+    ///
+    /// # Safety
+    ///
+    /// [`begin_collect`](Self::begin_collect) has returned true for this object and these parts, a grace
+    /// period that began after it has passed, so that nobody can touch the parts, and this is the
+    /// only call for it.
+    pub unsafe fn finish_collect<'a>(&'a self, spread: &SpreadPtr, _rcu: &Guard) -> Put<'a> {
         let mut guard = self.lock();
         assert!(guard.word & COLLECTING != 0, "no collection was begun");
         let references = unbiased(guard.word) + spread.take();
@@ -700,11 +693,6 @@ impl SpreadPtr {
             let parts = (**header).load(Ordering::Relaxed) as usize;
             Some(std::slice::from_raw_parts(header, parts + 1))
         }
-    }
-
-    fn sum(&self, guard: &Guard) -> i64 {
-        let block = self.block(guard).unwrap_or(&[]);
-        block.iter().skip(1).map(|part| part.load(Ordering::Acquire)).sum()
     }
 
     /// Makes parts. The caller holds the lock, and there are none.

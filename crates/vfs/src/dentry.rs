@@ -668,7 +668,8 @@ impl Dentry {
             let guard = rcu::pin();
             // SAFETY: the bias that `begin_collect` left keeps the dentry, `keep` its superblock.
             let dentry = unsafe { &*(raw as *const Dentry) };
-            match dentry.lockref.finish_collect(&dentry.spread, &guard) {
+            // SAFETY: the collection was begun before this was deferred, which runs once.
+            match unsafe { dentry.lockref.finish_collect(&dentry.spread, &guard) } {
                 Put::Last(mut lock) => {
                     lock.mark_dead();
                     drop(lock);

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{LOCKED, Lockref, PARKED, Put, SpreadPtr};
+use super::{COLLECTING, LOCKED, Lockref, PARKED, Put, SPREAD, SpreadPtr, count_of, unbiased};
 use crate::{cpu, rcu};
 
 /// A counted object, as a dentry would hold it.
@@ -43,13 +43,30 @@ impl Object {
         Lockref::spread(&mut self.count.lock(), &self.spread, slots)
     }
 
+    /// Finishes a collection that was begun before the last grace period.
+    fn finish_collect(&self, guard: &rcu::Guard) -> Put<'_> {
+        // SAFETY: the tests begin each collection before, and finish it once.
+        unsafe { self.count.finish_collect(&self.spread, guard) }
+    }
+
+    /// All references, wherever they are, while none is taken or dropped.
+    fn references(&self) -> i64 {
+        let guard = rcu::pin();
+        let word = self.count.word.load(Ordering::Acquire);
+        if word & (SPREAD | COLLECTING) == 0 {
+            return i64::from(count_of(word));
+        }
+        let parts = self.spread.block(&guard).unwrap_or(&[]);
+        unbiased(word) + parts.iter().skip(1).map(|part| part.load(Ordering::Acquire)).sum::<i64>()
+    }
+
     /// Collects, waiting for the grace period. `true` if the spreading's was the last reference.
     fn collect(&self) -> bool {
         let guard = rcu::pin();
         assert!(Lockref::begin_collect(&mut self.count.lock(), &self.spread, &guard));
         drop(guard);
         rcu::synchronize();
-        match self.count.finish_collect(&self.spread, &rcu::pin()) {
+        match self.finish_collect(&rcu::pin()) {
             Put::Last(mut guard) => {
                 assert_eq!(guard.dec(), 0);
                 true
@@ -225,7 +242,7 @@ fn a_spread_count_is_collected_exactly() {
             assert!(!object.put());
         }
     }
-    assert_eq!(object.count.references(&object.spread, &rcu::pin()), 4);
+    assert_eq!(object.references(), 4);
     assert!(!object.collect());
     assert!(!object.count.is_spread());
     assert_eq!(object.count.count(), 4);
@@ -248,12 +265,12 @@ fn references_may_be_put_on_the_other_side() {
         assert!(!object.put());
     }
     assert!(!object.spread(2), "not before the sum");
-    assert_eq!(object.count.references(&object.spread, &rcu::pin()), 0);
+    assert_eq!(object.references(), 0);
     assert!(object.get_not_zero(), "the spreading is a reference");
     assert!(!object.put());
     rcu::synchronize();
     let guard = rcu::pin();
-    let Put::Last(mut last) = object.count.finish_collect(&object.spread, &guard) else {
+    let Put::Last(mut last) = object.finish_collect(&guard) else {
         panic!("only the spreading's reference is left")
     };
     assert_eq!((last.count(), last.is_biased()), (1, false));
@@ -284,7 +301,7 @@ fn spreading_and_collecting_under_one_guard() {
     assert!(!object.count.is_spread());
     drop(rcu);
     rcu::synchronize();
-    assert!(matches!(object.count.finish_collect(&object.spread, &rcu::pin()), Put::Done));
+    assert!(matches!(object.finish_collect(&rcu::pin()), Put::Done));
     assert_eq!(object.count.count(), 1);
 }
 
@@ -301,7 +318,7 @@ fn a_collection_takes_effect_before_the_guard_is_dropped() {
     drop(guard);
     drop(rcu);
     rcu::synchronize();
-    assert!(matches!(object.count.finish_collect(&object.spread, &rcu::pin()), Put::Done));
+    assert!(matches!(object.finish_collect(&rcu::pin()), Put::Done));
 }
 
 #[test]
@@ -388,7 +405,7 @@ fn stress_gets_and_puts_across_spreading() {
             {
                 let (object, collected) = (Arc::clone(&object), Arc::clone(&collected));
                 guard.defer(move || {
-                    let done = object.count.finish_collect(&object.spread, &rcu::pin());
+                    let done = object.finish_collect(&rcu::pin());
                     assert!(matches!(done, Put::Done));
                     collected.fetch_add(1, Ordering::Relaxed);
                 });
@@ -402,7 +419,7 @@ fn stress_gets_and_puts_across_spreading() {
     });
     rcu::synchronize();
     let expected = held.load(Ordering::Relaxed) + 1;
-    assert_eq!(object.count.references(&object.spread, &rcu::pin()), expected);
+    assert_eq!(object.references(), expected);
     assert!(collected.load(Ordering::Relaxed) > 10, "hardly ever collected");
 }
 
