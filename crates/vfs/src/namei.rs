@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
 use crate::cred::{Credentials, permission};
+use crate::d_path::Climb;
 use crate::dentry::{Dentry, NAME_MAX};
 use crate::inode::Inode;
 use crate::kept::KeptName;
@@ -625,8 +626,12 @@ impl<'g> Walk<'g> {
         }
         let parent = pos.dentry.parent(self.guard);
         let above = Pos { mount: pos.mount, dentry: parent, seq: parent.seq().begin() };
+        let is_shown = pos.mount.root().is_root() || self.is_shown(above)?;
         if pos.is_stale() {
             return Err(Fail::Retry);
+        }
+        if !is_shown {
+            return Err(Fail::Errno(Errno::NOENT));
         }
         if scoped && !self.is_beneath(above) {
             // The start was moved out of the way of this walk, or it out of the start.
@@ -634,6 +639,19 @@ impl<'g> Walk<'g> {
         }
         let above = if parent.is_mounted() { self.cross_down(above)? } else { above };
         self.go(above)
+    }
+
+    /// Whether the mount, which has a part of its file system only, shows the directory `above`. One that was
+    /// moved elsewhere may still be somebody's working directory, and its parent would lead him out of what the
+    /// mount is to show. (Linux: `path_connected`.)
+    #[cold]
+    fn is_shown(&self, above: Pos<'g>) -> Result<bool, Fail> {
+        let top = above.mount.root();
+        // Whoever walks by reference is to arrive, however many directories move.
+        let _still = self.by_ref.then(|| self.start.ns.rename_lock().read());
+        let mut climb = Climb::new();
+        let end = climb.climb(above.dentry, |at| std::ptr::eq(at, top), self.guard);
+        if climb.has_changed() { Err(Fail::Retry) } else { Ok(std::ptr::eq(end, top)) }
     }
 
     /// Walks over `..` where there is nothing above: stays, but for what is mounted on the place.

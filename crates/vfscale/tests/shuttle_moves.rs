@@ -13,7 +13,7 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{MODE, check, errno, memory, rename};
+use common::{MODE, check, errno, ino, memory, rename};
 use shuttle::thread;
 use vfscale::{At, Errno, MemFs, MountFlags, RenameFlags, Task};
 use vfscale_sync::cpu;
@@ -149,4 +149,62 @@ fn a_mountpoint_beside_moves() {
         let point = mounts.iter().map(|mount| &mount.mount_point);
         point.filter(|point| *point != Path::new("/")).map(|p| p.display().to_string()).collect()
     });
+}
+
+/// A task in `/jail`, which shows `/data/sub` as `/jail/mnt`, with its working directory there.
+fn jailed(task: &Task, cwd: &str) -> Task {
+    ["/jail", "/jail/mnt"].iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    task.bind("/data/sub", "/jail/mnt", false).unwrap();
+    let jailed = task.fork();
+    jailed.chroot("/jail").unwrap();
+    jailed.chdir(cwd).unwrap();
+    jailed
+}
+
+/// A walk of `..` out of a directory that another thread moves out of what the mount shows, and back:
+/// it ends within, or finds nothing.
+#[test]
+fn parents_beside_moves_out_of_a_mount() {
+    check(|| {
+        let task = task(&["/data", "/data/sub", "/data/sub/a", "/data/sub/a/b", "/data/out"]);
+        let jailed = jailed(&task, "/mnt/a/b");
+        let inside = ["/data/sub/a", "/data/sub"].map(|path| ino(&task, path).ok());
+        let mover = beside(&task, |task| {
+            for (from, to) in [("/data/sub/a", "/data/out/a"), ("/data/out/a", "/data/sub/a")] {
+                assert_eq!(rename(task, from, to, RenameFlags::empty()), None);
+            }
+        });
+        let (deep, shallow) = (ino(&jailed, "../.."), ino(&jailed, ".."));
+        assert!(deep == Err(Errno::NOENT) || deep.ok() == inside[1], "{deep:?}");
+        assert!(shallow == Err(Errno::NOENT) || shallow.ok() == inside[0], "{shallow:?}");
+        mover.join().unwrap();
+    });
+}
+
+/// The directory was moved out. While a walk climbs, it leaves its parent, which comes back without it: at no
+/// moment is what is above shown by the mount, though each step up is right at some moment.
+#[test]
+fn parents_that_come_back_without_the_child() {
+    for (cwd, path) in [("/mnt/x/a", ".."), ("/mnt/x/a/b", "..")] {
+        check(move || {
+            let dirs = ["/data", "/data/sub", "/data/sub/x", "/data/sub/x/a", "/data/sub/x/a/b"];
+            let task = task(&dirs);
+            task.mkdir(At::Cwd, "/data/out", MODE).unwrap();
+            let jailed = jailed(&task, cwd);
+            assert_eq!(rename(&task, "/data/sub/x", "/data/out/x", RenameFlags::empty()), None);
+            let mover = beside(&task, |task| {
+                // The other one may have given `out` another name.
+                for (from, to) in [("/data/out/x/a", "/data/out/a"), ("/data/out/x", "/data/sub/x")]
+                {
+                    let moved = rename(task, from, to, RenameFlags::empty());
+                    assert!(matches!(moved, None | Some(Errno::NOENT)), "{moved:?}");
+                }
+            });
+            let renamer = moves(&task, "/data/out", "/data/elsewhere");
+            let found = ino(&jailed, path);
+            assert_eq!(found, Err(Errno::NOENT));
+            mover.join().unwrap();
+            renamer.join().unwrap();
+        });
+    }
 }
