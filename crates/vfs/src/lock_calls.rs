@@ -32,6 +32,11 @@ pub(crate) fn release_inode(inode: &Inode, task: u64) {
     }
 }
 
+/// Whether a task has record locks on a file.
+pub(crate) fn has_records(inode: &Inode, task: u64, guard: &Guard) -> bool {
+    existing(inode, guard).is_some_and(|locks| locks.has_posix(task))
+}
+
 /// Waits for a lock that was not to be had at once.
 fn finish(acquired: Acquire, wait: Option<&WaitToken>) -> std::result::Result<(), Errno> {
     match (acquired, wait) {
@@ -218,10 +223,18 @@ impl Task {
         range: LockRange,
         wait: Option<&WaitToken>,
     ) -> Result<()> {
+        // Before, so that the lock ends with the task whatever comes.
         if kind.is_some() {
             self.note_locked(file);
         }
-        file.set_lock(Owner::Task(self.id()), self.pid(), kind, range, wait).named("fcntl")
+        let result = file.set_lock(Owner::Task(self.id()), self.pid(), kind, range, wait);
+        if kind.is_some() && result.is_ok() {
+            // Another thread may have given up the last lock of the task just before this one was there.
+            self.note_locked(file);
+        } else {
+            self.note_unlocked(file.inode());
+        }
+        result.named("fcntl")
     }
 
     /// The first lock in the way of a record lock for the task (`F_GETLK`).

@@ -20,6 +20,7 @@ use crate::cred::Credentials;
 use crate::descriptors::{Descriptors, Fd};
 use crate::error::{Named, Result};
 use crate::file::File;
+use crate::inode::Inode;
 use crate::lookup::{self, Left, Missed};
 use crate::maps::Maps;
 use crate::mount::{Path, Spot, WalkedPath};
@@ -150,9 +151,23 @@ impl Task {
     pub(crate) fn note_locked(&self, file: &File) {
         let path = file.path().clone();
         let mut locked = self.locked.lock();
-        if !locked.iter().any(|p| std::ptr::eq(p.dentry().inode(), path.dentry().inode())) {
+        if !locked.iter().any(|path| std::ptr::eq(path.dentry().inode(), file.inode())) {
             locked.push(path);
         }
+    }
+
+    /// Forgets a file if the task has no record locks on it any more: it keeps file and mount no longer.
+    pub(crate) fn note_unlocked(&self, inode: &Inode) {
+        let guard = rcu::pin();
+        let path = {
+            let mut locked = self.locked.lock();
+            let is_it = |path: &Path| std::ptr::eq(path.dentry().inode(), inode);
+            let at = locked.iter().position(is_it);
+            // Under the lock: a thread that has locked meanwhile enters the file again after this.
+            at.filter(|_| !crate::lock_calls::has_records(inode, self.id, &guard))
+                .map(|at| locked.swap_remove(at))
+        };
+        drop(path);
     }
 
     /// The task closes a descriptor of a file: its record locks on the file end, unless the descriptor is
@@ -162,12 +177,7 @@ impl Task {
             return;
         }
         crate::lock_calls::release_inode(file.inode(), self.id);
-        let path = {
-            let mut locked = self.locked.lock();
-            let is_it = |path: &Path| std::ptr::eq(path.dentry().inode(), file.inode());
-            locked.iter().position(is_it).map(|at| locked.swap_remove(at))
-        };
-        drop(path);
+        self.note_unlocked(file.inode());
     }
 
     /// The tree the task lives in.

@@ -5,7 +5,8 @@
 
 use vfscale::{
     At, AtFlags, Capabilities, Credentials, Errno, FallocateFlags, File, LockKind, LockRange,
-    MemFs, Mode, MountFlags, OFlags, OpenHow, RenameFlags, Task, UmountFlags, XattrFlags,
+    MemFs, Mode, MountFlags, OFlags, OpenHow, RenameFlags, ResolveFlags, Task, UmountFlags,
+    XattrFlags,
 };
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -339,4 +340,87 @@ fn bits_beyond_permissions_follow_the_mode() {
         file.pwrite(b"x", 0).unwrap();
         assert_eq!(file.stat().unwrap().mode & 0o7777, left);
     }
+}
+
+/// A record lock on a handle that is no descriptor keeps the file, until it is given up or refused: then
+/// nothing of it is left, and its mount can go.
+#[test]
+fn a_lock_that_was_given_up_keeps_no_mount() {
+    let task = task();
+    task.mkdir(At::Cwd, "/m", MODE).unwrap();
+    let mounted = |call: &dyn Fn(&File)| {
+        task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+        call(&make(&task, "/m/f"));
+        task.umount("/m", UmountFlags::empty())
+    };
+    let lock = |file: &File, kind, range| task.posix_lock(file, kind, range, None);
+    let half = LockRange::new(0, 99).unwrap();
+    mounted(&|file| {
+        lock(file, Some(LockKind::Exclusive), LockRange::WHOLE).unwrap();
+        lock(file, None, half).unwrap();
+        lock(file, None, LockRange::WHOLE).unwrap();
+    })
+    .unwrap();
+    mounted(&|file| {
+        let beside = task.fork();
+        beside.posix_lock(file, Some(LockKind::Shared), half, None).unwrap();
+        let refused = lock(file, Some(LockKind::Exclusive), LockRange::WHOLE);
+        assert_eq!(errno(refused), Errno::AGAIN);
+    })
+    .unwrap();
+    // What is locked still keeps it, until the task ends.
+    let result = mounted(&|file| {
+        lock(file, Some(LockKind::Exclusive), LockRange::WHOLE).unwrap();
+        lock(file, None, half).unwrap();
+    });
+    assert_eq!(errno(result), Errno::BUSY);
+}
+
+/// `..` of a directory that was moved out of what a bind mount shows is not there, however it is asked for
+/// (CVE-2015-2925); what is below it has its `..` no more than that, as long as it is outside.
+#[test]
+fn parents_outside_of_what_a_mount_shows() {
+    let task = task();
+    let dirs =
+        ["/data", "/data/sub", "/data/sub/a", "/data/sub/a/b", "/data/out", "/jail", "/jail/m"];
+    dirs.iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    make(&task, "/data/secret");
+    task.bind("/data/sub", "/jail/m", false).unwrap();
+    let jailed = task.fork();
+    jailed.chroot("/jail").unwrap();
+    jailed.chdir("/m/a/b").unwrap();
+    let rename = |from, to| task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+    rename("/data/sub/a", "/data/out/a");
+    for path in ["..", "../..", "../../../secret", "../b", "./.."] {
+        assert_eq!(errno(jailed.metadata(path)), Errno::NOENT, "{path}");
+        assert_eq!(errno(jailed.open(path, OFlags::RDONLY, MODE)), Errno::NOENT, "{path}");
+    }
+    assert_eq!(errno(jailed.open("../../x", OFlags::CREATE | OFlags::RDWR, MODE)), Errno::NOENT);
+    let create_up = jailed.open("..", OFlags::CREATE | OFlags::RDWR, MODE);
+    assert_eq!(errno(create_up), Errno::NOENT);
+    for resolve in [ResolveFlags::IN_ROOT, ResolveFlags::BENEATH, ResolveFlags::NO_XDEV] {
+        let how = OpenHow { resolve, ..OpenHow::new(OFlags::PATH) };
+        let deep = jailed.open(".", OFlags::PATH, MODE).unwrap();
+        // The start itself is the root of a scoped walk, so that `..` stays or is refused there.
+        let expected = match resolve {
+            ResolveFlags::IN_ROOT => None,
+            ResolveFlags::BENEATH => Some(Errno::XDEV),
+            _ => Some(Errno::NOENT),
+        };
+        let result = jailed.openat2(At::File(&deep), "..", &how);
+        assert_eq!(result.err().map(|error| error.errno()), expected, "{resolve:?}");
+    }
+    assert_eq!(jailed.getcwd().unwrap().to_str(), Some("(unreachable)/"));
+    assert_eq!(errno(jailed.chdir("..")), Errno::NOENT);
+    assert!(jailed.metadata(".").unwrap().is_dir());
+    assert_eq!(
+        errno(jailed.rename(At::Cwd, "../b", At::Cwd, "c", RenameFlags::empty())),
+        Errno::NOENT
+    );
+    // What comes back can be walked again.
+    rename("/data/out/a", "/data/sub/a");
+    assert_eq!(jailed.getcwd().unwrap().to_str(), Some("/m/a/b"));
+    jailed.chdir("../..").unwrap();
+    assert_eq!(jailed.getcwd().unwrap().to_str(), Some("/m"));
+    assert_eq!(errno(jailed.metadata("../secret")), Errno::NOENT);
 }

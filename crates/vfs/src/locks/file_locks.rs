@@ -157,6 +157,15 @@ impl FileLocks {
         }
     }
 
+    /// Whether a task has record locks. Takes no lock when no task has any.
+    pub fn has_posix(&self, task: u64) -> bool {
+        self.shared.get().is_some_and(|shared| {
+            let is_it = |locks: &OwnerLocks| locks.owner == Owner::Task(task);
+            shared.tasks.load(Ordering::Acquire) != 0
+                && shared.state.lock().owners.iter().any(is_it)
+        })
+    }
+
     /// Gives up all locks of an open file, record and `flock`, and ends its requests with `EBADF`: its
     /// last handle is closed. Takes no lock when no open file holds or waits for any.
     pub fn release_file(&self, file: u64) {
