@@ -1,11 +1,13 @@
-//! Kills: power is cut at a random moment of a [`churn`], and what is left is
+//! Kills: power is cut at a random moment of a [`churn`] and a [`tangle`], and what is left is
 //! recovered, as many times as wanted.
 //!
 //! # What a load is
 //!
 //! A volume is opened and several threads, each on a CPU of its own as far as the journal can tell, make
-//! orphans and use at once what others have freed. Meanwhile a watcher freezes the volume again and again,
-//! and compares what it says of itself with what is on its device (`invariants`). Then some of the states
+//! orphans and use at once what others have freed. Others make every call there is, in directories of
+//! their own and in shared ones. In every third load the volume grows beside them (`growth`). Meanwhile a
+//! watcher freezes the volume again and again, and compares what it says of itself with what is on its
+//! device (`invariants`). Then some of the states
 //! are looked at that a power cut might have left: a random moment, and of what no flush had covered by then
 //! any part, torn and in any order. Each is opened, so that it recovers, and must have everything that
 //! was promised by then, no orphan, and nothing that a check finds. The last one is emptied, closed, and is
@@ -22,6 +24,7 @@
 //!
 //! None of its own.
 
+mod growth;
 mod invariants;
 
 use std::fmt;
@@ -32,16 +35,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use vfscale::{PATCHES, Scaling, Volume};
+use vfscale::{Errno, PATCHES, Scaling, Volume};
 use vfscale_block::{
     CrashId, CrashState, Device, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
 };
+use vfscale_sync::cpu;
 use vfscale_sync::random::Random;
 
 use crate::churn::{self, Promises};
 use crate::subject::Subject;
 use crate::sweep::sample;
+use crate::tangle::{Planted, Tangle, crowd};
 use crate::volume::Volumes;
+use growth::Growth;
 
 /// How often a volume is killed before another one is made.
 const LOADS_OF_VOLUME: u64 = 20;
@@ -49,14 +55,22 @@ const LOADS_OF_VOLUME: u64 = 20;
 const DEVICE_BYTES: u64 = 32 << 20;
 /// How many CPUs there are slots for.
 const SLOTS: usize = 8;
+/// Every how many loads the volume grows.
+const GROWTHS: u64 = 3;
 
 /// What a load is.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Threads that work.
+    /// Threads that make orphans and use what others have freed.
     pub threads: u64,
     /// How many files each of them makes.
     pub rounds: u64,
+    /// Threads that make all kinds of calls in directories of their own.
+    pub own: u64,
+    /// Threads that make them in shared directories.
+    pub crowd: u64,
+    /// How many calls each of these makes.
+    pub calls: usize,
     /// How many kills of it are looked at.
     pub kills: usize,
 }
@@ -76,6 +90,21 @@ pub struct Tally {
     pub replayed: u64,
     /// How often a volume was frozen and compared.
     pub compared: u64,
+    /// Calls whose effect was judged.
+    pub calls: u64,
+    /// How often a volume grew.
+    pub grown: u64,
+}
+
+/// A fault that is planted, and has to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// The device says that it has flushed, and has not.
+    LostFlushes,
+    /// The volume says that it has grown, and has not.
+    LostGrowth,
+    /// Calls do something else.
+    Calls(Planted),
 }
 
 impl AddAssign for Tally {
@@ -86,14 +115,20 @@ impl AddAssign for Tally {
         self.cut += other.cut;
         self.replayed += other.replayed;
         self.compared += other.compared;
+        self.calls += other.calls;
+        self.grown += other.grown;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { loads, kills, removed, cut, replayed, compared } = self;
+        let Self { loads, kills, removed, cut, replayed, compared, calls, grown } = self;
         write!(f, "{kills} kills in {loads} loads: {replayed} checkpoints replayed, ")?;
-        write!(f, "{removed} orphans removed and {cut} cut, {compared} comparisons while running")
+        write!(
+            f,
+            "{removed} orphans removed and {cut} cut, {calls} calls judged, {grown} growths, "
+        )?;
+        write!(f, "{compared} comparisons while running")
     }
 }
 
@@ -105,8 +140,7 @@ pub struct Kills {
     /// What the next load begins with.
     image: Arc<dyn Device>,
     loads: u64,
-    /// The device says that it has flushed, and has not.
-    lies: bool,
+    flaw: Option<Flaw>,
     broken: Option<Arc<dyn Device>>,
 }
 
@@ -117,15 +151,15 @@ impl Kills {
     /// If not even a volume can be made.
     pub fn new(plan: Plan, seed: u64) -> Result<Self, String> {
         let (random, image) = (Random::new(seed), fresh()?);
-        Ok(Self { plan, random, image, loads: 0, lies: false, broken: None })
+        Ok(Self { plan, random, image, loads: 0, flaw: None, broken: None })
     }
 
-    /// The same on a device that loses what it says it has flushed: something must go wrong.
+    /// The same with a fault in it: something must go wrong.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn on_lying_device(plan: Plan, seed: u64) -> Result<Self, String> {
-        Ok(Self { lies: true, ..Self::new(plan, seed)? })
+    pub fn with_flaw(plan: Plan, seed: u64, flaw: Flaw) -> Result<Self, String> {
+        Ok(Self { flaw: Some(flaw), ..Self::new(plan, seed)? })
     }
 
     /// The state in which a recovery went wrong, as the power cut had left it.
@@ -145,13 +179,15 @@ impl Kills {
         let scaling = setting(self.loads)?;
         self.loads += 1;
         let recording = Arc::new(RecordingDevice::new(self.image.clone()));
-        let promises = Promises::new(recording.clone());
+        let promised = self.promised(&recording)?;
         let mut tally = Tally { loads: 1, ..Tally::default() };
-        tally.compared = self.churn(&recording, &promises, scaling)?;
+        tally.compared = self.work(&recording, &promised, scaling)?;
+        tally.calls = promised.tangle.calls() as u64;
+        tally.grown = promised.growth.times();
         let (mut last, mut random) = (None, Random::new(self.random.number()));
         for state in sample(&recording, (self.plan.kills, &[]), &mut random) {
             let id = state.id();
-            match recover(&state, &promises, scaling) {
+            match recover(&state, &promised, scaling) {
                 Ok((recovered, kill)) => {
                     tally += kill;
                     last = Some(recovered);
@@ -165,45 +201,113 @@ impl Kills {
         Ok(tally)
     }
 
-    fn broke(
-        &mut self,
-        recording: &RecordingDevice<Arc<dyn Device>>,
-        id: CrashId,
-        scaling: Scaling,
-        why: &str,
-    ) -> String {
+    fn promised(&mut self, recording: &Recording) -> Result<Promised, String> {
+        let Plan { own, calls, .. } = self.plan;
+        let planted = match self.flaw {
+            Some(Flaw::Calls(planted)) => Some(planted),
+            _ => None,
+        };
+        let tangle = Tangle::new(recording.clone(), (own, calls), &mut self.random)?;
+        Ok(Promised {
+            churn: Promises::new(recording.clone()),
+            tangle: tangle.with(planted),
+            growth: Growth::new(recording.clone(), self.flaw == Some(Flaw::LostGrowth)),
+        })
+    }
+
+    fn broke(&mut self, recording: &Recording, id: CrashId, scaling: Scaling, why: &str) -> String {
         self.broken = recording.crash_state(id).map(|state| -> Arc<dyn Device> { state.device() });
         format!("load {}, {scaling:?}, state {id}: {why}", self.loads)
     }
 
     /// The load itself. Gives how often the volume was compared meanwhile.
-    fn churn(
+    fn work(
         &mut self,
-        recording: &Arc<RecordingDevice<Arc<dyn Device>>>,
-        promises: &Promises<Arc<dyn Device>>,
+        recording: &Recording,
+        promised: &Promised,
         scaling: Scaling,
     ) -> Result<u64, String> {
-        let Plan { threads, rounds, .. } = self.plan;
         let (seed, is_over) = (self.random.number(), AtomicBool::new(false));
         let mut device: Arc<dyn Device> = recording.clone();
-        if self.lies {
+        if self.flaw == Some(Flaw::LostFlushes) {
             let lying = FaultyDevice::new(device);
             lying.arm(Fault::on(Operation::Flush).lie());
             device = Arc::new(lying);
         }
         let volume = open(device, scaling)?;
-        let (churned, compared) = thread::scope(|scope| {
-            let watcher = scope.spawn(|| invariants::watch(&volume, recording, &is_over));
-            let churned = churn::run(volume.vfs(), promises, (threads, rounds), seed);
+        prepare(&volume, promised).map_err(|errno| format!("load {}: {errno}", self.loads))?;
+        let grows = self.loads % GROWTHS == 0;
+        let (worked, compared) = thread::scope(|scope| {
+            let (volume, is_over) = (&volume, &is_over);
+            let growing = &promised.growth.growing;
+            let watcher =
+                scope.spawn(move || invariants::watch(volume, recording, (growing, is_over)));
+            let grower = grows.then(|| scope.spawn(move || promised.growth.run(volume, is_over)));
+            let worked = workers(volume, promised, self.plan, seed);
             is_over.store(true, Ordering::Relaxed);
-            (churned, watcher.join())
+            let grown = grower.map_or(Ok(()), |grower| joined(grower.join()));
+            (worked.and(grown), joined(watcher.join()))
         });
-        churned.map_err(|errno| format!("load {}: {errno}", self.loads))?;
-        let compared = compared.map_err(|_| "the watcher panicked".to_owned())?;
+        worked.map_err(|why| format!("load {}: {why}", self.loads))?;
         let compared = compared.map_err(|why| format!("load {}: while running: {why}", self.loads));
         volume.close().map_err(|error| format!("load {}: not closed: {error}", self.loads))?;
         compared
     }
+}
+
+type Recording = Arc<RecordingDevice<Arc<dyn Device>>>;
+
+/// What may be found after a kill.
+struct Promised {
+    churn: Promises<Arc<dyn Device>>,
+    tangle: Tangle<Arc<dyn Device>>,
+    growth: Growth<Arc<dyn Device>>,
+}
+
+impl Promised {
+    /// Judges what was recovered when the device had so many marks.
+    fn judge(&self, volume: &Volume, marks: usize) -> Result<(), String> {
+        let task = volume.task();
+        self.churn.judge(&task, marks)?;
+        self.tangle.judge(&task, marks)?;
+        crowd::judge(&task)?;
+        self.growth.judge(volume, marks)
+    }
+}
+
+/// Makes the directories that threads work in.
+fn prepare(volume: &Volume, promised: &Promised) -> Result<(), Errno> {
+    let task = volume.task();
+    crowd::prepare(&task)?;
+    promised.tangle.prepare(&task)
+}
+
+/// Lets all threads work, each on a CPU of its own as far as structures for each CPU can tell.
+fn workers(volume: &Volume, promised: &Promised, plan: Plan, seed: u64) -> Result<(), String> {
+    let Plan { threads, rounds, own, crowd, calls, .. } = plan;
+    thread::scope(|scope| {
+        let of_tangle = (0..own).map(|thread| {
+            scope.spawn(move || {
+                let _cpu = cpu::pretend((threads + thread) as u32);
+                promised.tangle.run(volume.vfs(), thread as usize)
+            })
+        });
+        let of_crowd = (0..crowd).map(|thread| {
+            scope.spawn(move || {
+                let _cpu = cpu::pretend((threads + own + thread) as u32);
+                crowd::run(volume.vfs(), calls, seed ^ (thread + 1).wrapping_mul(0x9e37_79b9))
+            })
+        });
+        let started: Vec<_> = of_tangle.chain(of_crowd).collect();
+        let churned = churn::run(volume.vfs(), &promised.churn, (threads, rounds), seed);
+        let others = started.into_iter().try_for_each(|thread| joined(thread.join()));
+        churned.map_err(|errno| errno.to_string()).and(others)
+    })
+}
+
+/// The result of a thread, which may have panicked.
+fn joined<T>(result: thread::Result<Result<T, String>>) -> Result<T, String> {
+    result.unwrap_or_else(|_| Err("a thread panicked".into()))
 }
 
 /// A volume with nothing in it.
@@ -237,7 +341,7 @@ fn open(device: Arc<dyn Device>, scaling: Scaling) -> Result<Volume, String> {
 /// Recovers a state and judges it. Gives what it is then.
 fn recover(
     state: &CrashState,
-    promises: &Promises<Arc<dyn Device>>,
+    promised: &Promised,
     scaling: Scaling,
 ) -> Result<(Arc<dyn Device>, Tally), String> {
     let device: Arc<dyn Device> = state.device();
@@ -247,7 +351,7 @@ fn recover(
     if left != 0 || opened.orphans.failed != 0 {
         return Err(format!("{left} orphans are left; {opened:?}"));
     }
-    promises.judge(&volume.task(), state.marks())?;
+    promised.judge(&volume, state.marks())?;
     volume.close().map_err(|error| format!("not closed: {error}"))?;
     Volumes::default().check(slice::from_ref(&device))?;
     let (removed, cut) = (opened.orphans.removed, opened.orphans.cut);
@@ -272,10 +376,10 @@ fn empty(device: &Arc<dyn Device>, scaling: Scaling) -> Result<Arc<dyn Device>, 
 /// The same bytes on a device of their own.
 fn copy(from: &Arc<dyn Device>) -> Result<Arc<dyn Device>, String> {
     const PIECE: usize = 64 << 10;
-    let device = MemoryDevice::with_block_size(DEVICE_BYTES, 512);
+    let device = MemoryDevice::with_block_size(from.size(), 512);
     let to = device.map_err(|error| error.to_string())?;
     let mut piece = vec![0; PIECE];
-    for at in (0..DEVICE_BYTES).step_by(PIECE) {
+    for at in (0..from.size()).step_by(PIECE) {
         from.read_at(at, &mut piece).map_err(|error| error.to_string())?;
         if piece.iter().any(|byte| *byte != 0) {
             to.write_at(at, &piece).map_err(|error| error.to_string())?;

@@ -40,6 +40,7 @@ pub mod pattern;
 pub mod scripts;
 pub mod subject;
 pub mod sweep;
+pub mod tangle;
 pub mod times;
 pub mod tree;
 pub mod verdict;

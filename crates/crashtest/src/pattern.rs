@@ -4,7 +4,7 @@
 //! offset. So bytes that turn up in the wrong file or place are recognised, and named.
 
 /// The unit in which bytes repeat their origin.
-const UNIT: u64 = 16;
+pub const UNIT: u64 = 16;
 /// What no offset and no tag looks like, so that zeros and stray bytes are told apart from a pattern.
 const MARK: u32 = 0x7666_7363;
 

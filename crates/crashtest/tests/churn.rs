@@ -1,20 +1,21 @@
-//! Crashes while eight threads make orphans and use what others have freed.
+//! Crashes while eight threads make orphans, use what others have freed, and make all kinds of calls.
 //!
 //! `VFSCALE_CRASH_STATES` says how many states are looked at in all the tests here (150), `VFSCALE_SEED`
 //! what chance follows from. The program `kills` of this crate does the same for as long as one likes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use vfscale_crashtest::kills::{Kills, Plan, Tally};
+use vfscale_crashtest::kills::{Flaw, Kills, Plan, Tally};
 use vfscale_crashtest::number;
+use vfscale_crashtest::tangle::{Class, Planted};
 use vfscale_sync::random::seed;
 
-const PLAN: Plan = Plan { threads: 8, rounds: 8, kills: 15 };
+const PLAN: Plan = Plan { threads: 4, rounds: 8, own: 2, crowd: 2, calls: 60, kills: 15 };
 /// Loads with every setting, and some on a volume that has been killed before.
 const LOADS_MIN: usize = 10;
 
 #[test]
-fn orphans_and_busy_extents_of_eight_threads() {
+fn kills_of_eight_threads() {
     let (seed, states) = (seed(), number("VFSCALE_CRASH_STATES", 150));
     let mut kills = Kills::new(PLAN, seed).unwrap();
     let mut all = Tally::default();
@@ -23,12 +24,46 @@ fn orphans_and_busy_extents_of_eight_threads() {
     }
     println!("{all}");
     assert!(all.removed > 0 && all.replayed > 0 && all.compared > 0, "seed {seed}: {all}");
+    assert!(all.calls > 0 && all.grown > 0, "seed {seed}: {all}");
 }
 
 #[test]
 fn flushes_that_are_lost_are_found() {
-    let mut kills = Kills::on_lying_device(PLAN, 1).unwrap();
+    let mut kills = Kills::with_flaw(PLAN, 1, Flaw::LostFlushes).unwrap();
     let result = (0..LOADS_MIN).try_for_each(|_| kills.load().map(drop));
     assert!(result.is_err());
     assert!(kills.broken().is_some(), "what was not recovered is kept: {result:?}");
+}
+
+/// The most loads until a planted fault has to be found.
+const LOADS_MAX: usize = 60;
+
+/// Kinds of calls, each forgotten in turn.
+#[test]
+fn planted_faults_are_found() {
+    use Class::*;
+    let forgotten = [
+        Rename,
+        RenameOver,
+        RenameDir,
+        Exchange,
+        Link,
+        Symlink,
+        SetXattr,
+        RemoveXattr,
+        Mkdir,
+        Rmdir,
+        Allocate,
+        Punch,
+        Fsync,
+        FsyncDir,
+    ];
+    for flaw in forgotten.map(|class| Flaw::Calls(Planted::Forgets(class))) {
+        let plan = Plan { threads: 1, rounds: 2, own: 4, crowd: 0, ..PLAN };
+        let mut kills = Kills::with_flaw(plan, 1, flaw).unwrap();
+        let found = (0..LOADS_MAX).find_map(|load| kills.load().err().map(|why| (load, why)));
+        let (load, why) = found.unwrap_or_else(|| panic!("{flaw:?} was not found"));
+        println!("{flaw:?}: in load {load}: {why}");
+        assert!(kills.broken().is_some(), "{flaw:?} was found before a crash: {why}");
+    }
 }

@@ -40,12 +40,21 @@ struct Args {
     /// What all choices follow from. A new one if it is not given.
     #[arg(long, env = "VFSCALE_SEED")]
     seed: Option<u64>,
-    /// Threads that work at a time.
-    #[arg(long, default_value_t = 8)]
+    /// Threads that make orphans and use what others have freed.
+    #[arg(long, default_value_t = 4)]
     threads: u64,
     /// How many files each of them makes in a load.
     #[arg(long, default_value_t = 8)]
     files: u64,
+    /// Threads that make all kinds of calls in directories of their own.
+    #[arg(long, default_value_t = 2)]
+    own: u64,
+    /// Threads that make them in shared directories.
+    #[arg(long, default_value_t = 2)]
+    crowd: u64,
+    /// How many calls each of these makes in a load.
+    #[arg(long, default_value_t = 60)]
+    calls: usize,
     /// How many kills of one load are looked at.
     #[arg(long, default_value_t = 10)]
     kills: usize,
@@ -77,11 +86,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args, seed: u64, watch: &Watch) -> Result<Tally, String> {
-    let Args { threads, files: rounds, kills, .. } = *args;
+    let Args { threads, files: rounds, own, crowd, calls, kills, .. } = *args;
+    let plan = Plan { threads, rounds, own, crowd, calls, kills };
     let minutes = args.minutes.or(args.rounds.is_none().then_some(1));
     let (begun, mut told) = (Instant::now(), Instant::now());
     let end = minutes.map(|minutes| begun + Duration::from_secs(60 * minutes));
-    let mut subject = Kills::new(Plan { threads, rounds, kills }, seed)?;
+    let mut subject = Kills::new(plan, seed)?;
     let mut total = Tally::default();
     while args.rounds.is_none_or(|rounds| total.kills < rounds)
         && end.is_none_or(|end| Instant::now() < end)

@@ -5,8 +5,8 @@
 //! device are about the same state, while files are open that have no name any more, data waits to be
 //! written, and threads wait for the thaw.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -29,11 +29,13 @@ const ATTEMPTS: u32 = 200;
 pub(super) fn watch<D: Device + 'static>(
     volume: &Volume,
     device: &Arc<D>,
-    is_over: &AtomicBool,
+    (growing, is_over): (&Mutex<()>, &AtomicBool),
 ) -> Result<u64, String> {
     let mut compared = 0;
     while !is_over.load(Ordering::Relaxed) {
+        let grows = growing.lock().unwrap_or_else(PoisonError::into_inner);
         compare(volume, device.clone())?;
+        drop(grows);
         compared += 1;
         thread::sleep(PAUSE);
     }

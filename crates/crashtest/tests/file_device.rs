@@ -1,0 +1,237 @@
+//! Power cuts of volumes in real files: all that [`FileDevice`] does, with and without `O_DIRECT` and
+//! io_uring, on a file whose writes and syncs are recorded below the kernel ([`below`]).
+//!
+//! A block device goes the same ways with the same calls; a loop device over such a file stands for them.
+//! `VFSCALE_CRASH_STATES` says how many states are looked at in all (300), `VFSCALE_SEED` what chance
+//! follows from. Needs root and /dev/fuse, and says so where they are not to be had.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod below;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use vfscale::Vfs;
+use vfscale_block::{Device, FileDevice, FileOptions, MemoryDevice};
+use vfscale_crashtest::number;
+use vfscale_crashtest::scripts;
+use vfscale_crashtest::subject::{Disk, Lost, Opened, Subject};
+use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
+use vfscale_crashtest::volume::Volumes;
+use vfscale_sync::random::{Random, seed};
+
+use below::{Below, Event, How};
+
+const DEVICE: u64 = 32 << 20;
+/// The length of a script.
+const CALLS: usize = 60;
+
+/// How a volume gets to its file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    direct: bool,
+    io_uring: bool,
+    /// The kernel gathers what is not direct.
+    keeps_writes: bool,
+    /// Through a block device.
+    is_loop: bool,
+}
+
+/// All of them.
+fn ways() -> Vec<Way> {
+    let mut ways = Vec::new();
+    for io_uring in [true, false] {
+        let way = Way { io_uring, ..Way::default() };
+        ways.push(Way { direct: true, ..way });
+        ways.push(way);
+        ways.push(Way { keeps_writes: true, ..way });
+    }
+    let way = Way { io_uring: true, is_loop: true, ..Way::default() };
+    ways.extend([way, Way { direct: true, ..way }]);
+    ways
+}
+
+/// Volumes in a file.
+struct Files {
+    volumes: Volumes,
+    way: Way,
+    lies: bool,
+    /// Batches that went through io_uring.
+    batches: Arc<AtomicU64>,
+}
+
+impl Files {
+    fn new(way: Way) -> Self {
+        let volumes =
+            Volumes { sync_interval: Some(Duration::from_millis(5)), ..Volumes::default() };
+        Self { volumes, way, lies: false, batches: Arc::default() }
+    }
+}
+
+/// A loop device over a file. Dropping it takes it away.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn over(file: &Path) -> Result<Self, String> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let output = output.map_err(|error| format!("losetup: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("losetup: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        Ok(Self(String::from_utf8_lossy(&output.stdout).trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let status = Command::new("losetup").arg("-d").arg(&self.0).status();
+        if !std::thread::panicking() {
+            assert!(status.unwrap().success());
+        }
+    }
+}
+
+/// A device on its way; what is dropped last is named last.
+struct Reached {
+    file: Arc<FileDevice>,
+    _loop: Option<Loop>,
+    _below: Below,
+}
+
+impl Reached {
+    fn new(device: Arc<dyn Device>, way: Way, lies: bool) -> Result<Self, String> {
+        let how = How { keeps_writes: way.keeps_writes, lies, ..How::default() };
+        let below = Below::mount(device, how)?;
+        let by_loop = way.is_loop.then(|| Loop::over(&below.path())).transpose()?;
+        let path = by_loop.as_ref().map_or_else(|| below.path(), |device| device.0.clone());
+        let options = FileOptions::new().direct(way.direct).io_uring(way.io_uring);
+        let file = Arc::new(options.open(path).map_err(|error| error.to_string())?);
+        let ways = file.describe();
+        assert_eq!(ways.contains("direct I/O"), way.direct, "{ways}");
+        Ok(Self { file, _loop: by_loop, _below: below })
+    }
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        // The volume may keep the device for a moment.
+        self.file.release();
+    }
+}
+
+struct Open {
+    opened: Box<dyn Opened>,
+    reached: Reached,
+    batches: Arc<AtomicU64>,
+}
+
+impl Opened for Open {
+    fn vfs(&self) -> &Vfs {
+        self.opened.vfs()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), String> {
+        let closed = self.opened.close();
+        self.batches.fetch_add(self.reached.file.ring_batches(), Ordering::Relaxed);
+        closed
+    }
+}
+
+impl Subject for Files {
+    fn format(&self, disks: &[Disk]) -> Result<(), String> {
+        self.volumes.format(disks)
+    }
+
+    fn open(&self, disks: &[Disk]) -> Result<Box<dyn Opened>, String> {
+        let reached = Reached::new(disks[0].clone(), self.way, self.lies)?;
+        let disks: [Disk; 1] = [reached.file.clone()];
+        let opened = self.volumes.open(&disks)?;
+        Ok(Box::new(Open { opened, reached, batches: self.batches.clone() }))
+    }
+
+    /// Without direct I/O the kernel reads more of a block device at once than was asked for, and what lies
+    /// near a sector that can't be read can't be read either.
+    fn may_be_lost(&self, disks: &[Disk]) -> Vec<Lost> {
+        let reads_alone = self.way.direct || !self.way.is_loop;
+        if reads_alone { self.volumes.may_be_lost(disks) } else { Vec::new() }
+    }
+
+    fn check(&self, disks: &[Disk]) -> Result<(), String> {
+        self.volumes.check(disks)
+    }
+}
+
+fn memory(bytes: u64) -> Arc<dyn Device> {
+    Arc::new(MemoryDevice::with_block_size(bytes, 512).unwrap())
+}
+
+/// Whether it can be tested here on this way; says why not.
+fn is_possible(way: Way) -> bool {
+    match Reached::new(memory(DEVICE), way, false) {
+        Ok(_) => true,
+        Err(why) => {
+            println!("######## SKIPPED: power cuts of image files: {why}");
+            false
+        }
+    }
+}
+
+fn sweep(subject: &Files, states: usize, seed: u64) -> Summary {
+    let plan = Plan { device_bytes: DEVICE, states_of_script: states, seed };
+    let mut sweep = Sweep::new(subject, plan).unwrap();
+    sweep.run(&scripts::random(&mut Random::new(seed), CALLS));
+    sweep.finish()
+}
+
+#[test]
+fn files_keep_their_promises_when_power_fails() {
+    let (seed, ways) = (seed(), ways());
+    let states = number("VFSCALE_CRASH_STATES", 300).div_ceil(ways.len());
+    for (way, number) in ways.into_iter().zip(0..) {
+        if !is_possible(way) {
+            continue;
+        }
+        let subject = Files::new(way);
+        let summary = sweep(&subject, states, seed + number);
+        let batches = subject.batches.load(Ordering::Relaxed);
+        println!("{way:?}: {batches} batches by io_uring, {summary}");
+        assert!(summary.violations.is_empty(), "{way:?}: {summary}");
+        assert!(summary.states >= states, "{way:?}: {summary}");
+        assert_eq!(batches > 0, way.io_uring, "{way:?}: {summary}");
+    }
+}
+
+/// A file that loses what it says it has synced is found out on every way.
+#[test]
+fn syncs_of_files_that_lie_are_found() {
+    for way in ways() {
+        if !is_possible(way) {
+            continue;
+        }
+        let summary = sweep(&Files { lies: true, ..Files::new(way) }, 60, 3);
+        assert!(!summary.violations.is_empty(), "{way:?}");
+    }
+}
+
+/// An image is durable when it has been made, with its size and its name; and so is a new size.
+#[test]
+fn made_and_grown_files_are_durable() {
+    let (device, how) = (memory(0), How { is_missing: true, ..How::default() });
+    let below = match Below::mount(device.clone(), how) {
+        Ok(below) => below,
+        Err(why) => return println!("######## SKIPPED: power cuts of image files: {why}"),
+    };
+    let file = FileDevice::create(below.path(), 1 << 20).unwrap();
+    assert_eq!(device.size(), 1 << 20);
+    let events = below.events();
+    let made = [Event::Created, Event::Resized(1 << 20), Event::Synced, Event::DirSynced];
+    assert_eq!(events, made);
+    file.set_size(2 << 20).unwrap();
+    assert_eq!(device.size(), 2 << 20);
+    assert_eq!(below.events()[events.len()..], [Event::Resized(2 << 20), Event::Synced]);
+    drop(file);
+}
