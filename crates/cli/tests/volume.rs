@@ -118,6 +118,42 @@ fn a_damaged_volume_is_found_and_repaired() {
     assert_eq!(image.fsck(&[]).0, Some(0));
 }
 
+/// Where the log of an image lies, in blocks.
+fn log_of(image: &Image) -> (u64, u64) {
+    let log = &json(&["stat", image.name(), "--json"])["log"];
+    (log["start"].as_u64().unwrap(), log["blocks"].as_u64().unwrap())
+}
+
+#[test]
+fn a_log_is_thrown_away_when_it_is_asked_for() {
+    let image = Image::new();
+    let (start, blocks) = log_of(&image);
+    image.change(start, 0, &vec![0; blocks as usize * 4096]);
+    let before = fs::read(&image.path).unwrap();
+    let refused = vfscale(&["run", image.name(), "--", "true"]);
+    assert_ne!(refused.status.code(), Some(0));
+    assert!(text(&refused.stderr).contains("--discard-log"), "{}", text(&refused.stderr));
+    for args in [&["--repair"][..], &[]] {
+        let (code, words) = image.fsck(args);
+        assert_eq!(code, Some(4), "{words}");
+        assert!(words.contains("V1001: ") && words.contains("--repair --discard-log"), "{words}");
+    }
+    let (code, words) = image.fsck(&["--discard-log"]);
+    assert_eq!(code, Some(4), "{words}");
+    assert!(words.contains("would be thrown away, with 0 checkpoints"), "{words}");
+    assert_eq!(fs::read(&image.path).unwrap(), before);
+    let (code, words) = image.fsck(&["--repair", "--discard-log", "--json"]);
+    assert_eq!(code, Some(1), "{words}");
+    let report: Value = serde_json::from_str(&words).unwrap();
+    assert_eq!(report["log"]["discarded"], true);
+    assert_eq!((&report["found"], &report["left"]), (&1.into(), &0.into()));
+    assert_eq!(image.fsck(&[]), (Some(0), image.fsck(&[]).1));
+    let (code, words) = image.fsck(&["--repair", "--discard-log"]);
+    assert_eq!(code, Some(0), "{words}");
+    assert!(words.contains("nothing of the former one was lost"), "{words}");
+    assert_eq!(json(&["stat", image.name(), "--json"])["state"].as_str(), Some("clean"));
+}
+
 #[test]
 fn exit_statuses_are_those_of_fsck() {
     let image = Image::new();

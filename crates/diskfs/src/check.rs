@@ -34,6 +34,7 @@
 mod blocks;
 mod chunks;
 mod contents;
+mod discard;
 mod draft;
 mod finding;
 mod groups;
@@ -53,6 +54,7 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 
+pub use discard::Discarded;
 pub use finding::{Figure, Finding, Owner, Part, Problem, Remedy, Severity};
 pub use log::LogState;
 
@@ -75,7 +77,10 @@ use salvage::Strays;
 pub struct Options {
     /// Whether to repair what can be repaired.
     pub repair: bool,
-    /// The device of the log, if it is not in the volume.
+    /// Whether a repair gives the volume a new, empty log, and throws away what the former one has, if that
+    /// can't be replayed. Without a repair: whether to say what would be lost.
+    pub discard_log: bool,
+    /// The device of the log, if it is not in the volume. A new log may be on another one than before.
     pub log: Option<Arc<dyn Device>>,
     /// How many findings are kept in the report; all are counted, and given to the [`Watch`].
     pub findings: usize,
@@ -83,7 +88,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { repair: false, log: None, findings: 1000 }
+        Self { repair: false, discard_log: false, log: None, findings: 1000 }
     }
 }
 
@@ -173,6 +178,8 @@ pub struct Report {
     pub left: u64,
     /// What was done about the log.
     pub log: LogState,
+    /// The log that was thrown away, or would be, if that was asked for.
+    pub discarded: Option<Discarded>,
     /// Work that the next mount would finish, as it was found.
     pub unfinished: Unfinished,
     /// Work of that kind that a repair has finished.
@@ -228,7 +235,13 @@ pub fn check(
     let mut tell = Findings::new(watch, options.findings);
     let (device, log) = look_at_log(&logged, &found, &mut tell);
     let checked = Check::run(&*device, &found, tell, None);
-    Ok(checked.into_report(log))
+    let mut report = checked.into_report(log);
+    if options.discard_log {
+        let replayed = logged.copied().replay_home(&found.superblock);
+        let why = replayed.err().map(|error| error.to_string());
+        report.discarded = Some(Discarded::of(&logged, why));
+    }
+    Ok(report)
 }
 
 /// The device as it is after a replay of the log: a copy, if there is something to replay.
@@ -239,7 +252,12 @@ fn look_at_log(
 ) -> (Arc<dyn Device>, LogState) {
     tell.progress(Phase::Log, 0, 1);
     let home = logged.device.clone();
-    match logged.is_clean() {
+    // Of a log that was closed, too, what is home may be newer.
+    let looked = logged.is_clean().and_then(|is_clean| match is_clean {
+        true => logged.copied().replay_only(&found.superblock).map(|_| true),
+        false => Ok(false),
+    });
+    match looked {
         Ok(true) => (home, LogState::Clean),
         Ok(false) => {
             let copy = logged.copied();
@@ -443,7 +461,8 @@ impl<'d, 'w> Check<'d, 'w> {
     fn into_report(self, log: LogState) -> Report {
         let Findings { findings, count, .. } = self.tell;
         let (unfinished, finished) = (self.unfinished, Orphans::default());
-        Report { findings, count, left: count, log, unfinished, finished, figures: self.figures }
+        let (left, discarded, figures) = (count, None, self.figures);
+        Report { findings, count, left, log, discarded, unfinished, finished, figures }
     }
 }
 
@@ -465,6 +484,13 @@ impl Report {
                 .with("checkpoints", checkpoints)
                 .with("items", items),
             LogState::Unusable => Value::fields().with("state", "unusable"),
+        };
+        let log = match &self.discarded {
+            None => log,
+            Some(Discarded { why, checkpoints, records }) => log
+                .with("discarded", why.is_some())
+                .with("lost checkpoints", *checkpoints)
+                .with("lost records", *records),
         };
         let Unfinished { removals, cuts, copies } = self.unfinished;
         let unfinished = Value::fields()

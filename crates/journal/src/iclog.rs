@@ -187,13 +187,15 @@ impl Writer {
     }
 }
 
-/// The record that an empty log has at `lsn`: it was closed, and there is nothing in it.
-pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, lsn: Lsn) -> Vec<u8> {
+/// Returns the only record of an empty log of which this is known: it was closed with it, and there is
+/// nothing in it.
+pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, known: &Known) -> Vec<u8> {
+    let (lsn, epoch, device) = (known.last, known.epoch, known.device);
     let mut block = vec![0; LOG_BLOCK_BYTES];
     let header = RecordHeader {
         kind: RecordKind::Unmount,
         flags: 0,
-        epoch: 1,
+        epoch,
         lsn,
         tail_lsn: lsn,
         sync_lsn: Lsn::NONE,
@@ -206,7 +208,7 @@ pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, lsn: Lsn) -> Ve
         stream_offset: 0,
         crc: 0,
         features: FEATURES_KNOWN,
-        device: [0; 16],
+        device,
     };
     record::encode(&mut block, &header, volume, |_| lsn.cycle());
     block

@@ -19,7 +19,7 @@ use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::pace::Pace;
 use crate::push::{LogProgress, Pushing};
 use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock, Workers};
-use crate::record::RecordKind;
+use crate::record::{self, RecordKind};
 use crate::recovery;
 use crate::ticket::Costs;
 use crate::{
@@ -35,7 +35,7 @@ const TRACES: usize = 64;
 const CIL_BYTES_MAX: u64 = 32 << 20;
 
 /// The identity of a volume. Records of another volume are nothing to a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeId(pub [u8; 16]);
 
 /// A log that is open. `Send` and `Sync`.
@@ -107,7 +107,25 @@ impl Journal {
     /// # Errors
     /// [`Error::Region`] and [`Error::Device`].
     pub fn format(device: &dyn Device, region: Region, volume: VolumeId) -> Result<()> {
+        Self::renew(device, region, volume, &Known::FIRST)
+    }
+
+    /// Makes an empty log for `volume` in `region` that takes the place of another one, of which nothing is
+    /// kept: overwrites all of it. It is the log that `known` says, closed, and begins at the start of the
+    /// region. It can be opened when this has returned, not before. Blocks for the I/O.
+    ///
+    /// # Errors [`Error::Region`] and [`Error::Device`]; [`Error::WornOut`] if `known` is no place where a
+    /// log can begin.
+    pub fn renew(
+        device: &dyn Device,
+        region: Region,
+        volume: VolumeId,
+        known: &Known,
+    ) -> Result<()> {
         let geometry = recovery::geometry(device, region)?;
+        if known.last.block() != 0 || known.last.cycle() == 0 || known.epoch == u64::MAX {
+            return Err(Error::WornOut);
+        }
         // Records of an older log of the same volume must not be found. What is zero is left so: a
         // sparse image stays one.
         let zeros = vec![0; 256 * LOG_BLOCK_BYTES];
@@ -124,11 +142,30 @@ impl Journal {
             at += len as u64;
         }
         device.flush()?;
-        // The first cycle is 1, so that no record has the place that stands for none.
-        let head = u64::from(geometry.blocks);
-        let block = iclog::first_record(geometry, volume, geometry.lsn(head));
-        device.write_at(geometry.device_offset(head), &block)?;
+        // Nothing of the former log is left by now, whose records nobody may take for what follows this one.
+        let block = iclog::first_record(geometry, volume, known);
+        device.write_at(geometry.offset, &block)?;
         Ok(device.flush()?)
+    }
+
+    /// Returns the volumes that have records in `region`, whole or not, as far as it can be read and is
+    /// there. Blocks for the I/O: it reads all of it.
+    #[must_use]
+    pub fn owners(device: &dyn Device, region: Region) -> Vec<VolumeId> {
+        let (mut found, mut chunk) = (Vec::new(), vec![0; 256 * LOG_BLOCK_BYTES]);
+        let end = device.size().min(region.offset.saturating_add(region.length));
+        let mut at = region.offset;
+        while at < end {
+            let len = usize::try_from(end - at).unwrap_or(chunk.len()).min(chunk.len());
+            // Where some of it can't be read, what is around it says the same.
+            let is_read = device.read_at(at, &mut chunk[..len]).is_ok();
+            let blocks = chunk[..len].chunks_exact(LOG_BLOCK_BYTES).filter(|_| is_read);
+            found.extend(blocks.filter_map(record::claimed_volume));
+            found.sort_unstable();
+            found.dedup();
+            at += len as u64;
+        }
+        found
     }
 
     /// Opens the log of `volume` in `region`: finds its end, gives what is not home to `sink`, and

@@ -44,7 +44,31 @@ pub struct Known {
     pub device: [u8; 16],
 }
 
+/// How many cycles, and epochs, a new log keeps from all that is known of the one whose place it takes: by
+/// far more than a log can have gone on since its owner wrote down how far it was.
+const APART: u32 = 1 << 16;
+
 impl Known {
+    /// What a log is that its owner makes for the first time. The first cycle is 1, so that no record has the
+    /// place that stands for none.
+    pub(crate) const FIRST: Self =
+        Self { epoch: 1, last: Lsn::new(1, 0), checkpoint: 0, is_closed: true, device: [0; 16] };
+
+    /// Places from this cycle on are late: half of what can be counted.
+    pub const CYCLE_LATE: u32 = 1 << 31;
+
+    /// Returns what a new log on `device` is to be ([`Journal::renew`](crate::Journal::renew)) that takes
+    /// the place of one which may have reached the epoch `epoch` and the place `newest`. Both are behind it
+    /// by so much that nothing of the former log, wherever a part of it comes back from, is ever taken for
+    /// a part of the new one. A [late](Self::CYCLE_LATE) place is not counted on: its owner forgets such
+    /// places.
+    #[must_use]
+    pub fn renewed(epoch: u64, newest: Lsn, device: [u8; 16]) -> Self {
+        let cycle = newest.cycle().min(Self::CYCLE_LATE) + APART;
+        let epoch = epoch.min(u64::MAX / 2) + u64::from(APART);
+        Self { epoch, last: Lsn::new(cycle, 0), checkpoint: 0, is_closed: true, device }
+    }
+
     /// That a log which ends so can be the one that is known.
     fn check(&self, device: &dyn Device, found: &Found) -> Result<()> {
         let name = || device.name().into();

@@ -229,6 +229,12 @@ pub(crate) fn encode(
     crc
 }
 
+/// Returns the volume of a block that looks like the first of a record.
+pub(crate) fn claimed_volume(block: &[u8]) -> Option<VolumeId> {
+    let volume = VolumeId(get(block, at::VOLUME));
+    claimed_blocks(block, volume).map(|_| volume)
+}
+
 /// The number of blocks that a block of the log claims as the first of a record of `volume`, if it looks like
 /// one at all. Only good for knowing how much to read for [`decode`].
 pub(crate) fn claimed_blocks(block: &[u8], volume: VolumeId) -> Option<usize> {

@@ -546,8 +546,10 @@ fn remedy(fault: &Fault) -> &'static str {
         }
         Fault::ReadOnly => "; it can be opened for reading only",
         Fault::LogDevice(_) => "; say where its log is",
+        Fault::Journal(vfscale_journal::Error::Features { .. }) => "",
         Fault::Journal(_) => {
-            "; `vfscale fsck` says more, and what is home can be read without the log (`-o ro,norecovery`)"
+            "; `vfscale fsck` says more, what is home can be read without the log (`-o ro,norecovery`), and \
+             `vfscale fsck --repair --discard-log` makes a new one, without what this one has"
         }
         _ => "",
     }

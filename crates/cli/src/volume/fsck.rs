@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use vfscale::diskfs::check::{self, Finding, LogState, Options, Phase, Report, Watch};
+use vfscale::diskfs::check::{self, Discarded, Finding, LogState, Options, Phase, Report, Watch};
 
 use super::{open, open_log};
 use crate::error::Failure;
@@ -28,6 +28,14 @@ pub(crate) struct FsckArgs {
     #[arg(long, short = 'y', visible_short_alias = 'a', conflicts_with = "dry_run")]
     pub(crate) repair: bool,
 
+    /// With --repair: give the volume a new, empty log. What the former one has is replayed if it can be;
+    /// otherwise it is thrown away, for a log that is damaged, lost, or the wrong one: changes in it that
+    /// are not home are lost, synced ones too, and what is half home is repaired as far as can be. Without
+    /// --repair: say what would be lost. A log on a device of its own that is lost gets another one with
+    /// --log-device
+    #[arg(long)]
+    pub(crate) discard_log: bool,
+
     /// Write nothing, as is done without --repair
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
@@ -44,7 +52,7 @@ pub(crate) struct FsckArgs {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) findings: usize,
 
-    /// The device of the log, if it is not in the volume
+    /// The device of the log, if it is not in the volume; with --discard-log that of the new one
     #[arg(long, value_name = "PATH")]
     pub(crate) log_device: Option<PathBuf>,
 
@@ -107,7 +115,8 @@ fn try_fsck(args: &FsckArgs) -> Result<Report, Failure> {
     let device = open(&args.image, !args.repair)?;
     let log = open_log(args.log_device.as_deref(), !args.repair)?;
     let mut teller = Teller::new(args);
-    let options = Options { repair: args.repair, log, findings: args.findings };
+    let (repair, discard_log, findings) = (args.repair, args.discard_log, args.findings);
+    let options = Options { repair, discard_log, log, findings };
     let report = check::check(device, &options, &mut teller);
     teller.bar.finish_and_clear();
     Ok(report?)
@@ -148,7 +157,16 @@ fn words(args: &FsckArgs, report: &Report) -> String {
                 "{image}: was not closed; its log ({checkpoints} checkpoints, {items} items) {how}\n"
             );
         }
-        LogState::Unusable => text += &format!("{image}: its log can't be used\n"),
+        LogState::Unusable if report.discarded.is_some() => {}
+        LogState::Unusable => {
+            text += &format!(
+                "{image}: its log can't be used; if there is no other, --repair --discard-log makes a new one, \
+                 without what this one has\n"
+            );
+        }
+    }
+    if let Some(discarded) = &report.discarded {
+        text += &format!("{image}: {}\n", words_of(discarded, args.repair));
     }
     text += &unfinished(args, report);
     let more = report.count.saturating_sub(report.findings.len() as u64);
@@ -169,6 +187,23 @@ fn words(args: &FsckArgs, report: &Report) -> String {
         (count, _) => format!("{image}: {count} findings; nothing was changed"),
     };
     text
+}
+
+/// Says in words what is lost with a log.
+fn words_of(discarded: &Discarded, is_done: bool) -> String {
+    let Discarded { why, checkpoints, records } = discarded;
+    match (why, is_done) {
+        (None, true) => "has a new log; nothing of the former one was lost".into(),
+        (None, false) => "its log can be used: nothing would be lost with it".into(),
+        (Some(_), is_done) => {
+            let how = if is_done { "was thrown away" } else { "would be thrown away" };
+            let are = if is_done { "are" } else { "would be" };
+            format!(
+                "its log {how}, with {checkpoints} checkpoints in {records} records that can be read between its \
+                 tail and its head; changes in it, and in what can't be read of it, that were not home {are} lost"
+            )
+        }
+    }
 }
 
 /// Says in words what a mount has left to the next one: no damage.

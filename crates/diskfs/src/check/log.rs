@@ -57,6 +57,11 @@ impl Logged {
         Ok(Self { device, log, region, volume: id, known })
     }
 
+    /// The device that the log is on, and where.
+    pub(crate) fn log(&self) -> (&dyn Device, Region) {
+        (&*self.log, self.region)
+    }
+
     /// The log, read once.
     ///
     /// # Errors
@@ -100,6 +105,31 @@ impl Logged {
         let (journal, found) = opened?;
         let state = LogState::Replayed { checkpoints: found.checkpoints, items: found.items };
         Ok((journal, if found.checkpoints == 0 { LogState::Clean } else { state }))
+    }
+
+    /// Replays the log home, and does not go on with it. A log that can't be replayed as a whole is not at
+    /// all.
+    ///
+    /// # Errors
+    /// Those of the devices, and of a log that can't be replayed: nothing was written then, unless it is the
+    /// volume's device that failed.
+    pub(crate) fn replay_home(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
+        // What is going to be home has to be durable in the log, as far as it goes.
+        self.log.flush()?;
+        let tried = self.copied().replay_only(superblock)?;
+        if tried == LogState::Clean { Ok(tried) } else { self.replay_only(superblock) }
+    }
+
+    /// Replays the log, and does not go on with it.
+    ///
+    /// # Errors
+    /// Those of the devices, and of a log that can't be replayed.
+    pub(crate) fn replay_only(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
+        let places = Places::new(superblock);
+        let mut sink = Replay::new(&*self.device, superblock.volume(), &places);
+        let found = Journal::replay(&*self.log, self.region, self.volume, &self.known, &mut sink)?;
+        let state = LogState::Replayed { checkpoints: found.checkpoints, items: found.items };
+        Ok(if found.checkpoints == 0 { LogState::Clean } else { state })
     }
 }
 

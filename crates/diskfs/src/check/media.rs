@@ -1,9 +1,12 @@
 //! The blocks of a volume as a check reads them: from the device, each verified every time.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::ops::Range;
 
 use vfscale_block::Device;
+use vfscale_journal::{Known, Lsn};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::btree::{Error, Expected, Nodes};
@@ -16,19 +19,34 @@ use crate::{Superblock, Uuid};
 /// How many blocks are read at once where many are looked at.
 const SEARCHED_BLOCKS: usize = 256;
 
-/// A volume's device, and what bounds it. Reads only; keeps nothing.
+/// A volume's device, and what bounds it. Reads only; keeps no block, but which places of the log it has
+/// seen.
 pub(crate) struct Media<'d> {
     device: &'d dyn Device,
     geometry: Geometry,
     volume: Uuid,
     places: Places,
+    newest: Cell<Lsn>,
+    late: RefCell<BTreeSet<u64>>,
 }
 
 impl<'d> Media<'d> {
     /// The volume of `superblock` on `device`.
     pub(crate) fn new(device: &'d dyn Device, superblock: &Superblock) -> Self {
         let (geometry, volume) = (superblock.geometry(), superblock.volume());
-        Self { device, geometry, volume, places: Places::new(superblock) }
+        let (places, newest, late) = (Places::new(superblock), Cell::default(), RefCell::default());
+        Self { device, geometry, volume, places, newest, late }
+    }
+
+    /// The latest place of the log that a block had which was read and is what it should be, of places that
+    /// are not [late](Known::CYCLE_LATE).
+    pub(crate) fn newest(&self) -> Lsn {
+        self.newest.get()
+    }
+
+    /// The blocks with places that are late.
+    pub(crate) fn late(&self) -> BTreeSet<u64> {
+        self.late.borrow().clone()
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -90,6 +108,12 @@ impl<'d> Media<'d> {
     ) -> Result<Box<Block>, Damage> {
         let block = self.raw(address)?;
         block.verify(&Identity { magic, address, owner, volume: self.volume })?;
+        let lsn = Lsn::from_bits(block.header().lsn.get());
+        if lsn.cycle() >= Known::CYCLE_LATE {
+            self.late.borrow_mut().insert(address);
+        } else {
+            self.newest.set(lsn.max(self.newest.get()));
+        }
         Ok(block)
     }
 }

@@ -24,12 +24,16 @@
 //!   so the superblock says before the first change that a repair is under way, which refuses a mount, and
 //!   says so until one has come to its end ([`Features::NEEDS_REPAIR`](crate::Features::NEEDS_REPAIR)).
 //!
+//! Unless the log is to be thrown away: then the volume gets a new one first ([`discard`]), and blocks of
+//! inodes that never came home are made what they can be without one ([`records`]).
+//!
 //! Afterwards the volume is checked once more, and what that finds is what is left. If that is nothing, what
 //! a mount has begun is finished: inodes without a name are removed, as the next mount would do it.
 
 mod files;
 mod found;
 mod names;
+mod records;
 mod trees;
 
 use std::ops::Range;
@@ -40,13 +44,16 @@ use vfscale_journal::{
     Hooks, ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Pushed, Reservation,
 };
 
+use super::discard;
 use super::draft::Draft;
 use super::groups::Group;
 use super::inodes::UNREADABLE;
 use super::log::Logged;
 use super::media::NoChange;
 use super::plan::Plan;
-use super::{Check, CheckError, Findings, GivenUp, LogState, Options, Phase, Report, Watch};
+use super::{
+    Check, CheckError, Findings, GivenUp, LogState, Options, Phase, Problem, Report, Watch,
+};
 use crate::btree::{Entry, Error, Record, Tree};
 use crate::cache::KIND_BLOCK;
 use crate::copies::{self, Found};
@@ -81,22 +88,46 @@ pub(crate) fn repair(
     if found.is_read_only() {
         return Err(CheckError::ReadOnly);
     }
-    let logged = Logged::new(device.clone(), options.log.as_ref(), &found.superblock)?;
-    let (superblock, state) = (found.superblock.clone(), State::default());
-    let mut rounds = Rounds { logged, found, superblock, state };
-    let (mut report, mut end) = rounds.round(Findings::new(watch, options.findings))?;
-    while end == End::NotYet {
-        let next;
-        (next, end) = rounds.round(Findings::new(&mut (), 0))?;
-        report.figures = next.figures;
+    let renewed = options.discard_log.then(|| discard::renew(&device, found, options));
+    let renewed = renewed.transpose()?;
+    let why = renewed.as_ref().and_then(|renewed| renewed.discarded.why.clone());
+    let superblock = renewed.as_ref().map_or(&found.superblock, |renewed| &renewed.superblock);
+    // A repair that begins here is none that was cut off; one that was cut off may have lost a log before.
+    let was_cut_off = found.superblock.features.needs_repair();
+    let mut found = found.clone();
+    found.superblock.clone_from(superblock);
+    found.superblock.features = superblock.features.with_repair(was_cut_off);
+    let logged = Logged::new(device.clone(), options.log.as_ref(), superblock)?;
+    let without_log = options.discard_log && (why.is_some() || was_cut_off);
+    let state = State { without_log, ..State::default() };
+    let mut rounds = Rounds { logged, found: &found, superblock: superblock.clone(), state };
+    let mut tell = Findings::new(watch, options.findings);
+    why.into_iter().for_each(|why| tell.add(Problem::Log { why }));
+    let (mut report, mut end) = rounds.round(tell)?;
+    if let Some(renewed) = renewed {
+        (report.log, report.discarded) = (renewed.log, Some(renewed.discarded));
     }
-    if end == End::Repaired {
-        rounds.end()?;
+    report.left = report.count;
+    loop {
+        while end == End::NotYet {
+            let next;
+            (next, end) = rounds.round(Findings::new(&mut (), 0))?;
+            report.figures = next.figures;
+        }
+        if end == End::Repaired {
+            rounds.end()?;
+        }
+        let before = std::mem::take(&mut report.left);
+        if report.count > 0 {
+            report.left = again(&device, options)?.count;
+        }
+        if end != End::Repaired || !(1..before).contains(&report.left) {
+            break;
+        }
+        // An inode that has a name again is none that is being removed, and has to be whole.
+        end = End::NotYet;
+        rounds.state = State { without_log, ..State::default() };
     }
-    report.left = match report.count {
-        0 => 0,
-        _ => again(&device, options)?.count,
-    };
     if report.left == 0 && (report.unfinished.removals, report.unfinished.cuts) != (0, 0) {
         report.finished = finish(&device, options)?;
         let after = again(&device, options)?;
@@ -185,7 +216,7 @@ impl Rounds<'_> {
 
 /// What a check finds now.
 fn again(device: &Arc<dyn Device>, options: &Options) -> Result<Report, CheckError> {
-    let again = Options { repair: false, findings: 0, ..options.clone() };
+    let again = Options { repair: false, discard_log: false, findings: 0, ..options.clone() };
     super::check(device.clone(), &again, &mut ())
 }
 
@@ -217,6 +248,10 @@ const STEPS: usize = 6;
 /// What a repair remembers from round to round.
 #[derive(Default)]
 pub(crate) struct State {
+    /// What the log had is lost, or may be.
+    without_log: bool,
+    /// How often blocks of inodes were made what they can be without it.
+    records: u32,
     /// How often each kind of repair was made.
     tries: [u32; STEPS],
     /// Parts of inodes that were made anew, or were to be.
@@ -231,6 +266,10 @@ pub(crate) type Written = vfscale_journal::Result<bool>;
 impl<'d> Repair<'_, 'd, '_> {
     /// Repairs what comes first. Says whether that was the last.
     fn write(&self, state: &mut State) -> Written {
+        if state.without_log && state.records < TRIES_MAX && self.records()? {
+            state.records += 1;
+            return Ok(false);
+        }
         // Until these are done or given up, what the check says of the rest is only what is going to be.
         if self.trees(state)? {
             return Ok(false);

@@ -1,4 +1,5 @@
 mod crafted;
+mod discard;
 mod handles;
 mod logs;
 mod space;

@@ -152,3 +152,41 @@ fn features_that_are_not_known_end_a_recovery_before_it_begins() {
         assert_eq!(sink.finished, 0);
     }
 }
+
+/// A new log in the place of one that was used, whatever is known of that.
+#[test]
+fn a_renewed_log_is_behind_all_that_was_there() {
+    let (device, known) = closed();
+    let newest = Lsn::new(known.last.cycle() + 5, 17);
+    let renewed = Known::renewed(known.epoch, newest, [9; 16]);
+    assert!(renewed.last > newest && renewed.epoch > known.epoch);
+    let former = copy(&*device);
+    Journal::renew(&*device, LOG, VOLUME, &renewed).unwrap();
+    assert_eq!(Journal::owners(&*device, LOG), [VOLUME]);
+    assert_eq!(Journal::owners(&MemoryDevice::new(1 << 16).unwrap(), LOG), []);
+    // The former one is refused, and the new one is not, nor when it was used.
+    for known in [renewed, Known { is_closed: false, ..renewed }] {
+        let refused = open_known(&former, known).unwrap_err();
+        assert!(matches!(refused, Error::Stale { .. }), "{refused}");
+        let (journal, recovered, sink) = open_known(&copy(&*device), known).unwrap();
+        assert!(recovered.was_clean && sink.replayed.is_empty());
+        assert_eq!((recovered.epoch, recovered.last), (renewed.epoch + 1, renewed.last));
+        log_now(&journal, 1, b"new");
+    }
+    let (journal, ..) = open_known(&device, renewed).unwrap();
+    log_now(&journal, 1, b"new");
+    drop(journal);
+    let (_journal, recovered, sink) = open_known(&device, renewed).unwrap();
+    assert_eq!((recovered.items, sink.replayed.len()), (1, 1));
+    // On another device, by its id.
+    let other = Known { device: [8; 16], ..renewed };
+    let refused = open_known(&device, other).unwrap_err();
+    assert!(matches!(refused, Error::OtherLog { .. }), "{refused}");
+    for last in [Lsn::new(0, 0), Lsn::new(7, 1)] {
+        let refused = Journal::renew(&*device, LOG, VOLUME, &Known { last, ..renewed });
+        assert!(matches!(refused, Err(Error::WornOut)));
+    }
+    // Whatever was there, there is room for many cycles, and epochs.
+    let late = Known::renewed(u64::MAX, Lsn::new(u32::MAX, 3), [0; 16]);
+    assert!(late.last.cycle() < u32::MAX / 4 * 3 && late.epoch < u64::MAX / 4 * 3);
+}

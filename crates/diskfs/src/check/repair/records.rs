@@ -1,0 +1,98 @@
+//! Blocks of inodes that did not come home whole before their log was thrown away.
+
+use super::super::draft::Draft;
+use super::{INODE_BLOCKS, Repair, Written};
+use crate::btree::Tree;
+use crate::format::group::{CHUNK_ROOT_AT, InodeChunks, ROOT_CHUNK};
+use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, records_mut, verify_torn};
+use crate::format::{Block, Identity};
+
+/// The state of a block of inodes.
+enum State {
+    /// It is what it should be, or the device can't read it and nobody knows.
+    Kept,
+    /// It is the one that should be there, written by half.
+    Torn(Box<Block>),
+    /// Another one is there: what was to be in this one never came home.
+    Absent,
+}
+
+impl Repair<'_, '_, '_> {
+    /// Makes blocks of inodes what they can be without a log: of one that is torn, records that are torn
+    /// become those of free inodes; one that never came home has free inodes only; and a chunk of which no
+    /// block did is none.
+    pub(super) fn records(&self) -> Written {
+        let (mut draft, mut has_written) = (self.draft(), false);
+        for start in self.check.links.chunks.keys() {
+            let blocks = *start..*start + CHUNK_BLOCKS;
+            let states: Vec<_> = blocks.clone().map(|at| (at, self.state_of(*start, at))).collect();
+            let is_absent = states.iter().all(|(_, state)| matches!(state, State::Absent));
+            if is_absent && *start != ROOT_CHUNK {
+                has_written |= self.remove_chunk(*start)?;
+                continue;
+            }
+            for (address, state) in states {
+                // What a file has in the same place is copied first.
+                if !self.plan.is_shared(address) {
+                    self.set_records(&mut draft, *start, address, state);
+                }
+            }
+            if draft.blocks.len() >= INODE_BLOCKS {
+                has_written |= self.commit(std::mem::replace(&mut draft, self.draft()))?;
+            }
+        }
+        Ok(self.commit(draft)? || has_written)
+    }
+
+    fn identity(&self, chunk: u64, address: u64) -> Identity {
+        let volume = self.check.media.volume();
+        Identity { magic: INODE_MAGIC, address, owner: chunk, volume }
+    }
+
+    fn state_of(&self, chunk: u64, address: u64) -> State {
+        let identity = self.identity(chunk, address);
+        match self.check.media.raw(address) {
+            Err(_) => State::Kept,
+            Ok(block) if block.verify(&identity).is_ok() => State::Kept,
+            Ok(block) => match verify_torn(&block, &identity) {
+                Ok(()) => State::Torn(block),
+                Err(_) => State::Absent,
+            },
+        }
+    }
+
+    fn set_records(&self, draft: &mut Draft<'_, '_>, chunk: u64, address: u64, state: State) {
+        let is_absent = matches!(state, State::Absent);
+        let is_lost =
+            |record: &InodeRecord| is_absent || !record.is_free() && record.verify().is_err();
+        let mut block = match state {
+            State::Kept => return,
+            State::Torn(block) => block,
+            State::Absent => Block::zeroed(),
+        };
+        // Those who had the number before had hardly this generation.
+        let place = self.check.media.newest().to_bits();
+        let generation = (place ^ place >> 32) as u32;
+        for record in records_mut(&mut block).iter_mut().filter(|record| is_lost(record)) {
+            *record = InodeRecord::free(generation);
+        }
+        block.seal(&self.identity(chunk, address), 0);
+        draft.blocks.insert(address, block);
+    }
+
+    /// Takes a chunk out of the tree of its group. Its blocks are free then, if nobody else has them.
+    fn remove_chunk(&self, start: u64) -> Written {
+        let geometry = self.check.media.geometry();
+        let group = geometry.group_of(start);
+        let Some((group, blocks)) = group.zip(group.and_then(|group| geometry.blocks_of(group)))
+        else {
+            return Ok(false);
+        };
+        let mut draft = self.draft();
+        let tree = Tree::<InodeChunks>::at(blocks.start + CHUNK_ROOT_AT, group.into());
+        match tree.remove(&mut draft, start.into()) {
+            Ok(Some(_)) => self.commit(draft),
+            _ => Ok(false),
+        }
+    }
+}
