@@ -60,8 +60,9 @@ pub use log::LogState;
 
 use crate::LogPlace;
 use crate::copies::{self, CopyState, Found, OpenError};
-use crate::dump::Value;
+use crate::dump::{self, Value};
 use crate::fault::Fault;
+use crate::format::superblock::Stopped;
 use crate::inactivate::Orphans;
 use blocks::BlockSet;
 use chunks::Candidate;
@@ -178,6 +179,9 @@ pub struct Report {
     pub left: u64,
     /// What was done about the log.
     pub log: LogState,
+    /// What had stopped a mount since the volume was checked and found whole. A repair that leaves nothing
+    /// takes that away.
+    pub stopped: Option<Stopped>,
     /// The log that was thrown away, or would be, if that was asked for.
     pub discarded: Option<Discarded>,
     /// Work that the next mount would finish, as it was found.
@@ -321,6 +325,7 @@ pub(crate) struct Check<'d, 'w> {
     pub(crate) links: Links,
     pub(crate) figures: Figures,
     pub(crate) unfinished: Unfinished,
+    stopped: Option<Stopped>,
     /// What a repair is to change; nothing is gathered if nothing is to be repaired.
     pub(crate) plan: Option<Plan>,
     /// For a repair: what it can't make anew.
@@ -360,6 +365,7 @@ impl<'d, 'w> Check<'d, 'w> {
             links: Links::default(),
             figures: Figures { blocks, ..Figures::default() },
             unfinished: Unfinished::default(),
+            stopped: found.superblock.stopped.clone(),
             plan: given_up.map(|_| Plan::default()),
             given_up,
             candidates: Vec::new(),
@@ -461,8 +467,8 @@ impl<'d, 'w> Check<'d, 'w> {
     fn into_report(self, log: LogState) -> Report {
         let Findings { findings, count, .. } = self.tell;
         let (unfinished, finished) = (self.unfinished, Orphans::default());
-        let (left, discarded, figures) = (count, None, self.figures);
-        Report { findings, count, left, log, discarded, unfinished, finished, figures }
+        let (left, discarded, stopped, figures) = (count, None, self.stopped, self.figures);
+        Report { findings, count, left, log, stopped, discarded, unfinished, finished, figures }
     }
 }
 
@@ -501,6 +507,7 @@ impl Report {
             .with("found", self.count)
             .with("left", self.left)
             .with("log", log)
+            .with("stopped", self.stopped.as_ref().map(dump::stopped))
             .with("unfinished", unfinished)
             .with("blocks", self.figures.blocks)
             .with("used blocks", self.figures.used_blocks)

@@ -51,6 +51,7 @@ use crate::fault::Fault;
 use crate::file::{FileOptions, Files};
 use crate::format::BLOCK_BYTES;
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, ROOT_INO};
+use crate::format::superblock::Stopped;
 use crate::inactivate::{CutFn, Inactivator, Orphans};
 use crate::inode_core::SIZE_MAX;
 use crate::node_table::NodeTable;
@@ -200,7 +201,9 @@ impl DiskFs {
             opened.orphans = orphans;
         }
         let hash = NameHash::of(volume.uuid());
-        let needs = Needs::new(volume.groups(), volume.superblock().log().blocks());
+        let superblock = volume.superblock();
+        let needs = Needs::new(volume.groups(), superblock.log().blocks());
+        let before = superblock.stopped.as_ref().map(Stopped::by);
         Ok(Arc::new(Self {
             volume,
             table,
@@ -208,7 +211,7 @@ impl DiskFs {
             inactivator,
             hash,
             needs,
-            stop: Stop::new(options.on_error),
+            stop: Stop::new(options.on_error, before),
             opened,
             is_mounted: AtomicBool::new(false),
             ended: AtomicU32::new(0),

@@ -31,6 +31,7 @@ pub use value::Value;
 use crate::check::{CheckError, Logged, Media};
 use crate::copies::{self, CopyState, Found};
 use crate::format::Damage;
+use crate::format::superblock::Stopped;
 use crate::{LogPlace, Superblock};
 use moment::moment;
 
@@ -174,6 +175,14 @@ impl Dump {
     }
 }
 
+/// What has stopped a mount of a volume that was not checked since.
+pub(crate) fn stopped(stopped: &Stopped) -> Value {
+    Value::fields()
+        .with("by", format!("V{:03}", stopped.by()))
+        .with("when", moment(stopped.when()))
+        .with("why", stopped.why())
+}
+
 fn superblock(superblock: &Superblock) -> Value {
     let geometry = superblock.geometry();
     let features = superblock.features;
@@ -202,6 +211,7 @@ fn superblock(superblock: &Superblock) -> Value {
         .with("generation", superblock.generation())
         .with("features", features)
         .with("repair interrupted", superblock.features.needs_repair())
+        .with("stopped", superblock.stopped.as_ref().map(stopped))
         .with("log", log)
         .with("made", moment(superblock.made))
         .with("written", moment(superblock.written))

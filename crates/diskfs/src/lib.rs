@@ -59,7 +59,7 @@ pub mod volume;
 
 pub use copies::{CopyState, Found, OpenError, SuperblockCopy};
 pub use fault::Fault;
-pub use format::superblock::{Features, Label, LogPlace, Superblock, Timestamp};
+pub use format::superblock::{Features, Label, LogPlace, Stopped, Superblock, Timestamp};
 pub use format::uuid::Uuid;
 pub use geometry::Geometry;
 pub use space::Space;

@@ -30,6 +30,7 @@
 
 mod hooks;
 mod reader;
+pub(crate) mod stopped;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -104,6 +105,8 @@ pub struct Volume {
     journal: Option<Journal>,
     /// No transaction begins, although there is a journal.
     is_sealed: AtomicBool,
+    /// The superblock says what has stopped the volume.
+    is_noted: AtomicBool,
     recovered: Recovered,
     orphans: OrphanList,
     shared: PerCpuArc<Shared>,
@@ -214,6 +217,13 @@ impl Volume {
         if superblock.features.needs_repair() && !options.no_recovery {
             return Err(Fault::NeedsRepair);
         }
+        if let Some(stopped) = &superblock.stopped {
+            let why = stopped.why();
+            tracing::warn!(
+                why,
+                "an earlier mount has stopped: `vfscale fsck --repair` is to check the volume"
+            );
+        }
         let (uuid, geometry) = (superblock.volume(), superblock.geometry());
         let places = Places::new(&superblock);
         let look = if read_only { read_log } else { open_log };
@@ -234,6 +244,7 @@ impl Volume {
             hooks,
             journal,
             is_sealed: AtomicBool::new(false),
+            is_noted: AtomicBool::new(false),
             recovered,
             orphans: OrphanList::new(options.orphan_lists),
             shared: PerCpuArc::new(slots, Arc::new(shared)),
@@ -479,6 +490,7 @@ impl Volume {
     /// [`close`](Self::close).
     pub fn abandon(&self) {
         if let Some(journal) = &self.journal {
+            self.note_stop();
             journal.abandon();
         }
     }
@@ -495,7 +507,10 @@ impl Volume {
             // The log must not say that all is well, and its threads end all the same.
             self.shut_down(fault);
         }
-        journal.close()?;
+        if let Err(error) = journal.close() {
+            self.note_stop();
+            return Err(error.into());
+        }
         let log_seen = self.log_seen();
         self.update_superblock(|superblock| {
             superblock.log_seen = log_seen.unwrap_or(superblock.log_seen);

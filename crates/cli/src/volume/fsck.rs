@@ -168,6 +168,15 @@ fn words(args: &FsckArgs, report: &Report) -> String {
     if let Some(discarded) = &report.discarded {
         text += &format!("{image}: {}\n", words_of(discarded, args.repair));
     }
+    if let Some(stopped) = &report.stopped {
+        let (by, why) = (stopped.by(), stopped.why());
+        let now = match (args.repair, report.left) {
+            (true, 0) => "; that is settled now",
+            (false, 0) => "; nothing is wrong now, and --repair settles it",
+            _ => "",
+        };
+        text += &format!("{image}: a mount has stopped (V{by:03}): {why}{now}\n");
+    }
     text += &unfinished(args, report);
     let more = report.count.saturating_sub(report.findings.len() as u64);
     if more > 0 {

@@ -128,6 +128,9 @@ pub(crate) fn repair(
         end = End::NotYet;
         rounds.state = State { without_log, ..State::default() };
     }
+    if report.left == 0 && end == End::Repaired {
+        rounds.is_whole()?;
+    }
     if report.left == 0 && (report.unfinished.removals, report.unfinished.cuts) != (0, 0) {
         report.finished = finish(&device, options)?;
         let after = again(&device, options)?;
@@ -204,6 +207,14 @@ impl Rounds<'_> {
         }
         self.superblock.features = self.superblock.features.with_repair(true);
         copies::write(&*self.logged.device, &mut self.superblock)
+    }
+
+    /// Nothing is wrong with the volume, whatever has stopped a mount. Durable when it returns.
+    fn is_whole(&mut self) -> Result<(), vfscale_block::Error> {
+        match self.superblock.stopped.take() {
+            None => Ok(()),
+            Some(_) => copies::write(&*self.logged.device, &mut self.superblock),
+        }
     }
 
     /// The repair is over, and the volume may be mounted. Durable when it returns.

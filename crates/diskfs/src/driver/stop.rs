@@ -16,6 +16,7 @@ use vfscale_vfs::super_block::{ReadOnlySwitch, SuperBlock};
 
 use super::{DiskFs, errno};
 use crate::fault::Fault;
+use crate::volume::stopped;
 
 /// What callers see of a volume that meets damage, or whose log fails (`errors=` of ext4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,13 +58,15 @@ impl fmt::Display for OnError {
 #[derive(Debug)]
 pub(super) struct Stop {
     on_error: OnError,
+    /// The number of what has stopped an earlier mount, if the volume was not checked since.
+    before: Option<u32>,
     is_told: AtomicBool,
     switch: OnceLock<ReadOnlySwitch>,
 }
 
 impl Stop {
-    pub(super) fn new(on_error: OnError) -> Self {
-        Self { on_error, is_told: AtomicBool::new(false), switch: OnceLock::new() }
+    pub(super) fn new(on_error: OnError, before: Option<u32>) -> Self {
+        Self { on_error, before, is_told: AtomicBool::new(false), switch: OnceLock::new() }
     }
 
     /// The superblock that it serves. Once.
@@ -83,6 +86,7 @@ impl DiskFs {
         if !self.stop.is_told.swap(true, Ordering::AcqRel) {
             let errors = self.stop.on_error;
             tracing::error!(%why, %errors, "the volume has stopped: nothing is changed any more");
+            self.volume.note_stop();
             // Each open file is told once by `syncfs`, which finds nothing to do if it is read-only.
             self.files.write_errors().record(Errno::IO.raw_os_error());
         }
@@ -127,14 +131,23 @@ impl DiskFs {
         if is_of_log { Errno::IO } else { errno }
     }
 
-    /// What its options are, and whether it has stopped, as in the table of mounts.
+    /// Returns its options, whether it has stopped, and by what; and what has stopped an earlier mount, if
+    /// it was not checked since: as in the table of mounts.
     pub(super) fn show_options(&self) -> String {
         let on_error = self.stop.on_error;
-        let stopped = match on_error {
-            _ if !self.has_stopped() => "",
-            OnError::RemountRo => ",emergency_ro",
-            OnError::Shutdown => ",shutdown",
-        };
-        format!("errors={on_error}{stopped}")
+        let mut text = format!("errors={on_error}");
+        if self.has_stopped() {
+            text += match on_error {
+                OnError::RemountRo => ",emergency_ro",
+                OnError::Shutdown => ",shutdown",
+            };
+            if let Some(fault) = self.volume.failure() {
+                text += &format!(",stopped_by=V{:03}", stopped::number(&fault));
+            }
+        }
+        if let Some(by) = self.stop.before {
+            text += &format!(",stopped_before_by=V{by:03}");
+        }
+        text
     }
 }

@@ -77,6 +77,10 @@ pub(crate) struct Raw {
     checked: RawTime,
     label: [u8; LABEL_BYTES],
     rest: [u8; REST_BYTES],
+    stopped_by: U32,
+    zero_behind_stopped: U32,
+    stopped: RawTime,
+    stopped_why: [u8; STOPPED_BYTES],
     own_id: Uuid,
     // All that changes is in the first 512 bytes, so that a device which writes these at once tears nothing.
     log_epoch: U64,
@@ -86,13 +90,16 @@ pub(crate) struct Raw {
     behind: [u8; BEHIND_BYTES],
 }
 
-/// The bytes up to the label, and those between that and the volume's own id.
+/// The bytes up to the label, and those between that and what follows.
 const FIELDS_BYTES: usize = 216;
-const REST_BYTES: usize = 200;
+const REST_BYTES: usize = 96;
+/// The bytes of the words that say why a mount has stopped.
+const STOPPED_BYTES: usize = 80;
 const ID_BYTES: usize = 16;
 const LOG_BYTES: usize = 32;
 /// The bytes behind all fields.
-const BEHIND_BYTES: usize = BODY_BYTES - FIELDS_BYTES - REST_BYTES - ID_BYTES - LOG_BYTES;
+const BEHIND_BYTES: usize =
+    BODY_BYTES - FIELDS_BYTES - REST_BYTES - (24 + STOPPED_BYTES) - ID_BYTES - LOG_BYTES;
 
 /// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
 pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
@@ -116,6 +123,10 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
     (HEADER_BYTES + offset_of!(Raw, checked), 16, "checked"),
     (HEADER_BYTES + offset_of!(Raw, label), 64, "label"),
     (HEADER_BYTES + offset_of!(Raw, rest), REST_BYTES, ""),
+    (HEADER_BYTES + offset_of!(Raw, stopped_by), 4, "stopped by"),
+    (HEADER_BYTES + offset_of!(Raw, zero_behind_stopped), 4, ""),
+    (HEADER_BYTES + offset_of!(Raw, stopped), 16, "stopped"),
+    (HEADER_BYTES + offset_of!(Raw, stopped_why), STOPPED_BYTES, "stopped why"),
     (HEADER_BYTES + offset_of!(Raw, own_id), 16, "own id"),
     (HEADER_BYTES + offset_of!(Raw, log_epoch), 8, "log epoch"),
     (HEADER_BYTES + offset_of!(Raw, log_last), 8, "log LSN"),
@@ -379,6 +390,51 @@ pub struct LogSeen {
     pub is_closed: bool,
 }
 
+/// What has stopped a mount of a volume that was not checked since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    by: u32,
+    when: Timestamp,
+    why: String,
+}
+
+impl Stopped {
+    /// A mount stopped at `when`, by what has the number `by` among the findings of a check. Of `why` only
+    /// the beginning is kept. `None` if the number is 0.
+    #[must_use]
+    pub fn new(by: u32, when: Timestamp, why: &str) -> Option<Self> {
+        let why = why.split('\0').next().unwrap_or_default();
+        let length = (0..=STOPPED_BYTES.min(why.len())).rev().find(|at| why.is_char_boundary(*at));
+        let why = why[..length.unwrap_or(0)].to_owned();
+        (by != 0).then_some(Self { by, when, why })
+    }
+
+    /// The number of the damage that the mount met; 1001 if it could not write its log, or not home.
+    #[must_use]
+    pub fn by(&self) -> u32 {
+        self.by
+    }
+
+    /// When that was.
+    #[must_use]
+    pub fn when(&self) -> Timestamp {
+        self.when
+    }
+
+    /// The beginning of what was wrong, in words.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Decodes it. Words that are none are left out, rather than that nothing of the volume can be read.
+    fn decode(raw: &Raw) -> Option<Self> {
+        let when = Timestamp::decode(&raw.stopped).unwrap_or_default();
+        let words = without_zeros(&raw.stopped_why);
+        Self::new(raw.stopped_by.get(), when, &String::from_utf8_lossy(words))
+    }
+}
+
 /// The superblock of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -402,6 +458,8 @@ pub struct Superblock {
     pub checked: Timestamp,
     /// How far the log had come.
     pub log_seen: LogSeen,
+    /// What has stopped a mount, the first one since the volume was checked and found whole.
+    pub stopped: Option<Stopped>,
     /// What a later program has put behind all that, without the zeros at its end.
     rest: Box<[u8]>,
     /// The same behind the fields of the log.
@@ -432,7 +490,7 @@ impl Superblock {
         let (made, never) = (Timestamp::now(), Timestamp::NEVER);
         let (label, generation) = (Label::default(), 0);
         let (written, mounted, checked) = (never, never, never);
-        let log_seen = LogSeen::default();
+        let (log_seen, stopped) = (LogSeen::default(), None);
         let (rest, behind) = (Box::default(), Box::default());
         Self {
             volume,
@@ -447,6 +505,7 @@ impl Superblock {
             mounted,
             checked,
             log_seen,
+            stopped,
             rest,
             behind,
         }
@@ -536,6 +595,10 @@ impl Superblock {
         raw.log_checkpoint = self.log_seen.checkpoint.into();
         // A program from before, which writes the superblock without a look at this, takes it back so.
         raw.log_closed = if self.log_seen.is_closed { self.generation } else { 0 }.into();
+        if let Some(Stopped { by, when, why }) = &self.stopped {
+            (raw.stopped_by, raw.stopped) = ((*by).into(), when.raw());
+            raw.stopped_why[..why.len()].copy_from_slice(why.as_bytes());
+        }
         raw.own_id = self.own_id;
         raw.rest[..self.rest.len()].copy_from_slice(&self.rest);
         raw.behind[..self.behind.len()].copy_from_slice(&self.behind);
@@ -583,6 +646,7 @@ impl Superblock {
                 checkpoint: raw.log_checkpoint.get(),
                 is_closed: raw.log_closed != 0 && raw.log_closed == raw.generation,
             },
+            stopped: Stopped::decode(raw),
             rest: without_zeros(&raw.rest).into(),
             behind: without_zeros(&raw.behind).into(),
         })

@@ -183,7 +183,7 @@ fn changes_fail_at_once_when_the_log_has_failed() {
         assert_eq!(bytes, [1; 8192]);
         assert_eq!(volume.task.read_file("/file").unwrap(), [1; 8192]);
         let state = if on_error == OnError::RemountRo { "emergency_ro" } else { "shutdown" };
-        assert_eq!(volume.fs.options(), format!("errors={on_error},{state}"));
+        assert_eq!(volume.fs.options(), format!("errors={on_error},{state},stopped_by=V1001"));
         let flags = volume.task.statfs(At::Cwd, "/").unwrap().flags;
         assert_eq!(flags.contains(MountFlags::RDONLY), on_error == OnError::RemountRo);
         // Nor does a remount help.
@@ -223,4 +223,140 @@ fn a_volume_that_meets_damage_is_changed_no_more() {
         assert_eq!(volume.task.read_file("/dir/0").unwrap(), b"x");
         assert!(matches!(volume.fs.stopped(), Some(Fault::Journal(_))));
     }
+}
+
+/// Reads what the superblock says has stopped a mount.
+fn stopped(device: &FaultyDevice<MemoryDevice>) -> Option<(u32, String)> {
+    let found = crate::copies::read(device).unwrap();
+    assert!(found.is_whole());
+    found.superblock.stopped.map(|stopped| (stopped.by(), stopped.why().to_owned()))
+}
+
+/// Checks a volume, and repairs it if that is asked for: how many findings are left, and what had stopped it.
+fn check(device: &Arc<FaultyDevice<MemoryDevice>>, repair: bool) -> (u64, Option<u32>) {
+    let options = crate::check::Options { repair, ..crate::check::Options::default() };
+    let report = crate::check::check(device.clone(), &options, &mut ()).unwrap();
+    (report.left, report.stopped.map(|stopped| stopped.by()))
+}
+
+/// The superblock says it at once, and until the volume was repaired.
+#[test]
+fn what_has_stopped_a_volume_is_remembered() {
+    for on_error in [OnError::RemountRo, OnError::Shutdown] {
+        let volume = Faulty::with(on_error);
+        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        let names = (0..300).map(|at| format!("/dir/{at}: so that a tree is needed"));
+        names.for_each(|name| volume.task.write_file(name, b"x").unwrap());
+        let ino = volume.task.symlink_metadata("/dir").unwrap().ino;
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.close().unwrap();
+        drop(fs);
+        // A leaf of the directory.
+        let is_leaf = |address: &u64| {
+            let block = crate::copies::read_block(&*device, *address).unwrap();
+            let header = block.header();
+            header.magic == crate::format::dir::DIR_MAGIC
+                && header.owner == ino
+                && block.body()[0] == 0
+        };
+        let leaf = (0..device.size() / BLOCK_BYTES as u64).find(is_leaf).unwrap();
+        let at = crate::format::byte_of_block(leaf);
+        let mut block = vec![0; 4096];
+        device.read_at(at, &mut block).unwrap();
+        block[2000] ^= 1;
+        device.write_at(at, &block).unwrap();
+        assert_eq!(stopped(&device), None);
+        let volume = Faulty::open_with(device, on_error);
+        assert_eq!(errno(volume.task.list_dir("/dir")), Some(Errno::UCLEAN));
+        let (by, why) = stopped(&volume.device).unwrap();
+        assert!(by == 2 && why.starts_with(&format!("V002: block {leaf}")), "{by}: {why}");
+        let state = if on_error == OnError::RemountRo { "emergency_ro" } else { "shutdown" };
+        let options = format!("errors={on_error},{state},stopped_by=V002");
+        assert_eq!(volume.fs.options(), options);
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.close().unwrap_err();
+        drop(fs);
+        // The next mount shows it, and another damage does not take its place.
+        let volume = Faulty::open_with(device, on_error);
+        let options = format!("errors={on_error},stopped_before_by=V002");
+        assert_eq!(volume.fs.options(), options);
+        volume.fs.volume().shut_down(Fault::NoSpace);
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.abandon();
+        drop(fs);
+        assert_eq!(stopped(&device), Some((by, why)));
+        let (left, before) = check(&device, false);
+        assert_eq!((left > 1, before), (true, Some(2)));
+        assert_eq!(check(&device, true), (0, Some(2)));
+        assert_eq!(check(&device, true), (0, None));
+        assert_eq!(stopped(&device), None);
+        let volume = Faulty::open_with(device, on_error);
+        assert_eq!(volume.fs.options(), format!("errors={on_error}"));
+        volume.task.list_dir("/dir").unwrap();
+    }
+}
+
+/// A log that fails, whoever notices: a call, or only who closes the volume or lets go of it.
+#[test]
+fn a_log_that_has_failed_is_remembered() {
+    type End = fn(&DiskFs);
+    let ends: [End; 3] =
+        [|fs| drop(fs.stopped()), |fs| drop(fs.close().unwrap_err()), DiskFs::abandon];
+    for end in ends {
+        let volume = Faulty::new();
+        let LogPlace::Inside { start, blocks } = volume.fs.volume().superblock().log() else {
+            panic!("the log is inside")
+        };
+        let log = crate::format::byte_of_block(start)..crate::format::byte_of_block(start + blocks);
+        let fault = vfscale_block::Fault::on(Operation::Write).within(log);
+        volume.device.arm(fault.fail(OsError::IO));
+        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        volume.fs.volume().sync().unwrap_err();
+        assert_eq!(stopped(&volume.device), None);
+        end(&volume.fs);
+        let (by, why) = stopped(&volume.device).unwrap();
+        assert!(by == 1001 && why.starts_with("log: "), "{by}: {why}");
+        volume.device.disarm();
+        // Nothing is damaged: whoever checks it settles it.
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.abandon();
+        drop(fs);
+        assert_eq!(check(&device, false), (0, Some(1001)));
+        assert_eq!(check(&device, true), (0, Some(1001)));
+        assert_eq!(stopped(&device), None);
+    }
+}
+
+/// Neither a volume that was closed, nor one that its owner has left, has stopped; and a device that takes
+/// nothing at all changes no answer.
+#[test]
+fn only_what_has_stopped_is_remembered() {
+    for close in [true, false] {
+        let Faulty { device, fs, task } = Faulty::new();
+        task.write_file("/file", b"x").unwrap();
+        drop(task);
+        if close {
+            fs.close().unwrap()
+        } else {
+            fs.abandon()
+        }
+        assert_eq!(stopped(&device), None);
+    }
+    let Faulty { device, fs, task } = Faulty::new();
+    device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::IO));
+    task.write_file("/file", b"x").unwrap();
+    assert_eq!(
+        errno(task.open("/", OFlags::RDONLY, Mode::empty()).unwrap().sync_fs()),
+        Some(Errno::IO)
+    );
+    assert!(fs.stopped().is_some());
+    drop(task);
+    fs.close().unwrap_err();
+    drop(fs);
+    device.disarm();
+    assert_eq!(stopped(&device), None);
 }

@@ -198,11 +198,14 @@ fn a_log_does_not_count_as_closed_after_who_does_not_know_of_it() {
 
 fn superblocks() -> impl Strategy<Value = Superblock> {
     let times = prop::array::uniform4((any::<i64>(), 0..1_000_000_000_u32));
+    let stopped = (any::<u32>(), "[^\\x00]{0,40}");
     let log = (any::<bool>(), any::<[u8; 16]>(), LOG_BLOCKS_MIN..=LOG_BLOCKS_MAX);
     let rest = prop::collection::vec(any::<u8>(), 0..40);
     let size = crate::geometry::VOLUME_BLOCKS_MIN..=crate::geometry::VOLUME_BLOCKS_MAX;
     let numbers = (any::<[u8; 16]>(), any::<[u64; 4]>(), size, any::<([u64; 3], bool)>());
-    (numbers, log, times, "[^\\x00]{0,16}", rest).prop_map(|(numbers, log, times, label, rest)| {
+    let texts = ("[^\\x00]{0,16}", stopped);
+    (numbers, log, times, texts, rest).prop_map(|(numbers, log, times, texts, rest)| {
+        let (label, (by, why)) = texts;
         let (volume, [generation, compat, ro_compat, incompat], blocks, seen) = numbers;
         let ([epoch, last, checkpoint], is_closed) = seen;
         let is_closed = is_closed && generation > 0;
@@ -224,6 +227,7 @@ fn superblocks() -> impl Strategy<Value = Superblock> {
             mounted,
             checked,
             log_seen: LogSeen { epoch, last, checkpoint, is_closed },
+            stopped: Stopped::new(by, checked, &why),
             own_id: Uuid::from_bytes(volume.map(|byte| byte & 3)),
             rest: without_zeros(&rest).into(),
             ..new
