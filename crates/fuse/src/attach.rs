@@ -48,6 +48,7 @@ pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached),
     if !meta.is_dir() {
         return Err(MountError::NotADirectory { dir });
     }
+    let mut refused = None;
     let device = match device::open(Path::new(device::PATH)) {
         Ok(file) => match direct(&file, &dir, meta.mode(), how) {
             Ok(()) => Some(Device::from_fd(OwnedFd::from(file))),
@@ -55,14 +56,31 @@ pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached),
             Err(errno) => return Err(MountError::Mount { dir, source: errno.into() }),
         },
         // The helper may be permitted to open what we are not.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => None,
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            refused = Some(e);
+            None
+        }
         Err(source) => return Err(MountError::Device { source }),
     };
     let device = match device {
         Some(device) => device,
-        None => Device::from_fd(through_helper(&dir, how)?),
+        None => {
+            let opened = through_helper(&dir, how);
+            Device::from_fd(opened.map_err(|error| blame_device(error, refused))?)
+        }
     };
     Ok((device, Attached { dir }))
+}
+
+/// Says that the device may not be opened if that is why the helper failed: it opens the device as the user
+/// who calls it.
+fn blame_device(error: MountError, refused: Option<io::Error>) -> MountError {
+    match (error, refused) {
+        (MountError::Helper { message }, Some(source)) if message.contains(device::PATH) => {
+            MountError::Device { source }
+        }
+        (error, _) => error,
+    }
 }
 
 /// `mount(2)`.
@@ -229,3 +247,7 @@ pub(crate) fn is_ended(device: &Device) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents().contains(PollFlags::ERR)
 }
+
+#[cfg(test)]
+#[path = "attach_tests.rs"]
+mod tests;
