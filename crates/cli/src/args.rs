@@ -255,11 +255,11 @@ pub(crate) struct SourceArgs {
     pub(crate) before: Vec<String>,
 
     /// Owner of the root directory of what is made (default: you)
-    #[arg(long)]
+    #[arg(long, value_parser = options::parse_id)]
     pub(crate) uid: Option<u32>,
 
     /// Group of the root directory of what is made (default: yours)
-    #[arg(long)]
+    #[arg(long, value_parser = options::parse_id)]
     pub(crate) gid: Option<u32>,
 
     /// Permissions of the root directory of what is made, in octal (default: 755)

@@ -90,6 +90,26 @@ pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
     }
 }
 
+/// The number of a user or group. The largest one is nobody's: to Linux it says that an owner stays.
+pub(crate) fn parse_id(text: &str) -> Result<u32, String> {
+    let id = text.parse().ok().filter(|id| *id != u32::MAX);
+    id.ok_or_else(|| format!("`{text}` is not the number of a user or group"))
+}
+
+/// The numbers of a user and a group, with a colon between them.
+pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+    let both = text.split_once(':').map(|(uid, gid)| (parse_id(uid), parse_id(gid)));
+    match both {
+        Some((Ok(uid), Ok(gid))) => Ok((uid, gid)),
+        _ => Err(format!("`{text}` is no owner: write the numbers of user and group, as 1000:100")),
+    }
+}
+
+/// The user and group whom this program works for, as numbers.
+pub(crate) fn caller() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
 /// What `-o` asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountOptions {
@@ -204,7 +224,7 @@ impl MountOptions {
 
     /// Takes in one option with a value; says whether it is one.
     fn pair(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        let number = || value.parse().map_err(|_| format!("{name}={value}: not a number"));
+        let number = || parse_id(value).map_err(|why| format!("{name}={value}: {why}"));
         match name {
             "size" => self.size = Some(value.parse()?),
             "nr_inodes" | "inodes" => {

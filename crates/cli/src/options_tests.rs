@@ -46,6 +46,16 @@ fn modes_are_octal() {
 }
 
 #[test]
+fn owners_are_two_numbers() {
+    assert_eq!(parse_owner("1000:100"), Ok((1000, 100)));
+    assert_eq!(parse_owner("0:0"), Ok((0, 0)));
+    for text in ["", "1000", "1000:", ":100", "me:100", "1:2:3", "-1:0", "4294967295:0", "1.100"] {
+        assert!(parse_owner(text).unwrap_err().contains(&format!("`{text}`")), "{text}");
+    }
+    assert!(parse("uid=4294967295").unwrap_err().contains("`4294967295`"));
+}
+
+#[test]
 fn options_of_mount_are_taken() {
     let o = parse("ro,nosuid,nodev,noexec,size=64M,nr_inodes=10,mode=1777,uid=1,gid=2").unwrap();
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use vfscale::{At, AtFlags, Mode, MountFlags, OFlags, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
+use vfscale::{At, Mode, MountFlags, OFlags, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_fuse::{Builder, Sharing};
 
 use crate::args::{ServeArgs, SourceArgs};
 use crate::error::Failure;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, caller};
 
 /// Where the state of the tree is shown.
 const STATE_DIR: &str = "/.vfscale";
@@ -130,8 +130,9 @@ fn mount_state(vfs: &Vfs) -> Result<(), Failure> {
 
 /// Who owns the root directory of what is made, and its permissions.
 fn root(source: &SourceArgs, options: &MountOptions) -> (u32, u32, Mode) {
-    let uid = source.uid.or(options.uid).unwrap_or_else(|| rustix::process::geteuid().as_raw());
-    let gid = source.gid.or(options.gid).unwrap_or_else(|| rustix::process::getegid().as_raw());
+    let (own_uid, own_gid) = caller();
+    let uid = source.uid.or(options.uid).unwrap_or(own_uid);
+    let gid = source.gid.or(options.gid).unwrap_or(own_gid);
     let mode = source.mode.or(options.mode).unwrap_or(0o755);
     (uid, gid, Mode::from_bits_truncate(mode))
 }
@@ -183,12 +184,6 @@ fn volume(
     if let Some(size) = source.cache_size {
         builder = builder.cache_size(size.on_this_machine());
     }
-    let volume = builder.open()?;
-    if volume.is_new() {
-        let (uid, gid, mode) = root(source, options);
-        let task = volume.task();
-        task.chown(At::Cwd, "/", Some(uid), Some(gid), AtFlags::empty())?;
-        task.chmod(At::Cwd, "/", mode, AtFlags::empty())?;
-    }
-    Ok(volume)
+    let (uid, gid, mode) = root(source, options);
+    Ok(builder.owner(uid, gid).mode(mode).open()?)
 }

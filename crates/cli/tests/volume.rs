@@ -2,11 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/for_all.rs"]
+mod for_all;
+
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use for_all::program_for_all;
 use serde_json::Value;
 
 fn vfscale(args: &[&str]) -> Output {
@@ -77,6 +82,36 @@ fn a_new_volume_is_clean() {
     );
     assert_eq!(figures["state"].as_str(), Some("clean"));
     assert!(said(&["stat", image.name()]).contains("label: music\n"));
+}
+
+/// User and group of the root directory of a volume.
+fn root_owner(image: &Path) -> [u64; 2] {
+    let shown = json(&["dump", image.to_str().unwrap(), "--json", "inode", "/"]);
+    ["uid", "gid"].map(|name| shown[name].as_u64().unwrap())
+}
+
+#[test]
+fn who_makes_a_volume_owns_its_root() {
+    let image = Image::new();
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    assert_eq!(root_owner(&image.path), [uid.as_raw(), gid.as_raw()].map(u64::from));
+    said(&["mkfs", image.name(), "--force", "--root-owner", "1000:100"]);
+    assert_eq!(root_owner(&image.path), [1000, 100]);
+    assert_eq!(image.fsck(&[]).0, Some(0));
+    let refused = vfscale(&["mkfs", image.name(), "--force", "--root-owner", "me"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("1000:100"), "{}", text(&refused.stderr));
+    assert_eq!(root_owner(&image.path), [1000, 100]);
+    if !uid.is_root() {
+        return;
+    }
+    let Some((dir, program)) = program_for_all() else { return };
+    let path = dir.path().join("disk.vfs");
+    let mut command = Command::new(program);
+    command.args(["mkfs", "--size=32M"]).arg(&path).uid(65_533).gid(65_534);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(root_owner(&path), [65_533, 65_534]);
 }
 
 #[test]

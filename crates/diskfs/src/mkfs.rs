@@ -46,6 +46,25 @@ pub struct MkfsOptions {
     pub log_blocks: Option<u64>,
     /// A device for the log alone; `None`: the log is inside.
     pub log_device: Option<Arc<dyn Device>>,
+    /// Its root directory.
+    pub root: RootDirectory,
+}
+
+/// Owner and permissions of the root directory of a volume that is made. `Default`: user 0's, 0755.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootDirectory {
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The permission bits, set-id bits and sticky bit among them; others are left out.
+    pub mode: u32,
+}
+
+impl Default for RootDirectory {
+    fn default() -> Self {
+        Self { uid: 0, gid: 0, mode: 0o755 }
+    }
 }
 
 /// Why no volume was made.
@@ -125,7 +144,7 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
             write_group(device, &layout, volume)?;
         }
     }
-    write_root(device, volume)?;
+    write_root(device, volume, options.root)?;
     device.flush()?;
     let superblock = Superblock::new(volume, geometry);
     let mut superblock = superblock.with_log(log).ok_or(SizeError::TooSmall { blocks })?;
@@ -170,10 +189,19 @@ pub(crate) fn write_group(
 }
 
 /// Writes the first chunk of inodes, with the root directory.
-fn write_root(device: &dyn Device, volume: Uuid) -> Result<(), vfscale_block::Error> {
+fn write_root(
+    device: &dyn Device,
+    volume: Uuid,
+    root: RootDirectory,
+) -> Result<(), vfscale_block::Error> {
     let now = Timestamp::now().in_nanoseconds();
-    let root =
-        InodeCore { nlink: 2, parent: ROOT_INO, ..InodeCore::new(TYPE_DIRECTORY | 0o755, 1, now) };
+    let root = InodeCore {
+        nlink: 2,
+        parent: ROOT_INO,
+        uid: root.uid,
+        gid: root.gid,
+        ..InodeCore::new(TYPE_DIRECTORY | (root.mode & 0o7777), 1, now)
+    };
     let first = ROOT_CHUNK;
     for address in first..first + CHUNK_BLOCKS {
         let mut block = Block::zeroed();

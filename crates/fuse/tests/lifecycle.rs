@@ -183,6 +183,9 @@ fn changes_by_the_library_show_at_once_without_caching() {
     assert_eq!(mode & 0o777, 0o600);
     task.rename(At::Cwd, "/f", At::Cwd, "/g", vfscale::RenameFlags::empty()).unwrap();
     assert!(fs::metadata(m.path("f")).is_err());
+    // The library's task is user 0, who made it.
+    let (uid, gid) = common::owner();
+    task.chown(At::Cwd, "/g", Some(uid), Some(gid), vfscale::AtFlags::empty()).unwrap();
     fs::write(m.path("g"), "by the mount").unwrap();
     assert_eq!(task.read_to_string("/g").unwrap(), "by the mount");
 }
@@ -211,10 +214,11 @@ fn caches_are_invalidated_when_told() {
 #[test]
 fn trees_of_several_mounts_are_one_tree() {
     for sharing in BOTH {
-        let vfs = vfscale::memory().size(64 << 20).build().unwrap();
+        let vfs = common::memory(64 << 20);
         let task = vfs.task();
         task.mkdir(At::Cwd, "/sub", Mode::from_bits_retain(0o755)).unwrap();
-        let inner = vfscale::MemFs::builder().size(16 << 20).build();
+        let (uid, gid) = common::owner();
+        let inner = vfscale::MemFs::builder().size(16 << 20).owner(uid, gid).build();
         task.mount(inner, "/sub", vfscale::MountFlags::empty()).unwrap();
         let Some(m) = TestMount::of(vfs, sharing, |b| b) else { return };
         for i in 0..50 {

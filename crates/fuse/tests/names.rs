@@ -213,7 +213,7 @@ fn negative_names_come_to_life() {
 #[test]
 fn the_state_of_the_file_system_is_told() {
     for sharing in BOTH {
-        let vfs = vfscale::memory().size(64 << 20).build().unwrap();
+        let vfs = common::memory(64 << 20);
         let Some(m) = TestMount::of(vfs, sharing, |b| b) else { return };
         let before = rustix::fs::statvfs(m.dir()).unwrap();
         assert_eq!(before.f_blocks * before.f_frsize, 64 << 20);

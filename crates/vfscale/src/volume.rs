@@ -29,11 +29,11 @@ use std::time::Duration;
 use vfscale_block::{Device, FileDevice, FileOptions, Operation};
 use vfscale_diskfs::driver::{DiskFs, DiskOptions, OnError};
 use vfscale_diskfs::format::BLOCK_BYTES;
-use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions};
+use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions, RootDirectory};
 use vfscale_diskfs::{Fault, OpenError};
 use vfscale_memfs::MemFs;
 use vfscale_vfs::driver::ErrorCursor;
-use vfscale_vfs::{Errno, FileSystem, Scaling, Task, Users, Vfs};
+use vfscale_vfs::{Errno, FileSystem, Mode, Scaling, Task, Users, Vfs};
 
 /// A volume in an image file, or on a block device: set it up, then [`open`](VolumeBuilder::open).
 ///
@@ -165,6 +165,7 @@ pub struct VolumeBuilder {
     log: Option<Place>,
     size: Option<u64>,
     log_size: Option<u64>,
+    root: RootDirectory,
     options: DiskOptions,
     scaling: Scaling,
 }
@@ -172,7 +173,8 @@ pub struct VolumeBuilder {
 impl VolumeBuilder {
     fn new(place: Place) -> Self {
         let (options, scaling) = (DiskOptions::default(), Scaling::default());
-        Self { place, log: None, size: None, log_size: None, options, scaling }
+        let root = RootDirectory::default();
+        Self { place, log: None, size: None, log_size: None, root, options, scaling }
     }
 
     /// Makes an image of so many bytes, which is sparse, if there is none. Only where a path was given.
@@ -185,6 +187,19 @@ impl VolumeBuilder {
     /// image.
     pub fn log_size(mut self, bytes: u64) -> Self {
         self.log_size = Some(bytes);
+        self
+    }
+
+    /// The owner and group of the root directory of an image that is made; 0 and 0 by default. An image
+    /// that is there keeps those it has.
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        (self.root.uid, self.root.gid) = (uid, gid);
+        self
+    }
+
+    /// The permission bits of the root directory of an image that is made; 0755 by default.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.root.mode = mode.bits();
         self
     }
 
@@ -298,7 +313,7 @@ impl VolumeBuilder {
     fn make(&self, path: &Path, bytes: u64) -> Result<Arc<FileDevice>, VolumeError> {
         let device = FileOptions::new().create(path, bytes).map_err(VolumeError::Device)?;
         let log_blocks = self.log_size.map(|bytes| bytes / BLOCK_BYTES as u64);
-        let options = MkfsOptions { log_blocks, ..MkfsOptions::default() };
+        let options = MkfsOptions { log_blocks, root: self.root, ..MkfsOptions::default() };
         if let Err(error) = mkfs::format(&device, &options) {
             // Nobody else has had it: it was made a moment ago, and is locked.
             let _ = std::fs::remove_file(path);

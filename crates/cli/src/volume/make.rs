@@ -8,12 +8,12 @@ use std::sync::Arc;
 use clap::Args;
 use vfscale::block::{Device, FileDevice};
 use vfscale::diskfs::copies::OpenError;
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
+use vfscale::diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 use vfscale::diskfs::{Label, LogPlace, Uuid, copies, identity};
 
 use super::{open, open_log};
 use crate::error::Failure;
-use crate::options::Size;
+use crate::options::{self, Size};
 
 #[derive(Debug, Args)]
 pub(crate) struct MkfsArgs {
@@ -38,6 +38,10 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) log_device: Option<PathBuf>,
 
+    /// Owner and group of the root directory, as two numbers (default: you and your group)
+    #[arg(long, value_name = "UID:GID", value_parser = options::parse_owner)]
+    pub(crate) root_owner: Option<(u32, u32)>,
+
     /// Overwrite what is there: a file system, a table of partitions, or anything else that is known
     #[arg(long, short)]
     pub(crate) force: bool,
@@ -57,6 +61,7 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     let size = args.size.map(bytes).transpose()?;
     let log_size = args.log_size.map(bytes).transpose()?;
     let (device, is_new) = open_or_create(&args.image, size)?;
+    let (uid, gid) = args.root_owner.unwrap_or_else(options::caller);
     let options = MkfsOptions {
         size,
         label: args.label.clone().unwrap_or_default(),
@@ -64,6 +69,7 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
         force: args.force,
         log_blocks: log_size.map(|bytes| bytes / BLOCK),
         log_device: open_log(args.log_device.as_deref(), false)?,
+        root: RootDirectory { uid, gid, ..RootDirectory::default() },
     };
     let superblock = mkfs::format(&*device, &options).inspect_err(|_| {
         if is_new {

@@ -94,6 +94,10 @@ fn options_are_followed() {
         let options = MkfsOptions { size: Some(size), ..MkfsOptions::default() };
         assert!(matches!(format(&device, &options), Err(MkfsError::Size(_))), "{size}");
     }
+    let root = RootDirectory { uid: 1000, gid: u32::MAX - 1, mode: 0o061_770 };
+    let superblock = format(&device, &MkfsOptions { root, force: true, ..options }).unwrap();
+    let root = self::root(&device, &superblock);
+    assert_eq!((root.uid, root.gid, root.mode), (1000, u32::MAX - 1, 0o041_770));
     // A device that is too small becomes larger.
     let device = Arc::new(memory(MIB));
     let options = MkfsOptions { size: Some(16 * MIB), ..MkfsOptions::default() };

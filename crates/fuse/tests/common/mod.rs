@@ -19,6 +19,17 @@ pub const SHARED: Sharing = Sharing::Shared { cache: Duration::ZERO };
 /// The ways to mount that have to behave alike.
 pub const BOTH: [Sharing; 2] = [Sharing::Exclusive, SHARED];
 
+/// A memory file system whose root directory belongs to who runs the tests, root or not.
+pub fn memory(bytes: u64) -> Vfs {
+    let (uid, gid) = owner();
+    vfscale::memory().size(bytes).owner(uid, gid).build().unwrap()
+}
+
+/// User and group who run the tests.
+pub fn owner() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
 /// A memory file system at a temporary directory.
 pub struct TestMount {
     mounted: Option<Mounted>,
@@ -34,8 +45,7 @@ impl TestMount {
     }
 
     pub fn with(sharing: Sharing, options: impl FnOnce(Builder) -> Builder) -> Option<TestMount> {
-        let vfs = vfscale::memory().size(256 << 20).build().unwrap();
-        TestMount::of(vfs, sharing, options)
+        TestMount::of(memory(256 << 20), sharing, options)
     }
 
     pub fn of(
