@@ -16,15 +16,20 @@
 //! * One thread at a time writes items home ([`Ail::push_alone`]): else an older version could be
 //!   written over a newer one.
 //! * Both can only move the tail forward: an item enters behind the last durable record.
+//! * What the items take in memory is known exactly ([`memory`](crate::memory)): from one level on the
+//!   oldest of them go home, from another one on nobody begins a transaction meanwhile.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::percpu::Apart;
 use vfscale_sync::prefetch::{prefetch, soon};
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::Lsn;
 use crate::item::{AilPlace, Item};
+use crate::memory::Levels;
 use crate::ranks::AilLock;
 
 /// How many items are pushed before their homes are flushed.
@@ -36,16 +41,37 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Ail {
     state: Mutex<State, AilLock>,
     changed: Condvar,
+    levels: Levels,
+    /// The items take more memory than they may. Read by every transaction that begins; written with the
+    /// state locked.
+    is_crowded: Apart<AtomicBool>,
+    /// They do no more, or the journal is shut down.
+    uncrowded: Condvar,
+}
+
+/// For whose sake items are written home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// The log's: all that there are go home.
+    Tail,
+    /// The memory's: the oldest go home, until there is room.
+    Memory,
 }
 
 struct State {
     /// Sorted; the first has items.
     checkpoints: VecDeque<Checkpoint>,
     items: usize,
+    /// What they take in memory.
+    bytes: u64,
     /// The last durable record.
     sync_lsn: Lsn,
     /// Somebody wants the tail to move.
     is_wanted: bool,
+    /// They take so much memory that some should go home.
+    is_heavy: bool,
+    /// How often a transaction has waited for memory before it began.
+    waits: u64,
     /// Somebody writes items home.
     is_pushing: bool,
     is_stopped: bool,
@@ -67,6 +93,7 @@ impl State {
         let item = checkpoint.entries.get_mut(place.index as usize)?.take()?;
         checkpoint.left -= 1;
         self.items -= 1;
+        self.bytes -= item.memory_bytes() as u64;
         Some(item)
     }
 
@@ -80,16 +107,25 @@ impl State {
 
 impl Ail {
     /// Empty; `sync_lsn` is the last durable record.
-    pub(crate) fn new(sync_lsn: Lsn) -> Self {
+    pub(crate) fn new(sync_lsn: Lsn, levels: Levels) -> Self {
         let state = State {
             checkpoints: VecDeque::new(),
             items: 0,
+            bytes: 0,
             sync_lsn,
             is_wanted: false,
+            is_heavy: false,
+            waits: 0,
             is_pushing: false,
             is_stopped: false,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            levels,
+            is_crowded: Apart(AtomicBool::new(false)),
+            uncrowded: Condvar::new(),
+        }
     }
 
     /// The items of the checkpoint at `lsn` are durable, and so is its last record. Checkpoints come in the
@@ -102,6 +138,7 @@ impl Ail {
             let log = item.state();
             state.take(log.ail_place());
             log.set_ail_place(AilPlace { lsn, index: entries.len() as u32 });
+            state.bytes += item.memory_bytes() as u64;
             entries.push(Some(item));
         }
         state.trim();
@@ -111,6 +148,54 @@ impl Ail {
             state.checkpoints.push_back(Checkpoint { lsn, entries, left });
         }
         state.sync_lsn = commit_lsn;
+        if state.bytes > self.levels.heavy {
+            state.is_heavy = true;
+            self.changed.notify_all();
+        }
+        self.look(&state);
+    }
+
+    /// Says whether the items take more memory than they may, to those who begin transactions.
+    fn look(&self, state: &State) {
+        let is_crowded = state.bytes > self.levels.crowded;
+        if self.is_crowded() != is_crowded {
+            self.is_crowded.store(is_crowded, Ordering::Relaxed);
+            self.uncrowded.notify_all();
+        }
+    }
+
+    /// Whether the items take more memory than they may.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.is_crowded.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until the items take no more memory than they may, or `is_shut`, which is to be told by
+    /// [`wake`](Self::wake). The caller holds nothing.
+    #[cold]
+    pub(crate) fn wait_for_memory(&self, is_shut: impl Fn() -> bool) {
+        let mut state = self.state.lock();
+        state.waits += 1;
+        while self.is_crowded() && !is_shut() {
+            state = self.uncrowded.wait(state);
+        }
+    }
+
+    /// Wakes those who wait for memory: the journal is shut down.
+    pub(crate) fn wake(&self) {
+        let _state = self.state.lock();
+        self.uncrowded.notify_all();
+    }
+
+    /// What the items take in memory, in bytes, and how often somebody has waited for memory.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.bytes, state.waits)
+    }
+
+    /// Whether enough has gone home for the memory's sake.
+    pub(crate) fn is_light(&self) -> bool {
+        self.state.lock().bytes <= self.levels.light
     }
 
     /// A record that is no checkpoint's is durable.
@@ -157,11 +242,12 @@ impl Ail {
         items.take(BATCH).collect()
     }
 
-    /// What was pushed at these places is home, and durable there.
-    pub(crate) fn remove(&self, home: &[(AilPlace, Item)]) {
+    /// What was pushed at these places is home, and durable there. Its memory is given back before anybody
+    /// takes what it leaves.
+    pub(crate) fn remove(&self, home: Vec<(AilPlace, Item)>) {
         let mut removed = Vec::with_capacity(home.len());
         let mut state = self.state.lock();
-        for (place, _) in home {
+        for (place, _) in &home {
             if let Some(item) = state.take(*place) {
                 item.state().set_ail_place(AilPlace::NONE);
                 removed.push(item);
@@ -169,6 +255,8 @@ impl Ail {
         }
         state.trim();
         drop(state);
+        drop((removed, home));
+        self.look(&self.state.lock());
     }
 
     /// Asks the worker to move the tail.
@@ -178,12 +266,16 @@ impl Ail {
         self.changed.notify_all();
     }
 
-    /// Sleeps until the worker is asked for something: `true`; or is to end: `false`.
-    pub(crate) fn wait_wanted(&self) -> bool {
-        let idle = |state: &mut State| !state.is_wanted && !state.is_stopped;
+    /// Sleeps until the worker has something to do; `None`: it is to end.
+    pub(crate) fn wait_wanted(&self) -> Option<Goal> {
+        let idle = |state: &mut State| !state.is_wanted && !state.is_heavy && !state.is_stopped;
         let mut state = self.changed.wait_while(self.state.lock(), idle);
-        state.is_wanted = false;
-        !state.is_stopped
+        if state.is_stopped {
+            return None;
+        }
+        // Who moves the tail makes room in memory as well.
+        state.is_heavy = false;
+        Some(if std::mem::take(&mut state.is_wanted) { Goal::Tail } else { Goal::Memory })
     }
 
     /// Waits until nobody else writes items home. The right lasts until the result is dropped.

@@ -36,12 +36,13 @@ use smallvec::SmallVec;
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use vfscale_sync::brlock::BrLock;
-use vfscale_sync::percpu::PerCpu;
+use vfscale_sync::percpu::{Apart, PerCpu};
 use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::central::Central;
 use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable};
 use crate::item::{Item, LogVector, Place};
+use crate::memory::Levels;
 use crate::options::Scaling;
 use crate::ranks::{CilBusy, CilContext, CilSlot};
 use crate::ticket::Costs;
@@ -76,6 +77,8 @@ struct List {
     callbacks: Vec<Callback>,
     /// The largest order id that was given out here.
     order: u64,
+    /// What entries take in memory that the common sum does not have yet, in bytes.
+    memory: u64,
 }
 
 impl List {
@@ -101,6 +104,11 @@ pub(crate) struct Cil {
     /// The callbacks of all CPUs; none where they are on the lists.
     busy: Option<Mutex<Vec<Callback>, CilBusy>>,
     counters: PerCpu<Counters>,
+    /// What the entries of all lists take in memory, without what lists have not added yet.
+    memory: Apart<AtomicU64>,
+    levels: Levels,
+    /// How much a list adds to that at once.
+    memory_batch: u64,
     costs: Costs,
 }
 
@@ -140,7 +148,7 @@ pub(crate) struct Context {
 }
 
 impl Cil {
-    pub(crate) fn new(scaling: &Scaling, costs: Costs) -> Self {
+    pub(crate) fn new(scaling: &Scaling, costs: Costs, levels: Levels) -> Self {
         let counters = |_| Counters {
             stream_bytes: AtomicI64::new(0),
             reserved: AtomicU64::new(0),
@@ -151,6 +159,9 @@ impl Cil {
             lists: PerCpu::new(scaling.cil_list_slots, |_| Mutex::new(List::default())),
             busy: (!scaling.busy_extents).then(|| Mutex::new(Vec::new())),
             counters: PerCpu::new(scaling.cil_counter_slots, counters),
+            memory: Apart(AtomicU64::new(0)),
+            levels,
+            memory_batch: (levels.cil / (8 * scaling.cil_list_slots.max(1) as u64)).max(1),
             costs,
         }
     }
@@ -210,6 +221,7 @@ impl Cil {
             if let Some(list) = list.as_mut().filter(|_| is_new(&item)) {
                 // The transaction's pin becomes that of the context.
                 longer += signed(bytes);
+                list.memory += item.memory_bytes() as u64;
                 state.set_place(Place { sequence, slot, index: list.entries.len() });
                 let (key, vector) = (item.key(), put.err().unwrap_or_default());
                 list.entries.push(Entry { order, key, item, vector });
@@ -222,6 +234,9 @@ impl Cil {
                 Ok(old) => replaced.extend(old),
                 Err(vector) => late.push((item, vector)),
             }
+        }
+        if let Some(list) = list.as_mut().filter(|list| list.memory >= self.memory_batch) {
+            self.memory.fetch_add(mem::take(&mut list.memory), Ordering::Relaxed);
         }
         drop(list);
         for (item, vector) in late {
@@ -257,6 +272,7 @@ impl Cil {
         let take = |list: &Mutex<List, CilSlot>| {
             let mut list = list.lock();
             let room = Vec::with_capacity(list.entries.len().min(1024));
+            list.memory = 0;
             (mem::replace(&mut list.entries, room), mem::take(&mut list.callbacks))
         };
         let taken: Vec<_> = self.lists.iter().map(take).collect();
@@ -266,6 +282,7 @@ impl Cil {
             counters.stream_bytes.store(0, Ordering::Relaxed);
         }
         central.written().cil_bytes.store(0, Ordering::Relaxed);
+        self.memory.store(0, Ordering::Relaxed);
         central.read.is_empty.store(true, Ordering::Relaxed);
         let sequence = central.read.sequence.fetch_add(1, Ordering::Relaxed);
         drop(exclusive);
@@ -292,6 +309,12 @@ impl Cil {
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn reserved_parts(&self) -> Vec<u64> {
         self.counters.iter().map(|c| c.reserved.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Whether what is committed takes `times` as much memory as is to be pushed.
+    #[inline]
+    pub(crate) fn is_heavy(&self, times: u64) -> bool {
+        self.memory.load(Ordering::Relaxed) >= self.levels.cil.saturating_mul(times)
     }
 
     /// Transactions that were committed. Those that are being committed may be among them.

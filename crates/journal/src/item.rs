@@ -85,6 +85,12 @@ pub trait LogItem: Send + Sync {
     /// is gone ([`LogVector::cancel`]).
     fn format(&self, vector: &mut LogVector);
 
+    /// How many bytes of memory are kept from being given back for as long as the item is not home: its
+    /// own, and what only it leads to. About; but always the same for one item. Takes no lock.
+    fn memory_bytes(&self) -> usize {
+        size_of_val(self)
+    }
+
     /// Writes the item home: the version whose log record is at `lsn`, which is also what to write into it as
     /// the place that last changed it. Called without any lock of the journal, by one thread at a time.
     ///

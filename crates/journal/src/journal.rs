@@ -16,6 +16,7 @@ use crate::grant::{Asker, Grant};
 use crate::iclog::{self, Contents, Writer};
 use crate::known;
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
+use crate::memory::Levels;
 use crate::pace::Pace;
 use crate::push::{LogProgress, Pushing};
 use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock, Workers};
@@ -85,6 +86,10 @@ pub struct Stats {
     pub log_flushes: u64,
     /// Items in the AIL.
     pub ail_items: u64,
+    /// What these take in memory, in bytes.
+    pub ail_bytes: u64,
+    /// How often a transaction has waited for memory before it began.
+    pub memory_waits: u64,
     /// Transactions inside of the freeze gate, and for a moment those that it refuses.
     pub active: i64,
     /// Log space in all, in bytes.
@@ -262,7 +267,7 @@ impl Journal {
     }
 
     /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, and while
-    /// there is too little log space, which is then made.
+    /// there is too little log space, or too much memory is taken by what is not home; either is then made.
     ///
     /// # Errors
     /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
@@ -275,6 +280,9 @@ impl Journal {
             return Err(Error::ReservationTooLarge { bytes, bytes_max });
         }
         inner.check()?;
+        if inner.ail.is_crowded() {
+            inner.wait_for_memory()?;
+        }
         inner.gate.enter(&inner.central).map_err(|refused| inner.refused(refused))?;
         if let Err(error) = inner.reserve(bytes, Asker::Fresh) {
             inner.leave();
@@ -441,11 +449,12 @@ impl Inner {
         let batch = (cil_bytes / (8 * slots)).max(1);
         let costs = Costs::new(options.record_blocks());
         let opened_at = geometry.position(opening);
+        let levels = Levels::of(options.memory_bytes);
         Self {
             central: Central::new(scaling.read_mostly, sequence, cil_bytes, batch),
             grant: Apart(Grant::new(usable, scaling.grant_slots)),
-            cil: Apart(Cil::new(scaling, costs)),
-            ail: Apart(Ail::new(opening)),
+            cil: Apart(Cil::new(scaling, costs, levels)),
+            ail: Apart(Ail::new(opening, levels)),
             gate: Apart(Gate::new(scaling.active_trans_slots)),
             costs,
             geometry,
@@ -492,6 +501,13 @@ impl Inner {
         self.grant.take(bytes, asker, push_tail).map_err(|_| self.shut_error())
     }
 
+    /// Waits until the memory of what is not home is within its bound.
+    #[cold]
+    fn wait_for_memory(&self) -> Result<()> {
+        self.ail.wait_for_memory(|| self.central.read.is_shut.load(Ordering::Relaxed));
+        self.check()
+    }
+
     /// Puts a transaction on the CIL.
     pub(crate) fn insert(&self, commit: &mut Commit) -> Result<Inserted> {
         self.cil.insert(&self.central, commit)
@@ -505,8 +521,7 @@ impl Inner {
     /// What a commit does when it holds nothing any more: wakes the push if the CIL is full, and
     /// waits for it if it is twice as full as that.
     pub(crate) fn after_commit(&self, sequence: u64) {
-        let bytes = self.want_push(sequence);
-        if bytes >= 2 * self.central.read.cil_bytes {
+        if self.want_push(sequence) {
             let passed = |log: &mut LogProgress| {
                 log.begun < sequence && !self.central.read.is_shut.load(Ordering::Relaxed)
             };
@@ -514,11 +529,12 @@ impl Inner {
         }
     }
 
-    /// Wakes the push if the CIL is full, and the AIL's worker if somebody waits for space. Gives
-    /// the size of the CIL.
-    pub(crate) fn want_push(&self, sequence: u64) -> u64 {
+    /// Wakes the push if the CIL is full, and the AIL's worker if somebody waits for space. Says whether
+    /// the CIL is twice as full as that.
+    pub(crate) fn want_push(&self, sequence: u64) -> bool {
         let bytes = self.central.written().cil_bytes.load(Ordering::Relaxed);
-        if bytes >= self.central.read.cil_bytes {
+        let full = self.central.read.cil_bytes;
+        if bytes >= full || self.cil.is_heavy(1) {
             let mut log = self.log.lock();
             if log.wanted < sequence {
                 log.wanted = sequence;
@@ -528,7 +544,7 @@ impl Inner {
         if self.grant.has_waiters() {
             self.ail.want();
         }
-        bytes
+        bytes >= 2 * full || self.cil.is_heavy(2)
     }
 
     /// Shuts the journal down, unless it is already, and wakes everybody who waits for anything. Gives what
@@ -552,6 +568,7 @@ impl Inner {
         drop(first);
         self.grant.shut();
         self.gate.wake();
+        self.ail.wake();
         let log = self.log.lock();
         self.log_changed.notify_all();
         self.context_switched.notify_all();
@@ -593,12 +610,15 @@ impl Inner {
         let (head, durable_tail) = (place(log.head), place(log.durable_tail));
         let (checkpoints, writes, flushes) = (log.checkpoints, log.writes, log.flushes);
         drop(log);
+        let (ail_bytes, memory_waits) = self.ail.memory();
         Stats {
             commits: self.cil.commits(),
             checkpoints,
             log_writes: writes,
             log_flushes: flushes,
             ail_items: self.ail.len() as u64,
+            ail_bytes,
+            memory_waits,
             active: self.gate.active(&self.central),
             grant_total: self.grant.total(),
             grant_used: self.grant.used(),

@@ -36,6 +36,7 @@
 //! | `push`, `pace` | contexts become checkpoints; group commit; the threads; waiting awake |
 //! | `iclog`, `record`, `checkpoint` | the head of the log, and every byte of it (`docs/FORMAT.md`) |
 //! | `ail` | what is not home yet, and the tail |
+//! | `memory` | how much memory those take at most |
 //! | `recovery`, `inspect` | finding the end, replaying, looking |
 //! | `freeze`, `central` | active transactions; what commits read, apart from what they write |
 //!
@@ -82,6 +83,7 @@ mod item;
 mod journal;
 mod known;
 mod lsn;
+mod memory;
 mod options;
 mod pace;
 mod push;

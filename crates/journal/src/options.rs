@@ -106,6 +106,12 @@ pub struct Options {
     /// The CIL is pushed in the background from this many bytes on; `None`: an eighth of the log, at
     /// most 32 MiB. Commits wait for a push at twice as many.
     pub cil_bytes: Option<u64>,
+    /// How many bytes of memory items may keep that are not home, as [`LogItem::memory_bytes`] says, and
+    /// those of transactions under way beside them; `None`, the default: as many as there are in half of the log.
+    /// With half of that in the AIL a transaction that begins waits until some are home.
+    ///
+    /// [`LogItem::memory_bytes`]: crate::LogItem::memory_bytes
+    pub memory_bytes: Option<u64>,
     /// What its owner knows of the log. Nothing by default.
     pub known: Known,
 }
@@ -117,6 +123,7 @@ impl Default for Options {
             record_blocks: 8,
             sync_interval: Some(Duration::from_secs(5)),
             cil_bytes: None,
+            memory_bytes: None,
             known: Known::default(),
         }
     }

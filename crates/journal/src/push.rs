@@ -10,7 +10,8 @@
 //! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps apart from the
 //!   others, so that their pushes don't wake it.
 //! * The *AIL worker* writes items home when half of the log is used or somebody waits for space.
-//!   What is pinned it pushes to the log first.
+//!   What is pinned it pushes to the log first. It writes the oldest home when items take much memory
+//!   ([`memory`](crate::memory)).
 //!
 //! # Order of a checkpoint
 //!
@@ -31,6 +32,7 @@ use std::time::Instant;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::prefetch::{prefetch, soon};
 
+use crate::ail::Goal;
 use crate::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
 use crate::cil::{Context, Entry};
 use crate::iclog::{Contents, Ends, Stream, Writer};
@@ -386,7 +388,7 @@ impl Inner {
     /// See [`Journal::quiesce`](crate::Journal::quiesce).
     pub(crate) fn quiesce(&self) -> Result<()> {
         self.force_all()?;
-        self.write_home(self.ail.sync_lsn()).map_err(|error| self.shut_down(error))
+        self.write_home(self.ail.sync_lsn(), Goal::Tail).map_err(|error| self.shut_down(error))
     }
 
     /// Writes a record of `kind` that has itself as the tail, if everything is home.
@@ -395,15 +397,21 @@ impl Inner {
         published.map_err(|error| self.shut_down(error))
     }
 
-    /// Writes everything home whose place is `target` at most. Ends early if the workers are to end.
-    fn write_home(&self, target: Lsn) -> Result<()> {
+    /// Writes everything home whose place is `target` at most; for the memory's sake, until there is room, and
+    /// nothing that is pinned unless transactions wait for it. Ends early if the workers are to end.
+    fn write_home(&self, target: Lsn, goal: Goal) -> Result<()> {
         let _alone = self.ail.push_alone();
         let (mut after, mut written, mut pinned) = (None, 0, false);
         loop {
             self.check()?;
+            let is_for_memory = goal == Goal::Memory;
+            if is_for_memory && self.ail.is_light() {
+                return Ok(());
+            }
             let batch = self.ail.batch(after, target);
             let Some((last, _)) = batch.last() else {
-                if after.is_none() || self.ail.is_stopped() {
+                let is_enough = is_for_memory && !self.ail.is_crowded();
+                if after.is_none() || is_enough || self.ail.is_stopped() {
                     return Ok(());
                 }
                 if pinned || self.grant.has_waiters() {
@@ -429,8 +437,8 @@ impl Inner {
             }
             if !home.is_empty() {
                 self.hooks.flush_home()?;
-                self.ail.remove(&home);
                 written += home.len();
+                self.ail.remove(home);
                 self.publish_if_waited_for(self.geometry.blocks / 16)?;
             }
         }
@@ -456,16 +464,24 @@ impl Inner {
             // What is only in the CIL takes space, too, and may be what keeps the tail.
             self.force_all()?;
         }
-        self.write_home(self.ail.sync_lsn())?;
+        self.write_home(self.ail.sync_lsn(), Goal::Tail)?;
         self.publish_if_waited_for(1)
+    }
+
+    /// Writes home what was asked for.
+    fn reach(&self, goal: Goal) -> Result<()> {
+        match goal {
+            Goal::Tail => self.move_tail(),
+            Goal::Memory => self.write_home(self.ail.sync_lsn(), goal),
+        }
     }
 
     /// The thread that writes items home.
     pub(crate) fn ail_worker(&self) {
         let _guard = ShutOnPanic(self);
-        while self.ail.wait_wanted() {
+        while let Some(goal) = self.ail.wait_wanted() {
             if self.check().is_ok()
-                && let Err(error) = self.move_tail()
+                && let Err(error) = self.reach(goal)
             {
                 self.shut_down(error);
             }

@@ -27,6 +27,9 @@ pub(crate) struct Thing {
 }
 
 impl Thing {
+    /// What each takes in memory, as it says.
+    pub(crate) const MEMORY_BYTES: usize = 1000;
+
     pub(crate) fn new(id: u64, bytes: &[u8]) -> Arc<Self> {
         Arc::new(Self {
             state: ItemState::new(),
@@ -58,6 +61,10 @@ impl LogItem for Thing {
             Some(bytes) => vector.push(bytes),
             None => vector.cancel(),
         }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        Self::MEMORY_BYTES
     }
 
     fn push(&self, _: Lsn) -> Result<Pushed> {

@@ -11,7 +11,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{BLOCKS, DEVICE_BYTES, LOG, Store, VOLUME, open, options};
+use common::{BLOCKS, Block, DEVICE_BYTES, LOG, Store, VOLUME, open, options};
 use shuttle::rand::Rng;
 use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
@@ -33,9 +33,14 @@ fn device() -> Arc<dyn Device> {
 }
 
 fn store(device: &Arc<dyn Device>) -> Arc<Store> {
+    store_within(device, None)
+}
+
+/// A store whose blocks may take so much memory until they are home.
+fn store_within(device: &Arc<dyn Device>, memory_bytes: Option<u64>) -> Arc<Store> {
     let scaling =
         if model::is_without_patches() { Scaling::kernel_5_7() } else { Scaling::with_slots(2) };
-    let options = Options { scaling, ..options(2) };
+    let options = Options { scaling, memory_bytes, ..options(2) };
     Arc::new(Store::open(device.clone(), options).unwrap())
 }
 
@@ -361,5 +366,91 @@ fn drop_against_the_workers() {
         store.set(&[1], 30_000).unwrap();
         promised.join().unwrap();
         crash_and_check(&device, store, &[done.number]);
+    });
+}
+
+/// What a block takes in memory, as it says.
+const BLOCK_MEMORY: u64 = size_of::<Block>() as u64;
+
+/// Whoever begins waits until the AIL's worker has written blocks home; others force the log, freeze it, and
+/// hold more locked than may be in memory, in a transaction that rolls. All go on, and no more is in the
+/// AIL than the bound, and what those had who were inside.
+#[test]
+fn waiting_for_memory_against_force_against_freeze() {
+    // Four blocks in the AIL keep out whoever comes.
+    const BOUND: u64 = 8 * BLOCK_MEMORY;
+    const INSIDE: u64 = (2 + 6) * BLOCK_MEMORY;
+    static WAITS: AtomicU64 = AtomicU64::new(0);
+    check(|| {
+        let device = device();
+        let store = store_within(&device, Some(BOUND));
+        let commits = {
+            let store = store.clone();
+            on(0, move || {
+                for round in 0..3 {
+                    store.set(&[2 * round, 2 * round + 1], 50).unwrap();
+                    let bytes = store.journal.stats().ail_bytes;
+                    assert!(bytes <= BOUND + INSIDE, "{} blocks", bytes / BLOCK_MEMORY);
+                }
+            })
+        };
+        let rolls = {
+            let store = store.clone();
+            on(1, move || {
+                store.set_in_parts(&[10, 11, 12, 13, 14, 15], 50, 2).unwrap();
+            })
+        };
+        let forces = {
+            let store = store.clone();
+            on(0, move || {
+                for _ in 0..2 {
+                    store.journal.force_all().unwrap();
+                }
+            })
+        };
+        store.journal.freeze().unwrap();
+        let stats = store.journal.stats();
+        assert_eq!((stats.ail_items, stats.ail_bytes), (0, 0));
+        store.journal.thaw();
+        for thread in [commits, rolls, forces] {
+            thread.join().unwrap();
+        }
+        WAITS.fetch_add(store.journal.stats().memory_waits, Ordering::Relaxed);
+        crash_and_check(&device, store, &[]);
+    });
+    assert_ne!(WAITS.load(Ordering::Relaxed), 0, "nobody ever waited");
+}
+
+/// A shutdown or a close while somebody waits for memory: it comes back.
+#[test]
+fn the_end_against_waiting_for_memory() {
+    check(|| {
+        let device = device();
+        // Nobody begins before all is home.
+        let store = store_within(&device, Some(0));
+        let threads = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                for round in 0..4 {
+                    if store.set(&[8 * u64::from(cpu) + 2 * round], 50).is_err() {
+                        return;
+                    }
+                }
+            })
+        });
+        for _ in 0..shuttle::rand::thread_rng().gen_range(0..500) {
+            thread::yield_now();
+        }
+        if shuttle::rand::thread_rng().gen_bool(0.5) {
+            store.journal.shut_down(Error::client(std::io::Error::other("pulled")));
+        } else {
+            store.journal.close().unwrap();
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(store.journal.begin(Reservation::new(1)).is_err());
+        assert_eq!(store.journal.stats().active, 0);
+        crash_and_check(&device, store, &[]);
     });
 }

@@ -19,7 +19,7 @@ fn lsn(block: u32) -> Lsn {
 
 #[test]
 fn the_tail_is_the_first_item_or_the_last_durable_record() {
-    let ail = Ail::new(lsn(3));
+    let ail = Ail::new(lsn(3), Levels::of(None));
     assert_eq!(ail.tail(), (lsn(3), true));
     let (one, two) = (Thing::new(1, b""), Thing::new(2, b""));
     ail.insert(items(&[&one]), lsn(4), lsn(5));
@@ -27,27 +27,27 @@ fn the_tail_is_the_first_item_or_the_last_durable_record() {
     assert_eq!(ail.tail(), (lsn(4), false));
     let batch = ail.batch(None, lsn(5));
     assert_eq!(batch.len(), 1);
-    ail.remove(&batch);
+    ail.remove(batch);
     assert_eq!(ail.tail(), (lsn(6), false));
-    ail.remove(&ail.batch(None, Lsn::new(9, 0)));
+    ail.remove(ail.batch(None, Lsn::new(9, 0)));
     assert_eq!((ail.tail(), ail.sync_lsn()), ((lsn(7), true), lsn(7)));
 }
 
 /// The item was logged again while it was written home: what is home is not what the tail would pass.
 #[test]
 fn an_item_that_moved_meanwhile_stays() {
-    let ail = Ail::new(lsn(1));
+    let ail = Ail::new(lsn(1), Levels::of(None));
     let thing = Thing::new(1, b"");
     ail.insert(items(&[&thing]), lsn(2), lsn(2));
     let pushed = ail.batch(None, lsn(9));
     ail.insert(items(&[&thing]), lsn(3), lsn(3));
-    ail.remove(&pushed);
+    ail.remove(pushed);
     assert_eq!((ail.tail(), ail.len()), ((lsn(3), false), 1));
 }
 
 #[test]
 fn batches_go_on_behind_the_last_one() {
-    let ail = Ail::new(lsn(1));
+    let ail = Ail::new(lsn(1), Levels::of(None));
     let things: Vec<_> = (0..BATCH as u64 + 10).map(|id| Thing::new(id, b"")).collect();
     ail.insert(items(&things.iter().collect::<Vec<_>>()), lsn(2), lsn(2));
     let first = ail.batch(None, lsn(2));
@@ -65,7 +65,7 @@ proptest! {
     ) {
         let things: Vec<_> = (0..16).map(|id| Thing::new(id, b"")).collect();
         let chosen = |bits: u16| (0..16usize).filter(move |id| bits >> id & 1 == 1);
-        let (ail, mut model) = (Ail::new(lsn(1)), BTreeMap::new());
+        let (ail, mut model) = (Ail::new(lsn(1), Levels::of(None)), BTreeMap::new());
         for (at, (logged, home)) in (2..).zip(steps) {
             let came: Vec<_> = chosen(logged).map(|id| &things[id]).collect();
             ail.insert(items(&came), lsn(at), lsn(at));
@@ -74,7 +74,7 @@ proptest! {
             let is_home = |item: &Item| home >> item.key().id & 1 == 1;
             let mut batch = ail.batch(None, lsn(at));
             batch.retain(|(_, item)| is_home(item));
-            ail.remove(&batch);
+            ail.remove(batch);
             model.retain(|id, _| home >> id & 1 == 0);
 
             let mut expected: Vec<_> = model.iter().map(|(id, lsn)| (*lsn, *id)).collect();
@@ -95,7 +95,7 @@ proptest! {
 
 #[test]
 fn the_worker_is_woken_and_ended() {
-    let ail = Ail::new(lsn(1));
+    let ail = Ail::new(lsn(1), Levels::of(None));
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| (ail.wait_wanted(), ail.wait_wanted()));
         ail.want();
@@ -103,6 +103,42 @@ fn the_worker_is_woken_and_ended() {
             std::thread::yield_now();
         }
         ail.stop();
-        assert_eq!(worker.join().unwrap(), (true, false));
+        assert_eq!(worker.join().unwrap(), (Some(Goal::Tail), None));
     });
+}
+
+/// Only what comes in asks the worker for room, and only the oldest go for it; nobody is let in before there
+/// is some.
+#[test]
+fn what_takes_too_much_memory_is_asked_for_once_and_keeps_others_out() {
+    // Eight things are the bound: the worker is asked from the fourth on, and nobody comes in from the fifth.
+    let levels = Levels::of(Some(8 * Thing::MEMORY_BYTES as u64));
+    let ail = Ail::new(lsn(1), levels);
+    let things: Vec<_> = (0..6).map(|id| Thing::new(id, b"")).collect();
+    let mut at = 2;
+    let mut came = |range: std::ops::Range<usize>| {
+        ail.insert(items(&things[range].iter().collect::<Vec<_>>()), lsn(at), lsn(at));
+        at += 1;
+        let asked = std::mem::take(&mut ail.state.lock().is_heavy);
+        (ail.len(), asked, ail.is_crowded())
+    };
+    assert_eq!(came(0..3), (3, false, false));
+    assert_eq!(came(3..4), (4, true, false));
+    // What is logged again takes no more than before.
+    assert_eq!(came(0..1), (4, true, false));
+    assert_eq!(came(4..6), (6, true, true));
+    assert_eq!(ail.memory().0, 6 * Thing::MEMORY_BYTES as u64);
+    let mut batch = ail.batch(None, lsn(9));
+    batch.truncate(1);
+    ail.remove(batch);
+    assert!(ail.is_crowded() && !ail.is_light());
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| ail.wait_for_memory(|| false));
+        let mut batch = ail.batch(None, lsn(9));
+        batch.truncate(3);
+        ail.remove(batch);
+        waiter.join().unwrap();
+    });
+    assert_eq!((ail.len(), ail.is_light(), ail.is_crowded()), (2, true, false));
+    assert!(!ail.state.lock().is_heavy, "what goes asks for nothing");
 }

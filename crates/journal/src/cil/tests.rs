@@ -11,7 +11,10 @@ use crate::support_tests::{Thing, bytes_of};
 
 fn parts(slots: usize) -> (Central, Cil) {
     let costs = Costs::new(8);
-    (Central::new(true, 1, 100_000, 100), Cil::new(&Scaling::with_slots(slots), costs))
+    (
+        Central::new(true, 1, 100_000, 100),
+        Cil::new(&Scaling::with_slots(slots), costs, Levels::of(None)),
+    )
 }
 
 fn commit(things: &[&Arc<Thing>]) -> Commit {
@@ -141,7 +144,7 @@ fn what_is_freed_comes_back_with_its_own_context() {
     let default = Scaling::with_slots(2);
     for (scaling, on_lists) in [(default, 1), (default.before_busy_extents(), 0)] {
         let central = Central::new(true, 1, 100_000, 100);
-        let cil = (central, Cil::new(&scaling, Costs::new(8)));
+        let cil = (central, Cil::new(&scaling, Costs::new(8), Levels::of(None)));
         let told = Arc::new(std::sync::Mutex::new(Vec::new()));
         let free = |cpu: u32, what: u32| {
             let (_here, told) = (cpu::pretend(cpu), told.clone());
