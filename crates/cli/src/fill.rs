@@ -29,11 +29,11 @@ pub(crate) struct FillArgs {
     #[arg(long, value_name = "SIZE", default_value = "8G")]
     pub(crate) size: Size,
 
-    /// The size of its log, of which memory keeps what is not home yet (default: a 64th of the image)
+    /// The size of its log (default: a 64th of the image)
     #[arg(long, value_name = "SIZE")]
     pub(crate) log_size: Option<Size>,
 
-    /// How much of the volume is kept in memory
+    /// How much of the volume is kept in memory, as `--cache-size` of `vfscale mount`
     #[arg(long, value_name = "SIZE", default_value = "320M")]
     pub(crate) cache: Size,
 

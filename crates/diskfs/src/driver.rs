@@ -80,6 +80,9 @@ pub struct DiskOptions {
     pub data_cache_bytes: u64,
     /// How many bytes of metadata are kept in memory that could be read again. 64 MiB by default.
     pub metadata_cache_bytes: u64,
+    /// How many bytes of metadata that were changed and are not home may take beside that. 160 MiB by
+    /// default.
+    pub changed_metadata_bytes: u64,
     /// Nothing is written, not even the log: what that has is replayed in memory.
     pub read_only: bool,
     /// The log is not looked at, and nothing is written ([`VolumeOptions::no_recovery`]).
@@ -105,6 +108,7 @@ impl Default for DiskOptions {
             sync_interval: Some(Duration::from_secs(5)),
             data_cache_bytes: 256 << 20,
             metadata_cache_bytes: 64 << 20,
+            changed_metadata_bytes: 160 << 20,
             read_only: false,
             no_recovery: false,
             on_error: OnError::default(),
@@ -162,13 +166,19 @@ impl DiskFs {
     pub fn open(device: Arc<dyn Device>, options: DiskOptions) -> Result<Arc<Self>, Fault> {
         let DiskOptions { scaling, sync_interval, data_cache_bytes, metadata_cache_bytes, .. } =
             options;
+        let journal = Options {
+            scaling,
+            // In time the thread of `Files` forces the log, after the data.
+            sync_interval: None,
+            memory_bytes: Some(options.changed_metadata_bytes),
+            ..Options::default()
+        };
         let volume = Arc::new(Volume::open(
             device,
             VolumeOptions {
                 read_only: options.read_only,
                 no_recovery: options.no_recovery,
-                // In time the thread of `Files` forces the log, after the data.
-                journal: Options { scaling, sync_interval: None, ..Options::default() },
+                journal,
                 cache_bytes: metadata_cache_bytes,
                 log_device: options.log_device,
                 orphan_lists: options.orphan_lists,

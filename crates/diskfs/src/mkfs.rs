@@ -42,7 +42,9 @@ pub struct MkfsOptions {
     /// What is on the device may be lost.
     pub force: bool,
     /// The size of its log, in blocks; `None`: a 64th of the volume, 4 MiB at least and 1 GiB at
-    /// most. A log inside lies in one group and is as large as that permits.
+    /// most. A log inside lies in one group and is as large as that permits. This machine's memory does not
+    /// matter: the volume may be mounted on another, and there what waits to go home has a bound of its
+    /// own ([`DiskOptions`](crate::driver::DiskOptions)).
     pub log_blocks: Option<u64>,
     /// A device for the log alone; `None`: the log is inside.
     pub log_device: Option<Arc<dyn Device>>,

@@ -62,6 +62,10 @@ pub struct Times {
     pub ctime: i64,
 }
 
+/// How much memory a node takes with its core, two headers of references and its place in the table; what is
+/// in the inode not counted, which is little and mostly nothing.
+pub(crate) const MEMORY_BYTES: usize = size_of::<Node>() + size_of::<InodeCore>() + 2 * 16 + 48;
+
 /// An inode in memory. See the [module](self). `Send` and `Sync`.
 pub struct Node {
     ino: u64,
@@ -300,6 +304,10 @@ impl LogItem for Node {
         let core = Arc::clone(&published.core);
         drop(published);
         vector.share(core);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        MEMORY_BYTES
     }
 
     fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {

@@ -157,6 +157,9 @@ fn is_missing(error: &vfscale_block::Error) -> bool {
         if not_found(*source))
 }
 
+/// The least that changed metadata may take in memory: some hundred blocks, so that a change or two fit.
+const CHANGED_BYTES_MIN: u64 = 1 << 20;
+
 /// Options of [`volume`] and [`volume_on`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened before `open`"]
@@ -225,10 +228,12 @@ impl VolumeBuilder {
     }
 
     /// How many bytes it keeps in memory, about: three quarters of them of files, a quarter of what
-    /// describes them.
+    /// describes them. What describes them and was changed may take half as much again until it is written
+    /// in its place; from there on changes wait for that, whatever room the log has. 320 MiB by default.
     pub fn cache_size(mut self, bytes: u64) -> Self {
         self.options.metadata_cache_bytes = bytes / 4;
         self.options.data_cache_bytes = bytes - bytes / 4;
+        self.options.changed_metadata_bytes = (bytes / 2).max(CHANGED_BYTES_MIN);
         self
     }
 

@@ -20,11 +20,14 @@ use vfscale_sync::{Condvar, Mutex, MutexGuard};
 use super::{Home, compare, pool};
 use crate::btree::Expected;
 use crate::fault::Fault;
-use crate::format::{AlignedBlock, Block, Identity, byte_of_block};
+use crate::format::{AlignedBlock, BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::ranks::BufferContent;
 
 /// The kind of log item that a block of metadata is.
 pub const KIND_BLOCK: u32 = 1;
+
+/// How much memory a buffer takes with its block, two headers of references and its place in the cache.
+pub(super) const BUFFER_BYTES: usize = size_of::<Buffer>() + BLOCK_BYTES + 2 * 16 + 48;
 
 /// One block of metadata in memory. `Send` and `Sync`.
 pub struct Buffer {
@@ -198,6 +201,10 @@ impl LogItem for Buffer {
         } else {
             vector.share(content.block.clone());
         }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        BUFFER_BYTES
     }
 
     fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
 
 use super::Buffer;
+use super::buffer::BUFFER_BYTES;
 
 /// The kind of log item that a chunk of new inodes is.
 pub const KIND_INODE_CHUNK: u32 = 3;
@@ -52,6 +53,11 @@ impl LogItem for InodeChunk {
 
     fn format(&self, vector: &mut LogVector) {
         vector.push(&[]);
+    }
+
+    /// That of its buffers, which are no items themselves.
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.buffers.len() * BUFFER_BYTES
     }
 
     fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {

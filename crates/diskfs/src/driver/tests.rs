@@ -2,6 +2,7 @@ mod crafted;
 mod discard;
 mod handles;
 mod logs;
+mod memory;
 mod space;
 
 use std::sync::Arc;
