@@ -10,8 +10,9 @@
 //!
 //! # Invariants
 //!
-//! * What is free on disk is one of these: in the index; claimed by a transaction or by who writes data
-//!   back; busy, which means that a transaction has freed it and is not durable yet.
+//! * What is free on disk is one of these: in the index, or in a part of the group that the index has not
+//!   loaded; claimed by a transaction or by who writes data back; busy, which means that a transaction
+//!   has freed it and is not durable yet. Of what is claimed or busy the index has a list (*pending*).
 //! * A block is in the index only once the transaction that freed it is durable: whoever claims it may
 //!   write data there at once, and a crash must not bring the former owner back. A tree of the group may have
 //!   such a block earlier: what is written there is logged, and goes home only after that.
@@ -21,17 +22,25 @@
 //!   meets it.
 //! * The trees find the blocks they need: `group/work.rs` has the argument.
 //!
-//! # An index is made
+//! # Indexes are loaded in parts
 //!
-//! when a group is used for the first time, from its trees, with the group locked. Until then no claim
-//! can have been made in it. What is freed in a group makes its index first, so nothing is busy
-//! that an index does not know of.
+//! An index is made when a group is used for the first time, from the header, with the group locked. Until
+//! then no claim can have been made in it, and nothing freed. A search asks for a *zone* of 16 MiB that
+//! it needs, and that is read from the trees, with the group locked: about 2,048 records at a time, so
+//! that a group with fewer is loaded at once. As the list of what is pending is whole, a zone can be
+//! dropped at any time and read again: it holds what the trees have there, without that. The indexes of a
+//! volume have a limit of memory together ([`memory`]), beyond which zones are dropped that were not
+//! used of late. What was known of a zone stays, in two bytes: the longest run, so that searches need
+//! not read it in vain.
+//!
+//! A search for a good place reads so much and no more, and takes the best it has found. Only who would
+//! be refused otherwise looks everywhere.
 //!
 //! # Locks
 //!
 //! `group_lock` is held by a commit from the first change of a tree until the journal has the
-//! transaction, and while an index is made; several are taken in the order of groups. `group_index` is
-//! a leaf, held for one search.
+//! transaction, and while a part of an index is loaded; several are taken in the order of groups. `group_index` is
+//! a leaf, held for one search, or while a part is put in or dropped.
 //!
 //! # Who goes where
 //!
@@ -40,20 +49,26 @@
 
 mod aside;
 pub mod changes;
+mod chunks;
 mod extents;
 mod index;
 pub mod initial;
 mod layout;
 mod list;
+mod load;
+pub mod memory;
 mod nodes;
 mod one;
+mod pending;
 mod run;
 #[cfg(test)]
 mod tests;
 mod work;
+mod zones;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -71,6 +86,8 @@ use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::ranks::{GroupLock, GrowthLock};
 use crate::{Geometry, LogPlace, Run};
 use list::GroupList;
+use load::Effort;
+use memory::IndexMemory;
 use one::Group;
 use work::{Outcome, Part, Work, impossible, in_order};
 
@@ -87,6 +104,7 @@ pub struct Groups {
     blocks: AtomicU64,
     log: LogPlace,
     list: GroupList,
+    memory: Arc<IndexMemory>,
     /// One thread at a time makes the volume larger.
     growth: Mutex<(), GrowthLock>,
     /// Where each CPU looks for a place for the next directory.
@@ -184,7 +202,8 @@ impl Groups {
         geometry: Geometry,
         log: LogPlace,
     ) -> Result<Self, Error<N::Error>> {
-        let groups = read_groups(nodes, geometry, log, 0)?;
+        let memory = Arc::new(IndexMemory::new());
+        let groups = read_groups(nodes, (geometry, log), 0, &memory)?;
         let of = |group: &Group| (group.counts.trees.load(Ordering::Relaxed), group.levels_max());
         let most = |most: (u64, u64), group| {
             let (trees, levels) = of(group);
@@ -201,6 +220,7 @@ impl Groups {
             blocks: AtomicU64::new(geometry.blocks()),
             log,
             list: GroupList::new(groups),
+            memory,
             growth: Mutex::new(()),
             cursors: PerCpu::new(slots as usize, |slot| AtomicU32::new(start(slot))),
             generations: IdAlloc::new(first, slots as usize),
@@ -293,10 +313,11 @@ impl Groups {
 
     /// Takes `min` to `max` consecutive blocks, `min` at least one, near the block `near` if
     /// possible: right there, if it is free; elsewhere in its group; in another group. `None` if
-    /// there are not as many free blocks in one piece anywhere. They are the caller's until it gives them to
+    /// there are not as many free blocks in one piece anywhere; with a `min` of more than 1, a piece that lies
+    /// across two zones may be missed. They are the caller's until it gives them to
     /// [`Changes::use_claim`], or back ([`unclaim`](Self::unclaim)).
     ///
-    /// Takes leaf locks; reads from the device if a group is used for the first time.
+    /// Takes leaf locks, and reads from the device, with a group locked, what is not loaded.
     ///
     /// # Errors
     /// [`Error`], from that reading.
@@ -311,20 +332,23 @@ impl Groups {
         let first = self.group_of(near).unwrap_or(0);
         // Fragments are for when nothing else is left. And what others have taken while we looked may
         // be back in a group that we have left, so nothing is refused after one look.
-        for min in [min.max(max.min(RUN_WANTED)), min, min] {
+        let mut efforts = [Effort::better(), Effort::anything(), Effort::anything()];
+        for (effort, min) in efforts.iter_mut().zip([min.max(max.min(RUN_WANTED)), min, min]) {
             for group in self.from(first) {
-                if let Some(run) = group.claim(nodes, near, min, max)? {
+                if let Some(run) = group.claim(nodes, near, (min, max), effort)? {
+                    self.shrink_indexes();
                     return Ok(Some(run));
                 }
             }
         }
+        self.shrink_indexes();
         Ok(None)
     }
 
     /// Gives a claim back, or a part of it, that was not used.
     pub fn unclaim(&self, run: Run) {
         if let Some(group) = self.group_of(run.start).and_then(|group| self.at(group)) {
-            group.change_index(|index| index.free.insert(run.start, run.len()));
+            group.change_index(|index| index.release(run));
         }
     }
 
@@ -346,30 +370,18 @@ impl Groups {
     ) -> Result<Option<u64>, Error<N::Error>> {
         let of_near = self.group_of(near).unwrap_or(0);
         let wanted = if is_dir { self.group_for_directory() } else { of_near };
-        for group in self.from(wanted) {
-            let range = group.whole().blocks();
-            let near = if range.contains(&near) { near } else { range.start };
-            let chunk = changes.new_chunks.range_mut(range).find(|(_, free)| **free != 0);
-            let found = if let Some((&chunk, free)) = chunk {
-                let bit = free.trailing_zeros();
-                *free &= !(1 << bit);
-                Some((chunk, bit))
-            } else if let Some((chunk, bit)) = group.claim_inode(nodes, near)? {
-                changes.claimed_inodes.push((chunk, 1 << bit));
-                Some((chunk, bit))
-            } else {
-                group.claim_for_chunk(nodes, near)?.map(|run| {
-                    changes.claims.push(run);
-                    changes.new_chunks.insert(run.start, !1);
-                    (run.start, 0)
-                })
-            };
-            if let Some((chunk, bit)) = found {
-                let ino = chunk * INODES_PER_BLOCK + u64::from(bit);
-                changes.inode(ino).is_new = true;
-                return Ok(Some(ino));
+        for mut effort in [Effort::better(), Effort::anything()] {
+            for group in self.from(wanted) {
+                let found = claim_inode_in(group, nodes, near, changes, &mut effort)?;
+                if let Some((chunk, bit)) = found {
+                    let ino = chunk * INODES_PER_BLOCK + u64::from(bit);
+                    changes.inode(ino).is_new = true;
+                    self.shrink_indexes();
+                    return Ok(Some(ino));
+                }
             }
         }
+        self.shrink_indexes();
         Ok(None)
     }
 
@@ -405,7 +417,7 @@ impl Groups {
             let Some(group) = self.at(number) else { continue };
             // In the order of groups.
             let guard = group.lock.lock_nested();
-            group.load_index(nodes)?;
+            group.make_index(nodes)?;
             let outcome = Work::run(group, nodes, &mut changes.undo, part)?;
             finished.parts.push(Locked { group, outcome, _guard: guard });
         }
@@ -466,7 +478,7 @@ impl Groups {
     pub fn grow<N: Nodes>(&self, nodes: &N, geometry: Geometry) -> Result<bool, Error<N::Error>> {
         let former = self.geometry();
         let last = former.groups() - 1;
-        let new = read_groups(nodes, geometry, self.log, former.groups())?;
+        let new = read_groups(nodes, (geometry, self.log), former.groups(), &self.memory)?;
         let levels = new.iter().map(Group::levels_max).max().unwrap_or(1) as u32;
         if !new.is_empty() && !self.list.push(new) {
             return Ok(false);
@@ -492,18 +504,23 @@ impl Groups {
     /// The transaction was not committed: what it had claimed can be had by others.
     pub fn abandon(&self, changes: Changes) {
         let Changes { claims, claimed_inodes, undo, .. } = changes;
-        claims.into_iter().for_each(|run| self.unclaim(run));
         let at = |block: u64| self.group_of(block).and_then(|group| self.at(group));
+        // Before the claims: what was claimed and freed is nobody's after that.
+        for run in undo.withheld {
+            at(run.start).and_then(|group| group.change_index(|index| index.forget(run)));
+        }
+        claims.into_iter().for_each(|run| self.unclaim(run));
         for run in undo.fetched {
             at(run.start).and_then(|group| {
                 group.change_index(|index| {
-                    index.tree_total -= run.len();
-                    index.free.insert(run.start, run.len())
+                    index.tree_total = index.tree_total.saturating_sub(run.len());
+                    index.release(run);
                 })
             });
         }
         for (chunk, free) in claimed_inodes.into_iter().chain(undo.chunks) {
-            at(chunk).and_then(|group| group.change_index(|index| index.add_inodes(chunk, free)));
+            at(chunk)
+                .and_then(|group| group.change_index(|index| index.chunks.unclaim(chunk, free)));
         }
     }
 
@@ -516,10 +533,11 @@ impl Groups {
                 index.tree_total = index.tree_total.saturating_sub(drained);
                 index.tree_max = tree_max.unwrap_or(index.tree_max);
                 for run in runs {
-                    index.free.insert(run.start, run.len());
+                    index.release(run);
                 }
             });
         }
+        self.shrink_indexes();
     }
 
     /// Whether an inode of this number is in use, as the last commit of its group has left it. For numbers
@@ -536,7 +554,7 @@ impl Groups {
         let _guard = group.lock.lock();
         let key = chunk_of(block).into();
         let Some(value) = group.whole().chunk_tree().get(nodes, key)? else { return Ok(false) };
-        let (_, (free, _)) = group.chunk(&Entry { key, value })?;
+        let (_, (free, _)) = Group::chunk(&group.layout(), &Entry { key, value })?;
         Ok(free & 1 << (ino % CHUNK_INODES) == 0)
     }
 
@@ -552,7 +570,7 @@ impl Groups {
         }
         let _guard = group.lock.lock();
         for record in group.whole().chunk_tree().range(nodes, ..)? {
-            let (chunk, mask) = group.chunk(&record?)?;
+            let (chunk, mask) = Group::chunk(&group.layout(), &record?)?;
             let bits = (0..CHUNK_INODES).filter(|bit| mask.1 & (1 << bit) != 0);
             orphans.extend(bits.map(|bit| chunk * INODES_PER_BLOCK + bit));
         }
@@ -560,16 +578,42 @@ impl Groups {
     }
 }
 
+/// Takes an inode in a group, or makes a chunk of inodes there: the chunk, and which of its inodes.
+fn claim_inode_in<N: Nodes>(
+    group: &Group,
+    nodes: &N,
+    near: u64,
+    changes: &mut Changes,
+    effort: &mut Effort,
+) -> Result<Option<(u64, u32)>, Error<N::Error>> {
+    let range = group.whole().blocks();
+    let near = if range.contains(&near) { near } else { range.start };
+    if let Some((&chunk, free)) = changes.new_chunks.range_mut(range).find(|(_, free)| **free != 0)
+    {
+        let bit = free.trailing_zeros();
+        *free &= !(1 << bit);
+        return Ok(Some((chunk, bit)));
+    }
+    if let Some((chunk, bit)) = group.claim_inode(nodes, near, effort)? {
+        changes.claimed_inodes.push((chunk, 1 << bit));
+        return Ok(Some((chunk, bit)));
+    }
+    let Some(run) = group.claim_for_chunk(nodes, near, effort)? else { return Ok(None) };
+    changes.claims.push(run);
+    changes.new_chunks.insert(run.start, !1);
+    Ok(Some((run.start, 0)))
+}
+
 /// Reads the headers of all groups from number `first` on.
 fn read_groups<N: Nodes>(
     nodes: &N,
-    geometry: Geometry,
-    log: LogPlace,
+    (geometry, log): (Geometry, LogPlace),
     first: u32,
+    memory: &Arc<IndexMemory>,
 ) -> Result<Box<[Group]>, Error<N::Error>> {
     let mut groups = Vec::new();
     for number in first..geometry.groups() {
-        let Some(group) = Group::new(geometry, log, number) else { break };
+        let Some(group) = Group::new(geometry, log, number, memory) else { break };
         group.read_header(nodes)?;
         groups.push(group);
     }
@@ -602,10 +646,11 @@ impl Finished<'_> {
 
     /// The journal has the transaction: what it did is seen from now on, and the groups are unlocked.
     pub fn committed(self, changes: Changes) {
-        for (chunk, free) in changes.new_chunks {
+        let Changes { new_chunks, claimed_inodes, undo, .. } = changes;
+        for (chunk, free) in new_chunks {
             let group = self.groups.group_of(chunk);
             if let Some(group) = group.and_then(|at| self.groups.at(at)) {
-                group.change_index(|index| index.add_inodes(chunk, free));
+                group.change_index(|index| index.chunks.add(chunk, free));
             }
         }
         for Locked { group, outcome, .. } in self.parts {
@@ -615,10 +660,18 @@ impl Finished<'_> {
             }
             group.counts.set(&outcome.header);
             group.account(outcome.header.blocks);
+            let range = group.whole().blocks();
+            let claimed = claimed_inodes.iter().chain(&undo.chunks);
+            let claimed = claimed.filter(|(chunk, _)| range.contains(chunk));
             group.change_index(|index| {
                 index.tree_total += outcome.donated;
+                outcome.used.iter().for_each(|run| index.forget(*run));
+                for run in outcome.freed_claims {
+                    index.withhold(run);
+                }
+                claimed.for_each(|(chunk, inodes)| index.chunks.forget(*chunk, *inodes));
                 for (chunk, freed) in outcome.freed_inodes {
-                    index.add_inodes(chunk, freed);
+                    index.chunks.add(chunk, freed);
                 }
             });
         }

@@ -68,7 +68,8 @@ pub struct VolumeOptions {
     pub no_recovery: bool,
     /// How the log is set up.
     pub journal: vfscale_journal::Options,
-    /// How many bytes of metadata are kept in memory that could be read again.
+    /// How many bytes of metadata are kept in memory that could be read again; an eighth more for the indexes of
+    /// free space.
     pub cache_bytes: u64,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
@@ -88,6 +89,9 @@ impl Default for VolumeOptions {
         }
     }
 }
+
+/// The memory of the indexes of groups, as a share of that of the cache.
+const INDEX_SHARE: u64 = 8;
 
 /// An open volume. `Send` and `Sync`.
 ///
@@ -232,6 +236,7 @@ impl Volume {
         let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
         hooks.set_home(cache.home());
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
+        groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
         let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
         let shared = Shared { groups, space, overruns: AtomicU64::new(0) };
         let slots = cpu::possible() as usize;

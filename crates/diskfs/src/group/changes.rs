@@ -35,11 +35,13 @@ pub struct Changes {
 /// What becomes of inodes, by their numbers.
 pub(super) type Inodes = SmallVec<[(u64, InodeChange); 2]>;
 
-/// What was taken out of indexes while a transaction was written into the trees.
+/// What was done to indexes while a transaction was written into the trees.
 #[derive(Debug, Default)]
 pub(super) struct Undo {
     /// Blocks for the trees.
     pub(super) fetched: Vec<Run>,
+    /// Blocks that were put into a tree of free space, and are pending since.
+    pub(super) withheld: Vec<Run>,
     /// Chunks that were found to be empty, and which of their inodes could be had.
     pub(super) chunks: Vec<(u64, u64)>,
 }
@@ -74,9 +76,11 @@ impl Changes {
 
     /// Whether nothing is to be done, and nothing was taken that would have to be given back.
     pub(crate) fn is_untouched(&self) -> bool {
-        let Undo { fetched, chunks } = &self.undo;
-        let has_taken =
-            !self.claimed_inodes.is_empty() || !fetched.is_empty() || !chunks.is_empty();
+        let Undo { fetched, withheld, chunks } = &self.undo;
+        let has_taken = !self.claimed_inodes.is_empty()
+            || !fetched.is_empty()
+            || !withheld.is_empty()
+            || !chunks.is_empty();
         self.is_empty() && !has_taken
     }
 

@@ -23,7 +23,41 @@ impl FreeExtents {
         self.blocks
     }
 
-    /// How many runs there are.
+    /// Returns how many runs there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_start.len()
+    }
+
+    /// Finds where the first run begins that begins at `block` or behind it.
+    pub(super) fn next_start(&self, block: u64) -> Option<u64> {
+        self.by_start.range(block..).next().map(|(start, _)| *start)
+    }
+
+    /// Returns where the run ends that begins at `start`.
+    pub(super) fn end_of(&self, start: u64) -> u64 {
+        start + self.by_start.get(&start).copied().unwrap_or(0)
+    }
+
+    /// Takes out everything from `start` to `end`, and calls `piece` for each part of a run that was there,
+    /// with where it begins and ends.
+    pub(super) fn cut(&mut self, start: u64, end: u64, mut piece: impl FnMut(u64, u64)) {
+        let crossing = self.at_or_before(start).filter(|(at, blocks)| at + blocks > start);
+        let mut next = crossing.map(|(at, _)| at).or_else(|| self.next_start(start));
+        while let Some(at) = next.filter(|at| *at < end) {
+            let Some(blocks) = self.take(at) else { return };
+            let behind = at + blocks;
+            if at < start {
+                self.put(at, start - at);
+            }
+            if end < behind {
+                self.put(end, behind - end);
+            }
+            piece(at.max(start), behind.min(end));
+            next = self.next_start(behind);
+        }
+    }
+
+    /// Lists all runs.
     #[cfg(test)]
     pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
         self.by_start.iter().map(|(start, blocks)| (*start, *blocks))

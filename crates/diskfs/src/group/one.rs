@@ -1,13 +1,16 @@
 //! One group in memory.
 
+use std::sync::Arc;
+
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 
 use super::Layout;
-use super::extents::FreeExtents;
-use super::index::{Index, available};
-use crate::btree::{Error, Nodes, Record};
-use crate::format::group::{GroupFault, GroupHeader, InodeChunks, fault};
+use super::index::{Index, Reach, Search, available};
+use super::load::{Effort, Part, Source};
+use super::memory::IndexMemory;
+use crate::btree::{Error, Nodes};
+use crate::format::group::{GroupFault, GroupHeader, fault};
 use crate::format::inode::CHUNK_BLOCKS;
 use crate::format::{Block, Damage};
 use crate::geometry::LAST_GROUP_BLOCKS_MIN;
@@ -23,6 +26,8 @@ pub(super) struct Group {
     end: AtomicU64,
     /// How many of its blocks are accounted for.
     pub(super) blocks: AtomicU64,
+    /// How much memory the indexes of the volume take.
+    memory: Arc<IndexMemory>,
     /// What is on disk.
     pub(super) lock: Mutex<(), GroupLock>,
     /// What can be had; none before it is needed.
@@ -57,13 +62,19 @@ impl Counts {
 
 impl Group {
     /// Group number `number`; none if there is no such group. Nothing is known of it yet.
-    pub(super) fn new(geometry: Geometry, log: LogPlace, number: u32) -> Option<Self> {
+    pub(super) fn new(
+        geometry: Geometry,
+        log: LogPlace,
+        number: u32,
+        memory: &Arc<IndexMemory>,
+    ) -> Option<Self> {
         let whole = Layout::new(geometry, log, number)?;
         let blocks = whole.blocks().end - whole.blocks().start;
         Some(Self {
             full: whole.full(geometry, log),
             end: AtomicU64::new(blocks),
             blocks: AtomicU64::new(blocks),
+            memory: Arc::clone(memory),
             lock: Mutex::new(()),
             index: Mutex::new(None),
             available: AtomicU64::new(0),
@@ -128,64 +139,30 @@ impl Group {
         Ok(header)
     }
 
-    /// A record of a chunk, as its first block and its masks: free, orphans.
-    pub(super) fn chunk(&self, record: &Record<InodeChunks>) -> Result<(u64, (u64, u64)), Damage> {
-        let (chunk, free) = (record.key.get(), record.value.free.get());
-        let orphan = record.value.orphan.get();
-        if !self.layout().is_chunk(chunk) || free & orphan != 0 {
-            return Err(fault(
-                self.layout().chunk_tree().root(),
-                GroupFault::Chunk { start: chunk },
-            ));
-        }
-        Ok((chunk, (free, orphan)))
-    }
-
-    /// Makes the index, if there is none. The caller holds the lock of the group.
-    pub(super) fn load_index<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
+    /// Makes the index, if there is none: from the header, with nothing loaded. The caller holds the lock of
+    /// the group.
+    pub(super) fn make_index<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
         if self.index.lock().is_some() {
             return Ok(());
         }
         let header = self.read_header(nodes)?;
-        let mut index = Index {
-            free: self.read_free(nodes)?,
-            tree_total: header.tree_blocks + header.set_aside.len() as u64,
-            tree_max: self.layout().tree_blocks_max(),
-            ..Index::default()
-        };
-        for record in self.layout().chunk_tree().range(nodes, ..)? {
-            let (chunk, (free, _)) = self.chunk(&record?)?;
-            index.add_inodes(chunk, free);
-        }
-        if index.free.blocks() != header.free || index.free_inodes != header.free_inodes {
-            return Err(fault(self.layout().header(), GroupFault::Counter).into());
-        }
-        self.publish(&index);
+        let full = self.full.blocks();
+        let mut index = Index::new(full.start, full.end - full.start);
+        index.blocks = header.free;
+        index.tree_total = header.tree_blocks + header.set_aside.len() as u64;
+        index.tree_max = self.layout().tree_blocks_max();
+        index.chunks.inodes = header.free_inodes;
+        self.publish(&mut index);
         *self.index.lock() = Some(index);
         Ok(())
     }
 
-    /// What the tree of free space has.
-    fn read_free<N: Nodes>(&self, nodes: &N) -> Result<FreeExtents, Error<N::Error>> {
-        let mut free = FreeExtents::default();
-        let mut end = 0;
-        for record in self.layout().free_tree().range(nodes, ..)? {
-            let record = record?;
-            let (start, blocks) = (record.key.get(), record.value.get());
-            let is_possible = self.layout().is_usable(start, blocks) && start > end;
-            if !is_possible || !free.insert(start, blocks) {
-                let what = GroupFault::FreeRun { start, blocks };
-                return Err(fault(self.layout().free_tree().root(), what).into());
-            }
-            end = start + blocks;
-        }
-        Ok(free)
-    }
-
     /// What others see of the index without its lock. Written with it held.
-    fn publish(&self, index: &Index) {
+    fn publish(&self, index: &mut Index) {
         self.available.store(index.available(), Ordering::Relaxed);
-        self.free_inodes.store(index.free_inodes, Ordering::Relaxed);
+        self.free_inodes.store(index.chunks.inodes, Ordering::Relaxed);
+        let entries = index.entries();
+        self.memory.count(&mut index.counted, entries);
     }
 
     /// Changes the index; `None` if there is none.
@@ -197,26 +174,40 @@ impl Group {
         Some(changed)
     }
 
-    /// Changes the index, which is made if there is none. The caller holds no lock of a group.
-    fn index<N: Nodes, T>(
+    /// Searches the index, which is made if there is none, and loads what the search asks for. The caller
+    /// holds no lock of a group.
+    fn search<N: Nodes, T>(
         &self,
         nodes: &N,
-        mut change: impl FnMut(&mut Index) -> Option<T>,
+        part: Part,
+        effort: &mut Effort,
+        mut search: impl FnMut(&mut Index, Reach) -> Search<T>,
     ) -> Result<Option<T>, Error<N::Error>> {
-        if let Some(changed) = self.change_index(&mut change) {
-            return Ok(changed);
+        let mut found = self.change_index(|index| search(index, effort.reach()));
+        loop {
+            match found {
+                Some(Search::Taken(taken)) => return Ok(Some(taken)),
+                Some(Search::Nothing) => return Ok(None),
+                Some(Search::Load(zone)) => {
+                    let _guard = self.lock.lock();
+                    let source = Source { nodes, layout: &self.layout() };
+                    found = self.load(&source, part, zone, effort, &mut search)?;
+                }
+                None => {
+                    let _guard = self.lock.lock();
+                    self.make_index(nodes)?;
+                    found = self.change_index(|index| search(index, effort.reach()));
+                }
+            }
         }
-        let _guard = self.lock.lock();
-        self.load_index(nodes)?;
-        Ok(self.change_index(change).flatten())
     }
 
     pub(super) fn claim<N: Nodes>(
         &self,
         nodes: &N,
         near: u64,
-        min: u32,
-        max: u32,
+        (min, max): (u32, u32),
+        effort: &mut Effort,
     ) -> Result<Option<Run>, Error<N::Error>> {
         // Groups that are full need not be read, nor locked.
         if self.available.load(Ordering::Relaxed) < u64::from(min) {
@@ -227,38 +218,52 @@ impl Group {
         } else {
             self.layout().blocks().start
         };
-        self.index(nodes, |index| index.claim(near, min.into(), max.into()))
+        self.search(nodes, Part::Free, effort, |index, reach| {
+            index.claim(near, min.into(), max.into(), reach)
+        })
     }
 
     pub(super) fn claim_inode<N: Nodes>(
         &self,
         nodes: &N,
         near: u64,
+        effort: &mut Effort,
     ) -> Result<Option<(u64, u32)>, Error<N::Error>> {
         if self.free_inodes.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
-        self.index(nodes, |index| index.claim_inode(near))
+        self.search(nodes, Part::Chunks, effort, |index, reach| index.chunks.claim(near, reach))
     }
 
     pub(super) fn claim_for_chunk<N: Nodes>(
         &self,
         nodes: &N,
         near: u64,
+        effort: &mut Effort,
     ) -> Result<Option<Run>, Error<N::Error>> {
         if self.available.load(Ordering::Relaxed) < CHUNK_BLOCKS {
             return Ok(None);
         }
-        self.index(nodes, |index| index.claim_for_chunk(near))
+        self.search(nodes, Part::Free, effort, |index, reach| index.claim_for_chunk(near, reach))
     }
 
-    /// Takes up to `blocks` blocks for the trees.
-    pub(super) fn claim_for_trees(&self, blocks: u64) -> Option<Run> {
-        self.change_index(|index| index.claim_for_trees(blocks)).flatten()
+    /// Takes up to `blocks` blocks for the trees. The caller holds the lock of the group, and has made the
+    /// index.
+    pub(super) fn claim_for_trees<N: Nodes>(
+        &self,
+        source: &Source<'_, N>,
+        blocks: u64,
+    ) -> Result<Option<Run>, Error<N::Error>> {
+        let mut found = self.change_index(|index| index.claim_for_trees(blocks));
+        while let Some(Search::Load(zone)) = found {
+            let claim = |index: &mut Index, _| index.claim_for_trees(blocks);
+            found = self.load(source, Part::Free, zone, &mut Effort::anything(), claim)?;
+        }
+        Ok(if let Some(Search::Taken(run)) = found { Some(run) } else { None })
     }
 
-    /// See [`Index::claim_chunk`].
+    /// See [`Chunks::claim_whole`](super::chunks::Chunks::claim_whole).
     pub(super) fn claim_chunk(&self, chunk: u64, also: u64) -> Option<u64> {
-        self.change_index(|index| index.claim_chunk(chunk, also)).flatten()
+        self.change_index(|index| index.chunks.claim_whole(chunk, also)).flatten()
     }
 }

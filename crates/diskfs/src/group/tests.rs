@@ -2,5 +2,6 @@ mod failures;
 mod growth;
 mod inodes;
 mod model;
+mod parts;
 mod pressure;
 mod world;

@@ -22,6 +22,7 @@ use zerocopy::little_endian::U64;
 
 use super::aside::{Aside, TreeNodes};
 use super::changes::{InodeChange, Inodes, Undo};
+use super::load::Source;
 use super::one::Group;
 use super::{GroupNodes, Layout};
 use crate::Run;
@@ -71,7 +72,11 @@ pub(super) struct Outcome {
     pub(super) header: GroupHeader,
     /// Runs that are free on disk, and can be used by files once that is durable.
     pub(super) busy: Vec<Run>,
-    /// Among these, how many were the trees' before.
+    /// Blocks that were claimed, and are no longer free in the tree.
+    pub(super) used: Vec<Run>,
+    /// Among those that are free now, what was claimed in the same transaction.
+    pub(super) freed_claims: Vec<Run>,
+    /// Among the runs that are free, how many blocks were the trees' before.
     pub(super) drained: u64,
     /// Blocks that were freed and went to the trees.
     pub(super) donated: u64,
@@ -137,10 +142,11 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         let Part { claims, mut frees, destroyed, inodes, new_chunks, .. } = part;
         work.extend(former.blocks().end)?;
         work.donate(&mut frees)?;
-        for run in claims {
+        for run in &claims {
             work.top_up()?;
-            work.take(run)?;
+            work.take(*run)?;
         }
+        work.outcome.used.extend(claims);
         let empty = work.inodes(&new_chunks, &inodes)?;
         for run in frees.into_iter().chain(destroyed).chain(empty) {
             work.top_up()?;
@@ -249,8 +255,10 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             if is_enough || wanted == 0 {
                 return Ok(());
             }
-            let Some(run) = self.group.claim_for_trees(wanted) else { return Ok(()) };
+            let source = Source { nodes: &*self.nodes, layout: &self.layout };
+            let Some(run) = self.group.claim_for_trees(&source, wanted)? else { return Ok(()) };
             self.undo.fetched.push(run);
+            self.outcome.used.push(run);
             self.has_fetched = true;
             self.take(run)?;
             self.aside.list.extend(run.range());
@@ -308,6 +316,11 @@ impl<'a, N: GroupNodes> Work<'a, N> {
     fn give(&mut self, run: Run) -> Done<N> {
         let tree = self.layout.free_tree();
         let Neighbours { before, behind } = self.neighbours(run)?;
+        // Before it is in the tree: nobody is to find it there.
+        self.undo.withheld.push(run);
+        if self.group.change_index(|index| index.withhold(run)) == Some(false) {
+            self.outcome.freed_claims.push(run);
+        }
         let nodes = &mut self.tree_nodes();
         if behind.is_some() {
             tree.remove(nodes, run.end().into())?;

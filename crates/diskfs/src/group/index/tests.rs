@@ -1,49 +1,205 @@
 use super::*;
 
-fn index() -> Index {
-    let mut index = Index { tree_total: 4, tree_max: 10, ..Index::default() };
-    assert!(index.free.insert(100, 20));
+/// That of a group of 16 zones from block 65,536 on, with these runs.
+fn loaded(runs: &[(u64, u64)]) -> Index {
+    let mut index = unloaded(runs);
+    assert!(index.load(0, 16, runs));
     index
+}
+
+fn unloaded(runs: &[(u64, u64)]) -> Index {
+    let mut index = Index::new(START, 16 * ZONE_BLOCKS);
+    index.blocks = runs.iter().map(|(_, blocks)| *blocks).sum();
+    index
+}
+
+const START: u64 = 1 << 16;
+
+fn zone(at: u64) -> u64 {
+    START + at * ZONE_BLOCKS
+}
+
+fn index() -> Index {
+    let mut index = loaded(&[(START + 100, 20)]);
+    (index.tree_total, index.tree_max) = (4, 10);
+    index
+}
+
+fn claim(index: &mut Index, near: u64, min: u64, max: u64) -> Search<Run> {
+    index.claim(near, min, max, Reach::Anything)
 }
 
 #[test]
 fn what_the_trees_may_need_is_not_for_files() {
     let mut index = index();
     assert_eq!(index.available(), 14);
-    assert_eq!(index.claim(100, 15, 20), None);
-    assert_eq!(index.claim(100, 1, 20), Some(Run::new(100, 14)));
-    assert_eq!((index.available(), index.claim(0, 1, 1)), (0, None));
+    assert_eq!(claim(&mut index, START + 100, 15, 20), Search::Nothing);
+    let taken = |start, blocks| Search::Taken(Run::new(START + start, blocks));
+    assert_eq!(claim(&mut index, START + 100, 1, 20), taken(100, 14));
+    assert_eq!((index.available(), claim(&mut index, 0, 1, 1)), (0, Search::Nothing));
     // The trees get it, from the end.
-    assert_eq!(index.claim_for_trees(2), Some(Run::new(118, 2)));
+    assert_eq!(index.claim_for_trees(2), taken(118, 2));
     assert_eq!((index.tree_total, index.available()), (6, 0));
-    assert_eq!(index.claim_for_trees(9), Some(Run::new(114, 4)));
-    assert_eq!(index.claim_for_trees(1), None);
-    assert_eq!((index.claim(0, 0, 0), index.claim(0, 0, 5)), (None, None));
+    assert_eq!(index.claim_for_trees(9), taken(114, 4));
+    assert_eq!(index.claim_for_trees(1), Search::Nothing);
+    assert_eq!(claim(&mut index, 0, 0, 0), Search::Nothing);
+    assert_eq!(claim(&mut index, 0, 0, 5), Search::Nothing);
+}
+
+#[test]
+fn what_is_not_loaded_is_asked_for() {
+    let runs = [(zone(1), 3), (zone(2) - 10, 40), (zone(9) + 8, 200)];
+    let mut index = unloaded(&runs);
+    assert_eq!(index.claim(zone(2), 1, 9, Reach::Loaded), Search::Nothing);
+    assert_eq!(index.claim(zone(2), 1, 9, Reach::Better), Search::Load(2));
+    assert!(index.load(2, 3, &runs[1..2]));
+    let run = Search::Taken(Run::new(zone(2), 9));
+    assert_eq!(index.claim(zone(2), 1, 9, Reach::Better), run, "the part that is in the zone");
+    assert_eq!(index.claim(zone(2) + 9, 1, 50, Reach::Better), Search::Load(3), "is there more?");
+    let run = Search::Taken(Run::new(zone(2) + 9, 21));
+    assert_eq!(index.claim(zone(2) + 9, 1, 50, Reach::Anything), run);
+    assert_eq!(index.claim(zone(2), 1, 1, Reach::Anything), Search::Load(3));
+    assert!(index.load(3, 9, &[]) && index.load(10, 16, &[]) && index.load(0, 1, &[]));
+    assert_eq!(claim(&mut index, zone(4), 1, 1), Search::Load(9), "from there on, and around");
+    assert!(index.load(9, 10, &runs[2..]));
+    assert_eq!(index.claim(zone(4), 1, 300, Reach::Better), Search::Load(1));
+    assert!(index.load(1, 2, &runs[..2]));
+    assert_eq!((index.zones.is_whole(), index.free.blocks()), (true, 213));
+    assert_eq!(
+        index.claim_for_chunk(zone(1), Reach::Better),
+        Search::Taken(Run::new(zone(2) - 8, 8))
+    );
+}
+
+#[test]
+fn a_zone_that_is_dropped_is_known() {
+    let runs = [(zone(1) + 1, 3), (zone(2) - 7, 40), (zone(9) + 8, 200)];
+    let mut index = loaded(&runs);
+    let near = zone(1) + 2;
+    assert_eq!(claim(&mut index, near, 1, 1), Search::Taken(Run::new(near, 1)));
+    // The first round finds all of them in use.
+    while index.drop_zone() {}
+    assert!(index.zones.is_loaded(9));
+    for at in 8..10 {
+        let claimed = claim(&mut index, zone(9), 1, 1);
+        assert_eq!(claimed, Search::Taken(Run::new(zone(9) + at, 1)));
+        // The run that leads into zone 2 begins there only when zone 1 is gone.
+        while index.drop_zone() {}
+    }
+    let known = |index: &Index, zone| index.zones.summary(zone);
+    assert_eq!(
+        (known(&index, 1), known(&index, 2), known(&index, 9)),
+        (Some(7), Some(33 | HAS_PLACE), None)
+    );
+    assert_eq!((index.blocks, index.free.blocks()), (240, 198));
+    // What is released there is not in memory, and known of.
+    index.release(Run::new(near, 1));
+    assert_eq!((index.blocks, known(&index, 1)), (241, Some(7 | HAS_PLACE)));
+    assert_eq!(claim(&mut index, zone(3), 1, 250), Search::Taken(Run::new(zone(9) + 10, 198)));
+    assert_eq!(
+        index.claim(zone(3), 1, 30, Reach::Better),
+        Search::Load(2),
+        "where it is known to fit"
+    );
+    assert_eq!(index.claim(zone(3), 1, 35, Reach::Better), Search::Load(2), "the most there is");
+    assert!(index.load(2, 3, &runs[1..2]));
+    assert_eq!(index.claim(zone(3), 1, 35, Reach::Better), Search::Taken(Run::new(zone(2), 33)));
+    assert_eq!(index.claim(zone(3), 1, 35, Reach::Better), Search::Load(1));
+    // What is pending is not loaded.
+    assert!(index.withhold(Run::new(zone(1) + 100, 5)));
+    index.blocks += 2;
+    assert!(index.load(1, 2, &[runs[0], (zone(1) + 99, 7), runs[1]]));
+    let has: Vec<_> = index.free.runs().collect();
+    assert_eq!(has, [(zone(1) + 1, 3), (zone(1) + 99, 1), (zone(1) + 105, 1), (zone(2) - 7, 7)]);
+}
+
+#[test]
+fn a_long_run_is_not_dropped_in_vain() {
+    let mut index = loaded(&[(zone(1) + 5, 6 * ZONE_BLOCKS), (zone(8), 1)]);
+    while index.drop_zone() {}
+    while index.drop_zone() {}
+    assert_eq!((index.zones.is_loaded(1), index.zones.is_loaded(2)), (false, true));
+    assert_eq!(
+        (index.zones.is_loaded(7), index.zones.is_loaded(8), index.entries()),
+        (true, false, 1)
+    );
+}
+
+/// Inodes of a group with all zones loaded.
+fn inodes() -> Chunks {
+    let mut chunks = Index::new(0, ZONE_BLOCKS).chunks;
+    assert!(chunks.load(0, 1, &[]));
+    chunks
 }
 
 #[test]
 fn inodes_are_of_the_chunk_they_are_wanted_in() {
-    let mut index = Index::default();
-    index.add_inodes(1000, 0b110);
-    index.add_inodes(2000, 0b1);
-    assert_eq!(index.free_inodes, 3);
-    assert_eq!(index.claim_inode(2007), Some((2000, 0)));
-    assert_eq!(index.claim_inode(2007), Some((1000, 1)), "the other one is used up");
-    index.add_inodes(3000, 1 << 63);
-    assert_eq!(index.claim_inode(1008), Some((3000, 63)), "behind the wish first");
-    assert_eq!(index.claim_inode(1008), Some((1000, 2)));
-    assert_eq!((index.claim_inode(0), index.free_inodes), (None, 0));
+    let mut index = inodes();
+    index.add(1000, 0b110);
+    index.add(2000, 0b1);
+    assert_eq!(index.inodes, 3);
+    assert_eq!(index.claim(2007, Reach::Anything), Search::Taken((2000, 0)));
+    assert_eq!(
+        index.claim(2007, Reach::Anything),
+        Search::Taken((1000, 1)),
+        "the other one is used up"
+    );
+    index.add(3000, 1 << 63);
+    assert_eq!(
+        index.claim(1008, Reach::Anything),
+        Search::Taken((3000, 63)),
+        "behind the wish first"
+    );
+    assert_eq!(index.claim(1008, Reach::Anything), Search::Taken((1000, 2)));
+    assert_eq!((index.claim(0, Reach::Anything), index.inodes), (Search::Nothing, 0));
 }
 
 #[test]
 fn a_chunk_goes_if_nobody_has_claimed_of_it() {
-    let mut index = Index::default();
-    index.add_inodes(1000, !0b11);
-    assert_eq!(index.claim_chunk(1000, 0b01), None, "bit 1 is somebody's");
-    assert_eq!(index.claim_chunk(2000, 0b01), None);
-    assert_eq!(index.claim_chunk(1000, 0b11), Some(!0b11));
-    assert_eq!((index.free_inodes, index.claim_inode(1000)), (0, None));
-    index.add_inodes(1000, !0b11);
-    index.add_inodes(1000, !0b11);
-    assert_eq!(index.free_inodes, 62);
+    let mut index = inodes();
+    index.add(1000, !0b11);
+    assert_eq!(index.claim_whole(1000, 0b01), None, "bit 1 is somebody's");
+    assert_eq!(index.claim_whole(2000, 0b01), None);
+    assert_eq!(index.claim_whole(1000, 0b11), Some(!0b11));
+    assert_eq!((index.inodes, index.claim(1000, Reach::Anything)), (0, Search::Nothing));
+    index.unclaim(1000, !0b11);
+    assert_eq!(index.inodes, 62);
+}
+
+#[test]
+fn inodes_of_a_zone_that_is_dropped_are_counted() {
+    let chunks = [(16, 0b111), (zone(2) - START, 1 << 5), (zone(5) - START + 8, u64::MAX)];
+    let mut index = Index::new(0, 16 * ZONE_BLOCKS).chunks;
+    index.inodes = 3 + 1 + 64;
+    assert_eq!(index.claim(16, Reach::Loaded), Search::Nothing);
+    assert_eq!(index.claim(16, Reach::Better), Search::Load(0));
+    assert!(index.load(0, 16, &chunks));
+    assert_eq!(index.claim(16, Reach::Better), Search::Taken((16, 0)));
+    while index.drop_zone() {}
+    while index.drop_zone() {}
+    assert_eq!((index.len(), index.inodes), (0, 67));
+    assert_eq!(
+        [0, 1, 2, 5].map(|zone| index.zones.summary(zone)),
+        [Some(2), None, Some(1), Some(64)]
+    );
+    assert_eq!(index.claim(zone(3) - START, Reach::Better), Search::Load(5));
+    // Claimed ones are not loaded, those that are given back are counted.
+    assert!(index.load(0, 1, &chunks[..1]));
+    assert_eq!(index.masks().get(&16), Some(&0b110));
+    index.add(zone(2) - START, 0b11);
+    index.unclaim(16, 1);
+    assert_eq!((index.zones.summary(2), index.masks().get(&16)), (Some(3), Some(&0b111)));
+    // A chunk that nobody has claimed of, loaded or not.
+    let whole = zone(5) - START + 8;
+    assert_eq!(index.claim_whole(whole, 0b1), Some(!0b1));
+    assert_eq!((index.zones.summary(5), index.inodes), (Some(1), 7));
+    index.unclaim(whole, !0b1);
+    assert_eq!((index.zones.summary(5), index.inodes), (Some(64), 70));
+    assert_eq!(index.claim(whole, Reach::Better), Search::Load(5));
+    assert!(index.load(5, 6, &chunks[2..]));
+    assert_eq!(index.claim(whole, Reach::Better), Search::Taken((whole, 0)));
+    while index.drop_zone() {}
+    while index.drop_zone() {}
+    assert_eq!(index.claim_whole(whole, 0b10), None, "somebody has bit 0");
+    assert_eq!(index.claim_whole(whole, 0b1), Some(!0b1));
 }

@@ -138,7 +138,13 @@ fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<Run>, Opti
     let log = crate::LogPlace::inside(world.groups.geometry(), None);
     let groups = Groups::load(&world.nodes, world.groups.geometry(), log);
     let groups = groups.map_err(|error| number(&error))?;
-    groups.claim(&world.nodes, 1500, 1, 1).map_err(|error| number(&error))
+    // It is told again and again; of what is wrong with chunks only who wants an inode is told.
+    let inode = groups.claim_inode(&world.nodes, 1500, false, &mut Changes::new());
+    let inode = inode.map_err(|error| number(&error));
+    let again = groups.claim_inode(&world.nodes, 1500, false, &mut Changes::new());
+    assert_eq!(inode.is_err(), again.is_err());
+    let claim = groups.claim(&world.nodes, 1500, 1, 1).map_err(|error| number(&error));
+    inode.and(claim)
 }
 
 fn header(world: &mut World, layout: &Layout, change: impl FnOnce(&mut GroupHeader)) {
@@ -192,18 +198,18 @@ fn damage_is_told_by_number() {
         let found = damaged(|world, layout| header(world, layout, change));
         assert_eq!(found.err().flatten().unwrap_or(0), expected);
     }
-    let of_chunk = |start: u64, free: u64, orphan: u64| {
+    let of_chunk = |start: u64, free: u64, orphan: u64, free_inodes: u64| {
         damaged(move |world, layout| {
             let value = RawChunk { free: U64::from(free), orphan: U64::from(orphan) };
             layout.chunk_tree().insert(&mut world.nodes, start.into(), value).unwrap();
-            header(world, layout, |header| header.inodes = 64);
+            header(world, layout, |header| (header.inodes, header.free_inodes) = (64, free_inodes));
         })
     };
-    assert_eq!(of_chunk(1504, 0, 1), Ok(Some(Run::new(1500, 1))), "that is for a check to find");
+    assert_eq!(of_chunk(1504, 0, 1, 0), Ok(Some(Run::new(1500, 1))), "that is for a check to find");
     for (start, free, orphan) in
         [(1504, 1, 1), (1500, 0, 0), (1024, 0, 0), (2048, 0, 0), (u64::MAX, 0, 0)]
     {
-        assert_eq!(of_chunk(start, free, orphan), Err(Some(303)), "{start}");
+        assert_eq!(of_chunk(start, free, orphan, 1), Err(Some(303)), "{start}");
     }
-    assert_eq!(of_chunk(1504, 1, 0), Err(Some(307)));
+    assert_eq!(of_chunk(1504, 1, 0, 2), Err(Some(307)));
 }

@@ -21,6 +21,10 @@ enum Call {
     },
     Abandon(Vec<usize>),
     Durable,
+    /// Zones are dropped.
+    Shrink,
+    /// An inode is made, or one that is there freed.
+    Inode(bool, u64),
     Reopen,
 }
 
@@ -35,6 +39,8 @@ fn call() -> impl Strategy<Value = Call> {
             .prop_map(|(claims, frees)| Call::Commit { claims, frees }),
         1 => prop::collection::vec(index, 0..4).prop_map(Call::Abandon),
         2 => Just(Call::Durable),
+        2 => Just(Call::Shrink),
+        2 => (any::<bool>(), 0..4096u64).prop_map(|(is_new, near)| Call::Inode(is_new, near)),
         1 => Just(Call::Reopen),
     ]
 }
@@ -91,6 +97,24 @@ fn step(world: &mut World, call: Call) {
             world.groups.abandon(changes);
         }
         Call::Durable => world.durable(),
+        Call::Shrink => world.shrink(),
+        Call::Inode(true, near) => {
+            let mut changes = Changes::new();
+            let claimed = world.groups.claim_inode(&world.nodes, near, near % 2 == 0, &mut changes);
+            if claimed.unwrap().is_some() && near % 3 > 0 {
+                world.commit(changes);
+            } else {
+                world.groups.abandon(changes);
+            }
+        }
+        Call::Inode(false, near) => {
+            let found = world.inodes.range(near * 8..).map(|(ino, _)| *ino).find(|ino| *ino > 64);
+            if let Some(ino) = found {
+                let mut changes = Changes::new();
+                changes.free_inode(ino);
+                world.commit(changes);
+            }
+        }
         Call::Reopen => world.reopen(),
         Call::Unclaim(_) => {}
     }

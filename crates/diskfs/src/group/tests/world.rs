@@ -7,6 +7,8 @@ use crate::btree::memory::{Failure, Memory, VOLUME};
 use crate::btree::{Error, Expected, Nodes};
 use crate::format::group::GroupHeader;
 use crate::format::inode::{CHUNK_BLOCKS, INODES_PER_BLOCK};
+use crate::group::chunks::Chunks;
+use crate::group::zones::UNKNOWN;
 use crate::group::{Busy, Changes, GroupNodes, Groups, Layout};
 use crate::{Geometry, LogPlace, Run};
 
@@ -245,16 +247,72 @@ impl World {
         }
         let claims = self.claims.iter().filter(|run| layout.blocks().contains(&run.start));
         taken.extend(claims.flat_map(|run| run.range()));
+        let pending: BTreeSet<_> =
+            index.pending.runs().flat_map(|(at, len)| at..at + len).collect();
+        assert!(pending == taken, "group {number}");
+        assert!(free.is_superset(&taken));
+        let to_be_had: BTreeSet<_> = free.difference(&taken).copied().collect();
+        assert_eq!(index.blocks, to_be_had.len() as u64);
         let has: BTreeSet<_> = index.free.runs().flat_map(|(at, len)| at..at + len).collect();
-        assert!(has.is_disjoint(&taken));
-        assert!(&(&has | &taken) == free, "group {number}");
+        for zone in 0..index.zones.len() {
+            let range = index.zones.first(zone)..index.zones.first(zone + 1);
+            let here: Vec<_> = to_be_had.range(range.clone()).copied().collect();
+            let loaded: Vec<_> = has.range(range).copied().collect();
+            match index.zones.summary(zone) {
+                None => assert_eq!(loaded, here),
+                Some(summary) => check_summary(summary, &loaded, &here),
+            }
+        }
         let aside = header.set_aside.len() as u64;
         assert_eq!(index.tree_total, header.tree_blocks + aside + drained);
         if self.busy.is_empty() {
             assert_eq!(index.tree_max, group.layout().tree_blocks_max());
         }
-        assert_eq!(index.free_inodes, header.free_inodes);
-        let free: u64 = index.chunks.values().map(|mask| u64::from(mask.count_ones())).sum();
-        assert_eq!(index.free_inodes, free);
+        self.check_chunks(layout, &index.chunks);
+        assert_eq!(index.chunks.inodes, header.free_inodes);
     }
+
+    fn check_chunks(&self, layout: &Layout, chunks: &Chunks) {
+        let mut masks = chunks.masks().clone();
+        for zone in 0..chunks.zones.len() {
+            let range = chunks.zones.first(zone)..chunks.zones.first(zone + 1);
+            let mut inodes = 0;
+            for record in layout.chunk_tree().range(&self.nodes, ..).unwrap() {
+                let record = record.unwrap();
+                let free = record.value.free.get();
+                if range.contains(&record.key.get()) {
+                    inodes += free.count_ones();
+                    if chunks.zones.is_loaded(zone) && free != 0 {
+                        assert_eq!(masks.remove(&record.key.get()), Some(free));
+                    }
+                }
+            }
+            let known = chunks.zones.summary(zone).filter(|known| *known != UNKNOWN);
+            assert!(known.is_none_or(|known| u32::from(known) == inodes));
+        }
+        assert!(masks.is_empty(), "{masks:?}");
+    }
+
+    /// Drops what can be dropped of the indexes.
+    pub(super) fn shrink(&self) {
+        for group in self.groups.list.iter() {
+            for _ in 0..2 {
+                while group.change_index(|index| index.drop_zone()) == Some(true) {}
+            }
+        }
+    }
+}
+
+/// A summary is right of a zone where `here` is free, and which is not loaded.
+fn check_summary(summary: u16, loaded: &[u64], here: &[u64]) {
+    assert!(loaded.is_empty());
+    if summary == UNKNOWN {
+        return;
+    }
+    let pieces: Vec<_> = here.chunk_by(|a, b| a + 1 == *b).collect();
+    let most = pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
+    let known = usize::from(summary & 0x7fff);
+    assert!(known <= most && (known > 0) == (most > 0), "{known} of {most} blocks");
+    let has_place = |piece: &&[u64]| piece[0].next_multiple_of(8) + 7 <= *piece.last().unwrap();
+    assert!(summary & 0x8000 != 0 || !pieces.iter().any(has_place));
 }

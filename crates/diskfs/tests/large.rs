@@ -1,0 +1,219 @@
+//! Volumes of 1 TiB, by hand: each takes minutes, and prints its figures.
+//! `cargo test --release -p vfscale-diskfs --test large -- --ignored --nocapture --test-threads 1`
+
+#![cfg(not(any(loom, shuttle)))]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that prints figures")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use vfscale_block::{Device, Error, MemoryDevice};
+use vfscale_diskfs::file::Files;
+use vfscale_diskfs::inode_core::InodeCore;
+use vfscale_diskfs::mkfs::{MkfsOptions, format};
+use vfscale_diskfs::node::Node;
+use vfscale_diskfs::node_table::NodeTable;
+use vfscale_diskfs::{Fault, Need, Run, Volume, VolumeOptions, check};
+use vfscale_sync::random::Random;
+
+const TIB: u64 = 1 << 40;
+const PAGE: u64 = 4096;
+const REGULAR: u32 = 0o100_644;
+/// What every page of data is full of.
+const DATA: u8 = 0xA7;
+
+/// A sparse device that counts what is read, and keeps no data of files: a page full of [`DATA`] is not
+/// stored.
+#[derive(Debug)]
+struct Thin {
+    inner: MemoryDevice,
+    read: AtomicU64,
+}
+
+impl Thin {
+    fn new() -> Arc<Self> {
+        let inner = MemoryDevice::with_block_size(TIB, 4096).unwrap();
+        Arc::new(Self { inner, read: AtomicU64::new(0) })
+    }
+
+    /// The blocks that were read since this was asked last.
+    fn blocks_read(&self) -> u64 {
+        self.read.swap(0, Ordering::Relaxed) / PAGE
+    }
+}
+
+impl Device for Thin {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.inner.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        for (page, at) in buf.chunks(PAGE as usize).zip((offset..).step_by(PAGE as usize)) {
+            if page.iter().any(|byte| *byte != DATA) {
+                self.inner.write_at(at, page)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.inner.discard(offset, len)
+    }
+}
+
+fn open(device: &Arc<Thin>) -> Arc<Volume> {
+    let mut options = VolumeOptions::default();
+    options.journal.sync_interval = None;
+    Arc::new(Volume::open(device.clone(), options).unwrap())
+}
+
+/// A new file that no name leads to.
+fn create(volume: &Volume, nodes: &NodeTable) -> Arc<Node> {
+    let mut tx = volume.begin(Need { log_blocks: 200, space: 8, from_pool: false }).unwrap();
+    let (ino, generation) = tx.new_inode(8, false).unwrap();
+    let node = nodes.claim(ino, volume.cache());
+    let guard = node.lock();
+    tx.set_core(&node, InodeCore { nlink: 1, ..InodeCore::new(REGULAR, generation, 5) });
+    volume.force(tx.commit().unwrap()).unwrap();
+    drop(guard);
+    node
+}
+
+/// Nothing is wrong with the volume, but for names: what is made here has none.
+fn assert_whole(device: &Arc<Thin>) {
+    let report = check::check(device.clone(), &check::Options::default(), &mut ()).unwrap();
+    let found = report.findings.iter().find(|found| ![1020, 1021].contains(&found.number()));
+    assert!(found.is_none(), "{found:?}");
+}
+
+/// A file takes all of the volume by `fallocate`; then single blocks are written at random, each of which
+/// splits an unwritten extent, many more than 8,192 blocks of trees have room for.
+#[test]
+#[ignore = "takes minutes, and 2 GiB of memory"]
+fn a_volume_full_of_allocated_space_takes_a_million_splits() {
+    let writes: u64 = std::env::var("VFSCALE_WRITES").map_or(1_500_000, |n| n.parse().unwrap());
+    let device = Thin::new();
+    format(&*device, &MkfsOptions::default()).unwrap();
+    let volume = open(&device);
+    let (files, nodes) = (Files::new(Arc::clone(&volume), 64 << 20, None), NodeTable::new(100));
+    let node = create(&volume, &nodes);
+    let mut size = 0;
+    loop {
+        let wanted = (volume.space().figures().available * PAGE).min(1 << 36);
+        match files.allocate(&node, size, wanted, false) {
+            Ok(_) if wanted >= 1 << 20 => size += wanted,
+            Ok(_) | Err(Fault::NoSpace) => break,
+            Err(fault) => panic!("{fault}"),
+        }
+    }
+    let full = volume.space().figures();
+    eprintln!(
+        "allocated {} GiB; left {} blocks, for anybody {}",
+        size >> 30,
+        full.free,
+        full.available
+    );
+    let (mut random, begun) = (Random::new(1), Instant::now());
+    let data = [DATA; PAGE as usize];
+    for n in 0..writes {
+        files.write(&node, random.below(size / PAGE) * PAGE, &data).unwrap();
+        if n % 10_000 == 9_999 {
+            let written = files.write_back_all();
+            assert!(written.is_ok(), "{written:?} after {n} writes");
+        }
+        if n % 250_000 == 249_999 {
+            let (now, seconds) = (volume.space().figures(), begun.elapsed().as_secs());
+            let (used, grain) = (full.free - now.free, volume.space().grain());
+            eprintln!("{} writes, {seconds} s: {used} blocks of trees, grain {grain}", n + 1);
+        }
+    }
+    files.sync(&node, false).unwrap();
+    files.sync_all().unwrap();
+    let used = full.free - volume.space().figures().free;
+    assert!(used > 8192 || writes < 1_500_000, "{used} blocks of trees");
+    files.stop();
+    volume.close().unwrap();
+    assert_eq!(volume.overruns(), 0);
+    drop((node, nodes, files, volume));
+    assert_whole(&device);
+    eprintln!("checked: nothing is wrong");
+}
+
+/// Free space of two groups is in pieces of 16 KiB, more than two million of them.
+#[test]
+#[ignore = "takes minutes, and 2 GiB of memory"]
+fn a_first_claim_in_fragmented_space_reads_and_keeps_little() {
+    let device = Thin::new();
+    format(&*device, &MkfsOptions::default()).unwrap();
+    let volume = open(&device);
+    let group = volume.geometry().group_blocks();
+    // Nothing else is free.
+    let need = |space| Need { log_blocks: 20_000, space, from_pool: false };
+    let mut claimed = Vec::new();
+    while let Ok(run) = {
+        let mut tx = volume.begin(need(1 << 20)).unwrap();
+        let run = tx.claim(0, 1, 1 << 20);
+        volume.force(tx.commit().unwrap()).map(|()| run).unwrap()
+    } {
+        claimed.push(run);
+        if volume.space().figures().available < 1 << 20 {
+            break;
+        }
+    }
+    let of_group = |run: &&Run| [3, 4].contains(&(run.start / group));
+    let pieces: Vec<_> = claimed
+        .iter()
+        .filter(of_group)
+        .flat_map(|run| (run.start + 4..run.end().saturating_sub(4)).step_by(8))
+        .map(|start| Run::new(start, 4))
+        .collect();
+    for pieces in pieces.chunks(2000) {
+        let mut tx = volume.begin(need(0)).unwrap();
+        pieces.iter().for_each(|piece| tx.free(*piece));
+        tx.commit().unwrap();
+    }
+    volume.close().unwrap();
+    drop(volume);
+    device.blocks_read();
+    let volume = open(&device);
+    let opened = device.blocks_read();
+    let begun = Instant::now();
+    let near = 3 * group + group / 2;
+    let run = volume.groups().claim(&volume.reader(), near, 1, 16).unwrap().unwrap();
+    let (micros, read) = (begun.elapsed().as_micros(), device.blocks_read());
+    eprintln!(
+        "{} pieces; opened: {opened} blocks read. First claim ({} blocks at {}): {micros} us, {read} blocks",
+        pieces.len(),
+        before.1,
+        run.blocks,
+        run.start
+    );
+    volume.groups().unclaim(run);
+    assert!(read <= 200, "{read} blocks");
+    let (mut random, mut most) = (Random::new(2), 0);
+    for _ in 0..20_000 {
+        let near = (3 * group) + random.below(2 * group);
+        let run = volume.groups().claim(&volume.reader(), near, 1, 16).unwrap().unwrap();
+        volume.groups().unclaim(run);
+        most = most.max(device.blocks_read());
+    }
+    eprintln!(
+        "20,000 claims elsewhere: {most} blocks read at most; the indexes have {} KiB",
+        volume.groups().index_bytes() >> 10
+    );
+    assert!(volume.groups().index_bytes() <= 9 << 20);
+}
