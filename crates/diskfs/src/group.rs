@@ -39,8 +39,8 @@
 //! # Locks
 //!
 //! `group_lock` is held by a commit from the first change of a tree until the journal has the
-//! transaction, and while a part of an index is loaded; several are taken in the order of groups. `group_index` is
-//! a leaf, held for one search, or while a part is put in or dropped.
+//! transaction, and while a part of an index is loaded; several are taken in the order of groups.
+//! `group_index` is a leaf, held for one search, or while a part is put in or dropped.
 //!
 //! # Who goes where
 //!
@@ -313,8 +313,8 @@ impl Groups {
 
     /// Takes `min` to `max` consecutive blocks, `min` at least one, near the block `near` if
     /// possible: right there, if it is free; elsewhere in its group; in another group. `None` if
-    /// there are not as many free blocks in one piece anywhere; with a `min` of more than 1, a piece that lies
-    /// across two zones may be missed. They are the caller's until it gives them to
+    /// there are not as many free blocks in one piece anywhere; with a `min` of more than 1, a piece that
+    /// lies across two zones may be missed. They are the caller's until it gives them to
     /// [`Changes::use_claim`], or back ([`unclaim`](Self::unclaim)).
     ///
     /// Takes leaf locks, and reads from the device, with a group locked, what is not loaded.

@@ -68,8 +68,8 @@ pub struct VolumeOptions {
     pub no_recovery: bool,
     /// How the log is set up.
     pub journal: vfscale_journal::Options,
-    /// How many bytes of metadata are kept in memory that could be read again; an eighth more for the indexes of
-    /// free space.
+    /// How many bytes of metadata are kept in memory that could be read again; an eighth more for the
+    /// indexes of free space.
     pub cache_bytes: u64,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,

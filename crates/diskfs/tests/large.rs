@@ -198,7 +198,6 @@ fn a_first_claim_in_fragmented_space_reads_and_keeps_little() {
     eprintln!(
         "{} pieces; opened: {opened} blocks read. First claim ({} blocks at {}): {micros} us, {read} blocks",
         pieces.len(),
-        before.1,
         run.blocks,
         run.start
     );

@@ -77,8 +77,8 @@ fn has_place(start: u64, end: u64) -> bool {
 }
 
 impl Index {
-    /// Makes that of a group that has `blocks` blocks from `start` on, if it is as large as it can be. Nothing
-    /// is loaded.
+    /// Makes that of a group that has `blocks` blocks from `start` on, if it is as large as it can be.
+    /// Nothing is loaded.
     pub(super) fn new(start: u64, blocks: u64) -> Self {
         let zones = Zones::new(start, blocks);
         let chunks = Chunks::new(zones.clone());

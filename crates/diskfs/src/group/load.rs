@@ -67,8 +67,8 @@ pub(super) enum Part {
     Chunks,
 }
 
-/// Zones that were read: the first of them, the one behind the last, and what is there: the records' keys, and
-/// how many blocks they have or which inodes are free.
+/// Zones that were read: the first of them, the one behind the last, and what is there: the records' keys,
+/// and how many blocks they have or which inodes are free.
 struct Zone {
     first: usize,
     end: usize,
