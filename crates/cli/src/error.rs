@@ -49,7 +49,7 @@ pub(crate) enum Failure {
     /// A structure can't be shown.
     Dump(vfscale::diskfs::dump::DumpError),
     /// A volume has not got another id.
-    Id(vfscale::diskfs::identity::IdError),
+    Id(Box<vfscale::diskfs::identity::IdError>),
     /// A volume did not grow.
     Grow(PathBuf, String),
     /// Somebody has the volume, and it is not known how to ask for something.
@@ -176,7 +176,7 @@ impl From<vfscale::diskfs::dump::DumpError> for Failure {
 
 impl From<vfscale::diskfs::identity::IdError> for Failure {
     fn from(e: vfscale::diskfs::identity::IdError) -> Failure {
-        Failure::Id(e)
+        Failure::Id(Box::new(e))
     }
 }
 

@@ -236,7 +236,7 @@ impl Kills {
         }
         let volume = open(device, scaling)?;
         prepare(&volume, promised).map_err(|errno| format!("load {}: {errno}", self.loads))?;
-        let grows = self.loads % GROWTHS == 0;
+        let grows = self.loads.is_multiple_of(GROWTHS);
         let (worked, compared) = thread::scope(|scope| {
             let (volume, is_over) = (&volume, &is_over);
             let growing = &promised.growth.growing;

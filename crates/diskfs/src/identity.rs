@@ -53,8 +53,8 @@ pub enum IdError {
 }
 
 /// Gives the volume on `device`, which nobody else uses, the id `id`; or, without one, that which it was
-/// made with. `log` is the device of its log, if that has one of its own. Returns the superblock. Durable when
-/// it returns; blocks for the I/O.
+/// made with. `log` is the device of its log, if that has one of its own. Returns the superblock. Durable
+/// when it returns; blocks for the I/O.
 ///
 /// # Errors
 /// [`IdError`]. After an error of a device the volume has the one id or the other.

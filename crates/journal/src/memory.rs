@@ -26,8 +26,8 @@
 //!   wait for it. Its caller holds nothing that a transaction under way needs; that is so already for the
 //!   sake of log space.
 //! * A transaction that has begun is not made to wait, nor one that rolls: it ends, and with it its pins.
-//! * While somebody waits the AIL's worker goes on: what is pinned by the CIL it pushes to the log first, with
-//!   log space that transactions have given. It begins no transaction, and takes memory for one batch of
+//! * While somebody waits the AIL's worker goes on: what is pinned by the CIL it pushes to the log first,
+//!   with log space that transactions have given. It begins no transaction, and takes memory for one batch of
 //!   items, which does not depend on the bound.
 //! * What enters the AIL meanwhile comes from the CIL and from transactions under way, of which there come no
 //!   more. So it gets empty, if it has to.

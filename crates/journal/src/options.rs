@@ -107,8 +107,8 @@ pub struct Options {
     /// most 32 MiB. Commits wait for a push at twice as many.
     pub cil_bytes: Option<u64>,
     /// How many bytes of memory items may keep that are not home, as [`LogItem::memory_bytes`] says, and
-    /// those of transactions under way beside them; `None`, the default: as many as there are in half of the log.
-    /// With half of that in the AIL a transaction that begins waits until some are home.
+    /// those of transactions under way beside them; `None`, the default: as many as there are in half of the
+    /// log. With half of that in the AIL a transaction that begins waits until some are home.
     ///
     /// [`LogItem::memory_bytes`]: crate::LogItem::memory_bytes
     pub memory_bytes: Option<u64>,

@@ -397,8 +397,8 @@ impl Inner {
         published.map_err(|error| self.shut_down(error))
     }
 
-    /// Writes everything home whose place is `target` at most; for the memory's sake, until there is room, and
-    /// nothing that is pinned unless transactions wait for it. Ends early if the workers are to end.
+    /// Writes everything home whose place is `target` at most; for the memory's sake, until there is room,
+    /// and nothing that is pinned unless transactions wait for it. Ends early if the workers are to end.
     fn write_home(&self, target: Lsn, goal: Goal) -> Result<()> {
         let _alone = self.ail.push_alone();
         let (mut after, mut written, mut pinned) = (None, 0, false);

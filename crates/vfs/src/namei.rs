@@ -642,8 +642,8 @@ impl<'g> Walk<'g> {
     }
 
     /// Whether the mount, which has a part of its file system only, shows the directory `above`. One that was
-    /// moved elsewhere may still be somebody's working directory, and its parent would lead him out of what the
-    /// mount is to show. (Linux: `path_connected`.)
+    /// moved elsewhere may still be somebody's working directory, and its parent would lead him out of what
+    /// the mount is to show. (Linux: `path_connected`.)
     #[cold]
     fn is_shown(&self, above: Pos<'g>) -> Result<bool, Fail> {
         let top = above.mount.root();

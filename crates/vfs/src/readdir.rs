@@ -4,8 +4,8 @@
 //! and which stay while the name stays. So a position is a hash, it remains good whatever else happens to
 //! the directory, and a name that is there throughout is returned exactly once, also while it changes what it
 //! stands for: renames and exchanges are announced, and what a bucket has is read anew if one was meanwhile
-//! (`RcuTable::scan_settled`). So name, hash and inode of an entry belong together, and no name comes that the
-//! directory did not have. `.` and `..` have the positions 0 and 1.
+//! (`RcuTable::scan_settled`). So name, hash and inode of an entry belong together, and no name comes that
+//! the directory did not have. `.` and `..` have the positions 0 and 1.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;

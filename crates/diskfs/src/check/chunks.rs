@@ -14,7 +14,8 @@
 //!   believed: those that trees lead to, the root's, and those that names lead to from there. Nobody
 //!   can make a name that leads to an inode which was none then, and of a chunk that is given up no inode
 //!   has a name.
-//! * If nothing leads to it, and a file in a chunk that is believed has one of its blocks, it is that file's data.
+//! * If nothing leads to it, and a file in a chunk that is believed has one of its blocks, it is that file's
+//!   data.
 //! * Otherwise it is one: its inodes may have lost their names with a directory.
 
 use std::ops::Range;

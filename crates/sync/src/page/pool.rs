@@ -5,8 +5,8 @@
 //! A general allocator keeps freed pages for itself (glibc gives back only what lies at the end of
 //! its heap), so that a file system that was full once would hold its memory for ever, and other
 //! memory of the process could come on top of it. This pool gives back what it does not need, page
-//! by page of the system, wherever it lies; and it gives each CPU a stock of its own, in magazines (Bonwick and
-//! Adams, USENIX 2001).
+//! by page of the system, wherever it lies; and it gives each CPU a stock of its own, in magazines (Bonwick
+//! and Adams, USENIX 2001).
 //!
 //! ```text
 //!  CPU slot: two magazines <--> depot: full magazines <--> regions of 2 MiB <--> system

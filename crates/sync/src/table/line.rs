@@ -279,9 +279,9 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         self.slots.iter().chain(nodes).filter_map(Slot::entry)
     }
 
-    /// Calls `read` with the link of the bucket, without the lock. Returns whether nothing was inserted and no
-    /// change was announced meanwhile, and the bucket is still in use; else the caller forgets what was read.
-    /// The caller has a guard that is older than the call.
+    /// Calls `read` with the link of the bucket, without the lock. Returns whether nothing was inserted and
+    /// no change was announced meanwhile, and the bucket is still in use; else the caller forgets what was
+    /// read. The caller has a guard that is older than the call.
     pub(super) fn read_settled(&self, read: impl FnOnce(Link<T, C>)) -> bool {
         let version = self.version.load(Ordering::Acquire);
         let link = self.link();

@@ -53,12 +53,12 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     ///
     /// * What `read` saw of an entry belonged to it while it was filed in this table under that hash, if such
     ///   parts change under an announcement only.
-    /// * Of two entries that change places, or of which one replaces the other, under an announcement, exactly
-    ///   one is visited in each place.
+    /// * Of two entries that change places, or of which one replaces the other, under an announcement,
+    ///   exactly one is visited in each place.
     ///
-    /// `read` may be called for entries that `f` is not called with. Takes no lock, but that of a bucket which
-    /// has changed under several attempts to read it, while `read` runs: the caller holds no bucket of this
-    /// class, nor does `read` lock one. No lock is held while `f` runs.
+    /// `read` may be called for entries that `f` is not called with. Takes no lock, but that of a bucket
+    /// which has changed under several attempts to read it, while `read` runs: the caller holds no bucket of
+    /// this class, nor does `read` lock one. No lock is held while `f` runs.
     pub fn scan_settled<'g, R>(
         &self,
         from: u64,

@@ -19,8 +19,8 @@
 //! itself in one step, reads the clock, replaces the time it has read before, and counts itself out.
 //!
 //! A look sets the flag, reads the time, and begins again if the flag is gone: somebody took it back who
-//! may have stored the time just before it was read. Of three who meet: a change that finds the flag taken back
-//! by a stamp which has not stored its time yet finds it counted, and stamps exactly itself; so it never
+//! may have stored the time just before it was read. Of three who meet: a change that finds the flag taken
+//! back by a stamp which has not stored its time yet finds it counted, and stamps exactly itself; so it never
 //! ends while the time is still the one that was seen.
 
 use vfscale_sync::atomic::{AtomicI64, Ordering};
@@ -208,8 +208,8 @@ impl Inode {
         }
     }
 
-    /// Returns the time to be kept of an access now, under the `relatime` rule: only if the one that is stored
-    /// is not after the last change, or more than a day old (or always, when `strict`).
+    /// Returns the time to be kept of an access now, under the `relatime` rule: only if the one that is
+    /// stored is not after the last change, or more than a day old (or always, when `strict`).
     #[inline]
     pub(crate) fn next_atime(&self, strict: bool) -> Option<Timestamp> {
         let atime = self.data.atime.load(Ordering::Relaxed);
