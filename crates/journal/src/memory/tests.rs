@@ -98,8 +98,9 @@ fn who_has_begun_never_waits_for_memory() {
     let (journal, ..) = open_with(&device, Arc::new(NoHooks), bounded(8)).unwrap();
     let census = Arc::new(Census::default());
     let mut rolling = journal.begin(Reservation::permanent(10_000, 2)).unwrap();
-    // They are in each part, as what is locked has to be, so that nothing of them can go home.
     let held: Vec<_> = (0..50).map(|id| Counted::new(id, &census)).collect();
+    // They can't go home between two parts either, before the next one has added them.
+    held.iter().for_each(|item| item.state.pin());
     for _ in 0..5 {
         held.iter().for_each(|item| rolling.add(Arc::clone(item)));
         let (committed, rest) = rolling.roll().unwrap();
@@ -118,6 +119,7 @@ fn who_has_begun_never_waits_for_memory() {
             left
         });
         let _ = rolling.commit().unwrap();
+        held.iter().for_each(|item| item.state.unpin());
         let left = waits.join().unwrap();
         assert!(left <= 4 * Counted::MEMORY_BYTES as u64, "{left} bytes");
     });
