@@ -62,7 +62,7 @@ struct State {
     /// Sorted; the first has items.
     checkpoints: VecDeque<Checkpoint>,
     items: usize,
-    /// What they take in memory.
+    /// What they take in memory, and those that have left and are not freed yet.
     bytes: u64,
     /// The last durable record.
     sync_lsn: Lsn,
@@ -93,7 +93,6 @@ impl State {
         let item = checkpoint.entries.get_mut(place.index as usize)?.take()?;
         checkpoint.left -= 1;
         self.items -= 1;
-        self.bytes -= item.memory_bytes() as u64;
         Some(item)
     }
 
@@ -136,9 +135,10 @@ impl Ail {
         let mut state = self.state.lock();
         for item in items {
             let log = item.state();
-            state.take(log.ail_place());
+            if state.take(log.ail_place()).is_none() {
+                state.bytes += item.memory_bytes() as u64;
+            }
             log.set_ail_place(AilPlace { lsn, index: entries.len() as u32 });
-            state.bytes += item.memory_bytes() as u64;
             entries.push(Some(item));
         }
         state.trim();
@@ -255,8 +255,11 @@ impl Ail {
         }
         state.trim();
         drop(state);
+        let bytes: u64 = removed.iter().map(|item: &Item| item.memory_bytes() as u64).sum();
         drop((removed, home));
-        self.look(&self.state.lock());
+        let mut state = self.state.lock();
+        state.bytes -= bytes;
+        self.look(&state);
     }
 
     /// Asks the worker to move the tail.
