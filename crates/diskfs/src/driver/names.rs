@@ -264,10 +264,13 @@ impl DiskFs {
         for (inode, links) in inodes.into_iter().zip(links) {
             let Some(inode) = inode else { continue };
             inode.set_nlink(links);
-            inode.inode_changed_at(time);
         }
+        [Some(source), target].into_iter().flatten().for_each(|inode| inode.inode_changed_at(time));
+        // Once each: what has the time already, and was seen before, would get a later one than is stored.
         old_dir.changed_at(time);
-        new_dir.changed_at(time);
+        if !std::ptr::eq(old_dir, new_dir) {
+            new_dir.changed_at(time);
+        }
         drop(locked);
         Ok(())
     }
