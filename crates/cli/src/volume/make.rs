@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use vfscale::block::{Device, FileDevice};
 use vfscale::diskfs::copies::OpenError;
 use vfscale::diskfs::mkfs::{self, MkfsOptions, RootDirectory};
@@ -121,7 +121,7 @@ fn bytes(size: Size) -> Result<u64, Failure> {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "change", required = true, multiple = true, args = ["label", "uuid"])]
+#[command(group = ArgGroup::new("change").required(true).multiple(true).args(["label", "uuid"]))]
 pub(crate) struct TuneArgs {
     /// The name of the volume: up to 64 bytes of text; an empty one takes it away
     #[arg(long, value_name = "TEXT")]
