@@ -329,7 +329,12 @@ fn a_block_device_is_claimed_from_the_system() {
     drop(FileDevice::create(&image, MIB).unwrap());
     let Some(disk) = Loop::over(&image, "512") else { return skip("no loop devices") };
     let claim = || OpenOptions::new().read(true).custom_flags(O_EXCL).open(&disk.0);
-    let device = FileDevice::open(&disk.0).unwrap();
+    // A process that another test has just started may have the device open still that had this number before.
+    let mut attempts = (0..200).map(|_| {
+        thread::sleep(Duration::from_millis(5));
+        FileDevice::open(&disk.0)
+    });
+    let device = attempts.find_map(Result::ok).unwrap();
     assert_eq!(claim().unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
     let Err(Error::Locked { holder: Some(holder), .. }) = FileDevice::open(&disk.0) else {
         panic!("opened twice, or nobody named");
