@@ -1,5 +1,5 @@
-//! Kills: power is cut at a random moment of a [`churn`] and a [`tangle`], and what is left is
-//! recovered, as many times as wanted.
+//! Kills: power is cut at a random moment of a [`churn`] and a [`tangle`](crate::tangle), and what is left
+//! is recovered, as many times as wanted.
 //!
 //! # What a load is
 //!

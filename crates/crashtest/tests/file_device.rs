@@ -95,6 +95,21 @@ impl Drop for Loop {
     }
 }
 
+/// Opens a device. A process that another test has just started may have the loop device open still that had
+/// this number before, until it becomes another program.
+fn open(options: &FileOptions, path: &Path) -> Result<FileDevice, String> {
+    let mut last = String::new();
+    for _ in 0..200 {
+        match options.clone().open(path) {
+            Ok(file) => return Ok(file),
+            Err(error @ vfscale_block::Error::Locked { .. }) => last = error.to_string(),
+            Err(error) => return Err(error.to_string()),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Err(last)
+}
+
 /// A device on its way; what is dropped last is named last.
 struct Reached {
     file: Arc<FileDevice>,
@@ -109,7 +124,7 @@ impl Reached {
         let by_loop = way.is_loop.then(|| Loop::over(&below.path())).transpose()?;
         let path = by_loop.as_ref().map_or_else(|| below.path(), |device| device.0.clone());
         let options = FileOptions::new().direct(way.direct).io_uring(way.io_uring);
-        let file = Arc::new(options.open(path).map_err(|error| error.to_string())?);
+        let file = Arc::new(open(&options, &path)?);
         let ways = file.describe();
         assert_eq!(ways.contains("direct I/O"), way.direct, "{ways}");
         Ok(Self { file, _loop: by_loop, _below: below })
