@@ -329,7 +329,8 @@ fn a_block_device_is_claimed_from_the_system() {
     drop(FileDevice::create(&image, MIB).unwrap());
     let Some(disk) = Loop::over(&image, "512") else { return skip("no loop devices") };
     let claim = || OpenOptions::new().read(true).custom_flags(O_EXCL).open(&disk.0);
-    // A process that another test has just started may have the device open still that had this number before.
+    // A process that another test has just started may have the device open still that had this number
+    // before.
     let mut attempts = (0..200).map(|_| {
         thread::sleep(Duration::from_millis(5));
         FileDevice::open(&disk.0)
