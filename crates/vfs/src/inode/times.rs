@@ -110,6 +110,7 @@ impl Inode {
     }
 
     /// Tells a driver that stores times that one has changed in passing.
+    #[inline]
     fn tell_driver(&self, changed: bool) {
         if changed && self.is_kept() {
             self.sb().fs().dirtied(self);
@@ -128,9 +129,7 @@ impl Inode {
         let now = time::now();
         let changed = self.stamp(&self.data.mtime, MTIME_SEEN, now)
             | self.stamp(&self.data.ctime, CTIME_SEEN, now);
-        if changed && self.is_kept() {
-            self.sb().fs().dirtied(self);
-        }
+        self.tell_driver(changed);
     }
 
     /// As [`touch`](Self::touch), when the clock has just been read, after the change.
