@@ -53,6 +53,7 @@ use ring::{Failure, Rings};
 
 mod lock;
 mod open;
+mod past_cache;
 mod piece;
 mod ring;
 mod sys;
@@ -158,15 +159,19 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Does pieces one after the other.
-    fn transfer<'a>(&self, pieces: impl Iterator<Item = Piece<'a>>) -> Result<(), Error> {
+    /// Does pieces one after the other, on an opening of the file.
+    fn transfer<'a>(
+        &self,
+        file: &File,
+        pieces: impl Iterator<Item = Piece<'a>>,
+    ) -> Result<(), Error> {
         for mut piece in pieces {
             loop {
                 let advanced = match piece.rest() {
-                    (offset, Rest::Read(buf)) => rustix::io::pread(&self.file, buf, offset),
-                    (offset, Rest::Write(buf)) => rustix::io::pwrite(&self.file, buf, offset),
-                    (offset, Rest::ReadPages(rest)) => sys::read_pages(&self.file, rest, offset),
-                    (offset, Rest::WritePages(rest)) => sys::write_pages(&self.file, rest, offset),
+                    (offset, Rest::Read(buf)) => rustix::io::pread(file, buf, offset),
+                    (offset, Rest::Write(buf)) => rustix::io::pwrite(file, buf, offset),
+                    (offset, Rest::ReadPages(rest)) => sys::read_pages(file, rest, offset),
+                    (offset, Rest::WritePages(rest)) => sys::write_pages(file, rest, offset),
                 };
                 let advanced = match advanced {
                     Err(rustix::io::Errno::INTR) => continue,
@@ -215,7 +220,22 @@ impl FileDevice {
         if is_batch && let Some(result) = self.transfer_at_once(pieces()) {
             return result;
         }
-        self.transfer(pieces())
+        match self.transfer(&self.file, pieces()) {
+            Err(error) if is_read => {
+                let (file, alignment) = self.past_cache(error)?;
+                self.transfer(&file, page_pieces(alignment, call.offset, pages, is_read))
+            }
+            done => done,
+        }
+    }
+
+    /// Reads by one request after the other.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let Err(error) = self.transfer(&self.file, read_pieces(self.alignment, offset, buf)) else {
+            return Ok(());
+        };
+        let (file, alignment) = self.past_cache(error)?;
+        self.transfer(&file, read_pieces(alignment, offset, buf))
     }
 
     fn grow(&self, size: u64) -> io::Result<bool> {
@@ -259,12 +279,12 @@ impl Device for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         self.check_read(offset, buf)?;
-        self.transfer(read_pieces(self.alignment, offset, buf))
+        self.read(offset, buf)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
         self.check_write(offset, buf)?;
-        self.transfer(write_pieces(self.alignment, offset, buf))
+        self.transfer(&self.file, write_pieces(self.alignment, offset, buf))
     }
 
     fn flush(&self) -> Result<(), Error> {
@@ -314,12 +334,14 @@ impl Device for FileDevice {
         if reads.len() > 1 {
             let pieces = reads.iter_mut();
             let pieces = pieces.flat_map(|(at, buf)| read_pieces(self.alignment, *at, buf));
-            if let Some(result) = self.transfer_at_once(pieces) {
-                return result;
+            match self.transfer_at_once(pieces) {
+                // Each of them alone tells which it is.
+                Some(Err(error)) if self.may_be_readable(&error) => {}
+                Some(result) => return result,
+                None => {}
             }
         }
-        let mut pieces = reads.iter_mut();
-        pieces.try_for_each(|(at, buf)| self.transfer(read_pieces(self.alignment, *at, buf)))
+        reads.iter_mut().try_for_each(|(at, buf)| self.read(*at, buf))
     }
 
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
@@ -330,7 +352,7 @@ impl Device for FileDevice {
         {
             return result;
         }
-        self.transfer(pieces())
+        self.transfer(&self.file, pieces())
     }
 
     fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {

@@ -112,6 +112,12 @@ impl<'a> Sweep<'a> {
         }
     }
 
+    /// How many states have been looked at.
+    #[must_use]
+    pub fn states(&self) -> usize {
+        self.summary.states
+    }
+
     /// How it went.
     #[must_use]
     pub fn finish(self) -> Summary {

@@ -282,21 +282,21 @@ struct Ways {
 
 /// Whether a file can do direct I/O, in units of bytes.
 #[derive(Clone, Copy, Debug)]
-enum Direct {
+pub(super) enum Direct {
     No,
     Aligned { memory: u32, block_size: u32 },
 }
 
 /// The units of a file.
 #[derive(Clone, Copy, Debug)]
-struct Units {
-    direct: Direct,
+pub(super) struct Units {
+    pub(super) direct: Direct,
     /// What is written atomically, as far as one can know.
     block_size: u32,
 }
 
 impl Units {
-    fn of(file: &File, kind: Kind) -> Self {
+    pub(super) fn of(file: &File, kind: Kind) -> Self {
         let logical = match kind {
             Kind::BlockDevice => rustix::fs::ioctl_blksszget(file).ok(),
             Kind::Image => None,
