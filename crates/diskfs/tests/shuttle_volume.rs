@@ -8,61 +8,29 @@
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod volumes;
+
 use std::sync::{Arc, OnceLock};
 
 use shuttle::thread;
-use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
-use vfscale_diskfs::driver::{DiskFs, DiskOptions};
+use vfscale_block::{Device, FaultyDevice};
 use vfscale_diskfs::file::Files;
 use vfscale_diskfs::inode_core::InodeCore;
-use vfscale_diskfs::mkfs::{self, MkfsOptions};
 use vfscale_diskfs::node::Node;
 use vfscale_diskfs::node_table::NodeTable;
 use vfscale_diskfs::{Fault, Need, Volume, VolumeOptions, check};
-use vfscale_sync::model::{self, Schedules};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::types::{FallocateFlags, Mode};
-use vfscale_vfs::{At, AtFlags, FileHandle, OFlags, Task, Vfs};
+use vfscale_vfs::{At, AtFlags, FileHandle, OFlags, Task};
 
-const SCHEDULES: usize = 500;
+use volumes::{
+    BYTES, PAGE, SIZE, assert_no_writes, copy_of, device, failure, memory, mounted, one_list,
+    schedules,
+};
+
 const REGULAR: u32 = 0o100_644;
-const BYTES: usize = 16 << 20;
-const PAGE: usize = 4096;
-const SIZE: usize = 2 * PAGE;
 /// What is left of the file when it is cut.
 const REST: usize = 100;
-/// What is on the device where nothing is. Nobody may ever read it.
-const POISON: u8 = 0xEE;
-
-fn check(model: impl Fn() + Send + Sync + 'static) {
-    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
-}
-
-/// A new volume. Its bytes are made once for all schedules.
-fn device() -> Arc<dyn Device> {
-    static MADE: OnceLock<Vec<u8>> = OnceLock::new();
-    let bytes = MADE.get_or_init(|| {
-        let mut bytes = vec![POISON; BYTES];
-        let device = memory(&bytes);
-        let options = MkfsOptions { force: true, log_blocks: Some(256), ..MkfsOptions::default() };
-        mkfs::format(&device, &options).unwrap();
-        device.read_at(0, &mut bytes).unwrap();
-        bytes
-    });
-    Arc::new(memory(bytes))
-}
-
-fn memory(bytes: &[u8]) -> MemoryDevice {
-    let device = MemoryDevice::with_block_size(BYTES as u64, PAGE as u32).unwrap();
-    device.write_at(0, bytes).unwrap();
-    device
-}
-
-fn copy_of(device: &dyn Device) -> Arc<dyn Device> {
-    let mut bytes = vec![0; BYTES];
-    device.read_at(0, &mut bytes).unwrap();
-    Arc::new(memory(&bytes))
-}
 
 fn open(device: Arc<dyn Device>) -> Arc<Volume> {
     let mut options = VolumeOptions::default();
@@ -103,7 +71,7 @@ fn assert_seen(bytes: &[u8], new: u8) {
 /// readers see what it was or what it is, and never what was on the disk before.
 #[test]
 fn write_back_against_truncate_against_read() {
-    check(|| {
+    schedules(|| {
         let device = device();
         let volume = open(device.clone());
         let files = Files::new(volume.clone(), 1 << 20, None);
@@ -185,7 +153,7 @@ fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
 /// that goes round, and one that makes files dirty again while their turn comes.
 #[test]
 fn sync_against_write_back_against_write() {
-    check(|| {
+    schedules(|| {
         let device = device();
         let volume = open(device.clone());
         let files = Files::new(volume.clone(), 1 << 20, None);
@@ -206,7 +174,7 @@ fn sync_against_write_back_against_write() {
         ];
         assert_eq!(files.write(&made[0], 0, &[b'c'; PAGE]).unwrap(), PAGE);
         files.sync_all().unwrap();
-        let left = copy_of(&*device);
+        let left = copy_of(&device);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         files.stop();
         let volume = open(left);
@@ -223,21 +191,10 @@ fn sync_against_write_back_against_write() {
     });
 }
 
-/// Nothing is written to the device while `meanwhile` runs, nor for long enough after it that a commit which
-/// was not waited for would reach it.
-fn assert_no_writes<D: Device>(device: &FaultyDevice<D>, meanwhile: impl FnOnce()) {
-    let before = device.calls(Operation::Write);
-    meanwhile();
-    for _ in 0..100 {
-        thread::yield_now();
-    }
-    assert_eq!(device.calls(Operation::Write), before);
-}
-
 /// While a volume is frozen nothing is written; whoever commits meanwhile goes on after the thaw.
 #[test]
 fn commit_against_freeze() {
-    check(|| {
+    schedules(|| {
         let device = Arc::new(FaultyDevice::new(device()));
         let volume = open(device.clone());
         let commits = commits(&volume);
@@ -256,14 +213,15 @@ fn commit_against_freeze() {
 /// later is refused until that ends.
 #[test]
 fn commit_against_seal() {
-    check(|| {
-        let device = Arc::new(FaultyDevice::new(device()));
+    schedules(|| {
+        let disk = device();
+        let device = Arc::new(FaultyDevice::new(disk.clone()));
         let volume = open(device.clone());
         let commits = commits(&volume);
         volume.seal().unwrap();
         assert_no_writes(&device, || {
             let sealed = VolumeOptions { read_only: true, ..VolumeOptions::default() };
-            drop(Volume::open(copy_of(&*device), sealed).unwrap());
+            drop(Volume::open(copy_of(&disk), sealed).unwrap());
         });
         volume.unseal();
         let durable: Vec<u64> = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
@@ -277,18 +235,12 @@ fn commit_against_seal() {
 /// Whoever commits while a volume is shut down gets an error, or what it made durable is there.
 #[test]
 fn commit_against_shutdown() {
-    check(|| {
+    schedules(|| {
         let device = device();
         let volume = open(device.clone());
         let commits = commits(&volume);
         thread::yield_now();
-        volume.shut_down(Fault::Device(vfscale_block::Error::Io {
-            device: "a model".into(),
-            operation: Operation::Write,
-            offset: 0,
-            length: 0,
-            source: OsError::IO,
-        }));
+        volume.shut_down(failure());
         let durable = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
         assert!(volume.begin(Need { log_blocks: 1, space: 0, from_pool: true }).is_err());
         drop(volume);
@@ -296,26 +248,12 @@ fn commit_against_shutdown() {
     });
 }
 
-/// A file system that begins nothing by itself.
-fn mounted(device: Arc<dyn Device>) -> (Arc<DiskFs>, Vfs) {
-    let options = DiskOptions {
-        sync_interval: None,
-        data_cache_bytes: 1 << 20,
-        orphan_lists: 1,
-        dirty_lists: 1,
-        ..DiskOptions::default()
-    };
-    let fs = DiskFs::open(device, options).unwrap();
-    let vfs = Vfs::new(fs.clone()).unwrap();
-    (fs, vfs)
-}
-
 /// A volume with a file "/f" that lies in memory nowhere, and its number and generation.
 fn with_file() -> (Arc<dyn Device>, u64, u32) {
     static MADE: OnceLock<(Vec<u8>, u64, u32)> = OnceLock::new();
     let make = || {
         let device = device();
-        let (fs, vfs) = mounted(device.clone());
+        let (fs, vfs) = mounted(device.clone(), one_list());
         let task = vfs.task();
         let file = task.options().write(true).create(true).open("/f").unwrap();
         file.pwrite(&[b'a'; PAGE], 0).unwrap();
@@ -353,9 +291,9 @@ fn make_files(task: &Task) {
 #[test]
 fn handle_against_inactivation_against_creation() {
     shuttle::check_random(|| drop(with_file()), 1);
-    check(|| {
+    schedules(|| {
         let (device, ino, generation) = with_file();
-        let (fs, vfs) = mounted(device);
+        let (fs, vfs) = mounted(device, one_list());
         let task = vfs.task();
         let opener = {
             let task = vfs.task();
@@ -382,8 +320,8 @@ fn handle_against_inactivation_against_creation() {
 /// that durable: one of them, the thread that frees what nobody uses, or somebody who syncs.
 #[test]
 fn writers_against_inactivation_against_sync() {
-    check(|| {
-        let (fs, vfs) = mounted(device());
+    schedules(|| {
+        let (fs, vfs) = mounted(device(), one_list());
         let task = vfs.task();
         let available = task.statfs(At::Cwd, "/").unwrap().blocks_available;
         let most = (available - 100) * PAGE as u64;

@@ -1,0 +1,148 @@
+//! New volumes in memory for models of volumes, and the schedules that they run in.
+
+use std::sync::{Arc, OnceLock};
+
+use shuttle::sync::RwLock;
+use shuttle::thread;
+use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_diskfs::Fault;
+use vfscale_diskfs::driver::{DiskFs, DiskOptions};
+use vfscale_diskfs::mkfs::{self, MkfsOptions};
+use vfscale_sync::model::{self, Schedules};
+use vfscale_vfs::Vfs;
+
+const SCHEDULES: usize = 300;
+pub const BYTES: usize = 16 << 20;
+pub const PAGE: usize = 4096;
+/// The length of a file.
+pub const SIZE: usize = 2 * PAGE;
+/// Lies on the device where nothing is. Nobody may ever read it.
+const POISON: u8 = 0xEE;
+
+/// Runs a model in random schedules.
+pub fn schedules(model: impl Fn() + Send + Sync + 'static) {
+    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
+}
+
+/// A new volume. Its bytes are made once for all schedules.
+pub fn device() -> Arc<Disk> {
+    static MADE: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = MADE.get_or_init(|| {
+        let mut bytes = vec![POISON; BYTES];
+        let device = memory(&bytes);
+        let options = MkfsOptions { force: true, log_blocks: Some(256), ..MkfsOptions::default() };
+        mkfs::format(&device, &options).unwrap();
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    });
+    Arc::new(memory(bytes).into())
+}
+
+pub fn memory(bytes: &[u8]) -> MemoryDevice {
+    let device = MemoryDevice::with_block_size(BYTES as u64, PAGE as u32).unwrap();
+    device.write_at(0, bytes).unwrap();
+    device
+}
+
+/// A disk whose power can be cut between two writes: [`copy_of`] it is of one moment.
+#[derive(Debug)]
+pub struct Disk {
+    memory: MemoryDevice,
+    /// Writers share it.
+    copying: RwLock<()>,
+}
+
+impl From<MemoryDevice> for Disk {
+    fn from(memory: MemoryDevice) -> Self {
+        Self { memory, copying: RwLock::new(()) }
+    }
+}
+
+impl Device for Disk {
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+
+    fn describe(&self) -> String {
+        self.memory.describe()
+    }
+
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.memory.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), vfscale_block::Error> {
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), vfscale_block::Error> {
+        let _whole = self.copying.read().unwrap();
+        self.memory.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), vfscale_block::Error> {
+        self.memory.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), vfscale_block::Error> {
+        let _whole = self.copying.read().unwrap();
+        self.memory.discard(offset, len)
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), vfscale_block::Error> {
+        self.memory.set_size(size)
+    }
+}
+
+/// Returns what a power cut at this moment would leave.
+pub fn copy_of(device: &Disk) -> Arc<dyn Device> {
+    let mut bytes = vec![0; BYTES];
+    let at_once = device.copying.write().unwrap();
+    device.read_at(0, &mut bytes).unwrap();
+    drop(at_once);
+    Arc::new(memory(&bytes))
+}
+
+/// Returns an error that stops a volume.
+pub fn failure() -> Fault {
+    Fault::Device(vfscale_block::Error::Io {
+        device: "a model".into(),
+        operation: Operation::Write,
+        offset: 0,
+        length: 0,
+        source: OsError::IO,
+    })
+}
+
+/// Nothing is written to the device while `meanwhile` runs, nor for long enough after it that a commit which
+/// was not waited for would reach it.
+pub fn assert_no_writes<D: Device>(device: &FaultyDevice<D>, meanwhile: impl FnOnce()) {
+    let before = device.calls(Operation::Write);
+    meanwhile();
+    for _ in 0..100 {
+        thread::yield_now();
+    }
+    assert_eq!(device.calls(Operation::Write), before);
+}
+
+/// Returns options of a file system that begins nothing by itself, with one list of each kind, so that
+/// threads meet on them.
+pub fn one_list() -> DiskOptions {
+    DiskOptions {
+        sync_interval: None,
+        data_cache_bytes: 1 << 20,
+        orphan_lists: 1,
+        dirty_lists: 1,
+        ..DiskOptions::default()
+    }
+}
+
+pub fn mounted(device: Arc<dyn Device>, options: DiskOptions) -> (Arc<DiskFs>, Vfs) {
+    let fs = DiskFs::open(device, options).unwrap();
+    let vfs = Vfs::new(fs.clone()).unwrap();
+    (fs, vfs)
+}
