@@ -235,6 +235,35 @@ fn direct_io_reads_what_is_written_either_way() {
 #[repr(align(4096))]
 struct Aligned([u8; 4096]);
 
+/// Space for some pages of a direct write is left: Linux makes `EIO` of a short answer to it.
+#[test]
+fn direct_writes_that_do_not_fit_are_told_enospc() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::of(common::memory(8 << 20), sharing, |b| b) else { return };
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(m.path("f"))
+            .unwrap();
+        let pages: Vec<_> = (0..64).map(|_| Aligned([3; 4096])).collect();
+        let bytes: Vec<_> = pages.iter().map(|page| std::io::IoSlice::new(&page.0)).collect();
+        let mut at = 4096;
+        // So that the space is hardly a multiple of the writes.
+        file.write_all_at(&pages[0].0, 0).unwrap();
+        let error = loop {
+            match rustix::io::pwritev(&file, &bytes, at) {
+                Ok(0) => panic!("nothing was written"),
+                Ok(count) => at += count as u64,
+                Err(error) => break error,
+            }
+            assert!(at < 16 << 20, "{sharing:?}: it is not full");
+        };
+        assert_eq!(error, Errno::NOSPC, "{sharing:?} at {at}");
+        assert!(at > 6 << 20, "{sharing:?}: full at {at}");
+    }
+}
+
 #[test]
 fn holes_are_found_punched_and_filled() {
     for sharing in BOTH {
