@@ -27,6 +27,7 @@ use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::geometry::SizeError;
 use crate::group::{Layout, initial};
 use crate::inode_core::{InodeCore, TYPE_DIRECTORY};
+use crate::volume::seen;
 use crate::{Geometry, Label, LogPlace, Superblock, Timestamp, Uuid};
 
 /// How a volume is made. `Default`: as large as its device, without a name, with a log inside.
@@ -140,7 +141,8 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
     if let Some(device) = on_its_own {
         signatures::clear(device)?;
     }
-    Journal::format(on_its_own.unwrap_or(device), region, VolumeId(volume.to_bytes()))?;
+    let volume_id = VolumeId(volume.to_bytes());
+    let known = Journal::format(on_its_own.unwrap_or(device), region, volume_id)?;
     for group in 0..geometry.groups() {
         if let Some(layout) = Layout::new(geometry, log, group) {
             write_group(device, &layout, volume)?;
@@ -151,6 +153,7 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
     let superblock = Superblock::new(volume, geometry);
     let mut superblock = superblock.with_log(log).ok_or(SizeError::TooSmall { blocks })?;
     superblock.label = options.label.clone();
+    superblock.log_seen = seen(known);
     copies::write(device, &mut superblock)?;
     Ok(superblock)
 }

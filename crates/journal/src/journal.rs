@@ -107,12 +107,14 @@ pub struct Stats {
 }
 
 impl Journal {
-    /// Makes an empty log for `volume` in `region`: overwrites all of it.
+    /// Makes an empty log for `volume` in `region`: overwrites all of it. Returns what its owner is to
+    /// remember of it, so that the first opening does not read all of it.
     ///
     /// # Errors
     /// [`Error::Region`] and [`Error::Device`].
-    pub fn format(device: &dyn Device, region: Region, volume: VolumeId) -> Result<()> {
-        Self::renew(device, region, volume, &Known::FIRST)
+    pub fn format(device: &dyn Device, region: Region, volume: VolumeId) -> Result<Known> {
+        Self::renew(device, region, volume, &Known::FIRST)?;
+        Ok(Known::FIRST)
     }
 
     /// Makes an empty log for `volume` in `region` that takes the place of another one, of which nothing is
