@@ -258,7 +258,8 @@ impl Volume {
             let log_seen = opened.log_seen();
             opened.update_superblock(|superblock| {
                 superblock.mounted = Timestamp::now();
-                superblock.log_seen = log_seen.unwrap_or(superblock.log_seen);
+                let before = LogSeen { is_closed: false, ..superblock.log_seen };
+                superblock.log_seen = log_seen.unwrap_or(before);
             })?;
             grow::finish(&opened)?;
         }
@@ -609,7 +610,7 @@ pub(crate) fn known(superblock: &Superblock) -> Known {
     Known { epoch, last, checkpoint, is_closed, device }
 }
 
-/// The same, for a superblock.
+/// Returns what a superblock says of a log of which so much is known.
 pub(crate) fn seen(known: Known) -> LogSeen {
     let Known { epoch, last, checkpoint, is_closed, .. } = known;
     LogSeen { epoch, last: last.to_bits(), checkpoint, is_closed }

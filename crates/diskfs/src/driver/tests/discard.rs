@@ -64,7 +64,18 @@ fn use_it(fs: &Arc<DiskFs>) {
 }
 
 impl Cut {
+    /// A volume whose log has something to replay: the log's threads may take all of it home before they are
+    /// stopped.
     fn new(has_log_outside: bool) -> Self {
+        loop {
+            let cut = Self::used(has_log_outside);
+            if !cut.live().is_empty() {
+                break cut;
+            }
+        }
+    }
+
+    fn used(has_log_outside: bool) -> Self {
         let volume: Shared = Arc::new(MemoryDevice::new(32 * MIB).unwrap());
         let log = has_log_outside.then(|| -> Shared { empty(LOG_BYTES) });
         let (log_blocks, log_device) = (Some(LOG_BLOCKS), log.clone());
