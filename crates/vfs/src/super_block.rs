@@ -679,7 +679,7 @@ impl SuperBlock {
     unsafe fn free_in<T: Send>(&self, slab: &Slab<T>, object: NonNull<T>, guard: &Guard) {
         // SAFETY: says the caller. Whoever began before that last use ended has ended too, if the flag is set.
         unsafe {
-            if self.is_alone.load(Ordering::Relaxed) {
+            if self.is_alone() {
                 slab.free(object);
             } else {
                 slab.free_rcu(object, guard);
@@ -690,6 +690,13 @@ impl SuperBlock {
     /// The root, unless the driver could not find one.
     pub(crate) fn root_raw(&self) -> Option<NonNull<Dentry>> {
         NonNull::new(self.root.load(Ordering::Acquire))
+    }
+
+    /// Whether it ends, and nobody finds anything of it any more: an inode that is evicted is dropped as soon as
+    /// [`evict`](FileSystem::evict) has returned, and with it what the driver has there.
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.is_alone.load(Ordering::Relaxed)
     }
 
     /// Begins the end of a superblock that has no use any more: tells the driver, if it has had a
