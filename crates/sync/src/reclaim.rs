@@ -43,7 +43,7 @@ crate::lock_class! {
     pub ReclaimQueue = ("reclaim_queue", 65050);
 }
 
-pub use imp::{attend, submit, wait_for};
+pub use imp::{attend, settle, submit, wait_for};
 
 #[cfg(not(any(loom, shuttle, miri)))]
 mod imp {
@@ -83,6 +83,8 @@ mod imp {
         Mutex::new(State { queue: VecDeque::new(), current: None, thread: None });
     /// Something was finished.
     static FINISHED: Condvar = Condvar::new();
+    /// Whether something is queued: changes under the queue's lock, which is not taken to find that nothing is.
+    static QUEUED: AtomicBool = AtomicBool::new(false);
     /// The thread is there, and will look again before it ends.
     static ATTENDS: AtomicBool = AtomicBool::new(false);
 
@@ -112,6 +114,7 @@ mod imp {
             return Err(work);
         }
         state.queue.push_back((key, work));
+        QUEUED.store(true, Ordering::Relaxed);
         ATTENDS.store(true, Ordering::Relaxed);
         if let Some(thread) = &state.thread {
             thread.unpark();
@@ -135,6 +138,21 @@ mod imp {
         }
         while state.has(key) {
             state = FINISHED.wait(state);
+        }
+    }
+
+    /// Waits until all work is done that was submitted, or that what is deferred by now submits: then nothing
+    /// of a file system is left whose last user has gone. For who counts or measures what comes then. The
+    /// caller is in no RCU section, holds no lock, and is no work itself.
+    pub fn settle() {
+        // The last use of a superblock may end with the count of a dentry, a grace period after its mount.
+        for _ in 0..4 {
+            rcu::synchronize();
+            let state = STATE.lock();
+            drop(
+                FINISHED
+                    .wait_while(state, |state| state.current.is_some() || !state.queue.is_empty()),
+            );
         }
     }
 
@@ -177,9 +195,13 @@ mod imp {
 
     /// Does the work that is first in the queue, and what it has deferred. False if there is none.
     fn do_next(looks: &mut Looks) -> bool {
+        if !QUEUED.load(Ordering::Relaxed) {
+            return false;
+        }
         let mut state = STATE.lock();
         let Some((key, mut work)) = state.queue.pop_front() else { return false };
         state.current = Some(key);
+        QUEUED.store(!state.queue.is_empty(), Ordering::Relaxed);
         drop(state);
         rcu::synchronize();
         // What has panicked is left as it is: nobody knows what of it can be dropped. Others go on.
@@ -253,6 +275,11 @@ mod imp {
 
     /// Returns: nothing is ever queued.
     pub fn wait_for(_key: u64) {}
+
+    /// Waits until what is deferred by now is done, and what that defers.
+    pub fn settle() {
+        (0..4).for_each(|_| crate::rcu::synchronize());
+    }
 
     /// False: there is no thread.
     #[inline]
