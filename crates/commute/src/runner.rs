@@ -52,7 +52,7 @@ use vfscale::diskfs::mkfs::{self, MkfsOptions};
 use vfscale::{
     At, AtFlags, File, FileType, Mode, OFlags, OpenHow, Scaling, Task, Vfs, Whence, XattrFlags,
 };
-use vfscale_sync::{cpu, random, rcu};
+use vfscale_sync::{cpu, random, rcu, reclaim};
 
 use crate::arena::Arena;
 use crate::case::{Call, Case, Op, Outcome};
@@ -349,7 +349,7 @@ fn record(
 /// Enters RCU sections until nothing is deferred and the epoch has just been looked at, so that it won't be
 /// for the next hundred sections.
 fn right_after_a_collection() {
-    rcu::synchronize();
+    reclaim::settle();
     let passed = Arc::new(AtomicBool::new(false));
     let marker = passed.clone();
     let guard = rcu::pin();

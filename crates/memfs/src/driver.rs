@@ -354,7 +354,14 @@ impl FileSystem for MemFs {
         let mut bytes = inode_bytes(inode.is_dir(), target_len);
         let mut is_big = false;
         if let Some(data) = inode.private::<PageTree>() {
-            let pages = data.truncate(0, &self.space);
+            // When all of the file system goes, a small file is dropped with its inode. A large one would
+            // make that long.
+            let is_small = inode.blocks() < BIG_PAGES * (PAGE / SECTOR);
+            let pages = if is_small && inode.sb().is_alone() {
+                data.give_up(&self.space)
+            } else {
+                data.truncate(0, &self.space)
+            };
             sub_pages(inode, pages);
             bytes += DATA_BYTES;
             is_big = pages >= BIG_PAGES;

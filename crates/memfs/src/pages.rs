@@ -315,6 +315,14 @@ impl PageTree {
         gone
     }
 
+    /// Gives the space of everything back, and leaves pages and nodes to whoever drops the tree; returns the
+    /// number of pages. For trees that are about to be dropped without a grace period.
+    pub(crate) fn give_up(&self, space: &Space) -> u64 {
+        let (pages, nodes) = count(&self.root, &rcu::pin());
+        space.give(pages * PAGE_BYTES + nodes * NODE_BYTES);
+        pages
+    }
+
     /// Makes a hole of `range` (bytes); returns the number of pages that are gone. Pages that are
     /// only touched by the range keep their space, and that part of them is set to zero.
     pub(crate) fn punch(&self, range: Range<u64>, space: &Space) -> u64 {
@@ -470,6 +478,18 @@ fn cut(slot: &PageSlot, first: u64, range: &Range<u64>, space: &Space, guard: &G
         retire(slot, NODE_BYTES, space, guard);
     }
     pages
+}
+
+/// How many pages, with those reserved, and how many nodes there are in a slot.
+fn count(slot: &PageSlot, guard: &Guard) -> (u64, u64) {
+    match slot.read(guard) {
+        Entry::Empty => (0, 0),
+        Entry::Reserved | Entry::Leaf(_) => (1, 0),
+        Entry::Node(node) => {
+            let counts = node.slots.iter().map(|slot| count(slot, guard));
+            counts.fold((0, 1), |(pages, nodes), (p, n)| (pages + p, nodes + n))
+        }
+    }
 }
 
 /// Cuts away a node of pages in one piece: one piece of deferred work for 64 pages.

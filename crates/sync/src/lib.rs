@@ -48,6 +48,7 @@ pub mod percpu_ref;
 pub mod prefetch;
 pub mod random;
 pub mod rcu;
+pub mod reclaim;
 pub mod seqcount;
 pub mod seqlock;
 pub mod seqrwlock;

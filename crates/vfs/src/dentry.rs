@@ -811,37 +811,30 @@ fn kill(dentry: &Dentry, guard: &Guard) {
     }
 }
 
-/// Frees the whole tree below `root`; nobody can reach it any more but RCU walks that began before.
-pub(crate) fn take_down(root: NonNull<Dentry>, guard: &Guard) {
-    let mut stack = vec![root];
-    while let Some(raw) = stack.pop() {
-        // SAFETY: it was linked in the tree, which nobody else changes or frees.
-        let dentry = unsafe { raw.as_ref() };
-        dentry.children.scan(0, guard, |child| {
-            stack.push(NonNull::from(child));
-            std::ops::ControlFlow::Continue(())
-        });
-        let sb = dentry.sb_of_root(root);
-        if raw != root && sb.fs().directories().is_none() {
-            sb.fs().unlinked(dentry.inode(), dentry.name(guard).len());
-        }
-        if !dentry.is_elsewhere() {
-            dentry.inode().leave_alias(dentry, guard);
-        }
-        sb.forget_dentry(dentry);
-        dentry.put_inode(guard);
-        // SAFETY: as above; each dentry is on the stack once, since it has one parent.
-        unsafe { sb.dentries().free_rcu(raw, guard) };
+/// Frees a dentry of a superblock that ends, as [`SuperBlock::free_dentry`] does; `is_name` says whether it
+/// is a name in a directory.
+///
+/// # Safety
+/// It was linked in the tree of `sb`, nobody can reach it any more but RCU walks that the superblock waits
+/// for, what was below it is gone, and its parent is not.
+pub(crate) unsafe fn take_down(
+    sb: &SuperBlock,
+    raw: NonNull<Dentry>,
+    is_name: bool,
+    guard: &Guard,
+) {
+    // SAFETY: says the caller.
+    let dentry = unsafe { raw.as_ref() };
+    if is_name && sb.fs().directories().is_none() {
+        sb.fs().unlinked(dentry.inode(), dentry.name(guard).len());
     }
-}
-
-impl Dentry {
-    /// The superblock, read from the root's inode: its own may just have been evicted. Inode memory
-    /// stays for the grace period, so either would do; the root's is the one in cache.
-    fn sb_of_root(&self, root: NonNull<Dentry>) -> &SuperBlock {
-        // SAFETY: memory of dentries and inodes stays until the caller's RCU section ends.
-        unsafe { root.as_ref() }.sb()
+    if !dentry.is_elsewhere() {
+        dentry.inode().leave_alias(dentry, guard);
     }
+    sb.forget_dentry(dentry);
+    dentry.put_inode(guard);
+    // SAFETY: says the caller.
+    unsafe { sb.free_dentry(raw, guard) };
 }
 
 /// A counted reference to a dentry.

@@ -131,13 +131,16 @@ impl SuperBlock {
         if self.lru().is_some() { self.inode_list().map_or(0, InodeList::unused) } else { 0 }
     }
 
-    /// The superblock ends, and nobody uses its inodes any more: evicts those that are cached.
-    pub(crate) fn evict_inodes(&self) {
-        if let Some(list) = self.inode_list() {
-            while list.shrink(usize::MAX) > 0 {}
-        }
+    /// The superblock ends, and nobody uses its inodes any more: evicts up to `want` of those that are
+    /// cached. False if there are none.
+    pub(crate) fn evict_inodes(&self, want: usize) -> bool {
+        let evict = |list: &InodeList| lru::drop_from(&list.0, want, usize::MAX);
+        self.inode_list().map_or(0, evict) > 0
+    }
+
+    /// The superblock has ended, and ends the process if an inode would outlive the memory that it is in.
+    pub(crate) fn check_no_inodes(&self) {
         if self.inodes_in_use() != 0 {
-            // An inode would outlive the memory that it is in.
             let some = self.inode_list().map(InodeList::some).unwrap_or_default();
             let name = self.fs().name();
             eprintln!("vfscale: {name} keeps inodes of a superblock that has ended: {some:?}");

@@ -12,7 +12,7 @@
 //! | `namei` | path walks, under RCU first and with references when that fails |
 //! | `lookup`, `lru` | names that a driver is asked for, and that are dropped again |
 //! | `dentry`, `hot` | names and the tree they form; children tables, counts; whose counts are spread |
-//! | [`inode`], [`super_block`], `super_ref` | what a file is; the memory of one mounted file system, and who keeps it |
+//! | [`inode`], [`super_block`], `super_ref`, `take_down` | what a file is; the memory of one mounted file system, who keeps it, and how it ends |
 //! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
 //! | [`mod@file`], `position`, [`file_list`], `descriptors` | open files, their positions, the lists they are on, the numbers they go by |
 //! | `pipe`, `socket`, `stream`, `pseudo`, `seals` | files without positions, and files that no path leads to |
@@ -93,6 +93,7 @@ mod socket;
 mod stream;
 pub mod super_block;
 mod super_ref;
+mod take_down;
 pub mod task;
 mod text;
 mod time;

@@ -18,6 +18,8 @@ pub(crate) struct NamesOnly {
     pub(crate) syncs: AtomicU32,
     /// Run while a remount makes it read-only.
     pub(crate) while_sealed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Run for each inode that is evicted.
+    pub(crate) on_evict: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// A tree with such a file system as its root.
@@ -68,6 +70,10 @@ impl FileSystem for NamesOnly {
     fn sync_fs(&self) -> Result<(), Errno> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn evict(&self, _: &Inode) {
+        self.on_evict.get().inspect(|run| run());
     }
 
     fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {

@@ -19,6 +19,7 @@ use vfscale_sync::brlock::{BrLock, BrReadGuard, BrWriteGuard};
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::Apart;
 use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::reclaim;
 use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::table::RcuTable;
@@ -110,14 +111,17 @@ pub(crate) struct Namespace {
     _push: PushGracePeriods,
 }
 
-/// What was mounted is freed a few grace periods after its tree. Nobody may ever call again, so this pushes
-/// them on: mounts, then superblocks, then the memory of their files.
+/// What was mounted is freed a few grace periods after its tree. Nobody may ever call again, so the reclaim
+/// thread pushes them on: mounts, then superblocks, then the memory of their files. Without it, this does.
 struct PushGracePeriods;
 
 impl Drop for PushGracePeriods {
     fn drop(&mut self) {
-        for _ in 0..GRACE_PERIODS {
-            rcu::pin().flush();
+        rcu::run_due();
+        if !reclaim::attend() {
+            for _ in 1..GRACE_PERIODS {
+                rcu::run_due();
+            }
         }
     }
 }
@@ -458,7 +462,8 @@ impl Namespace {
         done.map(drop)
     }
 
-    /// Ends the mount whose root `target` is. Waits for a grace period.
+    /// Ends the mount whose root `target` is. Waits for a grace period, and until the superblock is gone if
+    /// nobody else uses it.
     pub(crate) fn umount(&self, target: Path, flags: UmountFlags) -> Result<(), Errno> {
         let detached = match self.detach_for_umount(&target, flags) {
             Err(Errno::BUSY) => {
@@ -468,10 +473,12 @@ impl Namespace {
             }
             other => other?,
         };
+        let dev = target.mount().sb().dev();
         drop(target);
         detached.release();
-        // The superblock is freed behind a grace period; the caller may expect it to be gone.
+        // The superblock ends behind a grace period, on another thread; the caller may expect it to be gone.
         rcu::synchronize();
+        reclaim::wait_for(dev);
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A superblock owns the slabs that its dentries and inodes live in and the root dentry. It is kept by
 //! its mounts; every open file, working directory and walk that reaches into it holds a mount, so that
-//! a superblock always outlives its inodes. When the last mount lets go, the tree is taken down,
-//! children before parents.
+//! a superblock always outlives its inodes. When the last mount lets go, the tree is taken down
+//! (`take_down`), children before parents.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicIsize, AtomicU64 as StdAtomicU64, Ordering as StdO
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::thread::{self, Thread};
-use vfscale_sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu::{Apart, IdAlloc};
 use vfscale_sync::rcu::{self, Guard};
@@ -23,7 +23,7 @@ use vfscale_sync::shared::SharedList;
 use vfscale_sync::slab::Slab;
 use vfscale_sync::table::RcuTable;
 
-use crate::dentry::{self, Dentry, DentryRef};
+use crate::dentry::{Dentry, DentryRef};
 use crate::driver::{Directories, FileSystem};
 use crate::file::{OpenFile, SharedFile};
 use crate::hot::HotRing;
@@ -76,6 +76,8 @@ pub struct SuperBlock {
     /// Dentries whose count is spread over CPUs.
     hot: HotRing,
     owners: Owners,
+    /// It ends, and nobody can find anything of it any more.
+    is_alone: AtomicBool,
     /// What calls write, apart from the above, which all of them read (seed 003, patch 1).
     written: Apart<Written>,
     /// Where the driver keeps directories: what that takes.
@@ -145,6 +147,7 @@ impl SuperBlock {
             files: SharedList::new(scaling.files_lock_slots()),
             hot: HotRing::new(slots),
             owners: Owners::new(slots),
+            is_alone: AtomicBool::new(false),
             written: Apart(Written {
                 private_files: AtomicIsize::new(0),
                 mounts: Mutex::new(Vec::new()),
@@ -308,7 +311,7 @@ impl SuperBlock {
     }
 
     pub(crate) fn root(&self) -> &Dentry {
-        // SAFETY: set by `set_up`, freed by `drop`; never changed in between.
+        // SAFETY: set by `set_up`, freed when the superblock ends; never changed in between.
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
@@ -656,7 +659,63 @@ impl SuperBlock {
         }
         // SAFETY: the count is zero and never rises again (`get_not_zero`); only RCU readers that
         // began before still see it.
-        unsafe { self.inodes.free_rcu(NonNull::from(inode), guard) };
+        unsafe { self.free_in(&self.inodes, NonNull::from(inode), guard) };
+    }
+
+    /// Frees a dentry when the superblock ends.
+    ///
+    /// # Safety
+    /// It is one of this superblock, and only RCU readers still see it that began before its last use ended.
+    pub(crate) unsafe fn free_dentry(&self, dentry: NonNull<Dentry>, guard: &Guard) {
+        // SAFETY: says the caller.
+        unsafe { self.free_in(&self.dentries, dentry, guard) };
+    }
+
+    /// Gives memory back: after a grace period, or at once when one has passed since the last use of all.
+    ///
+    /// # Safety
+    /// As for [`Slab::free_rcu`]; nobody has found it since the last use of the superblock ended.
+    #[inline]
+    unsafe fn free_in<T: Send>(&self, slab: &Slab<T>, object: NonNull<T>, guard: &Guard) {
+        // SAFETY: says the caller. Whoever began before that last use ended has ended too, if the flag is set.
+        unsafe {
+            if self.is_alone() {
+                slab.free(object);
+            } else {
+                slab.free_rcu(object, guard);
+            }
+        }
+    }
+
+    /// The root, unless the driver could not find one.
+    pub(crate) fn root_raw(&self) -> Option<NonNull<Dentry>> {
+        NonNull::new(self.root.load(Ordering::Acquire))
+    }
+
+    /// Whether it ends, and nobody finds anything of it any more: an inode that is evicted is dropped as soon as
+    /// [`evict`](FileSystem::evict) has returned, and with it what the driver has there.
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.is_alone.load(Ordering::Relaxed)
+    }
+
+    /// Begins the end of a superblock that has no use any more: tells the driver, if it has had a
+    /// root. `is_alone` says that a grace period has passed since the last use.
+    pub(crate) fn begin_end(&self, is_alone: bool, had_root: bool) {
+        self.is_alone.store(is_alone, Ordering::Relaxed);
+        if had_root {
+            let _section = rcu::pin();
+            self.fs.put_super();
+        }
+    }
+
+    /// Frees what stands for no inode, and makes sure that no inode is left. No dentry is.
+    pub(crate) fn end_inodes(&self, guard: &Guard) {
+        if let Some(cache) = &self.cache {
+            // SAFETY: no dentry is left that has it.
+            unsafe { self.free_in(&self.inodes, cache.no_inode, guard) };
+        }
+        self.check_no_inodes();
     }
 
     /// The same where the driver keeps directories: the inode is found until the driver has done with it.
@@ -744,21 +803,4 @@ impl Cache {
 /// What stands for a name among what is locked.
 fn name_key(dir: &Dentry, name: &Name<'_>) -> Key {
     (std::ptr::from_ref(dir).addr(), name.hash())
-}
-
-impl Drop for SuperBlock {
-    fn drop(&mut self) {
-        let root = *self.root.get_mut();
-        let guard = rcu::pin();
-        // There is no root where the driver could not find one.
-        if let Some(root) = NonNull::new(root) {
-            self.fs.put_super();
-            dentry::take_down(root, &guard);
-        }
-        if let Some(cache) = self.cache.take() {
-            // SAFETY: no dentry is left that has it.
-            unsafe { self.inodes.free_rcu(cache.no_inode, &guard) };
-        }
-        self.evict_inodes();
-    }
 }

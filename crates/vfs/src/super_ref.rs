@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! * All [`SuperRef`]s together have one use, and each [`Collecting`] has one. Who gives the last one back
-//!   frees the superblock.
+//!   has the superblock taken down (`take_down`).
 //! * A collection begins while there is a `SuperRef`: who promotes, demotes or removes a dentry uses a mount,
 //!   or has found it in an RCU section, within which mounts stay; and a mount gives its root back before
 //!   its `SuperRef`.
@@ -25,6 +25,7 @@ use vfscale_sync::percpu_ref::PerCpuRef;
 
 use crate::ranks::SuperUses;
 use crate::super_block::SuperBlock;
+use crate::take_down;
 
 /// The counts of who keeps a superblock.
 pub(crate) struct Owners {
@@ -102,7 +103,7 @@ impl Drop for Collecting {
         // once.
         unsafe {
             if self.0.as_ref().owners().uses.put() {
-                drop(Box::from_raw(self.0.as_ptr()));
+                take_down::end(self.0);
             }
         }
     }

@@ -13,7 +13,7 @@ use vfscale::{
     UmountFlags, Vfs,
 };
 use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
-use vfscale_sync::{cpu, rcu};
+use vfscale_sync::{cpu, reclaim};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -318,7 +318,7 @@ fn pseudo_before_hangs_every_pipe_below_one_root() {
         };
         // The first of each kind makes its file system, and each CPU gets memory.
         round();
-        (0..4).for_each(|_| rcu::synchronize());
+        reclaim::settle();
         lockstat_reset();
         lockstat_record(true);
         let numbers = round();

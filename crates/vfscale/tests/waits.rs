@@ -29,7 +29,7 @@ use vfscale::{
     At, AtFlags, Errno, File, FileHandle, MemFs, Mode, MountFlags, OFlags, Scaling, Task, Volume,
 };
 use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
-use vfscale_sync::{cpu, rcu};
+use vfscale_sync::{cpu, reclaim};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 /// Threads, each on a pretended CPU of its own.
@@ -49,7 +49,7 @@ fn run(calls: u64, class: Option<&str>, call: impl Fn(u32) + Sync) -> (Vec<LockS
         let _there = cpu::pretend(n % CPUS);
         call(n % CPUS);
     }
-    (0..4).for_each(|_| rcu::synchronize());
+    reclaim::settle();
     lockstat_reset();
     lockstat_record(true);
     let waited = || class.is_none_or(|class| of_class(&lockstat(), class).contentions > 0);

@@ -47,6 +47,32 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         });
     }
 
+    /// Calls `f` with all entries of one bucket after another, from that of hash `from` on, until it was called
+    /// `enough` times. Returns the hash with which the next bucket begins, if there is one.
+    ///
+    /// For tables that don't change any more: entries of a bucket that was passed may be freed,
+    /// and are not looked at by a later call that begins where this one ended. `from` is 0 or what such a
+    /// call has returned. Takes no lock and writes nothing.
+    pub fn scan_buckets<'g>(
+        &self,
+        from: u64,
+        enough: usize,
+        guard: &'g Guard,
+        mut f: impl FnMut(&'g T),
+    ) -> Option<u64> {
+        let (mut seen, mut next) = (0, None);
+        self.each_bucket(from, guard, |line, link, hashes| {
+            for entry in line.entries(link) {
+                // SAFETY: it is in the table, and so is kept by its owner.
+                f(unsafe { entry.as_ref() });
+                seen += 1;
+            }
+            next = (*hashes.end() < HASH_MAX).then(|| hashes.end() + 1);
+            if seen < enough { Next::Bucket } else { Next::Stop }
+        });
+        next
+    }
+
     /// Calls `f` with the hash of each entry from `from` on, in ascending order, and with what `read` reads
     /// of the entry, until `f` breaks. As [`scan`](Self::scan), but each bucket is read at one moment as far
     /// as insertions and announced changes ([`LockSet::announce`](super::LockSet::announce)) are concerned:

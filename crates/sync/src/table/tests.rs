@@ -176,6 +176,35 @@ fn scans_ascend_start_anywhere_and_stop() {
 }
 
 /// A scan goes on correctly when its own visitor makes the table grow and shrink.
+/// Whoever frees what he was shown goes on behind it: nothing of that is looked at again.
+#[test]
+fn scans_of_buckets_show_each_entry_once_and_end_between_buckets() {
+    for count in [0, 1, 7, 500, 20_000] {
+        let table = Table::new();
+        for name in 0..count {
+            insert(&table, name);
+        }
+        let (mut seen, mut next, mut calls) = (Vec::new(), Some(0), 0);
+        while let Some(from) = next {
+            let before = seen.len();
+            next = table.scan_buckets(from, 100, &rcu::pin(), |entry| {
+                seen.push((entry.hash, entry.name));
+            });
+            let shown = &seen[before..];
+            let end = next.unwrap_or(HASH_MAX);
+            assert!(
+                shown.iter().all(|(hash, _)| (from..=end).contains(hash) && Some(*hash) != next)
+            );
+            assert!(shown.len() < 200 && (shown.len() >= 100 || next.is_none()));
+            calls += 1;
+        }
+        assert!(calls <= count / 100 + 1);
+        seen.sort_unstable();
+        assert_eq!(seen, scan(&table, 0));
+        remove_all(&table);
+    }
+}
+
 #[test]
 fn scans_survive_resizes() {
     let table = Table::new();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vfscale_sync::{cpu, rcu};
+use vfscale_sync::{cpu, rcu, reclaim};
 
 use super::Collecting;
 use crate::names_only_tests::{NamesOnly, names_only};
@@ -27,6 +27,7 @@ fn a_superblock_stays_until_all_is_collected() {
                 Collecting::new(&sb)
             })
             .collect();
+        let dev = sb.dev();
         drop(sb);
         task.umount("/a", UmountFlags::empty()).unwrap();
         rcu::synchronize();
@@ -34,6 +35,8 @@ fn a_superblock_stays_until_all_is_collected() {
             assert!(Arc::strong_count(&fs) > 1, "it has gone with {} to collect", kept.len() + 1);
             drop(one);
         }
+        // It ends on another thread.
+        reclaim::wait_for(dev);
         assert_eq!(Arc::strong_count(&fs), 1, "it stays with nothing to collect");
     }
 }

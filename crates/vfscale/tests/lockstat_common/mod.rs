@@ -5,7 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
-use vfscale_sync::{cpu, rcu};
+use vfscale_sync::{cpu, reclaim};
 
 pub const CALLS: u64 = 100;
 
@@ -19,7 +19,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// What happens to all locks while `calls` runs.
 pub fn all_recorded(calls: impl FnOnce()) -> Vec<LockStatRow> {
     // What earlier tests have left to be freed takes locks of its own.
-    (0..4).for_each(|_| rcu::synchronize());
+    reclaim::settle();
     lockstat_reset();
     lockstat_record(true);
     calls();

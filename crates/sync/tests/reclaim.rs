@@ -1,0 +1,161 @@
+//! Long work and deferred work on the reclaim thread. A process of its own, in which nobody else is in an RCU
+//! section.
+
+#![cfg(not(any(loom, shuttle, miri)))]
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use vfscale_sync::rcu;
+use vfscale_sync::reclaim::{self, Work};
+
+/// Sections of one test would hold up what another one waits for.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sleeps until `holds`, without a call.
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}: never");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn threads() -> usize {
+    let names = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+    names.filter(|name| name.starts_with("vfscale-reclaim")).count()
+}
+
+struct Steps {
+    left: usize,
+    on: Arc<Mutex<Vec<ThreadId>>>,
+    deferred: Arc<AtomicUsize>,
+}
+
+impl Work for Steps {
+    fn step(&mut self) -> bool {
+        self.on.lock().unwrap().push(thread::current().id());
+        let deferred = Arc::clone(&self.deferred);
+        rcu::pin().defer(move || {
+            deferred.fetch_add(1, Ordering::Relaxed);
+        });
+        self.left -= 1;
+        self.left > 0
+    }
+}
+
+/// Goes on until it is told to stop.
+struct Endless(Arc<AtomicBool>);
+
+impl Work for Endless {
+    fn step(&mut self) -> bool {
+        thread::sleep(Duration::from_millis(1));
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn steps(count: usize) -> (Box<Steps>, Arc<Mutex<Vec<ThreadId>>>, Arc<AtomicUsize>) {
+    let (on, deferred) = (Arc::default(), Arc::default());
+    let work = Steps { left: count, on: Arc::clone(&on), deferred: Arc::clone(&deferred) };
+    (Box::new(work), on, deferred)
+}
+
+#[test]
+fn work_is_done_by_another_thread_and_what_it_defers_too() {
+    let _one = alone();
+    let (work, on, deferred) = steps(100);
+    assert!(reclaim::submit(1, work).is_ok());
+    reclaim::wait_for(1);
+    assert_eq!(deferred.load(Ordering::Relaxed), 100);
+    let on = on.lock().unwrap();
+    assert_eq!(on.len(), 100);
+    assert!(on.iter().all(|id| *id != thread::current().id()));
+}
+
+/// Whoever is in a section when it is submitted may see what it takes down.
+#[test]
+fn work_waits_for_sections_that_began_before() {
+    let _one = alone();
+    let guard = rcu::pin();
+    let (work, on, _) = steps(1);
+    assert!(reclaim::submit(2, work).is_ok());
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(on.lock().unwrap().len(), 0);
+    drop(guard);
+    reclaim::wait_for(2);
+    assert_eq!(on.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn who_waits_comes_first() {
+    let _one = alone();
+    let guard = rcu::pin();
+    let (first, on_first, _) = steps(1);
+    let goes_on = Arc::new(AtomicBool::new(true));
+    let second = Box::new(Endless(Arc::clone(&goes_on)));
+    let (third, on_third, _) = steps(1);
+    assert!(reclaim::submit(3, first).is_ok());
+    assert!(reclaim::submit(4, second).is_ok());
+    assert!(reclaim::submit(5, third).is_ok());
+    let waits = thread::spawn(|| reclaim::wait_for(5));
+    // The first one has begun, and waits for this section.
+    thread::sleep(Duration::from_millis(50));
+    drop(guard);
+    wait_until("the third", || on_third.lock().unwrap().len() == 1);
+    waits.join().unwrap();
+    assert_eq!(on_first.lock().unwrap().len(), 1);
+    goes_on.store(false, Ordering::Relaxed);
+    reclaim::wait_for(4);
+}
+
+struct Panics;
+
+impl Work for Panics {
+    fn step(&mut self) -> bool {
+        panic!("as it is meant to");
+    }
+}
+
+#[test]
+fn work_that_panics_keeps_nobody_waiting() {
+    let _one = alone();
+    assert!(reclaim::submit(7, Box::new(Panics)).is_ok());
+    reclaim::wait_for(7);
+    let (work, on, _) = steps(1);
+    assert!(reclaim::submit(8, work).is_ok());
+    reclaim::wait_for(8);
+    assert_eq!(on.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn what_was_handed_over_is_done_while_nobody_calls_and_then_the_thread_ends() {
+    let _one = alone();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let guard = rcu::pin();
+    for _ in 0..100_000 {
+        let ran = Arc::clone(&ran);
+        guard.defer(move || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    guard.hand_over();
+    reclaim::attend();
+    // Longer than the thread stays without anything to do: what a section holds up is something.
+    thread::sleep(Duration::from_millis(1500));
+    assert_eq!((ran.load(Ordering::Relaxed), threads()), (0, 1));
+    drop(guard);
+    wait_until("all of it has run", || ran.load(Ordering::Relaxed) == 100_000);
+    wait_until("the thread has ended", || threads() == 0);
+    let (work, on, _) = steps(1);
+    assert!(reclaim::submit(6, work).is_ok());
+    reclaim::wait_for(6);
+    assert_eq!(on.lock().unwrap().len(), 1);
+}
