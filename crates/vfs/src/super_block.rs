@@ -509,14 +509,19 @@ impl SuperBlock {
     }
 
     /// Enters an inode into the hash that file handles are looked up in (lazily: few files ever
-    /// have a handle).
+    /// have a handle). The caller has a reference to it, or to one of its dentries. It is found by its number
+    /// when this returns, whoever has entered it: it is marked once it is there.
     pub(crate) fn hash_inode(&self, inode: &Inode, guard: &Guard) {
-        if inode.claim_hashed() {
-            let _inodes = self.lock_inodes();
-            let mut bucket = self.inode_hash.lock(Self::ino_hash(inode.ino()), guard);
+        if inode.is_hashed() {
+            return;
+        }
+        let _inodes = self.lock_inodes();
+        let mut bucket = self.inode_hash.lock(Self::ino_hash(inode.ino()), guard);
+        if !inode.is_hashed() {
             // SAFETY: `evict` removes it before the inode's memory is given back, which waits for a
             // grace period.
             unsafe { bucket.insert(NonNull::from(inode)) };
+            inode.set_hashed();
         }
     }
 
@@ -583,7 +588,7 @@ impl SuperBlock {
         let raw = Inode::alloc(self, &self.inodes, ino, init);
         // SAFETY: just allocated, with one reference, ours.
         let made = unsafe { raw.as_ref() };
-        made.claim_hashed();
+        made.set_hashed();
         let _inodes = self.lock_inodes();
         let mut bucket = self.inode_hash.lock(Self::ino_hash(ino), &guard);
         let is_it = |inode: &Inode| inode.ino() == ino && inode.get_not_zero();
