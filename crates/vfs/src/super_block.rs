@@ -106,8 +106,9 @@ struct Cache {
     /// Who waits for an inode to have gone, and how many that are.
     going: Mutex<Vec<Thread>, InodeWaiters>,
     waiting: AtomicUsize,
-    /// What the dentries of names that don't exist have in place of an inode.
-    no_inode: NonNull<Inode>,
+    /// What the dentries of names that don't exist have in place of an inode. Null until the superblock is
+    /// where it stays: an inode points to it.
+    no_inode: AtomicPtr<Inode>,
     /// The one of all mount trees that the superblock may be in.
     rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
 }
@@ -127,8 +128,9 @@ impl SuperBlock {
     ) -> Result<SuperRef, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slots = scaling.slots();
-        let inode_list = InodeList::new(&scaling, fs.directories().is_some());
-        let mut sb = Box::new(SuperBlock {
+        let is_kept = fs.directories().is_some();
+        let inode_list = InodeList::new(&scaling, is_kept);
+        let sb = SuperRef::new(Box::new(SuperBlock {
             fs,
             dev,
             scaling,
@@ -152,24 +154,16 @@ impl SuperBlock {
                 remounts: Mutex::new(()),
                 write_hold: Mutex::new(()),
             }),
-            cache: None,
-        });
-        if sb.fs.directories().is_some() {
+            cache: is_kept.then(|| Box::new(Cache::new(&scaling, rename_lock.clone()))),
+        }));
+        // What points to it is made from here on, when it has its place, and nobody writes to it as a whole.
+        if let Some(cache) = &sb.cache {
             if !sb.is_writable() {
                 sb.flags.set(MountFlags::RDONLY);
             }
             let no_inode = Inode::alloc(&sb, &sb.inodes, 0, InodeInit::default());
-            sb.cache = Some(Box::new(Cache {
-                lru: Lru::new(scaling.lru_slots()),
-                in_lookup: KeyLocks::new(),
-                numbers: KeyLocks::new(),
-                going: Mutex::new(Vec::new()),
-                waiting: AtomicUsize::new(0),
-                no_inode,
-                rename_lock: rename_lock.clone(),
-            }));
+            cache.no_inode.store(no_inode.as_ptr(), Ordering::Release);
         }
-        let sb = SuperRef::new(sb);
         let inode = sb.fs.fill_super(&sb)?;
         let root = Dentry::new_root(&sb, inode);
         sb.root.store(root.as_ptr(), Ordering::Release);
@@ -296,7 +290,8 @@ impl SuperBlock {
     /// What a dentry has that stands for no inode. It lives as long as the superblock and so as any dentry:
     /// those that have it don't count, or all CPUs would.
     pub(crate) fn no_inode(&self) -> NonNull<Inode> {
-        self.cache.as_ref().expect("only drivers with directories find nothing").no_inode
+        let cache = self.cache.as_ref().expect("only drivers with directories find nothing");
+        NonNull::new(cache.no_inode.load(Ordering::Acquire)).expect("made when it was set up")
     }
 
     pub(crate) fn dentries(&self) -> &Slab<Dentry> {
@@ -732,6 +727,23 @@ enum Seen {
 }
 
 impl Cache {
+    fn new(scaling: &Scaling, rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>) -> Cache {
+        Cache {
+            lru: Lru::new(scaling.lru_slots()),
+            in_lookup: KeyLocks::new(),
+            numbers: KeyLocks::new(),
+            going: Mutex::new(Vec::new()),
+            waiting: AtomicUsize::new(0),
+            no_inode: AtomicPtr::new(std::ptr::null_mut()),
+            rename_lock,
+        }
+    }
+
+    /// For the end of the superblock, which may not have come as far as to have one.
+    fn take_no_inode(&mut self) -> Option<NonNull<Inode>> {
+        NonNull::new(std::mem::replace(self.no_inode.get_mut(), std::ptr::null_mut()))
+    }
+
     /// An inode has gone: whoever waits for one looks again.
     fn wake_waiters(&self) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
@@ -760,9 +772,9 @@ impl Drop for SuperBlock {
             self.fs.put_super();
             dentry::take_down(root, &guard);
         }
-        if let Some(cache) = self.cache.take() {
+        if let Some(no_inode) = self.cache.take().and_then(|mut cache| cache.take_no_inode()) {
             // SAFETY: no dentry is left that has it.
-            unsafe { self.inodes.free_rcu(cache.no_inode, &guard) };
+            unsafe { self.inodes.free_rcu(no_inode, &guard) };
         }
         self.evict_inodes();
     }
