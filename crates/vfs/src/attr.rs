@@ -12,6 +12,7 @@ use crate::dentry::Dentry;
 use crate::error::{Named, Result};
 use crate::file::{self, File};
 use crate::inode::Inode;
+use crate::lookup::looking_up;
 use crate::mount::{Mount, WriteAccess};
 use crate::namei::{Fail, Lookup, Pos, Walk};
 use crate::seals;
@@ -160,17 +161,17 @@ impl Task {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
-        base.looking_up(|| {
+        // Written in place: the way through the results of the walk would copy it several times.
+        let mut stat = Stat::default();
+        looking_up(|| {
             let guard = rcu::pin();
-            // Written in place: the way through the results of the walk would copy it three times.
-            let mut stat = Stat::default();
             self.walk(&base, path, lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
                 stat = fill(pos.mount, pos.dentry, pos.inode());
-                walk.validate(pos)
-            })?;
-            Ok(stat)
-        })
+                Ok(walk.validate(pos)?)
+            })
+        })?;
+        Ok(stat)
     }
 
     /// The state of the file system that `path` is on.
@@ -212,7 +213,7 @@ impl Task {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EACCESS;
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
-        base.looking_up(|| {
+        looking_up(|| {
             let guard = rcu::pin();
             let own = self.cred(&guard);
             let real;

@@ -82,6 +82,21 @@ impl From<Error> for Errno {
     }
 }
 
+/// Why a part of a call has stopped before its end.
+pub(crate) enum Stop<W> {
+    /// It fails.
+    Errno(Errno),
+    /// This is to be done first, by the call, with nothing held. Then the part runs again.
+    First(W),
+}
+
+impl<W> From<Errno> for Stop<W> {
+    #[inline]
+    fn from(errno: Errno) -> Stop<W> {
+        Stop::Errno(errno)
+    }
+}
+
 /// Gives an inner result, which knows only the number, the call and path it belongs to.
 pub(crate) trait Named<T> {
     fn named(self, call: &'static str) -> Result<T>;

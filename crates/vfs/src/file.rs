@@ -27,6 +27,7 @@ use crate::position::Position;
 use crate::ranks::FilesLock;
 use crate::seals;
 use crate::super_block::SuperBlock;
+use crate::text::ReadResult;
 use crate::types::{Capabilities, FallocateFlags, FileType, OFlags, Stat, StatFs, Whence};
 use crate::xattr_calls::{drop_capabilities, has_capabilities};
 
@@ -369,7 +370,7 @@ impl File {
     }
 
     #[inline]
-    fn read_inner(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<usize, Errno> {
+    fn read_inner(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         check_offset(offset)?;
         let inode = self.check_read(offset, buf.len())?;
         let end = buf.is_empty() || offset >= inode.size();
@@ -414,8 +415,8 @@ impl File {
     fn read_with(
         &self,
         len: usize,
-        read: impl FnOnce(u64) -> std::result::Result<usize, Errno>,
-    ) -> std::result::Result<usize, Errno> {
+        read: impl FnOnce(u64) -> ReadResult<usize>,
+    ) -> ReadResult<usize> {
         if len > 0 && (self.inode().is_dir() || self.is_at_end()) {
             // Nobody need wait for a position that stays where it is.
             let inode = self.check_read(self.0.pos.get(), len)?;
@@ -429,11 +430,7 @@ impl File {
         Ok(n)
     }
 
-    fn read_vectored_at(
-        &self,
-        offset: u64,
-        bufs: &mut [IoSliceMut<'_>],
-    ) -> std::result::Result<usize, Errno> {
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> ReadResult<usize> {
         check_offset(offset)?;
         let len = bufs.iter().map(|buf| buf.len()).sum();
         if len == 0 && self.0.mode.contains(FileMode::READ) {
@@ -747,7 +744,7 @@ fn copy_file_range(
     let mut done = 0;
     while done < len {
         let step = buf.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
-        let n = from.read_inner(from_offset + done, &mut buf[..step])?;
+        let n = from.with_text(|| from.read_inner(from_offset + done, &mut buf[..step]))?;
         if n == 0 {
             break;
         }

@@ -8,6 +8,7 @@ use vfscale_sync::rcu;
 
 use crate::driver::FileSystem;
 use crate::error::{Named, Result};
+use crate::lookup::looking_up;
 use crate::mount::{Path, WriteAccess, normal_flags};
 use crate::namei::{Lookup, PATH_MAX};
 use crate::task::{At, Task, bytes};
@@ -29,7 +30,7 @@ impl Task {
         let mut lookup = Lookup::empty();
         lookup.set(Lookup::FOLLOW, follow);
         let base = self.base(At::Cwd);
-        base.looking_up(|| {
+        looking_up(|| {
             let guard = rcu::pin();
             self.walk(&base, bytes(path), lookup, &guard, |walk| {
                 let pos = walk.lookup()?;

@@ -21,7 +21,7 @@ use crate::descriptors::{Descriptors, Fd};
 use crate::error::{Named, Result};
 use crate::file::File;
 use crate::inode::Inode;
-use crate::lookup::{self, Left, Missed};
+use crate::lookup::{WalkStop, looking_up};
 use crate::maps::Maps;
 use crate::mount::{Path, Spot, WalkedPath};
 use crate::namei::{self, Fail, Lookup, Start, Walk};
@@ -261,7 +261,7 @@ impl Task {
         flags: Lookup,
         guard: &'g Guard,
         body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
-    ) -> std::result::Result<T, Errno> {
+    ) -> std::result::Result<T, WalkStop> {
         self.walk_as(self.cred(guard), base, path, flags, guard, body)
     }
 
@@ -275,14 +275,13 @@ impl Task {
         flags: Lookup,
         guard: &'g Guard,
         body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
-    ) -> std::result::Result<T, Errno> {
-        let Base { from, missing } = base;
-        let file = match from {
-            Origin::Invalid if path.first() != Some(&b'/') || flags.contains(Lookup::IN_ROOT) => {
-                return Err(base_error(path, flags));
+    ) -> std::result::Result<T, WalkStop> {
+        let file = match base {
+            Base::Invalid if path.first() != Some(&b'/') || flags.contains(Lookup::IN_ROOT) => {
+                return Err(base_error(path, flags).into());
             }
-            Origin::Invalid | Origin::Cwd => None,
-            Origin::File(file) => Some(file),
+            Base::Invalid | Base::Cwd => None,
+            Base::File(file) => Some(file),
         };
         let from_root = path.first() == Some(&b'/') && !flags.intersects(Lookup::SCOPED);
         let start = || {
@@ -297,7 +296,7 @@ impl Task {
                     (root, cwd)
                 }
             };
-            Start { ns: self.ns(), cred, root, base, flags, missing }
+            Start { ns: self.ns(), cred, root, base, flags }
         };
         namei::walk(start, path, guard, body)
     }
@@ -305,15 +304,14 @@ impl Task {
     /// What `at` stands for; an unknown descriptor is an error only for paths that need it.
     #[inline]
     pub(crate) fn base(&self, at: At<'_>) -> Base {
-        let from = match at {
-            At::Cwd => Origin::Cwd,
-            At::File(file) => Origin::File(file.clone()),
+        match at {
+            At::Cwd => Base::Cwd,
+            At::File(file) => Base::File(file.clone()),
             At::Fd(fd) => match self.descriptors.get(fd) {
-                Ok(file) => Origin::File(file),
-                Err(_) => Origin::Invalid,
+                Ok(file) => Base::File(file),
+                Err(_) => Base::Invalid,
             },
-        };
-        Base { from, missing: Missed::default() }
+        }
     }
 
     /// Walks to a place and keeps it.
@@ -324,7 +322,7 @@ impl Task {
         flags: Lookup,
     ) -> std::result::Result<Path, Errno> {
         let base = self.base(at);
-        base.looking_up(|| {
+        looking_up(|| {
             let guard = rcu::pin();
             self.walk(&base, path, flags, &guard, |walk| {
                 let pos = walk.lookup()?;
@@ -403,101 +401,8 @@ impl fmt::Debug for Task {
     }
 }
 
-/// What a walk starts from, held for the duration of a call, and what it could not go past.
-pub(crate) struct Base {
-    pub(crate) from: Origin,
-    missing: Missed,
-}
-
-impl Base {
-    /// Runs a call that walks from here, and as often as it comes to a name that only the driver knows of,
-    /// asks the driver for that name and runs the call again. Between the runs nothing is held, not
-    /// even an RCU section, so that the driver may take its time; `call` leaves nothing behind when it
-    /// fails.
-    #[inline(always)]
-    pub(crate) fn looking_up<T>(
-        &self,
-        mut call: impl FnMut() -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
-        match call() {
-            Err(lookup::MISSING) => self.look_up_and(call),
-            other => other,
-        }
-    }
-
-    /// Apart, so that calls that find everything don't pay for there being a loop.
-    #[cold]
-    #[inline(never)]
-    fn look_up_and<T>(
-        &self,
-        mut call: impl FnMut() -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
-        loop {
-            self.look_up_left()?;
-            match call() {
-                Err(lookup::MISSING) => {}
-                other => return other,
-            }
-        }
-    }
-
-    /// Asks the driver for the name that a walk has left here, if any. The caller holds nothing.
-    pub(crate) fn look_up_left(&self) -> std::result::Result<(), Errno> {
-        match self.missing.take() {
-            Some(Left::Lookup(missing)) => missing.look_up(),
-            _ => Ok(()),
-        }
-    }
-
-    /// As [`looking_up`](Self::looking_up), for a call that may find a change to be made by a driver which
-    /// keeps directories itself: it leaves that behind and fails with [`lookup::CHANGE`]. Then `change` makes
-    /// it, again with nothing held; `None` if what was found is no longer so, and the call has to run again.
-    #[inline(always)]
-    pub(crate) fn changing<T>(
-        &self,
-        mut call: impl FnMut() -> std::result::Result<T, Errno>,
-        change: impl FnMut(Left) -> std::result::Result<Option<T>, Errno>,
-    ) -> std::result::Result<T, Errno> {
-        match call() {
-            // Not as a whole: see `Child` in `namei`.
-            Ok(value) => Ok(value),
-            Err(lookup::MISSING | lookup::CHANGE) => self.change_and(call, change),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn change_and<T>(
-        &self,
-        mut call: impl FnMut() -> std::result::Result<T, Errno>,
-        mut change: impl FnMut(Left) -> std::result::Result<Option<T>, Errno>,
-    ) -> std::result::Result<T, Errno> {
-        loop {
-            match self.missing.take() {
-                Some(Left::Lookup(missing)) => missing.look_up()?,
-                Some(left) => {
-                    if let Some(done) = change(left)? {
-                        return Ok(done);
-                    }
-                }
-                None => {}
-            }
-            match call() {
-                Err(lookup::MISSING | lookup::CHANGE) => {}
-                other => return other,
-            }
-        }
-    }
-
-    /// What a walk has left here.
-    pub(crate) fn missing(&self) -> &Missed {
-        &self.missing
-    }
-}
-
-/// Where a walk starts.
-pub(crate) enum Origin {
+/// What a walk starts from, held for the duration of a call.
+pub(crate) enum Base {
     Cwd,
     File(File),
     /// A descriptor that is not open.
