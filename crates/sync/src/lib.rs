@@ -36,6 +36,7 @@ pub mod atomic;
 pub mod brlock;
 pub mod cpu;
 pub mod errseq;
+pub mod fork;
 pub mod lock;
 pub mod lockref;
 #[cfg(all(shuttle, not(loom)))]

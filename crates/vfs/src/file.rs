@@ -19,7 +19,7 @@ use vfscale_sync::shared::{Listable, Listed, Shared};
 use crate::attr::touch_atime;
 use crate::attr_plan::Plan;
 use crate::cred::Credentials;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file_write::Part;
 use crate::inode::Inode;
 use crate::mount::{Mount, OpenPath, Path};
@@ -327,6 +327,7 @@ impl File {
     /// `EBADF` for an `O_PATH` handle; `EPERM` for `NOATIME` on somebody else's file.
     pub fn set_flags(&self, flags: OFlags, credentials: &Credentials) -> Result<()> {
         let set = || {
+            check_fork()?;
             if self.is_path() {
                 return Err(Errno::BADF);
             }
@@ -344,12 +345,14 @@ impl File {
 
     /// The attributes of the file.
     pub fn stat(&self) -> Result<Stat> {
+        check_fork().named("fstat")?;
         let path = self.path();
         Ok(crate::attr::fill(path.mount(), path.dentry(), self.inode()))
     }
 
     /// The state of the file system it is on.
     pub fn statfs(&self) -> Result<StatFs> {
+        check_fork().named("fstatfs")?;
         let mount = self.path().mount();
         Ok(mount.sb().statfs(mount.flags()))
     }
@@ -396,6 +399,7 @@ impl File {
     /// `EBADF` if not open for reading, `EISDIR`, `EINVAL` for an offset above `i64::MAX`.
     #[inline]
     pub fn pread(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        check_fork().named("pread")?;
         self.with_text(|| self.read_inner(offset, buf)).named("pread")
     }
 
@@ -408,6 +412,7 @@ impl File {
         if self.is_stream() {
             return self.read_stream(&mut [IoSliceMut::new(buf)], None).named("read");
         }
+        check_fork().named("read")?;
         let len = buf.len();
         self.with_text(|| self.read_with(len, |offset| self.read_inner(offset, buf))).named("read")
     }
@@ -453,6 +458,7 @@ impl File {
     /// # Errors
     /// As [`pread`](Self::pread).
     pub fn preadv(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        check_fork().named("preadv")?;
         self.with_text(|| self.read_vectored_at(offset, bufs)).named("preadv")
     }
 
@@ -465,12 +471,14 @@ impl File {
         if self.is_stream() {
             return self.read_stream(bufs, None).named("readv");
         }
+        check_fork().named("readv")?;
         let len = bufs.iter().map(|buf| buf.len()).sum();
         self.with_text(|| self.read_with(len, |offset| self.read_vectored_at(offset, bufs)))
             .named("readv")
     }
 
     pub(crate) fn check_write(&self) -> std::result::Result<&Inode, Errno> {
+        check_fork()?;
         if self.0.mode.contains(FileMode::WRITE) {
             Ok(self.inode())
         } else {
@@ -575,6 +583,7 @@ impl File {
     /// size above `i64::MAX`, `EFBIG`, `ENOSPC`.
     pub fn truncate(&self, size: u64) -> Result<()> {
         let truncate = || {
+            check_fork()?;
             check_offset(size)?;
             if self.is_path() {
                 return Err(Errno::BADF);
@@ -606,6 +615,7 @@ impl File {
         offset: u64,
         len: u64,
     ) -> std::result::Result<(), Errno> {
+        check_fork()?;
         let limit = i64::MAX as u64;
         if self.is_path() {
             return Err(Errno::BADF);
@@ -708,6 +718,7 @@ fn copy_file_range(
     to_offset: u64,
     len: u64,
 ) -> std::result::Result<u64, Errno> {
+    check_fork()?;
     if from.is_path() || to.is_path() {
         return Err(Errno::BADF);
     }

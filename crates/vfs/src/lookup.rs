@@ -91,6 +91,23 @@ pub(crate) fn looking_up<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> Re
     }
 }
 
+/// Asks the driver for the name that has stopped a call which changes nothing, so that it can run again: what
+/// [`looking_up`] does between two runs. The caller holds nothing.
+///
+/// # Errors
+/// The driver's; the error that has stopped the call.
+#[cold]
+#[inline(never)]
+pub(crate) fn look_up_first(stop: WalkStop) -> Result<(), Errno> {
+    match stop {
+        Stop::Errno(errno) => Err(errno),
+        Stop::First(deferred) => match *deferred {
+            Deferred::Lookup(missing) => missing.look_up(),
+            Deferred::Change(_) => unreachable!("a call that changes nothing"),
+        },
+    }
+}
+
 /// As [`looking_up`], for a call that may find a change to be made by a driver which keeps directories
 /// itself. Then `change` makes it, again with nothing held; `None` if what was found is no longer so, and
 /// the call has to run again.

@@ -9,7 +9,7 @@ use crate::create;
 use crate::cred::{Credentials, permission};
 use crate::dentry::DentryRef;
 use crate::descriptors::Fd;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{self, File, FileMode};
 use crate::inode::Inode;
 use crate::kept;
@@ -208,6 +208,7 @@ impl Task {
     /// # Errors
     /// As `open(2)` of the file itself; `ELOOP` for a symbolic link.
     pub fn reopen(&self, file: &File, flags: OFlags) -> Result<File> {
+        check_fork().named("open")?;
         self.open_place(file.path().clone(), flags, false).named("open")
     }
 

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use vfscale_sync::percpu::SnapshotCounter;
 
 use crate::cred::Credentials;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{File, FileMode, OpenFile};
 use crate::inode::Inode;
 use crate::locks::WaitToken;
@@ -93,6 +93,7 @@ impl File {
         bufs: &mut [IoSliceMut<'_>],
         token: Option<&WaitToken>,
     ) -> std::result::Result<usize, Errno> {
+        check_fork()?;
         if !self.mode().contains(FileMode::STREAM_READ) {
             return Err(Errno::BADF);
         }
@@ -115,6 +116,7 @@ impl File {
         bufs: &[IoSlice<'_>],
         token: Option<&WaitToken>,
     ) -> std::result::Result<usize, Errno> {
+        check_fork()?;
         if !self.mode().contains(FileMode::STREAM_WRITE) {
             return Err(Errno::BADF);
         }
@@ -190,6 +192,7 @@ impl File {
     }
 
     fn open_pipe(&self) -> std::result::Result<&Pipe, Errno> {
+        check_fork()?;
         if self.is_path() {
             return Err(Errno::BADF);
         }

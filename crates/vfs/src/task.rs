@@ -12,13 +12,14 @@ use std::path::Path as StdPath;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU32, Ordering};
+use vfscale_sync::fork::{self, Owned};
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::Apart;
 use vfscale_sync::rcu::{self, Guard, Rcu};
 
 use crate::cred::Credentials;
 use crate::descriptors::{Descriptors, Fd};
-use crate::error::{Named, Result};
+use crate::error::{IN_CHILD, Named, Result};
 use crate::file::File;
 use crate::inode::Inode;
 use crate::lookup::{WalkStop, looking_up};
@@ -73,16 +74,16 @@ pub(crate) struct FsSpots<'g> {
 /// task.mkdir(At::Cwd, "/etc", Mode::from(0o755))?;
 /// ```
 pub struct Task {
-    root: WalkedPath,
-    cred: Rcu<Credentials>,
+    root: Owned<WalkedPath>,
+    cred: Owned<Rcu<Credentials>>,
     umask: AtomicU32,
     id: u64,
-    descriptors: Descriptors,
-    maps: Maps,
+    descriptors: Owned<Descriptors>,
+    maps: Owned<Maps>,
     /// Places of files that the task may have record locks on.
-    locked: Mutex<Vec<Path>, TaskLocks>,
+    locked: Owned<Mutex<Vec<Path>, TaskLocks>>,
     /// On a line that a call with an absolute path does not touch.
-    cwd: Apart<WalkedPath>,
+    cwd: Owned<Apart<WalkedPath>>,
     /// Last, since what the fields above hold is in it.
     vfs: Vfs,
 }
@@ -95,14 +96,14 @@ impl Task {
 
     fn make(vfs: Vfs, fs: FsStruct, credentials: Credentials, umask: u32) -> Task {
         Task {
-            root: WalkedPath::new(fs.root),
-            cred: Rcu::new(credentials),
+            root: Owned::new(WalkedPath::new(fs.root)),
+            cred: Owned::new(Rcu::new(credentials)),
             umask: AtomicU32::new(umask),
             id: vfs.ns().next_task(),
-            descriptors: Descriptors::new(),
-            maps: Maps::new(),
-            locked: Mutex::new(Vec::new()),
-            cwd: Apart(WalkedPath::new(fs.cwd)),
+            descriptors: Owned::new(Descriptors::new()),
+            maps: Owned::new(Maps::new()),
+            locked: Owned::new(Mutex::new(Vec::new())),
+            cwd: Owned::new(Apart(WalkedPath::new(fs.cwd))),
             vfs,
         }
     }
@@ -116,7 +117,7 @@ impl Task {
     /// Gives a new child the open files.
     fn with_files(&self, mut child: Task) -> Task {
         child.descriptors.copy_from(&self.descriptors);
-        child.maps = self.maps.fork();
+        child.maps = Owned::new(self.maps.fork());
         child
     }
 
@@ -277,7 +278,11 @@ impl Task {
         body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
     ) -> std::result::Result<T, WalkStop> {
         let file = match base {
-            Base::Invalid if path.first() != Some(&b'/') || flags.contains(Lookup::IN_ROOT) => {
+            Base::Invalid
+                if path.first() != Some(&b'/')
+                    || flags.contains(Lookup::IN_ROOT)
+                    || fork::is_child() =>
+            {
                 return Err(base_error(path, flags).into());
             }
             Base::Invalid | Base::Cwd => None,
@@ -304,6 +309,9 @@ impl Task {
     /// What `at` stands for; an unknown descriptor is an error only for paths that need it.
     #[inline]
     pub(crate) fn base(&self, at: At<'_>) -> Base {
+        if fork::is_child() {
+            return Base::Invalid;
+        }
         match at {
             At::Cwd => Base::Cwd,
             At::File(file) => Base::File(file.clone()),
@@ -388,6 +396,9 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         self.close_all();
         for path in std::mem::take(self.locked.get_mut()) {
             crate::lock_calls::release_inode(path.dentry().inode(), self.id);
@@ -405,14 +416,17 @@ impl fmt::Debug for Task {
 pub(crate) enum Base {
     Cwd,
     File(File),
-    /// A descriptor that is not open.
+    /// A descriptor that is not open; everything in the child of a fork.
     Invalid,
 }
 
-/// The error of a bad descriptor comes after those of the path itself.
+/// The error of a bad descriptor comes after those of the path itself. In the child of a fork there is
+/// no good one.
 #[cold]
 fn base_error(path: &[u8], flags: Lookup) -> Errno {
-    if path.is_empty() && !flags.contains(Lookup::EMPTY) {
+    if fork::is_child() {
+        IN_CHILD
+    } else if path.is_empty() && !flags.contains(Lookup::EMPTY) {
         Errno::NOENT
     } else if path.len() >= namei::PATH_MAX {
         Errno::NAMETOOLONG

@@ -17,7 +17,7 @@ use crate::acl::{Acl, Inherited};
 use crate::attr_plan::{More, Plan};
 use crate::change::Done;
 use crate::cred::{Credentials, permission};
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::inode::{Inode, InodeExtra};
 use crate::lookup::looking_up;
 use crate::mount::{Path, WriteAccess};
@@ -226,6 +226,7 @@ impl Task {
         path: &StdPath,
         flags: AtFlags,
     ) -> std::result::Result<Path, Errno> {
+        check_fork()?;
         let lookup = xattr_lookup(flags)?;
         if bytes(path).is_empty() && lookup.contains(Lookup::EMPTY) && matches!(at, At::Fd(_)) {
             return match self.base(at) {
