@@ -55,6 +55,7 @@ pub mod seqrwlock;
 pub mod shared;
 pub mod slab;
 pub mod slot;
+pub mod spread;
 pub mod spread_rwlock;
 pub mod table;
 

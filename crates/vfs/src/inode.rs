@@ -60,6 +60,7 @@ mod times;
 mod turns;
 
 pub use links::LINK_MAX;
+pub(crate) use links::SpreadDirectories;
 
 /// The type in a mode.
 const TYPE: u32 = 0o170000;

@@ -14,12 +14,11 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
-use vfscale_sync::percpu::SnapshotCounter;
 
 use crate::cred::Credentials;
 use crate::error::{Named, Result, check_fork};
 use crate::file::{File, FileMode, OpenFile};
-use crate::inode::Inode;
+use crate::inode::{Inode, SpreadDirectories};
 use crate::locks::WaitToken;
 use crate::mount::WriteAccess;
 use crate::pipe::{Ends, Pipe};
@@ -35,7 +34,7 @@ pub(crate) enum Stream {
     Socket(Socket),
     Text(Text),
     Memory(Seals),
-    Directories(SnapshotCounter),
+    Directories(Box<SpreadDirectories>),
 }
 
 impl Stream {
