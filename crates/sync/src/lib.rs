@@ -36,6 +36,7 @@ pub mod atomic;
 pub mod brlock;
 pub mod cpu;
 pub mod errseq;
+pub mod fork;
 pub mod lock;
 pub mod lockref;
 #[cfg(all(shuttle, not(loom)))]
@@ -55,6 +56,7 @@ pub mod seqrwlock;
 pub mod shared;
 pub mod slab;
 pub mod slot;
+pub mod spread;
 pub mod spread_rwlock;
 pub mod table;
 

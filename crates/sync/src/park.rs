@@ -62,6 +62,7 @@ mod imp {
         validate: impl FnOnce() -> bool,
         deadline: Option<Instant>,
     ) -> Option<Token> {
+        crate::fork::assert_no_child();
         // SAFETY: `key` is an address inside a lock that the caller borrows, so nobody else uses
         // it as a key; the callbacks neither panic nor call back into this module.
         let result = unsafe {

@@ -187,6 +187,12 @@ impl SnapshotCounter {
         Self { parts: PerCpu::new(slots, |_| AtomicU64::new(0)) }
     }
 
+    /// The memory that `slots` parts take, in bytes.
+    #[must_use]
+    pub fn bytes(slots: usize) -> usize {
+        slots * size_of::<Apart<AtomicU64>>()
+    }
+
     /// Adds `amount`, which may be negative, to the part of the current CPU.
     #[inline]
     pub fn add(&self, amount: i32) {

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
+use crate::fork;
 use crate::lock::held;
 use crate::wait::Backoff;
 
@@ -69,7 +70,8 @@ impl Guard {
     /// Runs `f` after a grace period, on some thread, inside its guard.
     ///
     /// The work waits in a bag of this thread until 64 have gathered or [`flush`](Self::flush) is
-    /// called. It must not wait for another grace period, and must not panic.
+    /// called. It must not wait for another grace period, and must not panic. In the child of a
+    /// [fork](crate::fork) it does not run.
     #[inline]
     pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
         // SAFETY: `f` may run on any thread, at any later time.
@@ -84,12 +86,16 @@ impl Guard {
     /// until it has run.
     #[inline]
     pub unsafe fn defer_unchecked<F: FnOnce()>(&self, f: F) {
-        let counted = move || {
+        // The child of a fork leaks it: it may take locks that a thread has which is not there.
+        let f = fork::Owned::new(f);
+        let work = move || {
             RAN.set(RAN.get().wrapping_add(1));
-            f();
+            if !fork::is_child() {
+                fork::Owned::into_inner(f)();
+            }
         };
         // SAFETY: the caller's promise is the one asked for.
-        unsafe { self.epoch.defer_unchecked(counted) }
+        unsafe { self.epoch.defer_unchecked(work) }
     }
 
     /// Hands this thread's bag over for collection and runs work that is due, without waiting.

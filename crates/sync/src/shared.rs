@@ -24,6 +24,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::fork;
 use crate::wait::Backoff;
 
 /// More handles than this are a leak in a loop: going on would free the value under its users.
@@ -138,7 +139,10 @@ impl<T, K: Keep<T>> Drop for Shared<T, K> {
     fn drop(&mut self) {
         let count = &self.counted().count;
         // Acquire: what the others did before they gave their handles back happens before the end.
-        if count.load(Ordering::Acquire) == 1 || count.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let is_last =
+            count.load(Ordering::Acquire) == 1 || count.fetch_sub(1, Ordering::AcqRel) == 1;
+        // The child of a fork leaks it.
+        if is_last && !fork::is_child() {
             // SAFETY: this was the last owner.
             unsafe { K::free(self.counted) };
         }

@@ -60,7 +60,9 @@
 //! same takes 1 away, and at 6 the table grows by four. So it takes at least two dozen insertions into one
 //! bucket to multiply the buckets by four, and a thread that is moved from one CPU to another does not do
 //! it. Of changes by one CPU there is nothing to be seen but two instructions in an insertion.
-//! A table that grew so does not shrink by itself, but for [`RcuTable::shrink_to_fit`].
+//! A table that grew so does not shrink by itself, but for [`RcuTable::shrink_to_fit`]. Its array is bounded,
+//! with those of all other such tables of the process, by [`crate::spread`]: beyond that it does not grow, and
+//! one that has been large shrinks to what its entries need.
 //!
 //! # Locks
 //!

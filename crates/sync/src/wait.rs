@@ -5,6 +5,8 @@
 //! bounded. In a model nobody spins: waiters park at once, and retrying readers yield.
 
 use crate::atomic;
+#[cfg(not(any(loom, shuttle)))]
+use crate::fork;
 
 /// A bounded spin in front of parking.
 #[derive(Default)]
@@ -59,7 +61,7 @@ impl Backoff {
         Self::default()
     }
 
-    /// Waits one step, at most a millisecond.
+    /// Waits one step, at most a millisecond. Panics in the child of a fork, where nobody ends the wait.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn wait(&mut self) {
         if self.rounds < Self::SPIN_ROUNDS {
@@ -69,6 +71,7 @@ impl Backoff {
         } else if self.rounds < Self::YIELD_ROUNDS {
             atomic::yield_now();
         } else {
+            fork::assert_no_child();
             let doublings = (self.rounds - Self::YIELD_ROUNDS).min(5);
             std::thread::sleep(std::time::Duration::from_micros(31 << doublings));
         }

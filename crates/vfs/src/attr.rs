@@ -9,9 +9,10 @@ use crate::attr_plan::{More, Plan};
 use crate::change::Done;
 use crate::cred::{Credentials, permission};
 use crate::dentry::Dentry;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{self, File};
 use crate::inode::Inode;
+use crate::lookup::{look_up_first, looking_up};
 use crate::mount::{Mount, WriteAccess};
 use crate::namei::{Fail, Lookup, Pos, Walk};
 use crate::seals;
@@ -102,6 +103,7 @@ pub(crate) fn fill_some(mount: &Mount, dentry: &Dentry, inode: &Inode, mask: Sta
 impl File {
     /// The attributes of the file that `mask` asks for; see [`Task::statx`].
     pub fn statx(&self, mask: StatMask) -> Result<Stat> {
+        check_fork().named("statx")?;
         let path = self.path();
         Ok(fill_some(path.mount(), path.dentry(), self.inode(), mask))
     }
@@ -160,17 +162,21 @@ impl Task {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
-        base.looking_up(|| {
-            let guard = rcu::pin();
-            // Written in place: the way through the results of the walk would copy it three times.
+        loop {
+            // Written in place: the way through the results of `looking_up` would copy it several times.
             let mut stat = Stat::default();
-            self.walk(&base, path, lookup, &guard, |walk| {
+            let guard = rcu::pin();
+            let walked = self.walk(&base, path, lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
                 stat = fill(pos.mount, pos.dentry, pos.inode());
-                walk.validate(pos)
-            })?;
-            Ok(stat)
-        })
+                Ok(walk.validate(pos)?)
+            });
+            drop(guard);
+            match walked {
+                Ok(()) => return Ok(stat),
+                Err(stop) => look_up_first(stop)?,
+            }
+        }
     }
 
     /// The state of the file system that `path` is on.
@@ -212,7 +218,7 @@ impl Task {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EACCESS;
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
-        base.looking_up(|| {
+        looking_up(|| {
             let guard = rcu::pin();
             let own = self.cred(&guard);
             let real;

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::inode::Inode;
-use crate::lookup::Left;
+use crate::lookup::{DriverChange, changing};
 use crate::mount::WriteAccess;
 use crate::namei::{Fail, Lookup, Pos, Walk};
 use crate::task::{At, Task, bytes};
@@ -46,11 +46,11 @@ impl Task {
                 }
                 let kept = walk.keep(pos)?;
                 let write = write.keep(kept.mount_ref());
-                Err(walk.leave(Left::Place(kept, write)))
+                Err(DriverChange::Place(kept, write).into())
             })
         };
-        base.changing(call, |left| match left {
-            Left::Place(place, _write) => by_reference(place.dentry().inode()).map(Some),
+        changing(call, |left| match left {
+            DriverChange::Place(place, _write) => by_reference(place.dentry().inode()).map(Some),
             _ => Ok(None),
         })
     }

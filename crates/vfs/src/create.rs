@@ -19,7 +19,7 @@ use crate::driver::{NewInode, XattrPair};
 use crate::error::{Named, Result};
 use crate::inode::{Inode, InodeRef};
 use crate::kept;
-use crate::lookup::Left;
+use crate::lookup::{DriverChange, changing, looking_up};
 use crate::mount::WriteAccess;
 use crate::name::Name;
 use crate::namei::{Fail, Last, Lookup, PATH_MAX, Pos, Walk};
@@ -235,7 +235,7 @@ pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: Pos<'g>, write: WriteAccess<'g
     match walk.find_kept(dir, name).and_then(|found| walk.keep_name(dir, name, found)) {
         Ok(at) => {
             let write = write.keep(at.dir().mount_ref());
-            walk.leave(Left::Name(at, write))
+            DriverChange::Name(at, write).into()
         }
         Err(fail) => fail,
     }
@@ -268,7 +268,7 @@ impl Task {
     pub(crate) fn reclaim_at(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> bool {
         let place = || {
             let base = self.base(at);
-            base.looking_up(|| {
+            looking_up(|| {
                 let guard = rcu::pin();
                 self.walk(&base, path, lookup, &guard, |walk| {
                     while let Last::Name(slash) = walk.walk_to_last()? {
@@ -315,8 +315,8 @@ impl Task {
                 Ok(())
             })
         };
-        base.changing(call, |left| match left {
-            Left::Name(at, _write) => Ok(kept::make(self, &at, what)?.map(drop)),
+        changing(call, |left| match left {
+            DriverChange::Name(at, _write) => Ok(kept::make(self, &at, what)?.map(drop)),
             _ => Ok(None),
         })
     }
@@ -426,8 +426,8 @@ impl Task {
                     Ok(())
                 })
             };
-            base.changing(call, |left| match left {
-                Left::Name(at, _write) => kept::link(&source, &at),
+            changing(call, |left| match left {
+                DriverChange::Name(at, _write) => kept::link(&source, &at),
                 _ => Ok(None),
             })
         };

@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::dentry::Dentry;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::File;
 use crate::mount::{Mount, Spot};
 use crate::namei::PATH_MAX;
@@ -205,6 +205,7 @@ impl Task {
     /// has `(unreachable)` before its path.
     pub fn getcwd(&self) -> Result<PathBuf> {
         let getcwd = || {
+            check_fork()?;
             let guard = rcu::pin();
             let fs = self.fs(&guard);
             if fs.cwd.dentry.is_unhashed() {
@@ -228,6 +229,7 @@ impl Task {
     /// `ENAMETOOLONG`.
     pub fn path_of(&self, file: &File) -> Result<PathBuf> {
         let path_of = || {
+            check_fork()?;
             let guard = rcu::pin();
             if file.path().dentry().is_pseudo() {
                 return Ok(crate::pseudo::path(file.path().dentry(), &guard));

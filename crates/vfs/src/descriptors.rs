@@ -19,6 +19,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering, thread};
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::shared::{Listed, SharedSlot};
 
+use crate::error::check_fork;
 use crate::file::{File, OpenFile};
 use crate::ranks::{DescriptorTable, FilesLock};
 
@@ -84,11 +85,13 @@ impl Descriptors {
 
     /// The open file of a descriptor.
     pub(crate) fn get(&self, fd: Fd) -> Result<File, Errno> {
+        check_fork()?;
         self.slot(fd).and_then(SharedSlot::get).map(File).ok_or(Errno::BADF)
     }
 
     /// Puts a file under the lowest free number that is at least `min`.
     pub(crate) fn install(&self, file: File, min: usize, close_on_exec: bool) -> Result<Fd, Errno> {
+        check_fork()?;
         let low = if min < WORD { self.claim_low(min) } else { None };
         let number = match low {
             Some(number) => number,
@@ -179,22 +182,28 @@ impl Descriptors {
 
     /// Takes a descriptor away.
     pub(crate) fn remove(&self, fd: Fd) -> Result<File, Errno> {
+        check_fork()?;
         let file = self.slot(fd).and_then(SharedSlot::take).ok_or(Errno::BADF)?;
         self.release(fd.0 as usize);
         Ok(File(file))
     }
 
     pub(crate) fn close_on_exec(&self, fd: Fd) -> Result<bool, Errno> {
+        check_fork()?;
         self.slot(fd).and_then(SharedSlot::mark).ok_or(Errno::BADF)
     }
 
     pub(crate) fn set_close_on_exec(&self, fd: Fd, on: bool) -> Result<(), Errno> {
+        check_fork()?;
         let done = self.slot(fd).is_some_and(|slot| slot.set_mark(on));
         if done { Ok(()) } else { Err(Errno::BADF) }
     }
 
     /// Every open descriptor in order.
     pub(crate) fn list(&self) -> Vec<Fd> {
+        if check_fork().is_err() {
+            return Vec::new();
+        }
         let high = self.high.lock();
         let end = WORD + high.used.len() * WORD;
         let is_open = |number: &usize| {
@@ -205,6 +214,9 @@ impl Descriptors {
 
     /// Takes over the files of another table under the same numbers.
     pub(crate) fn copy_from(&self, other: &Descriptors) {
+        if check_fork().is_err() {
+            return;
+        }
         for fd in other.list() {
             if let (Ok(file), Ok(close_on_exec)) = (other.get(fd), other.close_on_exec(fd)) {
                 // The number is in range, since the other table has it.

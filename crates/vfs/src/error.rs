@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use rustix::io::Errno;
+use vfscale_sync::fork;
 
 /// The result of a call on a [`Task`](crate::Task) or an open file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -79,6 +80,30 @@ impl From<Error> for std::io::Error {
 impl From<Error> for Errno {
     fn from(error: Error) -> Errno {
         error.0.errno
+    }
+}
+
+/// What a call fails with in the child of a fork: see [`check_fork`].
+pub(crate) const IN_CHILD: Errno = Errno::NOTRECOVERABLE;
+
+/// Fails in the child of a fork, before a call takes a lock that a thread may hold which is not there.
+#[inline]
+pub(crate) fn check_fork() -> std::result::Result<(), Errno> {
+    if fork::is_child() { Err(IN_CHILD) } else { Ok(()) }
+}
+
+/// Why a part of a call has stopped before its end.
+pub(crate) enum Stop<W> {
+    /// It fails.
+    Errno(Errno),
+    /// This is to be done first, by the call, with nothing held. Then the part runs again.
+    First(W),
+}
+
+impl<W> From<Errno> for Stop<W> {
+    #[inline]
+    fn from(errno: Errno) -> Stop<W> {
+        Stop::Errno(errno)
     }
 }
 

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use crate::descriptors::Fd;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{File, check_offset};
 use crate::task::Task;
 use crate::types::{FallocateFlags, OFlags, Stat, Whence};
@@ -132,6 +132,9 @@ impl Task {
     /// Closes every descriptor that is marked to be closed when another program is executed, and takes
     /// everything out of what is mapped.
     pub fn exec(&self) {
+        if check_fork().is_err() {
+            return;
+        }
         self.maps().clear();
         for fd in self.descriptors().list() {
             if self.descriptors().close_on_exec(fd) == Ok(true) {
@@ -220,6 +223,9 @@ impl Task {
     /// tree (`sync`), as far as they can. As in Linux, nothing is said of those that fail;
     /// [`syncfs`](Self::syncfs) tells. May block.
     pub fn sync(&self) {
+        if check_fork().is_err() {
+            return;
+        }
         for sb in self.ns().super_blocks() {
             let _ = sb.sync();
         }

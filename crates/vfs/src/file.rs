@@ -19,7 +19,7 @@ use vfscale_sync::shared::{Listable, Listed, Shared};
 use crate::attr::touch_atime;
 use crate::attr_plan::Plan;
 use crate::cred::Credentials;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file_write::Part;
 use crate::inode::Inode;
 use crate::mount::{Mount, OpenPath, Path};
@@ -27,6 +27,7 @@ use crate::position::Position;
 use crate::ranks::FilesLock;
 use crate::seals;
 use crate::super_block::SuperBlock;
+use crate::text::ReadResult;
 use crate::types::{Capabilities, FallocateFlags, FileType, OFlags, Stat, StatFs, Whence};
 use crate::xattr_calls::{drop_capabilities, has_capabilities};
 
@@ -326,6 +327,7 @@ impl File {
     /// `EBADF` for an `O_PATH` handle; `EPERM` for `NOATIME` on somebody else's file.
     pub fn set_flags(&self, flags: OFlags, credentials: &Credentials) -> Result<()> {
         let set = || {
+            check_fork()?;
             if self.is_path() {
                 return Err(Errno::BADF);
             }
@@ -343,12 +345,14 @@ impl File {
 
     /// The attributes of the file.
     pub fn stat(&self) -> Result<Stat> {
+        check_fork().named("fstat")?;
         let path = self.path();
         Ok(crate::attr::fill(path.mount(), path.dentry(), self.inode()))
     }
 
     /// The state of the file system it is on.
     pub fn statfs(&self) -> Result<StatFs> {
+        check_fork().named("fstatfs")?;
         let mount = self.path().mount();
         Ok(mount.sb().statfs(mount.flags()))
     }
@@ -369,7 +373,7 @@ impl File {
     }
 
     #[inline]
-    fn read_inner(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<usize, Errno> {
+    fn read_inner(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         check_offset(offset)?;
         let inode = self.check_read(offset, buf.len())?;
         let end = buf.is_empty() || offset >= inode.size();
@@ -395,6 +399,7 @@ impl File {
     /// `EBADF` if not open for reading, `EISDIR`, `EINVAL` for an offset above `i64::MAX`.
     #[inline]
     pub fn pread(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        check_fork().named("pread")?;
         self.with_text(|| self.read_inner(offset, buf)).named("pread")
     }
 
@@ -407,6 +412,7 @@ impl File {
         if self.is_stream() {
             return self.read_stream(&mut [IoSliceMut::new(buf)], None).named("read");
         }
+        check_fork().named("read")?;
         let len = buf.len();
         self.with_text(|| self.read_with(len, |offset| self.read_inner(offset, buf))).named("read")
     }
@@ -414,8 +420,8 @@ impl File {
     fn read_with(
         &self,
         len: usize,
-        read: impl FnOnce(u64) -> std::result::Result<usize, Errno>,
-    ) -> std::result::Result<usize, Errno> {
+        read: impl FnOnce(u64) -> ReadResult<usize>,
+    ) -> ReadResult<usize> {
         if len > 0 && (self.inode().is_dir() || self.is_at_end()) {
             // Nobody need wait for a position that stays where it is.
             let inode = self.check_read(self.0.pos.get(), len)?;
@@ -429,11 +435,7 @@ impl File {
         Ok(n)
     }
 
-    fn read_vectored_at(
-        &self,
-        offset: u64,
-        bufs: &mut [IoSliceMut<'_>],
-    ) -> std::result::Result<usize, Errno> {
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> ReadResult<usize> {
         check_offset(offset)?;
         let len = bufs.iter().map(|buf| buf.len()).sum();
         if len == 0 && self.0.mode.contains(FileMode::READ) {
@@ -456,6 +458,7 @@ impl File {
     /// # Errors
     /// As [`pread`](Self::pread).
     pub fn preadv(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        check_fork().named("preadv")?;
         self.with_text(|| self.read_vectored_at(offset, bufs)).named("preadv")
     }
 
@@ -468,12 +471,14 @@ impl File {
         if self.is_stream() {
             return self.read_stream(bufs, None).named("readv");
         }
+        check_fork().named("readv")?;
         let len = bufs.iter().map(|buf| buf.len()).sum();
         self.with_text(|| self.read_with(len, |offset| self.read_vectored_at(offset, bufs)))
             .named("readv")
     }
 
     pub(crate) fn check_write(&self) -> std::result::Result<&Inode, Errno> {
+        check_fork()?;
         if self.0.mode.contains(FileMode::WRITE) {
             Ok(self.inode())
         } else {
@@ -578,6 +583,7 @@ impl File {
     /// size above `i64::MAX`, `EFBIG`, `ENOSPC`.
     pub fn truncate(&self, size: u64) -> Result<()> {
         let truncate = || {
+            check_fork()?;
             check_offset(size)?;
             if self.is_path() {
                 return Err(Errno::BADF);
@@ -609,6 +615,7 @@ impl File {
         offset: u64,
         len: u64,
     ) -> std::result::Result<(), Errno> {
+        check_fork()?;
         let limit = i64::MAX as u64;
         if self.is_path() {
             return Err(Errno::BADF);
@@ -711,6 +718,7 @@ fn copy_file_range(
     to_offset: u64,
     len: u64,
 ) -> std::result::Result<u64, Errno> {
+    check_fork()?;
     if from.is_path() || to.is_path() {
         return Err(Errno::BADF);
     }
@@ -747,7 +755,7 @@ fn copy_file_range(
     let mut done = 0;
     while done < len {
         let step = buf.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
-        let n = from.read_inner(from_offset + done, &mut buf[..step])?;
+        let n = from.with_text(|| from.read_inner(from_offset + done, &mut buf[..step]))?;
         if n == 0 {
             break;
         }

@@ -7,7 +7,7 @@
 use rustix::io::Errno;
 use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{File, Told};
 use crate::inode::Inode;
 use crate::types::OFlags;
@@ -85,6 +85,7 @@ impl File {
     /// once to each open file, as by [`sync_all`](Self::sync_all).
     pub fn sync_fs(&self) -> Result<()> {
         let sync = || {
+            check_fork()?;
             if self.is_path() {
                 return Err(Errno::BADF);
             }
@@ -96,6 +97,7 @@ impl File {
     }
 
     fn sync_inner(&self, data_only: bool) -> std::result::Result<(), Errno> {
+        check_fork()?;
         if self.is_path() {
             return Err(Errno::BADF);
         }

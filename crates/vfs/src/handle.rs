@@ -7,7 +7,7 @@ use vfscale_sync::rcu;
 
 use crate::dentry::{Dentry, DentryRef};
 use crate::driver::{Directories, ParentName};
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::File;
 use crate::inode::{Inode, InodeRef};
 use crate::lookup::Missing;
@@ -67,6 +67,7 @@ impl Task {
     /// system; otherwise as `open(2)`.
     pub fn open_by_handle(&self, mount: &File, handle: &FileHandle, flags: OFlags) -> Result<File> {
         let find = || {
+            check_fork()?;
             if mount.is_path() {
                 return Err(Errno::BADF);
             }

@@ -60,6 +60,7 @@ mod times;
 mod turns;
 
 pub use links::LINK_MAX;
+pub(crate) use links::SpreadDirectories;
 
 /// The type in a mode.
 const TYPE: u32 = 0o170000;
@@ -544,11 +545,12 @@ impl Inode {
         (!self.is_kept()).then(rcu::pin)
     }
 
-    /// Claims the right to enter the inode hash; true for the first caller.
-    pub(crate) fn claim_hashed(&self) -> bool {
-        !self.is_hashed() && self.data.flags.fetch_or(HASHED, Ordering::AcqRel) & HASHED == 0
+    /// Notes that it is in the inode hash. The caller has locked its bucket there, or is the only one to have it.
+    pub(crate) fn set_hashed(&self) {
+        self.data.flags.fetch_or(HASHED, Ordering::Release);
     }
 
+    /// Whether it is in the inode hash. Exact for who has the last reference: whoever entered it had one too.
     pub(crate) fn is_hashed(&self) -> bool {
         self.data.flags.load(Ordering::Acquire) & HASHED != 0
     }

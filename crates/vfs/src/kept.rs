@@ -4,10 +4,9 @@
 //! walk. A driver with directories of its own ([`Directories`]) may have to wait for a disk, so a change of
 //! these takes two steps:
 //!
-//! 1. The walk makes all the checks, under RCU and without a lock as everywhere. Then it leaves the change
-//!    behind ([`Left`](crate::lookup::Left)): the directory, the name, and the dentry that it has found
-//!    there, all of them held ([`KeptName`]), and the right to write to the mount. It ends with
-//!    [`CHANGE`](crate::lookup::CHANGE).
+//! 1. The walk makes all the checks, under RCU and without a lock as everywhere. Then it stops and hands the
+//!    change back ([`DriverChange`](crate::lookup::DriverChange)): the directory, the name, and the dentry
+//!    that it has found there, all of them held ([`KeptName`]), and the right to write to the mount.
 //! 2. The call, which now holds nothing else, locks the name ([`crate::key_locks`]), so that nobody looks it
 //!    up or changes it until this is over. It makes sure that the dentry still is the one of that name; if
 //!    not, everything begins again. Then it has the driver make the change, and puts into the dcache what

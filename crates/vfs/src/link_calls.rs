@@ -9,6 +9,7 @@ use vfscale_sync::rcu;
 
 use crate::attr::touch_atime;
 use crate::error::{Named, Result};
+use crate::lookup::looking_up;
 use crate::namei::Lookup;
 use crate::task::{At, Task, bytes};
 
@@ -22,7 +23,7 @@ impl Task {
         let empty = path.as_os_str().is_empty();
         let readlink = || {
             let base = self.base(at);
-            base.looking_up(|| {
+            looking_up(|| {
                 let guard = rcu::pin();
                 self.walk(&base, bytes(path), Lookup::EMPTY, &guard, |walk| {
                     let pos = walk.lookup()?;

@@ -5,7 +5,7 @@
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{File, FileMode, OpenFile};
 use crate::inode::Inode;
 use crate::locks::{Acquire, FileLocks, LockKind, LockRange, Owner, RecordLock, WaitToken};
@@ -59,6 +59,7 @@ impl File {
             Some(LockKind::Shared) => self.mode().intersects(FileMode::CAN_READ),
             Some(LockKind::Exclusive) => self.mode().intersects(FileMode::CAN_WRITE),
         };
+        check_fork()?;
         if self.is_path() || !is_open { Err(Errno::BADF) } else { Ok(()) }
     }
 
@@ -104,6 +105,7 @@ impl File {
     /// # Errors
     /// `EBADF` for an `O_PATH` handle.
     pub fn test_lock(&self, request: &RecordLock) -> Result<Option<RecordLock>> {
+        check_fork().named("fcntl")?;
         if self.is_path() {
             return Err(Errno::BADF).named("fcntl");
         }
@@ -126,7 +128,9 @@ impl File {
 
     /// Gives up every record lock of a task on the file, as closing a descriptor does.
     pub fn release_locks_of(&self, task: u64) {
-        release_inode(self.inode(), task);
+        if check_fork().is_ok() {
+            release_inode(self.inode(), task);
+        }
     }
 
     /// Takes (or with `None` gives up) a record lock that belongs to the open file (`F_OFD_SETLK`, and
@@ -223,6 +227,7 @@ impl Task {
         range: LockRange,
         wait: Option<&WaitToken>,
     ) -> Result<()> {
+        check_fork().named("fcntl")?;
         // Before, so that the lock ends with the task whatever comes.
         if kind.is_some() {
             self.note_locked(file);

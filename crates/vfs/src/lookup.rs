@@ -3,10 +3,9 @@
 //! The children table of a directory holds all of its names only where names live in the dcache. A
 //! driver that keeps directories itself ([`Directories`](crate::driver::Directories)) is asked for what
 //! is not in the table. Since it may have to wait for a disk, nobody asks it in the middle of a walk: the
-//! walk leaves the name behind ([`Missing`]) and fails with [`MISSING`], the call lets go of everything,
-//! asks, and starts again ([`Base::looking_up`](crate::task::Base::looking_up)). What the driver says goes
-//! into the table, as a negative dentry if there is no such name, and the next walk finds it under RCU like
-//! any other.
+//! walk stops and hands the name back ([`Deferred::Lookup`]), the call lets go of everything, asks, and
+//! starts again ([`looking_up`]). What the driver says goes into the table, as a negative dentry if there is
+//! no such name, and the next walk finds it under RCU like any other.
 //!
 //! One thread at a time asks for a name: it has locked the name ([`crate::key_locks`]), and when others
 //! get there, the answer is in the table. A name is in a table only once, whoever put it there.
@@ -15,12 +14,10 @@
 //! below, as if it had been renamed here.
 //!
 //! A driver whose names come and go by themselves has each walk ask whether what it said still holds
-//! ([`Found::check`](crate::driver::Found)). If not, the walk leaves the name behind too, and the old
+//! ([`Found::check`](crate::driver::Found)). If not, the walk hands the name back too, and the old
 //! dentry, with all that is below it, leaves the dcache when the new answer comes in. Whoever has it open
 //! keeps it, as a removed file.
 
-use std::cell::Cell;
-use std::mem::ManuallyDrop;
 use std::ops::ControlFlow;
 
 use rustix::io::Errno;
@@ -30,6 +27,7 @@ use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
 use crate::d_path::{is_below, name_and_parent};
 use crate::dentry::{self, Dentry, DentryRef};
 use crate::driver::Found;
+use crate::error::Stop;
 use crate::file::File;
 use crate::kept::KeptName;
 use crate::mount::{Path, Writing};
@@ -37,13 +35,6 @@ use crate::name::Name;
 use crate::ranks::Children;
 use crate::rename::InsertMoved;
 use crate::super_block::SuperBlock;
-
-/// A walk came to a name that only the driver knows of. Never leaves this crate: no call of Linux
-/// returns this number.
-pub(crate) const MISSING: Errno = Errno::from_raw_os_error(4095);
-
-/// A walk has made all checks of a change that the driver is to make. Never leaves this crate either.
-pub(crate) const CHANGE: Errno = Errno::from_raw_os_error(4094);
 
 /// Children of a directory that is taken out of the dcache which are looked at together.
 const BATCH: usize = 64;
@@ -54,11 +45,17 @@ pub(crate) struct Missing {
     name: Box<[u8]>,
 }
 
-/// What the driver is to do, when the call has let go of everything.
-pub(crate) enum Left {
-    /// Say what has this name ([`MISSING`]).
+/// Work that a walk leaves for later: what the driver is to do when the call has let go of everything.
+pub(crate) enum Deferred {
+    /// Say what has this name.
     Lookup(Missing),
-    /// Change this name; what follows comes with [`CHANGE`].
+    /// Make a change of which all has been checked.
+    Change(DriverChange),
+}
+
+/// A change that a driver is to make, with the right to write to the mount.
+pub(crate) enum DriverChange {
+    /// Change this name.
     Name(KeptName, Writing),
     /// Rename the first to the second.
     Names(KeptName, KeptName, Writing),
@@ -68,32 +65,85 @@ pub(crate) enum Left {
     Opened(File, Writing),
 }
 
-/// What the last walk of a call has left behind.
-///
-/// Every call has one and hardly any call uses it, so it is made and dropped without a call of a function.
-#[derive(Default)]
-pub(crate) struct Missed(ManuallyDrop<Cell<Option<Box<Left>>>>);
+/// Why a call that walks has stopped. In a box, so that results stay small; it is seldom made.
+pub(crate) type WalkStop = Stop<Box<Deferred>>;
 
-impl Missed {
-    pub(crate) fn set(&self, left: Left) {
-        self.0.set(Some(Box::new(left)));
-    }
-
-    pub(crate) fn take(&self) -> Option<Left> {
-        self.0.take().map(|left| *left)
-    }
-
+impl From<DriverChange> for WalkStop {
     #[cold]
-    fn clear(&mut self) {
-        drop(self.take());
+    fn from(change: DriverChange) -> WalkStop {
+        Stop::First(Box::new(Deferred::Change(change)))
     }
 }
 
-impl Drop for Missed {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.0.get_mut().is_some() {
-            self.clear();
+/// Runs a call that walks and changes nothing, and as often as it comes to a name that only the driver knows
+/// of, asks the driver for that name and runs the call again. Between the runs nothing is held, not
+/// even an RCU section, so that the driver may take its time; `call` leaves nothing behind when it
+/// fails.
+#[inline(always)]
+pub(crate) fn looking_up<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> Result<T, Errno> {
+    match call() {
+        // Not as a whole: see `Child` in `namei`.
+        Ok(value) => Ok(value),
+        Err(Stop::Errno(errno)) => Err(errno),
+        Err(Stop::First(deferred)) => {
+            change_and(*deferred, call, |_| unreachable!("a call that changes nothing"))
+        }
+    }
+}
+
+/// Asks the driver for the name that has stopped a call which changes nothing, so that it can run again: what
+/// [`looking_up`] does between two runs. The caller holds nothing.
+///
+/// # Errors
+/// The driver's; the error that has stopped the call.
+#[cold]
+#[inline(never)]
+pub(crate) fn look_up_first(stop: WalkStop) -> Result<(), Errno> {
+    match stop {
+        Stop::Errno(errno) => Err(errno),
+        Stop::First(deferred) => match *deferred {
+            Deferred::Lookup(missing) => missing.look_up(),
+            Deferred::Change(_) => unreachable!("a call that changes nothing"),
+        },
+    }
+}
+
+/// As [`looking_up`], for a call that may find a change to be made by a driver which keeps directories
+/// itself. Then `change` makes it, again with nothing held; `None` if what was found is no longer so, and
+/// the call has to run again.
+#[inline(always)]
+pub(crate) fn changing<T>(
+    mut call: impl FnMut() -> Result<T, WalkStop>,
+    change: impl FnMut(DriverChange) -> Result<Option<T>, Errno>,
+) -> Result<T, Errno> {
+    match call() {
+        Ok(value) => Ok(value),
+        Err(Stop::Errno(errno)) => Err(errno),
+        Err(Stop::First(deferred)) => change_and(*deferred, call, change),
+    }
+}
+
+/// Apart, so that calls that find everything don't pay for there being a loop.
+#[cold]
+#[inline(never)]
+fn change_and<T>(
+    mut deferred: Deferred,
+    mut call: impl FnMut() -> Result<T, WalkStop>,
+    mut change: impl FnMut(DriverChange) -> Result<Option<T>, Errno>,
+) -> Result<T, Errno> {
+    loop {
+        match deferred {
+            Deferred::Lookup(missing) => missing.look_up()?,
+            Deferred::Change(found) => {
+                if let Some(done) = change(found)? {
+                    return Ok(done);
+                }
+            }
+        }
+        match call() {
+            Ok(value) => return Ok(value),
+            Err(Stop::Errno(errno)) => return Err(errno),
+            Err(Stop::First(next)) => deferred = *next,
         }
     }
 }

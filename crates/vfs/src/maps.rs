@@ -28,7 +28,7 @@ use bitflags::bitflags;
 use rustix::io::Errno;
 use vfscale_sync::lock::Mutex;
 
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{File, FileMode};
 use crate::ranks::MmapLock;
 use crate::seals::WritableMap;
@@ -307,6 +307,7 @@ impl Task {
         source: Source<'_>,
     ) -> Result<()> {
         let map = || {
+            check_fork()?;
             let offset = match source {
                 Source::File { file, .. } if file.is_path() => return Err(Errno::BADF),
                 Source::File { offset, .. } => offset,
@@ -361,6 +362,7 @@ impl Task {
     /// `EINVAL` for nothing, an address within a page, or addresses that there are none of.
     pub fn unmap(&self, start: u64, len: u64) -> Result<()> {
         let unmap = || {
+            check_fork()?;
             if len == 0 || !start.is_multiple_of(PAGE_BYTES) {
                 return Err(Errno::INVAL);
             }
@@ -379,6 +381,7 @@ impl Task {
     /// could not have been mapped so.
     pub fn protect(&self, start: u64, len: u64, protection: Protection) -> Result<()> {
         let protect = || {
+            check_fork()?;
             if !start.is_multiple_of(PAGE_BYTES) {
                 return Err(Errno::INVAL);
             }
@@ -393,6 +396,9 @@ impl Task {
 
     /// What the task has mapped, in the order of addresses, at one moment.
     pub fn mappings(&self) -> Vec<Mapping> {
+        if check_fork().is_err() {
+            return Vec::new();
+        }
         let no_name: Arc<str> = "".into();
         let table = self.maps().0.lock();
         let areas = table.0.iter().map(|(start, area)| {

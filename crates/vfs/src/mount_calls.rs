@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::driver::FileSystem;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
+use crate::lookup::looking_up;
 use crate::mount::{Path, WriteAccess, normal_flags};
 use crate::namei::{Lookup, PATH_MAX};
 use crate::task::{At, Task, bytes};
@@ -29,7 +30,7 @@ impl Task {
         let mut lookup = Lookup::empty();
         lookup.set(Lookup::FOLLOW, follow);
         let base = self.base(At::Cwd);
-        base.looking_up(|| {
+        looking_up(|| {
             let guard = rcu::pin();
             self.walk(&base, bytes(path), lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
@@ -232,6 +233,7 @@ impl Task {
     /// sandbox.bind("/srv/build", "/mnt", false)?;
     /// ```
     pub fn unshare_mounts(&self) -> Result<Task> {
+        check_fork().named("unshare")?;
         self.may_mount().named("unshare")?;
         Ok(self.fork_unshared())
     }

@@ -11,6 +11,7 @@ use std::path::{Path as StdPath, PathBuf};
 
 use vfscale_sync::rcu::{self, Guard};
 
+use crate::error::check_fork;
 use crate::mount::Mount;
 use crate::propagation::{GroupId, MountId, PeerGroups, Sharing};
 use crate::task::Task;
@@ -233,6 +234,9 @@ impl Task {
     /// }
     /// ```
     pub fn mounts(&self) -> Vec<MountInfo> {
+        if check_fork().is_err() {
+            return Vec::new();
+        }
         let guard = rcu::pin();
         self.vfs().tree().mount_infos(self.root(&guard), &guard)
     }

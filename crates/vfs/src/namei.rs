@@ -21,9 +21,10 @@ use vfscale_sync::rcu::Guard;
 use crate::cred::{Credentials, permission};
 use crate::d_path::Climb;
 use crate::dentry::{Dentry, NAME_MAX};
+use crate::error::Stop;
 use crate::inode::Inode;
 use crate::kept::KeptName;
-use crate::lookup::{self, Left, Missed, Missing};
+use crate::lookup::{Deferred, DriverChange, Missing, WalkStop};
 use crate::mount::{Mount, MountRef, Path, Spot, WriteAccess};
 use crate::name::{self, Name};
 use crate::namespace::Forest;
@@ -72,17 +73,44 @@ impl Lookup {
     pub(crate) const SCOPED: Lookup = Lookup::BENEATH.union(Lookup::IN_ROOT);
 }
 
+/// Something changed under a walk: start again.
+pub(crate) struct Retry;
+
 /// Why a walk stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fail {
     /// Something changed under it: start again.
     Retry,
     Errno(Errno),
+    /// This is to be done first, when the call has let go of everything.
+    First(Box<Deferred>),
 }
 
 impl From<Errno> for Fail {
     fn from(errno: Errno) -> Fail {
         Fail::Errno(errno)
+    }
+}
+
+impl From<Retry> for Fail {
+    #[inline]
+    fn from(_: Retry) -> Fail {
+        Fail::Retry
+    }
+}
+
+impl From<WalkStop> for Fail {
+    fn from(stop: WalkStop) -> Fail {
+        match stop {
+            Stop::Errno(errno) => Fail::Errno(errno),
+            Stop::First(deferred) => Fail::First(deferred),
+        }
+    }
+}
+
+impl From<DriverChange> for Fail {
+    #[cold]
+    fn from(change: DriverChange) -> Fail {
+        Fail::First(Box::new(Deferred::Change(change)))
     }
 }
 
@@ -131,8 +159,6 @@ pub(crate) struct Start<'g> {
     pub(crate) root: Spot<'g>,
     pub(crate) base: Spot<'g>,
     pub(crate) flags: Lookup,
-    /// Where the name is left that only the driver knows of.
-    pub(crate) missing: &'g Missed,
 }
 
 /// A walk under way.
@@ -180,25 +206,30 @@ pub(crate) fn walk<'g, T>(
     path: &'g [u8],
     guard: &'g Guard,
     mut body: impl FnMut(&mut Walk<'g>) -> Result<T, Fail>,
-) -> Result<T, Errno> {
+) -> Result<T, WalkStop> {
     if path.len() >= PATH_MAX {
-        return Err(Errno::NAMETOOLONG);
+        return Err(Errno::NAMETOOLONG.into());
     }
     if name::has_nul(path) {
-        return Err(Errno::INVAL);
+        return Err(Errno::INVAL.into());
     }
     let mut attempts = 0;
     loop {
         let start = start();
         if path.is_empty() && !start.flags.contains(Lookup::EMPTY) {
-            return Err(Errno::NOENT);
+            return Err(Errno::NOENT.into());
         }
         let mut walk = Walk::new(start, path, guard, attempts >= RCU_ATTEMPTS);
-        match walk.begin(path).and_then(|()| body(&mut walk)) {
-            Ok(value) => return Ok(value),
-            Err(Fail::Errno(errno)) => return Err(errno),
-            Err(Fail::Retry) => attempts += 1,
+        walk.begin(path)?;
+        if walk.hold().is_ok() {
+            match body(&mut walk) {
+                Ok(value) => return Ok(value),
+                Err(Fail::Errno(errno)) => return Err(Stop::Errno(errno)),
+                Err(Fail::First(deferred)) => return Err(Stop::First(deferred)),
+                Err(Fail::Retry) => {}
+            }
         }
+        attempts += 1;
         drop(walk);
         if attempts > RCU_ATTEMPTS {
             vfscale_sync::atomic::thread::yield_now();
@@ -231,17 +262,18 @@ impl<'g> Walk<'g> {
         }
     }
 
+    /// Checks where it begins.
     #[inline]
-    fn begin(&mut self, path: &[u8]) -> Result<(), Fail> {
+    fn begin(&self, path: &[u8]) -> Result<(), Errno> {
         if path.first() == Some(&b'/') {
             if self.start.flags.contains(Lookup::BENEATH) {
-                return Err(Fail::Errno(Errno::XDEV));
+                return Err(Errno::XDEV);
             }
             if !self.cur.inode().is_dir() {
-                return Err(Fail::Errno(Errno::NOTDIR));
+                return Err(Errno::NOTDIR);
             }
         }
-        self.hold()
+        Ok(())
     }
 
     pub(crate) fn guard(&self) -> &'g Guard {
@@ -265,23 +297,23 @@ impl<'g> Walk<'g> {
 
     /// In a reference walk, takes references to where the walk is now.
     #[inline]
-    fn hold(&mut self) -> Result<(), Fail> {
+    fn hold(&mut self) -> Result<(), Retry> {
         if self.by_ref { self.hold_cur() } else { Ok(()) }
     }
 
     #[cold]
-    fn hold_cur(&mut self) -> Result<(), Fail> {
-        let dentry = self.cur.dentry.try_ref(self.guard).ok_or(Fail::Retry)?;
+    fn hold_cur(&mut self) -> Result<(), Retry> {
+        let dentry = self.cur.dentry.try_ref(self.guard).ok_or(Retry)?;
         self.held = Some(Path::new(self.hold_mount(self.cur.mount)?, dentry));
         Ok(())
     }
 
     /// Counts a use of a mount that was found under RCU.
     #[inline]
-    pub(crate) fn hold_mount(&self, mount: &'g Mount) -> Result<MountRef, Fail> {
-        let held = MountRef::try_new(mount).ok_or(Fail::Retry)?;
+    pub(crate) fn hold_mount(&self, mount: &'g Mount) -> Result<MountRef, Retry> {
+        let held = MountRef::try_new(mount).ok_or(Retry)?;
         vfscale_sync::atomic::fence_after_rmw();
-        if self.start.ns.seq().retry(self.mount_seq) { Err(Fail::Retry) } else { Ok(held) }
+        if self.start.ns.seq().retry(self.mount_seq) { Err(Retry) } else { Ok(held) }
     }
 
     /// Announces a change at `pos`, for as long as the RCU section lasts at most. Between finding the
@@ -308,9 +340,9 @@ impl<'g> Walk<'g> {
 
     /// Checks that what was read at `pos` belonged to it all the time.
     #[inline]
-    pub(crate) fn validate(&self, pos: Pos<'g>) -> Result<(), Fail> {
+    pub(crate) fn validate(&self, pos: Pos<'g>) -> Result<(), Retry> {
         if pos.is_stale() || self.start.ns.seq().retry(self.mount_seq) {
-            return Err(Fail::Retry);
+            return Err(Retry);
         }
         Ok(())
     }
@@ -425,16 +457,16 @@ impl<'g> Walk<'g> {
     }
 
     #[inline]
-    fn may_search(&self, dir: Pos<'g>) -> Result<(), Fail> {
+    fn may_search(&self, dir: Pos<'g>) -> Result<(), Errno> {
         let inode = dir.inode();
         if !inode.is_dir() {
-            return Err(Fail::Errno(Errno::NOTDIR));
+            return Err(Errno::NOTDIR);
         }
-        Ok(permission(inode, self.start.cred, Access::EXEC, self.guard)?)
+        permission(inode, self.start.cred, Access::EXEC, self.guard)
     }
 
     #[inline]
-    pub(crate) fn go(&mut self, child: Pos<'g>) -> Result<(), Fail> {
+    pub(crate) fn go(&mut self, child: Pos<'g>) -> Result<(), Retry> {
         self.cur = child;
         self.hold()
     }
@@ -536,13 +568,6 @@ impl<'g> Walk<'g> {
         Ok(KeptName::new(self.keep(dir)?, name.bytes(), found))
     }
 
-    /// Leaves a change to be made by the driver, when the call has let go of everything.
-    #[cold]
-    pub(crate) fn leave(&self, left: Left) -> Fail {
-        self.start.missing.set(left);
-        Fail::Errno(lookup::CHANGE)
-    }
-
     /// Leaves the name in `dir` to be looked up by the driver, when the call has let go of everything.
     #[cold]
     fn miss(&self, dir: Pos<'g>, name: &Name<'_>) -> Fail {
@@ -556,10 +581,7 @@ impl<'g> Walk<'g> {
             return Fail::Errno(Errno::AGAIN);
         }
         match self.keep(dir) {
-            Ok(dir) => {
-                self.start.missing.set(Left::Lookup(Missing::new(dir, name.bytes())));
-                Fail::Errno(lookup::MISSING)
-            }
+            Ok(dir) => Fail::First(Box::new(Deferred::Lookup(Missing::new(dir, name.bytes())))),
             Err(fail) => fail,
         }
     }
@@ -638,7 +660,7 @@ impl<'g> Walk<'g> {
             return Err(Fail::Retry);
         }
         let above = if parent.is_mounted() { self.cross_down(above)? } else { above };
-        self.go(above)
+        Ok(self.go(above)?)
     }
 
     /// Whether the mount, which has a part of its file system only, shows the directory `above`. One that was
@@ -657,7 +679,7 @@ impl<'g> Walk<'g> {
     /// Walks over `..` where there is nothing above: stays, but for what is mounted on the place.
     fn up_in_root(&mut self, pos: Pos<'g>) -> Result<(), Fail> {
         let pos = if pos.dentry.is_mounted() { self.cross_down(pos)? } else { pos };
-        self.go(pos)
+        Ok(self.go(pos)?)
     }
 
     /// Whether a scoped walk is still below its start.

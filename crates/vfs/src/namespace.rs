@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::brlock::{BrLock, BrReadGuard, BrWriteGuard};
+use vfscale_sync::fork::{self, Owned};
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::Apart;
 use vfscale_sync::rcu::{self, Guard};
@@ -27,6 +28,7 @@ use vfscale_sync::table::RcuTable;
 use crate::cred::Credentials;
 use crate::dentry::{Dentry, DentryRef};
 use crate::driver::FileSystem;
+use crate::error::check_fork;
 use crate::graft::Branch;
 use crate::locks::LockGraph;
 use crate::mount::{Mount, MountRef, OwnedMount, Path, SUPER_FLAGS, Spot, normal_flags};
@@ -51,7 +53,7 @@ const GRACE_PERIODS: u32 = 32;
 /// file is gone. Another tree with the same file systems, a mount namespace of its own, is made by
 /// [`Task::unshare_mounts`].
 #[derive(Clone)]
-pub struct Vfs(Arc<Namespace>);
+pub struct Vfs(Owned<Arc<Namespace>>);
 
 /// See [`Vfs::users`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +81,7 @@ pub struct WeakVfs(Weak<Namespace>);
 impl WeakVfs {
     /// The tree, if anybody has it still.
     pub fn upgrade(&self) -> Option<Vfs> {
-        self.0.upgrade().map(Vfs)
+        self.0.upgrade().map(|tree| Vfs(Owned::new(tree)))
     }
 }
 
@@ -166,6 +168,8 @@ impl Vfs {
     /// # Errors
     /// What the driver says.
     pub fn with_scaling(root: Arc<dyn FileSystem>, scaling: Scaling) -> Result<Vfs, Errno> {
+        check_fork()?;
+        fork::watch();
         let vfsmount_slots = scaling.vfsmount_lock_slots();
         let forest = Arc::new(Forest {
             crossings: RcuTable::new(),
@@ -186,7 +190,7 @@ impl Vfs {
         let mount = forest.new_mount(root, MountFlags::empty())?;
         let namespace = Namespace::new(&forest, MountRef::new(&mount));
         forest.trees.lock().insert(mount, namespace.id);
-        Ok(Vfs(Arc::new(namespace)))
+        Ok(Vfs(Owned::new(Arc::new(namespace))))
     }
 
     /// A task at the root of the tree, with all rights.
@@ -239,16 +243,16 @@ impl Vfs {
     /// Ends the tree, if this is all that uses it: its file systems are unmounted when this returns.
     ///
     /// # Errors
-    /// The tree, if there are other [`users`](Self::users).
+    /// The tree, if there are other [`users`](Self::users); in the child of a fork it can't be ended.
     pub fn end(self) -> Result<(), Vfs> {
-        if !self.users().is_none() {
+        if fork::is_child() || !self.users().is_none() {
             return Err(self);
         }
-        match Arc::try_unwrap(self.0) {
+        match Arc::try_unwrap(self.0.into_inner()) {
             Ok(tree) if tree.users(0).is_none() => Ok(()),
             // A `WeakVfs` was faster.
-            Ok(tree) => Err(Vfs(Arc::new(tree))),
-            Err(tree) => Err(Vfs(tree)),
+            Ok(tree) => Err(Vfs(Owned::new(Arc::new(tree)))),
+            Err(tree) => Err(Vfs(Owned::new(tree))),
         }
     }
 
@@ -316,7 +320,7 @@ impl Namespace {
             copy.map_or_else(|| path.clone(), |m| Path::new(m.clone(), path.dentry_ref()))
         };
         let fs = FsStruct { root: there(&fs.root), cwd: there(&fs.cwd) };
-        (Vfs(Arc::new(namespace)), fs)
+        (Vfs(Owned::new(Arc::new(namespace))), fs)
     }
 
     /// The mounts of the tree that can be reached from `root`, in the order in which they were made.

@@ -9,12 +9,12 @@ use crate::create;
 use crate::cred::{Credentials, permission};
 use crate::dentry::DentryRef;
 use crate::descriptors::Fd;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{self, File, FileMode};
 use crate::inode::Inode;
 use crate::kept;
 use crate::locks::WaitToken;
-use crate::lookup::{self, Left};
+use crate::lookup::{DriverChange, WalkStop, changing};
 use crate::mount::{MountRef, Path, WriteAccess};
 use crate::namei::{Fail, Last, Lookup, Walk};
 use crate::pipe::Ends;
@@ -208,6 +208,7 @@ impl Task {
     /// # Errors
     /// As `open(2)` of the file itself; `ELOOP` for a symbolic link.
     pub fn reopen(&self, file: &File, flags: OFlags) -> Result<File> {
+        check_fork().named("open")?;
         self.open_place(file.path().clone(), flags, false).named("open")
     }
 
@@ -225,23 +226,22 @@ impl Task {
         {
             return self.open_fifo(path, opening, None);
         }
-        let base = self.base(At::Cwd);
         let open = || {
             let guard = rcu::pin();
             let path = path.clone();
             let is_link = path.dentry().inode().is_symlink();
             if by_handle && is_link && !opening.flags.contains(OFlags::PATH) {
-                return Err(Errno::LOOP);
+                return Err(Errno::LOOP.into());
             }
             if opening.lookup.contains(Lookup::DIRECTORY) && !path.dentry().inode().is_dir() {
-                return Err(Errno::NOTDIR);
+                return Err(Errno::NOTDIR.into());
             }
             if opening.flags.bits() & TMPFILE_BIT != 0 {
-                return self.open_tmpfile(&base, path, opening, self.cred(&guard), &guard);
+                return self.open_tmpfile(path, opening, self.cred(&guard), &guard);
             }
-            self.finish_open(&base, path, opening, self.cred(&guard), &guard)
+            self.finish_open(path, opening, self.cred(&guard), &guard)
         };
-        base.changing(open, |left| self.open_kept(left, opening))
+        changing(open, |left| self.open_kept(left, opening))
     }
 
     /// Opens `path` and puts it under the lowest free descriptor.
@@ -389,32 +389,33 @@ impl Task {
         opening: Opening,
     ) -> std::result::Result<File, Errno> {
         let base = self.base(at);
-        base.changing(
-            || self.open_from(&base, path, &opening),
-            |left| self.open_kept(left, opening),
-        )
+        changing(|| self.open_from(&base, path, &opening), |left| self.open_kept(left, opening))
     }
 
     /// The part of an open that a driver has which keeps directories itself; see [`crate::kept`].
     #[cold]
-    fn open_kept(&self, left: Left, opening: Opening) -> std::result::Result<Option<File>, Errno> {
+    fn open_kept(
+        &self,
+        left: DriverChange,
+        opening: Opening,
+    ) -> std::result::Result<Option<File>, Errno> {
         let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
         let (mount, dentry, write) = match left {
-            Left::Name(at, write) => {
+            DriverChange::Name(at, write) => {
                 let what = create::What { mode, rdev: 0, target: None };
                 let Some(dentry) = kept::make(self, &at, &what)? else { return Ok(None) };
                 (at.dir().mount_ref(), dentry, write)
             }
-            Left::Place(dir, write) => {
+            DriverChange::Place(dir, write) => {
                 let linkable = !opening.flags.contains(OFlags::EXCL);
                 let dentry = kept::make_unnamed(self, &dir, mode, linkable)?;
                 (dir.mount_ref(), dentry, write)
             }
-            Left::Opened(file, _write) => {
+            DriverChange::Opened(file, _write) => {
                 file::truncate_inode(file.inode(), 0, file.mode(), true)?;
                 return Ok(Some(file));
             }
-            Left::Lookup(_) | Left::Names(..) => return Ok(None),
+            DriverChange::Names(..) => return Ok(None),
         };
         let mut opening = opening;
         opening.flags.remove(OFlags::TRUNC);
@@ -428,7 +429,7 @@ impl Task {
         base: &Base,
         path: &[u8],
         opening: &Opening,
-    ) -> std::result::Result<File, Errno> {
+    ) -> std::result::Result<File, WalkStop> {
         let guard = rcu::pin();
         let cred = self.cred(&guard);
         if opening.flags.bits() & TMPFILE_BIT != 0 {
@@ -436,14 +437,14 @@ impl Task {
                 let pos = walk.lookup()?;
                 walk.keep(pos)
             })?;
-            return self.open_tmpfile(base, dir, *opening, cred, &guard);
+            return self.open_tmpfile(dir, *opening, cred, &guard);
         }
         if !opening.flags.contains(OFlags::CREATE) {
             let path = self.walk(base, path, opening.lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
                 walk.keep(pos)
             })?;
-            return self.finish_open(base, path, *opening, cred, &guard);
+            return self.finish_open(path, *opening, cred, &guard);
         }
         self.walk(base, path, opening.lookup, &guard, |walk| {
             match self.open_or_create(walk, *opening)? {
@@ -454,7 +455,7 @@ impl Task {
                 }
                 Found::There(_) if opening.flags.contains(OFlags::EXCL) => Err(Errno::EXIST.into()),
                 Found::There(path) if path.dentry().inode().is_dir() => Err(Errno::ISDIR.into()),
-                Found::There(path) => Ok(self.finish_open(base, path, *opening, cred, &guard)?),
+                Found::There(path) => Ok(self.finish_open(path, *opening, cred, &guard)?),
             }
         })
     }
@@ -532,19 +533,17 @@ impl Task {
     /// Makes a file without a name in `dir`.
     fn open_tmpfile(
         &self,
-        base: &Base,
         dir: Path,
         opening: Opening,
         cred: &Credentials,
         guard: &Guard,
-    ) -> std::result::Result<File, Errno> {
+    ) -> std::result::Result<File, WalkStop> {
         let write = WriteAccess::new(dir.mount())?;
         let inode = dir.dentry().inode();
         permission(inode, cred, Access::WRITE | Access::EXEC, guard)?;
         if inode.is_kept() {
             let write = write.keep(dir.mount_ref());
-            base.missing().set(Left::Place(dir, write));
-            return Err(lookup::CHANGE);
+            return Err(DriverChange::Place(dir, write).into());
         }
         let linkable = !opening.flags.contains(OFlags::EXCL);
         let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
@@ -557,12 +556,11 @@ impl Task {
     /// Opens a place that exists: checks type and permission, and truncates.
     fn finish_open(
         &self,
-        base: &Base,
         path: Path,
         opening: Opening,
         cred: &Credentials,
         guard: &Guard,
-    ) -> std::result::Result<File, Errno> {
+    ) -> std::result::Result<File, WalkStop> {
         let mode = opening.file_mode(cred, path.dentry().inode());
         if mode == FileMode::PATH {
             return Ok(File::new(path, mode, opening.kept()));
@@ -582,8 +580,7 @@ impl Task {
             if file.inode().is_kept() {
                 // That may wait for a disk.
                 let write = write.keep(file.path().mount_ref());
-                base.missing().set(Left::Opened(file, write));
-                return Err(lookup::CHANGE);
+                return Err(DriverChange::Opened(file, write).into());
             }
             file::truncate_inode(file.inode(), 0, mode, true)?;
         }

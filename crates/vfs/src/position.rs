@@ -14,7 +14,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::seqcount::SeqCount;
 
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{File, FileMode};
 use crate::inode::Inode;
 use crate::ranks::FilePosition;
@@ -100,6 +100,7 @@ impl File {
     }
 
     fn seek_inner(&self, to: Whence) -> std::result::Result<u64, Errno> {
+        check_fork()?;
         let mode = self.0.mode();
         if mode.intersects(FileMode::PATH.union(FileMode::STREAM)) {
             return Err(mode.no_position());

@@ -33,7 +33,7 @@ use vfscale_sync::rcu::{self, Guard};
 use crate::dentry::{Dentry, DentryRef};
 use crate::descriptors::Fd;
 use crate::driver::{FileSystem, NewInode};
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{self, File, FileMode};
 use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::mount::{Mount, MountRef, OwnedMount, Path};
@@ -183,6 +183,7 @@ impl Task {
     }
 
     fn new_pipe(&self, flags: OFlags) -> std::result::Result<(File, File), Errno> {
+        check_fork()?;
         if !(OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::DIRECT).contains(flags) {
             return Err(Errno::INVAL);
         }
@@ -231,6 +232,7 @@ impl Task {
     }
 
     fn new_memfd(&self, name: &[u8], flags: MemfdFlags) -> std::result::Result<File, Errno> {
+        check_fork()?;
         let execution = MemfdFlags::EXEC | MemfdFlags::NOEXEC_SEAL;
         let known = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | execution;
         if flags.contains(execution) || !known.contains(flags) {

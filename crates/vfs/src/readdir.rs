@@ -16,7 +16,7 @@ use vfscale_sync::rcu::{self, Guard};
 
 use crate::dentry::Dentry;
 use crate::driver::Directories;
-use crate::error::{Error, Named, Result};
+use crate::error::{Error, Named, Result, check_fork};
 use crate::file::{File, FileMode};
 use crate::inode::Inode;
 use crate::types::{FileType, Whence};
@@ -91,6 +91,7 @@ impl File {
 
     /// Fills `batch` with entries from `pos` on; leaves it empty at the end.
     fn collect(&self, pos: u64, batch: &mut Vec<DirEntryBuf>) -> std::result::Result<(), Errno> {
+        check_fork()?;
         if self.mode().contains(FileMode::PATH) {
             return Err(Errno::BADF);
         }

@@ -25,7 +25,7 @@ use crate::dentry::{self, Dentry};
 use crate::error::{Named, Result};
 use crate::inode::Inode;
 use crate::kept;
-use crate::lookup::Left;
+use crate::lookup::{DriverChange, changing};
 use crate::mount::WriteAccess;
 use crate::namei::{Fail, Last, Lookup, Pos, Walk, check_length};
 use crate::namespace::Namespace;
@@ -72,8 +72,8 @@ impl Task {
                     if is_rmdir { rmdir(walk, tree) } else { unlink(walk, tree) }
                 })
             };
-            base.changing(call, |left| match left {
-                Left::Name(at, _write) => kept::remove(&at, is_rmdir, tree),
+            changing(call, |left| match left {
+                DriverChange::Name(at, _write) => kept::remove(&at, is_rmdir, tree),
                 _ => Ok(None),
             })
         };
@@ -104,7 +104,7 @@ fn leave_removal<'g>(
     may_delete(dir.inode(), victim, is_rmdir, walk.cred(), walk.guard())?;
     let at = walk.keep_name(dir, walk.name(), victim)?;
     let write = write.keep(at.dir().mount_ref());
-    Err(walk.leave(Left::Name(at, write)))
+    Err(DriverChange::Name(at, write).into())
 }
 
 /// What has the last name of a walk and may be removed, with its sequence count while it had that name.

@@ -63,7 +63,7 @@ use crate::driver;
 use crate::error::{Named, Result};
 use crate::inode::Inode;
 use crate::kept::{self, Doomed, KeptName};
-use crate::lookup::{self, Left};
+use crate::lookup::{self, DriverChange, WalkStop, changing};
 use crate::mount::WriteAccess;
 use crate::name::Name;
 use crate::namei::{Fail, Last, Lookup, Pos, Walk, check_length};
@@ -114,12 +114,11 @@ impl Task {
                 return Err(Errno::INVAL);
             }
             let (old_base, new_base) = (self.base(old_at), self.base(new_at));
-            match self.rename_from(&old_base, old, &new_base, bytes(new), flags) {
-                Err(lookup::MISSING | lookup::CHANGE) => {
-                    self.rename_slowly(&old_base, old, &new_base, bytes(new), flags)
-                }
-                other => other,
-            }
+            let call = || self.rename_from(&old_base, old, &new_base, bytes(new), flags);
+            changing(call, |change| match change {
+                DriverChange::Names(old, new, _write) => self.rename_kept(&old, &new, flags),
+                _ => Ok(None),
+            })
         };
         self.with_space_at(new_at, bytes(new), Lookup::empty(), rename).on("renameat2", new)
     }
@@ -131,7 +130,7 @@ impl Task {
         new_base: &Base,
         new: &[u8],
         flags: RenameFlags,
-    ) -> std::result::Result<(), Errno> {
+    ) -> std::result::Result<(), WalkStop> {
         let guard = rcu::pin();
         self.walk(old_base, old, Lookup::empty(), &guard, |walk| {
             let old_last = walk.walk_to_last()?;
@@ -157,35 +156,6 @@ impl Task {
                 }
             })?
         })
-    }
-
-    /// Goes on after an attempt that came to a driver's directories: has it look names up and make the
-    /// change, with nothing held, and begins again as often as that takes.
-    #[cold]
-    fn rename_slowly(
-        &self,
-        old_base: &Base,
-        old: &[u8],
-        new_base: &Base,
-        new: &[u8],
-        flags: RenameFlags,
-    ) -> std::result::Result<(), Errno> {
-        loop {
-            old_base.look_up_left()?;
-            match new_base.missing().take() {
-                Some(Left::Lookup(missing)) => missing.look_up()?,
-                Some(Left::Names(old, new, _write))
-                    if self.rename_kept(&old, &new, flags)?.is_some() =>
-                {
-                    return Ok(());
-                }
-                _ => {}
-            }
-            match self.rename_from(old_base, old, new_base, new, flags) {
-                Err(lookup::MISSING | lookup::CHANGE) => {}
-                other => return other,
-            }
-        }
     }
 
     /// Renames in the directories of a driver, after all checks; see [`crate::kept`]. `None` if the walks
@@ -407,7 +377,7 @@ impl<'g> Rename<'g> {
         let old = walk.keep_name(old_dir, &self.old.name, source)?;
         let new = walk.keep_name(new_dir, &self.new.name, found)?;
         let write = write.keep(new.dir().mount_ref());
-        Err(walk.leave(Left::Names(old, new, write)))
+        Err(DriverChange::Names(old, new, write).into())
     }
 
     /// Moves dentries after the driver has renamed: `source` to the new name, where `found` is, which takes

@@ -18,7 +18,7 @@ pub use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{File, FileMode};
 use crate::inode::Inode;
 use crate::stream::Stream;
@@ -190,6 +190,7 @@ impl File {
     /// # Errors
     /// `EINVAL` for any other file, `EBADF` for an `O_PATH` handle.
     pub fn seals(&self) -> Result<SealFlags> {
+        check_fork().named("fcntl")?;
         let seals = match Seals::of(self.inode()) {
             _ if self.is_path() => Err(Errno::BADF),
             None => Err(Errno::INVAL),
@@ -210,6 +211,7 @@ impl File {
     pub fn add_seals(&self, seals: SealFlags) -> Result<()> {
         const KNOWN: SealFlags = AS_IT_IS.union(SealFlags::SEAL).union(SealFlags::EXEC);
         let add = || {
+            check_fork()?;
             if self.is_path() {
                 return Err(Errno::BADF);
             }

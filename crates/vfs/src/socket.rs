@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::descriptors::Fd;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{self, File, FileMode};
 use crate::inode::InodeInit;
 use crate::mount::{MountRef, Path};
@@ -162,6 +162,7 @@ impl Task {
         kind: SocketType,
         flags: OFlags,
     ) -> std::result::Result<[File; 2], Errno> {
+        check_fork()?;
         if !(OFlags::CLOEXEC | OFlags::NONBLOCK).contains(flags) {
             return Err(Errno::INVAL);
         }
@@ -194,6 +195,7 @@ impl File {
     /// # Errors
     /// `ENOTSOCK` if it is no socket, `EBADF` for an `O_PATH` handle.
     pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        check_fork().named("shutdown")?;
         let socket = match self.inode().stream() {
             _ if self.is_path() => Err(Errno::BADF),
             Some(Stream::Socket(socket)) => Ok(socket),

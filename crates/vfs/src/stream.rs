@@ -14,12 +14,11 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
-use vfscale_sync::percpu::SnapshotCounter;
 
 use crate::cred::Credentials;
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::file::{File, FileMode, OpenFile};
-use crate::inode::Inode;
+use crate::inode::{Inode, SpreadDirectories};
 use crate::locks::WaitToken;
 use crate::mount::WriteAccess;
 use crate::pipe::{Ends, Pipe};
@@ -35,7 +34,7 @@ pub(crate) enum Stream {
     Socket(Socket),
     Text(Text),
     Memory(Seals),
-    Directories(SnapshotCounter),
+    Directories(Box<SpreadDirectories>),
 }
 
 impl Stream {
@@ -93,6 +92,7 @@ impl File {
         bufs: &mut [IoSliceMut<'_>],
         token: Option<&WaitToken>,
     ) -> std::result::Result<usize, Errno> {
+        check_fork()?;
         if !self.mode().contains(FileMode::STREAM_READ) {
             return Err(Errno::BADF);
         }
@@ -115,6 +115,7 @@ impl File {
         bufs: &[IoSlice<'_>],
         token: Option<&WaitToken>,
     ) -> std::result::Result<usize, Errno> {
+        check_fork()?;
         if !self.mode().contains(FileMode::STREAM_WRITE) {
             return Err(Errno::BADF);
         }
@@ -190,6 +191,7 @@ impl File {
     }
 
     fn open_pipe(&self) -> std::result::Result<&Pipe, Errno> {
+        check_fork()?;
         if self.is_path() {
             return Err(Errno::BADF);
         }

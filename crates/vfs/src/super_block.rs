@@ -108,8 +108,9 @@ struct Cache {
     /// Who waits for an inode to have gone, and how many that are.
     going: Mutex<Vec<Thread>, InodeWaiters>,
     waiting: AtomicUsize,
-    /// What the dentries of names that don't exist have in place of an inode.
-    no_inode: NonNull<Inode>,
+    /// What the dentries of names that don't exist have in place of an inode. Null until the superblock is
+    /// where it stays: an inode points to it.
+    no_inode: AtomicPtr<Inode>,
     /// The one of all mount trees that the superblock may be in.
     rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
 }
@@ -129,8 +130,9 @@ impl SuperBlock {
     ) -> Result<SuperRef, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slots = scaling.slots();
-        let inode_list = InodeList::new(&scaling, fs.directories().is_some());
-        let mut sb = Box::new(SuperBlock {
+        let is_kept = fs.directories().is_some();
+        let inode_list = InodeList::new(&scaling, is_kept);
+        let sb = SuperRef::new(Box::new(SuperBlock {
             fs,
             dev,
             scaling,
@@ -155,24 +157,16 @@ impl SuperBlock {
                 remounts: Mutex::new(()),
                 write_hold: Mutex::new(()),
             }),
-            cache: None,
-        });
-        if sb.fs.directories().is_some() {
+            cache: is_kept.then(|| Box::new(Cache::new(&scaling, rename_lock.clone()))),
+        }));
+        // What points to it is made from here on, when it has its place, and nobody writes to it as a whole.
+        if let Some(cache) = &sb.cache {
             if !sb.is_writable() {
                 sb.flags.set(MountFlags::RDONLY);
             }
             let no_inode = Inode::alloc(&sb, &sb.inodes, 0, InodeInit::default());
-            sb.cache = Some(Box::new(Cache {
-                lru: Lru::new(scaling.lru_slots()),
-                in_lookup: KeyLocks::new(),
-                numbers: KeyLocks::new(),
-                going: Mutex::new(Vec::new()),
-                waiting: AtomicUsize::new(0),
-                no_inode,
-                rename_lock: rename_lock.clone(),
-            }));
+            cache.no_inode.store(no_inode.as_ptr(), Ordering::Release);
         }
-        let sb = SuperRef::new(sb);
         let inode = sb.fs.fill_super(&sb)?;
         let root = Dentry::new_root(&sb, inode);
         sb.root.store(root.as_ptr(), Ordering::Release);
@@ -299,7 +293,8 @@ impl SuperBlock {
     /// What a dentry has that stands for no inode. It lives as long as the superblock and so as any dentry:
     /// those that have it don't count, or all CPUs would.
     pub(crate) fn no_inode(&self) -> NonNull<Inode> {
-        self.cache.as_ref().expect("only drivers with directories find nothing").no_inode
+        let cache = self.cache.as_ref().expect("only drivers with directories find nothing");
+        NonNull::new(cache.no_inode.load(Ordering::Acquire)).expect("made when it was set up")
     }
 
     pub(crate) fn dentries(&self) -> &Slab<Dentry> {
@@ -512,14 +507,19 @@ impl SuperBlock {
     }
 
     /// Enters an inode into the hash that file handles are looked up in (lazily: few files ever
-    /// have a handle).
+    /// have a handle). The caller has a reference to it, or to one of its dentries. It is found by its number
+    /// when this returns, whoever has entered it: it is marked once it is there.
     pub(crate) fn hash_inode(&self, inode: &Inode, guard: &Guard) {
-        if inode.claim_hashed() {
-            let _inodes = self.lock_inodes();
-            let mut bucket = self.inode_hash.lock(Self::ino_hash(inode.ino()), guard);
+        if inode.is_hashed() {
+            return;
+        }
+        let _inodes = self.lock_inodes();
+        let mut bucket = self.inode_hash.lock(Self::ino_hash(inode.ino()), guard);
+        if !inode.is_hashed() {
             // SAFETY: `evict` removes it before the inode's memory is given back, which waits for a
             // grace period.
             unsafe { bucket.insert(NonNull::from(inode)) };
+            inode.set_hashed();
         }
     }
 
@@ -586,7 +586,7 @@ impl SuperBlock {
         let raw = Inode::alloc(self, &self.inodes, ino, init);
         // SAFETY: just allocated, with one reference, ours.
         let made = unsafe { raw.as_ref() };
-        made.claim_hashed();
+        made.set_hashed();
         let _inodes = self.lock_inodes();
         let mut bucket = self.inode_hash.lock(Self::ino_hash(ino), &guard);
         let is_it = |inode: &Inode| inode.ino() == ino && inode.get_not_zero();
@@ -711,9 +711,9 @@ impl SuperBlock {
 
     /// Frees what stands for no inode, and makes sure that no inode is left. No dentry is.
     pub(crate) fn end_inodes(&self, guard: &Guard) {
-        if let Some(cache) = &self.cache {
+        if let Some(no_inode) = self.cache.as_ref().and_then(Cache::take_no_inode) {
             // SAFETY: no dentry is left that has it.
-            unsafe { self.free_in(&self.inodes, cache.no_inode, guard) };
+            unsafe { self.free_in(&self.inodes, no_inode, guard) };
         }
         self.check_no_inodes();
     }
@@ -786,6 +786,23 @@ enum Seen {
 }
 
 impl Cache {
+    fn new(scaling: &Scaling, rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>) -> Cache {
+        Cache {
+            lru: Lru::new(scaling.lru_slots()),
+            in_lookup: KeyLocks::new(),
+            numbers: KeyLocks::new(),
+            going: Mutex::new(Vec::new()),
+            waiting: AtomicUsize::new(0),
+            no_inode: AtomicPtr::new(std::ptr::null_mut()),
+            rename_lock,
+        }
+    }
+
+    /// For the end of the superblock, which may not have come as far as to have one.
+    fn take_no_inode(&self) -> Option<NonNull<Inode>> {
+        NonNull::new(self.no_inode.swap(std::ptr::null_mut(), Ordering::AcqRel))
+    }
+
     /// An inode has gone: whoever waits for one looks again.
     fn wake_waiters(&self) {
         if self.waiting.load(Ordering::Relaxed) == 0 {

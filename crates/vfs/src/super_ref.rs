@@ -19,7 +19,7 @@
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use vfscale_sync::atomic::{AtomicUsize, Ordering, fence};
+use vfscale_sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 use vfscale_sync::percpu::Apart;
 use vfscale_sync::percpu_ref::PerCpuRef;
 
@@ -29,6 +29,9 @@ use crate::take_down;
 
 /// The counts of who keeps a superblock.
 pub(crate) struct Owners {
+    /// The superblock as it came out of its box, which the last owner puts it back into: a pointer that is made
+    /// of a shared reference may not free it.
+    place: AtomicPtr<SuperBlock>,
     refs: Apart<AtomicUsize>,
     uses: PerCpuRef<SuperUses>,
 }
@@ -36,7 +39,13 @@ pub(crate) struct Owners {
 impl Owners {
     /// One [`SuperRef`], and nothing to collect.
     pub(crate) fn new(slots: usize) -> Owners {
-        Owners { refs: Apart(AtomicUsize::new(1)), uses: PerCpuRef::new(slots) }
+        let place = AtomicPtr::new(std::ptr::null_mut());
+        Owners { place, refs: Apart(AtomicUsize::new(1)), uses: PerCpuRef::new(slots) }
+    }
+
+    fn place(&self) -> NonNull<SuperBlock> {
+        // Relaxed: it was stored before anybody else came to the superblock.
+        NonNull::new(self.place.load(Ordering::Relaxed)).expect("stored with the first reference")
     }
 }
 
@@ -51,7 +60,9 @@ unsafe impl Sync for SuperRef {}
 impl SuperRef {
     /// The first reference to a new superblock.
     pub(crate) fn new(sb: Box<SuperBlock>) -> SuperRef {
-        SuperRef(NonNull::from(Box::leak(sb)))
+        let sb = SuperRef(NonNull::from(Box::leak(sb)));
+        sb.owners().place.store(sb.0.as_ptr(), Ordering::Relaxed);
+        sb
     }
 }
 
@@ -93,7 +104,7 @@ impl Collecting {
     /// Keeps a superblock that has a [`SuperRef`].
     pub(crate) fn new(sb: &SuperBlock) -> Collecting {
         sb.owners().uses.get();
-        Collecting(NonNull::from(sb))
+        Collecting(sb.owners().place())
     }
 }
 

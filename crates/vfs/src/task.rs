@@ -12,16 +12,17 @@ use std::path::Path as StdPath;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU32, Ordering};
+use vfscale_sync::fork::{self, Owned};
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::Apart;
 use vfscale_sync::rcu::{self, Guard, Rcu};
 
 use crate::cred::Credentials;
 use crate::descriptors::{Descriptors, Fd};
-use crate::error::{Named, Result};
+use crate::error::{IN_CHILD, Named, Result};
 use crate::file::File;
 use crate::inode::Inode;
-use crate::lookup::{self, Left, Missed};
+use crate::lookup::{WalkStop, looking_up};
 use crate::maps::Maps;
 use crate::mount::{Path, Spot, WalkedPath};
 use crate::namei::{self, Fail, Lookup, Start, Walk};
@@ -73,16 +74,16 @@ pub(crate) struct FsSpots<'g> {
 /// task.mkdir(At::Cwd, "/etc", Mode::from(0o755))?;
 /// ```
 pub struct Task {
-    root: WalkedPath,
-    cred: Rcu<Credentials>,
+    root: Owned<WalkedPath>,
+    cred: Owned<Rcu<Credentials>>,
     umask: AtomicU32,
     id: u64,
-    descriptors: Descriptors,
-    maps: Maps,
+    descriptors: Owned<Descriptors>,
+    maps: Owned<Maps>,
     /// Places of files that the task may have record locks on.
-    locked: Mutex<Vec<Path>, TaskLocks>,
+    locked: Owned<Mutex<Vec<Path>, TaskLocks>>,
     /// On a line that a call with an absolute path does not touch.
-    cwd: Apart<WalkedPath>,
+    cwd: Owned<Apart<WalkedPath>>,
     /// Last, since what the fields above hold is in it.
     vfs: Vfs,
 }
@@ -95,14 +96,14 @@ impl Task {
 
     fn make(vfs: Vfs, fs: FsStruct, credentials: Credentials, umask: u32) -> Task {
         Task {
-            root: WalkedPath::new(fs.root),
-            cred: Rcu::new(credentials),
+            root: Owned::new(WalkedPath::new(fs.root)),
+            cred: Owned::new(Rcu::new(credentials)),
             umask: AtomicU32::new(umask),
             id: vfs.ns().next_task(),
-            descriptors: Descriptors::new(),
-            maps: Maps::new(),
-            locked: Mutex::new(Vec::new()),
-            cwd: Apart(WalkedPath::new(fs.cwd)),
+            descriptors: Owned::new(Descriptors::new()),
+            maps: Owned::new(Maps::new()),
+            locked: Owned::new(Mutex::new(Vec::new())),
+            cwd: Owned::new(Apart(WalkedPath::new(fs.cwd))),
             vfs,
         }
     }
@@ -116,7 +117,7 @@ impl Task {
     /// Gives a new child the open files.
     fn with_files(&self, mut child: Task) -> Task {
         child.descriptors.copy_from(&self.descriptors);
-        child.maps = self.maps.fork();
+        child.maps = Owned::new(self.maps.fork());
         child
     }
 
@@ -261,7 +262,7 @@ impl Task {
         flags: Lookup,
         guard: &'g Guard,
         body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
-    ) -> std::result::Result<T, Errno> {
+    ) -> std::result::Result<T, WalkStop> {
         self.walk_as(self.cred(guard), base, path, flags, guard, body)
     }
 
@@ -275,14 +276,17 @@ impl Task {
         flags: Lookup,
         guard: &'g Guard,
         body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
-    ) -> std::result::Result<T, Errno> {
-        let Base { from, missing } = base;
-        let file = match from {
-            Origin::Invalid if path.first() != Some(&b'/') || flags.contains(Lookup::IN_ROOT) => {
-                return Err(base_error(path, flags));
+    ) -> std::result::Result<T, WalkStop> {
+        let file = match base {
+            Base::Invalid
+                if path.first() != Some(&b'/')
+                    || flags.contains(Lookup::IN_ROOT)
+                    || fork::is_child() =>
+            {
+                return Err(base_error(path, flags).into());
             }
-            Origin::Invalid | Origin::Cwd => None,
-            Origin::File(file) => Some(file),
+            Base::Invalid | Base::Cwd => None,
+            Base::File(file) => Some(file),
         };
         let from_root = path.first() == Some(&b'/') && !flags.intersects(Lookup::SCOPED);
         let start = || {
@@ -297,7 +301,7 @@ impl Task {
                     (root, cwd)
                 }
             };
-            Start { ns: self.ns(), cred, root, base, flags, missing }
+            Start { ns: self.ns(), cred, root, base, flags }
         };
         namei::walk(start, path, guard, body)
     }
@@ -305,15 +309,17 @@ impl Task {
     /// What `at` stands for; an unknown descriptor is an error only for paths that need it.
     #[inline]
     pub(crate) fn base(&self, at: At<'_>) -> Base {
-        let from = match at {
-            At::Cwd => Origin::Cwd,
-            At::File(file) => Origin::File(file.clone()),
+        if fork::is_child() {
+            return Base::Invalid;
+        }
+        match at {
+            At::Cwd => Base::Cwd,
+            At::File(file) => Base::File(file.clone()),
             At::Fd(fd) => match self.descriptors.get(fd) {
-                Ok(file) => Origin::File(file),
-                Err(_) => Origin::Invalid,
+                Ok(file) => Base::File(file),
+                Err(_) => Base::Invalid,
             },
-        };
-        Base { from, missing: Missed::default() }
+        }
     }
 
     /// Walks to a place and keeps it.
@@ -324,7 +330,7 @@ impl Task {
         flags: Lookup,
     ) -> std::result::Result<Path, Errno> {
         let base = self.base(at);
-        base.looking_up(|| {
+        looking_up(|| {
             let guard = rcu::pin();
             self.walk(&base, path, flags, &guard, |walk| {
                 let pos = walk.lookup()?;
@@ -390,6 +396,9 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         self.close_all();
         for path in std::mem::take(self.locked.get_mut()) {
             crate::lock_calls::release_inode(path.dentry().inode(), self.id);
@@ -403,111 +412,21 @@ impl fmt::Debug for Task {
     }
 }
 
-/// What a walk starts from, held for the duration of a call, and what it could not go past.
-pub(crate) struct Base {
-    pub(crate) from: Origin,
-    missing: Missed,
-}
-
-impl Base {
-    /// Runs a call that walks from here, and as often as it comes to a name that only the driver knows of,
-    /// asks the driver for that name and runs the call again. Between the runs nothing is held, not
-    /// even an RCU section, so that the driver may take its time; `call` leaves nothing behind when it
-    /// fails.
-    #[inline(always)]
-    pub(crate) fn looking_up<T>(
-        &self,
-        mut call: impl FnMut() -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
-        match call() {
-            Err(lookup::MISSING) => self.look_up_and(call),
-            other => other,
-        }
-    }
-
-    /// Apart, so that calls that find everything don't pay for there being a loop.
-    #[cold]
-    #[inline(never)]
-    fn look_up_and<T>(
-        &self,
-        mut call: impl FnMut() -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
-        loop {
-            self.look_up_left()?;
-            match call() {
-                Err(lookup::MISSING) => {}
-                other => return other,
-            }
-        }
-    }
-
-    /// Asks the driver for the name that a walk has left here, if any. The caller holds nothing.
-    pub(crate) fn look_up_left(&self) -> std::result::Result<(), Errno> {
-        match self.missing.take() {
-            Some(Left::Lookup(missing)) => missing.look_up(),
-            _ => Ok(()),
-        }
-    }
-
-    /// As [`looking_up`](Self::looking_up), for a call that may find a change to be made by a driver which
-    /// keeps directories itself: it leaves that behind and fails with [`lookup::CHANGE`]. Then `change` makes
-    /// it, again with nothing held; `None` if what was found is no longer so, and the call has to run again.
-    #[inline(always)]
-    pub(crate) fn changing<T>(
-        &self,
-        mut call: impl FnMut() -> std::result::Result<T, Errno>,
-        change: impl FnMut(Left) -> std::result::Result<Option<T>, Errno>,
-    ) -> std::result::Result<T, Errno> {
-        match call() {
-            // Not as a whole: see `Child` in `namei`.
-            Ok(value) => Ok(value),
-            Err(lookup::MISSING | lookup::CHANGE) => self.change_and(call, change),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn change_and<T>(
-        &self,
-        mut call: impl FnMut() -> std::result::Result<T, Errno>,
-        mut change: impl FnMut(Left) -> std::result::Result<Option<T>, Errno>,
-    ) -> std::result::Result<T, Errno> {
-        loop {
-            match self.missing.take() {
-                Some(Left::Lookup(missing)) => missing.look_up()?,
-                Some(left) => {
-                    if let Some(done) = change(left)? {
-                        return Ok(done);
-                    }
-                }
-                None => {}
-            }
-            match call() {
-                Err(lookup::MISSING | lookup::CHANGE) => {}
-                other => return other,
-            }
-        }
-    }
-
-    /// What a walk has left here.
-    pub(crate) fn missing(&self) -> &Missed {
-        &self.missing
-    }
-}
-
-/// Where a walk starts.
-pub(crate) enum Origin {
+/// What a walk starts from, held for the duration of a call.
+pub(crate) enum Base {
     Cwd,
     File(File),
-    /// A descriptor that is not open.
+    /// A descriptor that is not open; everything in the child of a fork.
     Invalid,
 }
 
-/// The error of a bad descriptor comes after those of the path itself.
+/// The error of a bad descriptor comes after those of the path itself. In the child of a fork there is
+/// no good one.
 #[cold]
 fn base_error(path: &[u8], flags: Lookup) -> Errno {
-    if path.is_empty() && !flags.contains(Lookup::EMPTY) {
+    if fork::is_child() {
+        IN_CHILD
+    } else if path.is_empty() && !flags.contains(Lookup::EMPTY) {
         Errno::NOENT
     } else if path.len() >= namei::PATH_MAX {
         Errno::NAMETOOLONG

@@ -5,7 +5,7 @@
 //! together: the kernel's `seq_file`. A text belongs to one open file and goes with it.
 //!
 //! A read looks for the text where every read of a file ends, at the end of the file, and so costs
-//! other files nothing. Making it may take any lock, so the read fails with [`UNREAD`] first, lets
+//! other files nothing. Making it may take any lock, so the read stops with [`Unread`] first, lets
 //! go of the position, has the text made with nothing held, and begins again.
 
 use std::collections::HashMap;
@@ -14,12 +14,16 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vfscale_sync::lock::Mutex;
 
+use crate::error::Stop;
 use crate::file::File;
 use crate::ranks::TextSnapshots;
 use crate::stream::Stream;
 
-/// The text has to be made first. Never leaves this crate: no call of Linux returns this number.
-const UNREAD: Errno = Errno::from_raw_os_error(4094);
+/// The text has to be made first.
+pub(crate) struct Unread;
+
+/// The result of a part of a read.
+pub(crate) type ReadResult<T> = Result<T, Stop<Unread>>;
 
 /// The texts of the open files of an inode, each by the number of the file.
 #[derive(Default)]
@@ -32,12 +36,12 @@ struct Snapshot {
 }
 
 impl Text {
-    fn read(&self, file: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    fn read(&self, file: u64, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         let bytes = {
             let mut all = self.0.lock();
-            let snapshot = all.get_mut(&file).ok_or(UNREAD)?;
+            let snapshot = all.get_mut(&file).ok_or(Stop::First(Unread))?;
             if offset == 0 && !std::mem::take(&mut snapshot.is_new) {
-                return Err(UNREAD);
+                return Err(Stop::First(Unread));
             }
             snapshot.bytes.clone()
         };
@@ -68,7 +72,7 @@ impl File {
 
     /// Reads past the end of the file, which is where the text of such files is. Nothing, for others.
     #[cold]
-    pub(crate) fn read_text(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    pub(crate) fn read_text(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         match self.inode().stream() {
             Some(Stream::Text(text)) if !buf.is_empty() => text.read(self.id(), offset, buf),
             _ => Ok(0),
@@ -78,14 +82,12 @@ impl File {
     /// Does what reads; if the text has to be made first, makes it and does it again. The caller holds
     /// nothing.
     #[inline]
-    pub(crate) fn with_text<T>(
-        &self,
-        mut read: impl FnMut() -> Result<T, Errno>,
-    ) -> Result<T, Errno> {
+    pub(crate) fn with_text<T>(&self, mut read: impl FnMut() -> ReadResult<T>) -> Result<T, Errno> {
         loop {
             match read() {
-                Err(UNREAD) => self.make_text()?,
-                other => return other,
+                Ok(value) => return Ok(value),
+                Err(Stop::Errno(errno)) => return Err(errno),
+                Err(Stop::First(Unread)) => self.make_text()?,
             }
         }
     }

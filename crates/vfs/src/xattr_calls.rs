@@ -17,11 +17,12 @@ use crate::acl::{Acl, Inherited};
 use crate::attr_plan::{More, Plan};
 use crate::change::Done;
 use crate::cred::{Credentials, permission};
-use crate::error::{Named, Result};
+use crate::error::{Named, Result, check_fork};
 use crate::inode::{Inode, InodeExtra};
+use crate::lookup::looking_up;
 use crate::mount::{Path, WriteAccess};
 use crate::namei::{Fail, Lookup, Pos, Walk};
-use crate::task::{At, Origin, Task, bytes, lookup_flags};
+use crate::task::{At, Base, Task, bytes, lookup_flags};
 use crate::types::{AtFlags, Capabilities, XattrFlags};
 use crate::xattr::{
     AclNames, Namespace, XattrName, XattrOp, XattrSet, XattrSubject, xattr_permission,
@@ -225,10 +226,11 @@ impl Task {
         path: &StdPath,
         flags: AtFlags,
     ) -> std::result::Result<Path, Errno> {
+        check_fork()?;
         let lookup = xattr_lookup(flags)?;
         if bytes(path).is_empty() && lookup.contains(Lookup::EMPTY) && matches!(at, At::Fd(_)) {
-            return match self.base(at).from {
-                Origin::File(file) if !file.is_path() => Ok(file.path().clone()),
+            return match self.base(at) {
+                Base::File(file) if !file.is_path() => Ok(file.path().clone()),
                 _ => Err(Errno::BADF),
             };
         }
@@ -250,7 +252,7 @@ impl Task {
         let lookup = xattr_lookup(flags)?;
         let base = self.base(at);
         // What is read stays for the RCU section, so that no reference is taken.
-        base.looking_up(|| {
+        looking_up(|| {
             let guard = rcu::pin();
             self.walk(&base, bytes(path), lookup, &guard, |walk| {
                 let pos = walk.lookup()?;

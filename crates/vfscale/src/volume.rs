@@ -32,6 +32,7 @@ use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions, RootDirectory};
 use vfscale_diskfs::{Fault, OpenError};
 use vfscale_memfs::MemFs;
+use vfscale_sync::fork::{self, Owned};
 use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::{Errno, FileSystem, Mode, Scaling, Task, Users, Vfs};
 
@@ -279,6 +280,9 @@ impl VolumeBuilder {
     /// See [`VolumeError`]; its text says what is wrong and the remedy.
     pub fn open(self) -> Result<Volume, VolumeError> {
         let name = self.place.name();
+        if fork::is_child() {
+            return Err(VolumeError::Forked { name });
+        }
         let (device, is_new) = self.device()?;
         let log = self.log.as_ref().filter(|_| !self.options.no_recovery);
         let log = log.map(|log| log.open(self.is_read_only())).transpose()?;
@@ -295,7 +299,7 @@ impl VolumeBuilder {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
-        let held = Held { fs, devices: Some(devices), told: ErrorCursor::default() };
+        let held = Owned::new(Held { fs, devices: Some(devices), told: ErrorCursor::default() });
         Ok(Volume { vfs, held, name, is_new })
     }
 
@@ -352,11 +356,12 @@ fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
 ///
 /// Dropping it without [`close`](Self::close) writes nothing more: the next opening recovers what was
 /// synced. The drop of the last of the volume, its tasks and its open files lets go of the image, which
-/// can be opened again when that returns; it waits for I/O that is under way.
+/// can be opened again when that returns; it waits for I/O that is under way. In the child of a fork the drop
+/// does nothing.
 #[must_use = "a volume that is dropped is as after a crash; close it"]
 pub struct Volume {
     vfs: Vfs,
-    held: Held,
+    held: Owned<Held>,
     name: String,
     is_new: bool,
 }
@@ -389,8 +394,11 @@ impl Volume {
     /// Makes all that was changed so far durable. Blocks for the I/O.
     ///
     /// # Errors
-    /// [`VolumeError::Sync`].
+    /// [`VolumeError::Sync`]; [`VolumeError::Forked`].
     pub fn sync(&self) -> Result<(), VolumeError> {
+        if fork::is_child() {
+            return Err(VolumeError::Forked { name: self.name.clone() });
+        }
         let synced = self.held.sync();
         synced.map_err(|errno| VolumeError::Sync { name: self.name.clone(), errno })
     }
@@ -405,7 +413,12 @@ impl Volume {
     /// [given back](CloseError::into_volume), with everything durable, and can be used and closed again.
     /// [`VolumeError::Sync`] if not everything became durable; the volume is given back if it is in use,
     /// or is closed. [`VolumeError::Close`] if it was not closed properly; its image is released.
+    /// [`VolumeError::Forked`] in the child of a fork: the volume is given back.
     pub fn close(self) -> Result<(), CloseError> {
+        if fork::is_child() {
+            let error = VolumeError::Forked { name: self.name.clone() };
+            return Err(CloseError { error, volume: Some(Box::new(self)) });
+        }
         let Volume { vfs, held, name, is_new } = self;
         let synced = held.sync();
         let synced = synced.map_err(|errno| VolumeError::Sync { name: name.clone(), errno });
@@ -530,6 +543,15 @@ pub enum VolumeError {
         tasks: usize,
         /// How many of its files are open.
         open_files: usize,
+    },
+    /// This process is the child of one that forked after it had used the library, and is not another program
+    /// since. Only the parent can use the volume, and go on writing it.
+    #[error(
+        "{name}: a child of fork can't use it; open it in the child of a process that has not used vfscale"
+    )]
+    Forked {
+        /// The volume.
+        name: String,
     },
     /// It was not closed properly; what was synced is there when it is opened again.
     #[error("{name}: not closed: {fault}; it will be recovered when it is opened again")]

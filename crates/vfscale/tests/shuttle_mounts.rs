@@ -463,6 +463,40 @@ fn open_by_handle_against_unlink() {
     });
 }
 
+/// Three threads ask for the handle of a file that never had one, one of them by a name that then goes: each
+/// opens the file by the handle that it was given.
+#[test]
+fn handles_of_one_file_against_one_another() {
+    check(|| {
+        let task = task(&[]);
+        let root = Arc::new(task.open("/", OFlags::RDONLY, MODE).unwrap());
+        let before = free(&task);
+        let inode = make(&task, "/a");
+        task.link(At::Cwd, "/a", At::Cwd, "/b", AtFlags::empty()).unwrap();
+        let asks = |name: &'static str| {
+            let root = root.clone();
+            move |task: &Task| {
+                let handle = task.name_to_handle(At::Cwd, name, AtFlags::empty()).unwrap();
+                let file = task.open_by_handle(&root, &handle, OFlags::RDONLY);
+                let found = file.and_then(|file| file.stat()).map(|stat| stat.ino);
+                assert_eq!(found.map_err(|error| error.errno()), Ok(inode));
+            }
+        };
+        let another = beside(&task, asks("/a"));
+        let (of_b, unlinks) =
+            (asks("/b"), |task: &Task| task.unlink(At::Cwd, "/b", AtFlags::empty()));
+        let by_b = beside(&task, move |task| {
+            of_b(task);
+            unlinks(task).unwrap();
+        });
+        asks("/a")(&task);
+        another.join().unwrap();
+        by_b.join().unwrap();
+        task.unlink(At::Cwd, "/a", AtFlags::empty()).unwrap();
+        assert_empty(&task, before);
+    });
+}
+
 /// A tree is copied while something is mounted in it: the copy has it as well, whoever came first.
 #[test]
 fn a_copy_of_the_tree_against_a_mount() {

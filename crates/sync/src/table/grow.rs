@@ -5,6 +5,7 @@ use super::{Hashed, Hint, RcuTable};
 use crate::atomic::Ordering;
 use crate::lock::{LockClass, Mutex, MutexGuard};
 use crate::rcu::Guard;
+use crate::spread;
 use crate::wait::Spin;
 use smallvec::SmallVec;
 use std::ptr::NonNull;
@@ -37,6 +38,22 @@ enum Patience {
     Wait,
 }
 
+/// The binary logarithm of a number of buckets, and what they are for.
+#[derive(Clone, Copy)]
+enum Size {
+    /// The number of entries.
+    Needed(u32),
+    /// That several CPUs use the table.
+    Spread(u32),
+}
+
+impl Size {
+    fn bits(self) -> u32 {
+        let (Size::Needed(bits) | Size::Spread(bits)) = self;
+        bits
+    }
+}
+
 /// What became of a group of buckets that are to move together.
 enum Step<T, C: LockClass> {
     /// They are moved, now or since before, to this array.
@@ -53,7 +70,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let bits = entries.div_ceil(LOAD_MAX / 2).next_power_of_two().ilog2().min(BITS_MAX);
         loop {
             let word = self.settled(guard);
-            if word.bits() >= bits || !self.resize(word, bits, Patience::Wait, guard) {
+            if word.bits() >= bits || !self.resize(word, Size::Needed(bits), Patience::Wait, guard)
+            {
                 return;
             }
         }
@@ -66,7 +84,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         loop {
             let word = self.settled(guard);
             let bits = wanted.max(word.bits().saturating_sub(SHRINK_BITS));
-            if word.bits() <= bits || !self.resize(word, bits, Patience::Wait, guard) {
+            if word.bits() <= bits || !self.resize(word, Size::Needed(bits), Patience::Wait, guard)
+            {
                 return;
             }
         }
@@ -99,8 +118,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
         let bits = word.bits();
         let wanted = match hint {
-            Hint::None => bits,
-            Hint::Contended => (bits + SHRINK_BITS).min(contended_bits()).max(bits),
+            Hint::None => Size::Needed(bits),
+            Hint::Contended => Size::Spread((bits + SHRINK_BITS).min(contended_bits()).max(bits)),
             Hint::Overflow => {
                 let (sum, lines) = sample(word, word.index_of(hash), guard);
                 let is_small = bits < SMALL_BITS;
@@ -110,24 +129,46 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                     LOAD_SMALL.. if is_small => 1,
                     _ => 0,
                 };
-                (bits + step).min(BITS_MAX)
+                Size::Needed((bits + step).min(BITS_MAX))
             }
-            Hint::Emptied if bits > contended_bits() => {
-                let (sum, lines) = sample(word, word.index_of(hash), guard);
-                let less = (bits - SHRINK_BITS.min(bits)).max(contended_bits());
-                if 2 * sum <= lines { less } else { bits }
+            Hint::Emptied => {
+                let (floor, spreads) = self.floor(word);
+                let less = (bits - SHRINK_BITS.min(bits)).max(floor);
+                let is_sparse = || {
+                    let (sum, lines) = sample(word, word.index_of(hash), guard);
+                    2 * sum <= lines
+                };
+                match less < bits && is_sparse() {
+                    true if spreads && less == floor => Size::Spread(less),
+                    true => Size::Needed(less),
+                    false => Size::Needed(bits),
+                }
             }
-            Hint::Emptied => bits,
         };
-        if wanted != bits {
+        if wanted.bits() != bits {
             self.resize(word, wanted, Patience::Try, guard);
         }
     }
 
-    /// Moves the table from `old` to an array of `1 << bits` buckets, unless somebody else moves it
-    /// elsewhere. False when it could not even start.
-    fn resize(&self, old: Word<T, C>, bits: u32, patience: Patience, guard: &Guard) -> bool {
-        let Some(fresh) = Word::allocate(bits) else {
+    /// The size below which a table does not shrink by itself, and whether that is because several CPUs may
+    /// use it, so that room is to be taken for it. Where there is no room, it shrinks further.
+    fn floor(&self, word: Word<T, C>) -> (u32, bool) {
+        let spread = contended_bits();
+        if word.takes_room() || spread::has_room(size_of::<Line<T, C>>() << spread) {
+            (spread, true)
+        } else {
+            (CONTENDED_BITS_MIN, false)
+        }
+    }
+
+    /// Moves the table from `old` to an array of another size, unless somebody else moves it elsewhere. False
+    /// when it could not even start.
+    fn resize(&self, old: Word<T, C>, size: Size, patience: Patience, guard: &Guard) -> bool {
+        let allocated = match size {
+            Size::Needed(bits) => Word::allocate(bits),
+            Size::Spread(bits) => Word::allocate_spread(bits),
+        };
+        let Some(fresh) = allocated else {
             // Slower is better than dead: the table works at any size.
             return false;
         };

@@ -4,6 +4,7 @@ use super::{FREE_BITS, HASH_BITS, HASH_MAX, Hint};
 use crate::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use crate::lock::{LockClass, Mutex};
 use crate::rcu::Guard;
+use crate::spread::{self, Room};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::hint;
 use std::marker::PhantomData;
@@ -21,8 +22,14 @@ const NODE_SLOTS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 7 };
 const LINE_ALIGN: usize = 64;
 const LOW_BITS: usize = LINE_ALIGN - 1;
 
-/// More buckets than this (a power of two) are never made.
-pub(super) const BITS_MAX: u32 = 40;
+/// More buckets than this (a power of two) are never made: 64 GiB, for five billion entries.
+pub(super) const BITS_MAX: u32 = 30;
+
+/// Of those six bits, the ones that hold the number of buckets.
+const SIZE_BITS: usize = 31;
+const _: () = assert!(BITS_MAX as usize + 1 <= SIZE_BITS);
+/// The sixth: room was taken for the array.
+const SPREAD: usize = 32;
 
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
@@ -456,8 +463,8 @@ impl<'a, T> Iterator for Nodes<'a, T> {
     }
 }
 
-/// The address of an array of buckets, with the number of them in its low six bits: zero for null,
-/// else one more than the binary logarithm.
+/// The address of an array of buckets, with the number of them in its lowest five bits: zero for null,
+/// else one more than the binary logarithm. The sixth says that it has room taken for it ([`spread`]).
 pub(super) struct Word<T, C: LockClass>(*mut Line<T, C>);
 
 impl<T, C: LockClass> Clone for Word<T, C> {
@@ -494,7 +501,7 @@ impl<T: 'static, C: LockClass> Word<T, C> {
     #[inline]
     pub(super) fn bits(self) -> u32 {
         debug_assert!(!self.is_null());
-        (self.0.addr() & LOW_BITS) as u32 - 1
+        (self.0.addr() & SIZE_BITS) as u32 - 1
     }
 
     /// The number of buckets.
@@ -576,6 +583,20 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         Some(Self(first.as_ptr().map_addr(|addr| addr | (bits as usize + 1))))
     }
 
+    /// As [`allocate`](Self::allocate), for an array that is larger than its entries need, because several
+    /// CPUs use it: it takes room for itself until it is freed. `None` if there is no room, too.
+    pub(super) fn allocate_spread(bits: u32) -> Option<Self> {
+        let room = Room::take(size_of::<Line<T, C>>() << bits)?;
+        let word = Self::allocate(bits)?;
+        room.keep();
+        Some(Self(word.0.map_addr(|addr| addr | SPREAD)))
+    }
+
+    /// Whether it has room taken for it.
+    pub(super) fn takes_room(self) -> bool {
+        self.0.addr() & SPREAD != 0
+    }
+
     /// As [`allocate`](Self::allocate), for an array without which there is no going on.
     pub(super) fn allocate_or_abort(bits: u32) -> Self {
         Self::allocate(bits).unwrap_or_else(|| {
@@ -613,6 +634,9 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         unsafe {
             ptr::slice_from_raw_parts_mut(self.first(), self.len()).drop_in_place();
             dealloc(self.first().cast(), layout);
+        }
+        if self.takes_room() {
+            spread::give(layout.size());
         }
     }
 }

@@ -8,7 +8,8 @@
 //! counted here, and drivers that keep directories say what they have stored. Several CPUs that make
 //! directories in one would all write its count. So once the table of its children has grown to what
 //! several CPUs get, the directories that come and go are counted on each CPU ([`SnapshotCounter`]): what
-//! that takes is a sixteenth of the table. What was counted before stays in the inode.
+//! that takes is a sixteenth of the table, and bounded with it ([`spread`](vfscale_sync::spread)): where there is
+//! no room for it, the inode goes on counting. What was counted before stays in the inode.
 //!
 //! * A directory comes and goes with the bucket of its name locked, and a directory is removed with all
 //!   of its buckets locked. So nobody counts in one that is removed, and whoever locks all buckets sees a
@@ -24,6 +25,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::percpu::SnapshotCounter;
 use vfscale_sync::rcu;
+use vfscale_sync::spread::Room;
 use vfscale_sync::table::{LockReq, RcuTable};
 
 use super::{Inode, LINKABLE};
@@ -32,6 +34,20 @@ use crate::stream::Stream;
 
 /// The highest number of names of one inode.
 pub const LINK_MAX: u32 = 0x7fff_ffff;
+
+/// The directories in one, counted on each CPU.
+pub(crate) struct SpreadDirectories {
+    count: SnapshotCounter,
+    _room: Room,
+}
+
+impl SpreadDirectories {
+    /// None, in `slots` parts; `None` if there is no room for these.
+    fn new(slots: usize) -> Option<Box<SpreadDirectories>> {
+        let room = Room::take(SnapshotCounter::bytes(slots))?;
+        Some(Box::new(SpreadDirectories { count: SnapshotCounter::new(slots), _room: room }))
+    }
+}
 
 /// How often a spread count is read before everybody who changes it is kept out.
 const ATTEMPTS: u32 = 3;
@@ -77,7 +93,7 @@ impl Inode {
     fn spread_directories(&self) -> Option<&SnapshotCounter> {
         // What is behind a pipe is not touched for that.
         match self.stream().filter(|_| self.is_dir())? {
-            Stream::Directories(spread) => Some(spread),
+            Stream::Directories(spread) => Some(&spread.count),
             _ => None,
         }
     }
@@ -172,7 +188,9 @@ impl Dentry {
             if !several || !self.children().is_spread() {
                 return None;
             }
-            inode.stream_or_init(|| Stream::Directories(SnapshotCounter::new(sb.slots())));
+            // If there is no room, they are counted in the inode, by whoever makes the next one as well.
+            let count = SpreadDirectories::new(sb.slots())?;
+            inode.stream_or_init(|| Stream::Directories(count));
             inode.spread_directories()
         })
     }

@@ -14,6 +14,7 @@ use super::classes::{LockResult, TokenState};
 use super::file_locks::Shared;
 use super::graph::{Blockers, LockGraph};
 use super::{Owner, RecordLock};
+use crate::error::check_fork;
 use crate::sleep::Sleeper;
 
 type Outcome = Result<(), Errno>;
@@ -164,7 +165,7 @@ impl PendingLock {
 
 impl Drop for PendingLock {
     fn drop(&mut self) {
-        if self.withdraw && self.waiter.outcome().is_none() {
+        if check_fork().is_ok() && self.withdraw && self.waiter.outcome().is_none() {
             self.shared.withdraw(&self.waiter, Errno::INTR);
         }
     }

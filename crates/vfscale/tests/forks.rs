@@ -1,0 +1,233 @@
+//! Processes that fork without becoming another program: calls in the child fail, and nothing hangs there.
+
+#![cfg(not(shuttle))]
+#![allow(clippy::unwrap_used)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard};
+use std::thread;
+
+use vfscale::{
+    At, AtFlags, Errno, LockKind, LockRange, MemFs, MemfdFlags, Mode, MountFlags, OFlags,
+    RenameFlags, Result, Task, UmountFlags, Vfs, Volume, VolumeError, Whence, XattrFlags,
+};
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+/// A child that takes longer hangs, and is ended.
+const SECONDS_MAX: u32 = 20;
+const FORKS: usize = 40;
+
+/// Tests fork one after the other: the child of one is that of all.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Forks, runs `call` in the child, and says whether it came to its end there, in time.
+fn in_child(call: impl FnOnce()) -> bool {
+    // SAFETY: the child runs `call`, which takes no lock that a thread of the parent may hold but those that this
+    // test is about, and ends without going on in the test.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        // SAFETY: no memory is involved.
+        unsafe { libc::alarm(SECONDS_MAX) };
+        let ended = catch_unwind(AssertUnwindSafe(call)).is_ok();
+        // SAFETY: it does not return, and leaves the parent's output alone.
+        unsafe { libc::_exit(i32::from(!ended)) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is there for the length of the call.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+/// Asserts that calls in a child of this process failed as they should.
+fn fails<T>(name: &str, result: Result<T>) {
+    match result {
+        Err(error) => assert_eq!(error.errno(), Errno::NOTRECOVERABLE, "{name}"),
+        Ok(_) => panic!("{name} works in a child"),
+    }
+}
+
+/// Threads that do everything at once in the tree until they are stopped.
+struct Crowd {
+    stop: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Crowd {
+    fn start(vfs: &Vfs) -> Crowd {
+        let stop = Arc::new(AtomicBool::new(false));
+        let begun = Arc::new(Barrier::new(5));
+        let threads = (0..4).map(|n| {
+            let (task, stop, begun) = (vfs.task(), stop.clone(), begun.clone());
+            thread::spawn(move || {
+                begun.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    busy(&task, n);
+                }
+            })
+        });
+        let threads = threads.collect();
+        begun.wait();
+        Crowd { stop, threads }
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+fn busy(task: &Task, n: usize) {
+    let (own, new) = (format!("/own{n}"), format!("/new{n}"));
+    let file = task.open(&own, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    file.write(&[1; 8192]).unwrap();
+    file.seek(Whence::Set(0)).unwrap();
+    file.read(&mut [0; 100]).unwrap();
+    task.rename(At::Cwd, &own, At::Cwd, &new, RenameFlags::empty()).unwrap();
+    task.mkdir(At::Cwd, &own, MODE).unwrap();
+    task.rmdir(At::Cwd, &own).unwrap();
+    task.unlink(At::Cwd, &new, AtFlags::empty()).unwrap();
+    let shared = task.open("/shared", OFlags::RDWR, MODE).unwrap();
+    shared.pwrite(b"all", 0).unwrap();
+    let _ = shared.flock(Some(LockKind::Shared), None);
+}
+
+fn calls_by_path(task: &Task) {
+    let none = AtFlags::empty();
+    fails("stat", task.stat(At::Cwd, "/shared", none));
+    fails("open", task.open("/shared", OFlags::RDONLY, MODE));
+    fails("create", task.open("/more", OFlags::CREATE | OFlags::RDWR, MODE));
+    fails("mkdir", task.mkdir(At::Cwd, "/dir", MODE));
+    fails("unlink", task.unlink(At::Cwd, "/shared", none));
+    fails("rename", task.rename(At::Cwd, "/shared", At::Cwd, "/x", RenameFlags::empty()));
+    fails("link", task.link(At::Cwd, "/shared", At::Cwd, "/x", none));
+    fails("symlink", task.symlink("/shared", At::Cwd, "/x"));
+    fails("chmod", task.chmod(At::Cwd, "/shared", MODE, none));
+    fails("truncate", task.truncate("/shared", 0));
+    fails("chdir", task.chdir("/"));
+    fails("getcwd", task.getcwd());
+    fails("list_dir", task.list_dir("/"));
+    fails("setxattr", task.setxattr(At::Cwd, "/shared", "user.a", b"x", XattrFlags::empty(), none));
+    fails("getxattr", task.getxattr(At::Cwd, "/shared", "user.a", none));
+    let fs = MemFs::builder().size(1 << 20).build();
+    fails("mount", task.mount(fs, "/", MountFlags::empty()));
+    fails("umount", task.umount("/", UmountFlags::empty()));
+    fails("remount", task.remount("/", MountFlags::RDONLY));
+    fails("unshare_mounts", task.unshare_mounts());
+    fails("statfs", task.statfs(At::Cwd, "/"));
+    fails("write_file", task.write_file("/more", b"x"));
+    fails("remove_dir_all", task.remove_dir_all("/more"));
+    fails("name_to_handle", task.name_to_handle(At::Cwd, "/shared", none));
+    fails("pipe2", task.pipe2(OFlags::empty()));
+    fails("memfd_create", task.memfd_create("name", MemfdFlags::empty()));
+    fails("install", task.dup(vfscale::Fd(0)));
+    assert!(task.mounts().is_empty() && task.descriptor_list().is_empty());
+    task.sync();
+    task.exec();
+    task.close_all();
+}
+
+fn calls_on_a_file(task: &Task, file: &vfscale::File) {
+    fails("read", file.read(&mut [0; 10]));
+    fails("pread", file.pread(&mut [0; 10], 0));
+    fails("write", file.write(b"x"));
+    fails("pwrite", file.pwrite(b"x", 0));
+    fails("seek", file.seek(Whence::End(0)));
+    fails("fstat", file.stat());
+    fails("ftruncate", file.truncate(0));
+    fails("fsync", file.sync_all());
+    fails("syncfs", file.sync_fs());
+    fails("flock", file.flock(Some(LockKind::Exclusive), None));
+    let range = LockRange::new(0, 0).unwrap();
+    fails("posix_lock", task.posix_lock(file, Some(LockKind::Exclusive), range, None));
+    fails("reopen", task.reopen(file, OFlags::RDONLY));
+    fails("path_of", task.path_of(file));
+    fails("copy_range", file.copy_range(None, file, Some(&mut 0), 1));
+    fails("stat at", task.stat(At::File(file), "", AtFlags::EMPTY_PATH));
+}
+
+/// Calls and drops, beside whom others work in the tree when the process forks.
+#[test]
+fn calls_fail_in_a_child_and_nothing_hangs() {
+    let _turn = turn();
+    let vfs = vfscale::memory().size(64 << 20).build().unwrap();
+    vfs.task().write_file("/shared", b"shared").unwrap();
+    let crowd = Crowd::start(&vfs);
+    let mut all = Some((vfs.clone(), vfs.task()));
+    let (reader, _writer) = vfs.task().pipe2(OFlags::empty()).unwrap();
+    let mut files = Some((vfs.task().open("/shared", OFlags::RDWR, MODE).unwrap(), reader));
+    for _ in 0..FORKS {
+        let ended = in_child(|| {
+            let (vfs, task) = all.take().unwrap();
+            let (file, reader) = files.take().unwrap();
+            calls_by_path(&task);
+            calls_on_a_file(&task, &file);
+            fails("read of a pipe", reader.read(&mut [0; 10]));
+            fails("another tree", vfscale::memory().build());
+            let ending = vfs.clone();
+            assert!(ending.end().is_err());
+            drop((file, reader));
+            drop(task);
+            drop(vfs);
+            // Another thread of the child is no better off.
+            let other = thread::spawn(|| vfscale::memory().build().is_err());
+            assert!(other.join().unwrap());
+        });
+        assert!(ended);
+    }
+    crowd.end();
+    let (vfs, task) = all.unwrap();
+    assert_eq!(task.read_file("/shared").unwrap()[..3], *b"all");
+    drop((vfs, task));
+}
+
+fn open(path: &Path) -> std::result::Result<Volume, VolumeError> {
+    vfscale::volume(path).create(64 << 20).sync_interval(None).open()
+}
+
+/// A volume is the parent's: the child neither closes nor writes it, nor lets others have it.
+#[test]
+fn a_child_leaves_the_volume_alone() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    let volume = open(&path).unwrap();
+    volume.task().write_file("/shared", b"shared").unwrap();
+    let crowd = Crowd::start(volume.vfs());
+    let mut volume = Some(volume);
+    let forked = |error: &VolumeError| matches!(error, VolumeError::Forked { .. });
+    for _ in 0..FORKS / 4 {
+        assert!(in_child(|| drop(volume.take())), "dropped");
+        assert!(in_child(|| {
+            let volume = volume.take().unwrap();
+            assert!(forked(&volume.sync().unwrap_err()));
+            let error = volume.close().unwrap_err();
+            assert!(forked(error.error()));
+            drop(error.into_volume());
+            assert!(forked(&open(&path).unwrap_err()));
+        }));
+    }
+    crowd.end();
+    // Threads of the parent still free what the crowd has removed, so it may take some attempts until they leave
+    // the image alone. What is not synced is new each time: a child that wrote it would change the image.
+    let mut is_left_alone = |attempt: u8| {
+        let task = volume.as_ref().unwrap().task();
+        task.write_file("/unsynced", vec![attempt; 100_000]).unwrap();
+        drop(task);
+        let before = std::fs::read(&path).unwrap();
+        assert!(in_child(|| drop(volume.take())));
+        std::fs::read(&path).unwrap() == before
+    };
+    let last = (1..50).find(|attempt| is_left_alone(*attempt));
+    let last = last.expect("each child has written the image");
+    assert!(matches!(open(&path), Err(VolumeError::Device(_))), "still the parent's");
+    volume.unwrap().close().unwrap();
+    let volume = open(&path).unwrap();
+    assert_eq!(volume.task().read_file("/unsynced").unwrap(), vec![last; 100_000]);
+    volume.close().unwrap();
+}
