@@ -85,6 +85,12 @@ impl MemFsBuilder {
         self
     }
 
+    /// The most memory it may take, in bytes, as it was set or is by default.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes.unwrap_or_else(|| machine::memory_bytes() / 2)
+    }
+
     /// The most inodes it may have, with the root. Default: as many as there is memory for.
     #[must_use]
     pub fn inodes(mut self, inodes_max: u64) -> Self {
@@ -119,9 +125,8 @@ impl MemFsBuilder {
     #[must_use]
     pub fn build(self) -> Arc<MemFs> {
         let slots = self.slots.unwrap_or_else(|| cpu::possible() as usize);
-        let size = self.size_bytes.unwrap_or_else(|| machine::memory_bytes() / 2);
         Arc::new(MemFs {
-            space: Space::new(size, slots),
+            space: Space::new(self.size_bytes(), slots),
             turns: PageTurns::new(slots),
             inodes: self.inodes_max.map(|inodes_max| Budget::new(inodes_max, slots)),
             root_mode: self.mode,

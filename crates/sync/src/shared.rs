@@ -15,8 +15,10 @@
 //!   the only one, and stays it.
 //! * Giving a handle back releases, and the last one acquires: all uses happen before the end.
 
+mod bound;
 mod list;
 
+pub use bound::Bound;
 pub use list::{Listable, Listed, SharedList};
 
 use std::marker::PhantomData;

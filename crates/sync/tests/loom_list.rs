@@ -16,7 +16,7 @@ use loom::model::Builder;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use vfscale_sync::shared::{Listable, Listed, Shared, SharedList};
+use vfscale_sync::shared::{Bound, Listable, Listed, Shared, SharedList};
 use vfscale_sync::{cpu, lock_class};
 
 lock_class! { Lists = ("lists", 1); }
@@ -73,6 +73,14 @@ fn insert(list: &List, cell: &Arc<Cell>) -> Shared<Value, Listed<Lists>> {
     let is_over = Arc::new(AtomicBool::new(false));
     // SAFETY: the value keeps the list.
     unsafe { list.insert(Value { cell: Arc::clone(cell), is_over, _list: List::clone(list) }) }
+        .unwrap_or_else(|_| panic!("the bound is reached"))
+}
+
+/// Enters a value where the bound may be reached.
+fn try_insert(list: &List, cell: &Arc<Cell>) -> Option<Shared<Value, Listed<Lists>>> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    // SAFETY: the value keeps the list.
+    unsafe { list.insert(Value { cell: Arc::clone(cell), is_over, _list: List::clone(list) }) }.ok()
 }
 
 fn cell() -> Arc<Cell> {
@@ -215,5 +223,32 @@ fn two_moves_of_one_value() {
         );
         drop(first);
         assert_eq!(drops(&cell), 1);
+    });
+}
+
+/// Two threads begin values under a bound of two while a third calls in what the lists keep: never is a
+/// unit lost or made, and who comes after all of them gets what is left.
+#[test]
+fn a_bound_beside_a_call_for_what_is_kept() {
+    check(2, || {
+        let bound = std::sync::Arc::new(Bound::new(2, 1));
+        let list = List::new(SharedList::bounded(2, &bound));
+        let begin = |cpu| {
+            let list = List::clone(&list);
+            thread::spawn(move || {
+                let _there = cpu::pretend(cpu);
+                drop(try_insert(&list, &cell()));
+            })
+        };
+        let threads = [begin(0), begin(1)];
+        list.trim();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        list.trim();
+        assert_eq!(bound.used(), 0);
+        let held = [(); 3].map(|()| try_insert(&list, &cell()));
+        assert_eq!(held.iter().flatten().count(), 2);
+        drop(held);
+        list.trim();
+        assert_eq!(bound.used(), 0);
     });
 }

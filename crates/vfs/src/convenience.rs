@@ -1,6 +1,6 @@
 //! What a Rust program expects beside the calls: whole files, whole trees, an options builder.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
@@ -220,37 +220,16 @@ impl Task {
     }
 
     /// Removes whatever is at `path`, and if that is a directory everything below it. Symbolic links are
-    /// removed, never followed.
+    /// removed, never followed. Beside others who remove the same, it ends well as long as something was
+    /// there to begin with; what others make meanwhile it removes, too, unless they go on and on.
     ///
     /// # Errors
-    /// Those of reading directories and removing; what was removed before stays removed.
+    /// Those of reading directories and removing, with the path of what they are about; what was removed before
+    /// stays removed. `ENOTEMPTY` if others make things faster than this removes them.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        if !self.symlink_metadata(path)?.is_dir() {
-            return self.unlink(At::Cwd, path, AtFlags::empty());
-        }
-        let top = self.open_dir_nofollow(At::Cwd, path)?;
-        let mut stack = vec![Level { left: entries(&top)?, name: OsString::new(), dir: top }];
-        while let Some(level) = stack.last_mut() {
-            let at = At::File(&level.dir);
-            match level.left.pop() {
-                Some(entry) if entry.file_type == FileType::Directory => {
-                    let dir = self.open_dir_nofollow(at, Path::new(&entry.name))?;
-                    let left = entries(&dir)?;
-                    stack.push(Level { dir, left, name: entry.name });
-                }
-                Some(entry) => ignore_gone(self.unlink(at, &entry.name, AtFlags::empty()))?,
-                None => {
-                    let name = std::mem::take(&mut level.name);
-                    stack.pop();
-                    match stack.last() {
-                        Some(above) => ignore_gone(self.rmdir(At::File(&above.dir), &name))?,
-                        None => self.rmdir(At::Cwd, path)?,
-                    }
-                }
-            }
-        }
-        Ok(())
+        let is_dir = self.symlink_metadata(path)?.is_dir();
+        Removal { task: self, stack: Vec::new() }.remove(path, is_dir)
     }
 
     fn open_dir_nofollow(&self, at: At<'_>, path: &Path) -> Result<File> {
@@ -258,19 +237,30 @@ impl Task {
         self.openat(at, path, flags, Mode::empty())
     }
 
-    /// Walks the tree at `path`, directories before what is in them, without following symbolic
-    /// links.
+    /// Walks the tree at `path`, directories before what is in them, without following symbolic links below
+    /// it. A directory is read when it is come to; names that are gone when their turn comes are left out.
+    /// The walk keeps the directories above where it is open, and goes on in them if they are moved
+    /// meanwhile; the paths it tells are those by which it came.
     pub fn walk_dir(&self, path: impl AsRef<Path>) -> WalkDir<'_> {
         WalkDir { task: self, start: Some(path.as_ref().to_owned()), stack: Vec::new() }
     }
 }
 
-/// A name that somebody else has removed meanwhile is removed.
-fn ignore_gone(result: Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.errno() == Errno::NOENT => Ok(()),
-        other => other,
-    }
+/// How often something is looked at again that others change meanwhile.
+const TRIES: u32 = 64;
+
+fn is_gone(error: &Error) -> bool {
+    error.errno() == Errno::NOENT
+}
+
+/// Whether a directory was to be opened, and something else is there.
+fn is_no_directory(error: &Error) -> bool {
+    matches!(error.errno(), Errno::NOTDIR | Errno::LOOP)
+}
+
+/// The same error with the whole path, where the call had only the last name, or none.
+fn with_path(error: &Error, path: &Path) -> Error {
+    Error::at(error.call(), error.errno(), path)
 }
 
 fn entries(dir: &File) -> Result<Vec<DirEntryBuf>> {
@@ -285,7 +275,81 @@ fn is_dots(entry: &DirEntryBuf) -> bool {
 struct Level {
     dir: File,
     left: Vec<DirEntryBuf>,
+    path: PathBuf,
+    /// Under which it is in the directory above; the whole path for the first.
     name: OsString,
+    /// How often it was found not to be empty after all.
+    tries: u32,
+}
+
+/// The removal of a tree: the directories from the first one down to where it is.
+struct Removal<'a> {
+    task: &'a Task,
+    stack: Vec<Level>,
+}
+
+impl Removal<'_> {
+    fn remove(mut self, path: &Path, is_dir: bool) -> Result<()> {
+        self.take_on(path.as_os_str(), path.to_owned(), is_dir, 0)?;
+        while let Some(level) = self.stack.last_mut() {
+            match level.left.pop() {
+                Some(entry) => {
+                    let path = level.path.join(&entry.name);
+                    self.take_on(&entry.name, path, entry.file_type == FileType::Directory, 0)?;
+                }
+                None => self.finish()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory that names are in at this point.
+    fn at(&self) -> At<'_> {
+        self.stack.last().map_or(At::Cwd, |level| At::File(&level.dir))
+    }
+
+    /// Removes a name, or, if it stands for a directory, goes into that. It may stand for something else by
+    /// now.
+    fn take_on(&mut self, name: &OsStr, path: PathBuf, mut is_dir: bool, tries: u32) -> Result<()> {
+        for _ in 0..TRIES {
+            let failed = if is_dir {
+                let opened = self.task.open_dir_nofollow(self.at(), Path::new(name));
+                match opened.and_then(|dir| entries(&dir).map(|left| (dir, left))) {
+                    Ok((dir, left)) => {
+                        let name = name.to_owned();
+                        self.stack.push(Level { dir, left, path, name, tries });
+                        return Ok(());
+                    }
+                    Err(error) => error,
+                }
+            } else {
+                match self.task.unlink(self.at(), name, AtFlags::empty()) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                }
+            };
+            is_dir = match failed.errno() {
+                Errno::NOENT => return Ok(()),
+                Errno::ISDIR if !is_dir => true,
+                _ if is_dir && is_no_directory(&failed) => false,
+                _ => return Err(with_path(&failed, &path)),
+            };
+        }
+        Err(Error::at("remove_dir_all", Errno::BUSY, &path))
+    }
+
+    /// Removes the directory that it is in, of which nothing is left; if others have made something there
+    /// since, goes into it again.
+    fn finish(&mut self) -> Result<()> {
+        let Some(Level { path, name, tries, .. }) = self.stack.pop() else { return Ok(()) };
+        let Err(error) = self.task.rmdir(self.at(), &name) else { return Ok(()) };
+        match error.errno() {
+            Errno::NOENT => Ok(()),
+            Errno::NOTEMPTY if tries < TRIES => self.take_on(&name, path, true, tries + 1),
+            Errno::NOTDIR => self.take_on(&name, path, false, tries),
+            _ => Err(with_path(&error, &path)),
+        }
+    }
 }
 
 /// What [`Task::walk_dir`] finds.
@@ -304,17 +368,54 @@ pub struct WalkEntry {
 pub struct WalkDir<'a> {
     task: &'a Task,
     start: Option<PathBuf>,
-    stack: Vec<(PathBuf, std::vec::IntoIter<DirEntryBuf>)>,
+    stack: Vec<Walked>,
+}
+
+/// A directory that the walk is in.
+#[derive(Debug)]
+struct Walked {
+    dir: File,
+    path: PathBuf,
+    left: std::vec::IntoIter<DirEntryBuf>,
 }
 
 impl WalkDir<'_> {
-    fn visit(&mut self, path: PathBuf, depth: usize) -> Result<WalkEntry> {
-        let stat = self.task.symlink_metadata(&path)?;
-        if stat.is_dir() {
-            let left = self.task.list_dir(&path)?;
-            self.stack.push((path.clone(), left.into_iter()));
+    /// Looks at a name in the directory that it is in; `None` if it is gone.
+    fn visit(&mut self, name: &OsStr, path: PathBuf) -> Option<Result<WalkEntry>> {
+        let found = self.look(name);
+        match found {
+            Ok((stat, dir)) => {
+                let depth = self.stack.len();
+                if let Some((dir, left)) = dir {
+                    let (path, left) = (path.clone(), left.into_iter());
+                    self.stack.push(Walked { dir, path, left });
+                }
+                Some(Ok(WalkEntry { path, stat, depth }))
+            }
+            Err(error) if is_gone(&error) && !self.stack.is_empty() => None,
+            Err(error) => Some(Err(with_path(&error, &path))),
         }
-        Ok(WalkEntry { path, stat, depth })
+    }
+
+    /// The attributes of a name, and if it stands for a directory, that one, open, and its entries.
+    fn look(&self, name: &OsStr) -> Result<(Stat, Option<(File, Vec<DirEntryBuf>)>)> {
+        let at = self.stack.last().map_or(At::Cwd, |walked| At::File(&walked.dir));
+        for _ in 0..TRIES {
+            let stat = self.task.stat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if !stat.is_dir() {
+                return Ok((stat, None));
+            }
+            match self.task.open_dir_nofollow(at, Path::new(name)) {
+                Ok(dir) => {
+                    let left = entries(&dir)?;
+                    return Ok((dir.stat()?, Some((dir, left))));
+                }
+                // It has become something else since.
+                Err(error) if is_no_directory(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new("walk_dir", Errno::BUSY))
     }
 }
 
@@ -323,19 +424,17 @@ impl Iterator for WalkDir<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(start) = self.start.take() {
-            return Some(self.visit(start, 0));
+            return self.visit(start.clone().as_os_str(), start);
         }
         loop {
-            let depth = self.stack.len();
-            let (dir, left) = self.stack.last_mut()?;
-            match left.next() {
-                Some(entry) => {
-                    let path = dir.join(&entry.name);
-                    return Some(self.visit(path, depth));
-                }
-                None => {
-                    self.stack.pop();
-                }
+            let walked = self.stack.last_mut()?;
+            let Some(entry) = walked.left.next() else {
+                self.stack.pop();
+                continue;
+            };
+            let path = walked.path.join(&entry.name);
+            if let Some(found) = self.visit(&entry.name, path) {
+                return Some(found);
             }
         }
     }

@@ -15,7 +15,7 @@
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicU64, Ordering, thread};
+use vfscale_sync::atomic::{AtomicU64, AtomicUsize, Ordering, thread};
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::shared::{Listed, SharedSlot};
 
@@ -27,7 +27,7 @@ use crate::ranks::{DescriptorTable, FilesLock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fd(pub i32);
 
-/// The number of descriptors a task may have (`EMFILE` beyond).
+/// The largest number of descriptors that a task may have, whatever its limit is (`EMFILE` beyond).
 pub const OPEN_MAX: usize = 1 << 20;
 
 const SEGMENT_MIN: usize = 64;
@@ -50,15 +50,19 @@ pub(crate) struct Descriptors {
     segments: [OnceLock<Segment>; SEGMENTS],
     /// Which of the first [`WORD`] numbers are in use.
     low: AtomicU64,
+    /// New numbers are below this (`RLIMIT_NOFILE`); those in use may be above.
+    max: AtomicUsize,
     /// The others, counted from there.
     high: Mutex<Numbers, DescriptorTable>,
 }
 
 impl Descriptors {
-    pub(crate) fn new() -> Descriptors {
+    /// None, and room for the numbers below `max`, which is at most [`OPEN_MAX`].
+    pub(crate) fn new(max: usize) -> Descriptors {
         Descriptors {
             segments: Default::default(),
             low: AtomicU64::new(0),
+            max: AtomicUsize::new(max),
             high: Mutex::new(Numbers::default()),
         }
     }
@@ -89,25 +93,37 @@ impl Descriptors {
         self.slot(fd).and_then(SharedSlot::get).map(File).ok_or(Errno::BADF)
     }
 
+    /// The number below which new ones are.
+    pub(crate) fn max(&self) -> usize {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Changes that number, which is at most [`OPEN_MAX`].
+    pub(crate) fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
     /// Puts a file under the lowest free number that is at least `min`.
     pub(crate) fn install(&self, file: File, min: usize, close_on_exec: bool) -> Result<Fd, Errno> {
         check_fork()?;
-        let low = if min < WORD { self.claim_low(min) } else { None };
+        let max = self.max();
+        let low = if min < WORD { self.claim_low(min, max) } else { None };
         let number = match low {
             Some(number) => number,
-            None => self.claim_high(min)?,
+            None => self.claim_high(min, max)?,
         };
         self.slot_or_make(number).fill(file.0, close_on_exec);
         Ok(Fd(number as i32))
     }
 
-    /// Claims the lowest free number of the first word that is at least `min`.
+    /// Claims the lowest free number of the first word that is at least `min` and below `max`.
     #[inline]
-    fn claim_low(&self, min: usize) -> Option<usize> {
-        let below = (1 << min) - 1;
+    fn claim_low(&self, min: usize, max: usize) -> Option<usize> {
+        let above = if max < WORD { u64::MAX << max } else { 0 };
+        let not = ((1 << min) - 1) | above;
         let mut used = self.low.load(Ordering::Relaxed);
-        while used | below != u64::MAX {
-            let number = (used | below).trailing_ones() as usize;
+        while used | not != u64::MAX {
+            let number = (used | not).trailing_ones() as usize;
             let new = used | 1 << number;
             // Acquire: the slot has been emptied.
             match self.low.compare_exchange_weak(used, new, Ordering::Acquire, Ordering::Relaxed) {
@@ -118,17 +134,17 @@ impl Descriptors {
         None
     }
 
-    /// Claims the lowest free number that is at least `min`, when the first word was full.
+    /// Claims the lowest free number that is at least `min` and below `max`, when the first word was full.
     #[cold]
-    fn claim_high(&self, min: usize) -> Result<usize, Errno> {
+    fn claim_high(&self, min: usize, max: usize) -> Result<usize, Errno> {
         let mut high = self.high.lock();
         if min < WORD
-            && let Some(number) = self.claim_low(min)
+            && let Some(number) = self.claim_low(min, max)
         {
             return Ok(number);
         }
         let number = WORD + high.lowest_free(min.saturating_sub(WORD));
-        if number >= OPEN_MAX {
+        if number >= max {
             return Err(Errno::MFILE);
         }
         high.claim(number - WORD);

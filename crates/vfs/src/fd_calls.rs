@@ -1,12 +1,13 @@
 //! The calls on descriptors. Each is the call on the open file it stands for.
 
 use rustix::io::Errno;
+use vfscale_sync::rcu;
 
-use crate::descriptors::Fd;
+use crate::descriptors::{Fd, OPEN_MAX};
 use crate::error::{Named, Result, check_fork};
 use crate::file::{File, check_offset};
 use crate::task::Task;
-use crate::types::{FallocateFlags, OFlags, Stat, Whence};
+use crate::types::{Capabilities, FallocateFlags, OFlags, Stat, Whence};
 
 impl Task {
     /// The open file under a descriptor.
@@ -49,6 +50,33 @@ impl Task {
         self.descriptors().list()
     }
 
+    /// The number below which new descriptors of the task are (`RLIMIT_NOFILE`).
+    #[must_use]
+    pub fn descriptors_max(&self) -> usize {
+        self.descriptors().max()
+    }
+
+    /// Changes the number below which new descriptors of the task are (`RLIMIT_NOFILE`), at most
+    /// [`OPEN_MAX`]. Those that are open stay, whatever their numbers. Tasks that are made of this one get the
+    /// same.
+    ///
+    /// # Errors
+    /// `EINVAL` for more than [`OPEN_MAX`]; `EPERM` for more than before without `CAP_SYS_RESOURCE`.
+    pub fn set_descriptors_max(&self, max: usize) -> Result<()> {
+        let set = || {
+            if max > OPEN_MAX {
+                return Err(Errno::INVAL);
+            }
+            let raises = max > self.descriptors().max();
+            if raises && !self.cred(&rcu::pin()).has(Capabilities::SYS_RESOURCE) {
+                return Err(Errno::PERM);
+            }
+            self.descriptors().set_max(max);
+            Ok(())
+        };
+        set().named("setrlimit")
+    }
+
     /// Another descriptor for the same open file.
     ///
     /// # Errors
@@ -70,7 +98,7 @@ impl Task {
         let dup = || {
             let file = self.descriptors().get(fd)?;
             let min = usize::try_from(min.0).map_err(|_| Errno::INVAL)?;
-            if min >= crate::descriptors::OPEN_MAX {
+            if min >= self.descriptors().max() {
                 return Err(Errno::INVAL);
             }
             self.descriptors().install(file, min, close_on_exec)
@@ -106,6 +134,9 @@ impl Task {
 
     fn dup_to(&self, old: Fd, new: Fd, close_on_exec: bool) -> std::result::Result<Fd, Errno> {
         let file = self.descriptors().get(old)?;
+        if usize::try_from(new.0).is_ok_and(|new| new >= self.descriptors().max()) {
+            return Err(Errno::BADF);
+        }
         let closed = self.descriptors().install_at(new, file, close_on_exec)?;
         if let Some(closed) = closed {
             self.end_record_locks(&closed);

@@ -205,7 +205,9 @@ impl OpenFile {
     #[cold]
     fn end_state(&self, state: u8) {
         if state & PRIVATE != 0 {
-            self.path().mount().sb().count_private(-1);
+            let sb = self.path().mount().sb();
+            sb.count_private(-1);
+            sb.quotas().files.give(1);
         }
         if state & HAS_LOCKS != 0 {
             crate::lock_calls::release_file(self);
@@ -273,16 +275,42 @@ pub(crate) fn keeps_privileges(inode: &Inode, keep: FileMode) -> bool {
 }
 
 impl File {
+    /// Opens a place. The caller has asked whether there is room
+    /// ([`room_for_file`](crate::namespace::Forest::room_for_file)).
+    ///
+    /// # Errors
+    /// `ENFILE`, if there was no room or another thread has taken it since.
     #[inline]
-    pub(crate) fn new(path: Path, mode: FileMode, flags: OFlags) -> File {
-        File(SuperBlock::open_file(OpenFile::new(path, mode, flags)))
+    pub(crate) fn new(
+        path: Path,
+        mode: FileMode,
+        flags: OFlags,
+    ) -> std::result::Result<File, Errno> {
+        match SuperBlock::open_file(OpenFile::new(path, mode, flags)) {
+            Ok(file) => Ok(File(file)),
+            Err(_) => Err(Errno::NFILE),
+        }
     }
 
     /// Opens an end of the stream of an inode, which counts it already, until the file is closed.
-    pub(crate) fn new_stream(path: Path, mode: FileMode, flags: OFlags) -> File {
-        let file = File::new(path, mode.as_stream(), flags);
-        file.0.note_stream();
-        file
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); then the end is closed.
+    pub(crate) fn new_stream(
+        path: Path,
+        mode: FileMode,
+        flags: OFlags,
+    ) -> std::result::Result<File, Errno> {
+        match SuperBlock::open_file(OpenFile::new(path, mode.as_stream(), flags)) {
+            Ok(file) => {
+                file.note_stream();
+                Ok(File(file))
+            }
+            Err(file) => {
+                crate::stream::release(&file);
+                Err(Errno::NFILE)
+            }
+        }
     }
 
     #[inline]

@@ -19,6 +19,7 @@
 //! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
 //! | [`scaling`], [`lockstat`], [`cpu`] | how many slots everything has, what it was like before, what locks cost, and who uses which slot |
 //! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
+//! | [`limits`] | what a tree may take beside the data of its files |
 //!
 //! # Lock order
 //!
@@ -58,6 +59,7 @@ mod icache;
 pub mod inode;
 mod kept;
 mod key_locks;
+pub mod limits;
 mod link_calls;
 mod lock_calls;
 pub mod locks;
@@ -112,6 +114,7 @@ pub use error::{Errno, Error, Result};
 pub use file::File;
 pub use file_list::{FileList, OpenFileInfo};
 pub use handle::FileHandle;
+pub use limits::{Limits, Usage};
 pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, WaitToken};
 pub use lru::CACHE_LIMIT_DEFAULT;
 pub use mountinfo::MountInfo;

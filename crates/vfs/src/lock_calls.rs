@@ -16,6 +16,11 @@ fn existing<'g>(inode: &'g Inode, guard: &'g Guard) -> Option<&'g FileLocks> {
     inode.extra(guard).map(|extra| &extra.locks)
 }
 
+/// The locks of an inode, which count among those of its tree.
+fn locks<'g>(inode: &'g Inode, guard: &'g Guard) -> &'g FileLocks {
+    inode.extra_or_init(guard).locks.paid_by(inode.sb().quotas())
+}
+
 /// An open file is closed: its locks end.
 pub(crate) fn release_file(file: &OpenFile) {
     let guard = rcu::pin();
@@ -80,7 +85,7 @@ impl File {
         }
         let guard = rcu::pin();
         let inode = self.inode();
-        inode.extra_or_init(&guard).locks.request(request, inode.sb().lock_graph())
+        locks(inode, &guard).request(request, inode.sb().lock_graph())
     }
 
     /// Takes a record lock for any owner if it is to be had at once.
@@ -97,7 +102,7 @@ impl File {
             self.0.note_locks();
         }
         let guard = rcu::pin();
-        self.inode().extra_or_init(&guard).locks.try_lock(request)
+        locks(self.inode(), &guard).try_lock(request)
     }
 
     /// The first record lock in the way of `request`.
@@ -191,7 +196,7 @@ impl File {
                 (Some(kind), None) => {
                     self.0.note_locks();
                     let guard = rcu::pin();
-                    self.inode().extra_or_init(&guard).locks.try_flock(self.id(), kind)
+                    locks(self.inode(), &guard).try_flock(self.id(), kind)
                 }
                 (Some(kind), Some(_)) => finish(self.request_flock_inner(kind)?, wait),
             }
@@ -210,7 +215,7 @@ impl File {
     fn request_flock_inner(&self, kind: LockKind) -> std::result::Result<Acquire, Errno> {
         self.0.note_locks();
         let guard = rcu::pin();
-        self.inode().extra_or_init(&guard).locks.request_flock(self.id(), kind)
+        locks(self.inode(), &guard).request_flock(self.id(), kind)
     }
 }
 

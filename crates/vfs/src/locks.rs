@@ -29,8 +29,8 @@
 //!   that holds one such. Both are restored before the lock of the state is released.
 //! * Every request that was queued gets exactly one result, set under the lock of the state, and whoever
 //!   waits is told after that lock is released.
-//! * Memory is bounded: `RECORDS_MAX` records and `WAITERS_MAX` requests for each file; more get `ENOLCK`.
-//!   Releasing everything never fails.
+//! * Memory is bounded: `RECORDS_MAX` records and `WAITERS_MAX` requests for each file, and as many of all as
+//!   the limits of the tree say ([`crate::limits`]); more get `ENOLCK`. Releasing everything never fails.
 //!
 //! # Lock order and references
 //!

@@ -23,6 +23,7 @@ use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::reclaim;
 use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::seqrwlock::SeqRwLock;
+use vfscale_sync::shared::Bound;
 use vfscale_sync::table::RcuTable;
 
 use crate::cred::Credentials;
@@ -30,6 +31,7 @@ use crate::dentry::{Dentry, DentryRef};
 use crate::driver::FileSystem;
 use crate::error::check_fork;
 use crate::graft::Branch;
+use crate::limits::{Limits, Quotas, SharedQuotas};
 use crate::locks::LockGraph;
 use crate::mount::{Mount, MountRef, OwnedMount, Path, SUPER_FLAGS, Spot, normal_flags};
 use crate::mount_tree::Trees;
@@ -137,6 +139,9 @@ pub(crate) struct Forest {
     trees: Apart<Mutex<Trees, NamespaceSem>>,
     rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
     lock_graph: Arc<LockGraph>,
+    quotas: SharedQuotas,
+    /// That of the quotas, which opening a file asks.
+    files: Arc<Bound>,
     directory_move: BrLock<DirectoryMove>,
     /// What walks take to cross a mount, if they are to take anything.
     vfsmount_lock: Option<BrLock<VfsmountLock>>,
@@ -168,15 +173,30 @@ impl Vfs {
     /// # Errors
     /// What the driver says.
     pub fn with_scaling(root: Arc<dyn FileSystem>, scaling: Scaling) -> Result<Vfs, Errno> {
+        Vfs::with_limits(root, scaling, Limits::default())
+    }
+
+    /// As [`with_scaling`](Self::with_scaling), with limits of what is taken beside the data of files.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn with_limits(
+        root: Arc<dyn FileSystem>,
+        scaling: Scaling,
+        limits: Limits,
+    ) -> Result<Vfs, Errno> {
         check_fork()?;
         fork::watch();
         let vfsmount_slots = scaling.vfsmount_lock_slots();
+        let quotas = Quotas::new(limits, scaling.slots());
         let forest = Arc::new(Forest {
             crossings: RcuTable::new(),
             mount_seq: SeqCount::new(),
             trees: Apart(Mutex::new(Trees::default())),
             rename_lock: Arc::new(Apart(SeqRwLock::with_exclusive_readers(!scaling.seqrwlock()))),
             lock_graph: Arc::new(LockGraph::new()),
+            files: Arc::clone(&quotas.files),
+            quotas,
             directory_move: BrLock::new(if scaling.seqrwlock() { scaling.slots() } else { 1 }),
             vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
             scaling,
@@ -559,6 +579,18 @@ impl Forest {
         self.next.task.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// What is taken of the limits.
+    #[inline]
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.quotas
+    }
+
+    /// How many files may be open.
+    #[inline]
+    pub(crate) fn files(&self) -> &Bound {
+        &self.files
+    }
+
     /// The file systems that no path leads to.
     pub(crate) fn pseudo(&self) -> &Pseudo {
         &self.pseudo
@@ -572,7 +604,8 @@ impl Forest {
     }
 
     fn new_super(&self, fs: Arc<dyn FileSystem>, scaling: Scaling) -> Result<SuperRef, Errno> {
-        SuperBlock::set_up(fs, self.lock_graph.clone(), &self.rename_lock, scaling)
+        let shared = (Arc::clone(&self.lock_graph), Arc::clone(&self.quotas));
+        SuperBlock::set_up(fs, shared, &self.rename_lock, scaling)
     }
 
     fn new_mount(&self, fs: Arc<dyn FileSystem>, flags: MountFlags) -> Result<OwnedMount, Errno> {

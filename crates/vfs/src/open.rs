@@ -221,6 +221,7 @@ impl Task {
         by_handle: bool,
     ) -> std::result::Result<File, Errno> {
         let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
+        self.ns().room_for_file()?;
         if path.dentry().inode().file_type() == FileType::Fifo
             && !opening.flags.contains(OFlags::PATH)
         {
@@ -285,6 +286,11 @@ impl Task {
                 again_for_space(reclaim, || self.do_open(at, path, opening))
             }
             Errno::NXIO => self.open_special(at, path, opening, token),
+            // Unless it has made a file, and another thread has taken the last room for an open one since.
+            Errno::NFILE if !opening.flags.contains(OFlags::CREATE | OFlags::EXCL) => {
+                self.ns().make_room_for_file()?;
+                self.do_open(at, path, opening)
+            }
             _ => Err(errno),
         }
     }
@@ -344,7 +350,7 @@ impl Task {
             let never = opening.flags.contains(OFlags::NONBLOCK);
             pipe.open(ends, Waiting { never, token })?;
         }
-        let file = File::new_stream(path, mode, opening.kept());
+        let file = File::new_stream(path, mode, opening.kept())?;
         // Linux finds that out last. A pipe is of packets only if it was made so, or told so later.
         if opening.flags.contains(OFlags::DIRECT) { Err(Errno::INVAL) } else { Ok(file) }
     }
@@ -388,6 +394,10 @@ impl Task {
         path: &[u8],
         opening: Opening,
     ) -> std::result::Result<File, Errno> {
+        if opening.flags.contains(OFlags::CREATE) {
+            // Before the file is made.
+            self.ns().room_for_file()?;
+        }
         let base = self.base(at);
         changing(|| self.open_from(&base, path, &opening), |left| self.open_kept(left, opening))
     }
@@ -419,7 +429,7 @@ impl Task {
         };
         let mut opening = opening;
         opening.flags.remove(OFlags::TRUNC);
-        Ok(Some(open_made(mount, dentry, write, opening, self.cred(&rcu::pin()))))
+        open_made(mount, dentry, write, opening, self.cred(&rcu::pin())).map(Some)
     }
 
     /// `opening` is read where it is: a copy would wait for what has just been stored in other pieces.
@@ -451,7 +461,7 @@ impl Task {
                 Found::Made(mount, dentry, write) => {
                     let mut opening = *opening;
                     opening.flags.remove(OFlags::TRUNC);
-                    Ok(open_made(mount, dentry, write, opening, cred))
+                    Ok(open_made(mount, dentry, write, opening, cred)?)
                 }
                 Found::There(_) if opening.flags.contains(OFlags::EXCL) => Err(Errno::EXIST.into()),
                 Found::There(path) if path.dentry().inode().is_dir() => Err(Errno::ISDIR.into()),
@@ -550,7 +560,7 @@ impl Task {
         let dentry = create::make_unnamed(dir.dentry(), mode, cred, self.mask(), linkable, guard)?;
         let mut opening = opening;
         opening.flags.remove(OFlags::TRUNC);
-        Ok(open_made(dir.mount_ref(), dentry, write, opening, cred))
+        Ok(open_made(dir.mount_ref(), dentry, write, opening, cred)?)
     }
 
     /// Opens a place that exists: checks type and permission, and truncates.
@@ -563,7 +573,7 @@ impl Task {
     ) -> std::result::Result<File, WalkStop> {
         let mode = opening.file_mode(cred, path.dentry().inode());
         if mode == FileMode::PATH {
-            return Ok(File::new(path, mode, opening.kept()));
+            return Ok(File::new(path, mode, opening.kept())?);
         }
         let inode = path.dentry().inode();
         let truncates = opening.flags.contains(OFlags::TRUNC) && inode.is_file();
@@ -573,7 +583,7 @@ impl Task {
         may_open(&path, inode, opening, cred, guard)?;
         let writes = mode.contains(FileMode::WRITE);
         let opening_for_write = writes.then(|| WriteAccess::new(mount)).transpose()?;
-        let file = File::new(path, mode, opening.kept());
+        let file = File::new(path, mode, opening.kept())?;
         // On the list of open files now, which says so from here on.
         drop(opening_for_write);
         if let Some(write) = truncating {
@@ -601,12 +611,12 @@ fn open_made<W>(
     write: W,
     opening: Opening,
     cred: &Credentials,
-) -> File {
+) -> std::result::Result<File, Errno> {
     let mode = opening.file_mode(cred, dentry.inode());
-    let file = File::new(Path::new(mount, dentry), mode, opening.kept());
+    let file = File::new(Path::new(mount, dentry), mode, opening.kept())?;
     // On the list of open files now, which says from here on that it is open for writing.
     drop(write);
-    file
+    Ok(file)
 }
 
 /// In a sticky directory that everybody may write, opening with `O_CREAT` does not find what somebody

@@ -8,6 +8,10 @@
 //! whole or not at all. In packet mode (`O_DIRECT`) each buffer is a packet, of which a read gets
 //! one. Buffers take memory as data comes, and one that was emptied is kept for the next write.
 //!
+//! A pipe pays for all buffers that it may have while an end is open, and gets fewer if there are too many
+//! pipes ([`crate::limits`]). A direction of sockets pays for the buffers that it has. If there is no memory
+//! for another, its writers wait until the reader has emptied one: that one is theirs then.
+//!
 //! # Who wakes whom
 //!
 //! Everything is behind one lock (`pipe_mutex`, a [`Monitor`]), which is held for copying and never while
@@ -27,7 +31,9 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
+use vfscale_sync::percpu_arc::Kept;
 
+use crate::limits::{PipePages, Quotas};
 use crate::ranks::PipeMutex;
 use crate::sleep::{Monitor, Settle, SleepList, Waiting, Wake};
 
@@ -75,6 +81,8 @@ struct State {
     ring: VecDeque<Buffer>,
     /// The most buffers.
     buffers_max: usize,
+    quotas: Kept<Quotas>,
+    paid: Paid,
     /// Open files with the reading end, and how many there ever were.
     readers: u32,
     readings: u32,
@@ -85,6 +93,8 @@ struct State {
     spare: Vec<u8>,
     /// Somebody has opened an end since the lock was taken.
     opened: bool,
+    /// Writers wait for memory, which the reader gives back.
+    starved: bool,
     /// Whoever reads to the end is to be told that the writer has not read what was written to it.
     reset: bool,
     sleeping_readers: SleepList,
@@ -92,7 +102,62 @@ struct State {
     sleeping_openers: SleepList,
 }
 
+/// How a pipe pays for its buffers.
+enum Paid {
+    /// For as many as it may have, while an end is open.
+    Capacity(PipePages),
+    /// For each that it has, and for the one it keeps.
+    Use,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.clear();
+        if let Paid::Capacity(pages) = &mut self.paid {
+            pages.give(&self.quotas);
+        }
+    }
+}
+
 impl State {
+    /// Pays for the buffers of a pipe of which an end is opened, as many as it can get.
+    ///
+    /// # Errors
+    /// `ENFILE` if it gets none.
+    fn pay_capacity(&mut self) -> Result<(), Errno> {
+        if let Paid::Capacity(pages) = &mut self.paid
+            && pages.len() == 0
+        {
+            *pages = PipePages::take(&self.quotas, BUFFERS as u64)?;
+            self.buffers_max = pages.len();
+        }
+        Ok(())
+    }
+
+    /// Memory for a buffer; `None` if there is none left.
+    fn buffer(&mut self) -> Option<Vec<u8>> {
+        let spare = std::mem::take(&mut self.spare);
+        let has_none = matches!(self.paid, Paid::Use)
+            && spare.capacity() == 0
+            && !self.quotas.socket_bytes.take(BUFFER_BYTES as u64);
+        if has_none { None } else { Some(spare) }
+    }
+
+    /// Gives back as many buffers, whose memory is gone.
+    fn give_buffers(&self, buffers: usize) {
+        if matches!(self.paid, Paid::Use) {
+            self.quotas.socket_bytes.give((buffers * BUFFER_BYTES) as u64);
+        }
+    }
+
+    /// Frees all that is in it.
+    fn clear(&mut self) {
+        let spare = std::mem::take(&mut self.spare);
+        let ring = std::mem::take(&mut self.ring);
+        self.give_buffers(ring.len() + usize::from(spare.capacity() > 0));
+        self.starved = false;
+    }
+
     /// Whether a read would not wait.
     fn is_readable(&self) -> bool {
         !self.ring.is_empty() || self.writers == 0
@@ -125,9 +190,13 @@ impl State {
     }
 
     fn keep(&mut self, mut memory: Vec<u8>) {
+        self.starved = false;
         if self.spare.capacity() < memory.capacity() {
             memory.clear();
-            self.spare = memory;
+            std::mem::swap(&mut self.spare, &mut memory);
+        }
+        if memory.capacity() > 0 {
+            self.give_buffers(1);
         }
     }
 
@@ -142,11 +211,14 @@ impl State {
         }
     }
 
-    /// Writes into new buffers as long as there are any.
+    /// Writes into new buffers as long as there are any, and memory for them.
     fn push(&mut self, from: &mut Scatter<'_, '_>, packet: bool) -> usize {
         let mut done = 0;
         while from.left > 0 && !self.is_full() {
-            let mut data = std::mem::take(&mut self.spare);
+            let Some(mut data) = self.buffer() else {
+                self.starved = !self.ring.is_empty();
+                break;
+            };
             done += from.take(BUFFER_BYTES, &mut data);
             self.ring.push_back(Buffer { data, read: 0, packet });
         }
@@ -170,9 +242,11 @@ impl State {
         self.writers -= u32::from(ends.write);
         if self.readers == 0 && self.writers == 0 {
             // What nobody has read is lost, and a fifo begins anew.
-            self.ring = VecDeque::new();
-            self.spare = Vec::new();
-            self.buffers_max = BUFFERS;
+            self.clear();
+            if let Paid::Capacity(pages) = &mut self.paid {
+                pages.give(&self.quotas);
+                self.buffers_max = BUFFERS;
+            }
         }
     }
 }
@@ -183,7 +257,8 @@ impl Settle for State {
         if self.is_readable() {
             self.sleeping_readers.pop(&mut wake);
         }
-        if !self.is_full() || self.readers == 0 || self.writers == 0 {
+        let has_room = !self.is_full() && !self.starved;
+        if has_room || self.readers == 0 || self.writers == 0 {
             self.sleeping_writers.pop(&mut wake);
         }
         if std::mem::take(&mut self.opened) {
@@ -194,22 +269,31 @@ impl Settle for State {
 }
 
 impl Pipe {
-    /// A pipe with as many open ends.
-    pub(crate) fn new(readers: u32, writers: u32) -> Pipe {
-        Pipe::with_buffers(readers, writers, BUFFERS)
+    /// A pipe that has no end open yet.
+    pub(crate) fn new(quotas: Kept<Quotas>) -> Pipe {
+        Pipe::make(0, BUFFERS, Paid::Capacity(PipePages::default()), quotas)
     }
 
-    /// The same with another capacity.
-    pub(crate) fn with_buffers(readers: u32, writers: u32, buffers_max: usize) -> Pipe {
+    /// One direction of a pair of sockets, with both ends open, and buffers that are paid for as they are
+    /// used.
+    pub(crate) fn of_sockets(buffers_max: usize, quotas: Kept<Quotas>) -> Pipe {
+        Pipe::make(1, buffers_max, Paid::Use, quotas)
+    }
+
+    /// With as many readers, and as many writers.
+    fn make(ends: u32, buffers_max: usize, paid: Paid, quotas: Kept<Quotas>) -> Pipe {
         Pipe(Monitor::new(State {
             ring: VecDeque::new(),
             buffers_max,
-            readers,
-            readings: readers,
-            writers,
-            writings: writers,
+            quotas,
+            paid,
+            readers: ends,
+            readings: ends,
+            writers: ends,
+            writings: ends,
             spare: Vec::new(),
             opened: false,
+            starved: false,
             reset: false,
             sleeping_readers: SleepList::default(),
             sleeping_writers: SleepList::default(),
@@ -221,7 +305,7 @@ impl Pipe {
     /// reader goes on, and a writer without readers fails. The caller holds no lock and no RCU guard.
     ///
     /// # Errors
-    /// `ENXIO`, `EINTR`; `EINVAL` for neither end.
+    /// `ENXIO`, `EINTR`; `EINVAL` for neither end; `ENFILE` if there are too many pipes.
     pub(crate) fn open(&self, ends: Ends, wait: Waiting<'_>) -> Result<(), Errno> {
         let mut seen = 0;
         let other = |state: &State| if ends.read { state.writings } else { state.readings };
@@ -238,6 +322,7 @@ impl Pipe {
             if !here {
                 return Err(Errno::NXIO);
             }
+            state.pay_capacity()?;
             seen = other(state);
             state.add(ends);
             Ok(alone && !wait.never)
@@ -253,13 +338,16 @@ impl Pipe {
     /// Another open file of a pipe that has no name: never waits.
     ///
     /// # Errors
-    /// `EINVAL` for neither end.
+    /// `EINVAL` for neither end; `ENFILE` if it has none yet, and there are too many pipes.
     pub(crate) fn add(&self, ends: Ends) -> Result<(), Errno> {
         if !ends.read && !ends.write {
             return Err(Errno::INVAL);
         }
-        self.0.with(|state| state.add(ends));
-        Ok(())
+        self.0.with(|state| {
+            state.pay_capacity()?;
+            state.add(ends);
+            Ok(())
+        })
     }
 
     /// An open file with these ends is closed.
@@ -286,8 +374,9 @@ impl Pipe {
     pub(crate) fn end_reading(&self) -> bool {
         self.0.with(|state| {
             state.readers = 0;
-            state.spare = Vec::new();
-            !std::mem::take(&mut state.ring).is_empty()
+            let lost = !state.ring.is_empty();
+            state.clear();
+            lost
         })
     }
 
@@ -323,7 +412,8 @@ impl Pipe {
     /// Writes all of it; waits while there is no room. As packets, if `packet`.
     ///
     /// # Errors
-    /// `EPIPE` when nobody can read it any more; `EAGAIN` instead of waiting, `EINTR`. None of them when
+    /// `EPIPE` when nobody can read it any more; `EAGAIN` instead of waiting, `EINTR`; `ENOBUFS` if there is
+    /// no memory for it, and nothing in it that would give some back. None of them when
     /// some of it was written already: then that is the result.
     pub(crate) fn write(
         &self,
@@ -350,6 +440,10 @@ impl Pipe {
                     done += state.merge(&mut from);
                 }
                 done += state.push(&mut from, packet);
+                // It is empty and has no memory.
+                if from.left > 0 && state.ring.is_empty() {
+                    return Err(Errno::NOBUFS);
+                }
                 Ok(from.left == 0)
             },
         );
@@ -373,8 +467,8 @@ impl Pipe {
     /// Changes the capacity to `bytes` or the next power of two; returns what it is then.
     ///
     /// # Errors
-    /// `EINVAL` for more than 2 GiB, `EPERM` for more than anybody may have unless `privileged`,
-    /// `EBUSY` if it holds more at the moment.
+    /// `EINVAL` for more than 2 GiB, `EPERM` for more than anybody may have unless `privileged`, or more than
+    /// the tree has left for all pipes; `EBUSY` if it holds more at the moment.
     pub(crate) fn set_size(&self, bytes: u32, privileged: bool) -> Result<usize, Errno> {
         if bytes > SIZE_MAX {
             return Err(Errno::INVAL);
@@ -387,6 +481,10 @@ impl Pipe {
             }
             if buffers < state.ring.len() {
                 return Err(Errno::BUSY);
+            }
+            let State { paid, quotas, .. } = state;
+            if let Paid::Capacity(pages) = paid {
+                pages.resize(quotas, buffers as u64)?;
             }
             state.buffers_max = buffers;
             Ok(size as usize)

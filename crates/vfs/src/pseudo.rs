@@ -38,7 +38,7 @@ use crate::file::{self, File, FileMode};
 use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::mount::{Mount, MountRef, OwnedMount, Path};
 use crate::namespace::{Forest, Vfs};
-use crate::pipe::Pipe;
+use crate::pipe::{Ends, Pipe};
 use crate::seals::{SealFlags, Seals};
 use crate::stream::Stream;
 use crate::super_block::SuperBlock;
@@ -152,7 +152,7 @@ impl Task {
     /// ```
     ///
     /// # Errors
-    /// `EINVAL` for other flags.
+    /// `EINVAL` for other flags; `ENFILE` if there are too many open files or pipes.
     pub fn pipe2(&self, flags: OFlags) -> Result<(File, File)> {
         self.new_pipe(flags).named("pipe2")
     }
@@ -187,9 +187,12 @@ impl Task {
         if !(OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::DIRECT).contains(flags) {
             return Err(Errno::INVAL);
         }
+        self.ns().room_for_file()?;
         let guard = rcu::pin();
         let cred = self.cred(&guard);
         let mount = Pseudo::pipes(self.ns())?;
+        let pipe = Pipe::new(mount.sb().quotas().keep());
+        pipe.add(Ends { read: true, write: true })?;
         let inode = mount.sb().new_inode(InodeInit {
             mode: FileType::Fifo.as_raw_mode() | 0o600,
             uid: cred.uid,
@@ -197,15 +200,15 @@ impl Task {
             nlink: 1,
             ..InodeInit::default()
         });
-        inode.stream_or_init(|| Stream::Pipe(Pipe::new(1, 1)));
+        inode.stream_or_init(|| Stream::Pipe(pipe));
         let kept = file::kept_ids(cred, &inode);
         let dentry = new_dentry(mount.sb(), b"", inode, &guard);
         let end = |dentry, mode, flags| {
             File::new_stream(Path::new(MountRef::new(mount), dentry), mode | kept, flags)
         };
-        let reader = end(dentry.clone(), FileMode::READ, flags & OFlags::NONBLOCK);
+        let reader = end(dentry.clone(), FileMode::READ, flags & OFlags::NONBLOCK)?;
         let write_flags = OFlags::WRONLY | flags & (OFlags::NONBLOCK | OFlags::DIRECT);
-        Ok((reader, end(dentry, FileMode::WRITE, write_flags)))
+        Ok((reader, end(dentry, FileMode::WRITE, write_flags)?))
     }
 
     /// Makes an empty file of memory without a name, open for reading and writing; it is gone when
@@ -215,7 +218,7 @@ impl Task {
     /// [`memfd_create_fd`](Self::memfd_create_fd).
     ///
     /// # Errors
-    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENOSYS` if
+    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENFILE`; `ENOSYS` if
     /// the tree has no driver for it ([`Vfs::set_memory_driver`]).
     pub fn memfd_create(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<File> {
         self.new_memfd(name.as_ref().as_bytes(), flags).named("memfd_create")
@@ -246,6 +249,7 @@ impl Task {
         if name.len() > MEMFD_NAME_MAX || name.contains(&0) {
             return Err(Errno::INVAL);
         }
+        self.ns().room_for_file()?;
         let mount = Pseudo::memory(self.ns())?;
         let sb = mount.sb();
         let make = || {
@@ -267,7 +271,7 @@ impl Task {
             inode.set_seals(Seals::new(seals));
             let mode = FileMode::READ | FileMode::WRITE | file::kept_ids(cred, &inode);
             let dentry = new_dentry(sb, &[b"memfd:", name].concat(), inode, &guard);
-            Ok(File::new(Path::new(MountRef::new(mount), dentry), mode, OFlags::RDWR))
+            File::new(Path::new(MountRef::new(mount), dentry), mode, OFlags::RDWR)
         };
         sb.with_space(make)
     }

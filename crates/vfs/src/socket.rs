@@ -26,12 +26,14 @@ use std::net::Shutdown;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::rcu;
 
 use crate::descriptors::Fd;
 use crate::error::{Named, Result, check_fork};
 use crate::file::{self, File, FileMode};
 use crate::inode::InodeInit;
+use crate::limits::Quotas;
 use crate::mount::{MountRef, Path};
 use crate::pipe::Pipe;
 use crate::pseudo::{self, Pseudo};
@@ -63,11 +65,12 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    fn pair(kind: SocketType) -> [Socket; 2] {
+    fn pair(kind: SocketType, quotas: &PerCpuArc<Quotas>) -> [Socket; 2] {
         if kind != SocketType::Stream {
-            return Messages::pair(kind == SocketType::SeqPacket).map(Socket::Messages);
+            let connected = kind == SocketType::SeqPacket;
+            return Messages::pair(connected, quotas.keep()).map(Socket::Messages);
         }
-        let [there, back] = [(); 2].map(|()| Arc::new(Pipe::with_buffers(1, 1, BUFFERS)));
+        let [there, back] = [(); 2].map(|()| Arc::new(Pipe::of_sockets(BUFFERS, quotas.keep())));
         [
             Socket::Stream { input: Arc::clone(&back), output: Arc::clone(&there) },
             Socket::Stream { input: there, output: back },
@@ -143,7 +146,7 @@ impl Task {
     /// peer that is closed fails and sends no signal.
     ///
     /// # Errors
-    /// `EINVAL` for other flags.
+    /// `EINVAL` for other flags; `ENFILE` if there are too many open files.
     pub fn socketpair(&self, kind: SocketType, flags: OFlags) -> Result<(File, File)> {
         self.new_sockets(kind, flags).map(|[one, other]| (one, other)).named("socketpair")
     }
@@ -166,10 +169,11 @@ impl Task {
         if !(OFlags::CLOEXEC | OFlags::NONBLOCK).contains(flags) {
             return Err(Errno::INVAL);
         }
+        self.ns().room_for_file()?;
         let guard = rcu::pin();
         let cred = self.cred(&guard);
         let mount = Pseudo::sockets(self.ns())?;
-        let open = |socket| {
+        let open = |socket: Socket| {
             let inode = mount.sb().new_inode(InodeInit {
                 mode: FileType::Socket.as_raw_mode() | 0o777,
                 uid: cred.uid,
@@ -183,7 +187,8 @@ impl Task {
             let flags = OFlags::RDWR | flags & OFlags::NONBLOCK;
             File::new_stream(Path::new(MountRef::new(mount), dentry), mode, flags)
         };
-        Ok(Socket::pair(kind).map(open))
+        let [one, other] = Socket::pair(kind, mount.sb().quotas());
+        Ok([open(one)?, open(other)?])
     }
 }
 

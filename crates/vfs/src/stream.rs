@@ -69,7 +69,8 @@ pub(crate) fn release(file: &OpenFile) {
 
 /// The pipe behind a fifo, made when it is first asked for.
 pub(crate) fn fifo(inode: &Inode) -> std::result::Result<&Pipe, Errno> {
-    inode.stream_or_init(|| Stream::Pipe(Pipe::new(0, 0))).pipe().ok_or(Errno::NXIO)
+    let make = || Stream::Pipe(Pipe::new(inode.sb().quotas().keep()));
+    inode.stream_or_init(make).pipe().ok_or(Errno::NXIO)
 }
 
 impl File {
@@ -184,7 +185,7 @@ impl File {
     ///
     /// # Errors
     /// `EBADF` if it is no pipe, `EINVAL` for more than 2 GiB, `EPERM` for more than 1 MiB without
-    /// `CAP_SYS_RESOURCE`, `EBUSY` if it holds more at the moment.
+    /// `CAP_SYS_RESOURCE` or more than there is for all pipes ([`Limits`](crate::Limits)), `EBUSY` if it holds more at the moment.
     pub fn set_pipe_size(&self, bytes: u32, credentials: &Credentials) -> Result<usize> {
         let privileged = credentials.has(Capabilities::SYS_RESOURCE);
         self.open_pipe().and_then(|pipe| pipe.set_size(bytes, privileged)).named("fcntl")

@@ -17,6 +17,7 @@ use vfscale_sync::atomic::thread::{self, Thread};
 use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu::{Apart, IdAlloc};
+use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::shared::SharedList;
@@ -30,6 +31,7 @@ use crate::hot::HotRing;
 use crate::icache::InodeList;
 use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::key_locks::{Key, KeyGuard, KeyLocks};
+use crate::limits::{Quotas, SharedQuotas};
 use crate::locks::LockGraph;
 use crate::lru::Lru;
 use crate::mount::Mount;
@@ -65,6 +67,7 @@ pub struct SuperBlock {
     inodes: Slab<Inode>,
     root: AtomicPtr<Dentry>,
     lock_graph: Arc<LockGraph>,
+    quotas: SharedQuotas,
     /// Shared with a driver that makes it read-only by itself.
     flags: Arc<KeptFlags>,
     ids: IdAlloc,
@@ -124,7 +127,7 @@ impl SuperBlock {
     /// Sets up a superblock for `fs`, with its root.
     pub(crate) fn set_up(
         fs: Arc<dyn FileSystem>,
-        lock_graph: Arc<LockGraph>,
+        (lock_graph, quotas): (Arc<LockGraph>, SharedQuotas),
         rename_lock: &Arc<Apart<SeqRwLock<RenameLock>>>,
         scaling: Scaling,
     ) -> Result<SuperRef, Errno> {
@@ -146,7 +149,8 @@ impl SuperBlock {
             ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
             inode_hash: RcuTable::new(),
             inode_list,
-            files: SharedList::new(scaling.files_lock_slots()),
+            files: SharedList::bounded(scaling.files_lock_slots(), &quotas.files),
+            quotas,
             hot: HotRing::new(slots),
             owners: Owners::new(slots),
             is_alone: AtomicBool::new(false),
@@ -231,6 +235,11 @@ impl SuperBlock {
     /// Which task waits for which, for the locks of files.
     pub(crate) fn lock_graph(&self) -> &Arc<LockGraph> {
         &self.lock_graph
+    }
+
+    /// What is taken of the limits of the tree.
+    pub(crate) fn quotas(&self) -> &PerCpuArc<Quotas> {
+        &self.quotas
     }
 
     /// The dentries that can be dropped; none where names live in the dcache.
@@ -378,9 +387,10 @@ impl SuperBlock {
         self.written.private_files.fetch_add(files, StdOrdering::Relaxed);
     }
 
-    /// Opens a file: it is on the list of its superblock from now on.
+    /// Opens a file: it is on the list of its superblock from now on. Gives it back if too many files are
+    /// open.
     #[inline]
-    pub(crate) fn open_file(file: OpenFile) -> SharedFile {
+    pub(crate) fn open_file(file: OpenFile) -> Result<SharedFile, OpenFile> {
         let sb: *const SuperBlock = &raw const **file.path().mount().sb();
         // SAFETY: the file keeps a mount, which keeps the superblock, until it is dropped.
         unsafe { (*sb).files.insert(file) }
@@ -711,7 +721,7 @@ impl SuperBlock {
 
     /// Frees what stands for no inode, and makes sure that no inode is left. No dentry is.
     pub(crate) fn end_inodes(&self, guard: &Guard) {
-        if let Some(no_inode) = self.cache.as_ref().and_then(Cache::take_no_inode) {
+        if let Some(no_inode) = self.cache.as_deref().and_then(Cache::take_no_inode) {
             // SAFETY: no dentry is left that has it.
             unsafe { self.free_in(&self.inodes, no_inode, guard) };
         }

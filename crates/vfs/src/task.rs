@@ -91,16 +91,23 @@ pub struct Task {
 impl Task {
     pub(crate) fn new(vfs: Vfs, credentials: Credentials) -> Task {
         let root = vfs.tree().root_path();
-        Task::make(vfs, FsStruct { cwd: root.clone(), root }, credentials, 0o022)
+        let max = vfs.ns().quotas().limits().descriptors_max();
+        Task::make(vfs, FsStruct { cwd: root.clone(), root }, credentials, (0o022, max))
     }
 
-    fn make(vfs: Vfs, fs: FsStruct, credentials: Credentials, umask: u32) -> Task {
+    /// With a mask for new files, and a limit of descriptors.
+    fn make(
+        vfs: Vfs,
+        fs: FsStruct,
+        credentials: Credentials,
+        (umask, descriptors_max): (u32, usize),
+    ) -> Task {
         Task {
             root: Owned::new(WalkedPath::new(fs.root)),
             cred: Owned::new(Rcu::new(credentials)),
             umask: AtomicU32::new(umask),
             id: vfs.ns().next_task(),
-            descriptors: Owned::new(Descriptors::new()),
+            descriptors: Owned::new(Descriptors::new(descriptors_max)),
             maps: Owned::new(Maps::new()),
             locked: Owned::new(Mutex::new(Vec::new())),
             cwd: Owned::new(Apart(WalkedPath::new(fs.cwd))),
@@ -121,21 +128,21 @@ impl Task {
         child
     }
 
-    /// A new task with the same root, working directory and mask, other credentials, and no
-    /// descriptors.
+    /// A new task with the same root, working directory, mask and limit of descriptors, other credentials,
+    /// and no descriptors.
     pub fn with_credentials(&self, credentials: Credentials) -> Task {
-        Task::make(
-            self.vfs.clone(),
-            self.fs_struct(),
-            credentials,
-            self.umask.load(Ordering::Relaxed),
-        )
+        Task::make(self.vfs.clone(), self.fs_struct(), credentials, self.inherited())
     }
 
     /// As [`fork`](Self::fork), in a copy of the mount tree.
     pub(crate) fn fork_unshared(&self) -> Task {
         let (vfs, fs) = self.vfs.tree().copy(&self.fs_struct());
-        self.with_files(Task::make(vfs, fs, self.credentials(), self.umask.load(Ordering::Relaxed)))
+        self.with_files(Task::make(vfs, fs, self.credentials(), self.inherited()))
+    }
+
+    /// What a child gets beside places and credentials.
+    fn inherited(&self) -> (u32, usize) {
+        (self.mask(), self.descriptors.max())
     }
 
     /// Identifies the task as the owner of record locks.

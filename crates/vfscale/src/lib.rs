@@ -43,22 +43,43 @@ use std::sync::Arc;
 
 /// A memory file system as the root of a new tree: set it up, then [`build`](MemoryBuilder::build).
 pub fn memory() -> MemoryBuilder {
-    MemoryBuilder { options: MemFs::builder(), scaling: Scaling::default() }
+    let (options, scaling) = (MemFs::builder(), Scaling::default());
+    MemoryBuilder { options, memory_files: None, limits: None, scaling }
 }
 
 /// Options of [`memory`].
 #[derive(Clone, Debug)]
 pub struct MemoryBuilder {
     options: MemFsBuilder,
+    memory_files: Option<u64>,
+    limits: Option<Limits>,
     scaling: Scaling,
 }
 
 impl MemoryBuilder {
-    /// The most memory it may take, in bytes; `ENOSPC` beyond. Half of the machine's by default. Files
-    /// without a name ([`Task::memfd_create`]) may take as much again, all of them together.
+    /// The most memory that its files may take, in bytes; `ENOSPC` beyond. Half of the machine's by default.
+    /// A file that is open and has no name any more, or never had one (`O_TMPFILE`), counts as others do.
+    /// What a tree takes beside follows the size, too: see [`limits`](Self::limits) and
+    /// [`memory_files`](Self::memory_files).
     #[must_use]
     pub fn size(mut self, bytes: u64) -> Self {
         self.options = self.options.size(bytes);
+        self
+    }
+
+    /// The most memory that files of memory ([`Task::memfd_create`]) may take, all of them together, in bytes;
+    /// `ENOSPC` beyond. As much as [`size`](Self::size) by default.
+    #[must_use]
+    pub fn memory_files(mut self, bytes: u64) -> Self {
+        self.memory_files = Some(bytes);
+        self
+    }
+
+    /// What the tree may take beside the data of its files: open files, pipes, sockets, locks. Those for its
+    /// size ([`Limits::for_size`]) by default.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
         self
     }
 
@@ -107,10 +128,12 @@ impl MemoryBuilder {
     /// # Errors
     /// `ENOSPC` if the size does not even hold the root directory.
     pub fn build(self) -> Result<Vfs> {
+        let limits = self.limits.unwrap_or_else(|| Limits::for_size(self.options.size_bytes()));
+        let memory_files = self.memory_files.unwrap_or_else(|| self.options.size_bytes());
         let fs: Arc<dyn FileSystem> = self.options.clone().build();
         let build = || {
-            let vfs = Vfs::with_scaling(fs, self.scaling)?;
-            vfs.set_memory_driver(self.options.build())?;
+            let vfs = Vfs::with_limits(fs, self.scaling, limits)?;
+            vfs.set_memory_driver(self.options.size(memory_files).build())?;
             Ok(vfs)
         };
         build().map_err(|errno| Error::new("mount", errno))

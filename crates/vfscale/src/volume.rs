@@ -34,7 +34,7 @@ use vfscale_diskfs::{Fault, OpenError};
 use vfscale_memfs::MemFs;
 use vfscale_sync::fork::{self, Owned};
 use vfscale_vfs::driver::ErrorCursor;
-use vfscale_vfs::{Errno, FileSystem, Mode, Scaling, Task, Users, Vfs};
+use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 
 /// A volume in an image file, or on a block device: set it up, then [`open`](VolumeBuilder::open).
 ///
@@ -171,6 +171,7 @@ pub struct VolumeBuilder {
     log_size: Option<u64>,
     root: RootDirectory,
     options: DiskOptions,
+    limits: Limits,
     scaling: Scaling,
 }
 
@@ -178,7 +179,8 @@ impl VolumeBuilder {
     fn new(place: Place) -> Self {
         let (options, scaling) = (DiskOptions::default(), Scaling::default());
         let root = RootDirectory::default();
-        Self { place, log: None, size: None, log_size: None, root, options, scaling }
+        let limits = Limits::default();
+        Self { place, log: None, size: None, log_size: None, root, options, limits, scaling }
     }
 
     /// Makes an image of so many bytes, which is sparse, if there is none. Only where a path was given.
@@ -204,6 +206,12 @@ impl VolumeBuilder {
     /// The permission bits of the root directory of an image that is made; 0755 by default.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.root.mode = mode.bits();
+        self
+    }
+
+    /// What the tree may take in memory beside its files: open files, pipes, sockets, locks.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -295,7 +303,7 @@ impl VolumeBuilder {
         options.dirty_lists = self.scaling.dirty_lists();
         let fs = DiskFs::open(on, options)
             .map_err(|fault| VolumeError::Open { name: name.clone(), fault: Box::new(fault) })?;
-        let vfs = mount(&fs, self.scaling).map_err(|errno| {
+        let vfs = mount(&fs, self.scaling, self.limits).map_err(|errno| {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
@@ -334,8 +342,8 @@ impl VolumeBuilder {
 }
 
 /// Mounts it as the root of a new tree.
-fn mount(fs: &Arc<DiskFs>, scaling: Scaling) -> Result<Vfs, Errno> {
-    let vfs = Vfs::with_scaling(fs.clone(), scaling)?;
+fn mount(fs: &Arc<DiskFs>, scaling: Scaling, limits: Limits) -> Result<Vfs, Errno> {
+    let vfs = Vfs::with_limits(fs.clone(), scaling, limits)?;
     vfs.set_memory_driver(MemFs::builder().slots(scaling.slots()).build())?;
     Ok(vfs)
 }

@@ -16,8 +16,17 @@
 //! The lists also keep the memory of values that have ended, up to [`KEPT_MAX`] for each slot, so that
 //! beginning one takes memory and enters the list under one lock, as does ending one.
 //!
+//! # A bound on all lists together
+//!
+//! Lists may share a [`Bound`], with a unit for each value ([`SharedList::bounded`]). A slot takes units in
+//! batches and keeps some for values to come, under the lock that it has anyway, so that a value costs one
+//! comparison. When no batch is left, slots of other lists may still keep units: the bound says that it is
+//! low, and the caller calls those in ([`SharedList::trim`]) before it gives up.
+//!
 //! # Invariants
 //!
+//! * A slot has taken as many units as it has places that are not empty, and at most two batches more. The
+//!   unit of a value that moves to another list goes with it: whoever moves it gives it back at its end.
 //! * A value is on exactly one list from its beginning until its last owner ends it, but for a moment
 //!   while it moves to another ([`Shared::move_to`]), which it does once at most.
 //! * It is told of its end ([`Listable::ended`]) when it has left its list, and before its memory is used
@@ -39,6 +48,7 @@ use std::ops::ControlFlow;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::bound::Bound;
 use super::{Counted, Keep, Shared};
 use crate::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use crate::lock::LockClass;
@@ -202,21 +212,65 @@ struct Slot<T: Listable, C: LockClass> {
     free: u32,
     /// Places that are not empty.
     used: u32,
+    /// Units taken from the budget; as many as can be where there is none.
+    paid: u32,
+    /// Units beyond those in use from which on some go back.
+    spare_max: u32,
     kept_len: u32,
     ended_len: u32,
     /// Memory of ended values, linked by `next`.
     kept: *mut Node<T, C>,
     /// Values of other slots that have ended here, linked by `next`.
     ended: *mut Node<T, C>,
+    bound: Option<Arc<Bound>>,
 }
 
 // SAFETY: values may be used and dropped on any thread; the pointers are used under the slot's lock.
 unsafe impl<T: Listable, C: LockClass> Send for Slot<T, C> {}
 
 impl<T: Listable, C: LockClass> Slot<T, C> {
-    fn new() -> Self {
-        let (kept, ended) = (ptr::null_mut(), ptr::null_mut());
-        Self { rows: Vec::new(), free: NONE, used: 0, kept_len: 0, ended_len: 0, kept, ended }
+    /// An empty list, which takes units from `bound` if there is one.
+    fn new(bound: Option<Arc<Bound>>) -> Self {
+        let (paid, spare_max) = match &bound {
+            Some(bound) => (0, 2 * bound.batch),
+            None => (u32::MAX, u32::MAX),
+        };
+        Self {
+            rows: Vec::new(),
+            free: NONE,
+            used: 0,
+            paid,
+            spare_max,
+            kept_len: 0,
+            ended_len: 0,
+            kept: ptr::null_mut(),
+            ended: ptr::null_mut(),
+            bound,
+        }
+    }
+
+    /// Has a unit for one more value; `false` if there is none.
+    #[inline]
+    fn has_unit(&mut self) -> bool {
+        self.used < self.paid || self.pay()
+    }
+
+    /// Takes a batch of units, or one if there are no more.
+    #[cold]
+    fn pay(&mut self) -> bool {
+        let Some(bound) = &self.bound else { return false };
+        let paid = bound.take_batch();
+        self.paid += paid;
+        paid > 0
+    }
+
+    /// Gives back the units beyond those in use, but for `left`.
+    #[cold]
+    fn give_spare(&mut self, left: u32) {
+        let Some(bound) = &self.bound else { return };
+        let spare = (self.paid - self.used).saturating_sub(left);
+        self.paid -= spare;
+        bound.give(spare);
     }
 
     /// Takes spare memory; null if there is none.
@@ -297,9 +351,20 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         *self.at(place) = empty(next);
         self.free = place;
         self.used -= 1;
+        if self.paid - self.used > self.spare_max {
+            self.give_spare(self.spare_max / 2);
+        }
         if self.used == 0 && self.rows.len() > ROWS_KEPT_MAX {
             self.rows = Vec::new();
             self.free = NONE;
+        }
+    }
+
+    /// Empties the place of a value that leaves with its unit.
+    fn lose(&mut self, place: u32) {
+        self.clear(place);
+        if self.bound.is_some() {
+            self.paid -= 1;
         }
     }
 
@@ -355,6 +420,7 @@ impl<T: Listable, C: LockClass> Drop for SharedList<T, C> {
             // SAFETY: the slot has handed them over, and the list is still there.
             unsafe { clear_all(ended) };
         }
+        self.slots.iter().for_each(|home| home.lock().give_spare(0));
     }
 }
 
@@ -362,23 +428,55 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
     /// Empty lists, in `slots` slots (at least one).
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        Self { slots: PerCpu::new(slots, |_| SlotLock::new(Slot::new())) }
+        Self { slots: PerCpu::new(slots, |_| SlotLock::new(Slot::new(None))) }
     }
 
-    /// Owns `value`, and enters it into the list of this CPU. Takes that slot's lock; allocates if the
-    /// slot has no memory left.
+    /// As [`new`](Self::new), with a unit of `bound` for each value. Any number of lists may have the same
+    /// bound.
+    #[must_use]
+    pub fn bounded(slots: usize, bound: &Arc<Bound>) -> Self {
+        let slot = |_| SlotLock::new(Slot::new(Some(Arc::clone(bound))));
+        Self { slots: PerCpu::new(slots, slot) }
+    }
+
+    /// Gives back the units of the bound that no value has, and the memory of those that have ended.
+    /// Takes the locks of the slots one after the other. The caller holds none of them.
+    #[cold]
+    pub fn trim(&self) {
+        for home in self.slots.iter() {
+            let mut slot = home.lock();
+            slot.ended_len = 0;
+            let ended = std::mem::replace(&mut slot.ended, ptr::null_mut());
+            drop(slot);
+            // SAFETY: the slot has handed them over, and the list is still there.
+            unsafe { clear_all(ended) };
+        }
+        self.slots.iter().for_each(|home| home.lock().give_spare(0));
+    }
+
+    /// Owns `value`, and enters it into the list of this CPU; gives it back if the bound is reached. Takes
+    /// that slot's lock; allocates if the slot has no memory left.
+    ///
+    /// # Errors
+    /// The value.
     ///
     /// # Safety
     /// This list lives until the value has been dropped: the value keeps it, directly or not.
     #[inline]
-    pub unsafe fn insert(&self, value: T) -> Shared<T, Listed<C>> {
+    pub unsafe fn insert(&self, value: T) -> Result<Shared<T, Listed<C>>, T> {
         let home = self.slots.this();
         let mut slot = home.lock();
+        if !slot.has_unit() {
+            return Err(value);
+        }
         let mut node = slot.take_kept();
         if node.is_null() {
+            // The unit is the value's from here on, whoever comes meanwhile.
+            slot.paid -= 1;
             drop(slot);
             node = allocate();
             slot = home.lock();
+            slot.paid += 1;
         }
         let links = Links {
             list: ptr::from_ref(self),
@@ -397,7 +495,7 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
             (&raw mut (*node).beside).write(UnsafeCell::new(links));
             (&raw mut (*node).value).write(value);
             drop(slot);
-            Shared::from_counted(NonNull::new_unchecked(node))
+            Ok(Shared::from_counted(NonNull::new_unchecked(node)))
         }
     }
 
@@ -452,7 +550,8 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
 impl<T: Listable, C: LockClass> Shared<T, Listed<C>> {
     /// Moves the value to another list, which it keeps from now on. `false`, and nothing done, if it has
     /// moved before. Takes the lock of the slot it is on, and then that of a slot of `list`; between the
-    /// two it is on neither.
+    /// two it is on neither. The caller gives a unit back when the value has ended ([`Bound::give`]), if the
+    /// list it leaves has a bound; `list` has none.
     pub fn move_to(&self, list: &Arc<SharedList<T, C>>) -> bool {
         let node = self.counted.as_ptr();
         // SAFETY: our handle keeps the node. The first to come here is the only one to change the home, and
@@ -462,7 +561,7 @@ impl<T: Listable, C: LockClass> Shared<T, Listed<C>> {
             if (*links).has_moved.swap(true, Ordering::AcqRel) {
                 return false;
             }
-            (*(*links).home).lock().clear((*links).place);
+            (*(*links).home).lock().lose((*links).place);
             let home = list.slots.this();
             let mut slot = home.lock();
             (*links).list = Arc::as_ptr(list);

@@ -41,7 +41,7 @@ fn insert(list: &List, log: &Arc<Log>, number: usize) -> Shared<Value, Listed<Li
     let (ended, log) = (AtomicBool::new(false), Arc::clone(log));
     let value = Value { number, ended, log, _list: Arc::clone(list) };
     // SAFETY: the value keeps the list.
-    unsafe { list.insert(value) }
+    unsafe { list.insert(value) }.unwrap_or_else(|_| panic!("the bound is reached"))
 }
 
 fn numbers(list: &List) -> Vec<usize> {
@@ -279,4 +279,89 @@ fn stress_walks_see_live_values_only() {
     });
     assert!(list.is_empty() && other.is_empty());
     assert_eq!(log.dropped.load(Ordering::Relaxed), 3 * ROUNDS);
+}
+
+/// Enters a value where the bound may be reached.
+fn try_insert(list: &List, log: &Arc<Log>) -> Option<Shared<Value, Listed<Lists>>> {
+    let value =
+        Value { number: 0, ended: false.into(), log: Arc::clone(log), _list: Arc::clone(list) };
+    // SAFETY: the value keeps the list.
+    let entered = unsafe { list.insert(value) };
+    // A value that was not entered never began, so it has no end either.
+    entered.map_err(|mut value| *value.ended.get_mut() = true).ok()
+}
+
+fn fill(list: &List, log: &Arc<Log>) -> Vec<Shared<Value, Listed<Lists>>> {
+    std::iter::from_fn(|| try_insert(list, log)).collect()
+}
+
+#[test]
+fn lists_share_a_bound_to_the_last_unit() {
+    let _here = cpu::pretend(0);
+    let log = Arc::new(Log::default());
+    for total in [1, 7, 128, 1000, 10_000] {
+        let bound = Arc::new(Bound::new(total, 2));
+        let lists: [List; 2] = std::array::from_fn(|_| Arc::new(SharedList::bounded(2, &bound)));
+        for _ in 0..3 {
+            let [one, other] = &lists;
+            // What one list has kept for values to come, the other gets when that is called in.
+            drop(fill(one, &log));
+            let before = fill(other, &log);
+            one.trim();
+            let after = fill(other, &log);
+            assert_eq!(before.len() + after.len(), total as usize);
+            assert!(try_insert(one, &log).is_none());
+            assert!(bound.is_low() && !bound.has_room());
+        }
+        assert!(bound.has_room() && (total < 8 || !bound.is_low()));
+        assert!(bound.used() <= u64::from(bound.batch) * 2 * 2 * 2, "kept for values to come");
+        drop(lists);
+        assert_eq!(bound.used(), 0);
+    }
+}
+
+#[test]
+fn a_value_that_moves_takes_its_unit_along() {
+    let log = Arc::new(Log::default());
+    let bound = Arc::new(Bound::new(300, 2));
+    let list: List = Arc::new(SharedList::bounded(2, &bound));
+    let private: List = Arc::new(SharedList::new(1));
+    let values = fill(&list, &log);
+    assert_eq!(values.len(), 300);
+    assert!(values.iter().all(|value| value.move_to(&private)));
+    list.trim();
+    assert_eq!(bound.used(), 300, "moved away, and still paid for");
+    drop(values);
+    bound.give(300);
+    drop((list, private));
+    assert_eq!(bound.used(), 0);
+}
+
+#[test]
+fn threads_fill_and_empty_bounded_lists() {
+    const TOTAL: usize = 256;
+    let log = Arc::new(Log::default());
+    let bound = Arc::new(Bound::new(TOTAL as u64, 2));
+    let list: List = Arc::new(SharedList::bounded(2, &bound));
+    let most = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let in_use = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (list, log, most, in_use) = (&list, &log, &most, &in_use);
+            scope.spawn(move || {
+                for round in 0..400 {
+                    let mut held = Vec::new();
+                    while held.len() < 1 + (thread + round) % 150 {
+                        let Some(value) = try_insert(list, log) else { break };
+                        most.fetch_max(in_use.fetch_add(1, Ordering::AcqRel) + 1, Ordering::AcqRel);
+                        held.push(value);
+                    }
+                    in_use.fetch_sub(held.len(), Ordering::AcqRel);
+                }
+            });
+        }
+    });
+    assert!(most.load(Ordering::Acquire) <= TOTAL);
+    list.trim();
+    assert_eq!(bound.used(), 0);
 }

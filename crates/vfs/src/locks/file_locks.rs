@@ -7,12 +7,14 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfscale_sync::atomic::{AtomicUsize, Ordering};
 use vfscale_sync::lock::Mutex;
+use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 
 use super::classes::FileLockState;
 use super::graph::LockGraph;
 use super::ranges::Ranges;
 use super::wait::{PendingLock, Style, WaitToken, Waiter};
 use super::{LockKind, LockRange, Owner, RECORDS_MAX, RecordLock, WAITERS_MAX};
+use crate::limits::Quotas;
 
 /// The advisory locks of one file; see the module page.
 ///
@@ -43,7 +45,6 @@ impl Acquire {
 }
 
 /// What waiting requests share with the file.
-#[derive(Default)]
 pub(super) struct Shared {
     state: Mutex<State, FileLockState>,
     /// How many tasks hold record locks. Like `files` written under the lock of the state and read
@@ -65,6 +66,50 @@ struct State {
     flock_queue: VecDeque<Arc<Waiter>>,
     /// Requests that have got their result and are to be told.
     finished: Vec<Arc<Waiter>>,
+    payment: Payment,
+}
+
+/// What locks and requests are paid for with, if they are, and how many are.
+#[derive(Default)]
+struct Payment {
+    quotas: Option<Kept<Quotas>>,
+    paid: usize,
+}
+
+impl Payment {
+    /// Makes sure that as many as `len` are paid for.
+    ///
+    /// # Errors
+    /// `ENOLCK` if the tree has too many.
+    fn raise(&mut self, len: usize) -> Result<(), Errno> {
+        let missing = len.saturating_sub(self.paid);
+        if let Some(quotas) = &self.quotas
+            && missing > 0
+        {
+            if !quotas.locks.take(missing as u64) {
+                return Err(Errno::NOLCK);
+            }
+            self.paid += missing;
+        }
+        Ok(())
+    }
+
+    /// Gives back what was paid for more than `len`.
+    fn lower(&mut self, len: usize) {
+        let surplus = self.paid.saturating_sub(len);
+        if let Some(quotas) = &self.quotas
+            && surplus > 0
+        {
+            quotas.locks.give(surplus as u64);
+            self.paid -= surplus;
+        }
+    }
+}
+
+impl Drop for Payment {
+    fn drop(&mut self) {
+        self.lower(0);
+    }
 }
 
 struct OwnerLocks {
@@ -77,6 +122,13 @@ impl FileLocks {
     /// No locks.
     pub const fn new() -> FileLocks {
         FileLocks { shared: OnceLock::new() }
+    }
+
+    /// As they are, with locks and requests that count among those of a tree from now on, if nobody has
+    /// locked anything yet.
+    pub(crate) fn paid_by(&self, quotas: &PerCpuArc<Quotas>) -> &FileLocks {
+        self.shared.get_or_init(|| Shared::new(Some(quotas.keep())));
+        self
     }
 
     /// The first record lock that is in the way of `request` (`F_GETLK`), of the owner that has held
@@ -184,11 +236,11 @@ impl FileLocks {
     /// first, and stays lost if this fails.
     ///
     /// # Errors
-    /// `EAGAIN` when locks of others are in the way.
+    /// `EAGAIN` when locks of others are in the way, `ENOLCK` when the tree has too many.
     pub fn try_flock(&self, file: u64, kind: LockKind) -> Result<(), Errno> {
         self.shared().with(
             |state| {
-                if state.try_flock(file, kind) { Ok(()) } else { Err(Errno::AGAIN) }
+                if state.try_flock(file, kind)? { Ok(()) } else { Err(Errno::AGAIN) }
             },
         )
     }
@@ -197,11 +249,11 @@ impl FileLocks {
     /// are in the way. A lock of the other kind is given up at once.
     ///
     /// # Errors
-    /// `ENOLCK` when too many requests wait.
+    /// `ENOLCK` when too many requests wait, or the tree has too many locks.
     pub fn request_flock(&self, file: u64, kind: LockKind) -> Result<Acquire, Errno> {
         let shared = self.shared();
         shared.with(|state| {
-            if state.try_flock(file, kind) {
+            if state.try_flock(file, kind)? {
                 return Ok(Acquire::Granted);
             }
             state.check_room_for_waiter()?;
@@ -244,7 +296,7 @@ impl FileLocks {
     }
 
     fn shared(&self) -> &Arc<Shared> {
-        self.shared.get_or_init(Arc::default)
+        self.shared.get_or_init(|| Shared::new(None))
     }
 }
 
@@ -258,11 +310,23 @@ impl Drop for FileLocks {
 }
 
 impl Shared {
+    fn new(quotas: Option<Kept<Quotas>>) -> Arc<Shared> {
+        let payment = Payment { quotas, paid: 0 };
+        let state = State { payment, ..State::default() };
+        Arc::new(Shared {
+            state: Mutex::new(state),
+            tasks: AtomicUsize::new(0),
+            files: AtomicUsize::new(0),
+        })
+    }
+
     /// Changes the state, and then tells those who have got what they waited for.
     fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let (result, finished) = {
             let mut state = self.state.lock();
             let result = change(&mut state);
+            let len = state.len();
+            state.payment.lower(len);
             let tasks =
                 state.owners.iter().filter(|held| matches!(held.owner, Owner::Task(_))).count();
             let files = state.owners.len() - tasks + state.flocks.len();
@@ -296,8 +360,22 @@ impl State {
         self.record_queue.len() + self.flock_queue.len()
     }
 
-    fn check_room_for_waiter(&self) -> Result<(), Errno> {
-        if self.waiters() < WAITERS_MAX { Ok(()) } else { Err(Errno::NOLCK) }
+    fn check_room_for_waiter(&mut self) -> Result<(), Errno> {
+        if self.waiters() < WAITERS_MAX { self.pay_for(1) } else { Err(Errno::NOLCK) }
+    }
+
+    /// Records, locks of the whole file, and requests.
+    fn len(&self) -> usize {
+        self.records + self.flocks.len() + self.waiters()
+    }
+
+    /// Makes sure that `growth` more are paid for.
+    ///
+    /// # Errors
+    /// `ENOLCK` if the tree has too many.
+    fn pay_for(&mut self, growth: usize) -> Result<(), Errno> {
+        let len = self.len() + growth;
+        self.payment.raise(len)
     }
 
     /// The owners whose locks are in the way.
@@ -312,18 +390,21 @@ impl State {
 
     /// Stores a lock with which nothing conflicts, and looks after those who wait.
     fn set(&mut self, request: &RecordLock) -> Result<(), Errno> {
-        self.store(request)?;
+        self.store(request, 0)?;
         self.settle_records(request.range);
         Ok(())
     }
 
-    fn store(&mut self, request: &RecordLock) -> Result<(), Errno> {
+    /// As [`set`](Self::set), without the latter, and with `paid` records paid for already: a request that
+    /// waits is.
+    fn store(&mut self, request: &RecordLock, paid: usize) -> Result<(), Errno> {
         let RecordLock { owner, pid, kind, range } = *request;
         let known = self.owners.iter().position(|held| held.owner == owner);
         let growth = known.map_or(1, |at| self.owners[at].ranges.growth_max(range, Some(kind)));
         if self.records + growth > RECORDS_MAX {
             return Err(Errno::NOLCK);
         }
+        self.pay_for(growth.saturating_sub(paid))?;
         let at = known.unwrap_or_else(|| {
             self.owners.push(OwnerLocks { owner, pid, ranges: Ranges::default() });
             self.owners.len() - 1
@@ -336,9 +417,11 @@ impl State {
         let Some(at) = self.owners.iter().position(|held| held.owner == owner) else {
             return Ok(());
         };
-        if self.records + self.owners[at].ranges.growth_max(range, None) > RECORDS_MAX {
+        let growth = self.owners[at].ranges.growth_max(range, None);
+        if self.records + growth > RECORDS_MAX {
             return Err(Errno::NOLCK);
         }
+        self.pay_for(growth)?;
         self.change(at, range, None);
         self.settle_records(range);
         Ok(())
@@ -389,19 +472,20 @@ impl State {
     /// Grants a request if nothing is in the way any more, or finds that it can't wait on.
     fn reconsider(&mut self, waiter: &Arc<Waiter>) -> Option<Result<(), Errno>> {
         if self.first_conflict(&waiter.lock).is_none() {
-            Some(self.store(&waiter.lock))
+            Some(self.store(&waiter.lock, 1))
         } else {
             waiter.wait_for(self.blockers(&waiter.lock)).err().map(Err)
         }
     }
 
-    fn try_flock(&mut self, file: u64, kind: LockKind) -> bool {
+    fn try_flock(&mut self, file: u64, kind: LockKind) -> Result<bool, Errno> {
         match self.flocks.get(file) {
-            Some(held) if held == kind => return true,
-            held => {
+            Some(held) if held == kind => return Ok(true),
+            None => self.pay_for(1)?,
+            Some(_) => {
                 self.flocks.remove(file);
                 // The one who converts comes before those who wait, if it can have the lock.
-                if held.is_some() && self.flocks.conflict(file, kind) {
+                if self.flocks.conflict(file, kind) {
                     self.settle_flocks();
                 }
             }
@@ -411,7 +495,7 @@ impl State {
             self.flocks.insert(file, kind);
             self.settle_flocks();
         }
-        free
+        Ok(free)
     }
 
     fn unflock(&mut self, file: u64) {

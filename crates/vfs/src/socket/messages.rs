@@ -26,7 +26,9 @@ use std::net::Shutdown;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vfscale_sync::percpu_arc::Kept;
 
+use crate::limits::Quotas;
 use crate::pipe::{Gather, Scatter};
 use crate::ranks::SocketLock;
 use crate::sleep::{Monitor, Settle, SleepList, Waiting, Wake};
@@ -48,6 +50,8 @@ pub(crate) struct Messages {
 
 struct Pair {
     sides: [Side; 2],
+    /// What messages are paid for with, from when they are sent until they are gone.
+    quotas: Kept<Quotas>,
     /// Each end knows of the other's (`SOCK_SEQPACKET`).
     connected: bool,
 }
@@ -63,6 +67,8 @@ struct Side {
     closed: bool,
     /// It has noticed that its peer is closed.
     is_alone: bool,
+    /// It waits for memory, which its peer gives back by reading.
+    starved: bool,
     /// What the next call is told.
     error: Option<Errno>,
     readers: SleepList,
@@ -89,7 +95,7 @@ impl Side {
     }
 
     fn has_room(&self) -> bool {
-        self.sent < ROOM
+        self.sent < ROOM && !self.starved
     }
 
     fn shut(&mut self, reads: bool, writes: bool) {
@@ -98,7 +104,40 @@ impl Side {
     }
 }
 
+/// What a message takes, of as many bytes.
+fn cost(len: usize) -> usize {
+    len + MESSAGE_BYTES
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for side in [0, 1] {
+            self.forget(side);
+        }
+    }
+}
+
 impl Pair {
+    /// Frees what an end has not read; returns whether that was anything but an empty first message, which
+    /// is no loss: Linux takes it for out-of-band data read already.
+    fn forget(&mut self, side: usize) -> bool {
+        let unread = std::mem::take(&mut self.ends(side).0.queue);
+        let bytes: usize = unread.iter().map(|message| cost(message.len())).sum();
+        self.quotas.socket_bytes.give(bytes as u64);
+        unread.iter().enumerate().any(|(at, message)| at > 0 || !message.is_empty())
+    }
+
+    /// Pays for a message of `len` bytes; `false` if there is no memory until the peer has read something.
+    ///
+    /// # Errors
+    /// `ENOBUFS` if there is nothing that the peer could read.
+    fn pay(&mut self, side: usize, len: usize) -> Result<bool, Errno> {
+        let paid = self.quotas.socket_bytes.take(cost(len) as u64);
+        let end = &mut self.ends(side).0;
+        end.starved = !paid && end.sent > 0;
+        if paid || end.starved { Ok(paid) } else { Err(Errno::NOBUFS) }
+    }
+
     /// An end and its peer.
     fn ends(&mut self, side: usize) -> (&mut Side, &mut Side) {
         let [one, other] = &mut self.sides;
@@ -127,7 +166,7 @@ impl Pair {
         }
         if peer.closed && !connected {
             end.is_alone = true;
-            end.queue.clear();
+            self.forget(side);
             return Err(Errno::CONNREFUSED);
         }
         if peer.reads_ended {
@@ -139,9 +178,9 @@ impl Pair {
 
 impl Messages {
     /// Two ends of a pair.
-    pub(crate) fn pair(connected: bool) -> [Messages; 2] {
+    pub(crate) fn pair(connected: bool, quotas: Kept<Quotas>) -> [Messages; 2] {
         let sides = [Side::default(), Side::default()];
-        let pair = Arc::new(Monitor::new(Pair { sides, connected }));
+        let pair = Arc::new(Monitor::new(Pair { sides, quotas, connected }));
         [0, 1].map(|side| Messages { pair: pair.clone(), side })
     }
 
@@ -171,7 +210,9 @@ impl Messages {
                 }
                 if let Some(message) = end.queue.pop_front() {
                     done = to.put(&message);
-                    peer.sent = peer.sent.saturating_sub(message.len() + MESSAGE_BYTES);
+                    peer.sent = peer.sent.saturating_sub(cost(message.len()));
+                    peer.starved = false;
+                    pair.quotas.socket_bytes.give(cost(message.len()) as u64);
                     return Ok(true);
                 }
                 Ok(end.reads_ended && (connected || !wait.never))
@@ -183,7 +224,8 @@ impl Messages {
     /// Sends a message, which may be empty; waits while there is no room.
     ///
     /// # Errors
-    /// `EMSGSIZE` for one that is longer than there ever is room for; `EPIPE` when nobody can read it any
+    /// `EMSGSIZE` for one that is longer than there ever is room for; `ENOBUFS` if there is no memory for it,
+    /// and nothing unread that would give some back; `EPIPE` when nobody can read it any
     /// more; `EAGAIN` instead of waiting, `EINTR`; see also the [module](self).
     pub(crate) fn write(&self, bufs: &[IoSlice<'_>], wait: Waiting<'_>) -> Result<usize, Errno> {
         let mut from = Scatter::new(bufs);
@@ -197,11 +239,11 @@ impl Messages {
             wait,
             |pair| &mut pair.ends(self.side).0.writers,
             |pair| {
-                let can_send = pair.can_send(self.side, len)?;
+                let can_send = pair.can_send(self.side, len)? && pair.pay(self.side, len)?;
                 if can_send {
                     let (end, peer) = pair.ends(self.side);
                     peer.queue.push_back(std::mem::take(&mut message));
-                    end.sent += len + MESSAGE_BYTES;
+                    end.sent += cost(len);
                 }
                 Ok(can_send)
             },
@@ -224,21 +266,19 @@ impl Messages {
 
     /// Its open file is closed.
     pub(crate) fn close(&self) {
-        let unread = self.pair.with(|pair| {
+        self.pair.with(|pair| {
+            let loses = pair.forget(self.side);
             let connected = pair.connected;
             let (end, peer) = pair.ends(self.side);
-            let unread = std::mem::take(&mut end.queue);
             end.closed = true;
             peer.sent = 0;
+            peer.starved = false;
             if connected {
                 peer.shut(true, true);
-                // A first one that is empty is no loss: Linux takes it for out-of-band data read already.
-                if unread.iter().enumerate().any(|(at, message)| at > 0 || !message.is_empty()) {
+                if loses {
                     peer.error = Some(Errno::CONNRESET);
                 }
             }
-            unread
         });
-        drop(unread);
     }
 }
