@@ -28,8 +28,8 @@ use crate::super_block::SuperBlock;
 
 /// The counts of who keeps a superblock.
 pub(crate) struct Owners {
-    /// The superblock as it came out of its box, which the last owner puts it back into: a pointer that is made
-    /// of a shared reference may not free it.
+    /// The superblock as it came out of its box, which the last owner puts it back into: a pointer that
+    /// is made of a shared reference may not free it.
     place: AtomicPtr<SuperBlock>,
     refs: Apart<AtomicUsize>,
     uses: PerCpuRef<SuperUses>,
