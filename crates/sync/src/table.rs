@@ -53,16 +53,16 @@
 //!
 //! A bucket is one line, which whoever changes it writes and whoever looks up a name in it reads. While
 //! there are few entries, that is one line for all, unless the table was given more to begin with
-//! ([`RcuTable::prepare`]). So a table into which several CPUs insert grows beyond
-//! what its entries need, up to 32 buckets for each CPU: 2 KiB for each CPU of the machine. It is noticed in
-//! two ways: a lock that somebody else holds, and the **heat** of a bucket, in its version. One insertion in
-//! eight compares its CPU with that of the last one that did; another one adds 3 to the heat, the
-//! same takes 1 away, and at 6 the table grows by four. So it takes at least two dozen insertions into one
-//! bucket to multiply the buckets by four, and a thread that is moved from one CPU to another does not do
-//! it. Of changes by one CPU there is nothing to be seen but two instructions in an insertion.
-//! A table that grew so does not shrink by itself, but for [`RcuTable::shrink_to_fit`]. Its array is bounded,
-//! with those of all other such tables of the process, by [`crate::spread`]: beyond that it does not grow, and
-//! one that has been large shrinks to what its entries need.
+//! ([`RcuTable::prepare`]). So a table into which several CPUs insert grows beyond what its entries need,
+//! up to 32 buckets for each CPU: 2 KiB for each CPU of the machine. It is noticed in two ways: a lock
+//! that somebody else holds, and the **heat** of a bucket, in its version. One insertion in eight
+//! compares its CPU with that of the last one that did; another one adds 3 to the heat, the same takes 1
+//! away, and at 6 the table grows by four. So it takes at least two dozen insertions into one bucket to
+//! multiply the buckets by four, and a thread that is moved from one CPU to another does not do it. Of
+//! changes by one CPU there is nothing to be seen but two instructions in an insertion. A table that grew
+//! so does not shrink by itself, but for [`RcuTable::shrink_to_fit`]. Its array is bounded, with those of
+//! all other such tables of the process, by [`crate::spread`]: beyond that it does not grow, and one that
+//! has been large shrinks to what its entries need.
 //!
 //! # Locks
 //!

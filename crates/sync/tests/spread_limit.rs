@@ -1,4 +1,5 @@
-//! The bound of what tables take because several CPUs use them. One test at a time: the bound is that of the process.
+//! The bound of what tables take because several CPUs use them. One test at a time: the bound is that of
+//! the process.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)]

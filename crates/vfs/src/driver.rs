@@ -61,6 +61,7 @@ use std::ops::ControlFlow;
 
 use rustix::io::Errno;
 pub use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
+pub use vfscale_sync::fork;
 use vfscale_sync::rcu::Guard;
 
 pub use crate::dentry::FIRST_TABLE_BYTES;

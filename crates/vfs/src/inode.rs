@@ -545,7 +545,8 @@ impl Inode {
         (!self.is_kept()).then(rcu::pin)
     }
 
-    /// Notes that it is in the inode hash. The caller has locked its bucket there, or is the only one to have it.
+    /// Notes that it is in the inode hash. The caller has locked its bucket there, or is the only one to
+    /// have it.
     pub(crate) fn set_hashed(&self) {
         self.data.flags.fetch_or(HASHED, Ordering::Release);
     }

@@ -29,8 +29,8 @@ use crate::take_down;
 
 /// The counts of who keeps a superblock.
 pub(crate) struct Owners {
-    /// The superblock as it came out of its box, which the last owner puts it back into: a pointer that is made
-    /// of a shared reference may not free it.
+    /// The superblock as it came out of its box, which the last owner puts it back into: a pointer that
+    /// is made of a shared reference may not free it.
     place: AtomicPtr<SuperBlock>,
     refs: Apart<AtomicUsize>,
     uses: PerCpuRef<SuperUses>,

@@ -26,8 +26,8 @@
 //! on a volume, which wait for its device.
 //!
 //! A process that has made a tree and then forks is told from its child: calls in the child fail with
-//! [`Errno::NOTRECOVERABLE`] and drops do nothing, until it executes another program. Threads that held locks at that
-//! moment are not there any more, and what a volume is written with is the parent's.
+//! [`Errno::NOTRECOVERABLE`] and drops do nothing, until it executes another program. Threads that held
+//! locks at that moment are not there any more, and what a volume is written with is the parent's.
 
 pub mod volume;
 

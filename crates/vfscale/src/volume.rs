@@ -32,8 +32,8 @@ use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions, RootDirectory};
 use vfscale_diskfs::{Fault, OpenError};
 use vfscale_memfs::MemFs;
-use vfscale_sync::fork::{self, Owned};
 use vfscale_vfs::driver::ErrorCursor;
+use vfscale_vfs::driver::fork::{self, Owned};
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 
 /// A volume in an image file, or on a block device: set it up, then [`open`](VolumeBuilder::open).

@@ -27,8 +27,8 @@ fn turn() -> MutexGuard<'static, ()> {
 
 /// Forks, runs `call` in the child, and says whether it came to its end there, in time.
 fn in_child(call: impl FnOnce()) -> bool {
-    // SAFETY: the child runs `call`, which takes no lock that a thread of the parent may hold but those that this
-    // test is about, and ends without going on in the test.
+    // SAFETY: the child runs `call`, which takes no lock that a thread of the parent may hold but those
+    // that this test is about, and ends without going on in the test.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
@@ -213,8 +213,9 @@ fn a_child_leaves_the_volume_alone() {
         }));
     }
     crowd.end();
-    // Threads of the parent still free what the crowd has removed, so it may take some attempts until they leave
-    // the image alone. What is not synced is new each time: a child that wrote it would change the image.
+    // Threads of the parent still free what the crowd has removed, so it may take some attempts until
+    // they leave the image alone. What is not synced is new each time: a child that wrote it would change
+    // the image.
     let mut is_left_alone = |attempt: u8| {
         let task = volume.as_ref().unwrap().task();
         task.write_file("/unsynced", vec![attempt; 100_000]).unwrap();

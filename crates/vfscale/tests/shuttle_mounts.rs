@@ -86,7 +86,7 @@ fn propagation_against_umount() {
     });
 }
 
-/// A mount is detached lazily while a file in it is opened: who got in keeps it, and nobody else does.
+/// A mount is detached lazily while two threads open a file in it: who got in keeps it, and nobody else does.
 #[test]
 fn lazy_umount_against_open() {
     check(|| {
@@ -94,16 +94,17 @@ fn lazy_umount_against_open() {
         let outside = make(&task, "/m/x");
         let (_, fs) = mount(&task, "/m");
         make(&task, "/m/x");
-        let opens = beside(&task, |task| task.open("/m/x", OFlags::RDWR, MODE).unwrap());
+        let open = |task: &Task| task.open("/m/x", OFlags::RDWR, MODE).unwrap();
+        let opens = [(); 2].map(|()| beside(&task, open));
         assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
         assert_eq!(ino(&task, "/m/x"), Ok(outside));
-        let file = opens.join().unwrap();
         let root = task.stat(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
-        if file.stat().unwrap().dev != root {
-            file.write_all(b"still there").unwrap();
-            assert_eq!(fs.strong_count(), 1);
+        for file in opens.map(|thread| thread.join().unwrap()) {
+            if file.stat().unwrap().dev != root {
+                file.write_all(b"still there").unwrap();
+                assert_eq!(fs.strong_count(), 1);
+            }
         }
-        drop(file);
         assert_gone(&fs);
     });
 }
@@ -133,13 +134,18 @@ fn forced_umount_against_open() {
 }
 
 /// A mount that is moved is at one of the two places for every walk, and who has been at the new one does not
-/// find it at the old one any more.
+/// find it at the old one any more; a third thread changes the tree elsewhere meanwhile.
 #[test]
 fn a_moved_mount_against_lookups() {
     check(|| {
-        let task = task(&["/m", "/n"]);
+        let task = task(&["/m", "/n", "/o"]);
         let (_, fs) = mount(&task, "/m");
         let inside = make(&task, "/m/x");
+        let mounts = beside(&task, |task| {
+            let (made, fs) = mount(task, "/o");
+            assert_eq!((made, umount(task, "/o")), (None, None));
+            fs
+        });
         let looks = beside(&task, move |task| {
             [0; 2].map(|_| (ino(task, "/n/x").is_ok(), ino(task, "/m/x").is_ok()))
         });
@@ -149,7 +155,9 @@ fn a_moved_mount_against_lookups() {
         assert!(!first.0 || second == (true, false), "{first:?} {second:?}: back in time");
         assert_eq!((ino(&task, "/n/x"), ino(&task, "/m/x")), (Ok(inside), Err(Errno::NOENT)));
         assert_eq!(umount(&task, "/n"), None);
+        let elsewhere = mounts.join().unwrap();
         assert_gone(&fs);
+        assert_gone(&elsewhere);
     });
 }
 
@@ -177,7 +185,8 @@ fn the_end_of_a_tree_against_a_walk() {
     });
 }
 
-/// Of an unmount and a change to the place one comes first: nobody ends up in a mount that has ended.
+/// Of an unmount and a change to the place one comes first: nobody ends up in a mount that has ended,
+/// though a third thread uses it for a moment.
 #[test]
 fn umount_against_chdir() {
     check_delays(|| {
@@ -185,8 +194,10 @@ fn umount_against_chdir() {
         let (_, fs) = mount(&task, "/m");
         let other = Arc::new(task.fork());
         let changes = beside(&other, |other| other.chdir("/m").unwrap());
+        let opens = beside(&task, |task| drop(task.open("/m", OFlags::RDONLY, MODE).unwrap()));
         let ended = umount(&task, "/m");
         changes.join().unwrap();
+        opens.join().unwrap();
         assert_eq!(other.getcwd().unwrap().to_str(), Some("/m"), "{ended:?}");
         let dev = |path: &str| other.stat(At::Cwd, path, AtFlags::empty()).unwrap().dev;
         assert_eq!(dev(".") == dev("/"), ended.is_none());

@@ -312,7 +312,7 @@ fn umount_against_lookup() {
     });
 }
 
-/// The last close and the removal of the name: whoever is last frees the file, once.
+/// The last close, the removal of the name, and an open by it: whoever is last frees the file, once.
 #[test]
 fn last_close_against_unlink() {
     check(|| {
@@ -324,8 +324,15 @@ fn last_close_against_unlink() {
             assert!(file.stat().unwrap().nlink <= 1);
             drop(file);
         });
+        let other = task.clone();
+        let opens = thread::spawn(move || {
+            let opened = other.open("/x", OFlags::RDONLY, MODE).and_then(|file| file.stat());
+            opened.map(|stat| stat.size).map_err(|error| error.errno())
+        });
         task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap();
         closes.join().unwrap();
+        let opened = opens.join().unwrap();
+        assert!(opened == Ok(5000) || opened == Err(Errno::NOENT), "{opened:?}");
         assert_empty(&task, before);
     });
 }

@@ -27,7 +27,7 @@ pub(super) const BITS_MAX: u32 = 30;
 
 /// Of those six bits, the ones that hold the number of buckets.
 const SIZE_BITS: usize = 31;
-const _: () = assert!(BITS_MAX as usize + 1 <= SIZE_BITS);
+const _: () = assert!((BITS_MAX as usize) < SIZE_BITS);
 /// The sixth: room was taken for the array.
 const SPREAD: usize = 32;
 

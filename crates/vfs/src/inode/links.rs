@@ -4,12 +4,12 @@
 //!
 //! # Directories
 //!
-//! The links of a directory are its name, its `.`, and the `..` of each directory in it: those in memory are
-//! counted here, and drivers that keep directories say what they have stored. Several CPUs that make
+//! The links of a directory are its name, its `.`, and the `..` of each directory in it: those in memory
+//! are counted here, and drivers that keep directories say what they have stored. Several CPUs that make
 //! directories in one would all write its count. So once the table of its children has grown to what
 //! several CPUs get, the directories that come and go are counted on each CPU ([`SnapshotCounter`]): what
-//! that takes is a sixteenth of the table, and bounded with it ([`spread`](vfscale_sync::spread)): where there is
-//! no room for it, the inode goes on counting. What was counted before stays in the inode.
+//! that takes is a sixteenth of the table, and bounded with it ([`spread`](vfscale_sync::spread)): where
+//! there is no room for it, the inode goes on counting. What was counted before stays in the inode.
 //!
 //! * A directory comes and goes with the bucket of its name locked, and a directory is removed with all
 //!   of its buckets locked. So nobody counts in one that is removed, and whoever locks all buckets sees a
