@@ -16,6 +16,9 @@ use crate::namespace::Vfs;
 use crate::task::Task;
 use crate::types::{FallocateFlags, Mode, OFlags};
 
+/// A call on a file, by a task.
+type Call = dyn Fn(&Task, &File) + Sync;
+
 /// How long a grace period may take, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -62,14 +65,15 @@ fn grace_period_ends_beside(call: impl Fn(&Task, &File) + Sync) -> bool {
 
 #[test]
 fn no_call_on_data_holds_grace_periods_up() {
-    let flags = FallocateFlags::KEEP_SIZE;
-    let calls: [(&str, &(dyn Fn(&Task, &File) + Sync)); 7] = [
+    let calls: [(&str, &Call); 7] = [
         ("read", &|_, file| assert_eq!(file.read(&mut [0; 4]).unwrap(), 0)),
         ("write", &|_, file| assert_eq!(file.write(b"some").unwrap(), 4)),
         ("pread", &|_, file| assert_eq!(file.pread(&mut [0; 4], 0).unwrap(), 0)),
         ("pwrite", &|_, file| assert_eq!(file.pwrite(b"some", 0).unwrap(), 4)),
         ("ftruncate", &|_, file| file.truncate(50).unwrap()),
-        ("fallocate", &|_, file| file.fallocate(flags, 0, 10).unwrap()),
+        ("fallocate", &|_, file| {
+            file.fallocate(FallocateFlags::KEEP_SIZE, 0, 10).unwrap();
+        }),
         ("open", &|task, _| {
             drop(task.open("/f", OFlags::WRONLY | OFlags::TRUNC, Mode::empty()).unwrap());
         }),
