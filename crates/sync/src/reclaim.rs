@@ -43,7 +43,7 @@ crate::lock_class! {
     pub ReclaimQueue = ("reclaim_queue", 65050);
 }
 
-pub use imp::{attend, later, settle, submit, wait_for};
+pub use imp::{attend, settle, submit, wait_for};
 
 #[cfg(not(any(loom, shuttle, miri)))]
 mod imp {
@@ -76,24 +76,16 @@ mod imp {
         queue: VecDeque<(u64, Box<dyn Work>)>,
         /// The key of what it does at the moment.
         current: Option<u64>,
-        /// What is to be done at the next tick.
-        later: Vec<Box<dyn FnOnce() + Send>>,
         thread: Option<Thread>,
     }
 
-    static STATE: Mutex<State, ReclaimQueue> = Mutex::new(State {
-        queue: VecDeque::new(),
-        current: None,
-        later: Vec::new(),
-        thread: None,
-    });
+    static STATE: Mutex<State, ReclaimQueue> =
+        Mutex::new(State { queue: VecDeque::new(), current: None, thread: None });
     /// Something was finished.
     static FINISHED: Condvar = Condvar::new();
     /// Whether something is queued: changes under the queue's lock, which is not taken to find that nothing
     /// is.
     static QUEUED: AtomicBool = AtomicBool::new(false);
-    /// The same of what is to be done later.
-    static HAS_LATER: AtomicBool = AtomicBool::new(false);
     /// The thread is there, and will look again before it ends.
     static ATTENDS: AtomicBool = AtomicBool::new(false);
 
@@ -129,19 +121,6 @@ mod imp {
             thread.unpark();
         }
         Ok(())
-    }
-
-    /// Has the thread call `f` when it comes by next, some milliseconds from now. `f` is short, and does not
-    /// panic. False if there can be no thread: then it is not called. The caller may be in an RCU section and
-    /// hold locks; doesn't wait.
-    pub fn later(f: Box<dyn FnOnce() + Send>) -> bool {
-        let mut state = STATE.lock();
-        let starts = state.start();
-        if starts {
-            state.later.push(f);
-            HAS_LATER.store(true, Ordering::Relaxed);
-        }
-        starts
     }
 
     /// Waits until no work is left that was submitted under `key`, and all that it deferred is done; it is
@@ -199,8 +178,7 @@ mod imp {
         let mut quiet = 0;
         loop {
             let had_work = do_next(&mut looks);
-            let had_later = do_later();
-            quiet = if looks.look() || had_work || had_later { 0 } else { quiet + 1 };
+            quiet = if looks.look() || had_work { 0 } else { quiet + 1 };
             if quiet == QUIET_MAX {
                 ATTENDS.store(false, Ordering::Relaxed);
             }
@@ -244,21 +222,10 @@ mod imp {
         true
     }
 
-    /// Does what was put off. False if there is nothing.
-    fn do_later() -> bool {
-        if !HAS_LATER.swap(false, Ordering::Relaxed) {
-            return false;
-        }
-        let later = mem::take(&mut STATE.lock().later);
-        later.into_iter().for_each(|f| f());
-        true
-    }
-
     /// Ends the thread's part in everything, unless there is work again.
     fn ends() -> bool {
         let mut state = STATE.lock();
-        let attends = ATTENDS.load(Ordering::Relaxed);
-        let ends = state.queue.is_empty() && state.later.is_empty() && !attends;
+        let ends = state.queue.is_empty() && !ATTENDS.load(Ordering::Relaxed);
         if ends {
             state.thread = None;
         }
@@ -305,11 +272,6 @@ mod imp {
     /// The work.
     pub fn submit(_key: u64, work: Box<dyn Work>) -> Result<(), Box<dyn Work>> {
         Err(work)
-    }
-
-    /// False: there is no thread.
-    pub fn later(_f: Box<dyn FnOnce() + Send>) -> bool {
-        false
     }
 
     /// Returns: nothing is ever queued.

@@ -21,8 +21,7 @@
 //! * Objects freed through RCU wait in the slot on which they were freed, in batches with one
 //!   deferred call for each, and return to the magazines of that same slot. A batch whose grace period
 //!   ends on another CPU goes home undropped, and is dropped there when memory is needed; only when
-//!   several wait already does the other CPU drop one itself, and what was not dropped after some
-//!   milliseconds the reclaim thread drops. So two CPUs that create and remove never
+//!   several wait already does the other CPU drop one itself. So two CPUs that create and remove never
 //!   hand memory to each other, nor touch each other's objects. A batch that doesn't fill up is sent off by a
 //!   sweep, which is deferred together with its first object, hence after at most two grace
 //!   periods.
@@ -43,7 +42,6 @@ use crate::lock::Mutex;
 use crate::lock::slot_lock::{SlotGuard, SlotLock};
 use crate::percpu::{Apart, PerCpu};
 use crate::rcu::Guard;
-use crate::reclaim;
 use chunk::{Chunks, Shape};
 use std::fmt;
 use std::ptr::NonNull;
@@ -113,14 +111,12 @@ struct Cache<T> {
     /// Objects that are to be dropped after a grace period and have no deferred call yet.
     pending: Vec<NonNull<T>>,
     /// Batches whose grace period ended on another CPU: dropped here, by whoever needs memory next, so
-    /// that the objects never leave the caches of this CPU, or by the reclaim thread.
+    /// that the objects never leave the caches of this CPU.
     returned: Vec<Vec<NonNull<T>>>,
     /// An empty vector that can become `pending`.
     recycled: Vec<NonNull<T>>,
     /// Whether a sweep is deferred.
     sweeping: bool,
-    /// Whether the reclaim thread is to look at what is returned.
-    flushing: bool,
     /// Deferred calls that have not run.
     deferred: usize,
     /// The last handle is gone.
@@ -362,7 +358,6 @@ impl<T> Cache<T> {
             returned: Vec::new(),
             recycled: Vec::new(),
             sweeping: false,
-            flushing: false,
             deferred: 0,
             closed: false,
             live: 0,
@@ -503,20 +498,11 @@ fn free_batch<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize, objects:
         // SAFETY: This call has been counted, so the inner part is there.
         let shared = unsafe { inner.as_ref() };
         let Some(home) = shared.caches.get(slot) else { return };
-        // Only if there is somebody who drops them when that CPU does not.
-        let away = shared.caches.this_slot() != slot && reclaim::attend();
+        let away = shared.caches.this_slot() != slot;
         let mut cache = home.lock();
         if away && !cache.closed && cache.returned.len() < RETURNED_MAX {
             cache.returned.push(objects);
-            if cache.flushing {
-                cache.finish()
-            } else {
-                // The count of this call passes to the flush.
-                cache.flushing = true;
-                drop(cache);
-                flush_later(inner, slot);
-                false
-            }
+            cache.finish()
         } else {
             drop(cache);
             shared.drop_batch(home, objects);
@@ -526,45 +512,6 @@ fn free_batch<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize, objects:
     if last {
         // SAFETY: We don't use the inner part after this.
         unsafe { release(inner) };
-    }
-}
-
-/// Has the reclaim thread drop what was returned to a slot, if its CPU has not done so in some milliseconds.
-/// The slot has counted that as a deferred call.
-fn flush_later<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize) {
-    let flush = Flush { inner, slot };
-    if !reclaim::later(Box::new(move || flush.run())) {
-        Flush { inner, slot }.run();
-    }
-}
-
-/// Drops what was returned to a slot.
-struct Flush<T> {
-    inner: NonNull<Inner<T>>,
-    slot: usize,
-}
-
-// SAFETY: the count of deferred calls keeps the inner part, whose objects are `Send`.
-unsafe impl<T: Send> Send for Flush<T> {}
-
-impl<T: Send + 'static> Flush<T> {
-    fn run(self) {
-        let last = {
-            // SAFETY: This call has been counted, so the inner part is there.
-            let shared = unsafe { self.inner.as_ref() };
-            let Some(home) = shared.caches.get(self.slot) else { return };
-            let returned = {
-                let mut cache = home.lock();
-                cache.flushing = false;
-                std::mem::take(&mut cache.returned)
-            };
-            returned.into_iter().for_each(|batch| shared.drop_batch(home, batch));
-            home.lock().finish()
-        };
-        if last {
-            // SAFETY: We don't use the inner part after this.
-            unsafe { release(self.inner) };
-        }
     }
 }
 

@@ -136,32 +136,6 @@ fn a_single_free_is_swept() {
     assert_eq!((dropped.load(Ordering::Relaxed), slab.live()), (1, 0));
 }
 
-/// What objects own was kept for as long as their CPU made no others.
-#[test]
-#[cfg(not(miri))]
-fn objects_are_dropped_though_their_cpu_is_idle() {
-    let dropped = Arc::new(AtomicU64::new(0));
-    let slab = Slab::new(2);
-    let count = 4 * BATCH as u64;
-    {
-        let _on = cpu::pretend(0);
-        for id in 0..count {
-            let object = slab.alloc(Probe::new(id, &dropped));
-            // SAFETY: Nobody else ever saw it.
-            unsafe { slab.free_rcu(object, &rcu::pin()) };
-        }
-    }
-    {
-        let _on = cpu::pretend(1);
-        settle();
-    }
-    let start = std::time::Instant::now();
-    while dropped.load(Ordering::Relaxed) < count && start.elapsed().as_secs() < 20 {
-        thread::sleep(std::time::Duration::from_millis(2));
-    }
-    assert_eq!((dropped.load(Ordering::Relaxed), slab.live()), (count, 0));
-}
-
 #[test]
 fn memory_returns_to_the_slot_it_was_freed_on() {
     let slab = Slab::<u64>::new(2);
