@@ -25,6 +25,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
         "crates/vfs/src/super_ref.rs",
         "the memory of a superblock, which dentries and inodes belong to",
     ),
+    ("crates/vfs/src/take_down.rs", "dentries and inodes that go with their superblock"),
     ("crates/vfs/src/mount.rs", "mount memory"),
     ("crates/vfs/src/mount_tree.rs", "mounts in the mount hash"),
     ("crates/vfs/src/namespace.rs", "mounts in the mount hash"),

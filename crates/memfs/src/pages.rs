@@ -18,8 +18,8 @@
 //! * [`overwrite`](PageTree::overwrite) changes bytes of pages that are there, and not the tree. Those who do
 //!   it at the same time take turns at each page ([`page_turns`](crate::page_turns)).
 //! * Everything else changes the tree. The caller serialises these calls on one tree with each other and with
-//!   overwrites (the VFS holds the inode's lock) and holds an RCU guard of its own if it holds a lock, since
-//!   an outermost pin may run deferred work.
+//!   overwrites (the VFS holds the inode's lock). It holds an RCU guard of its own only if it holds a lock
+//!   that deferred work may wait for: long calls have a guard for each node.
 //!
 //! # Invariants
 //!

@@ -1,5 +1,5 @@
-//! Memory of a file system that is dropped goes back to the system while the program is idle. A process of its
-//! own, because it watches the memory of the whole process.
+//! Memory of a file system that is dropped goes back to the system while the program is idle. A process of
+//! its own, because it watches the memory of the whole process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -97,8 +97,8 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Figures: `cargo test --release -p vfscale-memfs --test dropped -- --ignored --nocapture`. Every second time
-/// another thread opens files meanwhile; how long that takes is CPU time, so that it is not the
+/// Figures: `cargo test --release -p vfscale-memfs --test dropped -- --ignored --nocapture`. Every second
+/// time another thread opens files meanwhile; how long that takes is CPU time, so that it is not the
 /// scheduler's.
 #[test]
 #[ignore = "measures, and takes 5 GiB"]

@@ -3,23 +3,23 @@
 //!
 //! # Purpose
 //!
-//! Deferred work runs in whatever call enters an RCU section at the right moment. That is fine for some hundred
-//! small pieces, and as long as there are calls. But the end of a file system of millions of files would be one
-//! piece, inside somebody's `open`; and when a program goes idle, what it freed last would stay for ever. So
-//! there is one thread for the whole process that takes long work off a queue ([`submit`]) and does it a step
-//! at a time, and between steps, and every few milliseconds, ends grace periods and runs what waits for them.
-//! (The kernel has kworkers for the one and `rcu_gp` threads for the other.)
+//! Deferred work runs in whatever call enters an RCU section at the right moment. That is fine for some
+//! hundred small pieces, and as long as there are calls. But the end of a file system of millions of files
+//! would be one piece, inside somebody's `open`; and when a program goes idle, what it freed last would stay
+//! for ever. So there is one thread for the whole process that takes long work off a queue ([`submit`]) and
+//! does it a step at a time, and between steps, and every few milliseconds, ends grace periods and runs what
+//! waits for them. (The kernel has kworkers for the one and `rcu_gp` threads for the other.)
 //!
 //! # Its life
 //!
-//! It starts when there is something for it to do and ends a second after the last deferred work has run. In a
-//! model, under Miri, and where the system has no thread to give, it never starts: [`submit`] then gives
+//! It starts when there is something for it to do and ends a second after the last deferred work has run. In
+//! a model, under Miri, and where the system has no thread to give, it never starts: [`submit`] then gives
 //! the work back to the caller, who does it himself.
 //!
 //! # Invariants
 //!
-//! * Between two steps the thread is in no RCU section and holds no lock; no step holds a section that began in
-//!   another. So however long the work, it holds grace periods up for a step at most.
+//! * Between two steps the thread is in no RCU section and holds no lock; no step holds a section that began
+//!   in another. So however long the work, it holds grace periods up for a step at most.
 //! * Work begins a grace period after it was submitted, or later: whoever was in an RCU section
 //!   when it was submitted has left that.
 //! * [`wait_for`] returns when the work and all that it deferred have been done.
@@ -83,7 +83,8 @@ mod imp {
         Mutex::new(State { queue: VecDeque::new(), current: None, thread: None });
     /// Something was finished.
     static FINISHED: Condvar = Condvar::new();
-    /// Whether something is queued: changes under the queue's lock, which is not taken to find that nothing is.
+    /// Whether something is queued: changes under the queue's lock, which is not taken to find that nothing
+    /// is.
     static QUEUED: AtomicBool = AtomicBool::new(false);
     /// The thread is there, and will look again before it ends.
     static ATTENDS: AtomicBool = AtomicBool::new(false);
@@ -233,14 +234,14 @@ mod imp {
 
     /// How the thread looks after deferred work.
     struct Looks {
-        /// A piece of deferred work of its own has run, and no other one was deferred yet. Bags are taken in order:
-        /// then all has been taken that was handed over before.
+        /// A piece of deferred work of its own has run, and no other one was deferred yet. Bags are taken in
+        /// order: then all has been taken that was handed over before.
         passed: Arc<AtomicBool>,
     }
 
     impl Looks {
-        /// Runs deferred work for as long as there is some whose grace period has ended. Whether there was any,
-        /// or some is left.
+        /// Runs deferred work for as long as there is some whose grace period has ended. Whether there was
+        /// any, or some is left.
         fn look(&mut self) -> bool {
             if self.passed.swap(false, Ordering::Acquire) {
                 let passed = Arc::clone(&self.passed);

@@ -23,7 +23,7 @@
 //! | --- | --- |
 //! | `create`, `link`, `renamed`, `unlinked` | the bucket lock of the name; no inode lock |
 //! | `charge`, `uncharge` | that, or the inode's lock |
-//! | `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively; an RCU section |
+//! | `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively |
 //! | `overwrite` | the inode's lock, shared; an RCU section |
 //! | `read_at`, `seek_data`, `seek_hole`, `get_link` | they may run beside the ones above |
 //!

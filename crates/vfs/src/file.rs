@@ -13,7 +13,7 @@ use bitflags::bitflags;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use vfscale_sync::errseq::ErrorCursor;
-use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::rcu;
 use vfscale_sync::shared::{Listable, Listed, Shared};
 
 use crate::attr::touch_atime;
@@ -225,15 +225,16 @@ impl OpenFile {
 /// unprivileged, as far as [`kept_ids`] says. The caller holds the inode's lock.
 ///
 /// # Errors
-/// The driver's, if that is asked: without an RCU section.
+/// The driver's, if that is asked.
 #[inline]
-pub(crate) fn drop_privileges(
-    inode: &Inode,
-    keep: FileMode,
-    section: Option<&Guard>,
-) -> std::result::Result<(), Errno> {
-    let Some(guard) = section else { return drop_privileges_kept(inode, keep) };
-    drop_capabilities(inode, guard);
+pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
+    if inode.is_kept() {
+        return drop_privileges_kept(inode, keep);
+    }
+    if keeps_privileges(inode, keep) {
+        return Ok(());
+    }
+    drop_capabilities(inode, &rcu::pin());
     let (mode, gone) = set_ids_gone(inode, keep);
     if gone != 0 {
         inode.set_mode(mode & !gone);
@@ -456,7 +457,6 @@ impl File {
             self.accessed(inode);
             return Ok(0);
         }
-        let _section = self.inode().section();
         let mut pos = self.0.pos.lock();
         let n = read(pos.get())?;
         pos.set(pos.get() + n as u64);
@@ -557,7 +557,6 @@ impl File {
         check_range(offset, len)?;
         let flags = self.flags();
         let fs = inode.sb().fs();
-        let section = if PLAIN { Some(rcu::pin()) } else { inode.section() };
         let locked = inode.lock();
         let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
         if part == Part::Rest && start != offset {
@@ -570,7 +569,7 @@ impl File {
         if !PLAIN {
             room = seals::check_write(inode, start, room.min(len))?;
         }
-        drop_privileges(inode, self.0.mode, section.as_ref())?;
+        drop_privileges(inode, self.0.mode)?;
         if PLAIN {
             inode.touch();
         } else {
@@ -669,11 +668,10 @@ impl File {
         if offset + len > fs.size_max() {
             return Err(Errno::FBIG);
         }
-        let section = inode.section();
         let _locked = inode.lock();
         seals::check_fallocate(inode, mode, offset + len)?;
         fs.fallocate(inode, mode, offset, len)?;
-        drop_privileges(inode, self.0.mode, section.as_ref())?;
+        drop_privileges(inode, self.0.mode)?;
         inode.touch_in_passing();
         Ok(())
     }
@@ -813,7 +811,6 @@ pub(crate) fn truncate_inode(
     if size > fs.size_max() {
         return Err(Errno::FBIG);
     }
-    let section = inode.section();
     if has_that_size(inode, size, keep_ids) {
         if always || inode.blocks() > 0 {
             inode.touch();
@@ -827,16 +824,14 @@ pub(crate) fn truncate_inode(
     // there is anything that could be freed.
     let has_space = inode.blocks() > 0;
     fs.set_size(inode, size)?;
-    drop_privileges(inode, keep_ids, section.as_ref())?;
+    drop_privileges(inode, keep_ids)?;
     if size != before || has_space || always {
         inode.touch_in_passing();
     }
     drop(locked);
-    if before.saturating_sub(size) >= FLUSH_BYTES
-        && let Some(guard) = section
-    {
+    if before.saturating_sub(size) >= FLUSH_BYTES && !inode.is_kept() {
         // So much memory should not wait until this thread frees something again.
-        guard.flush();
+        rcu::pin().flush();
     }
     Ok(())
 }

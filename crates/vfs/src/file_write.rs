@@ -130,7 +130,6 @@ impl File {
     /// the position behind it, and how many bytes.
     fn write_at_pos(&self, bufs: &[IoSlice<'_>], expected: Option<u64>) -> Outcome<(u64, usize)> {
         self.check_write()?;
-        let _section = self.inode().section();
         let mut pos = self.0.pos.lock();
         if expected.is_some_and(|expected| expected != pos.get()) {
             return Ok((pos.get(), 0));

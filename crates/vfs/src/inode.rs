@@ -36,7 +36,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
-use vfscale_sync::rcu::{self, Guard, RcuOption};
+use vfscale_sync::rcu::{Guard, RcuOption};
 use vfscale_sync::slab::Slab;
 use vfscale_sync::spread_rwlock::{ReaderParts, SpreadRwLock};
 use vfscale_sync::table::Hashed;
@@ -537,12 +537,6 @@ impl Inode {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & (KEPT | SEALABLE | SHARED) == 0
-    }
-
-    /// An RCU section for a call of the driver, where that is made in one.
-    #[inline]
-    pub(crate) fn section(&self) -> Option<Guard> {
-        (!self.is_kept()).then(rcu::pin)
     }
 
     /// Notes that it is in the inode hash. The caller has locked its bucket there, or is the only one to

@@ -90,6 +90,8 @@ mod remove;
 mod rename;
 pub mod scaling;
 mod seals;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod section_tests;
 mod sleep;
 mod socket;
 mod stream;

@@ -10,7 +10,7 @@ use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::namespace::Vfs;
 use crate::scaling::Scaling;
 use crate::super_block::SuperBlock;
-use crate::types::StatFs;
+use crate::types::{FallocateFlags, StatFs};
 
 #[derive(Default)]
 pub(crate) struct NamesOnly {
@@ -18,6 +18,8 @@ pub(crate) struct NamesOnly {
     pub(crate) syncs: AtomicU32,
     /// Run while a remount makes it read-only.
     pub(crate) while_sealed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Run for each call about data.
+    pub(crate) on_data: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Run for each inode that is evicted.
     pub(crate) on_evict: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -55,14 +57,23 @@ impl FileSystem for NamesOnly {
     }
 
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
+        self.on_data.get().inspect(|run| run());
         Ok(0)
     }
 
-    fn write_at(&self, _: &Inode, _: u64, _: &[u8]) -> Result<usize, Errno> {
-        Err(Errno::NOSPC)
+    fn write_at(&self, _: &Inode, _: u64, buf: &[u8]) -> Result<usize, Errno> {
+        let run = self.on_data.get().ok_or(Errno::NOSPC)?;
+        run();
+        Ok(buf.len())
+    }
+
+    fn fallocate(&self, _: &Inode, _: FallocateFlags, _: u64, _: u64) -> Result<(), Errno> {
+        self.on_data.get().inspect(|run| run());
+        Ok(())
     }
 
     fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
+        self.on_data.get().inspect(|run| run());
         inode.set_size(size);
         Ok(())
     }

@@ -587,12 +587,9 @@ impl Task {
         // On the list of open files now, which says so from here on.
         drop(opening_for_write);
         if let Some(write) = truncating {
-            if file.inode().is_kept() {
-                // That may wait for a disk.
-                let write = write.keep(file.path().mount_ref());
-                return Err(DriverChange::Opened(file, write).into());
-            }
-            file::truncate_inode(file.inode(), 0, mode, true)?;
+            // That waits for others who write it, or for a disk: not in this section.
+            let write = write.keep(file.path().mount_ref());
+            return Err(DriverChange::Opened(file, write).into());
         }
         Ok(file)
     }

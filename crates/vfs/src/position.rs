@@ -106,9 +106,6 @@ impl File {
             return Err(mode.no_position());
         }
         let inode = self.inode();
-        // Only the driver needs one, and calls that don't ask it should not pay for it.
-        let asks_driver = matches!(to, Whence::Data(_) | Whence::Hole(_));
-        let _section = if asks_driver { inode.section() } else { None };
         match to {
             // Where it goes is a matter of neither the position nor the size.
             Whence::Set(offset) if offset == self.0.pos.get() => return Ok(offset),

@@ -687,7 +687,8 @@ impl SuperBlock {
     /// As for [`Slab::free_rcu`]; nobody has found it since the last use of the superblock ended.
     #[inline]
     unsafe fn free_in<T: Send>(&self, slab: &Slab<T>, object: NonNull<T>, guard: &Guard) {
-        // SAFETY: says the caller. Whoever began before that last use ended has ended too, if the flag is set.
+        // SAFETY: says the caller. Whoever began before that last use ended has ended too, if the flag is
+        // set.
         unsafe {
             if self.is_alone() {
                 slab.free(object);
@@ -702,8 +703,8 @@ impl SuperBlock {
         NonNull::new(self.root.load(Ordering::Acquire))
     }
 
-    /// Whether it ends, and nobody finds anything of it any more: an inode that is evicted is dropped as soon as
-    /// [`evict`](FileSystem::evict) has returned, and with it what the driver has there.
+    /// Whether it ends, and nobody finds anything of it any more: an inode that is evicted is dropped as soon
+    /// as [`evict`](FileSystem::evict) has returned, and with it what the driver has there.
     #[inline]
     pub fn is_alone(&self) -> bool {
         self.is_alone.load(Ordering::Relaxed)

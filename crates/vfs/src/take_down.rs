@@ -3,20 +3,20 @@
 //! # Purpose
 //!
 //! The last use of a superblock ends in deferred work, inside whatever call happens to run that. A tree of
-//! millions of files must not be taken down there: that call would take seconds, in one RCU section, so that no
-//! grace period ended anywhere meanwhile. So the superblock goes to the reclaim thread
+//! millions of files must not be taken down there: that call would take seconds, in one RCU section, so that
+//! no grace period ended anywhere meanwhile. So the superblock goes to the reclaim thread
 //! ([`vfscale_sync::reclaim`]), which takes some hundred dentries down in each step, children before
 //! parents, with a section of its own for each.
 //!
 //! # Who frees when
 //!
-//! Between the last use and the first step lies a grace period. What began before has ended by then, and nobody
-//! finds a dentry or inode of the superblock any more: each way there begins with a mount or with a
+//! Between the last use and the first step lies a grace period. What began before has ended by then, and
+//! nobody finds a dentry or inode of the superblock any more: each way there begins with a mount or with a
 //! use. So the thread frees them at once. No other thread is left anything to do but the pages and the like
 //! that the driver itself defers.
 //!
-//! Where there is no such thread (in models, and where the system has none to give) whoever gives the last use
-//! back takes everything down, in the section in which he is; then dentries and inodes wait for a
+//! Where there is no such thread (in models, and where the system has none to give) whoever gives the last
+//! use back takes everything down, in the section in which he is; then dentries and inodes wait for a
 //! grace period. The same goes for a superblock that never had a root: its driver has refused it, and
 //! nobody else has seen it.
 

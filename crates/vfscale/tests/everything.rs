@@ -19,7 +19,7 @@ use vfscale::{
     SetTime, Task, Timestamp, UmountFlags, Vfs, Whence, XattrFlags,
 };
 use vfscale_sync::random::{self, Random};
-use vfscale_sync::{cpu, rcu};
+use vfscale_sync::{cpu, reclaim};
 
 const THREADS: usize = 64;
 const CPUS: u32 = 80;
@@ -536,7 +536,7 @@ fn everything_at_once() {
     let left = || mounted.iter().filter(|fs| fs.strong_count() > 0).count();
     // What is freed comes a few grace periods after the last use.
     for _ in 0..50 {
-        rcu::synchronize();
+        reclaim::settle();
         if left() == 0 && (free(&task), counted(&shared.vfs)) == before {
             break;
         }

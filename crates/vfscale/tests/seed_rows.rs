@@ -14,7 +14,7 @@ use vfscale::{
     At, AtFlags, Errno, MemFs, Mode, MountFlags, OFlags, RenameFlags, Scaling, Task, UmountFlags,
     Vfs,
 };
-use vfscale_sync::{cpu, rcu};
+use vfscale_sync::{cpu, reclaim};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 /// Threads, each on a pretended CPU of its own.
@@ -100,7 +100,7 @@ fn umount_against_thousands(flags: UmountFlags) {
     });
     assert!(looked.load(Ordering::Relaxed) >= ROUNDS * LOOKUPS);
     for _ in 0..4 {
-        rcu::synchronize();
+        reclaim::settle();
     }
     for fs in ended {
         assert_eq!(Arc::strong_count(&fs), 1, "{flags:?}: kept by somebody");
@@ -237,7 +237,7 @@ fn genocide_of_a_subtree_beside_walks_in_it() {
     });
     // A superblock that ends with inodes left ends the process.
     for _ in 0..100 {
-        rcu::synchronize();
+        reclaim::settle();
         if Arc::strong_count(&fs) == 1 {
             return;
         }

@@ -47,8 +47,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         });
     }
 
-    /// Calls `f` with all entries of one bucket after another, from that of hash `from` on, until it was called
-    /// `enough` times. Returns the hash with which the next bucket begins, if there is one.
+    /// Calls `f` with all entries of one bucket after another, from that of hash `from` on, until it was
+    /// called `enough` times. Returns the hash with which the next bucket begins, if there is one.
     ///
     /// For tables that don't change any more: entries of a bucket that was passed may be freed,
     /// and are not looked at by a later call that begins where this one ended. `from` is 0 or what such a
