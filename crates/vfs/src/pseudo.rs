@@ -217,8 +217,8 @@ impl Task {
     /// [`memfd_create_fd`](Self::memfd_create_fd).
     ///
     /// # Errors
-    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENFILE`; `ENOSYS` if
-    /// the tree has no driver for it ([`Vfs::set_memory_driver`]).
+    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENFILE`;
+    /// `ENOSYS` if the tree has no driver for it ([`Vfs::set_memory_driver`]).
     pub fn memfd_create(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<File> {
         self.new_memfd(name.as_ref().as_bytes(), flags).named("memfd_create")
     }

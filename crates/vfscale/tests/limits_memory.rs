@@ -1,5 +1,5 @@
-//! How much memory a guest gets hold of who has a tree of 64 MiB, and takes all that he is given. A process of
-//! its own, because it watches the memory of the whole process.
+//! How much memory a guest gets hold of who has a tree of 64 MiB, and takes all that he is given. A process
+//! of its own, because it watches the memory of the whole process.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]

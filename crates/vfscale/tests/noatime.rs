@@ -29,7 +29,10 @@ fn shows(file: &File, mut use_it: impl FnMut(&File)) -> bool {
     file.stat().unwrap().atime != before
 }
 
-fn reads() -> [(&'static str, fn(&File)); 4] {
+/// A call, and its name.
+type Named = (&'static str, fn(&File));
+
+fn reads() -> [Named; 4] {
     [
         ("pread", |file| assert_eq!(file.pread(&mut [0; 4], 0).unwrap(), 4)),
         ("read", |file| assert_eq!(file.read(&mut [0; 2]).unwrap(), 2)),
