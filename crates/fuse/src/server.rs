@@ -16,7 +16,7 @@ use self::reclaim::Reclaim;
 use crate::mount::Sharing;
 use crate::session::{Later, Served, Service};
 use crate::wire::reply::{Entry, Reply, Validity};
-use crate::wire::request::{Offer, Operation, Request};
+use crate::wire::request::{Offer, Operation, Reading, Request};
 use crate::wire::{InitFlags, WriteFlags};
 
 mod attrs;
@@ -127,6 +127,18 @@ impl Server {
         }
     }
 
+    /// The open file to read from. The kernel says with each read whether the reader has `O_NOATIME` now;
+    /// what stands for a node, or was opened before that was set, keeps the time of each access.
+    fn file_to_read(&self, node: u64, at: Reading) -> Result<Target, Errno> {
+        let file = self.open_file(node, at.fh, Level::Read)?;
+        // A text is that of the open file it was first read through.
+        if !at.keeps_atime || file.flags().contains(OFlags::NOATIME) || file.is_text() {
+            return Ok(file);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK;
+        Ok(Target::Node(self.base.reopen(&file, flags)?))
+    }
+
     /// Puts a node into the reply, counting a lookup.
     fn put_entry(&self, turn: &mut Turn<'_>, file: File, level: Level) -> Result<(), Errno> {
         let stat = file.stat()?;
@@ -232,7 +244,7 @@ impl Server {
         use Operation as Op;
         match *operation {
             Op::Open { flags, kill_priv } => self.open(turn, flags, kill_priv),
-            Op::Read { fh, offset, size } => self.read(turn, fh, offset, size),
+            Op::Read(at) => self.read(turn, at),
             Op::Write { fh, offset, flags, is_direct, data } => {
                 // The kernel makes `EIO` of a short reply here, or forgets the rest.
                 let is_whole = is_direct || flags.contains(WriteFlags::CACHE);

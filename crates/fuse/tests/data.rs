@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{BOTH, Kid, TestMount, drop_caches, run};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 const APPENDS: usize = 400;
@@ -340,4 +340,48 @@ fn gathered_writes_arrive() {
     kids.into_iter().for_each(Kid::finish);
     assert_eq!(fs::metadata(&path).unwrap().len(), 40_000 + 2 * APPENDS as u64 * 16);
     run(Command::new("sync"));
+}
+
+/// How a reader says that the time of the access is not to be kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Quiet {
+    No,
+    Opened,
+    Set,
+}
+
+fn open_quiet(path: &Path, quiet: Quiet) -> std::os::fd::OwnedFd {
+    let noatime = if quiet == Quiet::Opened { OFlags::NOATIME } else { OFlags::empty() };
+    let fd = rustix::fs::open(path, OFlags::RDONLY | noatime, Mode::empty()).unwrap();
+    if quiet == Quiet::Set {
+        let flags = rustix::fs::fcntl_getfl(&fd).unwrap();
+        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NOATIME).unwrap();
+    }
+    fd
+}
+
+#[test]
+fn readers_keep_the_time_of_access_unless_they_say_otherwise() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        // Each access shows. What is made beside the mount is in no cache of the kernel yet.
+        let task = m.vfs.task();
+        task.remount("/", vfscale::MountFlags::STRICTATIME).unwrap();
+        for quiet in [Quiet::No, Quiet::Opened, Quiet::Set] {
+            let (file, dir) = (format!("file-{quiet:?}"), format!("dir-{quiet:?}"));
+            task.write_file(&file, "some bytes").unwrap();
+            task.create_dir_all(format!("{dir}/below"), Mode::from_raw_mode(0o755)).unwrap();
+            let times = || [&file, &dir].map(|name| task.metadata(name).unwrap().atime);
+            let before = times();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let mut text = String::new();
+            let mut opened = File::from(open_quiet(&m.path(&file), quiet));
+            assert_eq!(opened.read_to_string(&mut text).unwrap(), 10);
+            let names = rustix::fs::Dir::new(open_quiet(&m.path(&dir), quiet)).unwrap();
+            assert_eq!(names.map(Result::unwrap).count(), 3);
+            let kept = times().iter().zip(&before).filter(|(now, before)| now == before).count();
+            let expected = if quiet == Quiet::No { 0 } else { 2 };
+            assert_eq!(kept, expected, "{sharing:?} {quiet:?}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{BOTH, TestMount, is_root, run};
-use rustix::fs::{Mode, XattrFlags};
+use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 
 const ALICE: u32 = 4001;
@@ -125,6 +125,15 @@ fn helper() {
             OpenOptions::new().write(true).open(path("cut")).unwrap().set_len(1).unwrap();
             OpenOptions::new().append(true).open(path("written")).unwrap().write_all(b"x").unwrap();
         }
+        "noatime" => {
+            for name in ["file", "dir"] {
+                File::open(path(name)).unwrap();
+                let flags = OFlags::RDONLY | OFlags::NOATIME;
+                let opened = rustix::fs::open(path(name), flags, Mode::empty());
+                assert_eq!(opened.unwrap_err(), Errno::PERM, "{name}");
+            }
+            rustix::fs::open(path("mine"), OFlags::NOATIME, Mode::empty()).unwrap();
+        }
         "sticky" => {
             assert_eq!(errno(fs::remove_file(path("tmp/alice"))), Errno::PERM);
             assert_eq!(errno(fs::rename(path("tmp/alice"), path("tmp/x"))), Errno::PERM);
@@ -169,6 +178,22 @@ fn outsider(path: &dyn Fn(&str) -> std::path::PathBuf) {
     assert_eq!(trusted, Err(Errno::PERM));
     let grown = vfscale_fuse::control::grow(path(""), 1 << 30);
     assert_eq!(errno(grown), Errno::PERM);
+}
+
+#[test]
+fn only_the_owner_reads_without_a_time_of_access() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        if !is_root() {
+            return;
+        }
+        chmod(m.dir(), 0o755).unwrap();
+        fs::write(m.path("file"), "x").unwrap();
+        fs::create_dir(m.path("dir")).unwrap();
+        fs::write(m.path("mine"), "x").unwrap();
+        chown(m.path("mine"), Some(ALICE), None).unwrap();
+        run(user(ALICE, &[], "noatime", m.dir()));
+    }
 }
 
 #[test]

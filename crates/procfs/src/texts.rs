@@ -22,7 +22,7 @@ pub(crate) fn text(text: Text, vfs: &Vfs) -> String {
         Text::Mounts => mounts(vfs),
         Text::DentryState => dentry_state(&vfs.counts()),
         Text::InodeState => inode_state(&vfs.counts()),
-        Text::FileNr => file_nr(&vfs.counts()),
+        Text::FileNr => file_nr(&vfs.counts(), vfs.limits().open_files_max()),
         Text::LockStat => lock_stat(lockstat::Table::now().rows()),
         Text::Scaling => scaling(vfs.scaling()),
     }
@@ -50,11 +50,10 @@ pub fn inode_state(counts: &Counts) -> String {
     format!("{}\t{}\t0\t0\t0\t0\t0\n", counts.inodes, counts.unused_inodes)
 }
 
-/// As `/proc/sys/fs/file-nr`: open files, free ones (none is kept), and the most there may be (as many as
-/// can be counted).
+/// As `/proc/sys/fs/file-nr`: open files, free ones (none is kept), and the most there may be.
 #[must_use]
-pub fn file_nr(counts: &Counts) -> String {
-    format!("{}\t0\t{}\n", counts.open_files, i64::MAX)
+pub fn file_nr(counts: &Counts, max: u64) -> String {
+    format!("{}\t0\t{max}\n", counts.open_files)
 }
 
 /// A line for each patch: its name, a tab, and whether the tree is as the kernel was `after` it or `before`

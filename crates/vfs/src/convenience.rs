@@ -224,8 +224,9 @@ impl Task {
     /// there to begin with; what others make meanwhile it removes, too, unless they go on and on.
     ///
     /// # Errors
-    /// Those of reading directories and removing, with the path of what they are about; what was removed before
-    /// stays removed. `ENOTEMPTY` if others make things faster than this removes them.
+    /// Those of reading directories and removing, with the path of what they are about; what was removed
+    /// before stays removed. `ENOTEMPTY` if others make things faster than this removes them, `EBUSY` if they
+    /// keep changing what a name stands for.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let is_dir = self.symlink_metadata(path)?.is_dir();
@@ -371,6 +372,9 @@ pub struct WalkDir<'a> {
     stack: Vec<Walked>,
 }
 
+/// An open directory and its entries.
+type Listed = (File, Vec<DirEntryBuf>);
+
 /// A directory that the walk is in.
 #[derive(Debug)]
 struct Walked {
@@ -398,7 +402,7 @@ impl WalkDir<'_> {
     }
 
     /// The attributes of a name, and if it stands for a directory, that one, open, and its entries.
-    fn look(&self, name: &OsStr) -> Result<(Stat, Option<(File, Vec<DirEntryBuf>)>)> {
+    fn look(&self, name: &OsStr) -> Result<(Stat, Option<Listed>)> {
         let at = self.stack.last().map_or(At::Cwd, |walked| At::File(&walked.dir));
         for _ in 0..TRIES {
             let stat = self.task.stat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;

@@ -57,8 +57,7 @@ impl Task {
     }
 
     /// Changes the number below which new descriptors of the task are (`RLIMIT_NOFILE`), at most
-    /// [`OPEN_MAX`]. Those that are open stay, whatever their numbers. Tasks that are made of this one get the
-    /// same.
+    /// [`OPEN_MAX`]. Those that are open stay, whatever their numbers. Tasks made of this one get the same.
     ///
     /// # Errors
     /// `EINVAL` for more than [`OPEN_MAX`]; `EPERM` for more than before without `CAP_SYS_RESOURCE`.

@@ -284,8 +284,8 @@ impl Vfs {
         *self.ns().quotas().limits()
     }
 
-    /// What is taken of them; [`counts`](Self::counts) says how many files are open. Each number is exact while
-    /// nothing of its kind changes.
+    /// What is taken of them; [`counts`](Self::counts) says how many files are open. Each number is
+    /// exact while nothing of its kind changes.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.ns().quotas().usage()

@@ -274,6 +274,15 @@ impl Pipe {
         Pipe::make(0, BUFFERS, Paid::Capacity(PipePages::default()), quotas)
     }
 
+    /// A pipe with both ends open.
+    ///
+    /// # Errors
+    /// `ENFILE` if there are too many pipes.
+    pub(crate) fn opened(quotas: Kept<Quotas>) -> Result<Pipe, Errno> {
+        let pages = PipePages::take(&quotas, BUFFERS as u64)?;
+        Ok(Pipe::make(1, pages.len(), Paid::Capacity(pages), quotas))
+    }
+
     /// One direction of a pair of sockets, with both ends open, and buffers that are paid for as they are
     /// used.
     pub(crate) fn of_sockets(buffers_max: usize, quotas: Kept<Quotas>) -> Pipe {

@@ -38,7 +38,7 @@ use crate::file::{self, File, FileMode};
 use crate::inode::{Inode, InodeInit, InodeRef};
 use crate::mount::{Mount, MountRef, OwnedMount, Path};
 use crate::namespace::{Forest, Vfs};
-use crate::pipe::{Ends, Pipe};
+use crate::pipe::Pipe;
 use crate::seals::{SealFlags, Seals};
 use crate::stream::Stream;
 use crate::super_block::SuperBlock;
@@ -191,8 +191,7 @@ impl Task {
         let guard = rcu::pin();
         let cred = self.cred(&guard);
         let mount = Pseudo::pipes(self.ns())?;
-        let pipe = Pipe::new(mount.sb().quotas().keep());
-        pipe.add(Ends { read: true, write: true })?;
+        let pipe = Pipe::opened(mount.sb().quotas().keep())?;
         let inode = mount.sb().new_inode(InodeInit {
             mode: FileType::Fifo.as_raw_mode() | 0o600,
             uid: cred.uid,
@@ -218,8 +217,8 @@ impl Task {
     /// [`memfd_create_fd`](Self::memfd_create_fd).
     ///
     /// # Errors
-    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENFILE`; `ENOSYS` if
-    /// the tree has no driver for it ([`Vfs::set_memory_driver`]).
+    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENFILE`;
+    /// `ENOSYS` if the tree has no driver for it ([`Vfs::set_memory_driver`]).
     pub fn memfd_create(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<File> {
         self.new_memfd(name.as_ref().as_bytes(), flags).named("memfd_create")
     }

@@ -185,7 +185,8 @@ impl File {
     ///
     /// # Errors
     /// `EBADF` if it is no pipe, `EINVAL` for more than 2 GiB, `EPERM` for more than 1 MiB without
-    /// `CAP_SYS_RESOURCE` or more than there is for all pipes ([`Limits`](crate::Limits)), `EBUSY` if it holds more at the moment.
+    /// `CAP_SYS_RESOURCE` or more than there is for all pipes ([`Limits`](crate::Limits)), `EBUSY`
+    /// if it holds more at the moment.
     pub fn set_pipe_size(&self, bytes: u32, credentials: &Credentials) -> Result<usize> {
         let privileged = credentials.has(Capabilities::SYS_RESOURCE);
         self.open_pipe().and_then(|pipe| pipe.set_size(bytes, privileged)).named("fcntl")

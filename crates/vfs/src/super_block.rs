@@ -390,6 +390,7 @@ impl SuperBlock {
     /// Opens a file: it is on the list of its superblock from now on. Gives it back if too many files are
     /// open.
     #[inline]
+    #[expect(clippy::result_large_err, reason = "inlined, and seldom made")]
     pub(crate) fn open_file(file: OpenFile) -> Result<SharedFile, OpenFile> {
         let sb: *const SuperBlock = &raw const **file.path().mount().sb();
         // SAFETY: the file keeps a mount, which keeps the superblock, until it is dropped.

@@ -1,10 +1,15 @@
-//! A sandbox: a tree with a bound on memory, and a guest in it who is a plain user, can't leave his
+//! A sandbox: a tree with bounds on memory, and a guest in it who is a plain user, can't leave his
 //! root, and can't follow links out of his directory.
 
-use vfscale::{At, AtFlags, Credentials, Errno, Mode, OFlags, OpenHow, ResolveFlags};
+use vfscale::{At, AtFlags, Credentials, Errno, Limits, Mode, OFlags, OpenHow, ResolveFlags};
 
 fn main() -> vfscale::Result<()> {
-    let vfs = vfscale::memory().size(8 << 20).build()?;
+    let limits = Limits::for_size(8 << 20)
+        .open_files(200)
+        .pipe_pages(256, 300)
+        .socket_bytes(1 << 20)
+        .locks(1000);
+    let vfs = vfscale::memory().size(8 << 20).memory_files(1 << 20).limits(limits).build()?;
     let host = vfs.task();
     host.create_dir_all("/guests/eve/home", Mode::from_bits_retain(0o755))?;
     host.chown(At::Cwd, "/guests/eve/home", Some(1000), Some(1000), AtFlags::empty())?;
@@ -13,6 +18,8 @@ fn main() -> vfscale::Result<()> {
     let guest = vfs.task();
     guest.chroot("/guests/eve")?;
     guest.chdir("/home")?;
+    // Also the numbers that he may choose, of which the highest decides how large his table is.
+    guest.set_descriptors_max(64)?;
     guest.set_credentials(Credentials::user(1000, 1000));
     guest.write_file("notes", "all mine")?;
     println!("the guest is at {}", guest.getcwd()?.display());
@@ -32,6 +39,11 @@ fn main() -> vfscale::Result<()> {
 
     let full = guest.write_file("flood", vec![0; 16 << 20]).map_err(|error| error.errno());
     assert_eq!(full, Err(Errno::NOSPC));
+    let descriptors = (0..).map_while(|_| guest.pipe2_fd(OFlags::empty()).ok()).count() * 2;
+    assert_eq!(descriptors, 64);
+    let handles: Vec<_> =
+        (0..).map_while(|_| guest.open("notes", OFlags::RDONLY, Mode::empty()).ok()).collect();
+    println!("{descriptors} descriptors, and {} files beside; {:?}", handles.len(), vfs.usage());
     println!("{:?}", host.statfs(At::Cwd, "/")?);
     Ok(())
 }

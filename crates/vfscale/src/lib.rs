@@ -67,8 +67,8 @@ impl MemoryBuilder {
         self
     }
 
-    /// The most memory that files of memory ([`Task::memfd_create`]) may take, all of them together, in bytes;
-    /// `ENOSPC` beyond. As much as [`size`](Self::size) by default.
+    /// The most memory that files of memory ([`Task::memfd_create`]) may take, all of them together, in
+    /// bytes; `ENOSPC` beyond. As much as [`size`](Self::size) by default.
     #[must_use]
     pub fn memory_files(mut self, bytes: u64) -> Self {
         self.memory_files = Some(bytes);

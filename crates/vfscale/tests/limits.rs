@@ -1,5 +1,5 @@
-//! What a tree takes beside the data of its files is bounded: each kind is filled until the error comes, given
-//! back, and filled again, by several threads, too.
+//! What a tree takes beside the data of its files is bounded: each kind is filled until the error comes,
+//! given back, and filled again, by several threads, too.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]

@@ -9,7 +9,7 @@ mod lockstat_common;
 
 use lockstat_common::{CALLS, all_recorded, alone, in_turn, recorded};
 use vfscale::{
-    At, AtFlags, MemfdFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, SocketType, Task,
+    At, AtFlags, Limits, MemfdFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, SocketType, Task,
     UmountFlags, Vfs,
 };
 use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
@@ -289,7 +289,9 @@ fn pseudo_before_hangs_every_pipe_below_one_root() {
     const FILES: usize = 64;
     let _alone = alone();
     let run = |scaling: Scaling| {
-        let vfs = memory(scaling);
+        // Far from the limit of pipes, near which CPUs share what is left.
+        let builder = vfscale::memory().size(64 << 20).scaling(scaling);
+        let vfs = builder.limits(Limits::default()).build().unwrap();
         let tasks = [0, 1].map(|cpu| {
             let _there = cpu::pretend(cpu);
             vfs.task()

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -162,7 +163,7 @@ fn removals_of_one_tree_beside_each_other_end_well() {
     task.write_file("/precious", "").unwrap();
     for _ in 0..60 {
         plant(&task, "/t", 4);
-        let barrier = std::sync::Barrier::new(3);
+        let barrier = Barrier::new(3);
         thread::scope(|scope| {
             for _ in 0..3 {
                 let (task, barrier) = (vfs.task(), &barrier);
@@ -184,27 +185,55 @@ fn removals_of_one_tree_beside_each_other_end_well() {
 }
 
 #[test]
-fn a_removal_beside_creations_ends_well_or_says_which_path() {
+fn a_removal_beside_creations_ends_well() {
+    const WIDTH: usize = 6;
     let vfs = vfs();
     let task = vfs.task();
-    for round in 0..60 {
-        plant(&task, "/t", 3);
+    for _ in 0..200 {
+        plant(&task, "/t", WIDTH);
+        let barrier = Barrier::new(2);
         thread::scope(|scope| {
-            let maker = vfs.task();
+            let (maker, barrier) = (vfs.task(), &barrier);
             scope.spawn(move || {
-                for n in 0..50 {
-                    let _ = maker.write_file(format!("/t/{}/new{n}", n % 3), "");
-                    let _ = maker.mkdir(At::Cwd, format!("/t/{}/dir{n}", n % 3), MODE);
+                barrier.wait();
+                // In each directory fewer than would keep the removal from ending.
+                for n in 0..WIDTH * 60 {
+                    let _ = maker.mkdir(At::Cwd, format!("/t/{}/new{n}", n % WIDTH), MODE);
                 }
             });
-            // The maker ends after fewer creations than would keep it from ending.
-            match round % 2 {
-                0 => task.remove_dir_all("/t").unwrap(),
-                _ => ends_well(task.remove_dir_all("/t"), &["/t"]),
-            }
+            barrier.wait();
+            task.remove_dir_all("/t").unwrap();
         });
         assert!(!task.exists("/t").unwrap());
     }
+}
+
+#[test]
+fn a_removal_beside_endless_creations_says_which_path() {
+    let vfs = vfs();
+    let task = vfs.task();
+    task.create_dir_all("/t/d", MODE).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (maker, over) = (vfs.task(), &over);
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let _ = maker.create_dir_all("/t/d/e", MODE);
+            }
+        });
+        let removed = (0..500).try_for_each(|_| match task.remove_dir_all("/t") {
+            Err(error) if error.errno() == Errno::NOENT => Ok(()),
+            Err(error)
+                if error.errno() == Errno::NOTEMPTY
+                    && error.path().is_some_and(|path| path.starts_with("/t")) =>
+            {
+                Ok(())
+            }
+            other => other,
+        });
+        over.store(true, Ordering::Relaxed);
+        removed.unwrap();
+    });
 }
 
 #[test]
@@ -231,17 +260,21 @@ fn a_removal_meets_names_that_change_what_they_stand_for() {
     let vfs = vfs();
     let task = vfs.task();
     task.create_dir_all("/precious/d", MODE).unwrap();
-    for _ in 0..300 {
+    for _ in 0..1000 {
         task.create_dir_all("/t/d/e", MODE).unwrap();
         task.symlink("/precious", At::Cwd, "/t/l").unwrap();
+        let barrier = Barrier::new(2);
         thread::scope(|scope| {
-            let swapper = vfs.task();
+            let (swapper, barrier) = (vfs.task(), &barrier);
             scope.spawn(move || {
-                for _ in 0..20 {
+                barrier.wait();
+                // Fewer than would keep the removal from ending.
+                for _ in 0..60 {
                     let how = RenameFlags::EXCHANGE;
                     let _ = swapper.rename(At::Cwd, "/t/d", At::Cwd, "/t/l", how);
                 }
             });
+            barrier.wait();
             task.remove_dir_all("/t").unwrap();
         });
         assert!(task.exists("/precious/d").unwrap());

@@ -5,7 +5,7 @@ use vfscale::{Access, At, AtFlags, Errno, FallocateFlags, File, OFlags, Whence};
 use super::nodes::Level;
 use super::{Rights, Server, Turn};
 use crate::session::TRANSFER_MAX;
-use crate::wire::request::Place;
+use crate::wire::request::{Place, Reading};
 use crate::wire::{OpenReply, WriteFlags};
 
 /// The kernel opens to execute; it asks for the right to that instead of the right to read.
@@ -52,14 +52,9 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn read(
-        &self,
-        turn: &mut Turn<'_>,
-        fh: u64,
-        offset: u64,
-        size: u32,
-    ) -> Result<(), Errno> {
-        let file = self.open_file(turn.node, fh, Level::Read)?;
+    pub(super) fn read(&self, turn: &mut Turn<'_>, at: Reading) -> Result<(), Errno> {
+        let file = self.file_to_read(turn.node, at)?;
+        let Reading { offset, size, .. } = at;
         let buf = turn.reply.space((size as usize).min(TRANSFER_MAX));
         let mut done = 0;
         // The kernel takes a short reply for the end of the file.

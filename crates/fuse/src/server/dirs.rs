@@ -17,7 +17,7 @@ use super::nodes::Level;
 use super::{Rights, Server, Turn};
 use crate::wire::OpenReply;
 use crate::wire::reply::{Dirent, Reply};
-use crate::wire::request::ReadDir;
+use crate::wire::request::Reading;
 
 /// Entries of a reply whose attributes are still to be filled in.
 #[derive(Debug, Default)]
@@ -42,13 +42,13 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn readdir(&self, turn: &mut Turn<'_>, at: ReadDir) -> Result<(), Errno> {
-        let dir = self.open_file(turn.node, at.fh, Level::Read)?;
+    pub(super) fn readdir(&self, turn: &mut Turn<'_>, at: Reading) -> Result<(), Errno> {
+        let dir = self.file_to_read(turn.node, at)?;
         list(&dir, at, turn.reply, |reply, size, dirent| reply.dirent(size, dirent))
     }
 
-    pub(super) fn readdirplus(&self, turn: &mut Turn<'_>, at: ReadDir) -> Result<(), Errno> {
-        let dir = self.open_file(turn.node, at.fh, Level::Read)?;
+    pub(super) fn readdirplus(&self, turn: &mut Turn<'_>, at: Reading) -> Result<(), Errno> {
+        let dir = self.file_to_read(turn.node, at)?;
         let mut listing = std::mem::take(&mut turn.worker.listing);
         listing.names.clear();
         listing.entries.clear();
@@ -91,7 +91,7 @@ impl Server {
 /// Reads entries until one does not fit.
 fn list(
     dir: &File,
-    at: ReadDir,
+    at: Reading,
     reply: &mut Reply,
     mut put: impl FnMut(&mut Reply, usize, &Dirent<'_>) -> bool,
 ) -> Result<(), Errno> {

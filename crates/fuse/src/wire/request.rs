@@ -116,12 +116,14 @@ pub(crate) struct Place {
     pub(crate) offset: u64,
 }
 
-/// Where a directory is read.
+/// Where a file or directory is read, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadDir {
+pub(crate) struct Reading {
     pub(crate) fh: u64,
     pub(crate) offset: u64,
     pub(crate) size: u32,
+    /// The reader's `O_NOATIME`.
+    pub(crate) keeps_atime: bool,
 }
 
 /// What the kernel says of itself at the start.
@@ -208,11 +210,7 @@ pub(crate) enum Operation<'a> {
     },
     Create(Create<'a>),
     TmpFile(Create<'a>),
-    Read {
-        fh: u64,
-        offset: u64,
-        size: u32,
-    },
+    Read(Reading),
     Write {
         fh: u64,
         offset: u64,
@@ -235,8 +233,8 @@ pub(crate) enum Operation<'a> {
     OpenDir {
         flags: u32,
     },
-    ReadDir(ReadDir),
-    ReadDirPlus(ReadDir),
+    ReadDir(Reading),
+    ReadDirPlus(Reading),
     ReleaseDir {
         fh: u64,
     },
@@ -500,7 +498,7 @@ fn handle_operation<'a>(header: &Header, f: &mut Fields<'a>) -> Result<Operation
     }
     let fh = f.u64()?;
     Ok(match header.opcode {
-        opcode::READ => Op::Read { fh, offset: f.u64()?, size: f.u32()? },
+        opcode::READ => Op::Read(reading(fh, f)?),
         opcode::WRITE => {
             let (offset, size, flags) = (f.u64()?, f.u32()? as usize, f.u32()?);
             let _lock_owner = f.u64()?;
@@ -517,8 +515,8 @@ fn handle_operation<'a>(header: &Header, f: &mut Fields<'a>) -> Result<Operation
         opcode::RELEASEDIR => Op::ReleaseDir { fh },
         opcode::FSYNC => Op::FSync { fh, data_only: f.u32()? & super::FSYNC_DATA != 0 },
         opcode::FSYNCDIR => Op::FSyncDir { fh, data_only: f.u32()? & super::FSYNC_DATA != 0 },
-        opcode::READDIR => Op::ReadDir(ReadDir { fh, offset: f.u64()?, size: f.u32()? }),
-        opcode::READDIRPLUS => Op::ReadDirPlus(ReadDir { fh, offset: f.u64()?, size: f.u32()? }),
+        opcode::READDIR => Op::ReadDir(reading(fh, f)?),
+        opcode::READDIRPLUS => Op::ReadDirPlus(reading(fh, f)?),
         opcode::GETLK => Op::GetLk(lock(fh, f)?),
         opcode::SETLK => Op::SetLk { lock: lock(fh, f)?, wait: false },
         opcode::SETLKW => Op::SetLk { lock: lock(fh, f)?, wait: true },
@@ -571,6 +569,13 @@ fn set_attr(f: &mut Fields<'_>) -> Result<SetAttr, Malformed> {
         ],
         kill_priv: has(AttrMask::KILL_SUIDGID),
     })
+}
+
+fn reading(fh: u64, f: &mut Fields<'_>) -> Result<Reading, Malformed> {
+    let (offset, size) = (f.u64()?, f.u32()?);
+    let (_read_flags, _lock_owner) = (f.u32()?, f.u64()?);
+    let keeps_atime = OFlags::from_bits_retain(f.u32()?).contains(OFlags::NOATIME);
+    Ok(Reading { fh, offset, size, keeps_atime })
 }
 
 fn lock(fh: u64, f: &mut Fields<'_>) -> Result<Lock, Malformed> {
