@@ -137,9 +137,15 @@ fn root(source: &SourceArgs, options: &MountOptions) -> (u32, u32, Mode) {
     (uid, gid, Mode::from_bits_truncate(mode))
 }
 
+/// Has no limit of open files: a mount has one for each inode that the kernel knows, and the kernel bounds
+/// those.
+fn limits() -> vfscale::Limits {
+    vfscale::Limits::default().open_files(i64::MAX as u64)
+}
+
 /// A file system in memory, its root directory owned by the user.
 fn memory(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failure> {
-    let mut builder = vfscale::memory().scaling(source.scaling()?);
+    let mut builder = vfscale::memory().limits(limits()).scaling(source.scaling()?);
     if let Some(size) = source.memory.flatten().or(options.size) {
         builder = builder.size(size.on_this_machine());
     }
@@ -161,7 +167,7 @@ fn volume(
     path: &Path,
     size: Option<u64>,
 ) -> Result<Volume, Failure> {
-    let mut builder = vfscale::volume(path).scaling(source.scaling()?);
+    let mut builder = vfscale::volume(path).limits(limits()).scaling(source.scaling()?);
     builder = builder.read_only(is_read_only(source, options)).no_recovery(options.no_recovery);
     if let Some(on_error) = options.on_error {
         builder = builder.on_error(on_error);

@@ -86,7 +86,8 @@ impl Limits {
     }
 
     /// The most open files of the tree (`ENFILE`), with those that are only a place, and the ends of pipes
-    /// and sockets. Each takes about 300 bytes; one of a pipe or socket about 1 KiB.
+    /// and sockets. Each takes about 300 bytes; one of a pipe or socket about 1 KiB. Who mounts the tree
+    /// through FUSE needs one for each inode that the kernel knows, and sets a limit that is beyond those.
     pub fn open_files(mut self, files: u64) -> Limits {
         self.open_files = files;
         self
