@@ -56,6 +56,10 @@ const THREADS_MAX: usize = 16;
 impl Builder {
     /// Mounts the root of `vfs`: shared with the library and without caching of names and
     /// attributes, for its owner only, with a worker for each CPU (2 to 16).
+    ///
+    /// A mount keeps an open file for each inode that the kernel knows: the tree's limit of open files
+    /// ([`Limits::open_files`](vfscale::Limits::open_files)) is to be above what the kernel may cache, or
+    /// lookups fail with `ENFILE`.
     pub fn new(vfs: &Vfs) -> Builder {
         let cpus = std::thread::available_parallelism().map_or(THREADS_MIN, usize::from);
         Builder {

@@ -104,9 +104,7 @@ fn what_is_cached_goes_with_its_file_system() {
     drop(inode(&fs, NAMELESS, &AtomicU64::new(0)));
     assert_eq!((cached(&fs), fs.evicted()), ((6, 1), 0));
     drop((file, task));
-    while fs.evicted() < 6 {
-        vfscale_sync::rcu::synchronize();
-    }
+    vfscale_sync::reclaim::settle();
     assert_eq!(Arc::strong_count(&fs), 1);
     assert_eq!(fs.evicted(), 6);
 }
