@@ -38,6 +38,9 @@ const STEP: usize = 256;
 pub(crate) unsafe fn end(raw: NonNull<SuperBlock>) {
     // SAFETY: it is there until the work below has been done.
     let (key, has_root) = unsafe { (raw.as_ref().dev(), raw.as_ref().root_raw().is_some()) };
+    // Its list of open files is empty, and others may want at once what that keeps for files to come.
+    // SAFETY: as above.
+    unsafe { raw.as_ref() }.files().trim();
     let by_thread = TakeDown { sb: raw, stage: Stage::Begin, is_alone: true };
     if has_root && reclaim::submit(key, Box::new(by_thread)).is_ok() {
         return;

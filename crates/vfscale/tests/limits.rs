@@ -5,14 +5,17 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use vfscale::{
-    At, AtFlags, Credentials, Errno, Fd, File, FileList, Limits, LockKind, LockRange, MemfdFlags,
-    Mode, OFlags, Scaling, SocketType, Task, Vfs, WaitToken,
+    At, AtFlags, Credentials, Errno, Fd, File, FileList, Limits, LockKind, LockRange, MemFs,
+    MemfdFlags, Mode, MountFlags, OFlags, Scaling, SocketType, Task, UmountFlags, Vfs, WaitToken,
 };
+use vfscale_sync::rcu;
+use vfscale_sync::reclaim::{self, Work};
 
 const MODE: Mode = Mode::from_bits_retain(0o644);
 const SIZE: u64 = 64 << 20;
@@ -478,4 +481,34 @@ fn the_same_with_one_slot_for_all() {
         assert_eq!((locks.len(), error), (10, Errno::NOLCK));
         task.posix_lock(&file, None, LockRange::WHOLE, None).unwrap();
     }
+}
+
+/// Work that keeps the reclaim thread from all other work until it is told to end.
+struct Busy(Arc<AtomicBool>);
+
+impl Work for Busy {
+    fn step(&mut self) -> bool {
+        thread::sleep(Duration::from_millis(1));
+        !self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Their lists of open files keep places for files to come; others get them although the file systems that
+/// have ended have not been taken down yet.
+#[test]
+fn open_files_of_file_systems_that_have_ended_come_back_at_once() {
+    let task = vfs(limits().open_files(64)).task();
+    task.mkdir(At::Cwd, "/m", Mode::RWXU).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    assert!(reclaim::submit(u64::MAX, Box::new(Busy(Arc::clone(&is_over)))).is_ok());
+    for _ in 0..200 {
+        task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+        // The last use ends after the umount, which would wait for the end.
+        let file = create(&task, "/m/file");
+        task.umount("/m", UmountFlags::DETACH).unwrap();
+        drop(file);
+        // Three grace periods at most lie between that and the end of the superblock.
+        (0..3).for_each(|_| rcu::synchronize());
+    }
+    is_over.store(true, Ordering::Relaxed);
 }
