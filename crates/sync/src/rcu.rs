@@ -71,7 +71,7 @@ impl Guard {
     ///
     /// The work waits in a bag of this thread until 64 have gathered or [`flush`](Self::flush) is
     /// called. It must not wait for another grace period, and must not panic. In the child of a
-    /// [fork](crate::fork) it does not run.
+    /// [fork] it does not run.
     #[inline]
     pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
         // SAFETY: `f` may run on any thread, at any later time.
