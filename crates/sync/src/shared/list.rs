@@ -412,15 +412,7 @@ pub struct SharedList<T: Listable, C: LockClass> {
 
 impl<T: Listable, C: LockClass> Drop for SharedList<T, C> {
     fn drop(&mut self) {
-        for slot in self.slots.iter() {
-            let mut slot = slot.lock();
-            slot.ended_len = 0;
-            let ended = std::mem::replace(&mut slot.ended, ptr::null_mut());
-            drop(slot);
-            // SAFETY: the slot has handed them over, and the list is still there.
-            unsafe { clear_all(ended) };
-        }
-        self.slots.iter().for_each(|home| home.lock().give_spare(0));
+        self.trim();
     }
 }
 
