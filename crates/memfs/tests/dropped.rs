@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod memory_common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,14 +15,11 @@ use vfscale_memfs::MemFs;
 use vfscale_sync::cpu;
 use vfscale_vfs::{At, FallocateFlags, Mode, OFlags, Vfs};
 
+use memory_common::resident_bytes;
+
 const MIB: u64 = 1 << 20;
 
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
-
-/// What the page pool keeps at most, and some.
+/// Returns more than the page pool ever keeps.
 fn reserve() -> u64 {
     26 * MIB + u64::from(cpu::possible()) * MIB / 2
 }
@@ -55,7 +54,7 @@ fn wait_for_memory(before: u64, most: u64) -> Duration {
     start.elapsed()
 }
 
-/// What the dead tree had deferred stayed until somebody made some hundred thousand calls.
+/// Memory that the dead tree had deferred stayed until somebody made some hundred thousand calls.
 #[test]
 fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
     let before = resident_bytes();
@@ -91,7 +90,7 @@ fn a_dropped_file_system_has_nothing_taken() {
     assert_eq!(fs.used_bytes(), 0);
 }
 
-/// What this thread has had of a CPU.
+/// Returns how long this thread has had a CPU.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod memory_common;
+
 use vfscale_memfs::MemFs;
 use vfscale_sync::page;
 use vfscale_vfs::{At, Mode, OFlags, Task, Vfs};
@@ -10,9 +12,7 @@ use vfscale_vfs::{At, Mode, OFlags, Task, Vfs};
 /// Bytes of memory that are resident, without pages that wait to be used.
 fn resident_bytes() -> u64 {
     let idle = page::idle_bytes() as u64;
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
-    pages * 4096 - idle
+    memory_common::resident_bytes() - idle
 }
 
 fn make_files(task: &Task, dir: &str, range: std::ops::Range<u32>) {

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod memory_common;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,12 +13,9 @@ use vfscale_memfs::MemFs;
 use vfscale_sync::{cpu, rcu};
 use vfscale_vfs::{At, AtFlags, Mode, OFlags, Task, Vfs};
 
-const MIB: u64 = 1 << 20;
+use memory_common::resident_bytes;
 
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
+const MIB: u64 = 1 << 20;
 
 /// What the page pool keeps at most.
 fn reserve() -> u64 {

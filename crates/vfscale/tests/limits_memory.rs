@@ -4,16 +4,14 @@
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod memory_common;
+
 use vfscale::{Credentials, Errno, LockKind, LockRange, Mode, OFlags, SocketType, Task};
+
+use memory_common::resident;
 
 const MODE: Mode = Mode::from_bits_retain(0o666);
 const SIZE: usize = 64 << 20;
-
-/// Resident memory of the process in bytes.
-fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
 
 /// Makes up to `most` things, and holds them; tells how many, and what they took.
 fn grab<T>(

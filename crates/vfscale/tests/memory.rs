@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod memory_common;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
 use vfscale::{At, Mode};
 
-/// Resident memory of the process in bytes.
-fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
+use memory_common::resident;
 
 #[test]
 fn a_dropped_tree_frees_its_memory() {

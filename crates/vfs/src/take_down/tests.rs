@@ -52,6 +52,14 @@ fn watched() -> (Arc<NamesOnly>, Arc<Evictions>) {
     (fs, evictions)
 }
 
+/// A tree with some files and directories in it, and how many inodes it has.
+fn planted(files: usize) -> (Arc<NamesOnly>, Arc<Evictions>, Vfs, usize) {
+    let (fs, evictions) = watched();
+    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>).unwrap();
+    let inodes = 1 + plant(&vfs.task(), "", files);
+    (fs, evictions, vfs, inodes)
+}
+
 fn create(task: &Task, path: &str) {
     task.open(path, OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
 }
@@ -85,9 +93,7 @@ fn wait_for_end(fs: &Arc<NamesOnly>) {
 /// Each 128th section of a thread runs deferred work: the end of a tree was in it.
 #[test]
 fn a_tree_is_taken_down_by_no_call_of_others() {
-    let (fs, evictions) = watched();
-    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>).unwrap();
-    let inodes = 1 + plant(&vfs.task(), "", 20_000);
+    let (fs, evictions, vfs, inodes) = planted(20_000);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -106,20 +112,16 @@ fn a_tree_is_taken_down_by_no_call_of_others() {
 
 #[test]
 fn a_dropped_tree_ends_though_nobody_calls() {
-    let (fs, evictions) = watched();
-    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>).unwrap();
-    let inodes = 1 + plant(&vfs.task(), "", 20_000);
+    let (fs, evictions, vfs, inodes) = planted(20_000);
     drop(vfs);
     wait_for_end(&fs);
     assert_eq!(evictions.seen(), (inodes, 0));
 }
 
-/// What is deferred while a tree is taken down needs not wait for the end of that.
+/// Work that is deferred while a tree is taken down need not wait for the end of that.
 #[test]
 fn grace_periods_end_while_a_tree_is_taken_down() {
-    let (fs, evictions) = watched();
-    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>).unwrap();
-    let inodes = 1 + plant(&vfs.task(), "", 100_000);
+    let (fs, evictions, vfs, inodes) = planted(100_000);
     drop(vfs);
     wait_for_end(&fs);
     assert_eq!(evictions.seen(), (inodes, 0));
@@ -129,9 +131,7 @@ fn grace_periods_end_while_a_tree_is_taken_down() {
 
 #[test]
 fn a_tree_stays_while_sections_last_that_began_before() {
-    let (fs, evictions) = watched();
-    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>).unwrap();
-    let inodes = 1 + plant(&vfs.task(), "", 500);
+    let (fs, evictions, vfs, inodes) = planted(500);
     let guard = rcu::pin();
     drop(vfs);
     thread::sleep(Duration::from_millis(100));
