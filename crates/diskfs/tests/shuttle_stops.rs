@@ -62,9 +62,8 @@ fn remount_read_only(task: &Task) -> bool {
     }
 }
 
-/// Whoever makes everything durable, and whoever makes the volume read-only, gets all that was written
-/// before, though the background writer and a writer that wants memory are writing some of it back; and a
-/// volume that is read-only is not written.
+/// A sync, and a remount to read-only, make all durable that was written before, though the background writer
+/// and a writer that wants memory are writing some of it back; and a volume that is read-only is not written.
 #[test]
 fn sync_against_writers_against_remount() {
     schedules(|| {

@@ -80,7 +80,7 @@ fn work_is_done_by_another_thread_and_what_it_defers_too() {
     assert!(on.iter().all(|id| *id != thread::current().id()));
 }
 
-/// Whoever is in a section when it is submitted may see what it takes down.
+/// A thread that is in a section when work is submitted may see what the work takes down.
 #[test]
 fn work_waits_for_sections_that_began_before() {
     let _one = alone();

@@ -55,7 +55,7 @@ fn use_on_two_cpus(table: &Table) {
     }
 }
 
-/// What a table takes that has grown as far as several CPUs make it.
+/// Returns the bytes of a table that has grown as far as several CPUs make it.
 fn spread_bytes() -> usize {
     64 * (cpu::possible() as usize * 32).next_power_of_two()
 }

@@ -259,7 +259,7 @@ fn is_no_directory(error: &Error) -> bool {
     matches!(error.errno(), Errno::NOTDIR | Errno::LOOP)
 }
 
-/// The same error with the whole path, where the call had only the last name, or none.
+/// Gives an error the whole path, where the call had only the last name, or none.
 fn with_path(error: &Error, path: &Path) -> Error {
     Error::at(error.call(), error.errno(), path)
 }

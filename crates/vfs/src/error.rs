@@ -83,7 +83,7 @@ impl From<Error> for Errno {
     }
 }
 
-/// What a call fails with in the child of a fork: see [`check_fork`].
+/// The error of a call in the child of a fork: see [`check_fork`].
 pub(crate) const IN_CHILD: Errno = Errno::NOTRECOVERABLE;
 
 /// Fails in the child of a fork, before a call takes a lock that a thread may hold which is not there.

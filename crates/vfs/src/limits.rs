@@ -137,7 +137,7 @@ impl Limits {
     }
 }
 
-/// What is taken of the limits of a tree.
+/// How much of the limits of a tree is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -285,8 +285,8 @@ impl Vfs {
         *self.ns().quotas().limits()
     }
 
-    /// What is taken of them; [`counts`](Self::counts) says how many files are open. Each number is
-    /// exact while nothing of its kind changes.
+    /// Returns how much of them is taken; [`counts`](Self::counts) says how many files are open. Each
+    /// number is exact while nothing of its kind changes.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.ns().quotas().usage()

@@ -115,8 +115,9 @@ pub(crate) struct Namespace {
     _push: PushGracePeriods,
 }
 
-/// What was mounted is freed a few grace periods after its tree. Nobody may ever call again, so the reclaim
-/// thread pushes them on: mounts, then superblocks, then the memory of their files. Without it, this does.
+/// Pushes grace periods on when a tree ends: its mounts are freed some of them later, and nobody may ever
+/// call again. The reclaim thread does it: mounts, then superblocks, then the memory of their files. Without
+/// that thread, this does.
 struct PushGracePeriods;
 
 impl Drop for PushGracePeriods {
@@ -140,7 +141,7 @@ pub(crate) struct Forest {
     rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
     lock_graph: Arc<LockGraph>,
     quotas: SharedQuotas,
-    /// That of the quotas, which opening a file asks.
+    /// The bound on open files of the quotas, which opening a file asks.
     files: Arc<Bound>,
     directory_move: BrLock<DirectoryMove>,
     /// What walks take to cross a mount, if they are to take anything.
@@ -579,7 +580,7 @@ impl Forest {
         self.next.task.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What is taken of the limits.
+    /// The counts of what is taken of the limits.
     #[inline]
     pub(crate) fn quotas(&self) -> &Quotas {
         &self.quotas

@@ -111,8 +111,8 @@ struct Cache {
     /// Who waits for an inode to have gone, and how many that are.
     going: Mutex<Vec<Thread>, InodeWaiters>,
     waiting: AtomicUsize,
-    /// What the dentries of names that don't exist have in place of an inode. Null until the superblock is
-    /// where it stays: an inode points to it.
+    /// The inode that dentries of names that don't exist have. Null until the superblock is where it stays:
+    /// an inode points to it.
     no_inode: AtomicPtr<Inode>,
     /// The one of all mount trees that the superblock may be in.
     rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
@@ -237,7 +237,7 @@ impl SuperBlock {
         &self.lock_graph
     }
 
-    /// What is taken of the limits of the tree.
+    /// The counts of what is taken of the limits of the tree.
     pub(crate) fn quotas(&self) -> &PerCpuArc<Quotas> {
         &self.quotas
     }

@@ -140,7 +140,7 @@ impl Task {
         self.with_files(Task::make(vfs, fs, self.credentials(), self.inherited()))
     }
 
-    /// What a child gets beside places and credentials.
+    /// A child's settings beside places and credentials.
     fn inherited(&self) -> (u32, usize) {
         (self.mask(), self.descriptors.max())
     }
@@ -419,7 +419,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// What a walk starts from, held for the duration of a call.
+/// The places that a walk starts from, held for the duration of a call.
 pub(crate) enum Base {
     Cwd,
     File(File),

@@ -59,7 +59,7 @@ pub struct MemoryBuilder {
 impl MemoryBuilder {
     /// The most memory that its files may take, in bytes; `ENOSPC` beyond. Half of the machine's by default.
     /// A file that is open and has no name any more, or never had one (`O_TMPFILE`), counts as others do.
-    /// What a tree takes beside follows the size, too: see [`limits`](Self::limits) and
+    /// Other memory of a tree follows the size, too: see [`limits`](Self::limits) and
     /// [`memory_files`](Self::memory_files).
     #[must_use]
     pub fn size(mut self, bytes: u64) -> Self {
@@ -75,8 +75,8 @@ impl MemoryBuilder {
         self
     }
 
-    /// What the tree may take beside the data of its files: open files, pipes, sockets, locks. Those for its
-    /// size ([`Limits::for_size`]) by default.
+    /// Bounds what the tree takes beside the data of its files: open files, pipes, sockets, locks. Those for
+    /// its size ([`Limits::for_size`]) by default.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Some(limits);

@@ -209,7 +209,7 @@ impl VolumeBuilder {
         self
     }
 
-    /// What the tree may take in memory beside its files: open files, pipes, sockets, locks.
+    /// Bounds what the tree takes in memory beside its files: open files, pipes, sockets, locks.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

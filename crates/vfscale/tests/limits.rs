@@ -1,4 +1,4 @@
-//! What a tree takes beside the data of its files is bounded: each kind is filled until the error comes,
+//! All that a tree takes beside the data of its files is bounded: each kind is filled until the error comes,
 //! given back, and filled again, by several threads, too.
 
 #![cfg(not(any(loom, shuttle)))]

@@ -176,7 +176,7 @@ fn scans_ascend_start_anywhere_and_stop() {
 }
 
 /// A scan goes on correctly when its own visitor makes the table grow and shrink.
-/// Whoever frees what he was shown goes on behind it: nothing of that is looked at again.
+/// A visitor may free the entries that it was shown: the scan looks at none of them again.
 #[test]
 fn scans_of_buckets_show_each_entry_once_and_end_between_buckets() {
     for count in [0, 1, 7, 500, 20_000] {

@@ -69,7 +69,7 @@ struct State {
     payment: Payment,
 }
 
-/// What locks and requests are paid for with, if they are, and how many are.
+/// The budget that pays for locks and requests, if there is one, and how many it has paid for.
 #[derive(Default)]
 struct Payment {
     quotas: Option<Kept<Quotas>>,

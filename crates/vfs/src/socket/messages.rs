@@ -50,7 +50,7 @@ pub(crate) struct Messages {
 
 struct Pair {
     sides: [Side; 2],
-    /// What messages are paid for with, from when they are sent until they are gone.
+    /// The counts that pay for messages, from when they are sent until they are gone.
     quotas: Kept<Quotas>,
     /// Each end knows of the other's (`SOCK_SEQPACKET`).
     connected: bool,
@@ -104,7 +104,7 @@ impl Side {
     }
 }
 
-/// What a message takes, of as many bytes.
+/// Returns how much a message of so many bytes takes.
 fn cost(len: usize) -> usize {
     len + MESSAGE_BYTES
 }
