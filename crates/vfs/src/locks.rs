@@ -30,7 +30,7 @@
 //! * Every request that was queued gets exactly one result, set under the lock of the state, and whoever
 //!   waits is told after that lock is released.
 //! * Memory is bounded: `RECORDS_MAX` records and `WAITERS_MAX` requests for each file, and as many of all as
-//!   the limits of the tree say ([`crate::limits`]); more get `ENOLCK`. Releasing everything never fails.
+//!   the limits of the tree say ([`crate::base::limits`]); more get `ENOLCK`. Releasing everything never fails.
 //!
 //! # Lock order and references
 //!
@@ -48,6 +48,7 @@ mod file_locks;
 mod graph;
 mod ranges;
 mod wait;
+pub(crate) mod wait_queue;
 
 pub use file_locks::{Acquire, FileLocks};
 pub use graph::LockGraph;

@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
-use crate::driver::{FileSystem, NewInode};
-use crate::inode::{Inode, InodeInit, InodeRef};
-use crate::namespace::Vfs;
-use crate::scaling::Scaling;
-use crate::super_block::SuperBlock;
-use crate::types::{FallocateFlags, StatFs};
+use crate::base::scaling::Scaling;
+use crate::base::types::{FallocateFlags, StatFs};
+use crate::mount::namespace::Vfs;
+use crate::objects::driver::{FileSystem, NewInode};
+use crate::objects::inode::{Inode, InodeInit, InodeRef};
+use crate::objects::super_block::SuperBlock;
 
 #[derive(Default)]
 pub(crate) struct NamesOnly {

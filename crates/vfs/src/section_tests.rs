@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use vfscale_sync::rcu;
 
-use crate::file::File;
+use crate::base::types::{FallocateFlags, Mode, OFlags};
+use crate::file::open_file::File;
+use crate::mount::namespace::Vfs;
 use crate::names_only_tests::NamesOnly;
-use crate::namespace::Vfs;
-use crate::task::Task;
-use crate::types::{FallocateFlags, Mode, OFlags};
+use crate::task::task_struct::Task;
 
 /// A call on a file, by a task.
 type Call = dyn Fn(&Task, &File) + Sync;

@@ -8,7 +8,7 @@
 //! CPU of its own, pretended or not, and a lock that no two of them take is waited for by nobody.
 //!
 //! Two patches have no lock, but a counter that all CPUs wrote: `mount-count`
-//! (`mount_count_before_has_one_counter` in `crates/vfs/src/mount_tests.rs`) and `ino-alloc`
+//! (`mount_count_before_has_one_counter` in `crates/vfs/src/mount/vfsmount/tests.rs`) and `ino-alloc`
 //! (`ino_alloc_before_has_one_counter` in `scaling.rs`). Nobody waits for a counter, so these ask
 //! where it was counted: in one place for all CPUs, or in one for each.
 

@@ -14,7 +14,7 @@ use super::graph::LockGraph;
 use super::ranges::Ranges;
 use super::wait::{PendingLock, Style, WaitToken, Waiter};
 use super::{LockKind, LockRange, Owner, RECORDS_MAX, RecordLock, WAITERS_MAX};
-use crate::limits::Quotas;
+use crate::base::limits::Quotas;
 
 /// The advisory locks of one file; see the module page.
 ///

@@ -14,8 +14,8 @@ use super::classes::{LockResult, TokenState};
 use super::file_locks::Shared;
 use super::graph::{Blockers, LockGraph};
 use super::{Owner, RecordLock};
-use crate::error::check_fork;
-use crate::sleep::Sleeper;
+use crate::base::error::check_fork;
+use crate::locks::wait_queue::Sleeper;
 
 type Outcome = Result<(), Errno>;
 

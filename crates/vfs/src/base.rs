@@ -1,0 +1,11 @@
+//! The ground of the crate: errors, the types and flags of calls, clocks, limits, lock classes, and the
+//! scaling settings. Nothing here knows a dentry or an inode.
+
+pub mod cpu;
+pub(crate) mod error;
+pub mod limits;
+pub mod lock_classes;
+pub mod lockstat;
+pub mod scaling;
+pub(crate) mod time;
+pub mod types;

@@ -1,0 +1,156 @@
+//! Lists of open files.
+//!
+//! Every open file is on a list of its superblock: a list for each CPU, each with a lock, so that
+//! opening and closing on different CPUs have nothing in common (seed 004, "files lock"). A file is
+//! on the list of the CPU that opened it, whoever closes it. A remount to
+//! read-only walks all of them, and so does [`Task::open_files`].
+//!
+//! Somebody who owns files in a way of his own, as a terminal of the kernel owns those that are open
+//! on it, has a [`FileList`]: a private list with a lock of its own. A file that moves there leaves
+//! the superblock's lists, and if it is open for writing is counted by its mount instead, for as long as
+//! it is open.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::Path as StdPath;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu;
+use vfscale_sync::shared::SharedList;
+
+use crate::base::error::{Named, Result};
+use crate::base::lock_classes::FilesLock;
+use crate::base::types::{Capabilities, OFlags};
+use crate::file::open_file::{File, OpenFile};
+use crate::namei::walk::Lookup;
+use crate::task::task_struct::{At, Task, bytes};
+
+/// What is told of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenFileInfo {
+    /// Identifies the open file description, as [`File::id`] does, for as long as it is open.
+    pub id: u64,
+    /// The device number of its file system.
+    pub dev: u64,
+    /// The inode number.
+    pub ino: u64,
+    /// Access mode and status flags.
+    pub flags: OFlags,
+}
+
+impl OpenFileInfo {
+    fn of(file: &OpenFile) -> OpenFileInfo {
+        OpenFileInfo {
+            id: std::ptr::from_ref(file) as usize as u64,
+            dev: file.inode().sb().dev(),
+            ino: file.inode().ino(),
+            flags: file.flags(),
+        }
+    }
+}
+
+/// Describes the files on a list. The memory is reserved outside of the list's locks.
+fn describe(list: &SharedList<OpenFile, FilesLock>) -> Vec<OpenFileInfo> {
+    let mut files = Vec::new();
+    loop {
+        files.reserve(list.len() + 16);
+        let mut fits = true;
+        list.each(|file| {
+            fits = files.len() < files.capacity();
+            if !fits {
+                return ControlFlow::Break(());
+            }
+            files.push(OpenFileInfo::of(file));
+            ControlFlow::Continue(())
+        });
+        if fits {
+            return files;
+        }
+        files.clear();
+    }
+}
+
+/// A private list of open files, for whoever owns them. Cheap to clone; `Send` and `Sync`.
+///
+/// ```
+/// use vfscale_vfs::FileList;
+///
+/// let terminal = FileList::new();
+/// assert!(terminal.files().is_empty());
+/// ```
+#[derive(Clone)]
+pub struct FileList(Arc<SharedList<OpenFile, FilesLock>>);
+
+impl FileList {
+    /// An empty list.
+    #[must_use]
+    pub fn new() -> FileList {
+        FileList(Arc::new(SharedList::new(1)))
+    }
+
+    /// Moves an open file to this list, until it is closed. The file keeps the list. `false`, and nothing
+    /// done, if the file has an owner already.
+    pub fn adopt(&self, file: &File) -> bool {
+        let mount = file.path().mount();
+        let counted = file.0.is_for_writing();
+        if counted {
+            // Before it leaves the superblock's list, so that a remount finds it here or there.
+            mount.count_unlisted();
+        }
+        let moved = file.0.move_to(&self.0);
+        if moved {
+            file.0.note_private();
+        }
+        if counted && moved {
+            file.0.note_counted();
+        } else if counted {
+            mount.drop_unlisted();
+        }
+        moved
+    }
+
+    /// The files on it. One that is opened or closed meanwhile is among them or not.
+    #[must_use]
+    pub fn files(&self) -> Vec<OpenFileInfo> {
+        describe(&self.0)
+    }
+}
+
+impl Default for FileList {
+    fn default() -> FileList {
+        FileList::new()
+    }
+}
+
+impl fmt::Debug for FileList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileList").field("files", &self.0.len()).finish()
+    }
+}
+
+impl Task {
+    /// The files that are open on the file system that `path` is on, by whatever task and mount; without
+    /// those that somebody owns privately ([`FileList`]). One that is opened or closed meanwhile is
+    /// among them or not.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn open_files(&self, path: impl AsRef<StdPath>) -> Result<Vec<OpenFileInfo>> {
+        let path = path.as_ref();
+        let list = || {
+            let place = self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)?;
+            let guard = rcu::pin();
+            if !self.cred(&guard).has(Capabilities::SYS_ADMIN) {
+                return Err(Errno::PERM);
+            }
+            drop(guard);
+            Ok(describe(place.mount().sb().files()))
+        };
+        list().on("open_files", path)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,939 @@
+//! Open files.
+//!
+//! A [`File`] is a counted handle on an open file description: the place it was opened at, status
+//! flags, a position. Calls enter an RCU section before they take a lock, since entering one may
+//! run deferred work that takes locks of its own. Clones share it, as after `dup(2)`; dropping the
+//! last one closes it. It works without a task and keeps working after the name is gone or the
+//! permissions have changed.
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+
+use bitflags::bitflags;
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use vfscale_sync::errseq::ErrorCursor;
+use vfscale_sync::rcu;
+use vfscale_sync::shared::{Listable, Listed, Shared};
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::lock_classes::FilesLock;
+use crate::base::types::{Capabilities, FallocateFlags, FileType, OFlags, Stat, StatFs, Whence};
+use crate::file::f_pos::Position;
+use crate::file::write::Part;
+use crate::mount::vfsmount::{Mount, OpenPath, Path};
+use crate::objects::inode::Inode;
+use crate::objects::setattr::Plan;
+use crate::objects::super_block::SuperBlock;
+use crate::pseudo::memfd_seals;
+use crate::pseudo::seq_file::ReadResult;
+use crate::security::cred::Credentials;
+use crate::syscalls::attr::touch_atime;
+use crate::syscalls::xattr::{drop_capabilities, has_capabilities};
+
+bitflags! {
+    /// What may be done with an open file (`f_mode`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct FileMode: u8 {
+        const READ = 1;
+        const WRITE = 2;
+        /// Only a place (`O_PATH`).
+        const PATH = 4;
+        /// The opener may keep set-id bits when it writes.
+        const FSETID = 8;
+        /// The opener is in the file's group, and may keep a set-group-id bit that stands for mandatory
+        /// locks.
+        const GROUP = 16;
+        /// What it reads is a stream; without [`READ`](Self::READ), which is for files with positions.
+        const STREAM_READ = 32;
+        /// What it writes is a stream; without [`WRITE`](Self::WRITE), which keeps mounts from becoming
+        /// read-only.
+        const STREAM_WRITE = 64;
+        const STREAM = 32 | 64;
+        const CAN_READ = 1 | 32;
+        const CAN_WRITE = 2 | 64;
+    }
+}
+
+impl FileMode {
+    /// The same for a file that has no positions.
+    pub(crate) fn as_stream(self) -> FileMode {
+        let mut mode = self.difference(FileMode::READ | FileMode::WRITE);
+        mode.set(FileMode::STREAM_READ, self.contains(FileMode::READ));
+        mode.set(FileMode::STREAM_WRITE, self.contains(FileMode::WRITE));
+        mode
+    }
+
+    /// Why a call with a position can't be made, or not in this direction.
+    #[inline]
+    pub(crate) fn no_position(self) -> Errno {
+        if self.intersects(FileMode::STREAM) { Errno::SPIPE } else { Errno::BADF }
+    }
+}
+
+/// Flags that `set_flags` (`F_SETFL`) changes.
+const SETTABLE: OFlags =
+    OFlags::APPEND.union(OFlags::NONBLOCK).union(OFlags::NOATIME).union(OFlags::DIRECT);
+
+/// A handle on an open file. `Send` and `Sync`; one pointer in size.
+#[derive(Clone)]
+pub struct File(pub(crate) SharedFile);
+
+/// An open file on the lists of its superblock.
+pub(crate) type SharedFile = Shared<OpenFile, Listed<FilesLock>>;
+
+/// The file has, or had, advisory locks that end with it.
+const HAS_LOCKS: u8 = 1;
+/// The file is counted by its mount, since it is on a private list.
+const COUNTED: u8 = 2;
+/// The file is an end of a stream, which is told of its end.
+const STREAMS: u8 = 4;
+/// The file is on a private list.
+const PRIVATE: u8 = 8;
+
+/// What calls on a file read, and apart from it its position, which reads and writes without an offset
+/// move; the number of handles is on a line before these. So calls that leave the position alone have nothing
+/// in common, nor have calls that move it and a `close` of another handle.
+#[repr(C, align(64))]
+pub(crate) struct OpenFile {
+    place: OpenPath,
+    mode: FileMode,
+    state: AtomicU8,
+    flags: AtomicU32,
+    told: Told,
+    pub(crate) pos: Position,
+}
+
+/// Which errors of write-back an open file was told of; see [`errseq`](vfscale_sync::errseq).
+#[derive(Default)]
+pub(crate) struct Told {
+    /// Those of its file (`f_wb_err`).
+    pub(crate) file: ErrorCursor,
+    /// Those of all files of its file system (`f_sb_err`).
+    pub(crate) all: ErrorCursor,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = {
+    assert!(std::mem::offset_of!(OpenFile, pos) == 64, "what calls read fits one line");
+    assert!(size_of::<OpenFile>() == 128);
+};
+
+impl Listable for OpenFile {
+    #[inline]
+    fn has_duties(&self) -> bool {
+        self.state.load(Ordering::Acquire) != 0
+    }
+
+    #[cold]
+    fn ended(&self) {
+        self.end_state(self.state.load(Ordering::Acquire));
+    }
+}
+
+impl OpenFile {
+    /// Opens a place. With [`FileMode::WRITE`], the caller has announced a change to the mount
+    /// ([`WriteAccess`](crate::mount::vfsmount::WriteAccess)), which ends after the file is on its list.
+    fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
+        let place = OpenPath::new(path);
+        let told = Told::now(place.inode());
+        OpenFile {
+            place,
+            told,
+            mode,
+            flags: AtomicU32::new(flags.bits()),
+            state: AtomicU8::new(0),
+            pos: Position::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn inode(&self) -> &Inode {
+        self.place.inode()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// See [`File::id`].
+    pub(crate) fn id(&self) -> u64 {
+        std::ptr::from_ref(self) as usize as u64
+    }
+
+    pub(crate) fn mode(&self) -> FileMode {
+        self.mode
+    }
+
+    pub(crate) fn told(&self) -> &Told {
+        &self.told
+    }
+
+    /// It has something in what is behind its inode, which is told of its end.
+    pub(crate) fn note_stream(&self) {
+        self.state.fetch_or(STREAMS, Ordering::Release);
+    }
+
+    pub(crate) fn flags(&self) -> OFlags {
+        OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn is_for_writing(&self) -> bool {
+        self.mode.contains(FileMode::WRITE)
+    }
+
+    /// Whether it was opened for writing through `mount`.
+    pub(crate) fn writes_to(&self, mount: &Mount) -> bool {
+        self.is_for_writing() && std::ptr::eq(self.path().mount(), mount)
+    }
+
+    pub(crate) fn note_locks(&self) {
+        self.state.fetch_or(HAS_LOCKS, Ordering::Release);
+    }
+
+    /// The file is counted by its mount, and closing takes that back.
+    pub(crate) fn note_counted(&self) {
+        self.state.fetch_or(COUNTED, Ordering::Release);
+    }
+
+    /// The file has left the list of its superblock, which counts it from now on.
+    pub(crate) fn note_private(&self) {
+        self.path().mount().sb().count_private(1);
+        self.state.fetch_or(PRIVATE, Ordering::Release);
+    }
+
+    #[cold]
+    fn end_state(&self, state: u8) {
+        if state & PRIVATE != 0 {
+            let sb = self.path().mount().sb();
+            sb.count_private(-1);
+            sb.quotas().files.give(1);
+        }
+        if state & HAS_LOCKS != 0 {
+            crate::syscalls::flock::release_file(self);
+        }
+        if state & COUNTED != 0 {
+            self.path().mount().drop_unlisted();
+        }
+        if state & STREAMS != 0 {
+            crate::objects::inode_ext::release(self);
+        }
+    }
+}
+
+/// Takes away what a change of the data takes away: file capabilities always, set-id bits when the user is
+/// unprivileged, as far as [`kept_ids`] says. The caller holds the inode's lock.
+///
+/// # Errors
+/// The driver's, if that is asked.
+#[inline]
+pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
+    if inode.is_kept() {
+        return drop_privileges_kept(inode, keep);
+    }
+    if keeps_privileges(inode, keep) {
+        return Ok(());
+    }
+    drop_capabilities(inode, &rcu::pin());
+    let (mode, gone) = set_ids_gone(inode, keep);
+    if gone != 0 {
+        inode.set_mode(mode & !gone);
+        inode.touch_ctime();
+    }
+    Ok(())
+}
+
+/// The same where the driver keeps directories, which stores it before.
+#[cold]
+fn drop_privileges_kept(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
+    let no_capabilities = inode.has_extra() && has_capabilities(inode, &rcu::pin());
+    let (mode, gone) = set_ids_gone(inode, keep);
+    if gone == 0 && !no_capabilities {
+        return Ok(());
+    }
+    let mode = (gone != 0).then_some(mode & !gone);
+    Plan { mode, no_capabilities, ..Plan::default() }.store(inode)
+}
+
+/// Which set-id bits go when the data changes, after the mode if there are any.
+#[inline]
+fn set_ids_gone(inode: &Inode, keep: FileMode) -> (u32, u32) {
+    let special = inode.special_bits();
+    if special & 0o6000 == 0 || keep.contains(FileMode::FSETID) || !inode.is_file() {
+        return (special, 0);
+    }
+    let mode = inode.mode();
+    let mut gone = mode & 0o4000;
+    if mode & 0o0010 != 0 || !keep.contains(FileMode::GROUP) {
+        gone |= mode & 0o2000;
+    }
+    (mode, gone)
+}
+
+/// Whether a change of the data takes nothing away.
+pub(crate) fn keeps_privileges(inode: &Inode, keep: FileMode) -> bool {
+    !inode.may_be_capable() && set_ids_gone(inode, keep).1 == 0
+}
+
+impl File {
+    /// Opens a place. The caller has asked whether there is room
+    /// ([`room_for_file`](crate::mount::namespace::Forest::room_for_file)).
+    ///
+    /// # Errors
+    /// `ENFILE`, if there was no room or another thread has taken it since.
+    #[inline]
+    pub(crate) fn new(
+        path: Path,
+        mode: FileMode,
+        flags: OFlags,
+    ) -> std::result::Result<File, Errno> {
+        match SuperBlock::open_file(OpenFile::new(path, mode, flags)) {
+            Ok(file) => Ok(File(file)),
+            Err(_) => Err(Errno::NFILE),
+        }
+    }
+
+    /// Opens an end of the stream of an inode, which counts it already, until the file is closed.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); then the end is closed.
+    pub(crate) fn new_stream(
+        path: Path,
+        mode: FileMode,
+        flags: OFlags,
+    ) -> std::result::Result<File, Errno> {
+        match SuperBlock::open_file(OpenFile::new(path, mode.as_stream(), flags)) {
+            Ok(file) => {
+                file.note_stream();
+                Ok(File(file))
+            }
+            Err(file) => {
+                crate::objects::inode_ext::release(&file);
+                Err(Errno::NFILE)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Whether it is an end of a stream: a pipe, a fifo or a socket. These have no positions.
+    #[inline]
+    pub(crate) fn is_stream(&self) -> bool {
+        self.0.mode.intersects(FileMode::STREAM)
+    }
+
+    #[inline]
+    pub(crate) fn inode(&self) -> &Inode {
+        self.0.inode()
+    }
+
+    /// Identifies the open file description, for as long as it is open.
+    pub fn id(&self) -> u64 {
+        self.0.as_ptr() as usize as u64
+    }
+
+    pub(crate) fn mode(&self) -> FileMode {
+        self.0.mode
+    }
+
+    /// Whether it is only a place in the tree (`O_PATH`).
+    pub fn is_path(&self) -> bool {
+        self.0.mode.contains(FileMode::PATH)
+    }
+
+    /// The flags it was opened with or got since (`F_GETFL`): access mode and status flags.
+    pub fn flags(&self) -> OFlags {
+        self.0.flags()
+    }
+
+    /// Changes the status flags (`F_SETFL`): `APPEND`, `NONBLOCK`, `NOATIME`, `DIRECT`; others are
+    /// ignored. `credentials` decide about `NOATIME`.
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle; `EPERM` for `NOATIME` on somebody else's file.
+    pub fn set_flags(&self, flags: OFlags, credentials: &Credentials) -> Result<()> {
+        let set = || {
+            check_fork()?;
+            if self.is_path() {
+                return Err(Errno::BADF);
+            }
+            let adds_noatime =
+                flags.contains(OFlags::NOATIME) && !self.flags().contains(OFlags::NOATIME);
+            if adds_noatime && !credentials.owns(self.inode()) {
+                return Err(Errno::PERM);
+            }
+            let kept = self.flags().difference(SETTABLE) | (flags & SETTABLE);
+            self.0.flags.store(kept.bits(), Ordering::Relaxed);
+            Ok(())
+        };
+        set().named("fcntl")
+    }
+
+    /// The attributes of the file.
+    pub fn stat(&self) -> Result<Stat> {
+        check_fork().named("fstat")?;
+        let path = self.path();
+        Ok(crate::syscalls::attr::fill(path.mount(), path.dentry(), self.inode()))
+    }
+
+    /// The state of the file system it is on.
+    pub fn statfs(&self) -> Result<StatFs> {
+        check_fork().named("fstatfs")?;
+        let mount = self.path().mount();
+        Ok(mount.sb().statfs(mount.flags()))
+    }
+
+    /// The type of the file.
+    pub fn file_type(&self) -> FileType {
+        self.inode().file_type()
+    }
+
+    #[inline]
+    fn check_read(&self, offset: u64, len: usize) -> std::result::Result<&Inode, Errno> {
+        if !self.0.mode.contains(FileMode::READ) {
+            return Err(self.0.mode.no_position());
+        }
+        check_range(offset, len)?;
+        let inode = self.inode();
+        if inode.is_dir() { Err(Errno::ISDIR) } else { Ok(inode) }
+    }
+
+    #[inline]
+    fn read_inner(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
+        check_offset(offset)?;
+        let inode = self.check_read(offset, buf.len())?;
+        let end = buf.is_empty() || offset >= inode.size();
+        let n = if end {
+            self.read_text(offset, buf)?
+        } else {
+            inode.sb().fs().read_at(inode, offset, buf)?
+        };
+        self.accessed(inode);
+        Ok(n)
+    }
+
+    #[inline]
+    pub(crate) fn accessed(&self, inode: &Inode) {
+        if !self.flags().contains(OFlags::NOATIME) {
+            touch_atime(self.path().mount(), inode);
+        }
+    }
+
+    /// Reads at `offset`, which is not the file's position; returns how many bytes, 0 at the end.
+    ///
+    /// # Errors
+    /// `EBADF` if not open for reading, `EISDIR`, `EINVAL` for an offset above `i64::MAX`.
+    #[inline]
+    pub fn pread(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        check_fork().named("pread")?;
+        self.with_text(|| self.read_inner(offset, buf)).named("pread")
+    }
+
+    /// Reads at the file's position and moves it; returns how many bytes, 0 at the end. A pipe or
+    /// socket has no position: it blocks until there is something to read, unless opened with `NONBLOCK`.
+    ///
+    /// # Errors
+    /// As [`pread`](Self::pread); `EAGAIN` instead of blocking.
+    pub fn read(&self, buf: &mut [u8]) -> Result<usize> {
+        if self.is_stream() {
+            return self.read_stream(&mut [IoSliceMut::new(buf)], None).named("read");
+        }
+        check_fork().named("read")?;
+        let len = buf.len();
+        self.with_text(|| self.read_with(len, |offset| self.read_inner(offset, buf))).named("read")
+    }
+
+    fn read_with(
+        &self,
+        len: usize,
+        read: impl FnOnce(u64) -> ReadResult<usize>,
+    ) -> ReadResult<usize> {
+        if len > 0 && (self.inode().is_dir() || self.is_at_end()) {
+            // Nobody need wait for a position that stays where it is.
+            let inode = self.check_read(self.0.pos.get(), len)?;
+            self.accessed(inode);
+            return Ok(0);
+        }
+        let mut pos = self.0.pos.lock();
+        let n = read(pos.get())?;
+        pos.set(pos.get() + n as u64);
+        Ok(n)
+    }
+
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> ReadResult<usize> {
+        check_offset(offset)?;
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        if len == 0 && self.0.mode.contains(FileMode::READ) {
+            return Ok(0);
+        }
+        self.check_read(offset, len)?;
+        let mut done = 0;
+        for buf in bufs {
+            let n = self.read_inner(offset + done as u64, buf)?;
+            done += n;
+            if n < buf.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads into several buffers at `offset`.
+    ///
+    /// # Errors
+    /// As [`pread`](Self::pread).
+    pub fn preadv(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        check_fork().named("preadv")?;
+        self.with_text(|| self.read_vectored_at(offset, bufs)).named("preadv")
+    }
+
+    /// Reads into several buffers at the file's position and moves it. Blocks as [`read`](Self::read)
+    /// does.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn readv(&self, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        if self.is_stream() {
+            return self.read_stream(bufs, None).named("readv");
+        }
+        check_fork().named("readv")?;
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        self.with_text(|| self.read_with(len, |offset| self.read_vectored_at(offset, bufs)))
+            .named("readv")
+    }
+
+    pub(crate) fn check_write(&self) -> std::result::Result<&Inode, Errno> {
+        check_fork()?;
+        if self.0.mode.contains(FileMode::WRITE) {
+            Ok(self.inode())
+        } else {
+            Err(self.0.mode.no_position())
+        }
+    }
+
+    /// Writes `bufs` one after the other at `offset`, or at the end when the file appends. Returns
+    /// where it began and how many bytes were written: none of a [`Part::Rest`] that another writer has
+    /// come before.
+    pub(crate) fn write_inner(
+        &self,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+        part: Part,
+    ) -> std::result::Result<(u64, usize), Errno> {
+        check_offset(offset)?;
+        let inode = self.check_write()?;
+        // Twice, so that the one does not pay for what the other needs.
+        if inode.is_plain() {
+            return self.write_to::<true>(inode, offset, bufs, part);
+        }
+        if inode.is_shared()
+            && let Some(n) = self.overwrite(inode, offset, bufs)
+        {
+            self.sync_written(inode, self.flags())?;
+            return Ok((offset, n));
+        }
+        self.write_to::<false>(inode, offset, bufs, part)
+    }
+
+    #[inline(always)]
+    fn write_to<const PLAIN: bool>(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+        part: Part,
+    ) -> std::result::Result<(u64, usize), Errno> {
+        // One, as nearly always, needs no loop.
+        let len = match bufs {
+            [buf] => buf.len(),
+            _ => bufs.iter().map(|buf| buf.len()).sum(),
+        };
+        if len == 0 {
+            return Ok((offset, 0));
+        }
+        check_range(offset, len)?;
+        let flags = self.flags();
+        let fs = inode.sb().fs();
+        let locked = inode.lock();
+        let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
+        if part == Part::Rest && start != offset {
+            return Ok((offset, 0));
+        }
+        if start >= fs.size_max() {
+            return Err(Errno::FBIG);
+        }
+        let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
+        if !PLAIN {
+            room = memfd_seals::check_write(inode, start, room.min(len))?;
+        }
+        drop_privileges(inode, self.0.mode)?;
+        if PLAIN {
+            inode.touch();
+        } else {
+            inode.touch_in_passing();
+        }
+        let mut done = 0;
+        for buf in bufs {
+            let part = &buf[..buf.len().min(room)];
+            if part.is_empty() {
+                continue;
+            }
+            match fs.write_at(inode, start + done as u64, part) {
+                Ok(n) => {
+                    done += n;
+                    room -= n;
+                    if n < buf.len() {
+                        break;
+                    }
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        if locked.waited() && start + (done as u64) < inode.size() && self.sharable(bufs).is_some()
+        {
+            inode.unlock_sharable(locked);
+        } else {
+            drop(locked);
+        }
+        self.sync_written(inode, flags)?;
+        Ok((start, done))
+    }
+
+    /// Cuts or extends the file to `size` bytes (`ftruncate`).
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle, `EINVAL` if not a regular file open for writing or for a
+    /// size above `i64::MAX`, `EFBIG`, `ENOSPC`.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        let truncate = || {
+            check_fork()?;
+            check_offset(size)?;
+            if self.is_path() {
+                return Err(Errno::BADF);
+            }
+            let inode = self.inode();
+            if !inode.is_file() {
+                return Err(Errno::INVAL);
+            }
+            if !self.0.mode.contains(FileMode::WRITE) {
+                return Err(Errno::INVAL);
+            }
+            truncate_inode(inode, size, self.0.mode, true)
+        };
+        self.with_space(truncate).named("ftruncate")
+    }
+
+    /// Allocates, punches or zeroes a range (`fallocate`).
+    ///
+    /// # Errors
+    /// `EINVAL` for an empty range, `EFBIG`, `ENOSPC`, `EOPNOTSUPP` for a mode that is not
+    /// offered, `EBADF` if not open for writing, `EISDIR`, `ENODEV` for other types.
+    pub fn fallocate(&self, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        self.with_space(|| self.fallocate_inner(mode, offset, len)).named("fallocate")
+    }
+
+    fn fallocate_inner(
+        &self,
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    ) -> std::result::Result<(), Errno> {
+        check_fork()?;
+        let limit = i64::MAX as u64;
+        if self.is_path() {
+            return Err(Errno::BADF);
+        }
+        if len == 0 || len > limit || offset > limit {
+            return Err(Errno::INVAL);
+        }
+        check_fallocate_mode(mode)?;
+        if !self.0.mode.intersects(FileMode::CAN_WRITE) {
+            return Err(Errno::BADF);
+        }
+        if self.inode().file_type() == FileType::Socket {
+            return Err(Errno::NODEV);
+        }
+        let inode = self.check_write()?;
+        if inode.is_dir() {
+            return Err(Errno::ISDIR);
+        }
+        if !inode.is_file() {
+            return Err(Errno::NODEV);
+        }
+        let fs = inode.sb().fs();
+        if offset + len > fs.size_max() {
+            return Err(Errno::FBIG);
+        }
+        let _locked = inode.lock();
+        memfd_seals::check_fallocate(inode, mode, offset + len)?;
+        fs.fallocate(inode, mode, offset, len)?;
+        drop_privileges(inode, self.0.mode)?;
+        inode.touch_in_passing();
+        Ok(())
+    }
+
+    /// Copies up to `len` bytes to another file of the same file system
+    /// (`copy_file_range`). An offset that is given is used and moved instead of the file's position.
+    /// Returns how many bytes; 0 at the end of this file.
+    ///
+    /// # Errors
+    /// `EBADF` for the wrong access mode or a target that appends, `EISDIR`, `EINVAL` for other types and
+    /// overlapping ranges of one file, `EFBIG`, `ENOSPC`, `EOVERFLOW`, `EXDEV`.
+    pub fn copy_range(
+        &self,
+        offset_in: Option<&mut u64>,
+        to: &File,
+        offset_out: Option<&mut u64>,
+        len: u64,
+    ) -> Result<u64> {
+        let from = offset_in.as_deref().copied().unwrap_or_else(|| self.0.pos.get());
+        let into = offset_out.as_deref().copied().unwrap_or_else(|| to.0.pos.get());
+        let copied = copy_file_range(self, from, to, into, len).named("copy_file_range")?;
+        match offset_in {
+            Some(offset) => *offset = from + copied,
+            None => self.0.pos.lock().set(from + copied),
+        }
+        match offset_out {
+            Some(offset) => *offset = into + copied,
+            None => to.0.pos.lock().set(into + copied),
+        }
+        Ok(copied)
+    }
+}
+
+/// What `fallocate` refuses whatever the file: unknown modes, two at once, and those that may not or
+/// must come with `KEEP_SIZE`.
+fn check_fallocate_mode(mode: FallocateFlags) -> std::result::Result<(), Errno> {
+    const WRITE_ZEROES: u32 = 128;
+    let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
+    let what = mode.difference(FallocateFlags::KEEP_SIZE);
+    let alone =
+        [FallocateFlags::empty(), FallocateFlags::ZERO_RANGE, FallocateFlags::UNSHARE_RANGE];
+    let shifting = [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE];
+    let known = match what {
+        FallocateFlags::PUNCH_HOLE => keeps_size,
+        _ if alone.contains(&what) => true,
+        _ => (shifting.contains(&what) || what.bits() == WRITE_ZEROES) && !keeps_size,
+    };
+    if known { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+}
+
+/// Offsets are signed in Linux: the upper half is invalid, which comes before anything else.
+#[inline]
+pub(crate) fn check_offset(offset: u64) -> std::result::Result<(), Errno> {
+    if offset > i64::MAX as u64 { Err(Errno::INVAL) } else { Ok(()) }
+}
+
+/// What is read or written must not reach past the last offset there is, asked for or not.
+#[inline]
+fn check_range(offset: u64, len: usize) -> std::result::Result<(), Errno> {
+    if len as u64 > i64::MAX as u64 - offset { Err(Errno::INVAL) } else { Ok(()) }
+}
+
+/// Bytes that one step of a copy moves.
+const COPY_STEP: usize = 128 * 1024;
+
+fn copy_file_range(
+    from: &File,
+    from_offset: u64,
+    to: &File,
+    to_offset: u64,
+    len: u64,
+) -> std::result::Result<u64, Errno> {
+    check_fork()?;
+    if from.is_path() || to.is_path() {
+        return Err(Errno::BADF);
+    }
+    let (source, target) = (from.inode(), to.inode());
+    if source.is_dir() || target.is_dir() {
+        return Err(Errno::ISDIR);
+    }
+    if !source.is_file() || !target.is_file() {
+        return Err(Errno::INVAL);
+    }
+    from.check_read(0, 0)?;
+    to.check_write()?;
+    if to.flags().contains(OFlags::APPEND) {
+        return Err(Errno::BADF);
+    }
+    if !std::ptr::eq(source.sb(), target.sb()) {
+        return Err(Errno::XDEV);
+    }
+    if from_offset.checked_add(len).is_none() || to_offset.checked_add(len).is_none() {
+        return Err(Errno::OVERFLOW);
+    }
+    let size_max = source.sb().fs().size_max();
+    if (size_max..=i64::MAX as u64).contains(&to_offset) {
+        return Err(Errno::FBIG);
+    }
+    check_offset(from_offset)?;
+    check_offset(to_offset)?;
+    let len = len.min(source.size().saturating_sub(from_offset)).min(size_max - to_offset);
+    let disjoint = from_offset + len <= to_offset || to_offset + len <= from_offset;
+    if std::ptr::eq(source, target) && !disjoint {
+        return Err(Errno::INVAL);
+    }
+    let mut buf = vec![0; COPY_STEP.min(usize::try_from(len).unwrap_or(COPY_STEP))];
+    let mut done = 0;
+    while done < len {
+        let step = buf.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
+        let n = from.with_text(|| from.read_inner(from_offset + done, &mut buf[..step]))?;
+        if n == 0 {
+            break;
+        }
+        match to.write_whole(to_offset + done, &[IoSlice::new(&buf[..n])]) {
+            Ok((_, written)) => {
+                done += written as u64;
+                if written < n {
+                    break;
+                }
+            }
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+/// Cuts or extends a regular file. `keep_ids` tells of the rights to keep set-id bits; `always`
+/// sets the times even when the size stays.
+pub(crate) fn truncate_inode(
+    inode: &Inode,
+    size: u64,
+    keep_ids: FileMode,
+    always: bool,
+) -> std::result::Result<(), Errno> {
+    let fs = inode.sb().fs();
+    if size > fs.size_max() {
+        return Err(Errno::FBIG);
+    }
+    if has_that_size(inode, size, keep_ids) {
+        if always || inode.blocks() > 0 {
+            inode.touch();
+        }
+        return Ok(());
+    }
+    let locked = inode.lock();
+    memfd_seals::check_size(inode, size)?;
+    let before = inode.size();
+    // The same size, too, frees what was set aside beyond it, and counts as a change of the data if
+    // there is anything that could be freed.
+    let has_space = inode.blocks() > 0;
+    fs.set_size(inode, size)?;
+    drop_privileges(inode, keep_ids)?;
+    if size != before || has_space || always {
+        inode.touch_in_passing();
+    }
+    drop(locked);
+    if before.saturating_sub(size) >= FLUSH_BYTES && !inode.is_kept() {
+        // So much memory should not wait until this thread frees something again.
+        rcu::pin().flush();
+    }
+    Ok(())
+}
+
+/// Whether cutting a file to `size` changes nothing but its times, as can be seen without the lock: it is
+/// so long before and after the look at what is beyond, and has no privileges that a change takes away.
+fn has_that_size(inode: &Inode, size: u64, keep_ids: FileMode) -> bool {
+    !inode.is_kept()
+        && !inode.is_sealable()
+        && inode.size() == size
+        && !inode.sb().fs().has_space_beyond(inode, size)
+        && inode.size() == size
+        && keeps_privileges(inode, keep_ids)
+}
+
+/// A cut of this many bytes is worth handing freed memory over at once.
+const FLUSH_BYTES: u64 = 1 << 20;
+
+/// The rights of `cred` to keep the set-id bits of `inode` when it changes the data.
+pub(crate) fn kept_ids(cred: &Credentials, inode: &Inode) -> FileMode {
+    let mut kept = FileMode::empty();
+    kept.set(FileMode::FSETID, cred.has(Capabilities::FSETID));
+    // Who keeps all of them need not be known any closer.
+    if !kept.contains(FileMode::FSETID) {
+        kept.set(FileMode::GROUP, cred.in_group(inode.gid()));
+    }
+    kept
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let guard = rcu::pin();
+        let name = String::from_utf8_lossy(self.path().dentry().name(&guard)).into_owned();
+        f.debug_struct("File")
+            .field("name", &name)
+            .field("ino", &self.inode().ino())
+            .field("flags", &self.flags())
+            .finish()
+    }
+}
+
+impl std::io::Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        Ok(File::read(self, buf)?)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
+        Ok(File::readv(self, bufs)?)
+    }
+}
+
+impl std::io::Write for &File {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        Ok(File::write(self, buf)?)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        Ok(File::writev(self, bufs)?)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl std::io::Seek for &File {
+    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+        let to = match to {
+            std::io::SeekFrom::Start(offset) => Whence::Set(offset),
+            std::io::SeekFrom::Current(delta) => Whence::Current(delta),
+            std::io::SeekFrom::End(delta) => Whence::End(delta),
+        };
+        Ok(File::seek(self, to)?)
+    }
+}
+
+impl std::io::Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        std::io::Read::read(&mut &*self, buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
+        std::io::Read::read_vectored(&mut &*self, bufs)
+    }
+}
+
+impl std::io::Write for File {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        std::io::Write::write(&mut &*self, buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        std::io::Write::write_vectored(&mut &*self, bufs)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl std::io::Seek for File {
+    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+        std::io::Seek::seek(&mut &*self, to)
+    }
+}

@@ -1,0 +1,48 @@
+//! Short writes over bytes that are there, which need not take turns: `inode/turns.rs` says why.
+
+use std::io::IoSlice;
+
+use vfscale_sync::rcu;
+
+use crate::base::types::OFlags;
+use crate::file::open_file::{File, keeps_privileges};
+use crate::objects::inode::Inode;
+use crate::pseudo::memfd_seals;
+
+/// The most bytes of a write that need not take turns: a block of a database. Longer ones gain less by it,
+/// and would keep more of a file from others.
+pub const OVERWRITE_MAX: usize = 16 << 10;
+
+impl File {
+    /// Overwrites beside others, if the file is one that several CPUs write. Returns how many bytes; `None`,
+    /// and nothing done, if it is not, or if something else has to be done as well.
+    #[inline(never)]
+    pub(crate) fn overwrite(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+    ) -> Option<usize> {
+        let buf = self.sharable(bufs)?;
+        let _section = rcu::pin();
+        let _sharing = inode.share()?;
+        let end = offset.checked_add(buf.len() as u64)?;
+        let is_allowed =
+            end <= inode.size() && memfd_seals::check_write(inode, offset, buf.len()).is_ok();
+        if !is_allowed || !keeps_privileges(inode, self.mode()) {
+            return None;
+        }
+        inode.touch();
+        inode.sb().fs().overwrite(inode, offset, buf).then_some(buf.len())
+    }
+
+    /// The bytes of a write that need not take turns if others are there to be overwritten.
+    pub(crate) fn sharable<'a>(&self, bufs: &'a [IoSlice<'_>]) -> Option<&'a [u8]> {
+        match bufs {
+            [buf] if (1..=OVERWRITE_MAX).contains(&buf.len()) => {
+                (!self.flags().contains(OFlags::APPEND)).then_some(buf)
+            }
+            _ => None,
+        }
+    }
+}

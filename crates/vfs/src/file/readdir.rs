@@ -1,0 +1,210 @@
+//! Reading directories.
+//!
+//! Entries come in the order of the hashes of their names, which no other entry in the directory has
+//! and which stay while the name stays. So a position is a hash, it remains good whatever else happens to
+//! the directory, and a name that is there throughout is returned exactly once, also while it changes what it
+//! stands for: renames and exchanges are announced, and what a bucket has is read anew if one was meanwhile
+//! (`RcuTable::scan_settled`). So name, hash and inode of an entry belong together, and no name comes that
+//! the directory did not have. `.` and `..` have the positions 0 and 1.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::base::error::{Error, Named, Result, check_fork};
+use crate::base::types::{FileType, Whence};
+use crate::file::open_file::{File, FileMode};
+use crate::objects::dcache::dentry::Dentry;
+use crate::objects::driver::Directories;
+use crate::objects::inode::Inode;
+
+/// Entries that are collected before they are handed out, outside of the RCU section.
+const BATCH: usize = 64;
+
+/// A directory entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// The inode number.
+    pub ino: u64,
+    /// The position behind this entry, to go on from.
+    pub next: u64,
+    /// The type of the file.
+    pub file_type: FileType,
+    /// The name.
+    pub name: &'a OsStr,
+}
+
+/// A directory entry that owns its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntryBuf {
+    /// The inode number.
+    pub ino: u64,
+    /// The position behind this entry, to go on from.
+    pub next: u64,
+    /// The type of the file.
+    pub file_type: FileType,
+    /// The name.
+    pub name: OsString,
+}
+
+impl From<DirEntry<'_>> for DirEntryBuf {
+    fn from(entry: DirEntry<'_>) -> DirEntryBuf {
+        let DirEntry { ino, next, file_type, name } = entry;
+        DirEntryBuf { ino, next, file_type, name: name.to_owned() }
+    }
+}
+
+impl File {
+    /// Calls `f` with the entries of a directory from position `pos` on, `.` and `..` first, until it
+    /// breaks. The file's own position is neither used nor moved. No lock is held during `f`.
+    ///
+    /// # Errors
+    /// `EBADF` if not open for reading, `ENOTDIR`, `ENOENT` if the directory has been removed.
+    pub fn read_dir_at(
+        &self,
+        pos: u64,
+        mut f: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut pos = pos;
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            self.collect(pos, &mut batch).named("getdents64")?;
+            let Some(last) = batch.last() else { return Ok(()) };
+            pos = last.next;
+            for entry in batch.drain(..) {
+                let DirEntryBuf { ino, next, file_type, ref name } = entry;
+                if f(DirEntry { ino, next, file_type, name }).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The entries from the file's position on, `.` and `..` first; the position moves along, as with
+    /// `getdents(2)`.
+    pub fn read_dir(&self) -> ReadDir<'_> {
+        ReadDir { file: self, batch: Vec::new().into_iter(), failed: false }
+    }
+
+    /// Fills `batch` with entries from `pos` on; leaves it empty at the end.
+    fn collect(&self, pos: u64, batch: &mut Vec<DirEntryBuf>) -> std::result::Result<(), Errno> {
+        check_fork()?;
+        if self.mode().contains(FileMode::PATH) {
+            return Err(Errno::BADF);
+        }
+        let dir = self.path().dentry();
+        if !dir.inode().is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        if dir.inode().is_dead() {
+            return Err(Errno::NOENT);
+        }
+        if let Some(directories) = dir.inode().sb().fs().directories() {
+            return self.collect_from(directories, pos, batch);
+        }
+        let guard = rcu::pin();
+        if pos == 0 {
+            batch.push(dot(dir, b".", 1));
+        }
+        if pos <= 1 {
+            batch.push(dot(dir.parent(&guard), b"..", 2));
+        }
+        let read = |child| Entry::of(child, &guard);
+        dir.children().scan_settled(pos, &guard, read, |hash, entry| {
+            batch.push(entry.to_buf(hash));
+            if batch.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        self.accessed(dir.inode());
+        Ok(())
+    }
+
+    /// As [`collect`](Self::collect), where the driver keeps directories, and may take its time.
+    fn collect_from(
+        &self,
+        directories: &dyn Directories,
+        pos: u64,
+        batch: &mut Vec<DirEntryBuf>,
+    ) -> std::result::Result<(), Errno> {
+        let dir = self.path().dentry();
+        if pos == 0 {
+            batch.push(dot(dir, b".", 1));
+        }
+        if pos <= 1 {
+            batch.push(dot(dir.parent(&rcu::pin()), b"..", 2));
+        }
+        directories.read_dir(dir.inode(), pos.max(2), &mut |entry| {
+            batch.push(entry.into());
+            if batch.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        self.accessed(dir.inode());
+        Ok(())
+    }
+}
+
+fn dot(dir: &Dentry, name: &[u8], next: u64) -> DirEntryBuf {
+    DirEntryBuf {
+        ino: dir.inode().ino(),
+        next,
+        file_type: FileType::Directory,
+        name: OsString::from_vec(name.to_vec()),
+    }
+}
+
+/// An entry as it is read, before it is known to be settled.
+struct Entry<'g> {
+    inode: &'g Inode,
+    name: &'g [u8],
+}
+
+impl<'g> Entry<'g> {
+    fn of(child: &'g Dentry, guard: &'g Guard) -> Entry<'g> {
+        Entry { inode: child.inode(), name: child.name(guard) }
+    }
+
+    /// The entry with the hash it is filed under.
+    fn to_buf(&self, hash: u64) -> DirEntryBuf {
+        DirEntryBuf {
+            ino: self.inode.ino(),
+            next: hash + 1,
+            file_type: self.inode.file_type(),
+            name: OsStr::from_bytes(self.name).to_owned(),
+        }
+    }
+}
+
+/// The iterator of [`File::read_dir`].
+#[derive(Debug)]
+pub struct ReadDir<'a> {
+    file: &'a File,
+    batch: std::vec::IntoIter<DirEntryBuf>,
+    failed: bool,
+}
+
+impl Iterator for ReadDir<'_> {
+    type Item = Result<DirEntryBuf, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        if self.batch.as_slice().is_empty() {
+            let mut batch = Vec::new();
+            let pos = self.file.0.pos.get();
+            let result = self.file.collect(pos, &mut batch);
+            if let Err(error) = result.named("getdents64") {
+                self.failed = true;
+                return Some(Err(error));
+            }
+            self.batch = batch.into_iter();
+        }
+        let entry = self.batch.next()?;
+        if let Err(error) = self.file.seek(Whence::Set(entry.next)) {
+            self.failed = true;
+            return Some(Err(error));
+        }
+        Some(Ok(entry))
+    }
+}

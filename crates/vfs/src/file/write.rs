@@ -1,0 +1,168 @@
+//! Calls that write to open files, and what they do when there is no space.
+//!
+//! # Space that is on its way
+//!
+//! A driver writes as much as it has room for, with the inode locked and perhaps in an RCU section, and can't
+//! wait there for space that was freed and may not be used yet. So it is waited for here, with nothing held:
+//! before a write that got nothing ([`SuperBlock::with_space`]), and in the middle of one that got a part of
+//! what it wanted. A write is short only if nothing was on its way, or another writer came in between:
+//! one that moved the position, or appended.
+//!
+//! [`SuperBlock::with_space`]: crate::objects::super_block::SuperBlock::with_space
+
+use std::io::IoSlice;
+
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+use crate::base::error::{Named, Result};
+use crate::file::open_file::File;
+
+type Outcome<T> = std::result::Result<T, Errno>;
+
+/// Which part of what a call is to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it.
+    Whole,
+    /// What there was no space for at first: it goes where the part before it ends, or nowhere.
+    Rest,
+}
+
+impl File {
+    /// See [`SuperBlock::with_space`](crate::objects::super_block::SuperBlock::with_space).
+    #[inline]
+    pub(crate) fn with_space<T>(&self, call: impl Fn() -> Outcome<T>) -> Outcome<T> {
+        self.inode().sb().with_space(call)
+    }
+
+    /// Writes at `offset`, or at the end if the file was opened with `APPEND`. Fewer bytes than
+    /// asked for are written only when space runs out.
+    ///
+    /// # Errors
+    /// `EBADF` if not open for writing, `EFBIG`, `ENOSPC`, `EINVAL` for an offset above `i64::MAX`.
+    pub fn pwrite(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        self.write_whole(offset, &[IoSlice::new(buf)]).map(|(_, n)| n).named("pwrite")
+    }
+
+    /// Writes several buffers at `offset`; see [`pwrite`](Self::pwrite).
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite).
+    pub fn pwritev(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        self.write_whole(offset, bufs).map(|(_, n)| n).named("pwritev")
+    }
+
+    /// Writes at the file's position, or the end, and moves the position behind it. A pipe or socket
+    /// has no position: it blocks until there is room for all of it, unless opened with `NONBLOCK`.
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite); `EPIPE` if nobody can read it, and no signal; `EAGAIN` instead
+    /// of blocking.
+    pub fn write(&self, buf: &[u8]) -> Result<usize> {
+        if self.is_stream() {
+            return self.write_stream(&[IoSlice::new(buf)], None).named("write");
+        }
+        self.write_whole_at_pos(&[IoSlice::new(buf)]).named("write")
+    }
+
+    /// Writes several buffers at the file's position, or the end, and moves the position behind
+    /// them; no other write comes between. Blocks as [`write`](Self::write) does.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn writev(&self, bufs: &[IoSlice<'_>]) -> Result<usize> {
+        if self.is_stream() {
+            return self.writev_stream(bufs).named("writev");
+        }
+        self.write_whole_at_pos(bufs).named("writev")
+    }
+
+    /// Writes `bufs` at `offset`, or at the end when the file appends: all there comes to be space for.
+    /// Returns where it began and how many bytes were written. The caller holds nothing.
+    #[inline]
+    pub(crate) fn write_whole(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Outcome<(u64, usize)> {
+        let (start, done) = self.with_space(|| self.write_inner(offset, bufs, Part::Whole))?;
+        if done == 0 || done == len_of(bufs) {
+            return Ok((start, done));
+        }
+        let write = |done: usize, rest: &[IoSlice<'_>]| {
+            self.write_inner(start + done as u64, rest, Part::Rest).map(|(_, n)| n)
+        };
+        Ok((start, self.write_rest(done, bufs, write)))
+    }
+
+    #[inline]
+    fn write_whole_at_pos(&self, bufs: &[IoSlice<'_>]) -> Outcome<usize> {
+        let (end, done) = self.with_space(|| self.write_at_pos(bufs, None))?;
+        if done == 0 || done == len_of(bufs) {
+            return Ok(done);
+        }
+        let start = end - done as u64;
+        let write = |done: usize, rest: &[IoSlice<'_>]| {
+            self.write_at_pos(rest, Some(start + done as u64)).map(|(_, n)| n)
+        };
+        Ok(self.write_rest(done, bufs, write))
+    }
+
+    /// Writes what is behind the first `done` bytes of `bufs`, while there is or comes space for it. Returns
+    /// how many bytes are written then.
+    #[cold]
+    fn write_rest(
+        &self,
+        mut done: usize,
+        bufs: &[IoSlice<'_>],
+        write: impl Fn(usize, &[IoSlice<'_>]) -> Outcome<usize>,
+    ) -> usize {
+        loop {
+            let rest = behind(bufs, done);
+            if rest.is_empty() {
+                return done;
+            }
+            match self.with_space(|| write(done, &rest)) {
+                Ok(n) if n > 0 => done += n,
+                _ => return done,
+            }
+        }
+    }
+
+    /// Writes at the position, which is to be `expected` if that is given: else nothing is written. Returns
+    /// the position behind it, and how many bytes.
+    fn write_at_pos(&self, bufs: &[IoSlice<'_>], expected: Option<u64>) -> Outcome<(u64, usize)> {
+        self.check_write()?;
+        let mut pos = self.0.pos.lock();
+        if expected.is_some_and(|expected| expected != pos.get()) {
+            return Ok((pos.get(), 0));
+        }
+        let part = if expected.is_some() { Part::Rest } else { Part::Whole };
+        let (start, n) = self.write_inner(pos.get(), bufs, part)?;
+        let end = start + n as u64;
+        if n > 0 {
+            pos.set(end);
+        }
+        Ok((end, n))
+    }
+}
+
+/// How many bytes there are in all of `bufs`.
+#[inline]
+fn len_of(bufs: &[IoSlice<'_>]) -> usize {
+    // One, as nearly always, needs no loop.
+    match bufs {
+        [buf] => buf.len(),
+        _ => bufs.iter().map(|buf| buf.len()).sum(),
+    }
+}
+
+/// What is behind the first `done` bytes of `bufs`.
+fn behind<'b>(bufs: &'b [IoSlice<'_>], mut done: usize) -> SmallVec<[IoSlice<'b>; 4]> {
+    let mut rest = SmallVec::new();
+    for buf in bufs {
+        let skipped = done.min(buf.len());
+        done -= skipped;
+        if skipped < buf.len() {
+            rest.push(IoSlice::new(&buf[skipped..]));
+        }
+    }
+    rest
+}

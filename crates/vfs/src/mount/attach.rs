@@ -1,0 +1,370 @@
+//! Attaching mounts, to one place and to all that share with it.
+//!
+//! A [`Branch`] is what is to be attached: a new mount, copies of mounts (a bind), or mounts that are
+//! attached elsewhere (a move). Where the mount that it comes to is shared, every peer and slave of that
+//! mount which shows the mountpoint gets a copy of the branch. Copies on peers are peers of the branch;
+//! those on a slave are slaves of the copies that its master got, or of the nearest master above that
+//! got any. All that comes to a shared mount is shared. The rules are those of `mount_namespaces(7)`.
+//!
+//! Where something is mounted at a receiver's place already, the copy goes beneath it, for what was
+//! mounted there by hand stays on top. That is also why the root of a branch is claimed as a mountpoint,
+//! which fails for a root that was removed.
+//!
+//! Everything that can fail comes first: claims, limits, copies. A failed call has changed nothing.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::Guard;
+
+use crate::mount::d_path::is_below;
+use crate::mount::namespace::Forest;
+use crate::mount::propagation::{GroupId, MountId, Receivers};
+use crate::mount::topology::{MOUNTS_MAX, Step, Trees, claim_mountpoint};
+use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
+use crate::objects::dcache::dentry::{Dentry, DentryRef};
+
+/// What is to be attached: parents first, the root before all.
+pub(crate) struct Branch {
+    twigs: Vec<Twig>,
+}
+
+struct Twig {
+    mount: MountRef,
+    /// A new mount, until it is attached.
+    own: Option<OwnedMount>,
+    /// What it is a copy of.
+    original: Option<MountId>,
+    /// The twig it is mounted on, and where; `None` for the root.
+    at: Option<(usize, DentryRef)>,
+}
+
+/// A copy of a branch for a mount that shares with the target.
+struct Offshoot {
+    /// Which receivers the mount is one of.
+    receivers: usize,
+    on: MountId,
+    mounts: Vec<OwnedMount>,
+}
+
+impl Twig {
+    fn of_new(own: OwnedMount, original: Option<MountId>, at: Option<(usize, DentryRef)>) -> Twig {
+        Twig { mount: MountRef::new(&own), own: Some(own), original, at }
+    }
+
+    fn as_raw(&self) -> NonNull<Mount> {
+        NonNull::from(&*self.mount)
+    }
+}
+
+impl Branch {
+    /// A single new mount.
+    pub(crate) fn of_new(mount: OwnedMount) -> Branch {
+        Branch { twigs: vec![Twig::of_new(mount, None, None)] }
+    }
+
+    /// Copies of a mount, showing `root` of it, and, with `recursive`, of those below `root`, except what is
+    /// unbindable unless `whole`.
+    pub(crate) fn copy_of(
+        forest: &Forest,
+        trees: &Trees,
+        (top, root): (&Mount, DentryRef),
+        recursive: bool,
+        whole: bool,
+        guard: &Guard,
+    ) -> Branch {
+        let below_root = |dentry: &Dentry| is_below(dentry, &root, guard);
+        let shape =
+            if recursive { shape(trees, top, &below_root, whole, guard) } else { Vec::new() };
+        let copy = |mount: &Mount, root: DentryRef, at| {
+            let own = forest.clone_mount(mount.sb().clone(), root, mount.flags());
+            Twig::of_new(own, Some(mount.id()), at)
+        };
+        let mut twigs = vec![copy(top, root.clone(), None)];
+        for (mount, at) in shape.into_iter().skip(1) {
+            twigs.push(copy(mount, mount.root_ref(), at));
+        }
+        Branch { twigs }
+    }
+
+    /// The mounts of a tree that is to be moved.
+    pub(crate) fn of_attached(trees: &Trees, top: &Mount, guard: &Guard) -> Branch {
+        let twig = |(mount, at): (&Mount, _)| Twig {
+            mount: MountRef::new(mount),
+            own: None,
+            original: None,
+            at,
+        };
+        let all = shape(trees, top, &|_| true, true, guard);
+        Branch { twigs: all.into_iter().map(twig).collect() }
+    }
+
+    pub(crate) fn root(&self) -> &Mount {
+        &self.twigs[0].mount
+    }
+
+    fn is_new(&self) -> bool {
+        self.twigs[0].own.is_some()
+    }
+
+    /// The twig that covers the root of all others.
+    fn top(&self) -> usize {
+        let mut top = 0;
+        let covers = |twig: &Twig, top: usize| {
+            let at = twig.at.as_ref();
+            at.is_some_and(|(on, dentry)| {
+                *on == top && std::ptr::eq(&**dentry, self.twigs[top].mount.root())
+            })
+        };
+        while let Some(above) = self.twigs.iter().position(|twig| covers(twig, top)) {
+            top = above;
+        }
+        top
+    }
+
+    /// Its mounts, the root first.
+    fn mounts(&self) -> impl Iterator<Item = &Mount> {
+        self.twigs.iter().map(|twig| &*twig.mount)
+    }
+
+    /// The mounts by what they are copies of.
+    pub(crate) fn copies_of(&self) -> impl Iterator<Item = (MountId, MountRef)> {
+        let pair = |twig: &Twig| Some((twig.original?, twig.mount.clone()));
+        self.twigs.iter().filter_map(pair)
+    }
+
+    /// A copy of each mount, in the same order.
+    fn copies(&self, forest: &Forest) -> Vec<OwnedMount> {
+        let copy =
+            |mount: &Mount| forest.clone_mount(mount.sb().clone(), mount.root_ref(), mount.flags());
+        self.mounts().map(copy).collect()
+    }
+
+    /// The steps that attach `mounts`, which are in the shape of this branch, to each other.
+    fn join(&self, mounts: &[NonNull<Mount>], steps: &mut Vec<Step>) {
+        for (twig, mount) in self.twigs.iter().zip(mounts) {
+            if let Some((on, mountpoint)) = &twig.at {
+                let (parent, mountpoint) = (mounts[*on], mountpoint.clone());
+                steps.push(Step::Attach { mount: *mount, parent, mountpoint });
+            }
+        }
+    }
+}
+
+/// A mount and those below it, parents first, each with the place in this list of what it is mounted on,
+/// and where. Of what is mounted on `top` itself, only where `is_shown` says so; without what is unbindable
+/// unless `whole`.
+fn shape<'t>(
+    trees: &'t Trees,
+    top: &'t Mount,
+    is_shown: &dyn Fn(&Dentry) -> bool,
+    whole: bool,
+    guard: &Guard,
+) -> Vec<(&'t Mount, Option<(usize, DentryRef)>)> {
+    let mut found: Vec<(&Mount, Option<(usize, DentryRef)>)> = vec![(top, None)];
+    let mut at = 0;
+    while at < found.len() {
+        for child in trees.children(found[at].0.id()) {
+            let unbindable = trees.groups.sharing(*child).unbindable;
+            let Some(mount) = trees.mount(*child).filter(|_| whole || !unbindable) else {
+                continue;
+            };
+            let Some((_, mountpoint)) = mount.attached_at(guard) else { continue };
+            if at > 0 || is_shown(mountpoint) {
+                found.push((mount, Some((at, mountpoint.to_ref(guard)))));
+            }
+        }
+        at += 1;
+    }
+    found
+}
+
+impl Forest {
+    /// The place on which something is mounted that is mounted at `target`: on top of all that is there.
+    pub(crate) fn topmost(&self, target: &Path, guard: &Guard) -> Path {
+        let mut place = target.clone();
+        while let Some(upper) = self.find_mount(place.mount(), place.dentry(), guard) {
+            place = Path::new(MountRef::new(upper), upper.root_ref());
+        }
+        place
+    }
+
+    /// Attaches a branch at `place`, on which nothing is mounted, and copies of it to what shares with
+    /// that. Returns what a moved branch was mounted on.
+    pub(crate) fn graft(
+        &self,
+        trees: &mut Trees,
+        branch: Branch,
+        place: &Path,
+        guard: &Guard,
+    ) -> Result<Vec<Path>, Errno> {
+        let top_root = branch.twigs[branch.top()].mount.root_ref();
+        claim_mountpoint(&top_root, guard)?;
+        let claimed = claim_mountpoint(place.dentry(), guard);
+        let offshoots = claimed.and_then(|()| self.grow(trees, &branch, place, guard));
+        let result = match offshoots {
+            Ok((receivers, offshoots)) => {
+                Ok(self.commit(trees, branch, place, &receivers, offshoots, guard))
+            }
+            Err(errno) => {
+                trees.unclaim(place.dentry());
+                Err(errno)
+            }
+        };
+        trees.unclaim(&top_root);
+        result
+    }
+
+    /// Makes the copies that go to other mounts, if there is room for them and for the branch.
+    fn grow(
+        &self,
+        trees: &Trees,
+        branch: &Branch,
+        place: &Path,
+        guard: &Guard,
+    ) -> Result<(Vec<Receivers>, Vec<Offshoot>), Errno> {
+        let receivers = trees.groups.receivers(place.mount().id());
+        let mut targets = Vec::new();
+        {
+            // Which of them show the mountpoint is to be true of one moment.
+            let _names = self.rename_lock().read();
+            for (number, group) in receivers.iter().enumerate() {
+                let shows = |id: &&MountId| {
+                    let mount = trees.mount(**id);
+                    mount.is_some_and(|m| is_below(place.dentry(), m.root(), guard))
+                };
+                targets.extend(group.mounts.iter().filter(shows).map(|id| (number, *id)));
+            }
+        }
+        let mut room: HashMap<u64, usize> = HashMap::new();
+        let trees_of = targets.iter().map(|(_, id)| *id);
+        let own = branch.is_new().then(|| place.mount().id());
+        for id in trees_of.chain(own) {
+            let tree = trees.mount(id).and_then(|mount| trees.tree_of(mount)).unwrap_or(0);
+            let left =
+                room.entry(tree).or_insert_with(|| MOUNTS_MAX.saturating_sub(trees.size(tree)));
+            *left = left.checked_sub(branch.twigs.len()).ok_or(Errno::NOSPC)?;
+        }
+        let offshoot = |(receivers, on)| Offshoot { receivers, on, mounts: branch.copies(self) };
+        Ok((receivers, targets.into_iter().map(offshoot).collect()))
+    }
+
+    /// Makes a branch of new mounts a tree of its own.
+    pub(crate) fn plant(&self, trees: &mut Trees, mut branch: Branch, tree: u64, guard: &Guard) {
+        enlist(trees, &mut branch, tree);
+        let mounts: Vec<NonNull<Mount>> = branch.twigs.iter().map(Twig::as_raw).collect();
+        let mut steps = Vec::new();
+        branch.join(&mounts, &mut steps);
+        // Nothing is detached, and nobody asked whether anything is busy.
+        let left = self.change(trees, steps, || false, guard);
+        debug_assert!(left.is_ok_and(|left| left.is_empty()));
+    }
+
+    /// Makes what was planned so.
+    fn commit(
+        &self,
+        trees: &mut Trees,
+        mut branch: Branch,
+        place: &Path,
+        receivers: &[Receivers],
+        mut offshoots: Vec<Offshoot>,
+        guard: &Guard,
+    ) -> Vec<Path> {
+        let is_new = branch.is_new();
+        let tree = trees.tree_of(place.mount()).unwrap_or(0);
+        enlist(trees, &mut branch, tree);
+        if !receivers.is_empty() {
+            share(trees, &branch, receivers, &offshoots);
+        }
+        let mut steps = Vec::new();
+        let mounts: Vec<NonNull<Mount>> = branch.twigs.iter().map(Twig::as_raw).collect();
+        if is_new {
+            branch.join(&mounts, &mut steps);
+        } else {
+            steps.push(Step::Detach(mounts[0]));
+        }
+        let parent = NonNull::from(place.mount());
+        steps.push(Step::Attach { mount: mounts[0], parent, mountpoint: place.dentry_ref() });
+        for offshoot in &mut offshoots {
+            self.attach_offshoot(trees, &branch, place, offshoot, &mut steps, guard);
+        }
+        // Nothing is busy about being mounted on.
+        self.change(trees, steps, || false, guard).unwrap_or_default()
+    }
+
+    fn attach_offshoot(
+        &self,
+        trees: &mut Trees,
+        branch: &Branch,
+        place: &Path,
+        offshoot: &mut Offshoot,
+        steps: &mut Vec<Step>,
+        guard: &Guard,
+    ) {
+        let Some(on) = trees.mount(offshoot.on).map(MountRef::new) else { return };
+        let tree = trees.tree_of(&on).unwrap_or(0);
+        let own = std::mem::take(&mut offshoot.mounts);
+        let mounts: Vec<NonNull<Mount>> = own.iter().map(OwnedMount::as_raw).collect();
+        own.into_iter().for_each(|mount| trees.insert(mount, tree));
+        branch.join(&mounts, steps);
+        // A branch that is moved away from there is no longer in the way.
+        let in_the_way = self.find_mount(&on, place.dentry(), guard);
+        let upper = in_the_way.filter(|upper| !std::ptr::eq(*upper, branch.root()));
+        if let Some(upper) = upper {
+            steps.push(Step::Detach(NonNull::from(upper)));
+        }
+        let mountpoint = place.dentry_ref();
+        steps.push(Step::Attach { mount: mounts[0], parent: NonNull::from(&*on), mountpoint });
+        if let Some(upper) = upper {
+            let top = branch.top();
+            let mountpoint = branch.twigs[top].mount.root_ref();
+            let parent = mounts[top];
+            steps.push(Step::Attach { mount: NonNull::from(upper), parent, mountpoint });
+        }
+    }
+}
+
+/// Lists the new mounts of a branch in a tree, sharing as what they are copies of.
+fn enlist(trees: &mut Trees, branch: &mut Branch, tree: u64) {
+    for twig in &mut branch.twigs {
+        if let Some(own) = twig.own.take() {
+            let id = own.id();
+            trees.insert(own, tree);
+            if let Some(original) = twig.original {
+                trees.groups.add_copy(id, original);
+            }
+        }
+    }
+}
+
+/// Makes the branch shared, and its copies peers and slaves as those are that get them.
+fn share(trees: &mut Trees, branch: &Branch, receivers: &[Receivers], offshoots: &[Offshoot]) {
+    let ids: Vec<MountId> = branch.mounts().map(Mount::id).collect();
+    let own: Vec<GroupId> = ids.iter().map(|id| trees.groups.make_shared(*id)).collect();
+    // The groups that the copies for some receivers are in, once there are any.
+    let mut groups_of: Vec<Option<Vec<GroupId>>> = vec![None; receivers.len()];
+    groups_of[0] = Some(own);
+    for Offshoot { receivers: number, mounts, .. } in offshoots {
+        let copies = mounts.iter().map(|mount| mount.id());
+        if let Some(groups) = &groups_of[*number] {
+            copies.zip(groups).for_each(|(copy, group)| trees.groups.join(copy, *group));
+            continue;
+        }
+        let mut above = receivers[*number].master;
+        while groups_of[above].is_none() {
+            above = receivers[above].master;
+        }
+        let masters = groups_of[above].clone().unwrap_or_default();
+        if !receivers[*number].is_shared {
+            copies.zip(masters).for_each(|(copy, master)| trees.groups.add_slave(copy, master));
+            continue;
+        }
+        let groups = copies.zip(masters).map(|(copy, master)| {
+            let group = trees.groups.new_group(Some(master));
+            trees.groups.join(copy, group);
+            group
+        });
+        groups_of[*number] = Some(groups.collect());
+    }
+}

@@ -1,0 +1,247 @@
+//! From a dentry back to its path.
+//!
+//! The climb goes from child to parent under RCU, and reads each name and parent together, under the
+//! sequence count of their dentry. At the top it looks at all these counts once more. As long as they are
+//! the same, the path was true at the moment between the last reading and this look; otherwise the climb
+//! begins again. So only a change of a name on the path disturbs it, and directories that move elsewhere
+//! touch nothing that it reads. After some failed attempts it keeps all directories where they are, as a
+//! blocking reader of `rename_lock`, of which any number run at once (seeds 000 and 002). A directory that
+//! is just moving when it enters is waited for where the climb comes to it, as its count is odd. Only the
+//! first dentry may then move, if it is a file, and its name and parent are still read together.
+//!
+//! # Why that is one moment
+//!
+//! Whatever gives a dentry another name or parent ([`Dentry::set_moved`]) is in a write section of its
+//! count: a rename, an exchange, a driver's own move. What is removed or replaced keeps both, and its
+//! count changes all the same, which costs another attempt. With equal counts, what was read of a dentry was
+//! true from the first look at its count to the second. All first looks are over when the second ones begin,
+//! and at that moment all of it was true. Moves of which one was seen to be over before another began are
+//! seen in that order. The mount tree has a count of its own, for the whole climb.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::file::open_file::File;
+use crate::mount::namespace::Forest;
+use crate::mount::vfsmount::{Mount, Spot};
+use crate::namei::walk::PATH_MAX;
+use crate::objects::dcache::dentry::Dentry;
+use crate::task::task_struct::Task;
+
+/// Retrying reads before a blocking one.
+const ATTEMPTS: u32 = 3;
+
+/// Whether `dentry` is `top` or below it, in one superblock. Exact if the caller keeps directories where
+/// they are, or from moving to other directories; otherwise each step up was there at some moment.
+pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
+    let mut dentry = dentry;
+    loop {
+        if std::ptr::eq(dentry, top) {
+            return true;
+        }
+        if dentry.is_root() {
+            return false;
+        }
+        (_, dentry, _) = name_and_parent(dentry, guard);
+    }
+}
+
+/// How a path ended at the top.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Top {
+    /// At the task's root.
+    Root,
+    /// Somewhere else: it can't be reached from the root.
+    Unreachable,
+    /// Somewhere that the mount does not show, because a directory was moved there: no name on it can be
+    /// reached.
+    Outside,
+}
+
+/// A name on the way up: of whom, and with which value of the sequence count.
+struct Step<'g> {
+    name: &'g [u8],
+    dentry: &'g Dentry,
+    seq: u32,
+}
+
+/// The names of a path, the last one first.
+pub(crate) struct Climb<'g>(SmallVec<[Step<'g>; 16]>);
+
+impl<'g> Climb<'g> {
+    pub(crate) fn new() -> Climb<'g> {
+        Climb(SmallVec::new())
+    }
+
+    /// Adds the names from that of `dentry` up to, and without, the first dentry that is a root of its file
+    /// system or of which `is_top` says that the way ends there. Returns that one.
+    pub(crate) fn climb(
+        &mut self,
+        dentry: &'g Dentry,
+        is_top: impl Fn(&Dentry) -> bool,
+        guard: &'g Guard,
+    ) -> &'g Dentry {
+        let mut at = dentry;
+        while !is_top(at) && !at.is_root() {
+            let (name, parent, seq) = name_and_parent(at, guard);
+            self.0.push(Step { name, dentry: at, seq });
+            at = parent;
+        }
+        at
+    }
+
+    /// Climbs anew, from a place up to `root`. The caller makes sure that no directory moves meanwhile, or
+    /// throws the result away if it [has changed](Self::has_changed).
+    fn climb_to(
+        &mut self,
+        root: Spot<'g>,
+        Spot { mut mount, mut dentry }: Spot<'g>,
+        guard: &'g Guard,
+    ) -> Top {
+        self.0.clear();
+        loop {
+            let is_top = |at: &Dentry| root.is_same(mount, at) || std::ptr::eq(at, mount.root());
+            dentry = self.climb(dentry, is_top, guard);
+            if root.is_same(mount, dentry) {
+                return Top::Root;
+            }
+            if !std::ptr::eq(dentry, mount.root()) {
+                return Top::Outside;
+            }
+            let Some((parent, mountpoint)) = mount.attached_at(guard) else {
+                return Top::Unreachable;
+            };
+            (mount, dentry) = (parent, mountpoint);
+        }
+    }
+
+    /// Whether one of the names has changed since it was read.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.0.iter().any(|step| step.dentry.seq().retry(step.seq))
+    }
+
+    /// The path; that of the top itself, which has no name, is `/`.
+    fn path(&self, top: Top) -> Vec<u8> {
+        if self.0.is_empty() || top == Top::Outside {
+            return b"/".to_vec();
+        }
+        let mut path = Vec::with_capacity(self.0.iter().map(|step| 1 + step.name.len()).sum());
+        for step in self.0.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(step.name);
+        }
+        path
+    }
+}
+
+/// The name and parent of a dentry, read together, and its sequence count while it had both.
+pub(crate) fn name_and_parent<'g>(
+    dentry: &'g Dentry,
+    guard: &'g Guard,
+) -> (&'g [u8], &'g Dentry, u32) {
+    loop {
+        let seq = dentry.seq().begin();
+        let (name, parent) = (dentry.name(guard), dentry.parent(guard));
+        if !dentry.seq().retry(seq) {
+            return (name, parent, seq);
+        }
+    }
+}
+
+/// The path of `mount`'s root seen from `root`, if it can be reached from there. The caller keeps the
+/// mount tree as it is, and directories where they are.
+pub(crate) fn mount_point(mount: &Mount, root: Spot<'_>, guard: &Guard) -> Option<Vec<u8>> {
+    let mut climb = Climb::new();
+    let top = climb.climb_to(root, Spot { mount, dentry: mount.root() }, guard);
+    (top == Top::Root).then(|| climb.path(top))
+}
+
+/// The path of a dentry within its file system, with `//deleted` behind it if it is gone. The caller keeps
+/// directories where they are.
+pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
+    let mut climb = Climb::new();
+    climb.climb(dentry, |_| false, guard);
+    let mut path = climb.path(Top::Root);
+    if dentry.is_unhashed() {
+        path.extend_from_slice(b"//deleted");
+    }
+    path
+}
+
+/// The path of a place seen from `root`, as it was at one moment.
+fn stable_path(ns: &Forest, place: Spot<'_>, root: Spot<'_>, guard: &Guard) -> (Vec<u8>, Top) {
+    let _tree = ns.lock_mounts();
+    // Before the patch nobody retried: the writer's side was the only one to be sure on.
+    let attempts = if ns.scaling().seqrwlock() { ATTEMPTS } else { 0 };
+    let mut climb = Climb::new();
+    for _ in 0..attempts {
+        let mounts = ns.seq().begin();
+        let top = climb.climb_to(root, place, guard);
+        if !climb.has_changed() && !ns.seq().retry(mounts) {
+            return (climb.path(top), top);
+        }
+    }
+    let _names = ns.rename_lock().read();
+    loop {
+        let mounts = ns.seq().begin();
+        let top = climb.climb_to(root, place, guard);
+        if !ns.seq().retry(mounts) {
+            return (climb.path(top), top);
+        }
+    }
+}
+
+impl Task {
+    /// The path of the working directory.
+    ///
+    /// # Errors
+    /// `ENOENT` if it has been removed, `ENAMETOOLONG`. A directory that can't be reached from the root
+    /// has `(unreachable)` before its path.
+    pub fn getcwd(&self) -> Result<PathBuf> {
+        let getcwd = || {
+            check_fork()?;
+            let guard = rcu::pin();
+            let fs = self.fs(&guard);
+            if fs.cwd.dentry.is_unhashed() {
+                return Err(Errno::NOENT);
+            }
+            let (bytes, top) = stable_path(self.ns(), fs.cwd, fs.root, &guard);
+            let path = match top {
+                Top::Root => bytes,
+                Top::Unreachable | Top::Outside => [b"(unreachable)".as_slice(), &bytes].concat(),
+            };
+            if path.len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(path) }
+        };
+        getcwd().map(|bytes| PathBuf::from(OsString::from_vec(bytes))).named("getcwd")
+    }
+
+    /// The path an open file has now, seen from the task's root; with ` (deleted)` behind it if the
+    /// name is gone. A pipe is called `pipe:[N]` after its inode number, a socket `socket:[N]`, a file of
+    /// memory `/memfd:name (deleted)`.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`.
+    pub fn path_of(&self, file: &File) -> Result<PathBuf> {
+        let path_of = || {
+            check_fork()?;
+            let guard = rcu::pin();
+            if file.path().dentry().is_pseudo() {
+                return Ok(crate::pseudo::pseudo_fs::path(file.path().dentry(), &guard));
+            }
+            let deleted = file.path().dentry().is_unhashed();
+            let place = file.path().borrow(&guard);
+            let (mut bytes, _) = stable_path(self.ns(), place, self.root(&guard), &guard);
+            if deleted {
+                bytes.extend_from_slice(b" (deleted)");
+            }
+            if bytes.len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(bytes) }
+        };
+        path_of().map(|bytes| PathBuf::from(OsString::from_vec(bytes))).named("readlink")
+    }
+}

@@ -1,0 +1,70 @@
+//! The options of a mount or of a superblock, and the hold that a remount puts on writers.
+//!
+//! A remount to read-only must know whether anybody writes before it may forbid anything. While it looks it
+//! puts a hold beside the options, which stay as they are (the kernel's `MNT_WRITE_HOLD`): a
+//! writer that comes then waits until the remount has decided, and is refused only if the options say
+//! read-only after that. Who asks for the options never sees the hold.
+
+use vfscale_sync::atomic::{AtomicU32, Ordering, fence};
+
+use crate::base::types::MountFlags;
+
+/// A remount looks who writes. No option has this bit.
+const HOLD: u32 = 1 << 31;
+
+const _: () = assert!(MountFlags::all().bits() & HOLD == 0);
+
+/// Options that are read by everybody and changed by one remount at a time.
+pub(crate) struct KeptFlags(AtomicU32);
+
+/// Whether a writer may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Writable,
+    ReadOnly,
+    /// A remount is about to decide.
+    Held,
+}
+
+impl KeptFlags {
+    pub(crate) fn new(flags: MountFlags) -> KeptFlags {
+        KeptFlags(AtomicU32::new(flags.bits() & !HOLD))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> MountFlags {
+        MountFlags::from_bits_retain(self.0.load(Ordering::SeqCst) & !HOLD)
+    }
+
+    /// Changes the options, and ends a hold.
+    pub(crate) fn set(&self, flags: MountFlags) {
+        self.0.store(flags.bits() & !HOLD, Ordering::SeqCst);
+    }
+
+    /// Makes it read-only, whoever writes.
+    pub(crate) fn forbid(&self) {
+        if !self.get().contains(MountFlags::RDONLY) {
+            self.0.fetch_or(MountFlags::RDONLY.bits(), Ordering::SeqCst);
+        }
+    }
+
+    /// Holds writers until [`set`](Self::set). A full fence: who has announced a change without seeing the
+    /// hold is found by whoever sums up after this.
+    pub(crate) fn hold(&self) {
+        self.0.fetch_or(HOLD, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// What these options of a mount and those of its superblock say to a writer, asked at once.
+    #[inline]
+    pub(crate) fn verdict(&self, superblock: &KeptFlags) -> Verdict {
+        let bits = self.0.load(Ordering::SeqCst) | superblock.0.load(Ordering::SeqCst);
+        if bits & (HOLD | MountFlags::RDONLY.bits()) == 0 {
+            Verdict::Writable
+        } else if bits & HOLD == 0 {
+            Verdict::ReadOnly
+        } else {
+            Verdict::Held
+        }
+    }
+}

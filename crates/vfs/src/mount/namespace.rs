@@ -1,0 +1,717 @@
+//! The mount trees of a program, what their users share, and the calls that change them.
+//!
+//! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another are a `Forest`:
+//! they have superblocks in common, so they have `rename_lock` in common, and mounts of one may share with
+//! mounts of another.
+//!
+//! The trees change under `namespace_sem`, inside a write section of `mount_seq`
+//! (`mount_tree`). Walks cross mounts by looking up (mount, dentry) in a hash without a
+//! lock, under RCU, and check `mount_seq` before they keep what they found. Counting a use of a mount is:
+//! raise the count, then check `mount_seq`; an unmount is: enter the write section, then sum the counts,
+//! then detach, all in one section. So a walk that overlaps an unmount either is counted or starts again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::brlock::{BrLock, BrReadGuard, BrWriteGuard};
+use vfscale_sync::fork::{self, Owned};
+use vfscale_sync::lock::Mutex;
+use vfscale_sync::percpu::Apart;
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::reclaim;
+use vfscale_sync::seqcount::SeqCount;
+use vfscale_sync::seqrwlock::SeqRwLock;
+use vfscale_sync::shared::Bound;
+use vfscale_sync::table::RcuTable;
+
+use crate::base::error::check_fork;
+use crate::base::limits::{Limits, Quotas, SharedQuotas};
+use crate::base::lock_classes::{DirectoryMove, MountHash, NamespaceSem, RenameLock, VfsmountLock};
+use crate::base::scaling::Scaling;
+use crate::base::types::{MountFlags, Propagation, UmountFlags};
+use crate::locks::LockGraph;
+use crate::mount::attach::Branch;
+use crate::mount::mountinfo::MountInfo;
+use crate::mount::propagation::MountId;
+use crate::mount::topology::Trees;
+use crate::mount::umount::Detached;
+use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path, SUPER_FLAGS, Spot, normal_flags};
+use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::driver::FileSystem;
+use crate::objects::super_block::SuperBlock;
+use crate::objects::super_ref::SuperRef;
+use crate::pseudo::pseudo_fs::{INTERNAL_FLAGS, Pseudo};
+use crate::security::cred::Credentials;
+use crate::task::task_struct::{FsStruct, Task};
+
+/// Grace periods that the end of a tree takes, with some to spare.
+const GRACE_PERIODS: u32 = 32;
+
+/// A tree of mounted file systems, and the way to it: [`Task`]s.
+///
+/// Cheap to clone; `Send` and `Sync`. The file systems in it go when the last clone, task and open
+/// file is gone. Another tree with the same file systems, a mount namespace of its own, is made by
+/// [`Task::unshare_mounts`].
+#[derive(Clone)]
+pub struct Vfs(Owned<Arc<Namespace>>);
+
+/// See [`Vfs::users`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Users {
+    /// Tasks, and clones of the [`Vfs`]. Another tree that was copied from it counts as one, however many
+    /// tasks are in it.
+    pub tasks: usize,
+    /// Open files of the file system that is the root of the tree, however many descriptors each has.
+    pub open_files: usize,
+}
+
+impl Users {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Users::default()
+    }
+}
+
+/// A [`Vfs`] that may have ended. Cheap to clone; `Send` and `Sync`.
+#[derive(Clone)]
+pub struct WeakVfs(Weak<Namespace>);
+
+impl WeakVfs {
+    /// The tree, if anybody has it still.
+    pub fn upgrade(&self) -> Option<Vfs> {
+        self.0.upgrade().map(|tree| Vfs(Owned::new(tree)))
+    }
+}
+
+/// See [`Vfs::counts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Dentries, in use or cached.
+    pub dentries: usize,
+    /// Of these, the ones that could be dropped when nobody uses them.
+    pub unused_dentries: usize,
+    /// Of these, the ones that stand for names that don't exist.
+    pub negative_dentries: usize,
+    /// Inodes, in use or cached.
+    pub inodes: usize,
+    /// Of these, the ones that nobody uses.
+    pub unused_inodes: usize,
+    /// Open files, however many descriptors each has.
+    pub open_files: usize,
+}
+
+/// One mount tree.
+pub(crate) struct Namespace {
+    /// Its number in the forest.
+    id: u64,
+    root: MountRef,
+    forest: Arc<Forest>,
+    /// Dropped last.
+    _push: PushGracePeriods,
+}
+
+/// Pushes grace periods on when a tree ends: its mounts are freed some of them later, and nobody may ever
+/// call again. The reclaim thread does it: mounts, then superblocks, then the memory of their files. Without
+/// that thread, this does.
+struct PushGracePeriods;
+
+impl Drop for PushGracePeriods {
+    fn drop(&mut self) {
+        rcu::run_due();
+        if !reclaim::attend() {
+            for _ in 1..GRACE_PERIODS {
+                rcu::run_due();
+            }
+        }
+    }
+}
+
+/// Everything that mount trees share which were copied from one another. What is written now and
+/// then stands apart from what walks read.
+pub(crate) struct Forest {
+    /// What is mounted where, for walks.
+    crossings: RcuTable<Mount, MountHash>,
+    mount_seq: SeqCount,
+    trees: Apart<Mutex<Trees, NamespaceSem>>,
+    rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
+    lock_graph: Arc<LockGraph>,
+    quotas: SharedQuotas,
+    /// The bound on open files of the quotas, which opening a file asks.
+    files: Arc<Bound>,
+    directory_move: BrLock<DirectoryMove>,
+    /// What walks take to cross a mount, if they are to take anything.
+    vfsmount_lock: Option<BrLock<VfsmountLock>>,
+    scaling: Scaling,
+    /// What no path leads to.
+    pseudo: Pseudo,
+    next: Apart<Numbers>,
+}
+
+/// The next number of a mount, of a tree, and of a task.
+struct Numbers {
+    mount: AtomicU64,
+    tree: AtomicU64,
+    task: AtomicU64,
+}
+
+impl Vfs {
+    /// Mounts `root` as the root of a new tree.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(root: Arc<dyn FileSystem>) -> Result<Vfs, Errno> {
+        Vfs::with_scaling(root, Scaling::default())
+    }
+
+    /// As [`new`](Self::new), with structures that are spread as `scaling` says, also those of the
+    /// file systems that will be mounted in the tree.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn with_scaling(root: Arc<dyn FileSystem>, scaling: Scaling) -> Result<Vfs, Errno> {
+        Vfs::with_limits(root, scaling, Limits::default())
+    }
+
+    /// As [`with_scaling`](Self::with_scaling), with limits of what is taken beside the data of files.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn with_limits(
+        root: Arc<dyn FileSystem>,
+        scaling: Scaling,
+        limits: Limits,
+    ) -> Result<Vfs, Errno> {
+        check_fork()?;
+        fork::watch();
+        let vfsmount_slots = scaling.vfsmount_lock_slots();
+        let quotas = Quotas::new(limits, scaling.slots());
+        let forest = Arc::new(Forest {
+            crossings: RcuTable::new(),
+            mount_seq: SeqCount::new(),
+            trees: Apart(Mutex::new(Trees::default())),
+            rename_lock: Arc::new(Apart(SeqRwLock::with_exclusive_readers(!scaling.seqrwlock()))),
+            lock_graph: Arc::new(LockGraph::new()),
+            files: Arc::clone(&quotas.files),
+            quotas,
+            directory_move: BrLock::new(if scaling.seqrwlock() { scaling.slots() } else { 1 }),
+            vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
+            scaling,
+            pseudo: Pseudo::default(),
+            next: Apart(Numbers {
+                mount: AtomicU64::new(1),
+                tree: AtomicU64::new(1),
+                task: AtomicU64::new(1),
+            }),
+        });
+        let mount = forest.new_mount(root, MountFlags::empty())?;
+        let namespace = Namespace::new(&forest, MountRef::new(&mount));
+        forest.trees.lock().insert(mount, namespace.id);
+        Ok(Vfs(Owned::new(Arc::new(namespace))))
+    }
+
+    /// A task at the root of the tree, with all rights.
+    pub fn task(&self) -> Task {
+        self.task_as(Credentials::root())
+    }
+
+    /// A task at the root of the tree, with these rights.
+    pub fn task_as(&self, credentials: Credentials) -> Task {
+        Task::new(self.clone(), credentials)
+    }
+
+    /// How its structures are spread.
+    pub fn scaling(&self) -> &Scaling {
+        self.ns().scaling()
+    }
+
+    /// A way to the tree that does not keep it.
+    pub fn downgrade(&self) -> WeakVfs {
+        WeakVfs(Arc::downgrade(&self.0))
+    }
+
+    /// What there is of everything, on the file systems that are mounted and those that no path leads to.
+    /// Each number is exact while nothing of its kind comes or goes. Takes the locks of all slots of what
+    /// is counted, one after the other; calls keep no count for it.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        let internal = self.ns().pseudo().super_blocks();
+        for sb in self.ns().super_blocks().into_iter().chain(internal) {
+            counts.dentries += sb.dentries().in_use();
+            if let Some(lru) = sb.lru() {
+                counts.negative_dentries += lru.list(true).len();
+                counts.unused_dentries += lru.list(false).len() + lru.list(true).len();
+            }
+            counts.inodes += sb.inodes_in_use();
+            counts.unused_inodes += sb.unused_inodes();
+            counts.open_files += sb.files().len() + sb.private_files();
+        }
+        counts
+    }
+
+    /// Who else uses the tree, and its root file system. Tasks are counted first: if there are none,
+    /// nobody can open a file afterwards, unless through a [`WeakVfs`].
+    #[must_use]
+    pub fn users(&self) -> Users {
+        let tasks = Arc::strong_count(&self.0) - 1;
+        self.0.users(tasks)
+    }
+
+    /// Ends the tree, if this is all that uses it: its file systems are unmounted when this returns.
+    ///
+    /// # Errors
+    /// The tree, if there are other [`users`](Self::users); in the child of a fork it can't be ended.
+    pub fn end(self) -> Result<(), Vfs> {
+        if fork::is_child() || !self.users().is_none() {
+            return Err(self);
+        }
+        match Arc::try_unwrap(self.0.into_inner()) {
+            Ok(tree) if tree.users(0).is_none() => Ok(()),
+            // A `WeakVfs` was faster.
+            Ok(tree) => Err(Vfs(Owned::new(Arc::new(tree)))),
+            Err(tree) => Err(Vfs(Owned::new(tree))),
+        }
+    }
+
+    /// What it shares with the trees it was copied from.
+    #[inline]
+    pub(crate) fn ns(&self) -> &Forest {
+        &self.0.forest
+    }
+
+    pub(crate) fn tree(&self) -> &Namespace {
+        &self.0
+    }
+}
+
+impl Namespace {
+    fn new(forest: &Arc<Forest>, root: MountRef) -> Namespace {
+        let id = forest.next.tree.fetch_add(1, Ordering::Relaxed);
+        Namespace { id, root, forest: Arc::clone(forest), _push: PushGracePeriods }
+    }
+
+    fn users(&self, tasks: usize) -> Users {
+        // Each tree has one.
+        let others = Arc::strong_count(&self.forest) - 1;
+        let sb = self.root.sb();
+        Users { tasks: tasks + others, open_files: sb.files().len() + sb.private_files() }
+    }
+
+    /// The root of the tree.
+    pub(crate) fn root_path(&self) -> Path {
+        Path::new(self.root.clone(), self.root.root_ref())
+    }
+
+    fn has(&self, trees: &Trees, mount: &Mount) -> bool {
+        trees.tree_of(mount) == Some(self.id)
+    }
+
+    /// Whether a mount is in this tree at the moment.
+    pub(crate) fn contains(&self, mount: &Mount) -> bool {
+        self.has(&self.forest.trees.lock(), mount)
+    }
+
+    /// Whether a mount is that of the root of this tree, or below it. Takes no lock: true of no one moment if
+    /// mounts move meanwhile.
+    pub(crate) fn leads_to(&self, mount: &Mount, guard: &Guard) -> bool {
+        let mut at = mount;
+        while let Some((parent, _)) = at.attached_at(guard) {
+            at = parent;
+        }
+        std::ptr::eq(at, &*self.root)
+    }
+
+    /// A copy of the tree, whose mounts share with those of this one as binds of them would. `fs`
+    /// comes to the same places in it, if it is in this tree.
+    pub(crate) fn copy(&self, fs: &FsStruct) -> (Vfs, FsStruct) {
+        let guard = rcu::pin();
+        let mut trees = self.forest.trees.lock();
+        let whole = (&*self.root, self.root.root_ref());
+        let branch = Branch::copy_of(&self.forest, &trees, whole, true, true, &guard);
+        let namespace = Namespace::new(&self.forest, MountRef::new(branch.root()));
+        let copies: HashMap<MountId, MountRef> = branch.copies_of().collect();
+        self.forest.plant(&mut trees, branch, namespace.id, &guard);
+        drop(trees);
+        let there = |path: &Path| {
+            let copy = copies.get(&path.mount().id());
+            copy.map_or_else(|| path.clone(), |m| Path::new(m.clone(), path.dentry_ref()))
+        };
+        let fs = FsStruct { root: there(&fs.root), cwd: there(&fs.cwd) };
+        (Vfs(Owned::new(Arc::new(namespace))), fs)
+    }
+
+    /// The mounts of the tree that can be reached from `root`, in the order in which they were made.
+    pub(crate) fn mount_infos(&self, root: Spot<'_>, guard: &Guard) -> Vec<MountInfo> {
+        let trees = self.forest.trees.lock();
+        let _names = self.forest.rename_lock.read();
+        let shown = |mount: &&Mount| crate::mount::d_path::mount_point(mount, root, guard);
+        let point_of = |mount| Some((mount, shown(&mount)?));
+        let own = trees.mounts().filter(|mount| self.has(&trees, mount));
+        let mut reachable: Vec<(&Mount, Vec<u8>)> = own.filter_map(point_of).collect();
+        reachable.sort_by_key(|(mount, _)| mount.id());
+        let ids: HashSet<MountId> = reachable.iter().map(|(mount, _)| mount.id()).collect();
+        let info = |(mount, point): (&Mount, Vec<u8>)| {
+            let parent = mount.attached_at(guard).map_or(mount, |(parent, _)| parent);
+            let mut info = MountInfo::of(mount, parent.id(), point, guard);
+            info.set_sharing(&trees.groups, |peer| ids.contains(&peer));
+            info
+        };
+        reachable.into_iter().map(info).collect()
+    }
+
+    /// Whether something is mounted on a dentry in this tree.
+    pub(crate) fn has_mountpoint(&self, dentry: &Dentry, guard: &Guard) -> bool {
+        let trees = self.forest.trees.lock();
+        trees.mounts().any(|mount| self.has(&trees, mount) && mount.is_on(dentry, guard))
+    }
+
+    /// Ends what is mounted on a dentry in other trees, since its name is about to be removed; `EBUSY` if
+    /// something is in this one.
+    pub(crate) fn detach_elsewhere(&self, dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
+        let mut trees = self.forest.trees.lock();
+        let on: Vec<&Mount> = trees.mounts().filter(|mount| mount.is_on(dentry, guard)).collect();
+        if on.iter().any(|mount| self.has(&trees, mount)) {
+            return Err(Errno::BUSY);
+        }
+        let on: Vec<MountId> = on.into_iter().map(Mount::id).collect();
+        let mut detached = Vec::new();
+        for id in on {
+            // One of them may have been below another.
+            let Some(mount) = trees.mount(id).map(MountRef::new) else { continue };
+            detached.push(self.forest.prune(&mut trees, &mount, false, || false, guard)?);
+        }
+        drop(trees);
+        detached.into_iter().for_each(Detached::release);
+        Ok(())
+    }
+
+    /// Mounts a new superblock of `fs` at `target`.
+    pub(crate) fn mount(
+        &self,
+        fs: Arc<dyn FileSystem>,
+        target: &Path,
+        flags: MountFlags,
+    ) -> Result<(), Errno> {
+        self.check_target(&self.forest.trees.lock(), target)?;
+        let mount = self.forest.new_mount(fs, flags)?;
+        let guard = rcu::pin();
+        let mut trees = self.forest.trees.lock();
+        let place = self.place_at(&trees, target, &guard)?;
+        if place.dentry().inode().is_dir() != mount.root().inode().is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        let done = self.forest.graft(&mut trees, Branch::of_new(mount), &place, &guard);
+        drop(trees);
+        done.map(drop)
+    }
+
+    /// Nothing is mounted on what was taken off its tree or has no name any more, nor in another tree.
+    fn check_target(&self, trees: &Trees, target: &Path) -> Result<(), Errno> {
+        match trees.tree_of(target.mount()) {
+            _ if target.dentry().is_unhashed() => Err(Errno::NOENT),
+            None => Err(Errno::NOENT),
+            Some(tree) if tree != self.id => Err(Errno::INVAL),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The place for what is to be mounted at `target`.
+    fn place_at(&self, trees: &Trees, target: &Path, guard: &Guard) -> Result<Path, Errno> {
+        self.check_target(trees, target)?;
+        Ok(self.forest.topmost(target, guard))
+    }
+
+    /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
+    pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
+        let guard = rcu::pin();
+        let mut trees = self.forest.trees.lock();
+        let place = self.place_at(&trees, target, &guard)?;
+        let mount = source.mount();
+        // What was taken off the tree does not come back by a bind.
+        if !self.has(&trees, mount) || trees.groups.sharing(mount.id()).unbindable {
+            return Err(Errno::INVAL);
+        }
+        if source.dentry().inode().is_dir() != place.dentry().inode().is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        let branch = {
+            // What is below the source is to be true of one moment.
+            let _names = self.forest.rename_lock.read();
+            let part = (mount, source.dentry_ref());
+            Branch::copy_of(&self.forest, &trees, part, recursive, false, &guard)
+        };
+        let done = self.forest.graft(&mut trees, branch, &place, &guard);
+        drop(trees);
+        done.map(drop)
+    }
+
+    /// Moves the mount whose root `source` is to `target`.
+    pub(crate) fn move_mount(&self, source: &Path, target: &Path) -> Result<(), Errno> {
+        let guard = rcu::pin();
+        let mount = source.mount();
+        let is_root = std::ptr::eq(mount.root(), source.dentry());
+        let same_kind = mount.root().inode().is_dir() == target.dentry().inode().is_dir();
+        if !is_root || !same_kind {
+            return Err(Errno::INVAL);
+        }
+        let mut trees = self.forest.trees.lock();
+        let is_gone = trees.tree_of(target.mount()).is_none();
+        if is_gone || target.dentry().is_unhashed() {
+            return Err(Errno::NOENT);
+        }
+        let place = self.forest.topmost(target, &guard);
+        let all = trees.below(mount.id());
+        let into_itself = all.contains(&place.mount().id());
+        let parent = mount.attached_at(&guard).map(|(parent, _)| parent.id());
+        let both_here = self.has(&trees, mount) && self.has(&trees, place.mount());
+        if !both_here || parent.is_some_and(|parent| trees.groups.is_shared(parent)) {
+            return Err(Errno::INVAL);
+        }
+        let unbindable = all.iter().any(|id| trees.groups.sharing(*id).unbindable);
+        if trees.groups.is_shared(place.mount().id()) && unbindable {
+            return Err(Errno::INVAL);
+        }
+        if into_itself {
+            return Err(Errno::LOOP);
+        }
+        if parent.is_none() {
+            return Err(Errno::INVAL);
+        }
+        let branch = Branch::of_attached(&trees, mount, &guard);
+        let done = self.forest.graft(&mut trees, branch, &place, &guard);
+        drop(trees);
+        done.map(drop)
+    }
+
+    /// Ends the mount whose root `target` is. Waits for a grace period, and until the superblock is gone if
+    /// nobody else uses it.
+    pub(crate) fn umount(&self, target: Path, flags: UmountFlags) -> Result<(), Errno> {
+        let detached = match self.detach_for_umount(&target, flags) {
+            Err(Errno::BUSY) => {
+                // A task that has left it gives its use up after a grace period.
+                rcu::synchronize();
+                self.detach_for_umount(&target, flags)?
+            }
+            other => other?,
+        };
+        let dev = target.mount().sb().dev();
+        drop(target);
+        detached.release();
+        // The superblock ends behind a grace period, on another thread; the caller may expect it to be gone.
+        rcu::synchronize();
+        reclaim::wait_for(dev);
+        Ok(())
+    }
+
+    /// Takes the mount whose root `target` is off the tree, with those below it if `DETACH` says so, and with
+    /// what goes from mounts that share with the one it is on.
+    fn detach_for_umount(&self, target: &Path, flags: UmountFlags) -> Result<Detached, Errno> {
+        let guard = rcu::pin();
+        let mut trees = self.forest.trees.lock();
+        let mount = target.mount();
+        if !std::ptr::eq(mount.root(), target.dentry()) || !self.has(&trees, mount) {
+            return Err(Errno::INVAL);
+        }
+        if mount.attached_at(&guard).is_none() {
+            return Err(Errno::BUSY);
+        }
+        if flags.contains(UmountFlags::DETACH) {
+            return self.forest.prune(&mut trees, mount, true, || false, &guard);
+        }
+        // The trees' use and that of `target`.
+        let is_used = || mount.users() > 2;
+        if !trees.children(mount.id()).is_empty() {
+            return Err(Errno::BUSY);
+        }
+        if flags.contains(UmountFlags::EXPIRE) {
+            if is_used() {
+                return Err(Errno::BUSY);
+            }
+            if !mount.expire() {
+                return Err(Errno::AGAIN);
+            }
+        }
+        let others = self.forest.leaves_that_go(&trees, mount, &guard);
+        let is_busy = || is_used() || others.iter().any(|other| other.users() > 1);
+        self.forest.prune(&mut trees, mount, true, is_busy, &guard)
+    }
+}
+
+impl Forest {
+    #[inline]
+    pub(crate) fn seq(&self) -> &SeqCount {
+        &self.mount_seq
+    }
+
+    #[inline]
+    pub(crate) fn rename_lock(&self) -> &SeqRwLock<RenameLock> {
+        &self.rename_lock
+    }
+
+    pub(crate) fn scaling(&self) -> &Scaling {
+        &self.scaling
+    }
+
+    pub(crate) fn crossing_table(&self) -> &RcuTable<Mount, MountHash> {
+        &self.crossings
+    }
+
+    /// Keeps the mount trees as they are, if `vfsmount_lock` is used at all.
+    #[inline]
+    pub(crate) fn lock_mounts(&self) -> Option<BrReadGuard<'_, VfsmountLock>> {
+        self.vfsmount_lock.as_ref().map(BrLock::read)
+    }
+
+    /// Keeps walks from crossing mounts, if `vfsmount_lock` is used at all.
+    pub(crate) fn lock_crossings(&self) -> Option<BrWriteGuard<'_, VfsmountLock>> {
+        self.vfsmount_lock.as_ref().map(BrLock::write)
+    }
+
+    /// What moves of directories to other directories take.
+    pub(crate) fn directory_move(&self) -> &BrLock<DirectoryMove> {
+        &self.directory_move
+    }
+
+    pub(crate) fn next_task(&self) -> u64 {
+        self.next.task.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The counts of what is taken of the limits.
+    #[inline]
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.quotas
+    }
+
+    /// How many files may be open.
+    #[inline]
+    pub(crate) fn files(&self) -> &Bound {
+        &self.files
+    }
+
+    /// The file systems that no path leads to.
+    pub(crate) fn pseudo(&self) -> &Pseudo {
+        &self.pseudo
+    }
+
+    /// A mount of a new superblock that is in no tree.
+    pub(crate) fn internal_mount(&self, fs: Arc<dyn FileSystem>) -> Result<OwnedMount, Errno> {
+        let sb = self.new_super(fs, self.scaling.of_internal())?;
+        let root = sb.root_ref();
+        Ok(self.clone_mount(sb, root, INTERNAL_FLAGS))
+    }
+
+    fn new_super(&self, fs: Arc<dyn FileSystem>, scaling: Scaling) -> Result<SuperRef, Errno> {
+        let shared = (Arc::clone(&self.lock_graph), Arc::clone(&self.quotas));
+        SuperBlock::set_up(fs, shared, &self.rename_lock, scaling)
+    }
+
+    fn new_mount(&self, fs: Arc<dyn FileSystem>, flags: MountFlags) -> Result<OwnedMount, Errno> {
+        let sb = self.new_super(fs, self.scaling)?;
+        if flags.intersects(SUPER_FLAGS) {
+            sb.remount(flags & SUPER_FLAGS)?;
+        }
+        let root = sb.root_ref();
+        Ok(self.clone_mount(sb, root, normal_flags(flags, None)))
+    }
+
+    /// A mount that is in no tree yet.
+    pub(crate) fn clone_mount(
+        &self,
+        sb: SuperRef,
+        root: DentryRef,
+        flags: MountFlags,
+    ) -> OwnedMount {
+        let id = self.next.mount.fetch_add(1, Ordering::Relaxed);
+        Mount::alloc(id, sb, root, flags)
+    }
+
+    /// What is mounted on `dentry`, seen through `mount`.
+    #[inline]
+    pub(crate) fn mounted_on<'g>(
+        &self,
+        mount: &Mount,
+        dentry: &Dentry,
+        guard: &'g Guard,
+    ) -> Option<&'g Mount> {
+        let _tree = self.lock_mounts();
+        self.find_mount(mount, dentry, guard)
+    }
+
+    /// As [`mounted_on`](Self::mounted_on), for those who keep the trees as they are, or check afterwards.
+    #[inline]
+    pub(crate) fn find_mount<'g>(
+        &self,
+        mount: &Mount,
+        dentry: &Dentry,
+        guard: &'g Guard,
+    ) -> Option<&'g Mount> {
+        let hash = Mount::place_hash(mount, dentry);
+        let found = self.crossings.find(hash, guard, |m| {
+            m.attached_at(guard)
+                .is_some_and(|(p, d)| std::ptr::eq(p, mount) && std::ptr::eq(d, dentry))
+        })?;
+        // SAFETY: a mount found in the table is freed a grace period after it left it.
+        Some(unsafe { std::ptr::NonNull::from(found).as_ref() })
+    }
+
+    /// Changes with whom the mount whose root `place` is shares, and with `recursive` those below it.
+    pub(crate) fn set_propagation(
+        &self,
+        place: &Path,
+        propagation: Propagation,
+        recursive: bool,
+    ) -> Result<(), Errno> {
+        let mut trees = self.trees.lock();
+        let mount = place.mount();
+        let is_root = std::ptr::eq(mount.root(), place.dentry());
+        // Another tree's, reached by an open directory, will do.
+        if !is_root || trees.tree_of(mount).is_none() {
+            return Err(Errno::INVAL);
+        }
+        let mut all = trees.below(mount.id());
+        if !recursive {
+            all.truncate(1);
+        }
+        for id in all {
+            match propagation {
+                Propagation::Shared => drop(trees.groups.make_shared(id)),
+                Propagation::Slave => trees.groups.make_slave(id),
+                Propagation::Private => trees.groups.make_private(id, false),
+                Propagation::Unbindable => trees.groups.make_private(id, true),
+            }
+        }
+        Ok(())
+    }
+
+    /// The superblocks that are mounted, each once.
+    pub(crate) fn super_blocks(&self) -> Vec<SuperRef> {
+        let _guard = rcu::pin();
+        let trees = self.trees.lock();
+        let mut all: Vec<SuperRef> = Vec::new();
+        for mount in trees.mounts() {
+            if !all.iter().any(|known| std::ptr::eq(&**known, &**mount.sb())) {
+                all.push(mount.sb().clone());
+            }
+        }
+        all
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let all = {
+            let guard = rcu::pin();
+            let mut trees = self.forest.trees.lock();
+            // Its mounts go, and nobody else's.
+            self.forest.prune(&mut trees, &self.root, false, || false, &guard)
+        };
+        // In no section, for drivers are told.
+        if let Ok(all) = all {
+            all.release();
+        }
+    }
+}

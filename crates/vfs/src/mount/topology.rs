@@ -1,0 +1,251 @@
+//! All mount trees of a program, and changes of them.
+//!
+//! What walks need of a mount (where it is attached, what is attached where) they read from the mount and
+//! from a hash, without a lock. What only changes of the trees need is in [`Trees`], plain data under
+//! `namespace_sem`: which mounts there are and in which tree, what is mounted on each, and who shares with
+//! whom.
+//!
+//! A change is planned first, which may fail, and then made by [`Forest::change`] in one write section of
+//! `mount_seq`, which can't: walks see all of it or nothing, however many mounts it concerns.
+//!
+//! # Who holds what
+//!
+//! A listed mount is held by one use, that of the trees. It holds its mountpoint, but not its parent, which
+//! is listed as long as anything is mounted on it.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{Ordering, fence};
+use vfscale_sync::rcu::Guard;
+
+use crate::mount::namespace::Forest;
+use crate::mount::propagation::{MountId, PeerGroups};
+use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
+use crate::objects::dcache::dentry::{Dentry, DentryRef};
+
+/// The most mounts that one tree may have (Linux: `fs.mount-max`).
+pub(crate) const MOUNTS_MAX: usize = 100_000;
+
+/// The mount trees; see the [module](self).
+#[derive(Default)]
+pub(crate) struct Trees {
+    nodes: HashMap<MountId, Node>,
+    /// How many mounts are mounted on a dentry, in any tree, by its address.
+    mountpoints: HashMap<usize, i32>,
+    /// How many mounts each tree has, by the tree's number.
+    sizes: HashMap<u64, usize>,
+    pub(crate) groups: PeerGroups,
+}
+
+struct Node {
+    mount: OwnedMount,
+    tree: u64,
+    /// What is mounted on it, in the order of mounting.
+    children: Vec<MountId>,
+}
+
+impl Trees {
+    /// A listed mount.
+    pub(crate) fn mount(&self, id: MountId) -> Option<&Mount> {
+        self.nodes.get(&id).map(|node| &*node.mount)
+    }
+
+    /// The number of the tree that a mount is in; `None` if it was taken off.
+    pub(crate) fn tree_of(&self, mount: &Mount) -> Option<u64> {
+        self.nodes.get(&mount.id()).map(|node| node.tree)
+    }
+
+    /// What is mounted on a mount.
+    pub(crate) fn children(&self, id: MountId) -> &[MountId] {
+        self.nodes.get(&id).map_or(&[], |node| &node.children)
+    }
+
+    /// Every mount of every tree, in no order.
+    pub(crate) fn mounts(&self) -> impl Iterator<Item = &Mount> {
+        self.nodes.values().map(|node| &*node.mount)
+    }
+
+    /// How many mounts a tree has.
+    pub(crate) fn size(&self, tree: u64) -> usize {
+        self.sizes.get(&tree).copied().unwrap_or(0)
+    }
+
+    /// Lists a mount.
+    pub(crate) fn insert(&mut self, mount: OwnedMount, tree: u64) {
+        let id = mount.id();
+        self.nodes.insert(id, Node { mount, tree, children: Vec::new() });
+        *self.sizes.entry(tree).or_default() += 1;
+    }
+
+    /// Takes a mount, on which nothing is mounted, off the list, and out of its group.
+    pub(crate) fn remove(&mut self, id: MountId) -> Option<OwnedMount> {
+        let node = self.nodes.remove(&id)?;
+        self.groups.leave(id);
+        if let Some(size) = self.sizes.get_mut(&node.tree) {
+            *size -= 1;
+            if *size == 0 {
+                self.sizes.remove(&node.tree);
+            }
+        }
+        Some(node.mount)
+    }
+
+    /// `top` and all mounts below it, parents first.
+    pub(crate) fn below(&self, top: MountId) -> Vec<MountId> {
+        let mut found = vec![top];
+        let mut at = 0;
+        while at < found.len() {
+            found.extend_from_slice(self.children(found[at]));
+            at += 1;
+        }
+        found
+    }
+
+    /// Whether nothing is mounted on a dentry in any tree.
+    fn is_free(&self, dentry: &Dentry) -> bool {
+        !self.mountpoints.contains_key(&key(dentry))
+    }
+
+    /// Undoes [`claim_mountpoint`] where nothing came of it.
+    pub(crate) fn unclaim(&self, dentry: &Dentry) {
+        if self.is_free(dentry) {
+            dentry.set_mounted(false);
+        }
+    }
+
+    fn note_attached(&mut self, child: MountId, parent: MountId) {
+        if let Some(node) = self.nodes.get_mut(&parent) {
+            node.children.push(child);
+        }
+    }
+
+    fn note_detached(&mut self, child: MountId, parent: MountId, mountpoint: &Dentry) {
+        if let Some(node) = self.nodes.get_mut(&parent) {
+            node.children.retain(|other| *other != child);
+        }
+        self.note_mountpoint(mountpoint, -1);
+    }
+
+    /// Counts what the steps attach, on their mountpoints, or no longer counts it.
+    fn note_mountpoints(&mut self, steps: &[Step], change: i32) {
+        for step in steps {
+            if let Step::Attach { mountpoint, .. } = step {
+                self.note_mountpoint(mountpoint, change);
+            }
+        }
+    }
+
+    fn note_mountpoint(&mut self, dentry: &Dentry, change: i32) {
+        let count = self.mountpoints.entry(key(dentry)).or_default();
+        *count += change;
+        if *count == 0 {
+            self.mountpoints.remove(&key(dentry));
+            dentry.set_mounted(false);
+        }
+    }
+}
+
+fn key(dentry: &Dentry) -> usize {
+    std::ptr::from_ref(dentry) as usize
+}
+
+/// One step of a change. All mounts are listed, or about to be taken off the list.
+pub(crate) enum Step {
+    /// Attaches a mount that is attached nowhere. The mountpoint was claimed.
+    Attach { mount: NonNull<Mount>, parent: NonNull<Mount>, mountpoint: DentryRef },
+    /// Detaches a mount.
+    Detach(NonNull<Mount>),
+}
+
+impl Forest {
+    /// Makes a change of the trees, in one write section of `mount_seq`, unless `is_busy` says there that it
+    /// must not be: then `EBUSY`. Returns what the detached mounts were mounted on, to be given up when
+    /// the trees are unlocked.
+    pub(crate) fn change(
+        &self,
+        trees: &mut Trees,
+        steps: Vec<Step>,
+        is_busy: impl FnOnce() -> bool,
+        guard: &Guard,
+    ) -> Result<Vec<Path>, Errno> {
+        let mut left = Vec::with_capacity(steps.len());
+        // First, so that what is both left and come to stays claimed.
+        trees.note_mountpoints(&steps, 1);
+        let crossings = self.lock_crossings();
+        let section = self.seq().write();
+        // Whoever counts a use after this sees that the section was entered.
+        fence(Ordering::SeqCst);
+        if is_busy() {
+            trees.note_mountpoints(&steps, -1);
+            return Err(Errno::BUSY);
+        }
+        for step in steps {
+            match step {
+                Step::Attach { mount, parent, mountpoint } => {
+                    self.attach(trees, mount, parent, mountpoint, guard);
+                }
+                Step::Detach(mount) => {
+                    // SAFETY: the trees hold it, and give it up after the change.
+                    let mount = unsafe { mount.as_ref() };
+                    left.extend(self.detach(trees, mount, guard));
+                }
+            }
+        }
+        drop(section);
+        drop(crossings);
+        Ok(left)
+    }
+
+    fn attach(
+        &self,
+        trees: &mut Trees,
+        raw: NonNull<Mount>,
+        parent: NonNull<Mount>,
+        mountpoint: DentryRef,
+        guard: &Guard,
+    ) {
+        // SAFETY: the trees hold both.
+        let (mount, parent) = unsafe { (raw.as_ref(), parent.as_ref()) };
+        trees.note_attached(mount.id(), parent.id());
+        let mut bucket = self.crossing_table().lock(Mount::place_hash(parent, &*mountpoint), guard);
+        mount.attach(parent, mountpoint);
+        // SAFETY: it leaves the table when it is detached, and is freed a grace period later.
+        unsafe { bucket.insert(raw) };
+    }
+
+    fn detach(&self, trees: &mut Trees, mount: &Mount, guard: &Guard) -> Option<Path> {
+        let (parent, mountpoint) = mount.attached_at(guard)?;
+        // The place keeps the mount that keeps the mountpoint's memory.
+        let parent = MountRef::new(parent);
+        self.crossing_table().lock(Mount::place_hash(&*parent, mountpoint), guard).remove(mount);
+        let dentry = mount.unattach()?;
+        trees.note_detached(mount.id(), parent.id(), &dentry);
+        Some(Path::new(parent, dentry))
+    }
+}
+
+/// Marks a dentry as a mountpoint, unless its name has been removed: then `ENOENT`. `EBUSY` while a driver is
+/// asked to remove it.
+pub(crate) fn claim_mountpoint(dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
+    if dentry.is_root() {
+        dentry.set_mounted(true);
+        return Ok(());
+    }
+    loop {
+        let parent = dentry.parent(guard);
+        let _dcache = parent.sb().lock_dcache();
+        let _bucket = parent.children().lock(dentry.hash(), guard);
+        if dentry.is_unhashed() {
+            return Err(Errno::NOENT);
+        }
+        if dentry.is_child_of(parent) {
+            if dentry.cant_mount() {
+                return Err(Errno::BUSY);
+            }
+            dentry.set_mounted(true);
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Detaching mounts, from one place and from all that share with it.
+//!
+//! What is unmounted from a shared mount goes from its peers and slaves as well: whatever is mounted at the
+//! same place on one of them. But only what takes nothing along: a mount on which something is mounted
+//! that stays (at another place than its root) stays as well. What covers the root of a mount that goes
+//! comes to the place where that one was. The set of what goes is the greatest that fulfils this; compare
+//! `Documentation/filesystems/propagate_umount.txt` of the kernel.
+
+use std::collections::HashSet;
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::Guard;
+
+use crate::mount::namespace::Forest;
+use crate::mount::propagation::MountId;
+use crate::mount::topology::{Step, Trees};
+use crate::mount::vfsmount::{Mount, OwnedMount, Path};
+use crate::objects::dcache::dentry::Dentry;
+
+/// Mounts that were taken out of the trees, and the places they were at, which go first.
+pub(crate) struct Detached {
+    places: Vec<Path>,
+    mounts: Vec<OwnedMount>,
+}
+
+impl Detached {
+    /// Gives them up: those that nobody uses are freed after a grace period. The caller holds no lock.
+    pub(crate) fn release(self) {
+        drop(self.places);
+        drop(self.mounts);
+    }
+}
+
+impl Forest {
+    /// What is mounted at the place of `mount` on those that share with its parent.
+    fn cognates<'g>(&self, trees: &Trees, mount: &Mount, guard: &'g Guard) -> Vec<&'g Mount> {
+        let Some((parent, mountpoint)) = mount.attached_at(guard) else { return Vec::new() };
+        let receivers = trees.groups.receivers(parent.id());
+        let on = receivers.iter().flat_map(|group| &group.mounts);
+        on.filter_map(|id| self.find_mount(trees.mount(*id)?, mountpoint, guard)).collect()
+    }
+
+    /// Of what goes with a mount on which nothing is mounted, what must not be in use: mounts on which there
+    /// is nothing either, but for what covers their root. Others would not go by themselves.
+    pub(crate) fn leaves_that_go<'g>(
+        &self,
+        trees: &Trees,
+        mount: &Mount,
+        guard: &'g Guard,
+    ) -> Vec<&'g Mount> {
+        let is_leaf = |mount: &&Mount| match trees.children(mount.id()) {
+            [] => true,
+            [one] => trees.mount(*one).is_some_and(|child| is_covered_by(mount, child, guard)),
+            _ => false,
+        };
+        self.cognates(trees, mount, guard).into_iter().filter(is_leaf).collect()
+    }
+
+    /// Takes `top` and all below it off the trees, and with `propagate` what goes with them, unless
+    /// `is_busy` says no at the moment when walks can't come to them.
+    pub(crate) fn prune(
+        &self,
+        trees: &mut Trees,
+        top: &Mount,
+        propagate: bool,
+        is_busy: impl FnOnce() -> bool,
+        guard: &Guard,
+    ) -> Result<Detached, Errno> {
+        let below = trees.below(top.id());
+        let mut goes: Vec<MountId> = below.clone();
+        if propagate {
+            goes.extend(self.propagated(trees, &below, guard));
+        }
+        let going: HashSet<MountId> = goes.iter().copied().collect();
+        let mut come = Vec::new();
+        let mut leave = Vec::new();
+        for mount in goes.iter().filter_map(|id| trees.mount(*id)) {
+            leave.push(Step::Detach(NonNull::from(mount)));
+            for upper in trees.children(mount.id()).iter().filter(|id| !going.contains(id)) {
+                let Some(upper) = trees.mount(*upper) else { continue };
+                let (parent, mountpoint) = survivor(mount, &going, guard)?;
+                leave.push(Step::Detach(NonNull::from(upper)));
+                let (mount, parent) = (NonNull::from(upper), NonNull::from(parent));
+                come.push(Step::Attach { mount, parent, mountpoint: mountpoint.to_ref(guard) });
+            }
+        }
+        // What comes to the place of another is attached when that one is gone from there.
+        leave.append(&mut come);
+        let places = self.change(trees, leave, is_busy, guard)?;
+        let mounts: Vec<OwnedMount> = goes.into_iter().filter_map(|id| trees.remove(id)).collect();
+        mounts.iter().for_each(|mount| mount.set_detached());
+        Ok(Detached { places, mounts })
+    }
+
+    /// What goes together with `set`, which has all that is mounted on any of it.
+    fn propagated(&self, trees: &Trees, set: &[MountId], guard: &Guard) -> Vec<MountId> {
+        let set_of: HashSet<MountId> = set.iter().copied().collect();
+        let mut candidates: HashSet<MountId> = HashSet::new();
+        for id in set {
+            let Some(mount) = trees.mount(*id) else { continue };
+            candidates.extend(self.cognates(trees, mount, guard).into_iter().map(Mount::id));
+        }
+        candidates.retain(|id| !set_of.contains(id));
+        let covers = |child: MountId, on: &Mount| {
+            trees.mount(child).is_some_and(|child| is_covered_by(on, child, guard))
+        };
+        // Of each candidate, what is mounted on it and stays: that keeps it, and all that it is inside of,
+        // but for those whose root is covered by the way there.
+        let mut kept: Vec<MountId> = Vec::new();
+        for id in &candidates {
+            let stays = |child: &&MountId| !candidates.contains(*child) && !set_of.contains(*child);
+            kept.extend(trees.children(*id).iter().filter(stays));
+        }
+        let mut seen: HashSet<MountId> = HashSet::new();
+        for id in kept {
+            let mut at = id;
+            while seen.insert(at) {
+                let parent = trees.mount(at).and_then(|mount| mount.attached_at(guard));
+                let Some((parent, _)) = parent else { break };
+                if !candidates.contains(&parent.id()) && !seen.contains(&parent.id()) {
+                    break;
+                }
+                if !covers(at, parent) {
+                    candidates.remove(&parent.id());
+                }
+                at = parent.id();
+            }
+        }
+        let mut goes: Vec<MountId> = candidates.into_iter().collect();
+        // In the order of mounting, so that the same calls do the same.
+        goes.sort_unstable();
+        goes
+    }
+}
+
+/// Whether `child` is mounted on the root of `mount`.
+fn is_covered_by(mount: &Mount, child: &Mount, guard: &Guard) -> bool {
+    child
+        .attached_at(guard)
+        .is_some_and(|(on, dentry)| std::ptr::eq(on, mount) && std::ptr::eq(dentry, mount.root()))
+}
+
+/// Where the mount that `gone` is mounted on, or the nearest below it, stays: what covers the root of `gone`
+/// comes there.
+fn survivor<'g>(
+    gone: &Mount,
+    going: &HashSet<MountId>,
+    guard: &'g Guard,
+) -> Result<(&'g Mount, &'g Dentry), Errno> {
+    let (mut parent, mut mountpoint) = gone.attached_at(guard).ok_or(Errno::INVAL)?;
+    while going.contains(&parent.id()) {
+        (parent, mountpoint) = parent.attached_at(guard).ok_or(Errno::INVAL)?;
+    }
+    Ok((parent, mountpoint))
+}

@@ -1,0 +1,226 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use vfscale_sync::{cpu, rcu};
+
+use super::{Mount, MountRef, WriteAccess};
+use crate::base::scaling::Scaling;
+use crate::base::types::{Mode, MountFlags, OFlags};
+use crate::file::file_list::FileList;
+use crate::file::open_file::File;
+use crate::mount::namespace::Vfs;
+use crate::names_only_tests::{NamesOnly, names_only};
+use crate::task::task_struct::At;
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+const CPUS: usize = 4;
+
+/// The counts of users and writers of a mount with an open file and a change under way on each of `CPUS`
+/// CPUs.
+fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
+    let task = names_only(scaling).task();
+    let root = task.vfs().tree().root_path();
+    let mount = root.mount();
+    let before: Vec<i64> = mount.users.parts().collect();
+    let files: Vec<File> = (0..CPUS)
+        .map(|cpu| {
+            let _there = cpu::pretend(cpu as u32);
+            task.open(format!("/{cpu}"), OFlags::CREATE | OFlags::WRONLY, MODE).unwrap()
+        })
+        .collect();
+    let users: Vec<i64> = mount.users.parts().collect();
+    assert_eq!((users.len(), files.len()), (before.len(), CPUS));
+    let added: Vec<i64> = users.iter().zip(before).map(|(now, before)| now - before).collect();
+    let changes: Vec<WriteAccess<'_>> = (0..CPUS)
+        .map(|cpu| {
+            let _there = cpu::pretend(cpu as u32);
+            WriteAccess::new(mount).unwrap()
+        })
+        .collect();
+    let writers = mount.writers.parts().collect();
+    drop(changes);
+    assert!(!mount.has_changes());
+    (added, writers)
+}
+
+/// No lock was done away with here, and nobody waits for a counter; but its parts tell where the uses of each
+/// CPU were counted.
+#[test]
+fn mount_count_before_has_one_counter() {
+    let (users, writers) = counts(Scaling::with_slots(CPUS));
+    assert_eq!((users.as_slice(), writers.as_slice()), (&[1; CPUS][..], &[1; CPUS][..]));
+    let before = Scaling::with_slots(CPUS).and_before("mount-count").unwrap();
+    let (users, writers) = counts(before);
+    assert_eq!((users.as_slice(), writers.as_slice()), (&[CPUS as i64][..], &[CPUS as i64][..]));
+}
+
+/// A change that is refused is taken back from the part that it was added to, wherever the thread is by
+/// then: otherwise a sum could see it taken back and not added, and miss a writer for it.
+#[test]
+fn a_refused_change_leaves_every_part_as_it_was() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().tree().root_path();
+    let mount = root.mount();
+    task.remount("/", MountFlags::RDONLY).unwrap();
+    for cpu in 0..CPUS {
+        let _there = cpu::pretend(cpu as u32);
+        assert_eq!(WriteAccess::new(mount).err(), Some(Errno::ROFS));
+        assert!(mount.writers.parts().all(|part| part == 0));
+    }
+    // The thread is moved while it asks whether it may.
+    let _there = cpu::pretend(1);
+    let mut moved = None;
+    let kept = mount.writers.add_if(1, || {
+        moved = Some(cpu::pretend(2));
+        false
+    });
+    drop(moved);
+    assert!(!kept && mount.writers.parts().all(|part| part == 0));
+}
+
+/// A walk that has announced a change is inside an RCU section and uses no mount; an unmount meanwhile
+/// does not hide the change from a remount of the superblock.
+#[test]
+fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().tree().root_path();
+    let sb = root.mount().sb();
+    let guard = rcu::pin();
+    let owned = Mount::alloc(99, sb.clone(), sb.root_ref(), MountFlags::empty());
+    let mount = MountRef::new(&owned).borrow(&guard);
+    let change = WriteAccess::new(mount).unwrap();
+    drop(owned);
+    assert_eq!(sb.remount(MountFlags::RDONLY), Err(Errno::BUSY));
+    drop(change);
+    assert_eq!(sb.remount(MountFlags::RDONLY), Ok(()));
+    drop(guard);
+    rcu::synchronize();
+    assert_eq!(sb.mount_count(), 1, "it has left the list now");
+}
+
+/// Files come to private lists and go at any time, on any CPU. The parts that a remount sums know nothing
+/// of that: otherwise a sum could see one go that it did not see come, and miss a writer for it.
+#[test]
+fn files_on_private_lists_leave_every_part_as_it_was() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().tree().root_path();
+    let mount = root.mount();
+    let file = task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+    let before: Vec<i64> = mount.writers.parts().collect();
+    let same = || mount.writers.parts().eq(before.iter().copied());
+    let terminal = FileList::new();
+    for cpu in 0..CPUS {
+        let _there = cpu::pretend(cpu as u32);
+        assert_eq!(terminal.adopt(&file), cpu == 0);
+        assert!(same() && mount.has_unlisted());
+    }
+    let _elsewhere = cpu::pretend(1);
+    drop(file);
+    assert!(same() && !mount.has_unlisted());
+}
+
+/// A remount that fails takes its change back, and another one meanwhile does not take that for its own
+/// success.
+#[test]
+fn remounts_of_one_mount_wait_for_each_other() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().tree().root_path();
+    let writer = task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..50_000 {
+                    let busy = root.mount().set_flags(MountFlags::RDONLY);
+                    assert_eq!(busy, Err(Errno::BUSY));
+                }
+            });
+        }
+    });
+    assert!(!root.mount().is_readonly());
+    drop(writer);
+    assert_eq!(root.mount().set_flags(MountFlags::RDONLY), Ok(()));
+}
+
+/// Who comes while a remount looks is counted and waits, also with the locks of a reader of a directory, and
+/// goes on if the remount leaves things as they were.
+#[test]
+fn a_writer_waits_while_a_remount_looks() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().tree().root_path();
+    drop(task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
+    let mount = root.mount();
+    let kept = [&mount.flags, mount.sb().kept_flags()];
+    for flags in kept {
+        for after in [MountFlags::empty(), MountFlags::RDONLY] {
+            let before = flags.get();
+            let reads = task.open("/", OFlags::RDONLY, MODE).unwrap();
+            let looks = mount.sb().lock_write_hold();
+            flags.hold();
+            assert_eq!(flags.get(), before, "the hold is no option");
+            let opened = std::thread::scope(|scope| {
+                let opens = scope.spawn(|| {
+                    reads.read_dir().for_each(|entry| _ = entry.unwrap());
+                    task.open("/file", OFlags::WRONLY, MODE).map(drop).map_err(|e| e.errno())
+                });
+                while !mount.has_changes() {
+                    std::thread::yield_now();
+                }
+                assert!(!opens.is_finished(), "it waits");
+                flags.set(before | after);
+                drop(looks);
+                opens.join().unwrap()
+            });
+            let refused = after.contains(MountFlags::RDONLY);
+            assert_eq!(opened.err(), refused.then_some(Errno::ROFS));
+            flags.set(before);
+        }
+    }
+    assert!(!mount.has_changes());
+}
+
+/// A remount has forbidden changes and makes them durable: a sync meanwhile does not say before the end that
+/// they are.
+#[test]
+fn a_sync_waits_for_a_remount_that_writes() {
+    let driver = Arc::new(NamesOnly::default());
+    let vfs = Vfs::with_scaling(driver.clone(), Scaling::with_slots(CPUS)).unwrap();
+    let (synced, told) = mpsc::channel();
+    let told = Mutex::new(told);
+    let task = Arc::new(vfs.task());
+    let syncs = task.clone();
+    let set = driver.while_sealed.set(Box::new(move || {
+        let (syncs, synced) = (syncs.clone(), synced.clone());
+        std::thread::spawn(move || {
+            syncs.sync();
+            synced.send(()).unwrap();
+        });
+        // Nothing comes; a sync that did not wait would have come by now.
+        let early = told.lock().unwrap().recv_timeout(Duration::from_millis(300));
+        assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "nothing is durable yet");
+    }));
+    assert!(set.is_ok());
+    task.remount("/", MountFlags::RDONLY).unwrap();
+}
+
+/// A working directory that is left is given back at once, though no grace period can end: the mount is not
+/// busy any more, and the directory goes if it was removed.
+#[test]
+fn a_directory_that_is_left_is_given_back_at_once() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().tree().root_path();
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.chdir("/d").unwrap();
+    task.rmdir(At::Cwd, "/d").unwrap();
+    let (users, dentries) = (root.mount().users(), task.vfs().counts().dentries);
+    let reader = rcu::pin();
+    task.chdir("/").unwrap();
+    assert_eq!(root.mount().users(), users);
+    assert_eq!(task.vfs().counts().dentries, dentries - 1);
+    let before = task.root(&reader);
+    task.chroot("/").unwrap();
+    assert!(before.is_same(root.mount(), root.dentry()));
+    assert_eq!(root.mount().users(), users);
+}

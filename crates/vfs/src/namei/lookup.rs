@@ -1,0 +1,393 @@
+//! Lookups that a driver answers, and what becomes of the answers.
+//!
+//! The children table of a directory holds all of its names only where names live in the dcache. A
+//! driver that keeps directories itself ([`Directories`](crate::objects::driver::Directories)) is asked for what
+//! is not in the table. Since it may have to wait for a disk, nobody asks it in the middle of a walk: the
+//! walk stops and hands the name back ([`Deferred::Lookup`]), the call lets go of everything, asks, and
+//! starts again ([`looking_up`]). What the driver says goes into the table, as a negative dentry if there is
+//! no such name, and the next walk finds it under RCU like any other.
+//!
+//! One thread at a time asks for a name: it has locked the name ([`crate::objects::in_lookup`]), and when others
+//! get there, the answer is in the table. A name is in a table only once, whoever put it there.
+//!
+//! A directory that the driver finds under another name than the dcache has it moves there with all that is
+//! below, as if it had been renamed here.
+//!
+//! A driver whose names come and go by themselves has each walk ask whether what it said still holds
+//! ([`Found::check`](crate::objects::driver::Found)). If not, the walk hands the name back too, and the old
+//! dentry, with all that is below it, leaves the dcache when the new answer comes in. Whoever has it open
+//! keeps it, as a removed file.
+
+use std::ops::ControlFlow;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
+
+use crate::base::error::Stop;
+use crate::base::lock_classes::Children;
+use crate::file::open_file::File;
+use crate::mount::d_path::{is_below, name_and_parent};
+use crate::mount::vfsmount::{Path, Writing};
+use crate::namei::dir_ops::KeptName;
+use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
+use crate::objects::dcache::name::Name;
+use crate::objects::driver::Found;
+use crate::objects::super_block::SuperBlock;
+use crate::syscalls::rename::InsertMoved;
+
+/// Children of a directory that is taken out of the dcache which are looked at together.
+const BATCH: usize = 64;
+
+/// A name that a driver is to be asked for.
+pub(crate) struct Missing {
+    dir: Path,
+    name: Box<[u8]>,
+}
+
+/// Work that a walk leaves for later: what the driver is to do when the call has let go of everything.
+pub(crate) enum Deferred {
+    /// Say what has this name.
+    Lookup(Missing),
+    /// Make a change of which all has been checked.
+    Change(DriverChange),
+}
+
+/// A change that a driver is to make, with the right to write to the mount.
+pub(crate) enum DriverChange {
+    /// Change this name.
+    Name(KeptName, Writing),
+    /// Rename the first to the second.
+    Names(KeptName, KeptName, Writing),
+    /// Change the inode of this place, or make a file without a name there.
+    Place(Path, Writing),
+    /// Cut the file that has been opened.
+    Opened(File, Writing),
+}
+
+/// Why a call that walks has stopped. In a box, so that results stay small; it is seldom made.
+pub(crate) type WalkStop = Stop<Box<Deferred>>;
+
+impl From<DriverChange> for WalkStop {
+    #[cold]
+    fn from(change: DriverChange) -> WalkStop {
+        Stop::First(Box::new(Deferred::Change(change)))
+    }
+}
+
+/// Runs a call that walks and changes nothing, and as often as it comes to a name that only the driver knows
+/// of, asks the driver for that name and runs the call again. Between the runs nothing is held, not
+/// even an RCU section, so that the driver may take its time; `call` leaves nothing behind when it
+/// fails.
+#[inline(always)]
+pub(crate) fn looking_up<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> Result<T, Errno> {
+    match call() {
+        // Not as a whole: see `Child` in `namei`.
+        Ok(value) => Ok(value),
+        Err(Stop::Errno(errno)) => Err(errno),
+        Err(Stop::First(deferred)) => {
+            change_and(*deferred, call, |_| unreachable!("a call that changes nothing"))
+        }
+    }
+}
+
+/// Asks the driver for the name that has stopped a call which changes nothing, so that it can run again: what
+/// [`looking_up`] does between two runs. The caller holds nothing.
+///
+/// # Errors
+/// The driver's; the error that has stopped the call.
+#[cold]
+#[inline(never)]
+pub(crate) fn look_up_first(stop: WalkStop) -> Result<(), Errno> {
+    match stop {
+        Stop::Errno(errno) => Err(errno),
+        Stop::First(deferred) => match *deferred {
+            Deferred::Lookup(missing) => missing.look_up(),
+            Deferred::Change(_) => unreachable!("a call that changes nothing"),
+        },
+    }
+}
+
+/// As [`looking_up`], for a call that may find a change to be made by a driver which keeps directories
+/// itself. Then `change` makes it, again with nothing held; `None` if what was found is no longer so, and
+/// the call has to run again.
+#[inline(always)]
+pub(crate) fn changing<T>(
+    mut call: impl FnMut() -> Result<T, WalkStop>,
+    change: impl FnMut(DriverChange) -> Result<Option<T>, Errno>,
+) -> Result<T, Errno> {
+    match call() {
+        Ok(value) => Ok(value),
+        Err(Stop::Errno(errno)) => Err(errno),
+        Err(Stop::First(deferred)) => change_and(*deferred, call, change),
+    }
+}
+
+/// Apart, so that calls that find everything don't pay for there being a loop.
+#[cold]
+#[inline(never)]
+fn change_and<T>(
+    mut deferred: Deferred,
+    mut call: impl FnMut() -> Result<T, WalkStop>,
+    mut change: impl FnMut(DriverChange) -> Result<Option<T>, Errno>,
+) -> Result<T, Errno> {
+    loop {
+        match deferred {
+            Deferred::Lookup(missing) => missing.look_up()?,
+            Deferred::Change(found) => {
+                if let Some(done) = change(found)? {
+                    return Ok(done);
+                }
+            }
+        }
+        match call() {
+            Ok(value) => return Ok(value),
+            Err(Stop::Errno(errno)) => return Err(errno),
+            Err(Stop::First(next)) => deferred = *next,
+        }
+    }
+}
+
+impl Missing {
+    pub(crate) fn new(dir: Path, name: &[u8]) -> Missing {
+        Missing { dir, name: name.into() }
+    }
+
+    /// Asks, and puts the answer into the directory's table. Blocks as the driver does; the caller holds
+    /// no lock and no RCU section.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn look_up(&self) -> Result<(), Errno> {
+        let dir = self.dir.dentry();
+        let sb = dir.sb();
+        let Some(directories) = sb.fs().directories() else { return Ok(()) };
+        let name = Name::new(&self.name);
+        loop {
+            let turn = sb.lock_name(dir, &name);
+            if is_answered(dir, &name) {
+                return Ok(());
+            }
+            let found = directories.lookup(dir.inode(), &self.name)?;
+            match enter(dir, &name, found)? {
+                Entered::Listed(listed) => {
+                    drop(turn);
+                    sb.shrink_sometimes(listed);
+                    return Ok(());
+                }
+                Entered::Busy(busy) => {
+                    // What the driver has said may not hold any more when that is over.
+                    drop(turn);
+                    busy.wait(sb);
+                }
+            }
+        }
+    }
+}
+
+/// What has become of a driver's answer.
+enum Entered {
+    /// It is in the table. So many dentries are on the list that the new one is on.
+    Listed(usize),
+    /// The directory that was found is just being moved, looked up or removed where the dcache has it.
+    Busy(Busy),
+}
+
+/// What somebody else has locked.
+enum Busy {
+    /// Moves of directories.
+    Moves,
+    /// A name in a directory.
+    Name(DentryRef, Box<[u8]>),
+}
+
+impl Busy {
+    /// Sleeps until nobody has it. The caller holds nothing.
+    fn wait(&self, sb: &SuperBlock) {
+        match self {
+            Busy::Moves => drop(sb.lock_moves()),
+            Busy::Name(dir, name) => drop(sb.lock_name(dir, &Name::new(name))),
+        }
+    }
+}
+
+/// Whether somebody else has asked in the meantime.
+fn is_answered(dir: &Dentry, name: &Name<'_>) -> bool {
+    let guard = rcu::pin();
+    dir.find(name, &guard).is_some_and(|(child, _)| child.is_current(dir.inode(), name))
+}
+
+/// Puts what the driver has said into the table of `dir`, in place of what it said before. The caller
+/// has locked the name.
+///
+/// # Errors
+/// `ELOOP` where the driver has found a directory that the dcache has above `dir`.
+fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> {
+    let guard = rcu::pin();
+    if let Some((old, _)) = dir.find(name, &guard)
+        && !detach(old, &guard)
+    {
+        // Who wants to unmount what is there has to get there. It goes when it is unused.
+        old.set_checked(false);
+        return Ok(Entered::Listed(0));
+    }
+    if let Some(inode) = found.inode.as_ref().filter(|inode| inode.is_dir())
+        && let Some(alias) = Dentry::of_dir(inode, &guard)
+    {
+        return adopt(alias, dir, name, found.check, &guard);
+    }
+    let _dcache = dir.sb().lock_dcache();
+    let mut bucket = dir.children().lock(name.hash(), &guard);
+    if dir.is_unhashed() {
+        // Gone, so that nothing may come into its table any more. Walks find nothing there.
+        return Ok(Entered::Listed(0));
+    }
+    Ok(Entered::Listed(Dentry::insert_cached(&mut bucket, dir, name, found)))
+}
+
+/// Moves the dentry of a directory to where the driver has found it (the kernel's
+/// `d_materialise_unique`), with all that is below, what is mounted there, and whoever uses it: for
+/// a directory has one dentry. The caller has locked the new name, which is in no table.
+///
+/// # Errors
+/// `ELOOP` if the new name is below it.
+fn adopt(
+    alias: &Dentry,
+    dir: &Dentry,
+    name: &Name<'_>,
+    check: bool,
+    guard: &Guard,
+) -> Result<Entered, Errno> {
+    let sb = dir.sb();
+    // Both are locked before a name is otherwise. With one locked they are tried, and not waited for.
+    let Some(_moves) = sb.try_lock_moves() else { return Ok(Entered::Busy(Busy::Moves)) };
+    if is_below(dir, alias, guard) {
+        return Err(Errno::LOOP);
+    }
+    let (old_name, parent, _) = name_and_parent(alias, guard);
+    let Some(_turn) = sb.try_lock_name(parent, &Name::new(old_name)) else {
+        let busy = parent.try_ref(guard).map(|parent| Busy::Name(parent, old_name.into()));
+        return Ok(Entered::Busy(busy.unwrap_or(Busy::Moves)));
+    };
+    let _dcache = sb.lock_dcache();
+    let hash = alias.hash();
+    let reqs = [(parent, hash), (dir, name.hash())];
+    let reqs = reqs.map(|(dir, hash)| LockReq::One(dir.children(), hash));
+    let mut locks = RcuTable::lock_set(reqs, guard);
+    let is_there = locks.find(0, hash, |child| std::ptr::eq(child, alias)).is_some();
+    if !is_there || dir.is_unhashed() {
+        // The dcache has lost one of the two meanwhile. It is asked for again, if it is still wanted.
+        return Ok(Entered::Listed(0));
+    }
+    let write = || alias.seq().write();
+    let (_names, section) =
+        sb.rename_lock().map_or_else(|| (None, write()), |names| names.write_part(write));
+    locks.announce([0, 1]);
+    locks.remove(0, alias);
+    let hash = locks.free_hash(1, name.hash());
+    alias.set_moved(&section, dir, Some(name.bytes()), hash, guard);
+    alias.set_checked(check);
+    locks.insert_moved(1, alias);
+    locks.settle();
+    Ok(Entered::Listed(0))
+}
+
+/// Takes a dentry and all that is below it out of the dcache, whoever uses it (the kernel's `d_invalidate`),
+/// but for what is just moving elsewhere. `false` if something is mounted there or below: it stays.
+pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
+    // From the top: children are taken out before their parents, which are tried again.
+    let mut stack = vec![root.borrowed(guard)];
+    while let Some(&dentry) = stack.last() {
+        if dentry.is_mounted() {
+            return false;
+        }
+        if detach_one(dentry, guard) {
+            stack.pop();
+            continue;
+        }
+        let depth = stack.len();
+        dentry.children().scan(0, guard, |child| {
+            if !child.is_moving() {
+                stack.push(child.borrowed(guard));
+            }
+            if stack.len() < depth + BATCH {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+    }
+    true
+}
+
+/// Whether all children that a directory still has are about to leave it: whoever moves them holds the
+/// directory until they have.
+fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
+    let mut all = true;
+    dentry.children().scan(0, guard, |child| {
+        all = child.is_moving();
+        if all { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    all
+}
+
+/// Takes a dentry without children that stay out of the dcache; `false` if it has some.
+fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
+    let parent = dentry.parent(guard);
+    let _dcache = dentry.sb().lock_dcache();
+    let Some(mut locks) = LockedName::lock(dentry, parent, guard) else {
+        // It is out, unless it has just come to another directory.
+        return dentry.is_unhashed();
+    };
+    if !locks.is_leaf() && !all_move(dentry, guard) {
+        return false;
+    }
+    locks.remove(dentry);
+    let removed = dentry.set_removed(parent, || {}, guard);
+    drop(locks);
+    dentry::finish_removal(removed, guard);
+    true
+}
+
+/// A name that is about to leave its table: its bucket is locked and, if it is a directory, all of its
+/// own.
+pub(crate) enum LockedName<'g> {
+    File(Bucket<'g, Dentry, Children>),
+    Directory(LockSet<'g, Dentry, Children, 2>),
+}
+
+impl<'g> LockedName<'g> {
+    /// `None` if the dentry is no longer in the table of `parent`.
+    pub(crate) fn lock(
+        dentry: &'g Dentry,
+        parent: &'g Dentry,
+        guard: &'g Guard,
+    ) -> Option<LockedName<'g>> {
+        let hash = dentry.hash();
+        let is_it = |child: &Dentry| std::ptr::eq(child, dentry);
+        if dentry.inode().is_dir() {
+            let name = LockReq::One(parent.children(), hash);
+            let locks = RcuTable::lock_set([name, LockReq::All(dentry.children())], guard);
+            locks.find(0, hash, is_it).is_some().then_some(LockedName::Directory(locks))
+        } else {
+            let bucket = parent.children().lock(hash, guard);
+            bucket.find(hash, is_it).is_some().then_some(LockedName::File(bucket))
+        }
+    }
+
+    /// Whether nothing is below it.
+    pub(crate) fn is_leaf(&self) -> bool {
+        match self {
+            LockedName::File(_) => true,
+            LockedName::Directory(locks) => locks.is_empty(1),
+        }
+    }
+
+    /// Takes it out of the table.
+    pub(crate) fn remove(&mut self, dentry: &Dentry) {
+        match self {
+            LockedName::File(bucket) => bucket.remove(dentry),
+            LockedName::Directory(locks) => locks.remove(0, dentry),
+        };
+    }
+}

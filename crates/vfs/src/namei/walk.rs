@@ -1,0 +1,759 @@
+//! Path walks.
+//!
+//! # Two ways to walk
+//!
+//! A walk first runs under RCU. It reads children tables, names, inodes and mounts without writing
+//! anything shared, and remembers for the place where it is the sequence count of the dentry and that of
+//! the mount tree. Each step finds the child, reads what it needs of it, and then checks that the
+//! directory it came from has not moved or gone meanwhile. If a check fails the walk starts again; after
+//! a few attempts it becomes a reference walk, which holds a reference on every place it passes and looks
+//! names up under their bucket lock, so that no amount of renaming can keep it from arriving.
+//!
+//! What a walk found is good for the rest of the RCU section (memory stays) and may be kept beyond it by
+//! [`Walk::keep`], which takes references and checks once more.
+//!
+//! The walk follows `openat2(2)` and `path_resolution(7)`.
+
+use bitflags::bitflags;
+use rustix::io::Errno;
+use vfscale_sync::rcu::Guard;
+
+use crate::base::error::Stop;
+use crate::base::types::{Access, MountFlags, ResolveFlags};
+use crate::mount::d_path::Climb;
+use crate::mount::namespace::Forest;
+use crate::mount::vfsmount::{Mount, MountRef, Path, Spot, WriteAccess};
+use crate::namei::dir_ops::KeptName;
+use crate::namei::lookup::{Deferred, DriverChange, Missing, WalkStop};
+use crate::objects::dcache::dentry::{Dentry, NAME_MAX};
+use crate::objects::dcache::name::{self, Name};
+use crate::objects::inode::Inode;
+use crate::security::cred::{Credentials, permission};
+
+/// The longest path in bytes, with the closing NUL that the library does not have.
+pub const PATH_MAX: usize = 4096;
+
+/// The most symbolic links one walk follows.
+pub const SYMLINKS_MAX: u32 = 40;
+
+/// RCU walks that may fail before a reference walk begins.
+const RCU_ATTEMPTS: u32 = 3;
+
+bitflags! {
+    /// How to walk.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Lookup: u32 {
+        /// Follow a symbolic link at the end.
+        const FOLLOW = 1;
+        /// The end must be a directory.
+        const DIRECTORY = 2;
+        /// The empty path means the start itself.
+        const EMPTY = 4;
+        const NO_XDEV = 8;
+        const NO_SYMLINKS = 16;
+        const BENEATH = 32;
+        const IN_ROOT = 64;
+        /// Only names that are in the dcache; no driver is asked.
+        const CACHED = 128;
+    }
+}
+
+impl Lookup {
+    pub(crate) fn resolve(flags: ResolveFlags) -> Lookup {
+        let mut lookup = Lookup::empty();
+        lookup.set(Lookup::NO_XDEV, flags.contains(ResolveFlags::NO_XDEV));
+        lookup.set(Lookup::NO_SYMLINKS, flags.contains(ResolveFlags::NO_SYMLINKS));
+        lookup.set(Lookup::BENEATH, flags.contains(ResolveFlags::BENEATH));
+        lookup.set(Lookup::IN_ROOT, flags.contains(ResolveFlags::IN_ROOT));
+        lookup.set(Lookup::CACHED, flags.contains(ResolveFlags::CACHED));
+        lookup
+    }
+
+    /// A walk with a start that it must not leave.
+    pub(crate) const SCOPED: Lookup = Lookup::BENEATH.union(Lookup::IN_ROOT);
+}
+
+/// Something changed under a walk: start again.
+pub(crate) struct Retry;
+
+/// Why a walk stopped.
+pub(crate) enum Fail {
+    /// Something changed under it: start again.
+    Retry,
+    Errno(Errno),
+    /// This is to be done first, when the call has let go of everything.
+    First(Box<Deferred>),
+}
+
+impl From<Errno> for Fail {
+    fn from(errno: Errno) -> Fail {
+        Fail::Errno(errno)
+    }
+}
+
+impl From<Retry> for Fail {
+    #[inline]
+    fn from(_: Retry) -> Fail {
+        Fail::Retry
+    }
+}
+
+impl From<WalkStop> for Fail {
+    fn from(stop: WalkStop) -> Fail {
+        match stop {
+            Stop::Errno(errno) => Fail::Errno(errno),
+            Stop::First(deferred) => Fail::First(deferred),
+        }
+    }
+}
+
+impl From<DriverChange> for Fail {
+    #[cold]
+    fn from(change: DriverChange) -> Fail {
+        Fail::First(Box::new(Deferred::Change(change)))
+    }
+}
+
+/// A place in the tree, seen under RCU.
+#[derive(Clone, Copy)]
+pub(crate) struct Pos<'g> {
+    pub(crate) mount: &'g Mount,
+    pub(crate) dentry: &'g Dentry,
+    /// The dentry's sequence count for which this place was right.
+    pub(crate) seq: u32,
+}
+
+impl<'g> Pos<'g> {
+    fn of(spot: Spot<'g>) -> Pos<'g> {
+        Pos { mount: spot.mount, dentry: spot.dentry, seq: spot.dentry.seq().begin() }
+    }
+
+    #[inline]
+    pub(crate) fn inode(&self) -> &'g Inode {
+        self.dentry.inode()
+    }
+
+    /// Whether the dentry has moved or gone since.
+    #[inline]
+    pub(crate) fn is_stale(&self) -> bool {
+        self.dentry.seq().retry(self.seq)
+    }
+}
+
+/// The last component of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    /// A name, and whether slashes follow it.
+    Name(bool),
+    Dot,
+    DotDot,
+    /// There is none: the path was `/` or ended at the start.
+    Root,
+}
+
+/// Where and how a walk begins.
+#[derive(Clone, Copy)]
+pub(crate) struct Start<'g> {
+    pub(crate) ns: &'g Forest,
+    pub(crate) cred: &'g Credentials,
+    pub(crate) root: Spot<'g>,
+    pub(crate) base: Spot<'g>,
+    pub(crate) flags: Lookup,
+}
+
+/// A walk under way.
+pub(crate) struct Walk<'g> {
+    start: Start<'g>,
+    guard: &'g Guard,
+    /// What `/` is, and what `..` does not leave.
+    root: Spot<'g>,
+    cur: Pos<'g>,
+    /// What [`walk_to_last`](Self::walk_to_last) arrived at.
+    last: Last,
+    /// The last component, if it is a name. It is borrowed rather than returned, for to copy what was
+    /// stored just before takes longer than to read parts of it.
+    name: Name<'g>,
+    /// What is still to walk of the innermost symbolic link, or of the path itself.
+    text: &'g [u8],
+    /// What is left of the links and the path around it, the innermost last.
+    outer: Vec<&'g [u8]>,
+    mount_seq: u32,
+    links: u32,
+    /// Whether Linux would know the root by now, which it looks up when it first needs it.
+    root_known: bool,
+    /// In a reference walk: what keeps `cur`.
+    held: Option<Path>,
+    by_ref: bool,
+}
+
+/// What a lookup found, in parts: a `Result` of an `Option` of a [`Pos`] has its tags inside the
+/// place of a pointer, which compilers then copy in pieces, and that takes longer than the lookup.
+struct Child<'g> {
+    fail: Option<Fail>,
+    dentry: Option<&'g Dentry>,
+    mount: &'g Mount,
+    seq: u32,
+}
+
+/// Runs `body` on a walk over `path`, again and again until nothing changes under it.
+///
+/// Each walk begins where `start` says then: who called may have left the place meanwhile, which
+/// may be gone now. `body` may run several times; it must leave nothing behind when it fails with
+/// [`Fail::Retry`].
+#[inline]
+pub(crate) fn walk<'g, T>(
+    start: impl Fn() -> Start<'g>,
+    path: &'g [u8],
+    guard: &'g Guard,
+    mut body: impl FnMut(&mut Walk<'g>) -> Result<T, Fail>,
+) -> Result<T, WalkStop> {
+    if path.len() >= PATH_MAX {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    if name::has_nul(path) {
+        return Err(Errno::INVAL.into());
+    }
+    let mut attempts = 0;
+    loop {
+        let start = start();
+        if path.is_empty() && !start.flags.contains(Lookup::EMPTY) {
+            return Err(Errno::NOENT.into());
+        }
+        let mut walk = Walk::new(start, path, guard, attempts >= RCU_ATTEMPTS);
+        walk.begin(path)?;
+        if walk.hold().is_ok() {
+            match body(&mut walk) {
+                Ok(value) => return Ok(value),
+                Err(Fail::Errno(errno)) => return Err(Stop::Errno(errno)),
+                Err(Fail::First(deferred)) => return Err(Stop::First(deferred)),
+                Err(Fail::Retry) => {}
+            }
+        }
+        attempts += 1;
+        drop(walk);
+        if attempts > RCU_ATTEMPTS {
+            vfscale_sync::atomic::thread::yield_now();
+        }
+    }
+}
+
+impl<'g> Walk<'g> {
+    /// Apart from [`begin`](Self::begin), so that a walk is made where it stays.
+    #[inline]
+    fn new(start: Start<'g>, path: &'g [u8], guard: &'g Guard, by_ref: bool) -> Walk<'g> {
+        let mount_seq = start.ns.seq().begin();
+        let scoped = start.flags.intersects(Lookup::SCOPED);
+        let root = if scoped { start.base } else { start.root };
+        let from = if path.first() == Some(&b'/') { root } else { start.base };
+        Walk {
+            start,
+            guard,
+            root,
+            cur: Pos::of(from),
+            last: Last::Root,
+            name: Name::EMPTY,
+            text: name::skip_slashes(path),
+            outer: Vec::new(),
+            mount_seq,
+            links: 0,
+            root_known: scoped || path.first() == Some(&b'/'),
+            held: None,
+            by_ref,
+        }
+    }
+
+    /// Checks where it begins.
+    #[inline]
+    fn begin(&self, path: &[u8]) -> Result<(), Errno> {
+        if path.first() == Some(&b'/') {
+            if self.start.flags.contains(Lookup::BENEATH) {
+                return Err(Errno::XDEV);
+            }
+            if !self.cur.inode().is_dir() {
+                return Err(Errno::NOTDIR);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn guard(&self) -> &'g Guard {
+        self.guard
+    }
+
+    pub(crate) fn cred(&self) -> &'g Credentials {
+        self.start.cred
+    }
+
+    /// The last component, when [`walk_to_last`](Self::walk_to_last) has found a name.
+    #[inline]
+    pub(crate) fn name(&self) -> &Name<'g> {
+        &self.name
+    }
+
+    /// Where the walk is.
+    pub(crate) fn cur(&self) -> Pos<'g> {
+        self.cur
+    }
+
+    /// In a reference walk, takes references to where the walk is now.
+    #[inline]
+    fn hold(&mut self) -> Result<(), Retry> {
+        if self.by_ref { self.hold_cur() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn hold_cur(&mut self) -> Result<(), Retry> {
+        let dentry = self.cur.dentry.try_ref(self.guard).ok_or(Retry)?;
+        self.held = Some(Path::new(self.hold_mount(self.cur.mount)?, dentry));
+        Ok(())
+    }
+
+    /// Counts a use of a mount that was found under RCU.
+    #[inline]
+    pub(crate) fn hold_mount(&self, mount: &'g Mount) -> Result<MountRef, Retry> {
+        let held = MountRef::try_new(mount).ok_or(Retry)?;
+        vfscale_sync::atomic::fence_after_rmw();
+        if self.start.ns.seq().retry(self.mount_seq) { Err(Retry) } else { Ok(held) }
+    }
+
+    /// Announces a change at `pos`, for as long as the RCU section lasts at most. Between finding the
+    /// mount and this no mount has come or gone, or the walk has to start again.
+    #[inline]
+    pub(crate) fn want_write(&self, pos: Pos<'g>) -> Result<WriteAccess<'g>, Fail> {
+        let write = WriteAccess::new(pos.mount);
+        if self.start.ns.seq().retry(self.mount_seq) {
+            return Err(Fail::Retry);
+        }
+        Ok(write?)
+    }
+
+    /// Keeps a place beyond the RCU section.
+    #[inline]
+    pub(crate) fn keep(&self, pos: Pos<'g>) -> Result<Path, Fail> {
+        let mount = self.hold_mount(pos.mount)?;
+        let dentry = pos.dentry.try_ref(self.guard).ok_or(Fail::Retry)?;
+        if pos.is_stale() {
+            return Err(Fail::Retry);
+        }
+        Ok(Path::new(mount, dentry))
+    }
+
+    /// Checks that what was read at `pos` belonged to it all the time.
+    #[inline]
+    pub(crate) fn validate(&self, pos: Pos<'g>) -> Result<(), Retry> {
+        if pos.is_stale() || self.start.ns.seq().retry(self.mount_seq) {
+            return Err(Retry);
+        }
+        Ok(())
+    }
+
+    /// Walks to the end.
+    #[inline]
+    pub(crate) fn lookup(&mut self) -> Result<Pos<'g>, Fail> {
+        self.walk_to_end()?;
+        Ok(self.cur)
+    }
+
+    fn walk_to_end(&mut self) -> Result<(), Fail> {
+        let follow = self.start.flags.contains(Lookup::FOLLOW);
+        loop {
+            self.advance_to_last()?;
+            match self.last {
+                Last::Root | Last::Dot => break,
+                Last::DotDot => self.up()?,
+                Last::Name(slash) => {
+                    let Pos { mount, dentry, seq } = self.existing_child(self.cur, &self.name)?;
+                    if dentry.inode().is_symlink() && (follow || slash) {
+                        self.follow_last(Pos { mount, dentry, seq }, slash)?;
+                        continue;
+                    }
+                    if slash && !dentry.inode().is_dir() {
+                        return Err(Fail::Errno(Errno::NOTDIR));
+                    }
+                    self.go(Pos { mount, dentry, seq })?;
+                }
+            }
+            break;
+        }
+        if self.start.flags.contains(Lookup::DIRECTORY) && !self.cur.inode().is_dir() {
+            return Err(Fail::Errno(Errno::NOTDIR));
+        }
+        Ok(())
+    }
+
+    /// Walks up to the last component, which is returned; `cur` is the directory it is to be looked
+    /// up in, and may be searched.
+    #[inline]
+    pub(crate) fn walk_to_last(&mut self) -> Result<Last, Fail> {
+        self.advance_to_last()?;
+        Ok(self.last)
+    }
+
+    fn advance_to_last(&mut self) -> Result<(), Fail> {
+        // As `self.cur`, but in registers: each step waits for what the one before has found, and would wait
+        // longer for what that has stored. Places are taken apart for the same reason.
+        let (mount, dentry, seq) = (self.cur.mount, self.cur.dentry, self.cur.seq);
+        let mut cur = Pos { mount, dentry, seq };
+        loop {
+            if self.text.is_empty() && !self.next_text() {
+                self.last = Last::Root;
+                return Ok(());
+            }
+            let after = self.name.split_off(self.text);
+            self.text = name::skip_slashes(after);
+            let mut slash = !after.is_empty();
+            let mut is_last = self.text.is_empty();
+            if is_last && !self.outer.is_empty() {
+                (slash, is_last) = self.end_of_link(slash);
+            }
+            self.may_search(cur)?;
+            let dots = self.name.is_dots();
+            if is_last {
+                self.last = match self.name.len() {
+                    1 if dots => Last::Dot,
+                    2 if dots => Last::DotDot,
+                    _ => Last::Name(slash),
+                };
+                return Ok(());
+            }
+            if !dots {
+                let Pos { mount, dentry, seq } = self.existing_child(cur, &self.name)?;
+                if dentry.inode().is_symlink() {
+                    self.follow(Pos { mount, dentry, seq })?;
+                    cur = self.cur;
+                } else {
+                    cur = Pos { mount, dentry, seq };
+                    self.go(cur)?;
+                }
+            } else if self.name.len() == 2 {
+                self.up()?;
+                cur = self.cur;
+            }
+        }
+    }
+
+    /// Goes on with what is left around the link that ended. `false` if there is nothing.
+    #[cold]
+    fn next_text(&mut self) -> bool {
+        while self.text.is_empty() {
+            match self.outer.pop() {
+                Some(text) => self.text = name::skip_slashes(text),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// The last name of a link: slashes behind the link belong to what it stands for as well.
+    /// Whether slashes follow, and whether it is the last name of the path.
+    #[cold]
+    fn end_of_link(&mut self, slash: bool) -> (bool, bool) {
+        let is_last = self.outer.iter().all(|text| name::skip_slashes(text).is_empty());
+        let outer_slash = is_last && self.outer.iter().any(|text| !text.is_empty());
+        if is_last {
+            self.outer.clear();
+        }
+        (slash || outer_slash, is_last)
+    }
+
+    #[inline]
+    fn may_search(&self, dir: Pos<'g>) -> Result<(), Errno> {
+        let inode = dir.inode();
+        if !inode.is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        permission(inode, self.start.cred, Access::EXEC, self.guard)
+    }
+
+    #[inline]
+    pub(crate) fn go(&mut self, child: Pos<'g>) -> Result<(), Retry> {
+        self.cur = child;
+        self.hold()
+    }
+
+    /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such name.
+    #[inline]
+    pub(crate) fn child(&self, name: &Name<'_>) -> Result<Option<Pos<'g>>, Fail> {
+        let Child { fail, dentry, mount, seq } = self.look_up(self.cur, name);
+        match (fail, dentry) {
+            (Some(fail), _) => Err(fail),
+            (None, Some(dentry)) => Ok(Some(Pos { mount, dentry, seq })),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// As [`child`](Self::child); `ENOENT` if there is no such name. `cur` is where the walk is.
+    #[inline(always)]
+    fn existing_child(&self, cur: Pos<'g>, name: &Name<'_>) -> Result<Pos<'g>, Fail> {
+        let Child { fail, dentry, mount, seq } = self.look_up(cur, name);
+        match (fail, dentry) {
+            (Some(fail), _) => Err(fail),
+            (None, Some(dentry)) => Ok(Pos { mount, dentry, seq }),
+            (None, None) => Err(Fail::Errno(Errno::NOENT)),
+        }
+    }
+
+    /// The same, in parts. `cur` is where the walk is.
+    #[inline(always)]
+    fn look_up(&self, cur: Pos<'g>, name: &Name<'_>) -> Child<'g> {
+        let mount = cur.mount;
+        let found = if self.by_ref {
+            self.find_locked(cur.dentry, name)
+        } else {
+            let found = cur.dentry.find(name, self.guard);
+            // Whether it is there or not was read from this directory, if it is still where it was.
+            if cur.is_stale() {
+                return Child { fail: Some(Fail::Retry), dentry: None, mount, seq: 0 };
+            }
+            found
+        };
+        let Some((dentry, seq)) = found else {
+            let fail = check_length(cur.inode(), name.len()).err().map(Fail::Errno);
+            let fail = match fail {
+                None if cur.dentry.is_partial() => Some(self.miss(self.cur, name)),
+                other => other,
+            };
+            return Child { fail, dentry: None, mount, seq: 0 };
+        };
+        if dentry.is_special() {
+            return match self.special(Pos { mount, dentry, seq }, name) {
+                Ok(Some(Pos { mount, dentry, seq })) => {
+                    Child { fail: None, dentry: Some(dentry), mount, seq }
+                }
+                Ok(None) => Child { fail: None, dentry: None, mount, seq: 0 },
+                Err(fail) => Child { fail: Some(fail), dentry: None, mount, seq: 0 },
+            };
+        }
+        Child { fail: None, dentry: Some(dentry), mount, seq }
+    }
+
+    /// Finds a dentry that is more than a name: one that a driver answers for, or that something is
+    /// mounted on. `None` if it says that there is no such name.
+    #[cold]
+    fn special(&self, pos: Pos<'g>, name: &Name<'_>) -> Result<Option<Pos<'g>>, Fail> {
+        pos.dentry.warm();
+        if !pos.dentry.is_current(self.cur.inode(), name) {
+            return Err(self.miss(self.cur, name));
+        }
+        if pos.dentry.is_negative() {
+            return Ok(None);
+        }
+        self.cross_down(pos).map(Some)
+    }
+
+    /// Finds what a directory of a driver has under a name, or the dentry that says that there is nothing;
+    /// whatever is mounted there. The name is no longer than names are.
+    pub(crate) fn find_kept(&self, dir: Pos<'g>, name: &Name<'_>) -> Result<&'g Dentry, Fail> {
+        let found = if self.by_ref {
+            self.find_locked(dir.dentry, name)
+        } else {
+            dir.dentry.find(name, self.guard)
+        };
+        if !self.by_ref && dir.is_stale() {
+            return Err(Fail::Retry);
+        }
+        let Some((dentry, _)) = found else { return Err(self.miss(dir, name)) };
+        dentry.warm();
+        if dentry.is_current(dir.inode(), name) { Ok(dentry) } else { Err(self.miss(dir, name)) }
+    }
+
+    /// Keeps a name of a driver's directory beyond the RCU section, with what has been found there.
+    pub(crate) fn keep_name(
+        &self,
+        dir: Pos<'g>,
+        name: &Name<'_>,
+        found: &'g Dentry,
+    ) -> Result<KeptName, Fail> {
+        let found = found.try_ref(self.guard).ok_or(Fail::Retry)?;
+        Ok(KeptName::new(self.keep(dir)?, name.bytes(), found))
+    }
+
+    /// Leaves the name in `dir` to be looked up by the driver, when the call has let go of everything.
+    #[cold]
+    fn miss(&self, dir: Pos<'g>, name: &Name<'_>) -> Fail {
+        if dir.dentry.is_unhashed() {
+            // Nothing is looked up in a directory that is gone. If only its dentry is, which the shrinker has
+            // taken, the walk was a moment too late.
+            let was_taken = dir.is_stale() || dir.dentry.try_ref(self.guard).is_none();
+            return if was_taken && !self.by_ref { Fail::Retry } else { Fail::Errno(Errno::NOENT) };
+        }
+        if self.start.flags.contains(Lookup::CACHED) {
+            return Fail::Errno(Errno::AGAIN);
+        }
+        match self.keep(dir) {
+            Ok(dir) => Fail::First(Box::new(Deferred::Lookup(Missing::new(dir, name.bytes())))),
+            Err(fail) => fail,
+        }
+    }
+
+    /// A lookup that waits for changes of the bucket.
+    #[cold]
+    fn find_locked(&self, dir: &'g Dentry, name: &Name<'_>) -> Option<(&'g Dentry, u32)> {
+        let _dcache = dir.sb().lock_dcache();
+        let bucket = dir.children().lock(name.hash(), self.guard);
+        let child = bucket.find(name.hash(), |child| child.is_named(name, self.guard))?;
+        Some((child, child.seq().begin()))
+    }
+
+    /// Whether something is mounted on `dentry`, a name in the directory at `dir`, as seen from
+    /// there. Takes no lock.
+    #[inline]
+    pub(crate) fn is_mountpoint(&self, dir: Pos<'g>, dentry: &Dentry) -> bool {
+        dentry.is_mounted() && self.start.ns.mounted_on(dir.mount, dentry, self.guard).is_some()
+    }
+
+    /// Goes down to the root of the uppermost mount at `pos`.
+    #[cold]
+    pub(crate) fn cross_down(&self, mut pos: Pos<'g>) -> Result<Pos<'g>, Fail> {
+        while pos.dentry.is_mounted() {
+            let found = self.start.ns.mounted_on(pos.mount, pos.dentry, self.guard);
+            if self.start.ns.seq().retry(self.mount_seq) {
+                return Err(Fail::Retry);
+            }
+            let Some(mount) = found else { break };
+            if self.start.flags.contains(Lookup::NO_XDEV) {
+                return Err(Fail::Errno(Errno::XDEV));
+            }
+            let dentry: &'g Dentry = mount.root();
+            pos = Pos { mount, dentry, seq: dentry.seq().begin() };
+        }
+        Ok(pos)
+    }
+
+    /// Walks over `..`.
+    pub(crate) fn up(&mut self) -> Result<(), Fail> {
+        let scoped = self.start.flags.intersects(Lookup::SCOPED);
+        self.root_known = true;
+        let mut pos = self.cur;
+        loop {
+            if self.root.is_same(pos.mount, pos.dentry) {
+                if self.start.flags.contains(Lookup::BENEATH) {
+                    return Err(Fail::Errno(Errno::XDEV));
+                }
+                return self.up_in_root(pos);
+            }
+            if !std::ptr::eq(pos.dentry, pos.mount.root()) {
+                break;
+            }
+            let Some((mount, dentry)) = pos.mount.attached_at(self.guard) else {
+                return self.up_in_root(pos);
+            };
+            if self.start.flags.contains(Lookup::NO_XDEV) {
+                return Err(Fail::Errno(Errno::XDEV));
+            }
+            pos = Pos { mount, dentry, seq: dentry.seq().begin() };
+        }
+        if self.start.ns.seq().retry(self.mount_seq) {
+            return Err(Fail::Retry);
+        }
+        let parent = pos.dentry.parent(self.guard);
+        let above = Pos { mount: pos.mount, dentry: parent, seq: parent.seq().begin() };
+        let is_shown = pos.mount.root().is_root() || self.is_shown(above)?;
+        if pos.is_stale() {
+            return Err(Fail::Retry);
+        }
+        if !is_shown {
+            return Err(Fail::Errno(Errno::NOENT));
+        }
+        if scoped && !self.is_beneath(above) {
+            // The start was moved out of the way of this walk, or it out of the start.
+            return Err(Fail::Retry);
+        }
+        let above = if parent.is_mounted() { self.cross_down(above)? } else { above };
+        Ok(self.go(above)?)
+    }
+
+    /// Whether the mount, which has a part of its file system only, shows the directory `above`. One that was
+    /// moved elsewhere may still be somebody's working directory, and its parent would lead him out of what
+    /// the mount is to show. (Linux: `path_connected`.)
+    #[cold]
+    fn is_shown(&self, above: Pos<'g>) -> Result<bool, Fail> {
+        let top = above.mount.root();
+        // Whoever walks by reference is to arrive, however many directories move.
+        let _still = self.by_ref.then(|| self.start.ns.rename_lock().read());
+        let mut climb = Climb::new();
+        let end = climb.climb(above.dentry, |at| std::ptr::eq(at, top), self.guard);
+        if climb.has_changed() { Err(Fail::Retry) } else { Ok(std::ptr::eq(end, top)) }
+    }
+
+    /// Walks over `..` where there is nothing above: stays, but for what is mounted on the place.
+    fn up_in_root(&mut self, pos: Pos<'g>) -> Result<(), Fail> {
+        let pos = if pos.dentry.is_mounted() { self.cross_down(pos)? } else { pos };
+        Ok(self.go(pos)?)
+    }
+
+    /// Whether a scoped walk is still below its start.
+    fn is_beneath(&self, pos: Pos<'g>) -> bool {
+        let mut pos = (pos.mount, pos.dentry);
+        loop {
+            if self.root.is_same(pos.0, pos.1) {
+                return true;
+            }
+            if std::ptr::eq(pos.1, pos.0.root()) {
+                match pos.0.attached_at(self.guard) {
+                    Some(place) => pos = place,
+                    None => return false,
+                }
+            } else if pos.1.is_root() {
+                return false;
+            } else {
+                pos.1 = pos.1.parent(self.guard);
+            }
+        }
+    }
+
+    /// Continues in the symbolic link `link`, which is a child of `cur`.
+    pub(crate) fn follow(&mut self, link: Pos<'g>) -> Result<(), Fail> {
+        self.links += 1;
+        let forbidden = self.start.flags.contains(Lookup::NO_SYMLINKS)
+            || link.mount.flags().contains(MountFlags::NOSYMFOLLOW);
+        if self.links > SYMLINKS_MAX || forbidden {
+            return Err(Fail::Errno(Errno::LOOP));
+        }
+        let inode = link.inode();
+        let target = inode.sb().fs().get_link(inode, self.guard)?;
+        if link.is_stale() {
+            return Err(Fail::Retry);
+        }
+        crate::syscalls::attr::touch_atime(link.mount, inode);
+        if target.is_empty() {
+            return Err(Fail::Errno(Errno::NOENT));
+        }
+        if target[0] == b'/' {
+            if self.start.flags.contains(Lookup::BENEATH) {
+                return Err(Fail::Errno(Errno::XDEV));
+            }
+            // Linux compares the mounts before it looks the root up, so a link to `/` leaves the mount
+            // unless the root was needed before.
+            let leaves = !self.root_known || !std::ptr::eq(self.root.mount, self.cur.mount);
+            if leaves && self.start.flags.contains(Lookup::NO_XDEV) {
+                return Err(Fail::Errno(Errno::XDEV));
+            }
+            self.root_known = true;
+            self.go(Pos::of(self.root))?;
+        }
+        if !self.text.is_empty() {
+            self.outer.push(self.text);
+        }
+        self.text = name::skip_slashes(target);
+        Ok(())
+    }
+
+    /// Continues in the link as the last component, with the slashes that followed it.
+    pub(crate) fn follow_last(&mut self, link: Pos<'g>, slash: bool) -> Result<(), Fail> {
+        if slash {
+            self.outer.insert(0, b"/");
+        }
+        self.follow(link)
+    }
+}
+
+/// A name that is too long for any file is another mistake than one that is not there, except in a
+/// directory that is gone, in which nothing is looked up.
+#[inline]
+pub(crate) fn check_length(dir: &Inode, name_len: usize) -> Result<(), Errno> {
+    if name_len <= NAME_MAX {
+        return Ok(());
+    }
+    Err(if dir.is_dead() { Errno::NOENT } else { Errno::NAMETOOLONG })
+}

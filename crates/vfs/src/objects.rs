@@ -1,0 +1,14 @@
+//! The objects of a file system and what connects them: super blocks, dentries, inodes, and the driver that
+//! stands behind them. Counterparts of `struct super_block`, `struct dentry`, `struct inode` and the operation
+//! tables of Linux.
+
+pub(crate) mod dcache;
+pub mod driver;
+pub(crate) mod icache;
+pub(crate) mod in_lookup;
+pub mod inode;
+pub(crate) mod inode_ext;
+pub(crate) mod setattr;
+pub mod super_block;
+pub(crate) mod super_ref;
+pub(crate) mod take_down;

@@ -1,0 +1,68 @@
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::*;
+use crate::base::types::{Mode, OFlags, StatFs};
+use crate::file::readdir::DirEntry;
+use crate::mount::namespace::Vfs;
+use crate::objects::driver::{Directories, FileSystem};
+use crate::objects::inode::InodeInit;
+
+/// A driver with a directory that is empty.
+struct Empty;
+
+impl FileSystem for Empty {
+    fn name(&self) -> &'static str {
+        "empty"
+    }
+
+    fn directories(&self) -> Option<&dyn Directories> {
+        Some(self)
+    }
+
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
+        Ok(sb.new_inode(InodeInit { mode: 0o040755, nlink: 2, ..InodeInit::default() }))
+    }
+
+    fn statfs(&self, _: &SuperBlock) -> StatFs {
+        StatFs::default()
+    }
+
+    fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
+        Err(Errno::ISDIR)
+    }
+}
+
+impl Directories for Empty {
+    fn lookup(&self, _: &Inode, _: &[u8]) -> Result<Found, Errno> {
+        Ok(Found { inode: None, check: false })
+    }
+
+    fn read_dir(
+        &self,
+        _: &Inode,
+        _: u64,
+        _: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+/// All CPUs that look for names which are not there have the same inode in their dentries.
+#[test]
+fn a_name_that_does_not_exist_counts_no_reference_to_what_stands_for_no_inode() {
+    let task = Vfs::new(Arc::new(Empty)).unwrap().task();
+    let root = task.open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for name in ["a", "b", "c"] {
+        assert_eq!(task.metadata(name).unwrap_err().errno(), Errno::NOENT);
+    }
+    let guard = rcu::pin();
+    let dir = root.inode().sb().root();
+    for name in [b"a", b"b", b"c"] {
+        let (dentry, _) = dir.find(&Name::new(name), &guard).unwrap();
+        assert!(dentry.is_negative());
+        assert_eq!(dentry.inode().references(), 1);
+    }
+}

@@ -1,0 +1,97 @@
+//! Locks that exist only while somebody wants them, one for each key.
+//!
+//! Two lookups of one name in one directory must not ask the driver at the same time: the second waits
+//! and then finds what the first one found. The kernel has a hash of dentries "in lookup" for that. Here
+//! the key (directory and hash of the name) is what is locked, for there may be no dentry yet.
+//!
+//! A change of a name locks it as well ([`crate::namei::dir_ops`]), and inodes are made by number in the same way
+//! ([`SuperBlock::iget`](crate::objects::super_block::SuperBlock::iget)).
+//!
+//! Keys are locked across calls of a driver, which may take as long as a disk does. So nobody who holds a
+//! lock or an RCU section locks a key, and waiting is sleeping. Who locks several names locks them in the
+//! order of their keys, and numbers after names, one at a time.
+//!
+//! The keys that are locked just now are a short list in each of a few shards. A shard's lock is held for
+//! as long as it takes to look through that list.
+
+use std::mem;
+
+use vfscale_sync::atomic::thread::{self, Thread};
+use vfscale_sync::lock::Mutex;
+
+use crate::base::lock_classes::InLookup;
+
+/// Names that are looked up at the same time rarely share a shard.
+const SHARDS: usize = 32;
+
+/// What is locked: a directory's address, and a name's hash; or a number, and its hash.
+pub(crate) type Key = (usize, u64);
+
+struct Held {
+    key: Key,
+    waiting: Vec<Thread>,
+}
+
+/// A lock for each key. See the [module](self). `Send` and `Sync`.
+pub(crate) struct KeyLocks {
+    shards: Box<[Mutex<Vec<Held>, InLookup>]>,
+}
+
+/// A locked key; dropping it unlocks.
+#[must_use = "the key is unlocked when the guard is dropped"]
+pub(crate) struct KeyGuard<'a> {
+    locks: &'a KeyLocks,
+    key: Key,
+}
+
+impl KeyLocks {
+    pub(crate) fn new() -> KeyLocks {
+        KeyLocks { shards: (0..SHARDS).map(|_| Mutex::new(Vec::new())).collect() }
+    }
+
+    fn shard(&self, (dir, hash): Key) -> &Mutex<Vec<Held>, InLookup> {
+        // Addresses of dentries are multiples of a cache line, and a hash is best at its top.
+        &self.shards[(dir >> 6 ^ (hash >> 48) as usize) % SHARDS]
+    }
+
+    /// Locks `key`. Sleeps while another thread has it; the caller holds no lock and no RCU section.
+    pub(crate) fn lock(&self, key: Key) -> KeyGuard<'_> {
+        loop {
+            let mut shard = self.shard(key).lock();
+            let Some(held) = shard.iter_mut().find(|held| held.key == key) else {
+                shard.push(Held { key, waiting: Vec::new() });
+                return KeyGuard { locks: self, key };
+            };
+            held.waiting.push(thread::current());
+            drop(shard);
+            // Whoever unlocks wakes all, who then compete again. A wakeup meant for somebody else only
+            // means to look once more.
+            thread::park();
+        }
+    }
+
+    /// Locks `key` if nobody has it. The caller may hold locks.
+    pub(crate) fn try_lock(&self, key: Key) -> Option<KeyGuard<'_>> {
+        let mut shard = self.shard(key).lock();
+        let is_free = shard.iter().all(|held| held.key != key);
+        is_free.then(|| {
+            shard.push(Held { key, waiting: Vec::new() });
+            KeyGuard { locks: self, key }
+        })
+    }
+}
+
+impl Drop for KeyGuard<'_> {
+    fn drop(&mut self) {
+        let mut shard = self.locks.shard(self.key).lock();
+        let waiting = match shard.iter().position(|held| held.key == self.key) {
+            Some(at) => mem::take(&mut shard.swap_remove(at).waiting),
+            None => Vec::new(),
+        };
+        drop(shard);
+        waiting.iter().for_each(Thread::unpark);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

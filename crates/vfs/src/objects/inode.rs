@@ -1,0 +1,803 @@
+//! Inodes: what a file is, apart from its names.
+//!
+//! An inode lives in its superblock's slab. It is kept by counted references: one for each dentry
+//! that points to it, and any [`InodeRef`]. When the last goes, the driver evicts it, and its memory
+//! is reused after a grace period, so that an RCU walk that still sees it reads stale but valid
+//! fields. What such a walk may change is in `inode/going.rs`.
+//!
+//! # Who writes what
+//!
+//! | fields | written under |
+//! | --- | --- |
+//! | mode, owner, size, data | the inode's lock, exclusively; data that is there also shared: see `inode/turns.rs` |
+//! | nlink | atomically: see `inode/links.rs` |
+//! | times | atomically, without a lock, and only when the clock has moved on |
+//! | `DEAD` | every bucket lock of the directory's children table |
+//! | extended attributes | a lock of their own; access control lists the inode's, exclusively |
+//! | that its last name goes | before the name is counted out; never taken back |
+//!
+//! Readers take no lock.
+//!
+//! # Lines
+//!
+//! Fields stand on cache lines by who writes them (design, rule 7; asserted below): what an inode
+//! is, which every walk reads and hardly anything writes; who may do what with it; its data and
+//! times; and its lock and counts. So walks through a directory have nothing in common with changes
+//! of it, nor reads of a file with links to it. The first line has a copy of the mode's type and of
+//! its bits beyond permissions, which a change of permissions does not write: walks of who may go
+//! anywhere, creating in a directory and writing to a file need no more of the mode. That is 256
+//! bytes for an inode; all of it on as few lines as it fits would be 192.
+
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lock::{Mutex, MutexGuard};
+use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
+use vfscale_sync::rcu::{Guard, RcuOption};
+use vfscale_sync::slab::Slab;
+use vfscale_sync::spread_rwlock::{ReaderParts, SpreadRwLock};
+use vfscale_sync::table::Hashed;
+
+use crate::base::lock_classes::{InodeAliases, InodeData, Xattrs};
+use crate::base::time;
+use crate::base::types::{FileType, Timestamp, XattrFlags};
+use crate::locks::FileLocks;
+use crate::objects::dcache::aliases::AliasHead;
+use crate::objects::driver::XattrPair;
+use crate::objects::inode_ext::Stream;
+use crate::objects::super_block::SuperBlock;
+use crate::pseudo::memfd_seals::Seals;
+use crate::pseudo::seq_file::Text;
+use crate::security::acl::Acl;
+use crate::security::xattr::{Namespace, XattrName, XattrSet};
+
+mod evict;
+mod nlink;
+mod rwsem;
+mod times;
+
+pub use nlink::LINK_MAX;
+pub(crate) use nlink::SpreadDirectories;
+
+/// The type in a mode.
+const TYPE: u32 = 0o170000;
+/// Bits of a mode that are no permissions: those of set-id, and the sticky one.
+const SPECIAL: u32 = 0o7000;
+/// Of a file system whose driver keeps directories itself.
+const KEPT: u32 = 1 << 16;
+/// Made by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
+const SEALABLE: u32 = 1 << 17;
+/// It may have a default access control list.
+const INHERITS: u32 = 1 << 18;
+/// It may have file capabilities.
+const CAPABLE: u32 = 1 << 19;
+/// Its lock was spread over the CPUs.
+const SHARED: u32 = 1 << 20;
+
+pub(crate) const DEAD: u32 = 1;
+const HASHED: u32 = 2;
+/// Made without a name, and may be given one.
+const LINKABLE: u32 = 4;
+/// The cache has a reference to it; see [`crate::objects::icache`].
+const CACHED: u32 = 16;
+/// Nobody has asked for it since it was made, or since the shrinker was here.
+const COLD: u32 = 32;
+
+/// An inode.
+#[repr(C, align(64))]
+pub struct Inode {
+    // What it is.
+    sb: NonNull<SuperBlock>,
+    ino: u64,
+    /// `TYPE` and `SPECIAL` of the mode, `KEPT`, `SEALABLE`, `INHERITS`, `CAPABLE`, `SHARED`.
+    kind: AtomicU32,
+    generation: u32,
+    rdev: u64,
+    btime: Timestamp,
+    /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read; the
+    /// seals of a file of memory; the count of a directory's directories, once it is spread.
+    stream: OnceLock<Box<Stream>>,
+    /// Where those are who share the lock, once several CPUs do.
+    sharers: ReaderParts,
+    access: AccessLine,
+    data: DataLine,
+    usage: UseLine,
+}
+
+/// Who may do what with an inode.
+#[repr(C, align(64))]
+struct AccessLine {
+    mode: AtomicU32,
+    uid: AtomicU32,
+    gid: AtomicU32,
+    /// It has lost its last name, or is about to; see `inode/going.rs`. Not of directories, which are `DEAD`.
+    nameless: AtomicBool,
+    extra: RcuOption<InodeExtra>,
+}
+
+/// What is in an inode, and since when.
+#[repr(C, align(64))]
+struct DataLine {
+    size: AtomicU64,
+    /// `DEAD`, which is asked where a directory's times change, and what is rarely asked.
+    flags: AtomicU32,
+    /// Which change times somebody has seen, and who is stamping; see `inode/times.rs`.
+    stamps: AtomicU32,
+    private: OnceLock<Box<dyn Any + Send + Sync>>,
+    atime: AtomicI64,
+    mtime: AtomicI64,
+    ctime: AtomicI64,
+}
+
+/// What changing an inode, its names, and inodes beside it in a list write.
+#[repr(C, align(64))]
+struct UseLine {
+    lock: SpreadRwLock<InodeData>,
+    nlink: AtomicU32,
+    count: AtomicU32,
+    alias_lock: Mutex<(), InodeAliases>,
+    blocks: AtomicU64,
+    /// Its dentries.
+    aliases: AliasHead,
+    /// Its place among the inodes of the superblock.
+    links: PerCpuLinks<Inode>,
+}
+
+// The atomics of model checkers are larger.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = {
+    use std::mem::offset_of;
+    assert!(offset_of!(Inode, access) == 64, "what an inode is fits one line");
+    assert!(offset_of!(Inode, data) == 128);
+    assert!(offset_of!(Inode, usage) == 192);
+    assert!(size_of::<Inode>() == 256, "another line would cost every file 64 bytes");
+};
+
+/// What few inodes have: made when it is first needed.
+pub(crate) struct InodeExtra {
+    /// Those that are no access control lists, if there were ever any.
+    xattrs: RcuOption<XattrSet>,
+    /// Serialises changes of them.
+    changing: Mutex<(), Xattrs>,
+    pub(crate) acl_access: RcuOption<Acl>,
+    pub(crate) acl_default: RcuOption<Acl>,
+    pub(crate) locks: FileLocks,
+    charged: AtomicBool,
+    /// What it was charged has been given back. Written with `changing` held.
+    closed: AtomicBool,
+}
+
+impl InodeExtra {
+    fn new() -> InodeExtra {
+        InodeExtra {
+            xattrs: RcuOption::none(),
+            changing: Mutex::new(()),
+            acl_access: RcuOption::none(),
+            acl_default: RcuOption::none(),
+            locks: FileLocks::new(),
+            charged: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// With attributes that a driver has stored.
+    fn stored(pairs: &[XattrPair]) -> InodeExtra {
+        let list = |value| Acl::from_xattr(value).ok().flatten().map(RcuOption::some);
+        let mut extra = InodeExtra::new();
+        let mut set = XattrSet::new();
+        for (name, value) in pairs {
+            let Ok(name) = XattrName::new(name) else { continue };
+            match name.namespace() {
+                Namespace::AclAccess => extra.acl_access = list(value).unwrap_or_default(),
+                Namespace::AclDefault => extra.acl_default = list(value).unwrap_or_default(),
+                _ => drop(set.set(name, value, XattrFlags::empty())),
+            }
+        }
+        extra.xattrs = RcuOption::some(set);
+        extra
+    }
+
+    /// The attributes that are no access control lists, if there were ever any.
+    pub(crate) fn xattrs<'g>(&'g self, guard: &'g Guard) -> Option<&'g XattrSet> {
+        self.xattrs.read(guard)
+    }
+
+    /// Changes those attributes: a copy of the set, which takes its place unless `change` fails. So
+    /// whoever reads attributes writes nothing. Blocks while others change them. `None` if the inode was
+    /// evicted, which happens to nobody who has a reference.
+    pub(crate) fn change_xattrs<T>(
+        &self,
+        guard: &Guard,
+        change: impl FnOnce(&mut XattrSet) -> Result<T, Errno>,
+    ) -> Result<Option<T>, Errno> {
+        let _one = self.changing.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let mut set = self.xattrs.read(guard).cloned().unwrap_or_default();
+        let changed = change(&mut set)?;
+        self.xattrs.replace(Some(set), guard);
+        Ok(Some(changed))
+    }
+
+    /// Nothing of it is changed any more: the inode is being evicted. Blocks while others change attributes.
+    pub(crate) fn close(&self) {
+        let _one = self.changing.lock();
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the file system was charged for it.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.charged.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it was; false if somebody else has noted it.
+    pub(crate) fn set_charged(&self) -> bool {
+        !self.charged.swap(true, Ordering::Relaxed)
+    }
+}
+
+// SAFETY: every field is atomic, locked, or never written after `new`; `sb` outlives its inodes.
+unsafe impl Send for Inode {}
+// SAFETY: as above.
+unsafe impl Sync for Inode {}
+
+/// What [`SuperBlock::new_inode`] sets up an inode with.
+#[derive(Default)]
+pub struct InodeInit {
+    /// Type and permission bits.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The device a device node stands for.
+    pub rdev: u64,
+    /// The number of links to begin with.
+    pub nlink: u32,
+    /// How often the number was used before.
+    pub generation: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Space it occupies, in units of 512 bytes.
+    pub blocks: u64,
+    /// Its times; `None` for one that is made now.
+    pub times: Option<InodeTimes>,
+    /// Its extended attributes, and its access control lists in the form of such. What is not well-formed is
+    /// left out: a driver looks at that before.
+    pub xattrs: Vec<XattrPair>,
+    /// Whether what can be read of it is made when it is read, by
+    /// [`FileSystem::text`](crate::objects::driver::FileSystem::text); its size is 0.
+    pub text: bool,
+    /// The driver's part.
+    pub private: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// The times of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeTimes {
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+}
+
+impl InodeTimes {
+    /// Those of an inode that is made at `now`.
+    pub fn all(now: Timestamp) -> InodeTimes {
+        InodeTimes { atime: now, mtime: now, ctime: now, btime: now }
+    }
+}
+
+impl Inode {
+    /// Makes an inode where it stays, with one reference.
+    #[inline]
+    pub(crate) fn alloc(
+        sb: &SuperBlock,
+        inodes: &Slab<Inode>,
+        ino: u64,
+        init: InodeInit,
+    ) -> NonNull<Inode> {
+        // In two steps: a value of which a part is borrowed before it is whole is made elsewhere, and copied.
+        let mut raw = inodes.alloc_with(|| Inode::new(sb, ino, &init));
+        // SAFETY: just allocated, and nobody else has it yet.
+        unsafe { raw.as_mut() }.equip(init);
+        raw
+    }
+
+    #[inline(always)]
+    fn new(sb: &SuperBlock, ino: u64, init: &InodeInit) -> Inode {
+        let times = init.times.unwrap_or_else(|| InodeTimes::all(time::now()));
+        let mut kind = init.mode & (TYPE | SPECIAL);
+        if sb.is_kept() {
+            kind |= KEPT;
+        }
+        Inode {
+            sb: NonNull::from(sb),
+            ino,
+            kind: AtomicU32::new(kind),
+            generation: init.generation,
+            rdev: init.rdev,
+            btime: times.btime,
+            stream: OnceLock::new(),
+            sharers: ReaderParts::new(),
+            access: AccessLine {
+                mode: AtomicU32::new(init.mode),
+                uid: AtomicU32::new(init.uid),
+                gid: AtomicU32::new(init.gid),
+                nameless: AtomicBool::new(false),
+                extra: RcuOption::none(),
+            },
+            data: DataLine {
+                size: AtomicU64::new(init.size),
+                flags: AtomicU32::new(0),
+                stamps: AtomicU32::new(0),
+                private: OnceLock::new(),
+                atime: AtomicI64::new(times.atime.0),
+                mtime: AtomicI64::new(times.mtime.0),
+                ctime: AtomicI64::new(times.ctime.0),
+            },
+            usage: UseLine {
+                lock: SpreadRwLock::new(),
+                nlink: AtomicU32::new(init.nlink),
+                count: AtomicU32::new(1),
+                alias_lock: Mutex::new(()),
+                blocks: AtomicU64::new(init.blocks),
+                aliases: AliasHead::new(),
+                links: PerCpuLinks::new(),
+            },
+        }
+    }
+
+    /// Gives a new one what few have.
+    fn equip(&mut self, init: InodeInit) {
+        if !init.xattrs.is_empty() {
+            // What may be there: who wants to know looks.
+            self.kind.fetch_or(INHERITS | CAPABLE, Ordering::Relaxed);
+            self.access.extra = RcuOption::some(InodeExtra::stored(&init.xattrs));
+        }
+        if init.text {
+            self.stream = OnceLock::from(Box::new(Stream::Text(Text::default())));
+        }
+        if let Some(part) = init.private {
+            self.data.private = OnceLock::from(part);
+        }
+    }
+
+    /// The superblock it belongs to.
+    #[inline]
+    pub fn sb(&self) -> &SuperBlock {
+        // SAFETY: a superblock frees its inodes before itself.
+        unsafe { self.sb.as_ref() }
+    }
+
+    /// The inode number.
+    #[inline]
+    pub fn ino(&self) -> u64 {
+        self.ino
+    }
+
+    /// How often the number was used before.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The first of its dentries; see [`crate::objects::dcache::aliases`].
+    #[inline]
+    pub(crate) fn alias_head(&self) -> &AliasHead {
+        &self.usage.aliases
+    }
+
+    /// Keeps the list of its dentries as it is, if there are several.
+    pub(crate) fn lock_aliases(&self) -> MutexGuard<'_, (), InodeAliases> {
+        self.usage.alias_lock.lock()
+    }
+
+    /// Type and permission bits.
+    #[inline]
+    pub fn mode(&self) -> u32 {
+        self.access.mode.load(Ordering::Relaxed)
+    }
+
+    /// The type.
+    #[inline]
+    pub fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.kind.load(Ordering::Relaxed) & TYPE)
+    }
+
+    /// Whether it is a directory.
+    #[inline]
+    pub fn is_dir(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & TYPE == 0o040000
+    }
+
+    /// Whether it is a symbolic link.
+    #[inline]
+    pub fn is_symlink(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & TYPE == 0o120000
+    }
+
+    /// Whether it is a regular file.
+    #[inline]
+    pub fn is_file(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & TYPE == 0o100000
+    }
+
+    /// The mode without permissions.
+    #[inline]
+    pub(crate) fn kind_bits(&self) -> u32 {
+        self.kind.load(Ordering::Relaxed) & (TYPE | SPECIAL)
+    }
+
+    /// The bits of the mode that are no permissions: set-user-id, set-group-id and sticky.
+    #[inline]
+    pub(crate) fn special_bits(&self) -> u32 {
+        self.kind.load(Ordering::Relaxed) & SPECIAL
+    }
+
+    /// The owner.
+    #[inline]
+    pub fn uid(&self) -> u32 {
+        self.access.uid.load(Ordering::Relaxed)
+    }
+
+    /// The group.
+    #[inline]
+    pub fn gid(&self) -> u32 {
+        self.access.gid.load(Ordering::Relaxed)
+    }
+
+    /// The device that a device node stands for.
+    pub fn rdev(&self) -> u64 {
+        self.rdev
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.data.size.load(Ordering::Acquire)
+    }
+
+    /// Sets the length; the caller holds the inode's lock (drivers: in the calls that say so).
+    pub fn set_size(&self, size: u64) {
+        self.data.size.store(size, Ordering::Release);
+    }
+
+    /// Space it occupies, in units of 512 bytes.
+    pub fn blocks(&self) -> u64 {
+        self.usage.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Changes the occupied space by `delta` units of 512 bytes.
+    pub fn add_blocks(&self, delta: i64) {
+        self.usage.blocks.fetch_add(delta as u64, Ordering::Relaxed);
+    }
+
+    /// Sets the occupied space, in units of 512 bytes.
+    pub fn set_blocks(&self, blocks: u64) {
+        self.usage.blocks.store(blocks, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_mode(&self, mode: u32) {
+        if self.access.mode.load(Ordering::Relaxed) == mode {
+            return;
+        }
+        self.access.mode.store(mode, Ordering::Release);
+        // The caller holds the lock. Not written if it would not change.
+        let changed = (self.kind.load(Ordering::Relaxed) ^ mode) & SPECIAL;
+        if changed != 0 {
+            self.kind.fetch_xor(changed, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the owner. Drivers, too, do that to inodes whose owner is decided elsewhere.
+    pub fn set_owner(&self, uid: u32, gid: u32) {
+        self.access.uid.store(uid, Ordering::Release);
+        self.access.gid.store(gid, Ordering::Release);
+    }
+
+    /// A removed directory: nothing can be made in it any more.
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        self.data.flags.load(Ordering::Acquire) & DEAD != 0
+    }
+
+    pub(crate) fn mark_dead(&self) {
+        self.data.flags.fetch_or(DEAD, Ordering::AcqRel);
+    }
+
+    /// Whether the driver keeps directories itself, and is asked before attributes change: it may block
+    /// then, so that no RCU section and no lock but this inode's may be held.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & KEPT != 0
+    }
+
+    /// Whether it can be sealed.
+    #[inline]
+    pub(crate) fn is_sealable(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & SEALABLE != 0
+    }
+
+    /// Gives it seals. To be called before anybody else sees it.
+    pub(crate) fn set_seals(&self, seals: Seals) {
+        self.stream_or_init(|| Stream::Memory(seals));
+        self.kind.fetch_or(SEALABLE, Ordering::Relaxed);
+    }
+
+    /// Whether nothing is to be looked at before it is written to: no driver is asked, nothing sealed, and
+    /// its lock not spread.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & (KEPT | SEALABLE | SHARED) == 0
+    }
+
+    /// Notes that it is in the inode hash. The caller has locked its bucket there, or is the only one to
+    /// have it.
+    pub(crate) fn set_hashed(&self) {
+        self.data.flags.fetch_or(HASHED, Ordering::Release);
+    }
+
+    /// Whether it is in the inode hash. Exact for who has the last reference: whoever entered it had one too.
+    pub(crate) fn is_hashed(&self) -> bool {
+        self.data.flags.load(Ordering::Acquire) & HASHED != 0
+    }
+
+    /// The driver's part, if it is a `T`.
+    #[inline]
+    pub fn private<T: Any>(&self) -> Option<&T> {
+        self.data.private.get()?.downcast_ref()
+    }
+
+    /// The driver's part, made by `make` if there is none yet; `None` if it is no `T`.
+    pub fn private_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.data.private.get_or_init(|| Box::new(make())).downcast_ref()
+    }
+
+    /// What is behind a file of a few kinds, once there is something.
+    pub(crate) fn stream(&self) -> Option<&Stream> {
+        self.stream.get().map(|stream| &**stream)
+    }
+
+    /// The same, made by `make` if there is none yet.
+    pub(crate) fn stream_or_init(&self, make: impl FnOnce() -> Stream) -> &Stream {
+        self.stream.get_or_init(|| Box::new(make()))
+    }
+
+    #[inline]
+    pub(crate) fn extra<'g>(&'g self, guard: &'g Guard) -> Option<&'g InodeExtra> {
+        self.access.extra.read(guard)
+    }
+
+    /// The access control list that what is made in a directory gets. Where there has never been one, asking
+    /// reads nothing that a change of permissions writes.
+    #[inline]
+    pub(crate) fn acl_default<'g>(&'g self, guard: &'g Guard) -> Option<&'g Acl> {
+        if self.kind.load(Ordering::Acquire) & INHERITS == 0 {
+            return None;
+        }
+        self.extra(guard)?.acl_default.read(guard)
+    }
+
+    /// Whether it may have file capabilities. A write asks, so that is no matter of what else
+    /// changes attributes.
+    #[inline]
+    pub(crate) fn may_be_capable(&self) -> bool {
+        self.kind.load(Ordering::Acquire) & CAPABLE != 0
+    }
+
+    /// There is about to be an attribute of this name.
+    pub(crate) fn note_xattr(&self, name: XattrName<'_>) {
+        if name == XattrName::CAPABILITY {
+            self.kind.fetch_or(CAPABLE, Ordering::Release);
+        }
+    }
+
+    /// There is about to be such a list.
+    pub(crate) fn note_acl_default(&self) {
+        self.kind.fetch_or(INHERITS, Ordering::Release);
+    }
+
+    /// Whether it has what few inodes have. No more than a hint, unless the caller is told otherwise.
+    #[inline]
+    pub(crate) fn has_extra(&self) -> bool {
+        !self.access.extra.is_none()
+    }
+
+    /// Whether an access control list goes with its mode.
+    #[inline]
+    pub(crate) fn has_access_list(&self, guard: &Guard) -> bool {
+        self.extra(guard).is_some_and(|extra| !extra.acl_access.is_none())
+    }
+
+    pub(crate) fn extra_or_init<'g>(&'g self, guard: &'g Guard) -> &'g InodeExtra {
+        match self.access.extra.read(guard) {
+            Some(extra) => extra,
+            None => self.access.extra.init(InodeExtra::new(), guard),
+        }
+    }
+
+    /// Another counted reference. The caller has one.
+    pub(crate) fn to_ref(&self) -> InodeRef {
+        self.get();
+        InodeRef(NonNull::from(self))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) {
+        self.usage.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether anybody has a reference. No more than a hint, for who has none.
+    pub(crate) fn is_used(&self) -> bool {
+        self.usage.count.load(Ordering::Relaxed) != 0
+    }
+
+    /// How many there are.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn references(&self) -> u32 {
+        self.usage.count.load(Ordering::Relaxed)
+    }
+
+    /// Takes a reference unless the last one is gone.
+    pub(crate) fn get_not_zero(&self) -> bool {
+        self.usage
+            .count
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| (n != 0).then(|| n + 1))
+            .is_ok()
+    }
+
+    /// Gives a reference back; with the last one, evicts.
+    pub(crate) fn put(&self, guard: &Guard) {
+        // Only a reference makes another, but for lookups in the inode hash: whoever has the only one
+        // of an inode that was never there need not count it down.
+        let alone = self.usage.count.load(Ordering::Acquire) == 1 && !self.is_hashed();
+        if alone {
+            return self.sb().evict(self, guard);
+        }
+        match self.usage.count.fetch_sub(1, Ordering::AcqRel) {
+            1 => self.sb().evict(self, guard),
+            // What has no name any more is of no use to the cache.
+            2 if self.is_cached() && self.is_unlinked() && self.take_unused() => {
+                self.sb().evict(self, guard);
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives the cache a reference to it. To be called before anybody else sees it.
+    pub(crate) fn set_cached(&self) {
+        self.usage.count.store(2, Ordering::Relaxed);
+        self.data.flags.fetch_or(CACHED | COLD, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn is_cached(&self) -> bool {
+        self.data.flags.load(Ordering::Relaxed) & CACHED != 0
+    }
+
+    /// Whether nobody but the cache has a reference. No more than a hint.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.is_cached() && self.usage.count.load(Ordering::Relaxed) == 1
+    }
+
+    /// Takes the cache's reference away if that is the last one: then it is the caller's to evict, and nobody
+    /// finds it any more.
+    pub(crate) fn take_unused(&self) -> bool {
+        self.is_cached()
+            && self.usage.count.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Notes that somebody has asked for it, if the shrinker was here since the last time.
+    pub(crate) fn warm(&self) {
+        if self.data.flags.load(Ordering::Relaxed) & COLD != 0 {
+            self.data.flags.fetch_and(!COLD, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the shrinker was here. Whether it was here before, and nobody else since.
+    pub(crate) fn cool(&self) -> bool {
+        let was = self.data.flags.load(Ordering::Relaxed) & COLD != 0;
+        if !was {
+            self.data.flags.fetch_or(COLD, Ordering::Relaxed);
+        }
+        was
+    }
+
+    /// The inode, for as long as an RCU section lasts that began before.
+    pub(crate) fn borrowed<'g>(&self, _guard: &'g Guard) -> &'g Inode {
+        // SAFETY: it is there now, within the section, and inodes are freed a grace period after they can't
+        // be found any more.
+        unsafe { &*std::ptr::from_ref(self) }
+    }
+}
+
+impl Linked for Inode {
+    #[inline]
+    fn links(&self) -> &PerCpuLinks<Inode> {
+        &self.usage.links
+    }
+}
+
+impl Hashed for Inode {
+    fn table_hash(&self) -> u64 {
+        SuperBlock::ino_hash(self.ino)
+    }
+}
+
+/// A pointer to an inode to which somebody else has a reference.
+pub(crate) struct InodePtr(NonNull<Inode>);
+
+// SAFETY: `Inode` is `Sync`.
+unsafe impl Send for InodePtr {}
+// SAFETY: as above.
+unsafe impl Sync for InodePtr {}
+
+impl InodePtr {
+    #[inline]
+    pub(crate) fn new(inode: &Inode) -> InodePtr {
+        InodePtr(NonNull::from(inode))
+    }
+
+    /// # Safety
+    /// There is a reference to the inode, or was at some time in the RCU section.
+    #[inline]
+    pub(crate) unsafe fn as_ref(&self) -> &Inode {
+        // SAFETY: the reference keeps it, and its memory stays for a grace period after the last.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// A counted reference to an inode.
+pub struct InodeRef(NonNull<Inode>);
+
+// SAFETY: `Inode` is `Sync`, and the count is atomic.
+unsafe impl Send for InodeRef {}
+// SAFETY: as above.
+unsafe impl Sync for InodeRef {}
+
+impl InodeRef {
+    /// Takes over one reference that `inode` already counts.
+    ///
+    /// # Safety
+    /// The caller owns that reference and gives it up.
+    pub(crate) unsafe fn from_raw(inode: NonNull<Inode>) -> InodeRef {
+        InodeRef(inode)
+    }
+
+    /// Gives the reference up without counting it down.
+    pub(crate) fn into_raw(self) -> NonNull<Inode> {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl std::ops::Deref for InodeRef {
+    type Target = Inode;
+    fn deref(&self) -> &Inode {
+        // SAFETY: the counted reference keeps the inode.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> InodeRef {
+        self.get();
+        InodeRef(self.0)
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        let guard = vfscale_sync::rcu::pin();
+        self.put(&guard);
+    }
+}

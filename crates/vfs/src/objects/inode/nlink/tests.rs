@@ -1,0 +1,128 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use vfscale_sync::cpu;
+
+use crate::base::scaling::Scaling;
+use crate::base::types::{AtFlags, Mode, OFlags, RenameFlags};
+use crate::file::open_file::File;
+use crate::names_only_tests::names_only;
+use crate::task::task_struct::{At, Task};
+
+const MODE: Mode = Mode::from_bits_retain(0o700);
+const CPUS: u32 = 8;
+
+/// A directory in which several CPUs have made names until its count is spread, with one directory in it.
+fn spread() -> (Task, File) {
+    let task = names_only(Scaling::with_slots(CPUS as usize)).task();
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.mkdir(At::Cwd, "/d/stays", MODE).unwrap();
+    let dir = task.open("/d", OFlags::DIRECTORY, MODE).unwrap();
+    let mut turn = 0;
+    while !dir.path().dentry().children().is_spread() {
+        let _on = cpu::pretend(turn / 8 % 2);
+        task.symlink("nowhere", At::Cwd, "/d/name").unwrap();
+        task.unlink(At::Cwd, "/d/name", AtFlags::empty()).unwrap();
+        turn += 1;
+    }
+    assert!(dir.inode().spread_directories().is_none(), "nothing was counted yet");
+    mkdir(&task, 0, "/d/first");
+    rmdir(&task, 1, "/d/first");
+    assert!(dir.inode().spread_directories().is_some());
+    (task, dir)
+}
+
+fn mkdir(task: &Task, cpu: u32, path: &str) {
+    let _on = cpu::pretend(cpu);
+    task.mkdir(At::Cwd, path, MODE).unwrap();
+}
+
+fn rmdir(task: &Task, cpu: u32, path: &str) {
+    let _on = cpu::pretend(cpu);
+    task.unlink(At::Cwd, path, AtFlags::REMOVEDIR).unwrap();
+}
+
+fn links(dir: &File) -> u32 {
+    dir.stat().unwrap().nlink
+}
+
+#[test]
+fn what_one_cpu_has_counted_another_takes_back() {
+    let (task, dir) = spread();
+    assert_eq!(links(&dir), 3);
+    for cpu in 0..CPUS {
+        mkdir(&task, cpu, &format!("/d/{cpu}"));
+        assert_eq!(links(&dir), 4 + cpu);
+    }
+    for cpu in 0..CPUS {
+        rmdir(&task, 0, &format!("/d/{cpu}"));
+        assert_eq!(links(&dir), 2 + CPUS - cpu);
+    }
+    rmdir(&task, 3, "/d/stays");
+    assert_eq!((links(&dir), dir.inode().is_unlinked()), (2, false));
+    rmdir(&task, 5, "/d");
+    assert_eq!((links(&dir), dir.inode().is_unlinked()), (0, true));
+}
+
+/// Moves between a directory with a spread count and one that has it in the inode.
+#[test]
+fn directories_that_move_are_counted_where_they_are() {
+    let (task, dir) = spread();
+    let to = |cpu, from: &str, to: &str, flags| {
+        let _on = cpu::pretend(cpu);
+        task.rename(At::Cwd, from, At::Cwd, to, flags).unwrap();
+    };
+    let root = task.open("/", OFlags::DIRECTORY, MODE).unwrap();
+    assert_eq!((links(&root), links(&dir)), (3, 3));
+    to(2, "/d/stays", "/away", RenameFlags::empty());
+    assert_eq!((links(&root), links(&dir)), (4, 2));
+    to(3, "/away", "/d/back", RenameFlags::empty());
+    mkdir(&task, 4, "/d/other");
+    assert_eq!((links(&root), links(&dir)), (3, 4));
+    to(5, "/d/back", "/d/other", RenameFlags::empty());
+    assert_eq!((links(&root), links(&dir)), (3, 3));
+    task.symlink("nowhere", At::Cwd, "/link").unwrap();
+    to(6, "/d/other", "/link", RenameFlags::EXCHANGE);
+    assert_eq!((links(&root), links(&dir)), (4, 2));
+}
+
+/// While directories are made on one CPU and removed on another, nobody sees fewer links than there always
+/// are, nor more than there ever are.
+#[test]
+fn links_are_those_of_one_moment() {
+    let (task, dir) = spread();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20_000 {
+                mkdir(&task, 0, "/d/new");
+                rmdir(&task, CPUS - 1, "/d/new");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            let links = links(&dir);
+            assert!((3..=4).contains(&links), "{links} links");
+        }
+    });
+    assert_eq!(links(&dir), 3);
+}
+
+/// With one slot, or one lock for all names, there is one count.
+#[test]
+fn before_the_patch_the_inode_has_the_count() {
+    for scaling in [Scaling::with_slots(1), Scaling::before_dcache_hash()] {
+        let task = names_only(scaling).task();
+        let root = task.open("/", OFlags::DIRECTORY, MODE).unwrap();
+        let mut made = 0;
+        while !root.path().dentry().children().is_spread() {
+            mkdir(&task, 0, &format!("/{made}"));
+            made += 1;
+        }
+        mkdir(&task, 1, "/last");
+        assert!(root.inode().spread_directories().is_none());
+        assert_eq!(links(&root), made + 3);
+    }
+}

@@ -1,0 +1,251 @@
+//! The times of an inode: of the last access, of the last change of its data, and of its last change.
+//!
+//! # What holds
+//!
+//! * A change time never goes back, but from one in the future, which was set by hand or came from a clock
+//!   that was set back since.
+//! * A change after a look always shows: who is told a time, and is told again after a change that began
+//!   later, is told another one. The clock of ticks does not do for that, so that a time that somebody has
+//!   seen is followed by an exact one (as the kernel's multigrain timestamps).
+//! * Changes by any number of CPUs within a tick of the clock write nothing here, as long as nobody looks.
+//!
+//! Changes stamp after what they change can be seen, with a clock that is read then, and take no lock.
+//!
+//! # How
+//!
+//! `stamps` says of each change time whether somebody has seen it, and how many exact stamps are under way.
+//! A change whose tick is newer than the time stores that, if nobody has stored a later one. Otherwise, if
+//! `stamps` is zero, there is nothing to do; and if not, it stamps exactly: it takes the flag back and counts
+//! itself in one step, reads the clock, replaces the time it has read before, and counts itself out.
+//!
+//! A look sets the flag, reads the time, and begins again if the flag is gone: somebody took it back who
+//! may have stored the time just before it was read. Of three who meet: a change that finds the flag taken
+//! back by a stamp which has not stored its time yet finds it counted, and stamps exactly itself; so it never
+//! ends while the time is still the one that was seen.
+
+use vfscale_sync::atomic::{AtomicI64, Ordering};
+
+use super::Inode;
+use crate::base::time;
+use crate::base::types::Timestamp;
+
+/// In `stamps`: somebody has seen this time.
+const CTIME_SEEN: u32 = 1;
+const MTIME_SEEN: u32 = 2;
+const BOTH_SEEN: u32 = CTIME_SEEN | MTIME_SEEN;
+/// In `stamps`: one exact stamp that is under way.
+const STAMPING: u32 = 4;
+
+impl Inode {
+    /// Returns the time of the last access.
+    pub fn atime(&self) -> Timestamp {
+        Timestamp(self.data.atime.load(Ordering::Relaxed))
+    }
+
+    /// Returns the time of the last change of the data. Who shows it to somebody who may compare it with a
+    /// later one calls `shown_times`.
+    pub fn mtime(&self) -> Timestamp {
+        Timestamp(self.data.mtime.load(Ordering::Acquire))
+    }
+
+    /// Returns the time of the last change of the inode; see [`mtime`](Self::mtime).
+    pub fn ctime(&self) -> Timestamp {
+        Timestamp(self.data.ctime.load(Ordering::Acquire))
+    }
+
+    /// Returns the time of creation.
+    pub fn btime(&self) -> Timestamp {
+        self.btime
+    }
+
+    /// Returns the times of the last change of the data and of the inode, and notes that somebody sees them.
+    #[inline]
+    pub(crate) fn shown_times(&self) -> (Timestamp, Timestamp) {
+        let stamps = &self.data.stamps;
+        loop {
+            if stamps.load(Ordering::Relaxed) & BOTH_SEEN != BOTH_SEEN {
+                stamps.fetch_or(BOTH_SEEN, Ordering::AcqRel);
+            }
+            let times = (self.mtime(), self.ctime());
+            // Who stored a time took its flag back before, so that this load sees it if those did.
+            if stamps.load(Ordering::Relaxed) & BOTH_SEEN == BOTH_SEEN {
+                return times;
+            }
+        }
+    }
+
+    /// Returns the time of a change that is made now, for drivers that store it with the change: that of the
+    /// last tick of the clock if it is later than the last change, or else the exact one.
+    pub fn change_time(&self) -> Timestamp {
+        let now = time::now();
+        if self.ctime().max(self.mtime()) < now { now } else { time::now_fine() }
+    }
+
+    /// Notes a change of data and inode at `time`, which came from [`change_time`](Self::change_time) and has
+    /// been stored. The driver is told if a later time is needed, since somebody has looked meanwhile.
+    pub fn changed_at(&self, time: Timestamp) {
+        let later = self.note(&self.data.mtime, MTIME_SEEN, time)
+            | self.note(&self.data.ctime, CTIME_SEEN, time);
+        self.tell_driver(later);
+    }
+
+    /// Notes a change of the inode, and not of its data; see [`changed_at`](Self::changed_at).
+    pub fn inode_changed_at(&self, time: Timestamp) {
+        let later = self.note(&self.data.ctime, CTIME_SEEN, time);
+        self.tell_driver(later);
+    }
+
+    /// Stores the time of a change, and returns false; or stores a later one, and returns true.
+    fn note(&self, which: &AtomicI64, seen: u32, time: Timestamp) -> bool {
+        let stored = which.load(Ordering::Acquire);
+        if stored < time.0 {
+            which.fetch_max(time.0, Ordering::AcqRel);
+            false
+        } else if self.is_seen(seen) {
+            self.stamp_exactly(which, seen);
+            true
+        } else {
+            stored > time.0 + time::SKEW_NANOS && stamp_back(which)
+        }
+    }
+
+    /// Tells a driver that stores times that one has changed in passing.
+    #[inline]
+    fn tell_driver(&self, changed: bool) {
+        if changed && self.is_kept() {
+            self.sb().fs().dirtied(self);
+        }
+    }
+
+    /// Stamps a change of data and inode.
+    #[inline]
+    pub fn touch(&self) {
+        self.touch_at(time::now());
+    }
+
+    /// As [`touch`](Self::touch), in passing: a driver that stores times is told.
+    #[inline]
+    pub(crate) fn touch_in_passing(&self) {
+        let now = time::now();
+        let changed = self.stamp(&self.data.mtime, MTIME_SEEN, now)
+            | self.stamp(&self.data.ctime, CTIME_SEEN, now);
+        self.tell_driver(changed);
+    }
+
+    /// As [`touch`](Self::touch), when the clock has just been read, after the change.
+    #[inline]
+    pub(crate) fn touch_at(&self, now: Timestamp) {
+        self.stamp(&self.data.mtime, MTIME_SEEN, now);
+        self.stamp(&self.data.ctime, CTIME_SEEN, now);
+    }
+
+    /// Stamps a change of the inode, and not of its data.
+    #[inline]
+    pub fn touch_ctime(&self) {
+        self.touch_ctime_at(time::now());
+    }
+
+    /// As [`touch_ctime`](Self::touch_ctime), when the clock has just been read, after the change.
+    #[inline]
+    pub(crate) fn touch_ctime_at(&self, now: Timestamp) {
+        self.stamp(&self.data.ctime, CTIME_SEEN, now);
+    }
+
+    /// Whether a change has to stamp exactly, if its tick is no later than the time.
+    #[inline]
+    fn is_seen(&self, seen: u32) -> bool {
+        self.data.stamps.load(Ordering::Acquire) & (seen | !BOTH_SEEN) != 0
+    }
+
+    /// Stamps a change with the tick `coarse`, or exactly if that is needed; see the [module](self).
+    /// Returns whether the time was written.
+    #[inline]
+    fn stamp(&self, which: &AtomicI64, seen: u32, coarse: Timestamp) -> bool {
+        let stored = which.load(Ordering::Acquire);
+        if stored < coarse.0 {
+            which.fetch_max(coarse.0, Ordering::AcqRel);
+            true
+        } else if self.is_seen(seen) {
+            self.stamp_exactly(which, seen);
+            true
+        } else {
+            stored > coarse.0 + time::SKEW_NANOS && stamp_back(which)
+        }
+    }
+
+    #[cold]
+    fn stamp_exactly(&self, which: &AtomicI64, seen: u32) {
+        let stamps = &self.data.stamps;
+        let mut found = stamps.load(Ordering::Relaxed);
+        while let Err(other) = stamps.compare_exchange(
+            found,
+            (found & !seen) + STAMPING,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            found = other;
+        }
+        loop {
+            let stored = which.load(Ordering::Acquire);
+            // Read after the time: it is later, unless that lies in the future.
+            let now = time::now_fine().0;
+            let is_other = stored != now;
+            if is_other && replace(which, stored, now) {
+                break;
+            }
+        }
+        stamps.fetch_sub(STAMPING, Ordering::Release);
+    }
+
+    /// Sets access or data change time by hand; the caller holds the lock.
+    pub(crate) fn set_times(&self, atime: Option<Timestamp>, mtime: Option<Timestamp>) {
+        if let Some(t) = atime {
+            self.data.atime.store(t.0, Ordering::Relaxed);
+        }
+        if let Some(t) = mtime {
+            self.data.mtime.store(t.0, Ordering::Release);
+        }
+    }
+
+    /// Returns the time to be kept of an access now, under the `relatime` rule: only if the one that is
+    /// stored is not after the last change, or more than a day old (or always, when `strict`).
+    #[inline]
+    pub(crate) fn next_atime(&self, strict: bool) -> Option<Timestamp> {
+        let atime = self.data.atime.load(Ordering::Relaxed);
+        let changed = atime <= self.data.mtime.load(Ordering::Relaxed)
+            || atime <= self.data.ctime.load(Ordering::Relaxed);
+        let now = time::now().0;
+        let is_old = strict || changed || now.saturating_sub(atime) >= time::DAY_NANOS;
+        (is_old && atime != now).then_some(Timestamp(now))
+    }
+
+    /// Keeps the time of an access.
+    pub(crate) fn accessed(&self, atime: Timestamp) {
+        self.data.atime.store(atime.0, Ordering::Relaxed);
+        self.tell_driver(true);
+    }
+}
+
+/// Brings a time back to now that lies in the future: it was set by hand, or the clock was set back. One that
+/// a faster thread has stored since the caller read its clock stays. Returns whether it was written.
+#[cold]
+fn stamp_back(which: &AtomicI64) -> bool {
+    loop {
+        let stored = which.load(Ordering::Acquire);
+        let now = time::now_fine().0;
+        if stored <= now {
+            return false;
+        }
+        if replace(which, stored, now) {
+            return true;
+        }
+    }
+}
+
+/// Replaces a time, if it is still `stored`.
+fn replace(which: &AtomicI64, stored: i64, now: i64) -> bool {
+    which.compare_exchange(stored, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+use super::*;
+use crate::base::scaling::Scaling;
+use crate::base::types::{Mode, OFlags};
+use crate::names_only_tests::names_only;
+
+const HOUR: i64 = 3600 * 1_000_000_000;
+
+/// Runs `test` with the root directory of a new tree.
+fn with_inode(test: impl FnOnce(&Inode)) {
+    let task = names_only(Scaling::default()).task();
+    let root = task.open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    test(root.inode());
+}
+
+/// A thread read the clock, and lost its CPU for longer than any tick before it stamped.
+#[test]
+fn a_late_stamp_does_not_take_time_back() {
+    with_inode(|inode| {
+        let late = Timestamp(time::now().0 - HOUR);
+        inode.touch();
+        let times = (inode.mtime(), inode.ctime());
+        inode.touch_at(late);
+        inode.changed_at(late);
+        assert_eq!((inode.mtime(), inode.ctime()), times);
+    });
+}
+
+#[test]
+fn a_time_in_the_future_ends_with_the_next_change() {
+    with_inode(|inode| {
+        for change in [Inode::touch, |inode: &Inode| inode.changed_at(inode.change_time())] {
+            for is_seen in [false, true] {
+                let future = Timestamp(time::now_fine().0 + HOUR);
+                inode.set_times(None, Some(future));
+                if is_seen {
+                    assert_eq!(inode.shown_times().0, future);
+                }
+                change(inode);
+                assert!(inode.mtime() < future);
+                assert!(inode.mtime().0 > time::now().0 - HOUR);
+            }
+        }
+    });
+}
+
+#[test]
+fn each_change_after_a_look_shows() {
+    with_inode(|inode| {
+        let changes = [Inode::touch, |inode: &Inode| inode.changed_at(inode.change_time())];
+        for round in 0..1_000 {
+            let before = inode.shown_times();
+            changes[round % 2](inode);
+            let after = inode.shown_times();
+            assert!(after.0 > before.0 && after.1 > before.1, "{before:?} {after:?}");
+        }
+    });
+}
+
+/// The driver has stored the time of its change, and somebody looks before the change is made.
+#[test]
+fn a_change_shows_whose_time_was_taken_before_the_look() {
+    with_inode(|inode| {
+        for _ in 0..100 {
+            let time = inode.change_time();
+            inode.touch_at(time);
+            let before = inode.shown_times();
+            inode.changed_at(time);
+            let after = inode.shown_times();
+            assert!(after.0 > before.0 && after.1 > before.1, "{before:?} {after:?}");
+        }
+    });
+}
+
+/// As long as nobody looks, changes within a tick write nothing.
+#[test]
+fn changes_that_nobody_looks_at_share_a_tick() {
+    with_inode(|inode| {
+        let tick = Timestamp(time::now_fine().0);
+        assert!(inode.stamp(&inode.data.mtime, MTIME_SEEN, tick));
+        for _ in 0..100 {
+            assert!(!inode.stamp(&inode.data.mtime, MTIME_SEEN, tick));
+        }
+        assert_eq!(inode.mtime(), tick);
+    });
+}

@@ -1,0 +1,142 @@
+//! What a call is about to change of an inode's attributes.
+//!
+//! The rules of `chmod`, `chown`, `utimensat` and the calls on extended attributes come to a [`Plan`]. Where
+//! names live in the dcache that is applied at once. A driver that keeps directories itself stores it first
+//! ([`FileSystem::set_attr`](crate::objects::driver::FileSystem::set_attr)), which may take its time: the plan is made
+//! in an RCU section, carried out in none, and all under the inode's lock.
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::base::types::{Timestamp, XattrFlags};
+use crate::objects::driver::{AttrChange, XattrChange};
+use crate::objects::inode::Inode;
+use crate::security::acl::Acl;
+use crate::security::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, XattrName};
+use crate::syscalls::xattr::{drop_capabilities, has_capabilities};
+
+/// What becomes of an extended attribute that is no access control list; `None` removes it.
+pub(crate) type XattrEdit<'a> = (XattrName<'a>, Option<&'a [u8]>);
+
+/// A change of attributes that has been checked.
+#[derive(Default)]
+pub(crate) struct Plan<'a> {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) atime: Option<Timestamp>,
+    pub(crate) mtime: Option<Timestamp>,
+    /// File capabilities go.
+    pub(crate) no_capabilities: bool,
+    /// What few changes have. Apart, for a plan is copied.
+    pub(crate) more: Option<Box<More<'a>>>,
+}
+
+/// What a [`Plan`] changes of extended attributes.
+#[derive(Default)]
+pub(crate) struct More<'a> {
+    /// The access list is replaced, by none perhaps; likewise the default list.
+    pub(crate) access: Option<Option<Acl>>,
+    pub(crate) default: Option<Option<Acl>>,
+    /// Only in [`Plan::store`].
+    pub(crate) xattr: Option<XattrEdit<'a>>,
+}
+
+impl<'a> Plan<'a> {
+    /// A plan that changes extended attributes.
+    pub(crate) fn of(more: More<'a>) -> Plan<'a> {
+        Plan { more: Some(Box::new(more)), ..Plan::default() }
+    }
+
+    /// Carries it out where names live in the dcache. The caller holds the inode's lock.
+    pub(crate) fn apply(&mut self, inode: &Inode, guard: &Guard) {
+        if self.no_capabilities {
+            drop_capabilities(inode, guard);
+        }
+        self.set(inode, guard);
+        inode.touch_ctime();
+    }
+
+    /// Carries it out where the driver keeps directories, and stores it before. Blocks; the caller holds the
+    /// inode's lock and no RCU section.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn store(&mut self, inode: &Inode) -> Result<(), Errno> {
+        if self.no_capabilities && has_capabilities(inode, &rcu::pin()) {
+            self.more.get_or_insert_default().xattr = Some((XattrName::CAPABILITY, None));
+        }
+        let none = More::default();
+        let more = self.more.as_deref().unwrap_or(&none);
+        let ctime = inode.change_time();
+        let value =
+            |list: &Option<Option<Acl>>| list.as_ref().map(|list| list.as_ref().map(Acl::to_xattr));
+        let (access, default) = (value(&more.access), value(&more.default));
+        let mut xattrs = Vec::new();
+        for (name, value) in [(POSIX_ACL_ACCESS, &access), (POSIX_ACL_DEFAULT, &default)] {
+            if let Some(value) = value {
+                xattrs.push(XattrChange { name, value: value.as_deref() });
+            }
+        }
+        if let Some((name, value)) = more.xattr {
+            xattrs.push(XattrChange { name: name.as_bytes(), value });
+        }
+        let change = AttrChange {
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: Some(ctime),
+            xattrs: &xattrs,
+        };
+        inode.sb().fs().set_attr(inode, &change)?;
+        let guard = rcu::pin();
+        if let Some((name, value)) = more.xattr {
+            edit(inode, name, value, &guard);
+        }
+        self.set(inode, &guard);
+        inode.inode_changed_at(ctime);
+        Ok(())
+    }
+
+    fn set(&mut self, inode: &Inode, guard: &Guard) {
+        if let Some(more) = self.more.take() {
+            set_lists(inode, *more, guard);
+        }
+        if let Some(mode) = self.mode {
+            inode.set_mode(mode);
+        }
+        if self.uid.is_some() || self.gid.is_some() {
+            inode.set_owner(self.uid.unwrap_or(inode.uid()), self.gid.unwrap_or(inode.gid()));
+        }
+        inode.set_times(self.atime, self.mtime);
+    }
+}
+
+#[cold]
+fn set_lists(inode: &Inode, more: More<'_>, guard: &Guard) {
+    if let Some(list) = more.access
+        && (list.is_some() || inode.has_extra())
+    {
+        inode.extra_or_init(guard).acl_access.replace(list, guard);
+    }
+    if let Some(list) = more.default
+        && (list.is_some() || inode.has_extra())
+    {
+        if list.is_some() {
+            inode.note_acl_default();
+        }
+        inode.extra_or_init(guard).acl_default.replace(list, guard);
+    }
+}
+
+/// Changes an attribute as seen, after the driver has stored the change.
+fn edit(inode: &Inode, name: XattrName<'_>, value: Option<&[u8]>, guard: &Guard) {
+    inode.note_xattr(name);
+    // That it can be set was found out before, and what is to go may have gone.
+    let _ = inode.extra_or_init(guard).change_xattrs(guard, |set| match value {
+        Some(value) => set.set(name, value, XattrFlags::empty()),
+        None => set.remove(name).map(drop),
+    });
+}

@@ -1,0 +1,42 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use vfscale_sync::{cpu, rcu, reclaim};
+
+use super::Collecting;
+use crate::base::scaling::Scaling;
+use crate::base::types::{Mode, MountFlags, OFlags, UmountFlags};
+use crate::names_only_tests::{NamesOnly, names_only};
+use crate::task::task_struct::At;
+
+const SLOTS: usize = 4;
+
+/// A superblock goes with its last mount, or when the last count is collected after that.
+#[test]
+fn a_superblock_stays_until_all_is_collected() {
+    let task = names_only(Scaling::with_slots(SLOTS)).task();
+    task.mkdir(At::Cwd, "/a", Mode::RWXU).unwrap();
+    let fs = Arc::new(NamesOnly::default());
+    for collections in 0..3 {
+        task.mount(fs.clone(), "/a", MountFlags::empty()).unwrap();
+        let sb = task.open("/a", OFlags::PATH, Mode::empty()).unwrap().path().mount().sb().clone();
+        let mut kept: Vec<Collecting> = (0..collections)
+            .map(|cpu| {
+                let _there = cpu::pretend(cpu);
+                Collecting::new(&sb)
+            })
+            .collect();
+        let dev = sb.dev();
+        drop(sb);
+        task.umount("/a", UmountFlags::empty()).unwrap();
+        rcu::synchronize();
+        while let Some(one) = kept.pop() {
+            assert!(Arc::strong_count(&fs) > 1, "it has gone with {} to collect", kept.len() + 1);
+            drop(one);
+        }
+        // It ends on another thread.
+        reclaim::wait_for(dev);
+        assert_eq!(Arc::strong_count(&fs), 1, "it stays with nothing to collect");
+    }
+}

@@ -1,0 +1,150 @@
+//! The end of a superblock: its tree, its inodes and itself, in steps.
+//!
+//! # Purpose
+//!
+//! The last use of a superblock ends in deferred work, inside whatever call happens to run that. A tree of
+//! millions of files must not be taken down there: that call would take seconds, in one RCU section, so that
+//! no grace period ended anywhere meanwhile. So the superblock goes to the reclaim thread
+//! ([`vfscale_sync::reclaim`]), which takes some hundred dentries down in each step, children before
+//! parents, with a section of its own for each.
+//!
+//! # Who frees when
+//!
+//! Between the last use and the first step lies a grace period. What began before has ended by then, and
+//! nobody finds a dentry or inode of the superblock any more: each way there begins with a mount or with a
+//! use. So the thread frees them at once. No other thread is left anything to do but the pages and the like
+//! that the driver itself defers.
+//!
+//! Where there is no such thread (in models, and where the system has none to give) whoever gives the last
+//! use back takes everything down, in the section in which he is; then dentries and inodes wait for a
+//! grace period. The same goes for a superblock that never had a root: its driver has refused it, and
+//! nobody else has seen it.
+
+use std::ptr::NonNull;
+
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::reclaim::{self, Work};
+
+use crate::objects::dcache::dentry::{self, Dentry};
+use crate::objects::super_block::SuperBlock;
+
+/// Dentries or inodes that a step takes down.
+const STEP: usize = 256;
+
+/// Ends a superblock.
+///
+/// # Safety
+/// It came from a box, its last use was given back, and nobody else ends it.
+pub(crate) unsafe fn end(raw: NonNull<SuperBlock>) {
+    // SAFETY: it is there until the work below has been done.
+    let (key, has_root) = unsafe { (raw.as_ref().dev(), raw.as_ref().root_raw().is_some()) };
+    // Its list of open files is empty, and others may want at once what that keeps for files to come.
+    // SAFETY: as above.
+    unsafe { raw.as_ref() }.files().trim();
+    let by_thread = TakeDown { sb: raw, stage: Stage::Begin, is_alone: true };
+    if has_root && reclaim::submit(key, Box::new(by_thread)).is_ok() {
+        return;
+    }
+    let _section = rcu::pin();
+    let mut here = TakeDown { sb: raw, stage: Stage::Begin, is_alone: false };
+    while here.step() {}
+}
+
+/// How far it is.
+enum Stage {
+    Begin,
+    Tree(Walk),
+    Inodes,
+}
+
+/// The end of one superblock.
+struct TakeDown {
+    sb: NonNull<SuperBlock>,
+    stage: Stage,
+    /// A grace period has passed since its last use.
+    is_alone: bool,
+}
+
+// SAFETY: a `SuperBlock` is `Send`, and so are its dentries.
+unsafe impl Send for TakeDown {}
+
+impl Work for TakeDown {
+    fn step(&mut self) -> bool {
+        // SAFETY: it is freed below only, in the last step.
+        let sb = unsafe { self.sb.as_ref() };
+        match &mut self.stage {
+            Stage::Begin => {
+                let root = sb.root_raw();
+                sb.begin_end(self.is_alone, root.is_some());
+                self.stage = root.map_or(Stage::Inodes, |root| Stage::Tree(Walk::new(root)));
+                true
+            }
+            Stage::Tree(walk) => {
+                if !walk.step(sb, &rcu::pin()) {
+                    self.stage = Stage::Inodes;
+                }
+                true
+            }
+            Stage::Inodes => {
+                if sb.evict_inodes(STEP) {
+                    return true;
+                }
+                sb.end_inodes(&rcu::pin());
+                // SAFETY: it came from a box, and this was the last that anybody did with it.
+                drop(unsafe { Box::from_raw(self.sb.as_ptr()) });
+                false
+            }
+        }
+    }
+}
+
+/// A walk through a tree that nobody changes any more, which frees it.
+struct Walk {
+    root: NonNull<Dentry>,
+    /// Directories whose children are still to be freed, from a hash on; without one, only they themselves.
+    dirs: Vec<(NonNull<Dentry>, Option<u64>)>,
+}
+
+impl Walk {
+    fn new(root: NonNull<Dentry>) -> Walk {
+        Walk { root, dirs: vec![(root, Some(0))] }
+    }
+
+    /// Frees some hundred dentries. False when all are gone.
+    fn step(&mut self, sb: &SuperBlock, guard: &Guard) -> bool {
+        let mut freed = 0;
+        let mut children = Vec::with_capacity(STEP);
+        while freed < STEP {
+            let Some((dir, from)) = self.dirs.last_mut() else { return false };
+            let dir = *dir;
+            let Some(hash) = from.take() else {
+                self.dirs.pop();
+                // SAFETY: it was linked in the tree, nobody can reach it, and its children are gone.
+                unsafe { dentry::take_down(sb, dir, dir != self.root, guard) };
+                freed += 1;
+                continue;
+            };
+            // SAFETY: it is freed when it is off the stack.
+            let table = unsafe { dir.as_ref() }.children();
+            // Whole buckets, whose entries are not looked at again once they are freed.
+            *from = table.scan_buckets(hash, STEP, guard, |child| {
+                children.push(NonNull::from(child));
+            });
+            for child in children.drain(..) {
+                // SAFETY: each child has one parent, whose table was the only way to it.
+                unsafe {
+                    if child.as_ref().children().is_empty() {
+                        dentry::take_down(sb, child, true, guard);
+                        freed += 1;
+                    } else {
+                        self.dirs.push((child, Some(0)));
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,232 @@
+//! Seals of files of memory (`F_ADD_SEALS`): what nobody may do with a file any more, whoever has it open.
+//!
+//! A program that is handed memory by another one can look at the seals and then trust that the memory stays
+//! as large as it is, or as it is. A seal is never taken off.
+//!
+//! # Invariants
+//!
+//! * Seals are added, and looked at for a change, under the inode's lock: a change that was let through has
+//!   happened when the seal is there.
+//! * A mapping that could still be written ([`crate::task::mmap_table`]) is counted under that lock, too, so that
+//!   [`SealFlags::WRITE`] is refused as long as there is one.
+//! * Files that can't be sealed pay nothing: writing asks with the same look at the inode's flags whether a
+//!   driver keeps directories.
+
+use std::sync::Arc;
+
+pub use rustix::fs::SealFlags;
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicU32, Ordering};
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::types::FallocateFlags;
+use crate::file::open_file::{File, FileMode};
+use crate::objects::inode::Inode;
+use crate::objects::inode_ext::Stream;
+
+/// The unit in which a write is let through.
+const PAGE_BYTES: u64 = 4096;
+
+/// Those that forbid to write.
+const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
+
+/// What a file that could be executed is sealed with when that can't change any more.
+const AS_IT_IS: SealFlags = NO_WRITES.union(SealFlags::SHRINK).union(SealFlags::GROW);
+
+/// The seals of a file of memory.
+pub(crate) struct Seals {
+    bits: AtomicU32,
+    /// Shared mappings that are written to, or could be.
+    writable_maps: AtomicU32,
+}
+
+impl Seals {
+    pub(crate) fn new(seals: SealFlags) -> Seals {
+        Seals { bits: AtomicU32::new(seals.bits()), writable_maps: AtomicU32::new(0) }
+    }
+
+    /// Those of an inode, if it can have any.
+    #[cold]
+    fn of(inode: &Inode) -> Option<&Seals> {
+        match inode.stream() {
+            Some(Stream::Memory(seals)) => Some(seals),
+            _ => None,
+        }
+    }
+
+    fn get(&self) -> SealFlags {
+        SealFlags::from_bits_retain(self.bits.load(Ordering::Acquire))
+    }
+
+    /// The caller holds the inode's lock.
+    fn add(&self, inode: &Inode, mut seals: SealFlags) -> std::result::Result<(), Errno> {
+        let now = self.get();
+        if now.contains(SealFlags::SEAL) {
+            return Err(Errno::PERM);
+        }
+        if seals.contains(SealFlags::EXEC) && inode.mode() & 0o111 != 0 {
+            seals |= AS_IT_IS;
+        }
+        let ends_writing = seals.difference(now).contains(SealFlags::WRITE);
+        if ends_writing && self.writable_maps.load(Ordering::Acquire) > 0 {
+            return Err(Errno::BUSY);
+        }
+        self.bits.store((now | seals).bits(), Ordering::Release);
+        Ok(())
+    }
+}
+
+/// What of an inode is sealed; nothing, of most. The caller holds the inode's lock.
+#[inline]
+fn sealed(inode: &Inode) -> SealFlags {
+    if inode.is_sealable() {
+        Seals::of(inode).map_or(SealFlags::empty(), Seals::get)
+    } else {
+        SealFlags::empty()
+    }
+}
+
+/// How many bytes of `len` may be written at `offset`: with a size that may not grow, whole pages, as in
+/// Linux. The caller holds the inode's lock.
+///
+/// # Errors
+/// `EPERM` for none.
+pub(crate) fn check_write(
+    inode: &Inode,
+    offset: u64,
+    len: usize,
+) -> std::result::Result<usize, Errno> {
+    let seals = sealed(inode);
+    if seals.intersects(NO_WRITES) {
+        return Err(Errno::PERM);
+    }
+    let size = inode.size();
+    if !seals.contains(SealFlags::GROW) || offset.saturating_add(len as u64) <= size {
+        return Ok(len);
+    }
+    let pages_end = size - size % PAGE_BYTES;
+    match usize::try_from(pages_end.saturating_sub(offset)) {
+        Ok(0) | Err(_) => Err(Errno::PERM),
+        Ok(some) => Ok(some),
+    }
+}
+
+/// Whether the size may become `size`. The caller holds the inode's lock.
+///
+/// # Errors
+/// `EPERM`.
+#[inline]
+pub(crate) fn check_size(inode: &Inode, size: u64) -> std::result::Result<(), Errno> {
+    let (seals, before) = (sealed(inode), inode.size());
+    let shrinks = size < before && seals.contains(SealFlags::SHRINK);
+    let grows = size > before && seals.contains(SealFlags::GROW);
+    if shrinks || grows { Err(Errno::PERM) } else { Ok(()) }
+}
+
+/// Whether a range may be allocated, punched or zeroed. The caller holds the inode's lock.
+///
+/// # Errors
+/// `EPERM`.
+#[inline]
+pub(crate) fn check_fallocate(
+    inode: &Inode,
+    mode: FallocateFlags,
+    end: u64,
+) -> std::result::Result<(), Errno> {
+    let seals = sealed(inode);
+    let punches = mode.contains(FallocateFlags::PUNCH_HOLE);
+    let changes = punches || mode.contains(FallocateFlags::ZERO_RANGE);
+    // Space past the end is room to grow, too.
+    let grows = !punches && end > inode.size();
+    let forbidden = changes && seals.intersects(NO_WRITES);
+    if forbidden || (grows && seals.contains(SealFlags::GROW)) { Err(Errno::PERM) } else { Ok(()) }
+}
+
+/// Whether the permission bits may become `mode`. The caller holds the inode's lock.
+///
+/// # Errors
+/// `EPERM`.
+#[inline]
+pub(crate) fn check_mode(inode: &Inode, mode: u32) -> std::result::Result<(), Errno> {
+    let changes = (inode.mode() ^ mode) & 0o111 != 0;
+    if changes && sealed(inode).contains(SealFlags::EXEC) { Err(Errno::PERM) } else { Ok(()) }
+}
+
+/// A shared mapping of a file that can be sealed, through which it could be written. Parts of a mapping share
+/// one.
+pub(crate) struct WritableMap(File);
+
+impl WritableMap {
+    /// Counts a shared mapping; none, if the seals make it one that can't be written.
+    ///
+    /// # Errors
+    /// `EPERM` if it is to be written all the same.
+    pub(crate) fn new(
+        file: &File,
+        writes: bool,
+    ) -> std::result::Result<Option<Arc<WritableMap>>, Errno> {
+        let inode = file.inode();
+        let _locked = inode.lock();
+        let Some(seals) = Seals::of(inode) else { return Ok(None) };
+        if !seals.get().intersects(NO_WRITES) {
+            seals.writable_maps.fetch_add(1, Ordering::AcqRel);
+            return Ok(Some(Arc::new(WritableMap(file.clone()))));
+        }
+        if writes { Err(Errno::PERM) } else { Ok(None) }
+    }
+}
+
+impl Drop for WritableMap {
+    fn drop(&mut self) {
+        if let Some(seals) = Seals::of(self.0.inode()) {
+            seals.writable_maps.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl File {
+    /// The seals of a file of memory (`F_GET_SEALS`).
+    ///
+    /// # Errors
+    /// `EINVAL` for any other file, `EBADF` for an `O_PATH` handle.
+    pub fn seals(&self) -> Result<SealFlags> {
+        check_fork().named("fcntl")?;
+        let seals = match Seals::of(self.inode()) {
+            _ if self.is_path() => Err(Errno::BADF),
+            None => Err(Errno::INVAL),
+            Some(seals) => Ok(seals.get()),
+        };
+        seals.named("fcntl")
+    }
+
+    /// Adds seals to a file of memory (`F_ADD_SEALS`), for all who have it open: `SHRINK` and `GROW` keep its
+    /// size, `WRITE` what it holds, `FUTURE_WRITE` too but for mappings that there are, `EXEC` whether it
+    /// can be executed, and `SEAL` the seals themselves. `EXEC` of a file that can be executed means all of
+    /// the former.
+    ///
+    /// # Errors
+    /// `EPERM` if it is not open for writing, or its seals are sealed, as they are if it was not made with
+    /// [`MemfdFlags::ALLOW_SEALING`](crate::MemfdFlags::ALLOW_SEALING); `EBUSY` for `WRITE` while a
+    /// shared mapping could be written; `EINVAL` for other seals or files, `EBADF` for an `O_PATH` handle.
+    pub fn add_seals(&self, seals: SealFlags) -> Result<()> {
+        const KNOWN: SealFlags = AS_IT_IS.union(SealFlags::SEAL).union(SealFlags::EXEC);
+        let add = || {
+            check_fork()?;
+            if self.is_path() {
+                return Err(Errno::BADF);
+            }
+            if !self.mode().intersects(FileMode::CAN_WRITE) {
+                return Err(Errno::PERM);
+            }
+            let inode = self.inode();
+            match Seals::of(inode) {
+                Some(own) if KNOWN.contains(seals) => {
+                    let _locked = inode.lock();
+                    own.add(inode, seals)
+                }
+                _ => Err(Errno::INVAL),
+            }
+        };
+        add().named("fcntl")
+    }
+}

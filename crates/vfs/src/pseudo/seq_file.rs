@@ -1,0 +1,105 @@
+//! Files of text that is made when it is read, as those of `/proc`.
+//!
+//! Such a file has size 0. The driver makes the whole text when an open file is read for the first
+//! time, and again when it is read from the beginning, so that what is read piece by piece belongs
+//! together: the kernel's `seq_file`. A text belongs to one open file and goes with it.
+//!
+//! A read looks for the text where every read of a file ends, at the end of the file, and so costs
+//! other files nothing. Making it may take any lock, so the read stops with [`Unread`] first, lets
+//! go of the position, has the text made with nothing held, and begins again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::lock::Mutex;
+
+use crate::base::error::Stop;
+use crate::base::lock_classes::TextSnapshots;
+use crate::file::open_file::File;
+use crate::objects::inode_ext::Stream;
+
+/// The text has to be made first.
+pub(crate) struct Unread;
+
+/// The result of a part of a read.
+pub(crate) type ReadResult<T> = Result<T, Stop<Unread>>;
+
+/// The texts of the open files of an inode, each by the number of the file.
+#[derive(Default)]
+pub(crate) struct Text(Mutex<HashMap<u64, Snapshot>, TextSnapshots>);
+
+struct Snapshot {
+    bytes: Arc<[u8]>,
+    /// Nobody has read its beginning yet.
+    is_new: bool,
+}
+
+impl Text {
+    fn read(&self, file: u64, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
+        let bytes = {
+            let mut all = self.0.lock();
+            let snapshot = all.get_mut(&file).ok_or(Stop::First(Unread))?;
+            if offset == 0 && !std::mem::take(&mut snapshot.is_new) {
+                return Err(Stop::First(Unread));
+            }
+            snapshot.bytes.clone()
+        };
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let n = buf.len().min(bytes.len() - start);
+        buf[..n].copy_from_slice(&bytes[start..start + n]);
+        Ok(n)
+    }
+
+    fn keep(&self, file: u64, bytes: Vec<u8>) {
+        let snapshot = Snapshot { bytes: bytes.into(), is_new: true };
+        let old = self.0.lock().insert(file, snapshot);
+        drop(old);
+    }
+
+    /// The open file is closed.
+    pub(crate) fn forget(&self, file: u64) {
+        let old = self.0.lock().remove(&file);
+        drop(old);
+    }
+}
+
+impl File {
+    /// Whether what it holds is made when it is read, so that its size says nothing.
+    pub fn is_text(&self) -> bool {
+        matches!(self.inode().stream(), Some(Stream::Text(_)))
+    }
+
+    /// Reads past the end of the file, which is where the text of such files is. Nothing, for others.
+    #[cold]
+    pub(crate) fn read_text(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
+        match self.inode().stream() {
+            Some(Stream::Text(text)) if !buf.is_empty() => text.read(self.id(), offset, buf),
+            _ => Ok(0),
+        }
+    }
+
+    /// Does what reads; if the text has to be made first, makes it and does it again. The caller holds
+    /// nothing.
+    #[inline]
+    pub(crate) fn with_text<T>(&self, mut read: impl FnMut() -> ReadResult<T>) -> Result<T, Errno> {
+        loop {
+            match read() {
+                Ok(value) => return Ok(value),
+                Err(Stop::Errno(errno)) => return Err(errno),
+                Err(Stop::First(Unread)) => self.make_text()?,
+            }
+        }
+    }
+
+    #[cold]
+    fn make_text(&self) -> Result<(), Errno> {
+        let inode = self.inode();
+        let Some(Stream::Text(text)) = inode.stream() else { return Err(Errno::INVAL) };
+        let bytes = inode.sb().fs().text(inode)?;
+        // Before there is something to be forgotten.
+        self.0.note_stream();
+        text.keep(self.id(), bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! The calls of a task, by family: each file holds the calls that a page of the Linux manual holds.
+
+pub(crate) mod attr;
+pub(crate) mod create;
+pub(crate) mod fd;
+pub(crate) mod flock;
+pub(crate) mod handle;
+pub(crate) mod link;
+pub(crate) mod mount;
+pub(crate) mod open;
+pub(crate) mod rename;
+pub(crate) mod std_like;
+pub(crate) mod unlink;
+pub(crate) mod xattr;

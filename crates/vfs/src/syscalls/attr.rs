@@ -1,0 +1,538 @@
+//! Attributes: `stat`, `access`, `chmod`, `chown`, `utimensat`, `truncate`, `statfs`.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::time;
+use crate::base::types::{
+    Access, AtFlags, Capabilities, FileType, Mode, MountFlags, SetTime, Stat, StatFs, StatMask,
+    Timestamp,
+};
+use crate::file::open_file::{self, File};
+use crate::mount::vfsmount::{Mount, WriteAccess};
+use crate::namei::lookup::{look_up_first, looking_up};
+use crate::namei::walk::{Fail, Lookup, Pos, Walk};
+use crate::namei::with_inode::Done;
+use crate::objects::dcache::dentry::Dentry;
+use crate::objects::inode::Inode;
+use crate::objects::setattr::{More, Plan};
+use crate::pseudo::memfd_seals;
+use crate::security::cred::{Credentials, permission};
+use crate::task::task_struct::{At, Task, bytes, lookup_flags};
+
+/// Preferred unit of I/O.
+const BLOCK_BYTES: u32 = 4096;
+
+/// The size of a directory, whatever is in it. Nobody counts entries: one count would be written by
+/// everybody who makes or removes a name, and adding up counts would make `stat`, which a mount does after
+/// every change, as slow as the directory is large.
+const DIRECTORY_BYTES: u64 = 4096;
+
+/// The attributes of a place and its inode, of which the dentry itself is not looked at.
+#[inline]
+pub(crate) fn fill(mount: &Mount, dentry: &Dentry, inode: &Inode) -> Stat {
+    fill_some(mount, dentry, inode, StatMask::all())
+}
+
+/// Keeps the time of an access, as the mount's options say.
+#[inline]
+pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
+    let flags = mount.flags() | inode.sb().flags();
+    let never = MountFlags::NOATIME | MountFlags::RDONLY;
+    if flags.intersects(never) || (flags.contains(MountFlags::NODIRATIME) && inode.is_dir()) {
+        return;
+    }
+    if let Some(now) = inode.next_atime(flags.contains(MountFlags::STRICTATIME))
+        // A remount waits for it as for other changes.
+        && let Ok(_write) = WriteAccess::new(mount)
+    {
+        inode.accessed(now);
+    }
+}
+
+/// The attributes of a place that are asked for, and those that never change: the file system, the number,
+/// the type, the mount. What else there is stays 0, and is not looked at.
+#[inline]
+pub(crate) fn fill_some(mount: &Mount, dentry: &Dentry, inode: &Inode, mask: StatMask) -> Stat {
+    let mut stat = Stat {
+        dev: inode.sb().dev(),
+        ino: inode.ino(),
+        mode: inode.file_type().as_raw_mode(),
+        blksize: BLOCK_BYTES,
+        mnt_id: mount.id(),
+        mount_root: std::ptr::eq(dentry, mount.root()),
+        ..Stat::default()
+    };
+    let wants = |some| mask.intersects(some);
+    if wants(StatMask::MODE) {
+        stat.mode = inode.mode();
+    }
+    if wants(StatMask::MTIME | StatMask::CTIME) {
+        (stat.mtime, stat.ctime) = inode.shown_times();
+    }
+    if wants(StatMask::ATIME) {
+        stat.atime = inode.atime();
+    }
+    if wants(StatMask::BTIME) {
+        stat.btime = inode.btime();
+    }
+    if wants(StatMask::NLINK) {
+        stat.nlink = inode.nlink();
+    }
+    if wants(StatMask::UID | StatMask::GID) {
+        (stat.uid, stat.gid) = (inode.uid(), inode.gid());
+    }
+    if wants(StatMask::SIZE) {
+        stat.size = if inode.is_dir() { DIRECTORY_BYTES } else { inode.size() };
+    }
+    if wants(StatMask::BLOCKS) {
+        stat.blocks = inode.blocks();
+    }
+    if wants(StatMask::GENERATION) {
+        stat.generation = inode.generation();
+    }
+    if matches!(stat.file_type(), FileType::CharacterDevice | FileType::BlockDevice) {
+        stat.rdev = inode.rdev();
+    }
+    stat
+}
+
+impl File {
+    /// The attributes of the file that `mask` asks for; see [`Task::statx`].
+    pub fn statx(&self, mask: StatMask) -> Result<Stat> {
+        check_fork().named("statx")?;
+        let path = self.path();
+        Ok(fill_some(path.mount(), path.dentry(), self.inode(), mask))
+    }
+}
+
+/// A change of attributes.
+#[derive(Clone, Copy)]
+enum Change {
+    Mode(u32),
+    Owner(Option<u32>, Option<u32>),
+    Times([SetTime; 2]),
+}
+
+impl Task {
+    /// The attributes of `path`. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// Takes no lock and no reference, and writes nothing that other threads read.
+    ///
+    /// # Errors
+    /// As `statx(2)`.
+    #[inline]
+    pub fn stat(&self, at: At<'_>, path: impl AsRef<StdPath>, flags: AtFlags) -> Result<Stat> {
+        let path = path.as_ref();
+        self.stat_inner(at, bytes(path), flags, fill).on("stat", path)
+    }
+
+    /// As [`stat`](Self::stat), but only what `mask` asks for: the rest stays 0, but for the file system, the
+    /// number, the type, the device and the mount, which are always there.
+    ///
+    /// Takes no lock and no reference, and writes nothing that other threads read, unless it is asked for
+    /// the times of the last change: that somebody has seen those is noted once after each change.
+    ///
+    /// # Errors
+    /// As `statx(2)`.
+    pub fn statx(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        flags: AtFlags,
+        mask: StatMask,
+    ) -> Result<Stat> {
+        let path = path.as_ref();
+        let fill =
+            |mount: &Mount, dentry: &Dentry, inode: &Inode| fill_some(mount, dentry, inode, mask);
+        self.stat_inner(at, bytes(path), flags, fill).on("statx", path)
+    }
+
+    #[inline]
+    fn stat_inner(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: AtFlags,
+        fill: impl Fn(&Mount, &Dentry, &Inode) -> Stat,
+    ) -> std::result::Result<Stat, Errno> {
+        let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let lookup = lookup_flags(flags, true, allowed)?;
+        let base = self.base(at);
+        loop {
+            // Written in place: the way through the results of `looking_up` would copy it several times.
+            let mut stat = Stat::default();
+            let guard = rcu::pin();
+            let walked = self.walk(&base, path, lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                stat = fill(pos.mount, pos.dentry, pos.inode());
+                Ok(walk.validate(pos)?)
+            });
+            drop(guard);
+            match walked {
+                Ok(()) => return Ok(stat),
+                Err(stop) => look_up_first(stop)?,
+            }
+        }
+    }
+
+    /// The state of the file system that `path` is on.
+    ///
+    /// # Errors
+    /// As `statfs(2)`.
+    pub fn statfs(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<StatFs> {
+        let path = path.as_ref();
+        let mut lookup = Lookup::FOLLOW;
+        lookup.set(Lookup::EMPTY, !matches!(at, At::Cwd));
+        self.resolve(at, bytes(path), lookup)
+            .map(|place| place.mount().sb().statfs(place.mount().flags()))
+            .on("statfs", path)
+    }
+
+    /// Checks whether the real user may access `path` (with `EACCESS`, the effective one). Empty
+    /// `want` only asks whether it exists. `flags`: `EACCESS`, `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `faccessat2(2)`.
+    pub fn access(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        want: Access,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        self.access_inner(at, bytes(path), want, flags).on("faccessat", path)
+    }
+
+    fn access_inner(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        want: Access,
+        flags: AtFlags,
+    ) -> std::result::Result<(), Errno> {
+        let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EACCESS;
+        let lookup = lookup_flags(flags, true, allowed)?;
+        let base = self.base(at);
+        looking_up(|| {
+            let guard = rcu::pin();
+            let own = self.cred(&guard);
+            let real;
+            let cred = if flags.contains(AtFlags::EACCESS) {
+                own
+            } else {
+                real = own.real();
+                &real
+            };
+            self.walk_as(cred, &base, path, lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                let verdict = may_access(walk, pos, want);
+                walk.validate(pos)?;
+                Ok(verdict?)
+            })
+        })
+    }
+
+    /// Changes the permission bits of `path`. `flags`: `SYMLINK_NOFOLLOW` (links themselves have
+    /// none: `EOPNOTSUPP`), `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `fchmodat2(2)`.
+    pub fn chmod(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        mode: Mode,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let change = Change::Mode(mode.bits() & 0o7777);
+        self.change(at, path.as_ref(), flags, "fchmodat", change)
+    }
+
+    /// Changes owner, group, or both of `path`. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `fchownat(2)`.
+    pub fn chown(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        self.change(at, path.as_ref(), flags, "fchownat", Change::Owner(uid, gid))
+    }
+
+    /// Sets the times of last access and last change of `path`. `flags`: `SYMLINK_NOFOLLOW`,
+    /// `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `utimensat(2)`.
+    pub fn utimens(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        times: [SetTime; 2],
+        flags: AtFlags,
+    ) -> Result<()> {
+        if times == [SetTime::Omit; 2] {
+            return Ok(());
+        }
+        self.change(at, path.as_ref(), flags, "utimensat", Change::Times(times))
+    }
+
+    fn change(
+        &self,
+        at: At<'_>,
+        path: &StdPath,
+        flags: AtFlags,
+        call: &'static str,
+        change: Change,
+    ) -> Result<()> {
+        let apply = || {
+            let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
+            self.change_inode(
+                at,
+                path,
+                lookup,
+                |walk, pos| walk.want_write(pos),
+                |walk, pos| change_dcached(walk, pos, change).map(|()| Done::Yes),
+                |inode| inode.sb().with_space(|| self.change_kept(inode, change)),
+            )
+        };
+        apply().on(call, path)
+    }
+
+    /// Changes attributes of a driver's inode, which the driver stores before.
+    #[cold]
+    fn change_kept(&self, inode: &Inode, change: Change) -> std::result::Result<(), Errno> {
+        let _locked = inode.lock();
+        let mut plan = {
+            let guard = rcu::pin();
+            plan(inode, self.cred(&guard), change, &guard)?
+        };
+        plan.store(inode)
+    }
+
+    /// Cuts or extends the file `path` to `size` bytes.
+    ///
+    /// # Errors
+    /// As `truncate(2)`.
+    pub fn truncate(&self, path: impl AsRef<StdPath>, size: u64) -> Result<()> {
+        let path = path.as_ref();
+        let truncate = || {
+            if size > i64::MAX as u64 {
+                return Err(Errno::INVAL);
+            }
+            self.change_inode(
+                At::Cwd,
+                path,
+                Lookup::FOLLOW,
+                |walk, pos| {
+                    walk.validate(pos)?;
+                    may_truncate(pos.inode(), walk.cred(), walk.guard())?;
+                    walk.want_write(pos)
+                },
+                |walk, pos| {
+                    let keep_ids = open_file::kept_ids(walk.cred(), pos.inode());
+                    open_file::truncate_inode(pos.inode(), size, keep_ids, false)?;
+                    Ok(Done::Yes)
+                },
+                |inode| {
+                    let keep_ids = {
+                        let guard = rcu::pin();
+                        open_file::kept_ids(self.cred(&guard), inode)
+                    };
+                    let truncate = || open_file::truncate_inode(inode, size, keep_ids, false);
+                    inode.sb().with_space(truncate)
+                },
+            )
+        };
+        truncate().on("truncate", path)
+    }
+}
+
+/// Whether `cred` may cut the file by its path.
+fn may_truncate(
+    inode: &Inode,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    match inode.file_type() {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(Errno::ISDIR),
+        _ => return Err(Errno::INVAL),
+    }
+    // That the file system is read-only comes before the permission, that the mount is comes after.
+    if inode.sb().flags().contains(MountFlags::RDONLY) {
+        return Err(Errno::ROFS);
+    }
+    permission(inode, cred, Access::WRITE, guard)
+}
+
+/// Changes attributes of an inode whose names live in the dcache.
+///
+/// The mode that it has takes no lock. Nor is a reference taken if nothing is changed but the inode itself,
+/// whose memory stays for the RCU section: one that has lost its last name meanwhile is changed in
+/// vain. Lists of access rights have memory of their own, which must not come to an inode that is gone.
+fn change_dcached(walk: &Walk<'_>, pos: Pos<'_>, change: Change) -> std::result::Result<(), Fail> {
+    let (inode, guard) = (pos.inode(), walk.guard());
+    let kept = if inode.has_access_list(guard) { Some(walk.keep(pos)?) } else { None };
+    walk.validate(pos)?;
+    if has_that_mode(inode, walk.cred(), change, guard)? {
+        inode.touch_ctime();
+        return Ok(());
+    }
+    let _locked = inode.lock();
+    let mut plan = plan(inode, walk.cred(), change, guard)?;
+    if plan.more.is_some() && kept.is_none() {
+        return Err(Fail::Retry);
+    }
+    plan.apply(inode, guard);
+    Ok(())
+}
+
+/// Whether a change of the mode, which `cred` may make, leaves it as it is. Without the lock: the owner is
+/// looked at before and after the mode, so that there was a moment at which both were so.
+fn has_that_mode(
+    inode: &Inode,
+    cred: &Credentials,
+    change: Change,
+    guard: &Guard,
+) -> std::result::Result<bool, Errno> {
+    let Change::Mode(mode) = change else { return Ok(false) };
+    let plan = set_mode(inode, cred, mode, guard)?;
+    Ok(plan.mode == Some(inode.mode()) && plan.more.is_none() && cred.owns(inode))
+}
+
+/// What `access` asks of a place.
+fn may_access(walk: &Walk<'_>, pos: Pos<'_>, want: Access) -> std::result::Result<(), Errno> {
+    let inode = pos.inode();
+    let flags = pos.mount.flags() | inode.sb().flags();
+    if want.contains(Access::EXEC) && inode.is_file() && flags.contains(MountFlags::NOEXEC) {
+        return Err(Errno::ACCESS);
+    }
+    let special = !matches!(
+        inode.file_type(),
+        FileType::RegularFile | FileType::Directory | FileType::Symlink
+    );
+    let writes = want.contains(Access::WRITE) && !special;
+    // That the file system is read-only comes before the permission, that the mount is comes after.
+    if writes && inode.sb().flags().contains(MountFlags::RDONLY) {
+        return Err(Errno::ROFS);
+    }
+    permission(inode, walk.cred(), want, walk.guard())?;
+    if writes && flags.contains(MountFlags::RDONLY) { Err(Errno::ROFS) } else { Ok(()) }
+}
+
+/// What a change comes to, if `cred` may make it. The caller holds the inode's lock.
+#[inline]
+fn plan(
+    inode: &Inode,
+    cred: &Credentials,
+    change: Change,
+    guard: &Guard,
+) -> std::result::Result<Plan<'static>, Errno> {
+    match change {
+        Change::Mode(mode) => set_mode(inode, cred, mode, guard),
+        Change::Owner(uid, gid) => set_owner(inode, cred, uid, gid),
+        Change::Times(times) => set_times(inode, cred, times, guard),
+    }
+}
+
+fn set_mode(
+    inode: &Inode,
+    cred: &Credentials,
+    mode: u32,
+    guard: &Guard,
+) -> std::result::Result<Plan<'static>, Errno> {
+    if inode.is_symlink() {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if !cred.owns(inode) {
+        return Err(Errno::PERM);
+    }
+    let mut mode = mode;
+    // Who is not in the group can't have others act for it.
+    if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
+        mode &= !0o2000;
+    }
+    memfd_seals::check_mode(inode, mode)?;
+    let list = inode.extra(guard).and_then(|extra| extra.acl_access.read(guard));
+    Ok(Plan {
+        mode: Some(inode.mode() & !0o7777 | mode),
+        more: list
+            .map(|list| Box::new(More { access: Some(Some(list.chmod(mode))), ..More::default() })),
+        ..Plan::default()
+    })
+}
+
+fn set_owner(
+    inode: &Inode,
+    cred: &Credentials,
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> std::result::Result<Plan<'static>, Errno> {
+    let privileged = cred.has(Capabilities::CHOWN);
+    let owner = cred.uid == inode.uid();
+    if uid.is_some_and(|uid| !(privileged || owner && uid == inode.uid())) {
+        return Err(Errno::PERM);
+    }
+    let may_give = |gid| owner && (cred.in_group(gid) || gid == inode.gid());
+    if gid.is_some_and(|gid| !privileged && !may_give(gid)) {
+        return Err(Errno::PERM);
+    }
+    let mode = inode.mode();
+    let mut plan = Plan { uid, gid, ..Plan::default() };
+    if !inode.is_dir() {
+        // A change of owner ends set-id rights, whoever makes it, even if nothing changes.
+        let mut gone = mode & 0o4000;
+        let keeps_sgid = mode & 0o2010 == 0o2000
+            && (cred.in_group(inode.gid()) || cred.has(Capabilities::FSETID));
+        if mode & 0o2010 == 0o2010 || !keeps_sgid {
+            gone |= mode & 0o2000;
+        }
+        // That changes the mode, which is the owner's right.
+        if mode & gone != 0 && !cred.owns(inode) {
+            return Err(Errno::PERM);
+        }
+        // If it changes, its set-group-id bit is that of the new group.
+        let new_gid = gid.unwrap_or(inode.gid());
+        if mode & gone != 0 && !cred.in_group(new_gid) && !cred.has(Capabilities::FSETID) {
+            gone |= mode & 0o2000;
+        }
+        plan.mode = Some(mode & !gone);
+        plan.no_capabilities = true;
+    }
+    Ok(plan)
+}
+
+fn set_times(
+    inode: &Inode,
+    cred: &Credentials,
+    times: [SetTime; 2],
+    guard: &Guard,
+) -> std::result::Result<Plan<'static>, Errno> {
+    if times == [SetTime::Now; 2] {
+        // Who may write the data may as well touch it.
+        if !cred.owns(inode) {
+            permission(inode, cred, Access::WRITE, guard)?;
+        }
+    } else if !cred.owns(inode) {
+        return Err(Errno::PERM);
+    }
+    let now = time::now_fine();
+    let value = |time| -> Option<Timestamp> {
+        match time {
+            SetTime::Omit => None,
+            SetTime::Now => Some(now),
+            SetTime::At(time) => Some(time),
+        }
+    };
+    Ok(Plan { atime: value(times[0]), mtime: value(times[1]), ..Plan::default() })
+}

@@ -1,0 +1,497 @@
+//! Making files: `mkdir`, `mknod`, `symlink`, `link`, and what `open` makes.
+//!
+//! A new name needs the lock of its bucket in the directory's children table, and nothing else of the
+//! directory: two names are made at the same time unless they share a bucket. Removing the directory
+//! takes every bucket, and then marks the directory dead, which is looked at under the bucket lock
+//! before a name is inserted.
+
+use std::path::Path as StdPath;
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::table::Bucket;
+
+use crate::base::error::{Named, Result};
+use crate::base::lock_classes::Children;
+use crate::base::types::{Access, AtFlags, Capabilities, FileType, Mode};
+use crate::mount::vfsmount::WriteAccess;
+use crate::namei::dir_ops;
+use crate::namei::lookup::{DriverChange, changing, looking_up};
+use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Pos, Walk};
+use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::dcache::name::Name;
+use crate::objects::driver::{NewInode, XattrPair};
+use crate::objects::inode::{Inode, InodeRef};
+use crate::objects::super_block::again_for_space;
+use crate::security::acl::{self, Acl, Inherited};
+use crate::security::cred::{Credentials, permission};
+use crate::security::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
+use crate::task::task_struct::{At, Task, bytes, lookup_flags};
+
+/// A file to be made.
+pub(crate) struct What<'a> {
+    /// Type and permission bits, before the umask.
+    pub(crate) mode: u32,
+    pub(crate) rdev: u64,
+    pub(crate) target: Option<&'a [u8]>,
+}
+
+/// What a new file gets from its directory and its maker.
+struct Heritage {
+    gid: u32,
+    inherited: Inherited,
+}
+
+/// Group, mode and ACLs of a new file: the group of a set-gid directory goes to its files, and to its
+/// directories with the bit itself; a default ACL takes the place of the umask.
+#[inline]
+fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guard) -> Heritage {
+    let is_dir = mode & 0o170000 == 0o040000;
+    let set_gid = dir.special_bits() & 0o2000 != 0;
+    let gid = if set_gid { dir.gid() } else { cred.gid };
+    let mut mode = mode;
+    if set_gid && is_dir {
+        mode |= 0o2000;
+    } else if set_gid
+        && mode & 0o2010 == 0o2010
+        && !cred.in_group(gid)
+        && !cred.has(Capabilities::FSETID)
+    {
+        mode &= !0o2000;
+    }
+    let default = dir.acl_default(guard);
+    Heritage { gid, inherited: acl::inherit(default, mode, umask) }
+}
+
+/// Makes the inode of a new file.
+fn make_inode(
+    dir: &Inode,
+    what: &What<'_>,
+    name_len: usize,
+    cred: &Credentials,
+    umask: u32,
+    guard: &Guard,
+) -> std::result::Result<InodeRef, Errno> {
+    let Heritage { gid, inherited } = heritage(dir, what.mode, cred, umask, guard);
+    let new = NewInode {
+        mode: inherited.mode,
+        uid: cred.uid,
+        gid,
+        rdev: what.rdev,
+        target: what.target,
+        name_len,
+        xattrs: &[],
+    };
+    let sb = dir.sb();
+    let inode = sb.fs().create(sb, &new)?;
+    if inherited.access.is_some() || inherited.default.is_some() {
+        let acls = crate::syscalls::xattr::set_inherited_acls(&inode, inherited, guard);
+        acls.inspect_err(|_| unname(&inode, name_len))?;
+    }
+    Ok(inode)
+}
+
+/// What a driver is to make that keeps directories itself: as [`make_inode`], beyond the RCU section.
+pub(crate) struct Birth {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    xattrs: Vec<XattrPair>,
+}
+
+impl Birth {
+    #[cold]
+    pub(crate) fn new(
+        dir: &Inode,
+        mode: u32,
+        cred: &Credentials,
+        umask: u32,
+        guard: &Guard,
+    ) -> Birth {
+        let Heritage { gid, inherited } = heritage(dir, mode, cred, umask, guard);
+        let Inherited { mode, access, default } = inherited;
+        let lists = [(POSIX_ACL_ACCESS, access), (POSIX_ACL_DEFAULT, default)];
+        let pair = |(name, list): (&[u8], Option<Acl>)| -> Option<XattrPair> {
+            let list = list?;
+            Some((name.into(), list.to_xattr().into()))
+        };
+        Birth { mode, uid: cred.uid, gid, xattrs: lists.into_iter().filter_map(pair).collect() }
+    }
+
+    pub(crate) fn inode<'a>(&'a self, what: &What<'a>, name_len: usize) -> NewInode<'a> {
+        let Birth { mode, uid, gid, ref xattrs } = *self;
+        NewInode { mode, uid, gid, rdev: what.rdev, target: what.target, name_len, xattrs }
+    }
+}
+
+/// The name that the driver made `inode` for does not come about.
+fn unname(inode: &Inode, name_len: usize) {
+    if name_len > 0 {
+        inode.sb().fs().unlinked(inode, name_len);
+    }
+}
+
+/// Makes a file in `dir`, whose mount the caller has announced a change to and in which it may write.
+/// Returns a reference to its dentry.
+///
+/// # Errors
+/// `EEXIST`, `ENOENT` if the directory has been removed, and the driver's.
+pub(crate) fn make(
+    dir: &Dentry,
+    name: &Name<'_>,
+    what: &What<'_>,
+    cred: &Credentials,
+    umask: u32,
+    guard: &Guard,
+) -> std::result::Result<DentryRef, Errno> {
+    let _dcache = dir.sb().lock_dcache();
+    let mut bucket = dir.children().lock(name.hash(), guard);
+    if dir.inode().is_dead() {
+        return Err(Errno::NOENT);
+    }
+    if bucket.find(name.hash(), |child| child.is_named(name, guard)).is_some() {
+        return Err(Errno::EXIST);
+    }
+    let inode = make_inode(dir.inode(), what, name.len(), cred, umask, guard)?;
+    if inode.is_dir() {
+        dir.link_directory().inspect_err(|_| unname(&inode, name.len()))?;
+    }
+    let dentry = insert(&mut bucket, dir, name, inode);
+    drop(bucket);
+    dir.inode().touch();
+    Ok(dentry)
+}
+
+/// Links a new dentry into its bucket.
+fn insert(
+    bucket: &mut Bucket<'_, Dentry, Children>,
+    dir: &Dentry,
+    name: &Name<'_>,
+    inode: InodeRef,
+) -> DentryRef {
+    let dentry = Dentry::new_child(dir, name.bytes(), bucket.free_hash(name.hash()), inode);
+    // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its memory
+    // stays for a grace period after that.
+    unsafe { bucket.insert(dentry.as_raw()) };
+    dentry
+}
+
+/// Makes a file without a name.
+pub(crate) fn make_unnamed(
+    dir: &Dentry,
+    mode: u32,
+    cred: &Credentials,
+    umask: u32,
+    linkable: bool,
+    guard: &Guard,
+) -> std::result::Result<DentryRef, Errno> {
+    if dir.inode().is_dead() {
+        return Err(Errno::NOENT);
+    }
+    let what = What { mode, rdev: 0, target: None };
+    let inode = make_inode(dir.inode(), &what, 0, cred, umask, guard)?;
+    inode.clear_nlink();
+    if linkable {
+        inode.set_linkable();
+    }
+    Ok(Dentry::new_unnamed(dir, inode, guard))
+}
+
+/// Where a name is to be made.
+struct Place<'g> {
+    dir: Pos<'g>,
+    write: WriteAccess<'g>,
+}
+
+/// Walks to where a name is to be made, in the order of errors that Linux has: that it exists comes before
+/// a read-only mount, and that before a missing permission.
+fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place<'g>, Fail> {
+    let Last::Name(slash) = walk.walk_to_last()? else {
+        return Err(Errno::EXIST.into());
+    };
+    let dir = walk.cur();
+    let write = match walk.want_write(dir) {
+        Err(Fail::Retry) => return Err(Fail::Retry),
+        other => other,
+    };
+    // Nothing is looked up in a directory that is gone, so this comes before all other rules.
+    if dir.inode().is_dead() {
+        return Err(Errno::NOENT.into());
+    }
+    if walk.child(walk.name())?.is_some() {
+        return Err(Errno::EXIST.into());
+    }
+    if slash && !is_dir {
+        return Err(Errno::NOENT.into());
+    }
+    Ok(Place { dir, write: write? })
+}
+
+/// Leaves a name, which there is not yet, to be made by a driver that keeps directories itself.
+#[cold]
+pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: Pos<'g>, write: WriteAccess<'g>) -> Fail {
+    let name = walk.name();
+    match walk.find_kept(dir, name).and_then(|found| walk.keep_name(dir, name, found)) {
+        Ok(at) => {
+            let write = write.keep(at.dir().mount_ref());
+            DriverChange::Name(at, write).into()
+        }
+        Err(fail) => fail,
+    }
+}
+
+fn may_create<'g>(walk: &Walk<'g>, dir: Pos<'g>) -> std::result::Result<(), Fail> {
+    Ok(permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, walk.guard())?)
+}
+
+impl Task {
+    /// Does what makes or changes the name at `path`; if there is no space for it but some is about to
+    /// come back, does it again. The caller holds nothing, and a failed call leaves nothing behind.
+    #[inline]
+    pub(crate) fn with_space_at<T>(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        call: impl Fn() -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        match call() {
+            Err(Errno::NOSPC) => again_for_space(|| self.reclaim_at(at, path, lookup), call),
+            other => other,
+        }
+    }
+
+    /// Waits for space that is about to come back to the file system in which `path` is to be made;
+    /// false if there is none.
+    #[cold]
+    pub(crate) fn reclaim_at(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> bool {
+        let place = || {
+            let base = self.base(at);
+            looking_up(|| {
+                let guard = rcu::pin();
+                self.walk(&base, path, lookup, &guard, |walk| {
+                    while let Last::Name(slash) = walk.walk_to_last()? {
+                        match walk.child(walk.name())? {
+                            Some(child)
+                                if lookup.contains(Lookup::FOLLOW)
+                                    && child.inode().is_symlink() =>
+                            {
+                                walk.follow_last(child, slash)?;
+                            }
+                            _ => break,
+                        }
+                    }
+                    walk.keep(walk.cur())
+                })
+            })
+        };
+        place().is_ok_and(|place| place.dentry().inode().sb().fs().reclaim())
+    }
+
+    fn make_at(&self, at: At<'_>, path: &[u8], what: &What<'_>) -> std::result::Result<(), Errno> {
+        self.with_space_at(at, path, Lookup::empty(), || self.try_make_at(at, path, what))
+    }
+
+    fn try_make_at(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        what: &What<'_>,
+    ) -> std::result::Result<(), Errno> {
+        let is_dir = what.mode & 0o170000 == 0o040000;
+        let base = self.base(at);
+        let call = || {
+            let guard = rcu::pin();
+            self.walk(&base, path, Lookup::empty(), &guard, |walk| {
+                let Place { dir, write } = place_for(walk, is_dir)?;
+                may_create(walk, dir)?;
+                check_device(what, walk.cred())?;
+                if dir.dentry.is_partial() {
+                    return Err(leave_new(walk, dir, write));
+                }
+                make(dir.dentry, walk.name(), what, walk.cred(), self.mask(), &guard)?;
+                drop(write);
+                Ok(())
+            })
+        };
+        changing(call, |left| match left {
+            DriverChange::Name(at, _write) => Ok(dir_ops::make(self, &at, what)?.map(drop)),
+            _ => Ok(None),
+        })
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As `mkdirat(2)`.
+    pub fn mkdir(&self, at: At<'_>, path: impl AsRef<StdPath>, mode: Mode) -> Result<()> {
+        let path = path.as_ref();
+        let mode = FileType::Directory.as_raw_mode() | (mode.bits() & 0o1777);
+        let what = What { mode, rdev: 0, target: None };
+        self.make_at(at, bytes(path), &what).on("mkdirat", path)
+    }
+
+    /// Makes a regular file, fifo, socket or device node.
+    ///
+    /// # Errors
+    /// As `mknodat(2)`.
+    pub fn mknod(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        file_type: FileType,
+        mode: Mode,
+        rdev: u64,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let make = || {
+            let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
+            match file_type {
+                FileType::Directory => return Err(Errno::PERM),
+                FileType::Symlink | FileType::Unknown => return Err(Errno::INVAL),
+                _ => {}
+            }
+            let mode = file_type.as_raw_mode() | (mode.bits() & 0o7777);
+            let rdev = if is_device { rdev } else { 0 };
+            self.make_at(at, bytes(path), &What { mode, rdev, target: None })
+        };
+        make().on("mknodat", path)
+    }
+
+    /// Makes a symbolic link that holds `target`.
+    ///
+    /// # Errors
+    /// As `symlinkat(2)`.
+    pub fn symlink(
+        &self,
+        target: impl AsRef<StdPath>,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+    ) -> Result<()> {
+        let (target, path) = (bytes(target.as_ref()), path.as_ref());
+        let make = || {
+            if target.is_empty() {
+                return Err(Errno::NOENT);
+            }
+            if target.len() >= PATH_MAX {
+                return Err(Errno::NAMETOOLONG);
+            }
+            if target.contains(&0) {
+                return Err(Errno::INVAL);
+            }
+            let mode = FileType::Symlink.as_raw_mode() | 0o777;
+            self.make_at(at, bytes(path), &What { mode, rdev: 0, target: Some(target) })
+        };
+        make().on("symlinkat", path)
+    }
+
+    /// Gives a file another name. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `linkat(2)`; the path named is the new one.
+    pub fn link(
+        &self,
+        old_at: At<'_>,
+        old: impl AsRef<StdPath>,
+        new_at: At<'_>,
+        new: impl AsRef<StdPath>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let new = new.as_ref();
+        let link = || {
+            if !(AtFlags::SYMLINK_FOLLOW | AtFlags::EMPTY_PATH).contains(flags) {
+                return Err(Errno::INVAL);
+            }
+            let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
+            let source = self.resolve(old_at, bytes(old.as_ref()), lookup)?;
+            let base = self.base(new_at);
+            let call = || {
+                let guard = rcu::pin();
+                self.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
+                    let Place { dir, write } = place_for(walk, false)?;
+                    if !std::ptr::eq(dir.mount, source.mount()) {
+                        return Err(Errno::XDEV.into());
+                    }
+                    may_link(source.dentry().inode(), walk.cred(), &guard)?;
+                    may_create(walk, dir)?;
+                    if source.dentry().inode().is_dir() {
+                        return Err(Errno::PERM.into());
+                    }
+                    if dir.dentry.is_partial() {
+                        return Err(leave_new(walk, dir, write));
+                    }
+                    link_inode(source.dentry(), dir.dentry, walk.name(), &guard)?;
+                    drop(write);
+                    Ok(())
+                })
+            };
+            changing(call, |left| match left {
+                DriverChange::Name(at, _write) => dir_ops::link(&source, &at),
+                _ => Ok(None),
+            })
+        };
+        self.with_space_at(new_at, bytes(new), Lookup::empty(), link).on("linkat", new)
+    }
+}
+
+/// Making device nodes is a privilege, but for the character device 0, which stands for nothing (a
+/// whiteout of overlay file systems).
+fn check_device(what: &What<'_>, cred: &Credentials) -> std::result::Result<(), Errno> {
+    let file_type = FileType::from_raw_mode(what.mode);
+    let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
+    let is_whiteout = file_type == FileType::CharacterDevice && what.rdev == 0;
+    if is_device && !is_whiteout && !cred.has(Capabilities::MKNOD) {
+        Err(Errno::PERM)
+    } else {
+        Ok(())
+    }
+}
+
+/// Whose file it is not may only name it anew if that gives nothing away: a regular file without set-id
+/// rights that may be read and written (`fs.protected_hardlinks`, which Linux has on by default).
+fn may_link(inode: &Inode, cred: &Credentials, guard: &Guard) -> std::result::Result<(), Errno> {
+    if cred.owns(inode) {
+        return Ok(());
+    }
+    let mode = inode.mode();
+    let set_id = mode & 0o4000 != 0 || mode & 0o2010 == 0o2010;
+    let plain = inode.is_file() && !set_id;
+    let both = Access::READ | Access::WRITE;
+    if plain && permission(inode, cred, both, guard).is_ok() { Ok(()) } else { Err(Errno::PERM) }
+}
+
+fn link_inode(
+    source: &Dentry,
+    dir: &Dentry,
+    name: &Name<'_>,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    let inode = source.inode();
+    let _dcache = dir.sb().lock_dcache();
+    let mut bucket = dir.children().lock(name.hash(), guard);
+    if dir.inode().is_dead() {
+        return Err(Errno::NOENT);
+    }
+    if bucket.find(name.hash(), |child| child.is_named(name, guard)).is_some() {
+        return Err(Errno::EXIST);
+    }
+    inode.sb().fs().link(inode, name.len())?;
+    if let Err(errno) = inode.add_link() {
+        inode.sb().fs().unlinked(inode, name.len());
+        return Err(errno);
+    }
+    inode.get();
+    // SAFETY: the reference was just counted.
+    let inode_ref = unsafe { InodeRef::from_raw(NonNull::from(inode)) };
+    drop_outside(insert(&mut bucket, dir, name, inode_ref), bucket);
+    inode.touch_ctime();
+    dir.inode().touch();
+    Ok(())
+}
+
+/// Drops a reference after the lock, since the last one may have work to do.
+fn drop_outside(dentry: DentryRef, bucket: Bucket<'_, Dentry, Children>) {
+    drop(bucket);
+    drop(dentry);
+}

@@ -1,0 +1,118 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use crate::base::scaling::Scaling;
+use crate::base::types::{Mode, MountFlags, OFlags};
+use crate::file::fd_table::Fd;
+use crate::mount::namespace::Vfs;
+use crate::names_only_tests::{NamesOnly, names_only};
+use crate::task::task_struct::At;
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+
+/// `sync` reaches every file system once, however often it is mounted; `syncfs` that of its file.
+#[test]
+fn syncs_reach_the_file_systems_they_are_for() {
+    let (root, other) = (Arc::new(NamesOnly::default()), Arc::new(NamesOnly::default()));
+    let syncs = || [&root, &other].map(|fs| fs.syncs.load(Ordering::Relaxed));
+    let task = Vfs::new(Arc::clone(&root) as _).unwrap().task();
+    let mode = Mode::from_bits_retain(0o755);
+    for dir in ["/a", "/b"] {
+        task.mkdir(At::Cwd, dir, mode).unwrap();
+    }
+    task.mount(Arc::clone(&other) as _, "/a", MountFlags::empty()).unwrap();
+    task.bind("/a", "/b", false).unwrap();
+    task.sync();
+    assert_eq!(syncs(), [1, 1]);
+
+    let open = |path, flags| task.open(path, flags, Mode::empty()).unwrap();
+    let fd = task.descriptors().install(open("/b", OFlags::RDONLY), 0, false).unwrap();
+    task.syncfs(fd).unwrap();
+    assert_eq!(syncs(), [1, 2]);
+    open("/", OFlags::RDONLY).sync_fs().unwrap();
+    assert_eq!(syncs(), [2, 2]);
+    let place = open("/", OFlags::PATH);
+    assert_eq!(place.sync_fs().unwrap_err().errno(), Errno::BADF);
+    task.close(fd).unwrap();
+    assert_eq!(task.syncfs(fd).unwrap_err().errno(), Errno::BADF);
+
+    // What was changed is durable when a file system becomes read-only; then nothing can change.
+    task.remount("/a", MountFlags::RDONLY).unwrap();
+    assert_eq!(syncs(), [2, 3]);
+    task.sync();
+    assert_eq!(syncs(), [3, 3]);
+}
+
+/// Threads that hold at most one descriptor each: whatever the others do, a number is never higher than the
+/// number of descriptors there can be, on both sides of the first 64, and is nobody else's.
+#[test]
+fn threads_get_the_lowest_free_descriptors() {
+    const THREADS: usize = 4;
+    for before in [0, 61, 64] {
+        let task = names_only(Scaling::default()).task();
+        let open = |name: &str| task.open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        let common = open("/common");
+        for _ in 0..before {
+            task.install(common.clone()).unwrap();
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (task, file) = (&task, open(&format!("/{thread}")));
+                scope.spawn(move || {
+                    for _ in 0..5_000 {
+                        let fd = task.install(file.clone()).unwrap();
+                        assert!((fd.0 as usize) < before + THREADS, "{fd:?} of {before}");
+                        assert_eq!(task.file(fd).unwrap().id(), file.id());
+                        task.close(fd).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(task.descriptor_list().len(), before);
+    }
+}
+
+/// `dup2` against `dup` and `close` of the same few numbers: each file is closed once for each time it
+/// was put under a number, and nothing stays claimed.
+#[test]
+fn dup2_against_dup_and_close() {
+    for before in [0, 62] {
+        let task = names_only(Scaling::default()).task();
+        let file = task.open("/file", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        for _ in 0..before {
+            task.install(file.clone()).unwrap();
+        }
+        // Out of the way of the others.
+        let source = task.dup_from(task.install(file.clone()).unwrap(), Fd(500), true).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let task = &task;
+                scope.spawn(move || {
+                    for round in 0..5_000 {
+                        let number = Fd(before + (round + thread) % 4);
+                        match thread {
+                            0 => drop(task.dup2(source, number).unwrap()),
+                            1 => assert!(task.dup(source).unwrap().0 < before + 500),
+                            _ => drop(task.close(number)),
+                        }
+                        if thread == 1 && round % 8 == 0 {
+                            (before..before + 400).for_each(|n| drop(task.close(Fd(n))));
+                        }
+                    }
+                });
+            }
+        });
+        (before..500).for_each(|n| drop(task.close(Fd(n))));
+        assert_eq!(task.descriptor_list().len(), before as usize + 1);
+        // Every number is free again, and the file is open no more often than it should be.
+        for expected in before..before + 10 {
+            assert_eq!(task.dup(source).unwrap(), Fd(expected));
+        }
+        task.close_all();
+        assert_eq!(task.open_files("/").unwrap().len(), 1);
+        drop(file);
+        assert_eq!(task.open_files("/").unwrap(), []);
+    }
+}

@@ -1,0 +1,263 @@
+//! The calls on advisory locks; what they mean is in [`locks`](crate::locks).
+//!
+//! Calls that may wait ask for the lock inside an RCU section, and wait outside of it.
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::file::open_file::{File, FileMode, OpenFile};
+use crate::locks::{Acquire, FileLocks, LockKind, LockRange, Owner, RecordLock, WaitToken};
+use crate::objects::inode::Inode;
+use crate::task::task_struct::Task;
+
+/// The locks of an inode, if it ever had any.
+fn existing<'g>(inode: &'g Inode, guard: &'g Guard) -> Option<&'g FileLocks> {
+    inode.extra(guard).map(|extra| &extra.locks)
+}
+
+/// The locks of an inode, which count among those of its tree.
+fn locks<'g>(inode: &'g Inode, guard: &'g Guard) -> &'g FileLocks {
+    inode.extra_or_init(guard).locks.paid_by(inode.sb().quotas())
+}
+
+/// An open file is closed: its locks end.
+pub(crate) fn release_file(file: &OpenFile) {
+    let guard = rcu::pin();
+    if let Some(locks) = existing(file.inode(), &guard) {
+        locks.release_file(std::ptr::from_ref(file) as usize as u64);
+    }
+}
+
+/// Ends the record locks of a task on a file.
+pub(crate) fn release_inode(inode: &Inode, task: u64) {
+    let guard = rcu::pin();
+    if let Some(locks) = existing(inode, &guard) {
+        locks.release_posix(task);
+    }
+}
+
+/// Whether a task has record locks on a file.
+pub(crate) fn has_records(inode: &Inode, task: u64, guard: &Guard) -> bool {
+    existing(inode, guard).is_some_and(|locks| locks.has_posix(task))
+}
+
+/// Waits for a lock that was not to be had at once.
+fn finish(acquired: Acquire, wait: Option<&WaitToken>) -> std::result::Result<(), Errno> {
+    match (acquired, wait) {
+        (Acquire::Granted, _) => Ok(()),
+        (Acquire::Waiting(pending), Some(token)) => pending.wait(token),
+        (Acquire::Waiting(pending), None) => {
+            if pending.cancel() {
+                Ok(())
+            } else {
+                Err(Errno::AGAIN)
+            }
+        }
+    }
+}
+
+impl File {
+    fn check_lockable(&self, kind: Option<LockKind>) -> std::result::Result<(), Errno> {
+        let is_open = match kind {
+            None => true,
+            Some(LockKind::Shared) => self.mode().intersects(FileMode::CAN_READ),
+            Some(LockKind::Exclusive) => self.mode().intersects(FileMode::CAN_WRITE),
+        };
+        check_fork()?;
+        if self.is_path() || !is_open { Err(Errno::BADF) } else { Ok(()) }
+    }
+
+    /// Asks for a record lock for any owner; for those who serve others, such as a mount. Does not
+    /// block: the lock is granted, or will be, see [`Acquire`].
+    ///
+    /// # Errors
+    /// `EBADF` if the file is not open for reading (a shared lock) or writing (an exclusive one),
+    /// `EDEADLK`, `ENOLCK`.
+    pub fn request_lock(&self, request: &RecordLock) -> Result<Acquire> {
+        self.request_inner(request).named("fcntl")
+    }
+
+    fn request_inner(&self, request: &RecordLock) -> std::result::Result<Acquire, Errno> {
+        self.check_lockable(Some(request.kind))?;
+        if matches!(request.owner, Owner::File(_)) {
+            self.0.note_locks();
+        }
+        let guard = rcu::pin();
+        let inode = self.inode();
+        locks(inode, &guard).request(request, inode.sb().lock_graph())
+    }
+
+    /// Takes a record lock for any owner if it is to be had at once.
+    ///
+    /// # Errors
+    /// As [`request_lock`](Self::request_lock); `EAGAIN`.
+    pub fn try_lock_record(&self, request: &RecordLock) -> Result<()> {
+        self.try_lock_inner(request).named("fcntl")
+    }
+
+    fn try_lock_inner(&self, request: &RecordLock) -> std::result::Result<(), Errno> {
+        self.check_lockable(Some(request.kind))?;
+        if matches!(request.owner, Owner::File(_)) {
+            self.0.note_locks();
+        }
+        let guard = rcu::pin();
+        locks(self.inode(), &guard).try_lock(request)
+    }
+
+    /// The first record lock in the way of `request`.
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle.
+    pub fn test_lock(&self, request: &RecordLock) -> Result<Option<RecordLock>> {
+        check_fork().named("fcntl")?;
+        if self.is_path() {
+            return Err(Errno::BADF).named("fcntl");
+        }
+        let guard = rcu::pin();
+        Ok(existing(self.inode(), &guard).and_then(|locks| locks.test(request)))
+    }
+
+    /// Gives up what `owner` has locked within `range`.
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle, `ENOLCK`.
+    pub fn unlock_record(&self, owner: Owner, range: LockRange) -> Result<()> {
+        let unlock = || {
+            self.check_lockable(None)?;
+            let guard = rcu::pin();
+            existing(self.inode(), &guard).map_or(Ok(()), |locks| locks.unlock(owner, range))
+        };
+        unlock().named("fcntl")
+    }
+
+    /// Gives up every record lock of a task on the file, as closing a descriptor does.
+    pub fn release_locks_of(&self, task: u64) {
+        if check_fork().is_ok() {
+            release_inode(self.inode(), task);
+        }
+    }
+
+    /// Takes (or with `None` gives up) a record lock that belongs to the open file (`F_OFD_SETLK`, and
+    /// with `wait` `F_OFD_SETLKW`).
+    ///
+    /// # Errors
+    /// As `fcntl(2)`; `EINTR` if `wait` is cancelled.
+    pub fn ofd_lock(
+        &self,
+        kind: Option<LockKind>,
+        range: LockRange,
+        wait: Option<&WaitToken>,
+    ) -> Result<()> {
+        let owner = Owner::File(self.id());
+        self.set_lock(owner, -1, kind, range, wait).named("fcntl")
+    }
+
+    fn set_lock(
+        &self,
+        owner: Owner,
+        pid: i32,
+        kind: Option<LockKind>,
+        range: LockRange,
+        wait: Option<&WaitToken>,
+    ) -> std::result::Result<(), Errno> {
+        let Some(kind) = kind else {
+            self.check_lockable(None)?;
+            let guard = rcu::pin();
+            return existing(self.inode(), &guard)
+                .map_or(Ok(()), |locks| locks.unlock(owner, range));
+        };
+        let request = RecordLock { owner, pid, kind, range };
+        match wait {
+            None => self.try_lock_inner(&request),
+            Some(_) => finish(self.request_inner(&request)?, wait),
+        }
+    }
+
+    /// Locks (or with `None` unlocks) the whole file for the open file (`flock`): without `wait` only
+    /// if that is possible at once.
+    ///
+    /// # Errors
+    /// As `flock(2)`: `EAGAIN`, `EBADF` for an `O_PATH` handle, `EINTR` if `wait` is cancelled.
+    pub fn flock(&self, kind: Option<LockKind>, wait: Option<&WaitToken>) -> Result<()> {
+        let flock = || {
+            self.check_lockable(None)?;
+            if kind.is_some() && !self.mode().intersects(FileMode::CAN_READ | FileMode::CAN_WRITE) {
+                return Err(Errno::BADF);
+            }
+            match (kind, wait) {
+                (None, _) => {
+                    let guard = rcu::pin();
+                    if let Some(locks) = existing(self.inode(), &guard) {
+                        locks.unflock(self.id());
+                    }
+                    Ok(())
+                }
+                (Some(kind), None) => {
+                    self.0.note_locks();
+                    let guard = rcu::pin();
+                    locks(self.inode(), &guard).try_flock(self.id(), kind)
+                }
+                (Some(kind), Some(_)) => finish(self.request_flock_inner(kind)?, wait),
+            }
+        };
+        flock().named("flock")
+    }
+
+    /// Asks for a lock of the whole file; does not block, see [`Acquire`].
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle, `ENOLCK`.
+    pub fn request_flock(&self, kind: LockKind) -> Result<Acquire> {
+        self.check_lockable(None).and_then(|()| self.request_flock_inner(kind)).named("flock")
+    }
+
+    fn request_flock_inner(&self, kind: LockKind) -> std::result::Result<Acquire, Errno> {
+        self.0.note_locks();
+        let guard = rcu::pin();
+        locks(self.inode(), &guard).request_flock(self.id(), kind)
+    }
+}
+
+impl Task {
+    /// Takes (or with `None` gives up) a record lock that belongs to the task (`F_SETLK`, and with `wait`
+    /// `F_SETLKW`). It ends when the task closes a descriptor of the file, or ends.
+    ///
+    /// # Errors
+    /// As `fcntl(2)`; `EINTR` if `wait` is cancelled.
+    pub fn posix_lock(
+        &self,
+        file: &File,
+        kind: Option<LockKind>,
+        range: LockRange,
+        wait: Option<&WaitToken>,
+    ) -> Result<()> {
+        check_fork().named("fcntl")?;
+        // Before, so that the lock ends with the task whatever comes.
+        if kind.is_some() {
+            self.note_locked(file);
+        }
+        let result = file.set_lock(Owner::Task(self.id()), self.pid(), kind, range, wait);
+        if kind.is_some() && result.is_ok() {
+            // Another thread may have given up the last lock of the task just before this one was there.
+            self.note_locked(file);
+        } else {
+            self.note_unlocked(file.inode());
+        }
+        result.named("fcntl")
+    }
+
+    /// The first lock in the way of a record lock for the task (`F_GETLK`).
+    ///
+    /// # Errors
+    /// `EBADF` for an `O_PATH` handle.
+    pub fn posix_lock_test(
+        &self,
+        file: &File,
+        kind: LockKind,
+        range: LockRange,
+    ) -> Result<Option<RecordLock>> {
+        let owner = Owner::Task(self.id());
+        file.test_lock(&RecordLock { owner, pid: self.pid(), kind, range })
+    }
+}

@@ -1,0 +1,177 @@
+//! File handles: files by inode instead of by name, as `name_to_handle_at(2)`.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu;
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::types::{AtFlags, Capabilities, OFlags};
+use crate::file::open_file::File;
+use crate::mount::vfsmount::Path;
+use crate::namei::lookup::Missing;
+use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::dcache::name::Name;
+use crate::objects::driver::{Directories, ParentName};
+use crate::objects::inode::{Inode, InodeRef};
+use crate::objects::super_block::SuperBlock;
+use crate::task::task_struct::{At, Task, bytes, lookup_flags};
+
+/// More directories than this above one another are a driver's mistake, and a loop.
+const DEPTH_MAX: usize = 1 << 20;
+/// A directory that moves, or leaves memory, so many times while its handle is opened is given up.
+const TRIES_MAX: usize = 100;
+
+/// Names an inode of one mounted file system, whatever its names become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileHandle {
+    /// The device number of the superblock.
+    pub dev: u64,
+    /// The inode number.
+    pub ino: u64,
+    /// How often the number was used before.
+    pub generation: u32,
+}
+
+impl Task {
+    /// The handle of `path`. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `name_to_handle_at(2)`; `EOPNOTSUPP` for what has no place in the tree, such as a pipe.
+    pub fn name_to_handle(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        flags: AtFlags,
+    ) -> Result<FileHandle> {
+        let path = path.as_ref();
+        let handle = || {
+            let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
+            let place = self.resolve(at, bytes(path), lookup)?;
+            let guard = rcu::pin();
+            if place.dentry().is_pseudo() {
+                return Err(Errno::OPNOTSUPP);
+            }
+            let inode = place.dentry().inode();
+            inode.sb().hash_inode(inode, &guard);
+            let (ino, generation) = (inode.ino(), inode.generation());
+            Ok(FileHandle { dev: inode.sb().dev(), ino, generation })
+        };
+        handle().on("name_to_handle_at", path)
+    }
+
+    /// Opens the file that `handle` names, in the file system that `mount` is on.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_DAC_READ_SEARCH`; `ESTALE` if the file is gone or of another file
+    /// system; otherwise as `open(2)`.
+    pub fn open_by_handle(&self, mount: &File, handle: &FileHandle, flags: OFlags) -> Result<File> {
+        let find = || {
+            check_fork()?;
+            if mount.is_path() {
+                return Err(Errno::BADF);
+            }
+            if !self.cred(&rcu::pin()).has(Capabilities::DAC_READ_SEARCH) {
+                return Err(Errno::PERM);
+            }
+            let place = mount.path();
+            if place.mount().sb().dev() != handle.dev {
+                return Err(Errno::STALE);
+            }
+            let dentry = match known(place.mount().sb(), handle) {
+                Some(dentry) => dentry,
+                None => find_dentry(place, handle)?,
+            };
+            Ok(Path::new(place.mount_ref(), dentry))
+        };
+        let path = find().named("open_by_handle_at")?;
+        self.open_place(path, flags, true).named("open_by_handle_at")
+    }
+}
+
+/// The dentry of a handle whose file the dcache has by name. Counts no reference to the inode, so that files
+/// which everybody opens are dentries that everybody uses, and no more.
+fn known(sb: &SuperBlock, handle: &FileHandle) -> Option<DentryRef> {
+    let guard = rcu::pin();
+    let inode = sb.peek_inode(handle.ino, &guard)?;
+    if inode.generation() == handle.generation { Dentry::named(inode, &guard) } else { None }
+}
+
+/// A dentry for the file of a handle that has none with a name.
+fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryRef, Errno> {
+    let sb = place.mount().sb();
+    let inode = find_inode(sb, handle)?;
+    if inode.is_dir()
+        && let Some(directories) = sb.fs().directories()
+    {
+        return connect(place, directories, &inode);
+    }
+    Dentry::for_inode(inode, sb.root(), &rcu::pin()).ok_or(Errno::STALE)
+}
+
+/// The inode of a handle: one that is in use, or whose driver knows it by its number.
+fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<InodeRef, Errno> {
+    let cached = sb.find_inode(handle.ino, &rcu::pin());
+    let inode = match (cached, sb.fs().directories()) {
+        (Some(inode), _) => inode,
+        (None, Some(directories)) => {
+            directories.inode(sb, handle.ino, handle.generation)?.ok_or(Errno::STALE)?
+        }
+        (None, None) => return Err(Errno::STALE),
+    };
+    // A file without names is there for as long as somebody has it open.
+    if inode.generation() == handle.generation { Ok(inode) } else { Err(Errno::STALE) }
+}
+
+/// The dentry of a directory of `place`'s file system, which is put into the tree if it has none there. The
+/// caller holds nothing.
+fn connect(
+    place: &Path,
+    directories: &dyn Directories,
+    dir: &InodeRef,
+) -> std::result::Result<DentryRef, Errno> {
+    for _ in 0..TRIES_MAX {
+        if let Some(dentry) = try_connect(place, directories, dir)? {
+            return Ok(dentry);
+        }
+    }
+    Err(Errno::STALE)
+}
+
+/// Climbs up by what the driver says until there is a directory with a dentry, and looks the names up
+/// from there. Each dentry on the way down is held, so that it can't leave memory before the next one is
+/// there. `None` if one has moved meanwhile, or has left memory before it could be held.
+fn try_connect(
+    place: &Path,
+    directories: &dyn Directories,
+    dir: &InodeRef,
+) -> std::result::Result<Option<DentryRef>, Errno> {
+    let sb = place.mount().sb();
+    let connected = |inode: &Inode| {
+        let guard = rcu::pin();
+        let is_root = std::ptr::eq(inode, sb.root().inode());
+        if is_root { sb.root().try_ref(&guard) } else { Dentry::named(inode, &guard) }
+    };
+    let (mut below, mut top) = (Vec::new(), dir.clone());
+    let mut dentry = loop {
+        if let Some(dentry) = connected(&top) {
+            break dentry;
+        }
+        if below.len() > DEPTH_MAX {
+            return Err(Errno::STALE);
+        }
+        let ParentName { parent, name } = directories.parent(&top)?.ok_or(Errno::STALE)?;
+        below.push((std::mem::replace(&mut top, parent), name));
+    };
+    for (inode, name) in below.iter().rev() {
+        Missing::new(Path::new(place.mount_ref(), dentry.clone()), name).look_up()?;
+        let Some(next) = connected(inode) else {
+            // Whoever is just taking it out of the directory's table has the lock.
+            let guard = rcu::pin();
+            drop(dentry.children().lock(Name::new(name).hash(), &guard));
+            return Ok(None);
+        };
+        dentry = next;
+    }
+    Ok(Some(dentry))
+}

@@ -1,0 +1,256 @@
+//! The calls that change the mount tree. All need `CAP_SYS_ADMIN`.
+
+use std::path::Path as StdPath;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu;
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::types::{Capabilities, MountFlags, Propagation, UmountFlags};
+use crate::mount::vfsmount::{Path, WriteAccess, normal_flags};
+use crate::namei::lookup::looking_up;
+use crate::namei::walk::{Lookup, PATH_MAX};
+use crate::objects::driver::FileSystem;
+use crate::task::task_struct::{At, Task, bytes};
+
+impl Task {
+    fn may_mount(&self) -> std::result::Result<(), Errno> {
+        let guard = rcu::pin();
+        if self.cred(&guard).has(Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    fn place(&self, path: &StdPath) -> std::result::Result<Path, Errno> {
+        self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)
+    }
+
+    /// The root of the uppermost mount at `path`. A walk that ends in a name arrives there anyway; one that
+    /// ends in `.`, `..` or the root stays below what is mounted over that very place.
+    fn topmost_place(&self, path: &StdPath, follow: bool) -> std::result::Result<Path, Errno> {
+        let mut lookup = Lookup::empty();
+        lookup.set(Lookup::FOLLOW, follow);
+        let base = self.base(At::Cwd);
+        looking_up(|| {
+            let guard = rcu::pin();
+            self.walk(&base, bytes(path), lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                let pos = walk.cross_down(pos)?;
+                walk.keep(pos)
+            })
+        })
+    }
+
+    /// Mounts `fs` at `target`.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM`; `ENOTDIR` if one of target and root is a directory and the other
+    /// isn't; what the driver says.
+    pub fn mount(
+        &self,
+        fs: Arc<dyn FileSystem>,
+        target: impl AsRef<StdPath>,
+        flags: MountFlags,
+    ) -> Result<()> {
+        let target = target.as_ref();
+        let mount = || {
+            let place = self.place(target)?;
+            self.may_mount()?;
+            self.vfs().tree().mount(fs, &place, flags)
+        };
+        mount().on("mount", target)
+    }
+
+    /// Makes what is at `source` visible at `target` too; with `recursive`, together with the mounts
+    /// below it.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount).
+    pub fn bind(
+        &self,
+        source: impl AsRef<StdPath>,
+        target: impl AsRef<StdPath>,
+        recursive: bool,
+    ) -> Result<()> {
+        let target = target.as_ref();
+        let bind = || {
+            check_source(source.as_ref())?;
+            let place = self.place(target)?;
+            self.may_mount()?;
+            let source = self.place(source.as_ref())?;
+            self.vfs().tree().bind(&source, &place, recursive)
+        };
+        bind().on("mount", target)
+    }
+
+    /// Moves the mount at `source` to `target`.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount); `EINVAL` if `source` is no mount or the root; `ELOOP` if `target`
+    /// is below it.
+    pub fn move_mount(
+        &self,
+        source: impl AsRef<StdPath>,
+        target: impl AsRef<StdPath>,
+    ) -> Result<()> {
+        let target = target.as_ref();
+        let move_mount = || {
+            check_source(source.as_ref())?;
+            let place = self.place(target)?;
+            self.may_mount()?;
+            let source = self.place(source.as_ref())?;
+            self.vfs().tree().move_mount(&source, &place)
+        };
+        move_mount().on("move_mount", target)
+    }
+
+    /// Ends the uppermost mount at `path`, also if it was mounted over a working directory or root that
+    /// `path` names as `.`, `..` or `/`. Waits until walks that still see it are over; with `DETACH`, users
+    /// that have it open keep it.
+    ///
+    /// # Errors
+    /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is in use, and for the root; `EAGAIN`
+    /// for the first `EXPIRE`.
+    pub fn umount(&self, path: impl AsRef<StdPath>, flags: UmountFlags) -> Result<()> {
+        let path = path.as_ref();
+        let umount = || {
+            if !UmountFlags::all().contains(flags) {
+                return Err(Errno::INVAL);
+            }
+            let place = self.topmost_place(path, !flags.contains(UmountFlags::NOFOLLOW))?;
+            self.may_mount()?;
+            let others = UmountFlags::FORCE | UmountFlags::DETACH;
+            if flags.contains(UmountFlags::EXPIRE) && flags.intersects(others) {
+                return Err(Errno::INVAL);
+            }
+            let is_own_root = || {
+                let guard = rcu::pin();
+                std::ptr::eq(self.root(&guard).mount, place.mount())
+            };
+            if flags.contains(UmountFlags::EXPIRE) && is_own_root() {
+                return Err(Errno::INVAL);
+            }
+            self.vfs().tree().umount(place, flags)
+        };
+        umount().on("umount2", path)
+    }
+
+    /// Changes the flags of the mount at `path`, and of its superblock for `RDONLY`. When that has become
+    /// read-only, what was changed is durable; a volume is as one that was closed. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is to be read-only while something is open
+    /// for writing; `EIO` and the like if it could not be written.
+    pub fn remount(&self, path: impl AsRef<StdPath>, flags: MountFlags) -> Result<()> {
+        let path = path.as_ref();
+        let remount = || {
+            let place = self.mount_root(path)?;
+            let flags = normal_flags(flags, Some(place.mount().flags()));
+            place.mount().remount(flags)
+        };
+        remount().on("mount", path)
+    }
+
+    /// Changes the flags of the mount at `path` only, not of its superblock.
+    ///
+    /// # Errors
+    /// As [`remount`](Self::remount).
+    pub fn remount_bind(&self, path: impl AsRef<StdPath>, flags: MountFlags) -> Result<()> {
+        let path = path.as_ref();
+        let remount =
+            |place: Path| place.mount().set_flags(normal_flags(flags, Some(place.mount().flags())));
+        self.mount_root(path).and_then(remount).on("mount", path)
+    }
+
+    /// Makes the file system that `path` is on larger while it is used: `bytes` long, rounded down to what
+    /// it can have. Returns its size in bytes, which is durable. May block.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM`; `EOPNOTSUPP` if it has no size of its own; `EINVAL` for less than it has,
+    /// `EFBIG` for more than it can have; `EROFS`, `ENOSPC`, `EIO`.
+    pub fn grow_fs(&self, at: At<'_>, path: impl AsRef<StdPath>, bytes: u64) -> Result<u64> {
+        let path = path.as_ref();
+        let grow = || {
+            let place = self.resolve(
+                at,
+                crate::task::task_struct::bytes(path),
+                Lookup::FOLLOW | Lookup::EMPTY,
+            )?;
+            self.may_mount()?;
+            // A remount to read-only finds it under way.
+            let _write = WriteAccess::new(place.mount())?;
+            place.mount().sb().fs().grow_fs(bytes)
+        };
+        grow().on("grow_fs", path)
+    }
+
+    /// Takes out of memory what is known of the names below `path` and nobody uses, also what was
+    /// walked to just now: names, files, and names that are not there, of the file system that
+    /// `path` is on. Returns how many names that are; none where names live in memory only. They
+    /// are looked up again when somebody asks for them.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn drop_cached(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<usize> {
+        let path = path.as_ref();
+        let drop_cached = || {
+            let flags = Lookup::FOLLOW | Lookup::EMPTY;
+            let place = self.resolve(at, crate::task::task_struct::bytes(path), flags)?;
+            self.may_mount()?;
+            Ok(place.mount().sb().shrink_below(place.dentry_ref()))
+        };
+        drop_cached().on("drop_cached", path)
+    }
+
+    /// Changes with whom the mount at `path` shares what is mounted on it; with `recursive`, those below it
+    /// as well.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM`; `EINVAL` if `path` is no mount.
+    pub fn set_propagation(
+        &self,
+        path: impl AsRef<StdPath>,
+        propagation: Propagation,
+        recursive: bool,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let change = || {
+            let place = self.place(path)?;
+            self.may_mount()?;
+            self.ns().set_propagation(&place, propagation, recursive)
+        };
+        change().on("mount", path)
+    }
+
+    /// A new task as by [`fork`](Self::fork), in a copy of the mount tree: what is mounted there by itself is
+    /// not mounted here, and the other way round, unless a mount is shared
+    /// ([`set_propagation`](Self::set_propagation)). As `clone(2)` with `CLONE_NEWNS`; root and working
+    /// directory are at the same places of the copy, open files are where they were. The file systems are
+    /// the same. The tree goes with the last task and clone of its [`Vfs`](crate::Vfs).
+    ///
+    /// # Errors
+    /// `EPERM`.
+    ///
+    /// ```text
+    /// let sandbox = task.unshare_mounts()?;
+    /// sandbox.set_propagation("/", Propagation::Private, true)?;
+    /// sandbox.bind("/srv/build", "/mnt", false)?;
+    /// ```
+    pub fn unshare_mounts(&self) -> Result<Task> {
+        check_fork().named("unshare")?;
+        self.may_mount().named("unshare")?;
+        Ok(self.fork_unshared())
+    }
+
+    fn mount_root(&self, path: &StdPath) -> std::result::Result<Path, Errno> {
+        let place = self.place(path)?;
+        self.may_mount()?;
+        let mount = place.mount();
+        let is_root = std::ptr::eq(mount.root(), place.dentry());
+        if is_root && self.vfs().tree().contains(mount) { Ok(place) } else { Err(Errno::INVAL) }
+    }
+}
+
+/// A source that is too long for a path is refused before the target is looked for.
+fn check_source(source: &StdPath) -> std::result::Result<(), Errno> {
+    if bytes(source).len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(()) }
+}

@@ -1,0 +1,669 @@
+//! Opening files.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::types::{Access, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags};
+use crate::file::fd_table::Fd;
+use crate::file::open_file::{self, File, FileMode};
+use crate::locks::WaitToken;
+use crate::locks::wait_queue::Waiting;
+use crate::mount::vfsmount::{MountRef, Path, WriteAccess};
+use crate::namei::dir_ops;
+use crate::namei::lookup::{DriverChange, WalkStop, changing};
+use crate::namei::walk::{Fail, Last, Lookup, Walk};
+use crate::objects::dcache::dentry::DentryRef;
+use crate::objects::inode::Inode;
+use crate::objects::inode_ext;
+use crate::objects::super_block::again_for_space;
+use crate::pseudo::pipe::Ends;
+use crate::security::cred::{Credentials, permission};
+use crate::syscalls::create;
+use crate::task::task_struct::{At, Base, Task, bytes};
+
+/// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
+const TMPFILE_BIT: u32 = OFlags::TMPFILE.bits() & !OFlags::DIRECTORY.bits();
+
+/// Every flag that `openat2` knows.
+const KNOWN: u32 = OFlags::ACCMODE.bits()
+    | OFlags::CREATE.bits()
+    | OFlags::EXCL.bits()
+    | OFlags::NOCTTY.bits()
+    | OFlags::TRUNC.bits()
+    | OFlags::APPEND.bits()
+    | OFlags::NONBLOCK.bits()
+    | OFlags::SYNC.bits()
+    | OFlags::DSYNC.bits()
+    | FASYNC
+    | OFlags::DIRECT.bits()
+    | LARGEFILE
+    | OFlags::DIRECTORY.bits()
+    | OFlags::NOFOLLOW.bits()
+    | OFlags::NOATIME.bits()
+    | OFlags::CLOEXEC.bits()
+    | OFlags::PATH.bits()
+    | TMPFILE_BIT;
+
+/// Every limit that `openat2` knows.
+const KNOWN_RESOLVE: ResolveFlags = ResolveFlags::NO_XDEV
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::BENEATH)
+    .union(ResolveFlags::IN_ROOT)
+    .union(ResolveFlags::CACHED);
+
+const FASYNC: u32 = 0o20000;
+const LARGEFILE: u32 = 0o100000;
+
+/// What `O_PATH` leaves of the flags.
+const PATH_FLAGS: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How to open, after the flags were checked.
+#[derive(Clone, Copy)]
+struct Opening {
+    flags: OFlags,
+    mode: u32,
+    want: Access,
+    lookup: Lookup,
+}
+
+impl Opening {
+    /// As `open` and `openat`: flags that mean nothing are ignored.
+    fn lenient(flags: OFlags, mode: Mode) -> std::result::Result<Opening, Errno> {
+        let mut flags = OFlags::from_bits_retain(flags.bits() & KNOWN);
+        if flags.contains(OFlags::PATH) {
+            flags &= PATH_FLAGS;
+        }
+        let makes = flags.contains(OFlags::CREATE) || flags.bits() & TMPFILE_BIT != 0;
+        let mode = if makes { mode & Mode::from_bits_retain(0o7777) } else { Mode::empty() };
+        Opening::strict(&OpenHow { flags, mode, resolve: ResolveFlags::empty() })
+    }
+
+    /// As `openat2`: anything unknown or contradictory is an error.
+    #[inline]
+    fn strict(how: &OpenHow) -> std::result::Result<Opening, Errno> {
+        let (flags, mode, resolve) = (how.flags, how.mode, how.resolve);
+        let tmpfile = flags.bits() & TMPFILE_BIT != 0;
+        let creates = flags.contains(OFlags::CREATE);
+        if flags.bits() & !KNOWN != 0 || !KNOWN_RESOLVE.contains(resolve) {
+            return Err(Errno::INVAL);
+        }
+        if resolve.contains(ResolveFlags::BENEATH | ResolveFlags::IN_ROOT) {
+            return Err(Errno::INVAL);
+        }
+        if mode.bits() & !0o7777 != 0 || (!creates && !tmpfile && !mode.is_empty()) {
+            return Err(Errno::INVAL);
+        }
+        if creates && flags.contains(OFlags::DIRECTORY) {
+            return Err(Errno::INVAL);
+        }
+        let write_mode = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        if tmpfile && (!flags.contains(OFlags::DIRECTORY) || creates || !write_mode) {
+            return Err(Errno::INVAL);
+        }
+        if flags.contains(OFlags::PATH) && !PATH_FLAGS.contains(flags) {
+            return Err(Errno::INVAL);
+        }
+        let cached = resolve.contains(ResolveFlags::CACHED);
+        if cached && (flags.intersects(OFlags::TRUNC | OFlags::CREATE) || tmpfile) {
+            return Err(Errno::AGAIN);
+        }
+        let mut want = match flags.bits() & OFlags::ACCMODE.bits() {
+            0 => Access::READ,
+            1 => Access::WRITE,
+            _ => Access::READ | Access::WRITE,
+        };
+        if flags.contains(OFlags::TRUNC) {
+            want |= Access::WRITE;
+        }
+        if flags.contains(OFlags::PATH) {
+            want = Access::empty();
+        }
+        let mut lookup = Lookup::resolve(resolve);
+        let exclusive = creates && flags.contains(OFlags::EXCL);
+        lookup.set(Lookup::FOLLOW, !flags.contains(OFlags::NOFOLLOW) && !exclusive);
+        lookup.set(Lookup::DIRECTORY, flags.contains(OFlags::DIRECTORY));
+        Ok(Opening { flags, mode: mode.bits(), want, lookup })
+    }
+
+    fn file_mode(&self, cred: &Credentials, inode: &Inode) -> FileMode {
+        if self.flags.contains(OFlags::PATH) {
+            return FileMode::PATH;
+        }
+        let mode = match self.flags.bits() & OFlags::ACCMODE.bits() {
+            0 => FileMode::READ,
+            1 => FileMode::WRITE,
+            2 => FileMode::READ | FileMode::WRITE,
+            _ => FileMode::empty(),
+        };
+        mode | open_file::kept_ids(cred, inode)
+    }
+
+    /// The flags that stay with the open file.
+    fn kept(&self) -> OFlags {
+        let once = OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY | OFlags::TRUNC | OFlags::CLOEXEC;
+        // Every file may be large, so that the flag says nothing.
+        let flags = self.flags.difference(once | OFlags::from_bits_retain(LARGEFILE));
+        // Half of what `SYNC` consists of is `DSYNC`; the other half alone means both.
+        if flags.intersects(OFlags::SYNC) { flags | OFlags::DSYNC } else { flags }
+    }
+}
+
+impl Task {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// As `open(2)`: a fifo that is opened for reading or for writing waits until somebody opens the other
+    /// end, unless with `NONBLOCK`. Sockets and devices are nodes only: they open with `O_PATH`, and are
+    /// `ENXIO` otherwise.
+    #[inline]
+    pub fn open(&self, path: impl AsRef<StdPath>, flags: OFlags, mode: Mode) -> Result<File> {
+        self.openat(At::Cwd, path, flags, mode)
+    }
+
+    /// Opens `path`, relative to `at`; see [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As `openat(2)`.
+    #[inline]
+    pub fn openat(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<File> {
+        let path = path.as_ref();
+        self.open_lenient(at, bytes(path), flags, mode).on("openat", path)
+    }
+
+    fn open_lenient(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: OFlags,
+        mode: Mode,
+    ) -> std::result::Result<File, Errno> {
+        self.open_with_space(at, path, Opening::lenient(flags, mode)?)
+    }
+
+    /// Opens `path` under the limits of `how`.
+    ///
+    /// # Errors
+    /// As `openat2(2)`.
+    pub fn openat2(&self, at: At<'_>, path: impl AsRef<StdPath>, how: &OpenHow) -> Result<File> {
+        let path = path.as_ref();
+        Opening::strict(how)
+            .and_then(|opening| self.open_with_space(at, bytes(path), opening))
+            .on("openat2", path)
+    }
+
+    /// Opens anew what a handle stands for, as opening `/proc/self/fd/N` does: an `O_PATH` handle
+    /// becomes one for reading or writing, if the permissions allow it.
+    ///
+    /// # Errors
+    /// As `open(2)` of the file itself; `ELOOP` for a symbolic link.
+    pub fn reopen(&self, file: &File, flags: OFlags) -> Result<File> {
+        check_fork().named("open")?;
+        self.open_place(file.path().clone(), flags, false).named("open")
+    }
+
+    /// Opens a place that is known already. By handle, that a symbolic link can't be opened comes before
+    /// that it is no directory.
+    pub(crate) fn open_place(
+        &self,
+        path: Path,
+        flags: OFlags,
+        by_handle: bool,
+    ) -> std::result::Result<File, Errno> {
+        let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
+        self.ns().room_for_file()?;
+        if path.dentry().inode().file_type() == FileType::Fifo
+            && !opening.flags.contains(OFlags::PATH)
+        {
+            return self.open_fifo(path, opening, None);
+        }
+        let open = || {
+            let guard = rcu::pin();
+            let path = path.clone();
+            let is_link = path.dentry().inode().is_symlink();
+            if by_handle && is_link && !opening.flags.contains(OFlags::PATH) {
+                return Err(Errno::LOOP.into());
+            }
+            if opening.lookup.contains(Lookup::DIRECTORY) && !path.dentry().inode().is_dir() {
+                return Err(Errno::NOTDIR.into());
+            }
+            if opening.flags.bits() & TMPFILE_BIT != 0 {
+                return self.open_tmpfile(path, opening, self.cred(&guard), &guard);
+            }
+            self.finish_open(path, opening, self.cred(&guard), &guard)
+        };
+        changing(open, |left| self.open_kept(left, opening))
+    }
+
+    /// Opens `path` and puts it under the lowest free descriptor.
+    ///
+    /// # Errors
+    /// As [`openat2`](Self::openat2); `EMFILE`.
+    pub fn open_fd(&self, at: At<'_>, path: impl AsRef<StdPath>, how: &OpenHow) -> Result<Fd> {
+        let path = path.as_ref();
+        let file = self.openat2(at, path, how)?;
+        let close_on_exec = how.flags.contains(OFlags::CLOEXEC);
+        self.descriptors().install(file, 0, close_on_exec).on("openat2", path)
+    }
+
+    /// Opens; if there is no space for a new file but some is about to come back, tries again.
+    #[inline]
+    fn open_with_space(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        opening: Opening,
+    ) -> std::result::Result<File, Errno> {
+        match self.do_open(at, path, opening) {
+            Ok(file) => Ok(file),
+            Err(errno) => self.open_again(errno, at, path, opening, None),
+        }
+    }
+
+    /// Opens after a first attempt has failed, if there is another way. The caller holds nothing.
+    #[cold]
+    fn open_again(
+        &self,
+        errno: Errno,
+        at: At<'_>,
+        path: &[u8],
+        opening: Opening,
+        token: Option<&WaitToken>,
+    ) -> std::result::Result<File, Errno> {
+        match errno {
+            Errno::NOSPC => {
+                let reclaim = || self.reclaim_for(at, path, opening);
+                again_for_space(reclaim, || self.do_open(at, path, opening))
+            }
+            Errno::NXIO => self.open_special(at, path, opening, token),
+            // Unless it has made a file, and another thread has taken the last room for an open one since.
+            Errno::NFILE if !opening.flags.contains(OFlags::CREATE | OFlags::EXCL) => {
+                self.ns().make_room_for_file()?;
+                self.do_open(at, path, opening)
+            }
+            _ => Err(errno),
+        }
+    }
+
+    /// Opens what is neither a file nor a directory, if it can be: a fifo, which the caller's walk
+    /// has come to. It must be looked for again, now to be kept while this waits; until then nobody
+    /// waited for anything.
+    fn open_special(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        opening: Opening,
+        token: Option<&WaitToken>,
+    ) -> std::result::Result<File, Errno> {
+        let found = match self.resolve(at, path, opening.lookup) {
+            // It has been removed; then it can be made.
+            Err(Errno::NOENT) if opening.flags.contains(OFlags::CREATE) => {
+                return self.do_open(at, path, opening);
+            }
+            found => found?,
+        };
+        if found.dentry().inode().file_type() == FileType::Fifo {
+            return self.open_fifo(found, opening, token);
+        }
+        drop(found);
+        // Another file has taken its place, or it is no fifo.
+        self.do_open(at, path, opening)
+    }
+
+    /// Opens a fifo, or a pipe anew. Waits for the other end, outside of all locks and sections; `token`
+    /// interrupts that.
+    fn open_fifo(
+        &self,
+        path: Path,
+        opening: Opening,
+        token: Option<&WaitToken>,
+    ) -> std::result::Result<File, Errno> {
+        let inode = path.dentry().inode();
+        let mode = {
+            let guard = rcu::pin();
+            let cred = self.cred(&guard);
+            if opening.lookup.contains(Lookup::DIRECTORY) {
+                return Err(Errno::NOTDIR);
+            }
+            match may_open(&path, inode, opening, cred, &guard) {
+                // That it is a special file is known.
+                Ok(()) | Err(Errno::NXIO) => {}
+                Err(errno) => return Err(errno),
+            }
+            opening.file_mode(cred, inode)
+        };
+        let pipe = inode_ext::fifo(inode)?;
+        let ends = Ends::of(mode);
+        if path.dentry().is_pseudo() {
+            pipe.add(ends)?;
+        } else {
+            let never = opening.flags.contains(OFlags::NONBLOCK);
+            pipe.open(ends, Waiting { never, token })?;
+        }
+        let file = File::new_stream(path, mode, opening.kept())?;
+        // Linux finds that out last. A pipe is of packets only if it was made so, or told so later.
+        if opening.flags.contains(OFlags::DIRECT) { Err(Errno::INVAL) } else { Ok(file) }
+    }
+
+    /// As [`openat2`](Self::openat2), and when it waits for the other end of a fifo, `token` interrupts it.
+    ///
+    /// # Errors
+    /// As [`openat2`](Self::openat2); `EINTR` when the token is cancelled meanwhile.
+    pub fn open_interruptible(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        how: &OpenHow,
+        token: &WaitToken,
+    ) -> Result<File> {
+        let path = path.as_ref();
+        let open = || {
+            let opening = Opening::strict(how)?;
+            match self.do_open(at, bytes(path), opening) {
+                Err(errno) => self.open_again(errno, at, bytes(path), opening, Some(token)),
+                opened => opened,
+            }
+        };
+        open().on("openat2", path)
+    }
+
+    #[cold]
+    fn reclaim_for(&self, at: At<'_>, path: &[u8], opening: Opening) -> bool {
+        if opening.flags.bits() & TMPFILE_BIT == 0 {
+            return self.reclaim_at(at, path, opening.lookup);
+        }
+        // A file without a name is made in the directory that the path leads to.
+        let dir = self.resolve(at, path, opening.lookup);
+        dir.is_ok_and(|dir| dir.dentry().inode().sb().fs().reclaim())
+    }
+
+    #[inline]
+    fn do_open(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        opening: Opening,
+    ) -> std::result::Result<File, Errno> {
+        if opening.flags.contains(OFlags::CREATE) {
+            // Before the file is made.
+            self.ns().room_for_file()?;
+        }
+        let base = self.base(at);
+        changing(|| self.open_from(&base, path, &opening), |left| self.open_kept(left, opening))
+    }
+
+    /// The part of an open that a driver has which keeps directories itself; see [`crate::namei::dir_ops`].
+    #[cold]
+    fn open_kept(
+        &self,
+        left: DriverChange,
+        opening: Opening,
+    ) -> std::result::Result<Option<File>, Errno> {
+        let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
+        let (mount, dentry, write) = match left {
+            DriverChange::Name(at, write) => {
+                let what = create::What { mode, rdev: 0, target: None };
+                let Some(dentry) = dir_ops::make(self, &at, &what)? else { return Ok(None) };
+                (at.dir().mount_ref(), dentry, write)
+            }
+            DriverChange::Place(dir, write) => {
+                let linkable = !opening.flags.contains(OFlags::EXCL);
+                let dentry = dir_ops::make_unnamed(self, &dir, mode, linkable)?;
+                (dir.mount_ref(), dentry, write)
+            }
+            DriverChange::Opened(file, _write) => {
+                open_file::truncate_inode(file.inode(), 0, file.mode(), true)?;
+                return Ok(Some(file));
+            }
+            DriverChange::Names(..) => return Ok(None),
+        };
+        let mut opening = opening;
+        opening.flags.remove(OFlags::TRUNC);
+        open_made(mount, dentry, write, opening, self.cred(&rcu::pin())).map(Some)
+    }
+
+    /// `opening` is read where it is: a copy would wait for what has just been stored in other pieces.
+    #[inline]
+    fn open_from(
+        &self,
+        base: &Base,
+        path: &[u8],
+        opening: &Opening,
+    ) -> std::result::Result<File, WalkStop> {
+        let guard = rcu::pin();
+        let cred = self.cred(&guard);
+        if opening.flags.bits() & TMPFILE_BIT != 0 {
+            let dir = self.walk(base, path, opening.lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                walk.keep(pos)
+            })?;
+            return self.open_tmpfile(dir, *opening, cred, &guard);
+        }
+        if !opening.flags.contains(OFlags::CREATE) {
+            let path = self.walk(base, path, opening.lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                walk.keep(pos)
+            })?;
+            return self.finish_open(path, *opening, cred, &guard);
+        }
+        self.walk(base, path, opening.lookup, &guard, |walk| {
+            match self.open_or_create(walk, *opening)? {
+                Found::Made(mount, dentry, write) => {
+                    let mut opening = *opening;
+                    opening.flags.remove(OFlags::TRUNC);
+                    Ok(open_made(mount, dentry, write, opening, cred)?)
+                }
+                Found::There(_) if opening.flags.contains(OFlags::EXCL) => Err(Errno::EXIST.into()),
+                Found::There(path) if path.dentry().inode().is_dir() => Err(Errno::ISDIR.into()),
+                Found::There(path) => Ok(self.finish_open(path, *opening, cred, &guard)?),
+            }
+        })
+    }
+
+    /// The last step of an open with `O_CREAT`: finds the name or makes it. Inlined, so that what it found is
+    /// not copied, in pieces.
+    #[inline(always)]
+    fn open_or_create<'g>(
+        &self,
+        walk: &mut Walk<'g>,
+        opening: Opening,
+    ) -> std::result::Result<Found<'g>, Fail> {
+        loop {
+            let slash = match walk.walk_to_last()? {
+                Last::Name(slash) => slash,
+                last => {
+                    if last == Last::DotDot {
+                        walk.up()?;
+                    }
+                    return Ok(Found::There(walk.keep(walk.cur())?));
+                }
+            };
+            if slash {
+                return Err(Errno::ISDIR.into());
+            }
+            match walk.child(walk.name())? {
+                Some(child) if child.inode().is_symlink() => {
+                    if opening.lookup.contains(Lookup::FOLLOW) {
+                        walk.follow_last(child, slash)?;
+                        continue;
+                    }
+                    check_sticky_create(walk.cur().inode(), child.inode(), opening, walk.cred())?;
+                    return Ok(Found::There(walk.keep(child)?));
+                }
+                Some(child) => {
+                    check_sticky_create(walk.cur().inode(), child.inode(), opening, walk.cred())?;
+                    return Ok(Found::There(walk.keep(child)?));
+                }
+                None => return self.create_open(walk, opening),
+            }
+        }
+    }
+
+    /// Inlined for the same reason.
+    #[inline(always)]
+    fn create_open<'g>(
+        &self,
+        walk: &Walk<'g>,
+        opening: Opening,
+    ) -> std::result::Result<Found<'g>, Fail> {
+        let dir = walk.cur();
+        let guard = walk.guard();
+        if dir.inode().is_dead() {
+            return Err(Errno::NOENT.into());
+        }
+        let mount = walk.hold_mount(dir.mount)?;
+        let write = WriteAccess::new(dir.mount)?;
+        permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, guard)?;
+        if dir.dentry.is_partial() {
+            return Err(create::leave_new(walk, dir, write));
+        }
+        let what = create::What {
+            mode: FileType::RegularFile.as_raw_mode() | opening.mode,
+            rdev: 0,
+            target: None,
+        };
+        match create::make(dir.dentry, walk.name(), &what, walk.cred(), self.mask(), guard) {
+            Ok(dentry) => Ok(Found::Made(mount, dentry, write)),
+            // Somebody else has made it meanwhile: it is to be opened now.
+            Err(Errno::EXIST) => Err(Fail::Retry),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Makes a file without a name in `dir`.
+    fn open_tmpfile(
+        &self,
+        dir: Path,
+        opening: Opening,
+        cred: &Credentials,
+        guard: &Guard,
+    ) -> std::result::Result<File, WalkStop> {
+        let write = WriteAccess::new(dir.mount())?;
+        let inode = dir.dentry().inode();
+        permission(inode, cred, Access::WRITE | Access::EXEC, guard)?;
+        if inode.is_kept() {
+            let write = write.keep(dir.mount_ref());
+            return Err(DriverChange::Place(dir, write).into());
+        }
+        let linkable = !opening.flags.contains(OFlags::EXCL);
+        let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
+        let dentry = create::make_unnamed(dir.dentry(), mode, cred, self.mask(), linkable, guard)?;
+        let mut opening = opening;
+        opening.flags.remove(OFlags::TRUNC);
+        Ok(open_made(dir.mount_ref(), dentry, write, opening, cred)?)
+    }
+
+    /// Opens a place that exists: checks type and permission, and truncates.
+    fn finish_open(
+        &self,
+        path: Path,
+        opening: Opening,
+        cred: &Credentials,
+        guard: &Guard,
+    ) -> std::result::Result<File, WalkStop> {
+        let mode = opening.file_mode(cred, path.dentry().inode());
+        if mode == FileMode::PATH {
+            return Ok(File::new(path, mode, opening.kept())?);
+        }
+        let inode = path.dentry().inode();
+        let truncates = opening.flags.contains(OFlags::TRUNC) && inode.is_file();
+        // Kept by the path, and after that by the open file, or as long as the RCU section.
+        let mount = path.borrow(guard).mount;
+        let truncating = truncates.then(|| WriteAccess::new(mount)).transpose()?;
+        may_open(&path, inode, opening, cred, guard)?;
+        let writes = mode.contains(FileMode::WRITE);
+        let opening_for_write = writes.then(|| WriteAccess::new(mount)).transpose()?;
+        let file = File::new(path, mode, opening.kept())?;
+        // On the list of open files now, which says so from here on.
+        drop(opening_for_write);
+        if let Some(write) = truncating {
+            // That waits for others who write it, or for a disk: not in this section.
+            let write = write.keep(file.path().mount_ref());
+            return Err(DriverChange::Opened(file, write).into());
+        }
+        Ok(file)
+    }
+}
+
+/// What an open with `O_CREAT` arrived at.
+enum Found<'g> {
+    There(Path),
+    Made(MountRef, DentryRef, WriteAccess<'g>),
+}
+
+/// Opens a file that was just made: its maker may do with it what it asked for, whatever the mode.
+fn open_made<W>(
+    mount: MountRef,
+    dentry: DentryRef,
+    write: W,
+    opening: Opening,
+    cred: &Credentials,
+) -> std::result::Result<File, Errno> {
+    let mode = opening.file_mode(cred, dentry.inode());
+    let file = File::new(Path::new(mount, dentry), mode, opening.kept())?;
+    // On the list of open files now, which says from here on that it is open for writing.
+    drop(write);
+    Ok(file)
+}
+
+/// In a sticky directory that everybody may write, opening with `O_CREAT` does not find what somebody
+/// else has put there: links, sockets and devices. (Linux extends this to files and fifos on request.)
+fn check_sticky_create(
+    dir: &Inode,
+    found: &Inode,
+    opening: Opening,
+    cred: &Credentials,
+) -> std::result::Result<(), Errno> {
+    if dir.special_bits() & 0o1000 == 0 {
+        return Ok(());
+    }
+    let open_to_all = dir.mode() & 0o0002 != 0;
+    let plain =
+        matches!(found.file_type(), FileType::RegularFile | FileType::Fifo | FileType::Directory);
+    let trusted = found.uid() == dir.uid() || found.uid() == cred.uid;
+    let refused = open_to_all && !plain && !trusted && !opening.flags.contains(OFlags::EXCL);
+    if refused { Err(Errno::ACCESS) } else { Ok(()) }
+}
+
+/// The checks of an open by type and permission, in Linux's order.
+fn may_open(
+    path: &Path,
+    inode: &Inode,
+    opening: Opening,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    let writes = opening.want.contains(Access::WRITE);
+    match inode.file_type() {
+        FileType::Symlink => return Err(Errno::LOOP),
+        FileType::Directory if writes => return Err(Errno::ISDIR),
+        FileType::CharacterDevice | FileType::BlockDevice
+            if path.mount().flags().contains(MountFlags::NODEV) =>
+        {
+            return Err(Errno::ACCESS);
+        }
+        _ => {}
+    }
+    let special = !matches!(inode.file_type(), FileType::RegularFile | FileType::Directory);
+    if writes && !special && path.mount().sb().flags().contains(MountFlags::RDONLY) {
+        return Err(Errno::ROFS);
+    }
+    permission(inode, cred, opening.want, guard)?;
+    if opening.flags.contains(OFlags::NOATIME) && !cred.owns(inode) {
+        return Err(Errno::PERM);
+    }
+    if inode.is_dir() && opening.flags.contains(OFlags::DIRECT) {
+        return Err(Errno::INVAL);
+    }
+    if special { Err(Errno::NXIO) } else { Ok(()) }
+}

@@ -1,0 +1,793 @@
+//! `rename`.
+//!
+//! # Locks
+//!
+//! A rename takes the bucket locks of the two names, and all buckets of a directory that it replaces, in
+//! the order of addresses. Moving a file takes nothing more: the dentry's own sequence count tells walks.
+//! Moving a directory changes the paths of everything below. It is a writer of a part of `rename_lock`
+//! while it changes name or parent: the part is the dentry, and an odd count marks it, so that nobody else
+//! is disturbed unless somebody keeps all directories where they are. Moving one into another directory
+//! enters `s_vfs_rename_mutex` beside other such moves, or alone.
+//!
+//! # No directory comes to be above itself
+//!
+//! A move that goes beside others *marks* the directory that is to get another parent, both of them in an
+//! exchange, and after that climbs from each new parent to the root. If nothing there is marked, itself
+//! included, it goes on. Otherwise it takes its marks back, waits until no other move is under way, looks
+//! for itself among the ancestors, and moves with all others kept out, as all did before.
+//!
+//! Why there is no loop. Suppose there is one, and consider the moves that have put directories of it where
+//! they are; there are some, for what is new has nothing below. Let X be one of them, which moved x. Its
+//! climb began at the parent of x and went along the loop, until it read another parent of some z than
+//! that in the loop; for it did not get to x, which was marked. What it read was an earlier parent: with a
+//! later one z would have left the loop before x came. So the move that put z there, Z, is one of those that
+//! are considered, and was not over when X read that parent. X had looked for a mark on z just before, and
+//! found none. The mark of Z was not gone yet, or X would have read the new parent; so it came after that
+//! look, and the fence of X, between its marks and its climb, comes before the fence of Z. So each of these
+//! moves would have its fence before that of another, and one of them is the last. A move that goes alone is
+//! over before others begin, or begins when they are over, and so has its place in that order too.
+//!
+//! Names and parents may change during the climb; it need not be true of one moment. A directory that is
+//! replaced is not marked: that it is empty is seen with all of its buckets locked.
+//!
+//! # A look before the locks
+//!
+//! Both names are looked up without a lock, with the sequence counts of what has them, and all rules are
+//! checked. A rename that fails, or has nothing to do because both are names of one file, looks at the
+//! counts once more: as long as they are the same, both have had their names all the time, so that there
+//! was a moment at which it had to end like that, and no lock is taken. The counts of the ancestors among
+//! which a directory was looked for are looked at again as well. Otherwise the locks are taken, and the
+//! counts of the names say that both still have them, for these change only under the locks of their
+//! buckets, in a write section of the count.
+//!
+//! # What others see
+//!
+//! Both buckets are announced as changing before the first entry moves. A lookup that finds nothing in an
+//! announced bucket looks again until the change is over, and a dentry that is being moved or replaced has
+//! an odd sequence count meanwhile, which lookups wait out. So there is no moment at which a name that
+//! exists before and after can't be found, and no reader sees the new name and later the old one.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{Ordering, fence};
+use vfscale_sync::brlock::{BrReadGuard, BrWriteGuard};
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::seqrwlock::SeqRwWriteGuard;
+use vfscale_sync::table::{LockReq, LockSet, RcuTable};
+
+use crate::base::error::{Named, Result};
+use crate::base::lock_classes::{Children, DirectoryMove, RenameLock};
+use crate::base::types::{Access, RenameFlags};
+use crate::mount::d_path::{Climb, is_below};
+use crate::mount::namespace::{Forest, Namespace};
+use crate::mount::vfsmount::WriteAccess;
+use crate::namei::dir_ops::{self, Doomed, KeptName};
+use crate::namei::lookup::{self, DriverChange, WalkStop, changing};
+use crate::namei::walk::{Fail, Last, Lookup, Pos, Walk, check_length};
+use crate::objects::dcache::dentry::{self, Dentry, Removed};
+use crate::objects::dcache::name::Name;
+use crate::objects::driver;
+use crate::objects::inode::Inode;
+use crate::security::cred::{Credentials, permission};
+use crate::syscalls::unlink::{bury, may_delete};
+use crate::task::task_struct::{At, Base, Task, bytes};
+
+/// One of the two names.
+#[derive(Clone, Copy)]
+struct Side<'g> {
+    dir: &'g Dentry,
+    name: Name<'g>,
+    slash: bool,
+}
+
+/// A rename, its paths walked.
+struct Rename<'g> {
+    ns: &'g Forest,
+    tree: &'g Namespace,
+    cred: &'g Credentials,
+    guard: &'g Guard,
+    flags: RenameFlags,
+    old: Side<'g>,
+    new: Side<'g>,
+}
+
+type Locks<'g, const N: usize> = LockSet<'g, Dentry, Children, N>;
+
+impl Task {
+    /// Gives a file another name, replacing what has that name. `flags`: `NOREPLACE`, `EXCHANGE`.
+    ///
+    /// # Errors
+    /// As `renameat2(2)`; the path named is the new one. `EINVAL` for `WHITEOUT`.
+    pub fn rename(
+        &self,
+        old_at: At<'_>,
+        old: impl AsRef<StdPath>,
+        new_at: At<'_>,
+        new: impl AsRef<StdPath>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (old, new) = (bytes(old.as_ref()), new.as_ref());
+        let rename = || {
+            let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+            if !both.contains(flags) || flags == both {
+                return Err(Errno::INVAL);
+            }
+            let (old_base, new_base) = (self.base(old_at), self.base(new_at));
+            let call = || self.rename_from(&old_base, old, &new_base, bytes(new), flags);
+            changing(call, |change| match change {
+                DriverChange::Names(old, new, _write) => self.rename_kept(&old, &new, flags),
+                _ => Ok(None),
+            })
+        };
+        self.with_space_at(new_at, bytes(new), Lookup::empty(), rename).on("renameat2", new)
+    }
+
+    fn rename_from(
+        &self,
+        old_base: &Base,
+        old: &[u8],
+        new_base: &Base,
+        new: &[u8],
+        flags: RenameFlags,
+    ) -> std::result::Result<(), WalkStop> {
+        let guard = rcu::pin();
+        self.walk(old_base, old, Lookup::empty(), &guard, |walk| {
+            let old_last = walk.walk_to_last()?;
+            let (old_dir, old_name) = (walk.cur(), walk.name());
+            self.walk(new_base, new, Lookup::empty(), &guard, |walk| {
+                let new_last = walk.walk_to_last()?;
+                let (write, old, new) =
+                    sides(walk, (old_dir, old_name, old_last), new_last, flags)?;
+                let cred = walk.cred();
+                let (ns, tree) = (self.ns(), self.vfs().tree());
+                let rename = Rename { ns, tree, cred, guard: &guard, flags, old, new };
+                let result = if new.dir.is_partial() {
+                    rename.leave(walk, old_dir, write)
+                } else {
+                    let result = rename.run();
+                    drop(write);
+                    result
+                };
+                match result {
+                    // The walk over the old path is the outer one: it has to start again as well.
+                    Err(Fail::Retry) => Ok(Err(Fail::Retry)),
+                    other => Ok(other),
+                }
+            })?
+        })
+    }
+
+    /// Renames in the directories of a driver, after all checks; see [`crate::namei::dir_ops`]. `None` if the walks
+    /// have to look again.
+    fn rename_kept(
+        &self,
+        old: &KeptName,
+        new: &KeptName,
+        flags: RenameFlags,
+    ) -> std::result::Result<Option<()>, Errno> {
+        let tree = self.vfs().tree();
+        let (old_dir, new_dir) = (old.dir().dentry(), new.dir().dentry());
+        let (source, found) = (old.found(), new.found());
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let target = (!found.is_negative()).then_some(found);
+        let swapped = target.filter(|_| exchange);
+        let moves_dir = source.inode().is_dir() || swapped.is_some_and(|t| t.inode().is_dir());
+        let sb = old_dir.sb();
+        let directories = sb.fs().directories().ok_or(Errno::ROFS)?;
+        let moves_away = moves_dir && !std::ptr::eq(old_dir, new_dir);
+        let _moves = moves_away.then(|| sb.lock_moves());
+        let _turns = sb.lock_names((old_dir, &old.name()), (new_dir, &new.name()));
+        let mut doomed = None;
+        if target.is_some() && !exchange {
+            doomed = Doomed::new(new, tree)?;
+            if doomed.is_none() {
+                return Ok(None);
+            }
+        }
+        {
+            let guard = rcu::pin();
+            if !old.is_current(&guard) || !new.is_current(&guard) {
+                return Ok(None);
+            }
+            let above = |d: &Dentry, dir: &Dentry| d.inode().is_dir() && is_below(dir, d, &guard);
+            if moves_away && (above(source, new_dir) || target.is_some_and(|t| above(t, old_dir))) {
+                // Since the walk, somebody has moved a directory. Another walk says what is wrong.
+                return Ok(None);
+            }
+        }
+        let moving = if exchange { None } else { Moving::new(source) };
+        let renamed = directories.rename(&driver::Rename {
+            old_dir: old_dir.inode(),
+            old_name: old.bytes(),
+            source: source.inode(),
+            new_dir: new_dir.inode(),
+            new_name: new.bytes(),
+            target: target.map(Dentry::inode),
+            exchange,
+        });
+        if let Err(errno) = renamed {
+            drop(moving);
+            if old_dir.is_unhashed() {
+                // It has lost its directory meanwhile, which should not have been removed.
+                lookup::detach(source, &rcu::pin());
+            }
+            return Err(errno);
+        }
+        if doomed.is_some() {
+            dir_ops::take_out(found, tree);
+        }
+        let guard = rcu::pin();
+        let side = |dir, name| Side { dir, name, slash: false };
+        let (old, new) = (side(old_dir, old.name()), side(new_dir, new.name()));
+        let (ns, cred) = (self.ns(), self.cred(&guard));
+        let rename = Rename { ns, tree, cred, guard: &guard, flags, old, new };
+        rename.move_kept(source, found);
+        drop(moving);
+        Ok(Some(()))
+    }
+}
+
+/// Marks a dentry that is about to leave its directory for another.
+///
+/// Where a driver keeps directories it stays in the table of the old one until it has moved, though that be
+/// removed as soon as the driver has moved the file. Where names live in the dcache a directory is marked,
+/// for others who move one: see the [module](self).
+struct Moving<'a>(&'a Dentry);
+
+impl<'a> Moving<'a> {
+    /// `None` if somebody else has marked it.
+    fn new(dentry: &'a Dentry) -> Option<Moving<'a>> {
+        (!dentry.set_moving(true)).then(|| Moving(dentry))
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.set_moving(false);
+    }
+}
+
+/// The right to move directories to other directories: what keeps two such moves from making a loop.
+enum Turn<'g> {
+    /// Beside others. What moves is marked, and nothing above where it goes was.
+    Beside { _marks: [Option<Moving<'g>>; 2], _lock: BrReadGuard<'g, DirectoryMove> },
+    /// While nobody else does.
+    Alone { _lock: BrWriteGuard<'g, DirectoryMove> },
+}
+
+/// Whether neither `dir` nor anything above it is about to move.
+fn stays(dir: &Dentry, guard: &Guard) -> bool {
+    let mut at = dir;
+    // The mark before the parent: who sees that a move is over sees where it went.
+    while !at.is_moving() {
+        if at.is_root() {
+            return true;
+        }
+        at = at.parent(guard);
+    }
+    false
+}
+
+/// Checks what the two paths ended in, and announces the change.
+fn sides<'g>(
+    walk: &Walk<'g>,
+    (old_dir, old_name, old_last): (Pos<'g>, &Name<'g>, Last),
+    new_last: Last,
+    flags: RenameFlags,
+) -> std::result::Result<(WriteAccess<'g>, Side<'g>, Side<'g>), Fail> {
+    let new_dir = walk.cur();
+    if !std::ptr::eq(old_dir.mount, new_dir.mount) {
+        return Err(Errno::XDEV.into());
+    }
+    let Last::Name(old_slash) = old_last else {
+        return Err(Errno::BUSY.into());
+    };
+    let Last::Name(new_slash) = new_last else {
+        let taken = flags.contains(RenameFlags::NOREPLACE);
+        return Err(if taken { Errno::EXIST } else { Errno::BUSY }.into());
+    };
+    let write = walk.want_write(new_dir)?;
+    check_length(old_dir.inode(), old_name.len())?;
+    let side = |dir: &'g Dentry, name, slash| Side { dir, name, slash };
+    Ok((
+        write,
+        side(old_dir.dentry, *old_name, old_slash),
+        side(new_dir.dentry, *walk.name(), new_slash),
+    ))
+}
+
+impl<'g> Side<'g> {
+    /// What has the name, without a lock, and its sequence count while it had it.
+    fn find(&self, guard: &'g Guard) -> Option<(&'g Dentry, u32)> {
+        self.dir.find(&self.name, guard)
+    }
+}
+
+/// What has the two names, each with its sequence count while it had that one.
+struct Names<'g> {
+    source: (&'g Dentry, u32),
+    target: Option<(&'g Dentry, u32)>,
+}
+
+impl<'g> Names<'g> {
+    /// Whether one of them has moved or gone since.
+    fn have_moved(&self) -> bool {
+        let moved = |(dentry, seq): (&Dentry, u32)| !dentry.has_kept_name(seq);
+        moved(self.source) || self.target.is_some_and(moved)
+    }
+
+    /// Whether both have kept their names, and the new one is free still if it was.
+    fn are_still(&self, new: &Side<'g>, guard: &'g Guard) -> bool {
+        !self.have_moved() && (self.target.is_some() || new.find(guard).is_none())
+    }
+}
+
+/// Whether both are names of one file, so that nothing is to be done.
+fn is_same_file(source: &Dentry, target: Option<&Dentry>) -> bool {
+    target.is_some_and(|target| std::ptr::eq(target.inode(), source.inode()))
+}
+
+impl<'g> Rename<'g> {
+    fn exchanges(&self) -> bool {
+        self.flags.contains(RenameFlags::EXCHANGE)
+    }
+
+    fn same_dir(&self) -> bool {
+        std::ptr::eq(self.old.dir, self.new.dir)
+    }
+
+    /// Does it, or finds out that the walks have to begin again.
+    fn run(&self) -> std::result::Result<(), Fail> {
+        match self.attempt()? {
+            None => Ok(()),
+            Some(target) => {
+                self.tree.detach_elsewhere(target, self.guard)?;
+                Err(Fail::Retry)
+            }
+        }
+    }
+
+    /// Whether something is mounted on one of the two, in this tree.
+    fn is_busy(&self, source: &Dentry, target: Option<&Dentry>) -> bool {
+        let local = |d: &Dentry| d.is_mounted() && self.tree.has_mountpoint(d, self.guard);
+        local(source) || target.is_some_and(local)
+    }
+
+    /// Checks a rename in the directories of a driver, and leaves it to be made there.
+    #[cold]
+    fn leave(
+        &self,
+        walk: &Walk<'g>,
+        old_dir: Pos<'g>,
+        write: WriteAccess<'g>,
+    ) -> std::result::Result<(), Fail> {
+        let new_dir = walk.cur();
+        let source = walk.find_kept(old_dir, &self.old.name)?;
+        if source.is_negative() || new_dir.inode().is_dead() {
+            return Err(Errno::NOENT.into());
+        }
+        check_length(new_dir.inode(), self.new.name.len())?;
+        let found = walk.find_kept(new_dir, &self.new.name)?;
+        let target = (!found.is_negative()).then_some(found);
+        self.check(source, target, self.is_busy(source, target), &mut Climb::new())?;
+        if is_same_file(source, target) {
+            return Ok(());
+        }
+        let old = walk.keep_name(old_dir, &self.old.name, source)?;
+        let new = walk.keep_name(new_dir, &self.new.name, found)?;
+        let write = write.keep(new.dir().mount_ref());
+        Err(DriverChange::Names(old, new, write).into())
+    }
+
+    /// Moves dentries after the driver has renamed: `source` to the new name, where `found` is, which takes
+    /// its place or says that there was nothing; what was replaced has gone. The names are locked.
+    fn move_kept(&self, source: &'g Dentry, found: &'g Dentry) {
+        let dcache = self.new.dir.sb().lock_dcache();
+        let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
+        let mut locks = RcuTable::lock_set([one(&self.old), one(&self.new)], self.guard);
+        let is_at = |locks: &Locks<'g, 2>, i: usize, dentry: &Dentry| {
+            locks.find(i, dentry.hash(), |child| std::ptr::eq(child, dentry)).is_some()
+        };
+        let found_there = is_at(&locks, 1, found);
+        let lost = self.new.dir.is_unhashed()
+            || !is_at(&locks, 0, source)
+            || (self.exchanges() && !found_there);
+        if lost {
+            // The dcache has lost one of the directories meanwhile. It can ask again.
+            drop((locks, dcache));
+            for dentry in [source, found] {
+                lookup::detach(dentry, self.guard);
+            }
+            return;
+        }
+        let mut removed = None;
+        if self.exchanges() {
+            self.exchange(&mut locks, source, found);
+        } else {
+            removed = self.replace(&mut locks, source, found_there.then_some(found), |_| {});
+        }
+        locks.settle();
+        drop((locks, dcache));
+        if let Some(removed) = removed {
+            dentry::finish_removal(removed, self.guard);
+        }
+    }
+
+    /// Looks both names up, decides whether anything is to be done and which locks that needs, takes them,
+    /// and checks that the names still are what they were. Returns what would be replaced while
+    /// something is mounted on it, in another tree: that has to go before.
+    fn attempt(&self) -> std::result::Result<Option<&'g Dentry>, Fail> {
+        let guard = self.guard;
+        let (source, seq) = self.old.find(guard).ok_or(Errno::NOENT)?;
+        // Nothing is looked up in a directory that is gone, so this comes before all other rules.
+        if self.new.dir.inode().is_dead() {
+            return Err(Errno::NOENT.into());
+        }
+        check_length(self.new.dir.inode(), self.new.name.len())?;
+        let found = self.new.find(guard);
+        let target = found.map(|(target, _)| target);
+        let names = Names { source: (source, seq), target: found };
+        let moves_dir = source.inode().is_dir()
+            || (self.exchanges() && target.is_some_and(|t| t.inode().is_dir()));
+        let moves_away = moves_dir && !self.same_dir();
+        if !self.is_to_do(&names)? {
+            return Ok(None);
+        }
+        let _turn = if moves_away { Some(self.turn(source, target)?) } else { None };
+        let _dcache = self.new.dir.sb().lock_dcache();
+        let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
+        let (old, new) = (one(&self.old), one(&self.new));
+        match self.replaced(target) {
+            Some(dir) => self.change([old, new, LockReq::All(dir.children())], &names),
+            None => self.change([old, new], &names),
+        }
+    }
+
+    /// The end of an attempt: locks the two names, and the third request, which is for all names in the
+    /// directory that is replaced if one is.
+    fn change<const N: usize>(
+        &self,
+        reqs: [LockReq<'g, Dentry, Children>; N],
+        names: &Names<'g>,
+    ) -> std::result::Result<Option<&'g Dentry>, Fail> {
+        let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
+        let mut locks = RcuTable::lock_set(reqs, self.guard);
+        self.locked(&locks, names)?;
+        if N > 2 && !locks.is_empty(2) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        if let Some(target) = target.filter(|target| !self.exchanges() && target.is_mounted()) {
+            return Ok(Some(target));
+        }
+        let removed = self.apply(&mut locks, source, target)?;
+        drop(locks);
+        source.inode().touch_ctime();
+        if let Some(target) = target.filter(|_| self.exchanges()) {
+            target.inode().touch_ctime();
+        }
+        self.old.dir.inode().touch();
+        if !self.same_dir() {
+            self.new.dir.inode().touch();
+        }
+        if let Some(removed) = removed {
+            dentry::finish_removal(removed, self.guard);
+        }
+        Ok(None)
+    }
+
+    /// The directory that is replaced, if one is.
+    fn replaced(&self, target: Option<&'g Dentry>) -> Option<&'g Dentry> {
+        target.filter(|t| !self.exchanges() && t.inode().is_dir())
+    }
+
+    /// The look before the locks: whether the rename is allowed, and anything is to be done. See the
+    /// [module](self).
+    fn is_to_do(&self, names: &Names<'g>) -> std::result::Result<bool, Fail> {
+        let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
+        let mut ancestors = Climb::new();
+        // Before any lock; what is mounted here meanwhile moves along with the name.
+        let busy = self.is_busy(source, target);
+        let mut checked = self.check(source, target, busy, &mut ancestors);
+        let same = is_same_file(source, target);
+        let full = |dir: &Dentry| !same && !dir.children().is_empty();
+        if checked.is_ok() && self.replaced(target).is_some_and(full) {
+            checked = Err(Errno::NOTEMPTY);
+        }
+        if checked.is_ok() && !same {
+            return Ok(true);
+        }
+        if ancestors.has_changed() || !names.are_still(&self.new, self.guard) {
+            return Err(Fail::Retry);
+        }
+        Ok(checked.map(|()| false)?)
+    }
+
+    /// Waits until what is a directory of the two may move to the directory of the other.
+    fn turn(
+        &self,
+        source: &'g Dentry,
+        target: Option<&'g Dentry>,
+    ) -> std::result::Result<Turn<'g>, Fail> {
+        let moves = self.ns.directory_move();
+        // Before the patch, moves took turns.
+        if self.ns.scaling().seqrwlock() {
+            let lock = moves.read();
+            if let Some(marks) = self.mark(source, target) {
+                return Ok(Turn::Beside { _marks: marks, _lock: lock });
+            }
+        }
+        let lock = moves.write();
+        if self.check_loops(source, target, &mut Climb::new()).is_err() {
+            // Somebody else has moved a directory just before; another look says what is wrong.
+            return Err(Fail::Retry);
+        }
+        Ok(Turn::Alone { _lock: lock })
+    }
+
+    /// Marks what is a directory of the two. `None` if others are about to move what comes above it.
+    fn mark(
+        &self,
+        source: &'g Dentry,
+        target: Option<&'g Dentry>,
+    ) -> Option<[Option<Moving<'g>>; 2]> {
+        let swapped = target.filter(|_| self.exchanges());
+        let moves = [(Some(source), self.new.dir), (swapped, self.old.dir)];
+        let moves = moves.map(|(dentry, to)| (dentry.filter(|d| d.inode().is_dir()), to));
+        let mut marks = [None, None];
+        for (mark, (dentry, _)) in marks.iter_mut().zip(moves) {
+            if let Some(dentry) = dentry {
+                *mark = Some(Moving::new(dentry)?);
+            }
+        }
+        fence(Ordering::SeqCst);
+        let free = moves.iter().all(|(dentry, to)| dentry.is_none() || stays(to, self.guard));
+        free.then_some(marks)
+    }
+
+    /// With the locks held: the names are what was found and checked before.
+    fn locked<const N: usize>(
+        &self,
+        locks: &Locks<'g, N>,
+        names: &Names<'g>,
+    ) -> std::result::Result<(), Fail> {
+        let is_named = |child: &Dentry| child.is_named(&self.new.name, self.guard);
+        let came = || locks.find(1, self.new.name.hash(), is_named).is_some();
+        if names.have_moved() || (names.target.is_none() && came()) {
+            return Err(Fail::Retry);
+        }
+        // A directory that has a name in it is not dead, but one without may have gone.
+        if names.target.is_none() && self.new.dir.inode().is_dead() {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(())
+    }
+
+    /// The rules of `renameat2(2)`, in Linux's order.
+    fn check(
+        &self,
+        source: &Dentry,
+        target: Option<&Dentry>,
+        busy: bool,
+        ancestors: &mut Climb<'g>,
+    ) -> std::result::Result<(), Errno> {
+        let is_dir = source.inode().is_dir();
+        if self.flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
+            return Err(Errno::EXIST);
+        }
+        if self.exchanges() {
+            let target = target.ok_or(Errno::NOENT)?;
+            if !target.inode().is_dir() && self.new.slash {
+                return Err(Errno::NOTDIR);
+            }
+        }
+        if !is_dir && (self.old.slash || (!self.exchanges() && self.new.slash)) {
+            return Err(Errno::NOTDIR);
+        }
+        self.check_loops(source, target, ancestors)?;
+        if is_same_file(source, target) {
+            return Ok(());
+        }
+        self.check_rights(source, target)?;
+        if busy {
+            return Err(Errno::BUSY);
+        }
+        Ok(())
+    }
+
+    /// Neither may a directory move into itself, nor may one that the source is in be replaced. Leaves
+    /// behind which ancestors were looked at.
+    fn check_loops(
+        &self,
+        source: &Dentry,
+        target: Option<&Dentry>,
+        ancestors: &mut Climb<'g>,
+    ) -> std::result::Result<(), Errno> {
+        if self.same_dir() {
+            // Both are in it.
+            return Ok(());
+        }
+        let mut above = |dentry: &Dentry, dir: &'g Dentry| {
+            let is_it = |at: &Dentry| std::ptr::eq(at, dentry);
+            dentry.inode().is_dir() && is_it(ancestors.climb(dir, is_it, self.guard))
+        };
+        if above(source, self.new.dir) {
+            return Err(Errno::INVAL);
+        }
+        if target.is_some_and(|t| above(t, self.old.dir)) {
+            return Err(if self.exchanges() { Errno::INVAL } else { Errno::NOTEMPTY });
+        }
+        Ok(())
+    }
+
+    fn check_rights(
+        &self,
+        source: &Dentry,
+        target: Option<&Dentry>,
+    ) -> std::result::Result<(), Errno> {
+        let (old_dir, new_dir) = (self.old.dir.inode(), self.new.dir.inode());
+        let is_dir = source.inode().is_dir();
+        may_delete(old_dir, source, is_dir, self.cred, self.guard)?;
+        match target {
+            None => {
+                if new_dir.is_dead() {
+                    return Err(Errno::NOENT);
+                }
+                permission(new_dir, self.cred, Access::WRITE | Access::EXEC, self.guard)?;
+            }
+            Some(target) => {
+                let want_dir = if self.exchanges() { target.inode().is_dir() } else { is_dir };
+                may_delete(new_dir, target, want_dir, self.cred, self.guard)?;
+            }
+        }
+        if self.same_dir() {
+            return Ok(());
+        }
+        // A directory's `..` changes when it moves.
+        let may_move = |dentry: &Dentry| {
+            if !dentry.inode().is_dir() {
+                return Ok(());
+            }
+            permission(dentry.inode(), self.cred, Access::WRITE, self.guard)
+        };
+        may_move(source)?;
+        target.filter(|_| self.exchanges()).map_or(Ok(()), may_move)
+    }
+
+    /// Does it; everything has been checked. What is removed is to be
+    /// [finished](dentry::finish_removal) when the locks are given back.
+    fn apply<const N: usize>(
+        &self,
+        locks: &mut Locks<'g, N>,
+        source: &'g Dentry,
+        target: Option<&'g Dentry>,
+    ) -> std::result::Result<Option<Removed<'g>>, Fail> {
+        // Names that change places need no more room than before.
+        let (old_len, new_len) = (self.old.name.len(), self.new.name.len());
+        let resizes = old_len != new_len && !self.exchanges();
+        let fs = source.sb().fs();
+        if resizes {
+            fs.renamed(source.inode(), old_len, new_len)?;
+        }
+        if let Err(errno) = self.move_links(source, target) {
+            if resizes {
+                // What was taken for the new name, if anything, is given back by the old one.
+                let _ = fs.renamed(source.inode(), new_len, old_len);
+            }
+            return Err(errno.into());
+        }
+        let count_out = |inode: &Inode| {
+            if inode.is_dir() {
+                bury(inode);
+            } else {
+                inode.unlink();
+                inode.touch_ctime();
+            }
+            fs.unlinked(inode, new_len);
+        };
+        let mut removed = None;
+        match target {
+            Some(target) if self.exchanges() => self.exchange(locks, source, target),
+            other => removed = self.replace(locks, source, other, count_out),
+        }
+        locks.settle();
+        Ok(removed)
+    }
+
+    /// Adjusts the link counts of the two directories, which the `..` of directories count in.
+    fn move_links(
+        &self,
+        source: &Dentry,
+        target: Option<&Dentry>,
+    ) -> std::result::Result<(), Errno> {
+        let (old_dir, new_dir) = (self.old.dir, self.new.dir);
+        let source_dir = source.inode().is_dir();
+        let target_dir = target.is_some_and(|t| t.inode().is_dir());
+        if self.exchanges() {
+            if !self.same_dir() && source_dir != target_dir {
+                let (gains, loses) =
+                    if source_dir { (new_dir, old_dir) } else { (old_dir, new_dir) };
+                gains.link_directory()?;
+                loses.unlink_directory();
+            }
+        } else if source_dir {
+            if target_dir {
+                old_dir.unlink_directory();
+            } else if !self.same_dir() {
+                new_dir.link_directory()?;
+                old_dir.unlink_directory();
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters the write sections of what is to move; of directories when nobody keeps them where they are.
+    fn enter<S>(
+        &self,
+        moves_dir: bool,
+        sections: impl Fn() -> S,
+    ) -> (Option<SeqRwWriteGuard<'g, RenameLock>>, S) {
+        if moves_dir { self.ns.rename_lock().write_part(sections) } else { (None, sections()) }
+    }
+
+    /// Moves `source` to the new name, in place of `target`, whose name `count_out` counts out of its inode.
+    fn replace<const N: usize>(
+        &self,
+        locks: &mut Locks<'g, N>,
+        source: &'g Dentry,
+        target: Option<&'g Dentry>,
+        count_out: impl FnOnce(&Inode),
+    ) -> Option<Removed<'g>> {
+        let (_names, section) = self.enter(source.inode().is_dir(), || source.seq().write());
+        locks.announce([0, 1]);
+        let removed = target.map(|target| {
+            locks.remove(1, target);
+            target.set_removed(self.new.dir, || count_out(target.inode()), self.guard)
+        });
+        locks.remove(0, source);
+        let hash = locks.free_hash(1, self.new.name.hash());
+        let name = (self.old.name != self.new.name).then_some(self.new.name.bytes());
+        source.set_moved(&section, self.new.dir, name, hash, self.guard);
+        locks.insert_moved(1, source);
+        removed
+    }
+
+    /// Lets the two dentries change places.
+    fn exchange<const N: usize>(
+        &self,
+        locks: &mut Locks<'g, N>,
+        source: &'g Dentry,
+        target: &'g Dentry,
+    ) {
+        let (old, new) = (&self.old, &self.new);
+        let moves_dir = source.inode().is_dir() || target.inode().is_dir();
+        let sections = || (source.seq().write(), target.seq().write());
+        let (_names, (source_section, target_section)) = self.enter(moves_dir, sections);
+        locks.announce([0, 1]);
+        let (source_hash, target_hash) = (target.hash(), source.hash());
+        locks.remove(0, source);
+        locks.remove(1, target);
+        let differ = old.name != new.name;
+        let source_name = differ.then_some(new.name.bytes());
+        let target_name = differ.then_some(old.name.bytes());
+        source.set_moved(&source_section, new.dir, source_name, source_hash, self.guard);
+        target.set_moved(&target_section, old.dir, target_name, target_hash, self.guard);
+        locks.insert_moved(1, source);
+        locks.insert_moved(0, target);
+    }
+}
+
+/// Inserting a dentry that stays alive by its name's reference.
+pub(crate) trait InsertMoved {
+    /// Puts it into the bucket of request `i`, when it was removed from that of another request.
+    fn insert_moved(&mut self, i: usize, dentry: &Dentry);
+}
+
+impl<const N: usize> InsertMoved for Locks<'_, N> {
+    fn insert_moved(&mut self, i: usize, dentry: &Dentry) {
+        // SAFETY: the name's reference, which moves with the dentry, keeps it until it is removed from
+        // the table, and its memory stays for a grace period after that. It was just removed from the
+        // table it was in.
+        unsafe { self.insert(i, std::ptr::NonNull::from(dentry)) };
+    }
+}

@@ -1,0 +1,462 @@
+//! What a Rust program expects beside the calls: whole files, whole trees, an options builder.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::base::error::{Error, Result};
+use crate::base::types::{AtFlags, FileType, Mode, OFlags, Stat};
+use crate::file::open_file::File;
+use crate::file::readdir::DirEntryBuf;
+use crate::task::task_struct::{At, Task};
+
+/// Bytes that one read of a whole file asks for at least.
+const READ_STEP: usize = 64 * 1024;
+
+/// Options for opening a file, as [`std::fs::OpenOptions`].
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions<'a> {
+    task: &'a Task,
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    mode: Mode,
+    custom: OFlags,
+}
+
+impl OpenOptions<'_> {
+    /// Open for reading.
+    pub fn read(mut self, on: bool) -> Self {
+        self.read = on;
+        self
+    }
+
+    /// Open for writing.
+    pub fn write(mut self, on: bool) -> Self {
+        self.write = on;
+        self
+    }
+
+    /// Open for writing at the end.
+    pub fn append(mut self, on: bool) -> Self {
+        self.append = on;
+        self
+    }
+
+    /// Empty the file.
+    pub fn truncate(mut self, on: bool) -> Self {
+        self.truncate = on;
+        self
+    }
+
+    /// Make the file if there is none.
+    pub fn create(mut self, on: bool) -> Self {
+        self.create = on;
+        self
+    }
+
+    /// Make the file; there must be none.
+    pub fn create_new(mut self, on: bool) -> Self {
+        self.create_new = on;
+        self
+    }
+
+    /// Permissions of a file that is made, before the umask; 0666 by default.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Further `O_*` flags.
+    pub fn custom_flags(mut self, flags: OFlags) -> Self {
+        self.custom = flags;
+        self
+    }
+
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// `EINVAL` for options that contradict each other; those of [`Task::open`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let writes = self.write || self.append;
+        let makes = self.create || self.create_new || self.truncate;
+        let useless = if writes { false } else { makes || !self.read };
+        let invalid = useless || (self.truncate && self.append && !self.create_new);
+        if invalid {
+            return Err(Error::at("open", Errno::INVAL, path));
+        }
+        let mut flags = match (self.read, writes) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            _ => OFlags::RDONLY,
+        };
+        flags.set(OFlags::APPEND, self.append);
+        flags.set(OFlags::TRUNC, self.truncate);
+        flags.set(OFlags::CREATE, self.create || self.create_new);
+        flags.set(OFlags::EXCL, self.create_new);
+        self.task.open(path, flags | self.custom, self.mode)
+    }
+}
+
+impl Task {
+    /// Options to open a file with; nothing is set but mode 0666.
+    pub fn options(&self) -> OpenOptions<'_> {
+        OpenOptions {
+            task: self,
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: Mode::from_bits_retain(0o666),
+            custom: OFlags::empty(),
+        }
+    }
+
+    /// All bytes of a file.
+    ///
+    /// # Errors
+    /// Those of opening and reading.
+    pub fn read_file(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let file = self.options().read(true).open(path)?;
+        let mut bytes = Vec::new();
+        loop {
+            let len = bytes.len();
+            let left = usize::try_from(file.stat()?.size).unwrap_or(0).saturating_sub(len);
+            bytes.resize(len + left.max(READ_STEP), 0);
+            let n = file.read(&mut bytes[len..])?;
+            bytes.truncate(len + n);
+            if n == 0 {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// All of a file as text.
+    ///
+    /// # Errors
+    /// Those of opening and reading; `EILSEQ` if it is not UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let path = path.as_ref();
+        String::from_utf8(self.read_file(path)?)
+            .map_err(|_| Error::at("read_to_string", Errno::ILSEQ, path))
+    }
+
+    /// Makes or replaces a file with these bytes.
+    ///
+    /// # Errors
+    /// Those of opening and writing.
+    pub fn write_file(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
+        let file = self.options().write(true).create(true).truncate(true).open(path)?;
+        file.write_all(bytes.as_ref())
+    }
+
+    /// The attributes of `path`, following symbolic links.
+    ///
+    /// # Errors
+    /// Those of [`stat`](Self::stat).
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Stat> {
+        self.stat(At::Cwd, path, AtFlags::empty())
+    }
+
+    /// The attributes of `path`, which may be a symbolic link itself.
+    ///
+    /// # Errors
+    /// Those of [`stat`](Self::stat).
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Stat> {
+        self.stat(At::Cwd, path, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Whether there is something at `path`.
+    ///
+    /// # Errors
+    /// Those of [`stat`](Self::stat) that do not say that there is nothing.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.errno() == Errno::NOENT => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a directory and those above it that are missing, with `mode` before the umask. One that is
+    /// there is good.
+    ///
+    /// # Errors
+    /// Those of [`mkdir`](Self::mkdir); `ENOTDIR` if something else is in the way.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>, mode: Mode) -> Result<()> {
+        let path = path.as_ref();
+        let mut prefix = PathBuf::new();
+        for component in path.components() {
+            prefix.push(component);
+            if !matches!(component, Component::Normal(_)) {
+                continue;
+            }
+            match self.mkdir(At::Cwd, &prefix, mode) {
+                Err(error) if error.errno() == Errno::EXIST => {
+                    if !self.metadata(&prefix)?.is_dir() {
+                        return Err(Error::at("create_dir_all", Errno::NOTDIR, &prefix));
+                    }
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of a directory but `.` and `..`.
+    ///
+    /// # Errors
+    /// Those of opening and reading it.
+    pub fn list_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntryBuf>> {
+        let dir = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        entries(&dir)
+    }
+
+    /// Removes whatever is at `path`, and if that is a directory everything below it. Symbolic links are
+    /// removed, never followed. Beside others who remove the same, it ends well as long as something was
+    /// there to begin with; what others make meanwhile it removes, too, unless they go on and on.
+    ///
+    /// # Errors
+    /// Those of reading directories and removing, with the path of what they are about; what was removed
+    /// before stays removed. `ENOTEMPTY` if others make things faster than this removes them, `EBUSY` if they
+    /// keep changing what a name stands for.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let is_dir = self.symlink_metadata(path)?.is_dir();
+        Removal { task: self, stack: Vec::new() }.remove(path, is_dir)
+    }
+
+    fn open_dir_nofollow(&self, at: At<'_>, path: &Path) -> Result<File> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        self.openat(at, path, flags, Mode::empty())
+    }
+
+    /// Walks the tree at `path`, directories before what is in them, without following symbolic links below
+    /// it. A directory is read when it is come to; names that are gone when their turn comes are left out.
+    /// The walk keeps the directories above where it is open, and goes on in them if they are moved
+    /// meanwhile; the paths it tells are those by which it came.
+    pub fn walk_dir(&self, path: impl AsRef<Path>) -> WalkDir<'_> {
+        WalkDir { task: self, start: Some(path.as_ref().to_owned()), stack: Vec::new() }
+    }
+}
+
+/// How often something is looked at again that others change meanwhile.
+const TRIES: u32 = 64;
+
+fn is_gone(error: &Error) -> bool {
+    error.errno() == Errno::NOENT
+}
+
+/// Whether a directory was to be opened, and something else is there.
+fn is_no_directory(error: &Error) -> bool {
+    matches!(error.errno(), Errno::NOTDIR | Errno::LOOP)
+}
+
+/// Gives an error the whole path, where the call had only the last name, or none.
+fn with_path(error: &Error, path: &Path) -> Error {
+    Error::at(error.call(), error.errno(), path)
+}
+
+fn entries(dir: &File) -> Result<Vec<DirEntryBuf>> {
+    dir.read_dir().filter(|entry| !entry.as_ref().is_ok_and(is_dots)).collect()
+}
+
+fn is_dots(entry: &DirEntryBuf) -> bool {
+    entry.name == "." || entry.name == ".."
+}
+
+/// A directory that is being removed.
+struct Level {
+    dir: File,
+    left: Vec<DirEntryBuf>,
+    path: PathBuf,
+    /// Under which it is in the directory above; the whole path for the first.
+    name: OsString,
+    /// How often it was found not to be empty after all.
+    tries: u32,
+}
+
+/// The removal of a tree: the directories from the first one down to where it is.
+struct Removal<'a> {
+    task: &'a Task,
+    stack: Vec<Level>,
+}
+
+impl Removal<'_> {
+    fn remove(mut self, path: &Path, is_dir: bool) -> Result<()> {
+        self.take_on(path.as_os_str(), path.to_owned(), is_dir, 0)?;
+        while let Some(level) = self.stack.last_mut() {
+            match level.left.pop() {
+                Some(entry) => {
+                    let path = level.path.join(&entry.name);
+                    self.take_on(&entry.name, path, entry.file_type == FileType::Directory, 0)?;
+                }
+                None => self.finish()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory that names are in at this point.
+    fn at(&self) -> At<'_> {
+        self.stack.last().map_or(At::Cwd, |level| At::File(&level.dir))
+    }
+
+    /// Removes a name, or, if it stands for a directory, goes into that. It may stand for something else by
+    /// now.
+    fn take_on(&mut self, name: &OsStr, path: PathBuf, mut is_dir: bool, tries: u32) -> Result<()> {
+        for _ in 0..TRIES {
+            let failed = if is_dir {
+                let opened = self.task.open_dir_nofollow(self.at(), Path::new(name));
+                match opened.and_then(|dir| entries(&dir).map(|left| (dir, left))) {
+                    Ok((dir, left)) => {
+                        let name = name.to_owned();
+                        self.stack.push(Level { dir, left, path, name, tries });
+                        return Ok(());
+                    }
+                    Err(error) => error,
+                }
+            } else {
+                match self.task.unlink(self.at(), name, AtFlags::empty()) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                }
+            };
+            is_dir = match failed.errno() {
+                Errno::NOENT => return Ok(()),
+                Errno::ISDIR if !is_dir => true,
+                _ if is_dir && is_no_directory(&failed) => false,
+                _ => return Err(with_path(&failed, &path)),
+            };
+        }
+        Err(Error::at("remove_dir_all", Errno::BUSY, &path))
+    }
+
+    /// Removes the directory that it is in, of which nothing is left; if others have made something there
+    /// since, goes into it again.
+    fn finish(&mut self) -> Result<()> {
+        let Some(Level { path, name, tries, .. }) = self.stack.pop() else { return Ok(()) };
+        let Err(error) = self.task.rmdir(self.at(), &name) else { return Ok(()) };
+        match error.errno() {
+            Errno::NOENT => Ok(()),
+            Errno::NOTEMPTY if tries < TRIES => self.take_on(&name, path, true, tries + 1),
+            Errno::NOTDIR => self.take_on(&name, path, false, tries),
+            _ => Err(with_path(&error, &path)),
+        }
+    }
+}
+
+/// What [`Task::walk_dir`] finds.
+#[derive(Clone, Debug)]
+pub struct WalkEntry {
+    /// The path, beginning with that of the walk.
+    pub path: PathBuf,
+    /// The attributes; of a symbolic link, its own.
+    pub stat: Stat,
+    /// How many directories below the start; 0 for the start itself.
+    pub depth: usize,
+}
+
+/// The iterator of [`Task::walk_dir`].
+#[derive(Debug)]
+pub struct WalkDir<'a> {
+    task: &'a Task,
+    start: Option<PathBuf>,
+    stack: Vec<Walked>,
+}
+
+/// An open directory and its entries.
+type Listed = (File, Vec<DirEntryBuf>);
+
+/// A directory that the walk is in.
+#[derive(Debug)]
+struct Walked {
+    dir: File,
+    path: PathBuf,
+    left: std::vec::IntoIter<DirEntryBuf>,
+}
+
+impl WalkDir<'_> {
+    /// Looks at a name in the directory that it is in; `None` if it is gone.
+    fn visit(&mut self, name: &OsStr, path: PathBuf) -> Option<Result<WalkEntry>> {
+        let found = self.look(name);
+        match found {
+            Ok((stat, dir)) => {
+                let depth = self.stack.len();
+                if let Some((dir, left)) = dir {
+                    let (path, left) = (path.clone(), left.into_iter());
+                    self.stack.push(Walked { dir, path, left });
+                }
+                Some(Ok(WalkEntry { path, stat, depth }))
+            }
+            Err(error) if is_gone(&error) && !self.stack.is_empty() => None,
+            Err(error) => Some(Err(with_path(&error, &path))),
+        }
+    }
+
+    /// The attributes of a name, and if it stands for a directory, that one, open, and its entries.
+    fn look(&self, name: &OsStr) -> Result<(Stat, Option<Listed>)> {
+        let at = self.stack.last().map_or(At::Cwd, |walked| At::File(&walked.dir));
+        for _ in 0..TRIES {
+            let stat = self.task.stat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if !stat.is_dir() {
+                return Ok((stat, None));
+            }
+            match self.task.open_dir_nofollow(at, Path::new(name)) {
+                Ok(dir) => {
+                    let left = entries(&dir)?;
+                    return Ok((dir.stat()?, Some((dir, left))));
+                }
+                // It has become something else since.
+                Err(error) if is_no_directory(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new("walk_dir", Errno::BUSY))
+    }
+}
+
+impl Iterator for WalkDir<'_> {
+    type Item = Result<WalkEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(start) = self.start.take() {
+            return self.visit(start.clone().as_os_str(), start);
+        }
+        loop {
+            let walked = self.stack.last_mut()?;
+            let Some(entry) = walked.left.next() else {
+                self.stack.pop();
+                continue;
+            };
+            let path = walked.path.join(&entry.name);
+            if let Some(found) = self.visit(&entry.name, path) {
+                return Some(found);
+            }
+        }
+    }
+}
+
+impl File {
+    /// Writes all of `bytes` at the file's position.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write); `ENOSPC` when only a part fits, which stays written.
+    pub fn write_all(&self, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.write(rest)? {
+                0 => return Err(Error::new("write", Errno::NOSPC)),
+                n => rest = &rest[n..],
+            }
+        }
+        Ok(())
+    }
+}

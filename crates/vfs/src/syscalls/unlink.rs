@@ -1,0 +1,244 @@
+//! Removing names: `unlink` and `rmdir`.
+//!
+//! Removing a file takes the lock of its bucket. Removing a directory takes, besides, every bucket of the
+//! directory itself, in one order of addresses with all other users of several buckets, so that nothing
+//! can be made in it between the look whether it is empty and its end.
+//!
+//! # A look before the locks
+//!
+//! What is to be removed is looked up first, without a lock, with its sequence count, and all rules
+//! are checked. If one of them says no, the count is looked at once more: as long as it is the
+//! same, what was found has had its name all the time, so that there was a moment at which the call
+//! had to fail, and no lock is ever taken. Otherwise the locks are taken, and the same count says
+//! that nothing has changed: a name comes and goes only under the lock of its bucket, in a write
+//! section of the count. What was removed just before the count was taken is marked as that. A
+//! directory that has a name in it is not dead, so that need not be asked again.
+
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::table::{LockReq, RcuTable};
+
+use crate::base::error::{Named, Result};
+use crate::base::time;
+use crate::base::types::{Access, AtFlags};
+use crate::mount::namespace::Namespace;
+use crate::mount::vfsmount::WriteAccess;
+use crate::namei::dir_ops;
+use crate::namei::lookup::{DriverChange, changing};
+use crate::namei::walk::{Fail, Last, Lookup, Pos, Walk, check_length};
+use crate::objects::dcache::dentry::{self, Dentry};
+use crate::objects::inode::Inode;
+use crate::security::cred::{Credentials, check_sticky, permission};
+use crate::task::task_struct::{At, Task, bytes};
+
+/// Checks that `cred` may take `victim` out of `dir`, and that it is a directory exactly if it should
+/// be.
+pub(crate) fn may_delete(
+    dir: &Inode,
+    victim: &Dentry,
+    want_dir: bool,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    permission(dir, cred, Access::WRITE | Access::EXEC, guard)?;
+    check_sticky(dir, victim.inode(), cred)?;
+    match (want_dir, victim.inode().is_dir()) {
+        (true, false) => Err(Errno::NOTDIR),
+        (false, true) => Err(Errno::ISDIR),
+        _ if dir.is_dead() => Err(Errno::NOENT),
+        _ => Ok(()),
+    }
+}
+
+impl Task {
+    /// Removes a name, or with `REMOVEDIR` an empty directory. Files that are open go on working.
+    ///
+    /// # Errors
+    /// As `unlinkat(2)`.
+    pub fn unlink(&self, at: At<'_>, path: impl AsRef<StdPath>, flags: AtFlags) -> Result<()> {
+        let path = path.as_ref();
+        let is_rmdir = flags.contains(AtFlags::REMOVEDIR);
+        let remove = || {
+            if !AtFlags::REMOVEDIR.contains(flags) {
+                return Err(Errno::INVAL);
+            }
+            let base = self.base(at);
+            let tree = self.vfs().tree();
+            let call = || {
+                let guard = rcu::pin();
+                self.walk(&base, bytes(path), Lookup::empty(), &guard, |walk| {
+                    if is_rmdir { rmdir(walk, tree) } else { unlink(walk, tree) }
+                })
+            };
+            changing(call, |left| match left {
+                DriverChange::Name(at, _write) => dir_ops::remove(&at, is_rmdir, tree),
+                _ => Ok(None),
+            })
+        };
+        remove().on(if is_rmdir { "rmdir" } else { "unlinkat" }, path)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As `rmdir(2)`.
+    pub fn rmdir(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<()> {
+        self.unlink(at, path, AtFlags::REMOVEDIR)
+    }
+}
+
+/// Leaves a name to be removed by a driver that keeps directories itself.
+#[cold]
+fn leave_removal<'g>(
+    walk: &Walk<'g>,
+    dir: Pos<'g>,
+    is_rmdir: bool,
+    write: WriteAccess<'g>,
+) -> std::result::Result<(), Fail> {
+    let victim = walk.find_kept(dir, walk.name())?;
+    if victim.is_negative() {
+        return Err(Errno::NOENT.into());
+    }
+    may_delete(dir.inode(), victim, is_rmdir, walk.cred(), walk.guard())?;
+    let at = walk.keep_name(dir, walk.name(), victim)?;
+    let write = write.keep(at.dir().mount_ref());
+    Err(DriverChange::Name(at, write).into())
+}
+
+/// What has the last name of a walk and may be removed, with its sequence count while it had that name.
+///
+/// Takes no lock, so that calls that fail write nothing: see the [module](self).
+fn victim<'g>(
+    walk: &Walk<'g>,
+    tree: &Namespace,
+    pos: Pos<'g>,
+    want_dir: bool,
+) -> std::result::Result<(&'g Dentry, u32), Fail> {
+    let Some((victim, seq)) = pos.dentry.find(walk.name(), walk.guard()) else {
+        walk.validate(pos)?;
+        return Err(Errno::NOENT.into());
+    };
+    match may_delete(pos.inode(), victim, want_dir, walk.cred(), walk.guard()) {
+        Err(errno) => Err(if_still(victim, seq, errno)),
+        // What is mounted there by way of another mount, or in another tree, is found out with the locks.
+        Ok(()) if walk.is_mountpoint(pos, victim) && tree.leads_to(pos.mount, walk.guard()) => {
+            Err(if_still(victim, seq, Errno::BUSY))
+        }
+        Ok(()) => Ok((victim, seq)),
+    }
+}
+
+/// What a call fails with that was refused because of `dentry`: that, if it has kept its name since its
+/// sequence count was `seq`. Otherwise there may have been no moment at which the call had to fail so.
+pub(crate) fn if_still(dentry: &Dentry, seq: u32, errno: Errno) -> Fail {
+    if dentry.has_kept_name(seq) { errno.into() } else { Fail::Retry }
+}
+
+fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail> {
+    let Last::Name(slash) = walk.walk_to_last()? else {
+        return Err(Errno::ISDIR.into());
+    };
+    let name = walk.name();
+    let guard = walk.guard();
+    let pos = walk.cur();
+    let dir = pos.dentry;
+    let write = walk.want_write(pos)?;
+    if slash {
+        let found = walk.child(name)?.ok_or(Errno::NOENT)?;
+        let is_dir = found.inode().is_dir();
+        return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into());
+    }
+    check_length(pos.inode(), name.len())?;
+    if dir.is_partial() {
+        return leave_removal(walk, pos, false, write);
+    }
+    let (victim, seq) = victim(walk, tree, pos, false)?;
+    let dcache = dir.sb().lock_dcache();
+    let mut bucket = dir.children().lock(name.hash(), guard);
+    if !victim.has_kept_name(seq) {
+        return Err(Fail::Retry);
+    }
+    if victim.is_mounted() {
+        // The order of locks wants none while the trees are changed.
+        drop((bucket, dcache, write));
+        tree.detach_elsewhere(victim, guard)?;
+        return Err(Fail::Retry);
+    }
+    bucket.remove(victim);
+    let inode = victim.inode();
+    let count_out = || {
+        inode.unlink();
+        inode.sb().fs().unlinked(inode, name.len());
+    };
+    let removed = victim.set_removed(dir, count_out, guard);
+    drop(bucket);
+    let now = time::now();
+    inode.touch_ctime_at(now);
+    dir.inode().touch_at(now);
+    dentry::finish_removal(removed, guard);
+    drop(write);
+    Ok(())
+}
+
+fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail> {
+    match walk.walk_to_last()? {
+        Last::Name(_) => {}
+        Last::DotDot => return Err(Errno::NOTEMPTY.into()),
+        Last::Dot => return Err(Errno::INVAL.into()),
+        Last::Root => return Err(Errno::BUSY.into()),
+    }
+    let name = walk.name();
+    let guard = walk.guard();
+    let pos = walk.cur();
+    let dir = pos.dentry;
+    let write = walk.want_write(pos)?;
+    check_length(pos.inode(), name.len())?;
+    if dir.is_partial() {
+        return leave_removal(walk, pos, true, write);
+    }
+    let (victim, seq) = victim(walk, tree, pos, true)?;
+    if !victim.is_mounted() && !victim.children().is_empty() {
+        return Err(if_still(victim, seq, Errno::NOTEMPTY));
+    }
+    let reqs = [LockReq::One(dir.children(), name.hash()), LockReq::All(victim.children())];
+    let dcache = dir.sb().lock_dcache();
+    let mut locks = RcuTable::lock_set(reqs, guard);
+    if !victim.has_kept_name(seq) {
+        return Err(Fail::Retry);
+    }
+    let is_empty = locks.is_empty(1);
+    if victim.is_mounted() {
+        drop((locks, dcache, write));
+        if !is_empty && !tree.has_mountpoint(victim, guard) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        tree.detach_elsewhere(victim, guard)?;
+        return Err(Fail::Retry);
+    }
+    if !is_empty {
+        return Err(Errno::NOTEMPTY.into());
+    }
+    locks.remove(0, victim);
+    let inode = victim.inode();
+    let count_out = || {
+        bury(inode);
+        inode.sb().fs().unlinked(inode, name.len());
+    };
+    let removed = victim.set_removed(dir, count_out, guard);
+    // Before somebody finds `dir` empty, and ends it.
+    dir.unlink_directory();
+    drop(locks);
+    dir.inode().touch();
+    dentry::finish_removal(removed, guard);
+    drop(write);
+    Ok(())
+}
+
+/// Ends a directory that is empty and locked as a whole: nothing can be made in it any more.
+pub(crate) fn bury(inode: &Inode) {
+    inode.mark_dead();
+    inode.clear_nlink();
+    inode.touch_ctime();
+}

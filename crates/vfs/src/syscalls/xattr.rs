@@ -1,0 +1,593 @@
+//! The calls on extended attributes and access control lists.
+//!
+//! Both live in the inode's extra part and are read under RCU. Access lists have to do with the mode, which
+//! they are changed with, and file capabilities with the data, of which a change takes them away: these
+//! are changed under the inode's lock. All other attributes only need that one thread at a time changes
+//! their set, which has a lock of its own (`xattrs`), so that setting one does not meet those who write to
+//! the file. Memory is charged to the file system before it is taken.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::types::{AtFlags, Capabilities, XattrFlags};
+use crate::mount::vfsmount::{Path, WriteAccess};
+use crate::namei::lookup::looking_up;
+use crate::namei::walk::{Fail, Lookup, Pos, Walk};
+use crate::namei::with_inode::Done;
+use crate::objects::inode::{Inode, InodeExtra};
+use crate::objects::setattr::{More, Plan};
+use crate::security::acl::{Acl, Inherited};
+use crate::security::cred::{Credentials, permission};
+use crate::security::xattr::{
+    AclNames, Namespace, XattrName, XattrOp, XattrSet, XattrSubject, xattr_permission,
+};
+use crate::task::task_struct::{At, Base, Task, bytes, lookup_flags};
+
+/// What the extra part of an inode is charged for itself.
+const EXTRA_BYTES: u64 = size_of::<InodeExtra>() as u64 + 16;
+
+/// What an inode's extra part has been charged.
+pub(crate) fn extra_bytes(extra: &InodeExtra, guard: &Guard) -> u64 {
+    let acl = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes);
+    let lists = acl(extra.acl_access.read(guard)) + acl(extra.acl_default.read(guard));
+    let base = if extra.is_charged() { EXTRA_BYTES } else { 0 };
+    base + extra.xattrs(guard).map_or(0, XattrSet::bytes) + lists
+}
+
+/// Charges the extra part of an inode, if that was not done before. The caller has a reference, or is
+/// changing attributes.
+fn charge_extra(inode: &Inode, extra: &InodeExtra) -> std::result::Result<(), Errno> {
+    if !extra.is_charged() {
+        inode.sb().fs().charge(EXTRA_BYTES)?;
+        if !extra.set_charged() {
+            // Somebody else has set the first attribute at the same time.
+            inode.sb().fs().uncharge(EXTRA_BYTES);
+        }
+    }
+    Ok(())
+}
+
+/// Charges a growth, before it happens.
+fn charge(inode: &Inode, delta: i64) -> std::result::Result<(), Errno> {
+    if delta > 0 { inode.sb().fs().charge(delta as u64) } else { Ok(()) }
+}
+
+/// Gives back a shrinkage, after it happened.
+fn uncharge(inode: &Inode, delta: i64) {
+    if delta < 0 {
+        inode.sb().fs().uncharge(delta.unsigned_abs());
+    }
+}
+
+/// Gives a new file the lists it inherits.
+pub(crate) fn set_inherited_acls(
+    inode: &Inode,
+    inherited: Inherited,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    replace_acl(inode, false, inherited.access, guard)?;
+    replace_acl(inode, true, inherited.default, guard)
+}
+
+fn replace_acl(
+    inode: &Inode,
+    is_default: bool,
+    acl: Option<Acl>,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    if acl.is_none() && inode.extra(guard).is_none() {
+        return Ok(());
+    }
+    let extra = inode.extra_or_init(guard);
+    charge_extra(inode, extra)?;
+    let slot = if is_default { &extra.acl_default } else { &extra.acl_access };
+    let bytes = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes) as i64;
+    let delta = bytes(acl.as_ref()) - bytes(slot.read(guard));
+    charge(inode, delta)?;
+    if is_default && acl.is_some() {
+        inode.note_acl_default();
+    }
+    slot.replace(acl, guard);
+    uncharge(inode, delta);
+    Ok(())
+}
+
+/// Takes file capabilities away, which speak of what the file was before a change of its data or owner.
+/// The caller holds the inode's lock.
+#[inline]
+pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
+    if !inode.may_be_capable() {
+        return;
+    }
+    let Some(extra) = inode.extra(guard) else { return };
+    if extra.xattrs(guard).is_none_or(|set| set.get(XattrName::CAPABILITY).is_err()) {
+        return;
+    }
+    let removed = extra.change_xattrs(guard, |set| set.remove(XattrName::CAPABILITY));
+    if let Ok(Some(freed)) = removed {
+        inode.sb().fs().uncharge(freed);
+        inode.touch_ctime();
+    }
+}
+
+/// Whether there are file capabilities to be taken away.
+pub(crate) fn has_capabilities(inode: &Inode, guard: &Guard) -> bool {
+    let extra = inode.may_be_capable().then(|| inode.extra(guard)).flatten();
+    let set = extra.and_then(|extra| extra.xattrs(guard));
+    set.is_some_and(|set| set.get(XattrName::CAPABILITY).is_ok())
+}
+
+impl Task {
+    /// The value of an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `getxattr(2)`.
+    pub fn getxattr(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        name: impl AsRef<OsStr>,
+        flags: AtFlags,
+    ) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let get = || {
+            let name = checked(flags, name.as_ref())?;
+            self.with_inode(at, path, flags, |inode, cred, guard| get(inode, name, cred, guard))
+        };
+        get().on("getxattr", path)
+    }
+
+    /// Sets an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `setxattr(2)`.
+    pub fn setxattr(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        name: impl AsRef<OsStr>,
+        value: &[u8],
+        how: XattrFlags,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let set = || {
+            if !(XattrFlags::CREATE | XattrFlags::REPLACE).contains(how) {
+                return Err(Errno::INVAL);
+            }
+            let name = checked(flags, name.as_ref())?;
+            if value.len() > crate::security::xattr::XATTR_VALUE_BYTES_MAX {
+                return Err(Errno::TOOBIG);
+            }
+            self.with_inode_writable(
+                at,
+                path,
+                flags,
+                needs_lock(name),
+                |inode, cred, guard, held| set(inode, (name, value), how, cred, guard, held),
+                |inode, cred, guard| plan_set(inode, name, value, how, cred, guard),
+            )
+        };
+        set().on("setxattr", path)
+    }
+
+    /// The names of the extended attributes that the task may see. `flags`: `SYMLINK_NOFOLLOW`,
+    /// `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `listxattr(2)`.
+    pub fn listxattr(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        flags: AtFlags,
+    ) -> Result<Vec<OsString>> {
+        let path = path.as_ref();
+        let list = || self.with_inode(at, path, flags, list);
+        list().on("listxattr", path)
+    }
+
+    /// Removes an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `removexattr(2)`.
+    pub fn removexattr(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        name: impl AsRef<OsStr>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let remove = || {
+            let name = checked(flags, name.as_ref())?;
+            self.with_inode_writable(
+                at,
+                path,
+                flags,
+                needs_lock(name),
+                |inode, cred, guard, _| remove(inode, name, cred, guard),
+                |inode, cred, guard| plan_removal(inode, name, cred, guard),
+            )
+        };
+        remove().on("removexattr", path)
+    }
+
+    /// What a call is about. A descriptor without a path must be of an open file, as in Linux, not of a
+    /// mere place; a handle may be either, since there is no `/proc/self/fd` here to go through.
+    fn xattr_place(
+        &self,
+        at: At<'_>,
+        path: &StdPath,
+        flags: AtFlags,
+    ) -> std::result::Result<Path, Errno> {
+        check_fork()?;
+        let lookup = xattr_lookup(flags)?;
+        if bytes(path).is_empty() && lookup.contains(Lookup::EMPTY) && matches!(at, At::Fd(_)) {
+            return match self.base(at) {
+                Base::File(file) if !file.is_path() => Ok(file.path().clone()),
+                _ => Err(Errno::BADF),
+            };
+        }
+        self.resolve(at, bytes(path), lookup)
+    }
+
+    fn with_inode<T>(
+        &self,
+        at: At<'_>,
+        path: &StdPath,
+        flags: AtFlags,
+        body: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        if bytes(path).is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
+            let place = self.xattr_place(at, path, flags)?;
+            let guard = rcu::pin();
+            return body(place.dentry().inode(), self.cred(&guard), &guard);
+        }
+        let lookup = xattr_lookup(flags)?;
+        let base = self.base(at);
+        // What is read stays for the RCU section, so that no reference is taken.
+        looking_up(|| {
+            let guard = rcu::pin();
+            self.walk(&base, bytes(path), lookup, &guard, |walk| {
+                let pos = walk.lookup()?;
+                let found = body(pos.inode(), walk.cred(), walk.guard());
+                walk.validate(pos)?;
+                Ok(found?)
+            })
+        })
+    }
+
+    /// Changes an inode by `body`, with its lock held if `locks` says so; or if a driver is to store the
+    /// change, by what `plan` says.
+    ///
+    /// What needs no lock needs no reference either: `body` is first called in the RCU section of the walk,
+    /// and says whether it could do without.
+    fn with_inode_writable<'a>(
+        &self,
+        at: At<'_>,
+        path: &StdPath,
+        flags: AtFlags,
+        locks: bool,
+        body: impl Fn(&Inode, &Credentials, &Guard, Held) -> std::result::Result<Done, Errno>,
+        plan: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<Option<Plan<'a>>, Errno>,
+    ) -> std::result::Result<(), Errno> {
+        let by_reference = |inode: &Inode| {
+            inode.sb().with_space(|| {
+                if inode.is_kept() {
+                    let _locked = inode.lock();
+                    let plan = {
+                        let guard = rcu::pin();
+                        plan(inode, self.cred(&guard), &guard)?
+                    };
+                    return plan.map_or(Ok(()), |mut plan| plan.store(inode));
+                }
+                let guard = rcu::pin();
+                let _locked = locks.then(|| inode.lock());
+                body(inode, self.cred(&guard), &guard, Held::Yes).map(drop)
+            })
+        };
+        if bytes(path).is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
+            let place = self.xattr_place(at, path, flags)?;
+            let _write = WriteAccess::new(place.mount())?;
+            return by_reference(place.dentry().inode());
+        }
+        let in_section = |walk: &Walk<'_>, pos: Pos<'_>| {
+            walk.validate(pos)?;
+            if locks {
+                return Ok(Done::No);
+            }
+            match body(pos.inode(), walk.cred(), walk.guard(), Held::No) {
+                // What is waited for until there is space is the end of sections like this one.
+                Err(Errno::NOSPC) => Ok(Done::No),
+                other => other.map_err(Fail::from),
+            }
+        };
+        self.change_inode(
+            at,
+            path,
+            xattr_lookup(flags)?,
+            |walk, pos| walk.want_write(pos),
+            in_section,
+            by_reference,
+        )
+    }
+}
+
+/// Whether a change is made by somebody who has a reference to the inode.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Yes,
+    No,
+}
+
+/// The name, once the flags are known to be right, whose mistakes come first.
+fn checked(flags: AtFlags, name: &OsStr) -> std::result::Result<XattrName<'_>, Errno> {
+    xattr_lookup(flags)?;
+    XattrName::new(name.as_bytes())
+}
+
+/// Whether an attribute has to do with the mode or the data, so that the inode's lock is to be held.
+fn needs_lock(name: XattrName<'_>) -> bool {
+    is_default_acl(name).is_some() || name == XattrName::CAPABILITY
+}
+
+fn xattr_lookup(flags: AtFlags) -> std::result::Result<Lookup, Errno> {
+    lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn allow(
+    inode: &Inode,
+    name: XattrName<'_>,
+    op: XattrOp<'_>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<(), Errno> {
+    // No permissions are asked of the subject.
+    let mode = inode.kind_bits();
+    let subject = XattrSubject { mode, owner: cred.owns(inode), caps: cred.caps };
+    let also = xattr_permission(name, op, &subject)?;
+    if also.is_empty() { Ok(()) } else { permission(inode, cred, also, guard) }
+}
+
+fn get(
+    inode: &Inode,
+    name: XattrName<'_>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Vec<u8>, Errno> {
+    allow(inode, name, XattrOp::Get, cred, guard)?;
+    let extra = inode.extra(guard);
+    let acl = match name.namespace() {
+        Namespace::AclAccess => extra.and_then(|extra| extra.acl_access.read(guard)),
+        Namespace::AclDefault => extra.and_then(|extra| extra.acl_default.read(guard)),
+        _ => {
+            name.supported()?;
+            let set = extra.and_then(|extra| extra.xattrs(guard)).ok_or(Errno::NODATA)?;
+            return set.get(name).map(<[u8]>::to_vec);
+        }
+    };
+    Ok(acl.ok_or(Errno::NODATA)?.to_xattr())
+}
+
+fn set(
+    inode: &Inode,
+    (name, value): (XattrName<'_>, &[u8]),
+    how: XattrFlags,
+    cred: &Credentials,
+    guard: &Guard,
+    held: Held,
+) -> std::result::Result<Done, Errno> {
+    match name.namespace() {
+        Namespace::AclAccess => return set_acl(inode, name, false, value, cred, guard),
+        Namespace::AclDefault => return set_acl(inode, name, true, value, cred, guard),
+        _ => allow(inode, name, XattrOp::Set(value), cred, guard)?,
+    }
+    name.supported()?;
+    if has_value(inode, name, value, how, guard)? {
+        inode.touch_ctime();
+        return Ok(Done::Yes);
+    }
+    let extra = inode.extra_or_init(guard);
+    if held == Held::No && inode.may_be_going() {
+        return Ok(Done::No);
+    }
+    let changed = extra.change_xattrs(guard, |set| {
+        charge_extra(inode, extra)?;
+        let delta = set.set_cost(name, value, how)?;
+        charge(inode, delta)?;
+        inode.note_xattr(name);
+        set.set(name, value, how)?;
+        uncharge(inode, delta);
+        Ok(())
+    })?;
+    if changed.is_none() {
+        return Ok(Done::No);
+    }
+    inode.touch_ctime();
+    Ok(Done::Yes)
+}
+
+/// Whether an attribute may be set and has that value already, or why it may not. Takes no lock,
+/// for readers see all attributes as they are at one moment.
+fn has_value(
+    inode: &Inode,
+    name: XattrName<'_>,
+    value: &[u8],
+    how: XattrFlags,
+    guard: &Guard,
+) -> std::result::Result<bool, Errno> {
+    let set = inode.extra(guard).and_then(|extra| extra.xattrs(guard)).unwrap_or(&NONE);
+    set.set_cost(name, value, how)?;
+    Ok(set.get(name).is_ok_and(|old| old == value))
+}
+
+/// Sets an access or default list. An access list that the mode can express becomes part of the mode.
+fn set_acl(
+    inode: &Inode,
+    name: XattrName<'_>,
+    is_default: bool,
+    value: &[u8],
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Done, Errno> {
+    let acl = acl_to_set(inode, name, value, cred, guard)?;
+    apply_acl(inode, is_default, acl, cred, guard)
+}
+
+/// The list to be set, if the caller may; `None` removes.
+fn acl_to_set(
+    inode: &Inode,
+    name: XattrName<'_>,
+    value: &[u8],
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Option<Acl>, Errno> {
+    let unchecked = crate::security::acl::UncheckedAcl::from_xattr(value)?;
+    allow(inode, name, XattrOp::Set(value), cred, guard)?;
+    unchecked.map(crate::security::acl::UncheckedAcl::validate).transpose()
+}
+
+/// What setting an attribute comes to that a driver stores; `None` if nothing changes.
+fn plan_set<'a>(
+    inode: &Inode,
+    name: XattrName<'a>,
+    value: &'a [u8],
+    how: XattrFlags,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Option<Plan<'a>>, Errno> {
+    if let Some(is_default) = is_default_acl(name) {
+        let acl = acl_to_set(inode, name, value, cred, guard)?;
+        return plan_acl(inode, is_default, acl, cred);
+    }
+    allow(inode, name, XattrOp::Set(value), cred, guard)?;
+    name.supported()?;
+    // What the flags ask for.
+    has_value(inode, name, value, how, guard)?;
+    Ok(Some(Plan::of(More { xattr: Some((name, Some(value))), ..More::default() })))
+}
+
+/// What removing an attribute comes to that a driver stores; `None` if nothing changes.
+fn plan_removal<'a>(
+    inode: &Inode,
+    name: XattrName<'a>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Option<Plan<'a>>, Errno> {
+    allow(inode, name, XattrOp::Remove, cred, guard)?;
+    if let Some(is_default) = is_default_acl(name) {
+        return plan_acl(inode, is_default, None, cred);
+    }
+    name.supported()?;
+    let set = inode.extra(guard).and_then(|extra| extra.xattrs(guard));
+    set.ok_or(Errno::NODATA)?.get(name)?;
+    Ok(Some(Plan::of(More { xattr: Some((name, None)), ..More::default() })))
+}
+
+/// Which access control list a name stands for, if any.
+fn is_default_acl(name: XattrName<'_>) -> Option<bool> {
+    match name.namespace() {
+        Namespace::AclAccess => Some(false),
+        Namespace::AclDefault => Some(true),
+        _ => None,
+    }
+}
+
+/// What setting or removing a list comes to. An access list that the mode can express becomes part of the
+/// mode. A default list is for directories only; to remove it from others changes nothing.
+fn plan_acl(
+    inode: &Inode,
+    is_default: bool,
+    acl: Option<Acl>,
+    cred: &Credentials,
+) -> std::result::Result<Option<Plan<'static>>, Errno> {
+    if is_default && !inode.is_dir() {
+        return if acl.is_some() { Err(Errno::ACCESS) } else { Ok(None) };
+    }
+    if is_default {
+        return Ok(Some(Plan::of(More { default: Some(acl), ..More::default() })));
+    }
+    let (mode, kept) = access_list(inode, acl, cred);
+    let more = More { access: Some(kept), ..More::default() };
+    Ok(Some(Plan { mode: Some(mode), ..Plan::of(more) }))
+}
+
+/// What is kept of an access list beside the mode, and the mode.
+fn access_list(inode: &Inode, acl: Option<Acl>, cred: &Credentials) -> (u32, Option<Acl>) {
+    let mut mode = inode.mode();
+    let mut kept = None;
+    if let Some(acl) = acl {
+        let equivalent = acl.equiv_mode(mode);
+        mode = equivalent.mode;
+        kept = equivalent.needs_acl.then_some(acl);
+    }
+    if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
+        mode &= !0o2000;
+    }
+    (mode, kept)
+}
+
+fn apply_acl(
+    inode: &Inode,
+    is_default: bool,
+    acl: Option<Acl>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Done, Errno> {
+    if is_default {
+        if !inode.is_dir() {
+            return if acl.is_some() { Err(Errno::ACCESS) } else { Ok(Done::Yes) };
+        }
+        replace_acl(inode, true, acl, guard)?;
+    } else {
+        let (mode, kept) = access_list(inode, acl, cred);
+        replace_acl(inode, false, kept, guard)?;
+        inode.set_mode(mode);
+    }
+    inode.touch_ctime();
+    Ok(Done::Yes)
+}
+
+/// What there is where there were never any.
+static NONE: XattrSet = XattrSet::new();
+
+fn list(
+    inode: &Inode,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Vec<OsString>, Errno> {
+    let Some(extra) = inode.extra(guard) else { return Ok(Vec::new()) };
+    let acls =
+        AclNames { access: !extra.acl_access.is_none(), default: !extra.acl_default.is_none() };
+    let packed = extra.xattrs(guard).unwrap_or(&NONE).list(acls, cred.caps)?;
+    let names = packed.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.map(|name| OsString::from_vec(name.to_vec())).collect())
+}
+
+fn remove(
+    inode: &Inode,
+    name: XattrName<'_>,
+    cred: &Credentials,
+    guard: &Guard,
+) -> std::result::Result<Done, Errno> {
+    allow(inode, name, XattrOp::Remove, cred, guard)?;
+    match name.namespace() {
+        Namespace::AclAccess => return apply_acl(inode, false, None, cred, guard),
+        Namespace::AclDefault => return apply_acl(inode, true, None, cred, guard),
+        _ => {}
+    }
+    name.supported()?;
+    let extra = inode.extra(guard).ok_or(Errno::NODATA)?;
+    let Some(freed) = extra.change_xattrs(guard, |set| set.remove(name))? else {
+        return Ok(Done::No);
+    };
+    inode.sb().fs().uncharge(freed);
+    inode.touch_ctime();
+    Ok(Done::Yes)
+}

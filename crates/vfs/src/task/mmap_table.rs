@@ -1,0 +1,422 @@
+//! What a task has mapped into memory: the table that a kernel keeps for `mmap(2)`.
+//!
+//! The library maps nothing itself. Whoever embeds it and runs programs on it has an address space for
+//! each of them, and tells the task what it maps ([`Task::map`]), gives back ([`Task::unmap`]) and
+//! protects ([`Task::protect`]). In return the table does what the kernel's does for its files: it
+//! refuses what the file was not opened for, and what its seals forbid; it keeps the file open, so
+//! that its data stays and its mount is in use; it is inherited by [`fork`](Task::fork) and
+//! emptied by [`exec`](Task::exec); and it is there to
+//! be read ([`Task::mappings`]), also as `tasks/ID/maps` of the introspection driver.
+//!
+//! # Invariants
+//!
+//! * Areas don't overlap, begin and end at pages, and are not empty.
+//! * Neighbours that could be one area are one: same protection, same file (the same open file, not the same
+//!   inode) and offsets that go on, or same name. So the table is as short as the kernel's.
+//! * A change of the table is of one moment for whoever reads it, but for a [`protect`](Task::protect)
+//!   that fails half-way, as in Linux.
+//!
+//! # Locks
+//!
+//! `mmap_lock` of the task, and nothing under it: files whose last mapping goes are closed after it is
+//! released.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bitflags::bitflags;
+use rustix::io::Errno;
+use vfscale_sync::lock::Mutex;
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::lock_classes::MmapLock;
+use crate::base::types::MountFlags;
+use crate::file::open_file::{File, FileMode};
+use crate::pseudo::memfd_seals::WritableMap;
+use crate::task::task_struct::Task;
+
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+bitflags! {
+    /// What may be done with the memory of a mapping (`PROT_READ` and so on).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Protection: u8 {
+        /// It may be read.
+        const READ = 1;
+        /// It may be written.
+        const WRITE = 2;
+        /// It may be executed.
+        const EXEC = 4;
+    }
+}
+
+/// Who sees what is written to a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// Nobody else (`MAP_PRIVATE`).
+    Private,
+    /// Whoever maps or reads the same file, and children (`MAP_SHARED`).
+    Shared,
+}
+
+/// What is mapped.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// A file, from an offset on that is a multiple of [`PAGE_BYTES`].
+    File {
+        /// It stays open for as long as it is mapped.
+        file: &'a File,
+        /// In bytes.
+        offset: u64,
+    },
+    /// Memory without a file. The name is for whoever reads the table: `[heap]`, `[stack]`, or nothing.
+    Anonymous(&'a str),
+}
+
+/// A mapping as it was at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Mapping {
+    /// Its first address.
+    pub start: u64,
+    /// The first address behind it.
+    pub end: u64,
+    /// What may be done with it.
+    pub protection: Protection,
+    /// Who sees what is written to it.
+    pub sharing: Sharing,
+    /// What of the file is at `start`, in bytes. Shared memory without a file begins at 0 where it was mapped
+    /// first; in memory of one's own there are no offsets, and this is 0.
+    pub offset: u64,
+    /// The file, which this keeps open.
+    pub file: Option<File>,
+    /// What memory without a file is called.
+    pub name: Arc<str>,
+}
+
+/// One mapping in the table, which has its start.
+#[derive(Clone)]
+struct Area {
+    end: u64,
+    protection: Protection,
+    /// What `protect` may make of it (`VM_MAYREAD` and so on).
+    allowed: Protection,
+    sharing: Sharing,
+    what: What,
+}
+
+#[derive(Clone)]
+enum What {
+    File { file: File, offset: u64, writable: Option<Arc<WritableMap>> },
+    Shared { name: Arc<str>, offset: u64 },
+    Own { name: Arc<str> },
+}
+
+impl What {
+    /// The part of it from `bytes` on.
+    fn behind(&self, bytes: u64) -> What {
+        match self {
+            What::File { file, offset, writable } => What::File {
+                file: file.clone(),
+                offset: offset + bytes,
+                writable: writable.clone(),
+            },
+            What::Shared { name, offset } => {
+                What::Shared { name: name.clone(), offset: offset + bytes }
+            }
+            What::Own { name } => What::Own { name: name.clone() },
+        }
+    }
+}
+
+impl Area {
+    /// Whether this one, which begins at `start`, and `next`, which begins where it ends, are one area.
+    fn goes_on_in(&self, start: u64, next: &Area) -> bool {
+        let same = self.protection == next.protection
+            && self.allowed == next.allowed
+            && self.sharing == next.sharing;
+        same && match (&self.what, &next.what) {
+            (What::File { file, offset, .. }, What::File { file: other, offset: then, .. }) => {
+                file.id() == other.id() && offset + (self.end - start) == *then
+            }
+            // That of another call is other memory.
+            (What::Shared { name, .. }, What::Shared { name: other, .. }) => {
+                Arc::ptr_eq(name, other)
+            }
+            (What::Own { name }, What::Own { name: other }) => name == other,
+            _ => false,
+        }
+    }
+}
+
+/// The table of a task.
+pub(crate) struct Maps(Mutex<Table, MmapLock>);
+
+/// Areas by their start.
+#[derive(Clone, Default)]
+struct Table(BTreeMap<u64, Area>);
+
+impl Table {
+    /// Makes an area that `at` lies within into two.
+    fn split(&mut self, at: u64) {
+        let Some((&start, area)) = self.0.range_mut(..at).next_back() else { return };
+        if at < area.end {
+            let second = Area { what: area.what.behind(at - start), ..area.clone() };
+            area.end = at;
+            self.0.insert(at, second);
+        }
+    }
+
+    /// Makes the areas that meet at `at` into one, if they can be. What it has no more use for is put
+    /// into `gone`, which is to be dropped later.
+    fn join(&mut self, at: u64, gone: &mut Vec<Area>) {
+        let Some(next) = self.0.get(&at) else { return };
+        let (end, before) = (next.end, self.0.range(..at).next_back());
+        let Some((&start, area)) = before else { return };
+        if area.end == at && area.goes_on_in(start, next) {
+            gone.extend(self.0.remove(&at));
+            if let Some(area) = self.0.get_mut(&start) {
+                area.end = end;
+            }
+        }
+    }
+
+    /// Takes out what lies between two addresses.
+    fn cut(&mut self, start: u64, end: u64) -> Vec<Area> {
+        self.split(start);
+        self.split(end);
+        let starts: Vec<u64> = self.0.range(start..end).map(|(at, _)| *at).collect();
+        starts.iter().filter_map(|at| self.0.remove(at)).collect()
+    }
+
+    /// Puts an area in the place of what is there.
+    fn put(&mut self, start: u64, area: Area) -> Vec<Area> {
+        let end = area.end;
+        let mut gone = self.cut(start, end);
+        self.0.insert(start, area);
+        self.join(start, &mut gone);
+        self.join(end, &mut gone);
+        gone
+    }
+
+    /// Protects what lies between two addresses, up to the first gap, or the first area that does not
+    /// allow it.
+    fn protect(
+        &mut self,
+        start: u64,
+        end: u64,
+        protection: Protection,
+        gone: &mut Vec<Area>,
+    ) -> std::result::Result<(), Errno> {
+        self.split(start);
+        self.split(end);
+        let mut at = start;
+        let done = loop {
+            match self.0.get_mut(&at) {
+                _ if at == end => break Ok(()),
+                None => break Err(Errno::NOMEM),
+                Some(area) if !area.allowed.contains(protection) => break Err(Errno::ACCESS),
+                Some(area) => {
+                    area.protection = protection;
+                    let next = area.end;
+                    self.join(at, gone);
+                    at = next;
+                }
+            }
+        };
+        // What was split for nothing, too.
+        self.join(at, gone);
+        self.join(end, gone);
+        done
+    }
+}
+
+impl Maps {
+    /// Takes everything out.
+    pub(crate) fn clear(&self) {
+        let gone = std::mem::take(&mut *self.0.lock());
+        drop(gone);
+    }
+
+    pub(crate) fn new() -> Maps {
+        Maps(Mutex::new(Table::default()))
+    }
+
+    /// The same for a child.
+    pub(crate) fn fork(&self) -> Maps {
+        let table = self.0.lock().clone();
+        Maps(Mutex::new(table))
+    }
+}
+
+/// The end of a range of pages, of which the last may be asked for in part.
+fn end_of(start: u64, len: u64) -> std::result::Result<u64, Errno> {
+    let len = len.checked_next_multiple_of(PAGE_BYTES).ok_or(Errno::NOMEM)?;
+    start.checked_add(len).ok_or(Errno::NOMEM)
+}
+
+/// What may be done with a mapping of `file` at any time, if it may be mapped in this way at all.
+fn allowed(
+    file: &File,
+    protection: Protection,
+    sharing: Sharing,
+) -> std::result::Result<Protection, Errno> {
+    let mut allowed = Protection::all();
+    if sharing == Sharing::Shared && !file.mode().intersects(FileMode::CAN_WRITE) {
+        allowed.remove(Protection::WRITE);
+    }
+    if !allowed.contains(protection) || !file.mode().intersects(FileMode::CAN_READ) {
+        return Err(Errno::ACCESS);
+    }
+    let flags = file.path().mount().flags() | file.inode().sb().flags();
+    if flags.contains(MountFlags::NOEXEC) {
+        allowed.remove(Protection::EXEC);
+        if protection.contains(Protection::EXEC) {
+            return Err(Errno::PERM);
+        }
+    }
+    if !file.inode().is_file() || file.is_text() {
+        return Err(Errno::NODEV);
+    }
+    Ok(allowed)
+}
+
+impl Task {
+    /// Enters a mapping of `len` bytes, or as many pages as that takes, from address `start` on, in the
+    /// place of what was mapped there (`mmap` with `MAP_FIXED`). A file stays open for as long as it
+    /// is mapped. Nothing is mapped by this: see the [module](crate::task::mmap_table).
+    ///
+    /// ```text
+    /// let source = Source::File { file: &file, offset: 0 };
+    /// task.map(0x7000_0000, 4096, Protection::READ, Sharing::Private, source)?;
+    /// ```
+    ///
+    /// # Errors
+    /// As `mmap(2)`: `EINVAL` for nothing, or an address or offset within a page; `ENOMEM` for addresses
+    /// that there are none of; `EOVERFLOW` past the largest file; `EACCES` for what the file was not opened
+    /// for (reading, always; writing, to share it and write); `EPERM` to execute a file of a mount with
+    /// `NOEXEC`, or to share and write what is sealed; `ENODEV` for what is no regular file, `EBADF` for an
+    /// `O_PATH` handle.
+    pub fn map(
+        &self,
+        start: u64,
+        len: u64,
+        protection: Protection,
+        sharing: Sharing,
+        source: Source<'_>,
+    ) -> Result<()> {
+        let map = || {
+            check_fork()?;
+            let offset = match source {
+                Source::File { file, .. } if file.is_path() => return Err(Errno::BADF),
+                Source::File { offset, .. } => offset,
+                Source::Anonymous(_) => 0,
+            };
+            if len == 0 || !offset.is_multiple_of(PAGE_BYTES) {
+                return Err(Errno::INVAL);
+            }
+            let end = end_of(start, len)?;
+            if !start.is_multiple_of(PAGE_BYTES) {
+                return Err(Errno::INVAL);
+            }
+            let (what, allowed) = match source {
+                Source::Anonymous(name) => {
+                    let name = name.into();
+                    let what = match sharing {
+                        Sharing::Private => What::Own { name },
+                        Sharing::Shared => What::Shared { name, offset: 0 },
+                    };
+                    (what, Protection::all())
+                }
+                Source::File { file, offset } => {
+                    let inode = file.inode();
+                    let past = offset.saturating_add(end - start);
+                    if inode.is_file() && past > inode.sb().fs().size_max() {
+                        return Err(Errno::OVERFLOW);
+                    }
+                    let mut allowed = allowed(file, protection, sharing)?;
+                    let mut writable = None;
+                    if allowed.contains(Protection::WRITE)
+                        && sharing == Sharing::Shared
+                        && inode.is_sealable()
+                    {
+                        writable = WritableMap::new(file, protection.contains(Protection::WRITE))?;
+                        allowed.set(Protection::WRITE, writable.is_some());
+                    }
+                    (What::File { file: file.clone(), offset, writable }, allowed)
+                }
+            };
+            let area = Area { end, protection, allowed, sharing, what };
+            let gone = self.maps().0.lock().put(start, area);
+            drop(gone);
+            Ok(())
+        };
+        map().named("mmap")
+    }
+
+    /// Takes `len` bytes, or as many pages as that takes, from address `start` on out of what is
+    /// mapped; what is not mapped there is no error.
+    ///
+    /// # Errors
+    /// `EINVAL` for nothing, an address within a page, or addresses that there are none of.
+    pub fn unmap(&self, start: u64, len: u64) -> Result<()> {
+        let unmap = || {
+            check_fork()?;
+            if len == 0 || !start.is_multiple_of(PAGE_BYTES) {
+                return Err(Errno::INVAL);
+            }
+            let end = end_of(start, len).map_err(|_| Errno::INVAL)?;
+            let gone = self.maps().0.lock().cut(start, end);
+            drop(gone);
+            Ok(())
+        };
+        unmap().named("munmap")
+    }
+
+    /// Changes what may be done with what is mapped there. What comes before a failure is done.
+    ///
+    /// # Errors
+    /// `EINVAL` for an address within a page; `ENOMEM` if not all of it is mapped; `EACCES` for what
+    /// could not have been mapped so.
+    pub fn protect(&self, start: u64, len: u64, protection: Protection) -> Result<()> {
+        let protect = || {
+            check_fork()?;
+            if !start.is_multiple_of(PAGE_BYTES) {
+                return Err(Errno::INVAL);
+            }
+            let end = end_of(start, len)?;
+            let mut gone = Vec::new();
+            let done = self.maps().0.lock().protect(start, end, protection, &mut gone);
+            drop(gone);
+            done
+        };
+        protect().named("mprotect")
+    }
+
+    /// What the task has mapped, in the order of addresses, at one moment.
+    pub fn mappings(&self) -> Vec<Mapping> {
+        if check_fork().is_err() {
+            return Vec::new();
+        }
+        let no_name: Arc<str> = "".into();
+        let table = self.maps().0.lock();
+        let areas = table.0.iter().map(|(start, area)| {
+            let (file, offset, name) = match &area.what {
+                What::File { file, offset, .. } => (Some(file.clone()), *offset, &no_name),
+                What::Shared { name, offset } => (None, *offset, name),
+                What::Own { name } => (None, 0, name),
+            };
+            Mapping {
+                start: *start,
+                end: area.end,
+                protection: area.protection,
+                sharing: area.sharing,
+                offset,
+                file,
+                name: name.clone(),
+            }
+        });
+        areas.collect()
+    }
+}

@@ -1,0 +1,475 @@
+//! Tasks: who calls, from where.
+//!
+//! A task has a root and a working directory, a mask for new files, credentials, descriptors, and mappings.
+//! Any number of threads may use one. What path walks read of it (root, working directory, credentials) is
+//! replaced as a whole under RCU, so that walks write nothing to share it.
+//!
+//! A call with an absolute path does not touch the line that the working directory is on. One that needs both
+//! places reads the root before and after, so that both were so at one moment.
+
+use std::fmt;
+use std::path::Path as StdPath;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicU32, Ordering};
+use vfscale_sync::fork::{self, Owned};
+use vfscale_sync::lock::Mutex;
+use vfscale_sync::percpu::Apart;
+use vfscale_sync::rcu::{self, Guard, Rcu};
+
+use crate::base::error::{IN_CHILD, Named, Result};
+use crate::base::lock_classes::TaskLocks;
+use crate::base::types::{AtFlags, Capabilities, Mode};
+use crate::file::fd_table::{Descriptors, Fd};
+use crate::file::open_file::File;
+use crate::mount::namespace::{Forest, Vfs};
+use crate::mount::vfsmount::{Path, Spot, WalkedPath};
+use crate::namei::lookup::{WalkStop, looking_up};
+use crate::namei::walk::{self, Fail, Lookup, Start, Walk};
+use crate::objects::inode::Inode;
+use crate::security::cred::Credentials;
+use crate::task::mmap_table::Maps;
+
+/// What a relative path is relative to.
+#[derive(Clone, Copy, Debug)]
+pub enum At<'a> {
+    /// The working directory (`AT_FDCWD`).
+    Cwd,
+    /// A descriptor of the task.
+    Fd(Fd),
+    /// An open file or directory.
+    File(&'a File),
+}
+
+impl From<Fd> for At<'_> {
+    fn from(fd: Fd) -> Self {
+        At::Fd(fd)
+    }
+}
+
+impl<'a> From<&'a File> for At<'a> {
+    fn from(file: &'a File) -> Self {
+        At::File(file)
+    }
+}
+
+/// Root and working directory.
+#[derive(Clone)]
+pub(crate) struct FsStruct {
+    pub(crate) root: Path,
+    pub(crate) cwd: Path,
+}
+
+/// Root and working directory as an RCU section sees them.
+#[derive(Clone, Copy)]
+pub(crate) struct FsSpots<'g> {
+    pub(crate) root: Spot<'g>,
+    pub(crate) cwd: Spot<'g>,
+}
+
+/// A task; see the [module](self). `Send` and `Sync`.
+///
+/// ```text
+/// let task = vfs.task();
+/// task.mkdir(At::Cwd, "/etc", Mode::from(0o755))?;
+/// ```
+pub struct Task {
+    root: Owned<WalkedPath>,
+    cred: Owned<Rcu<Credentials>>,
+    umask: AtomicU32,
+    id: u64,
+    descriptors: Owned<Descriptors>,
+    maps: Owned<Maps>,
+    /// Places of files that the task may have record locks on.
+    locked: Owned<Mutex<Vec<Path>, TaskLocks>>,
+    /// On a line that a call with an absolute path does not touch.
+    cwd: Owned<Apart<WalkedPath>>,
+    /// Last, since what the fields above hold is in it.
+    vfs: Vfs,
+}
+
+impl Task {
+    pub(crate) fn new(vfs: Vfs, credentials: Credentials) -> Task {
+        let root = vfs.tree().root_path();
+        let max = vfs.ns().quotas().limits().descriptors_max();
+        Task::make(vfs, FsStruct { cwd: root.clone(), root }, credentials, (0o022, max))
+    }
+
+    /// With a mask for new files, and a limit of descriptors.
+    fn make(
+        vfs: Vfs,
+        fs: FsStruct,
+        credentials: Credentials,
+        (umask, descriptors_max): (u32, usize),
+    ) -> Task {
+        Task {
+            root: Owned::new(WalkedPath::new(fs.root)),
+            cred: Owned::new(Rcu::new(credentials)),
+            umask: AtomicU32::new(umask),
+            id: vfs.ns().next_task(),
+            descriptors: Owned::new(Descriptors::new(descriptors_max)),
+            maps: Owned::new(Maps::new()),
+            locked: Owned::new(Mutex::new(Vec::new())),
+            cwd: Owned::new(Apart(WalkedPath::new(fs.cwd))),
+            vfs,
+        }
+    }
+
+    /// A new task with the same root, working directory, mask and credentials, the same open files under
+    /// the same descriptors, and the same mappings, as `fork(2)`. Record locks are not inherited.
+    pub fn fork(&self) -> Task {
+        self.with_files(self.with_credentials(self.credentials()))
+    }
+
+    /// Gives a new child the open files.
+    fn with_files(&self, mut child: Task) -> Task {
+        child.descriptors.copy_from(&self.descriptors);
+        child.maps = Owned::new(self.maps.fork());
+        child
+    }
+
+    /// A new task with the same root, working directory, mask and limit of descriptors, other credentials,
+    /// and no descriptors.
+    pub fn with_credentials(&self, credentials: Credentials) -> Task {
+        Task::make(self.vfs.clone(), self.fs_struct(), credentials, self.inherited())
+    }
+
+    /// As [`fork`](Self::fork), in a copy of the mount tree.
+    pub(crate) fn fork_unshared(&self) -> Task {
+        let (vfs, fs) = self.vfs.tree().copy(&self.fs_struct());
+        self.with_files(Task::make(vfs, fs, self.credentials(), self.inherited()))
+    }
+
+    /// A child's settings beside places and credentials.
+    fn inherited(&self) -> (u32, usize) {
+        (self.mask(), self.descriptors.max())
+    }
+
+    /// Identifies the task as the owner of record locks.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What others are told of the owner of a record lock.
+    pub(crate) fn pid(&self) -> i32 {
+        (self.id & 0x7fff_ffff) as i32
+    }
+
+    /// Remembers that the task may have record locks on a file.
+    pub(crate) fn note_locked(&self, file: &File) {
+        let path = file.path().clone();
+        let mut locked = self.locked.lock();
+        if !locked.iter().any(|path| std::ptr::eq(path.dentry().inode(), file.inode())) {
+            locked.push(path);
+        }
+    }
+
+    /// Forgets a file if the task has no record locks on it any more: it keeps file and mount no longer.
+    pub(crate) fn note_unlocked(&self, inode: &Inode) {
+        let guard = rcu::pin();
+        let path = {
+            let mut locked = self.locked.lock();
+            let is_it = |path: &Path| std::ptr::eq(path.dentry().inode(), inode);
+            let at = locked.iter().position(is_it);
+            // Under the lock: a thread that has locked meanwhile enters the file again after this.
+            at.filter(|_| !crate::syscalls::flock::has_records(inode, self.id, &guard))
+                .map(|at| locked.swap_remove(at))
+        };
+        drop(path);
+    }
+
+    /// The task closes a descriptor of a file: its record locks on the file end, unless the descriptor is
+    /// only a place.
+    pub(crate) fn end_record_locks(&self, file: &File) {
+        if file.is_path() || !file.inode().has_extra() {
+            return;
+        }
+        crate::syscalls::flock::release_inode(file.inode(), self.id);
+        self.note_unlocked(file.inode());
+    }
+
+    /// The tree the task lives in.
+    pub fn vfs(&self) -> &Vfs {
+        &self.vfs
+    }
+
+    pub(crate) fn ns(&self) -> &Forest {
+        self.vfs.ns()
+    }
+
+    pub(crate) fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
+    }
+
+    pub(crate) fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    /// The rights the task acts with.
+    pub fn credentials(&self) -> Credentials {
+        self.cred.read(&rcu::pin()).clone()
+    }
+
+    /// Changes the rights the task acts with. Calls under way keep those they began with.
+    pub fn set_credentials(&self, credentials: Credentials) {
+        let guard = rcu::pin();
+        self.cred.replace(credentials, &guard);
+    }
+
+    #[inline]
+    pub(crate) fn cred<'g>(&'g self, guard: &'g Guard) -> &'g Credentials {
+        self.cred.read(guard)
+    }
+
+    #[inline]
+    pub(crate) fn root<'g>(&'g self, guard: &'g Guard) -> Spot<'g> {
+        self.root.spot(guard)
+    }
+
+    /// Both, as they were at one moment.
+    #[inline]
+    pub(crate) fn fs<'g>(&'g self, guard: &'g Guard) -> FsSpots<'g> {
+        loop {
+            let before = self.root.version(guard);
+            let fs = FsSpots { root: self.root.spot(guard), cwd: self.cwd.spot(guard) };
+            if before == self.root.version(guard) {
+                return fs;
+            }
+        }
+    }
+
+    /// Another reference to each of the two places.
+    fn fs_struct(&self) -> FsStruct {
+        let guard = rcu::pin();
+        loop {
+            let before = self.root.version(&guard);
+            let fs = FsStruct { root: self.root.get(), cwd: self.cwd.get() };
+            if before == self.root.version(&guard) {
+                return fs;
+            }
+        }
+    }
+
+    /// Sets the permission bits that new files do not get; returns the ones before.
+    pub fn umask(&self, mask: Mode) -> Mode {
+        Mode::from_bits_truncate(self.umask.swap(mask.bits() & 0o777, Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn mask(&self) -> u32 {
+        self.umask.load(Ordering::Relaxed)
+    }
+
+    /// Runs `body` on a walk over `path`; see [`walk::walk`].
+    #[inline]
+    pub(crate) fn walk<'g, T>(
+        &'g self,
+        base: &'g Base,
+        path: &'g [u8],
+        flags: Lookup,
+        guard: &'g Guard,
+        body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
+    ) -> std::result::Result<T, WalkStop> {
+        self.walk_as(self.cred(guard), base, path, flags, guard, body)
+    }
+
+    /// As [`walk`](Self::walk), with other rights.
+    #[inline]
+    pub(crate) fn walk_as<'g, T>(
+        &'g self,
+        cred: &'g Credentials,
+        base: &'g Base,
+        path: &'g [u8],
+        flags: Lookup,
+        guard: &'g Guard,
+        body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
+    ) -> std::result::Result<T, WalkStop> {
+        let file = match base {
+            Base::Invalid
+                if path.first() != Some(&b'/')
+                    || flags.contains(Lookup::IN_ROOT)
+                    || fork::is_child() =>
+            {
+                return Err(base_error(path, flags).into());
+            }
+            Base::Invalid | Base::Cwd => None,
+            Base::File(file) => Some(file),
+        };
+        let from_root = path.first() == Some(&b'/') && !flags.intersects(Lookup::SCOPED);
+        let start = || {
+            let (root, base) = match file {
+                Some(file) => (self.root(guard), file.path().borrow(guard)),
+                None if from_root => {
+                    let root = self.root(guard);
+                    (root, root)
+                }
+                None => {
+                    let FsSpots { root, cwd } = self.fs(guard);
+                    (root, cwd)
+                }
+            };
+            Start { ns: self.ns(), cred, root, base, flags }
+        };
+        walk::walk(start, path, guard, body)
+    }
+
+    /// What `at` stands for; an unknown descriptor is an error only for paths that need it.
+    #[inline]
+    pub(crate) fn base(&self, at: At<'_>) -> Base {
+        if fork::is_child() {
+            return Base::Invalid;
+        }
+        match at {
+            At::Cwd => Base::Cwd,
+            At::File(file) => Base::File(file.clone()),
+            At::Fd(fd) => match self.descriptors.get(fd) {
+                Ok(file) => Base::File(file),
+                Err(_) => Base::Invalid,
+            },
+        }
+    }
+
+    /// Walks to a place and keeps it.
+    pub(crate) fn resolve(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: Lookup,
+    ) -> std::result::Result<Path, Errno> {
+        let base = self.base(at);
+        looking_up(|| {
+            let guard = rcu::pin();
+            self.walk(&base, path, flags, &guard, |walk| {
+                let pos = walk.lookup()?;
+                walk.keep(pos)
+            })
+        })
+    }
+
+    /// Makes `path` the working directory.
+    ///
+    /// # Errors
+    /// Those of a walk; `ENOTDIR`, `EACCES` if it may not be searched.
+    pub fn chdir(&self, path: impl AsRef<StdPath>) -> Result<()> {
+        let path = path.as_ref();
+        self.change_dir(At::Cwd, bytes(path), Lookup::empty()).on("chdir", path)
+    }
+
+    /// Makes an open directory the working directory.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `EACCES`.
+    pub fn fchdir(&self, dir: &File) -> Result<()> {
+        self.change_dir(At::File(dir), b"", Lookup::EMPTY).named("fchdir")
+    }
+
+    fn change_dir(&self, at: At<'_>, path: &[u8], flags: Lookup) -> std::result::Result<(), Errno> {
+        let cwd = self.resolve_searchable(at, path, flags)?;
+        self.cwd.replace(cwd);
+        Ok(())
+    }
+
+    /// Makes `path` the root of the task. The working directory stays.
+    ///
+    /// # Errors
+    /// Those of a walk; `ENOTDIR`, `EACCES`; `EPERM` without `CAP_SYS_CHROOT`.
+    pub fn chroot(&self, path: impl AsRef<StdPath>) -> Result<()> {
+        let path = path.as_ref();
+        let root = || {
+            let root = self.resolve_searchable(At::Cwd, bytes(path), Lookup::empty())?;
+            let guard = rcu::pin();
+            if !self.cred(&guard).has(Capabilities::SYS_CHROOT) {
+                return Err(Errno::PERM);
+            }
+            Ok(root)
+        };
+        self.root.replace(root().on("chroot", path)?);
+        Ok(())
+    }
+
+    fn resolve_searchable(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: Lookup,
+    ) -> std::result::Result<Path, Errno> {
+        let path = self.resolve(at, path, flags | Lookup::FOLLOW | Lookup::DIRECTORY)?;
+        let guard = rcu::pin();
+        let inode = path.dentry().inode();
+        crate::security::cred::permission(
+            inode,
+            self.cred(&guard),
+            crate::base::types::Access::EXEC,
+            &guard,
+        )?;
+        Ok(path)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
+        self.close_all();
+        for path in std::mem::take(self.locked.get_mut()) {
+            crate::syscalls::flock::release_inode(path.dentry().inode(), self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The places that a walk starts from, held for the duration of a call.
+pub(crate) enum Base {
+    Cwd,
+    File(File),
+    /// A descriptor that is not open; everything in the child of a fork.
+    Invalid,
+}
+
+/// The error of a bad descriptor comes after those of the path itself. In the child of a fork there is
+/// no good one.
+#[cold]
+fn base_error(path: &[u8], flags: Lookup) -> Errno {
+    if fork::is_child() {
+        IN_CHILD
+    } else if path.is_empty() && !flags.contains(Lookup::EMPTY) {
+        Errno::NOENT
+    } else if path.len() >= walk::PATH_MAX {
+        Errno::NAMETOOLONG
+    } else {
+        Errno::BADF
+    }
+}
+
+/// The bytes of a path.
+#[inline]
+pub(crate) fn bytes(path: &StdPath) -> &[u8] {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
+}
+
+/// The walk that the `AT_*` flags of a call ask for.
+pub(crate) fn lookup_flags(
+    flags: AtFlags,
+    follow_default: bool,
+    allowed: AtFlags,
+) -> std::result::Result<Lookup, Errno> {
+    let known = allowed | AtFlags::EMPTY_PATH;
+    if !known.contains(flags) {
+        return Err(Errno::INVAL);
+    }
+    let mut lookup = Lookup::empty();
+    let follow = if follow_default {
+        !flags.contains(AtFlags::SYMLINK_NOFOLLOW)
+    } else {
+        flags.contains(AtFlags::SYMLINK_FOLLOW)
+    };
+    lookup.set(Lookup::FOLLOW, follow);
+    lookup.set(Lookup::EMPTY, flags.contains(AtFlags::EMPTY_PATH));
+    Ok(lookup)
+}
