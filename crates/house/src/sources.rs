@@ -30,7 +30,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/mount/topology.rs", "mounts in the mount hash"),
     ("crates/vfs/src/mount/namespace.rs", "mounts in the mount hash"),
     ("crates/vfs/src/syscalls/create.rs", "dentries in children tables"),
-    ("crates/vfs/src/syscalls/rename.rs", "dentries in children tables"),
+    ("crates/vfs/src/objects/dcache/children.rs", "dentries in children tables"),
     ("crates/vfs/tests/linux_locks.rs", "system calls: fcntl"),
     ("crates/block/src/file/sys.rs", "system calls: ioctl, fcntl"),
     ("crates/block/src/file/ring.rs", "system calls: io_uring"),

@@ -3,8 +3,13 @@
 pub(crate) mod f_pos;
 pub(crate) mod fd_table;
 pub mod file_list;
+pub(crate) mod inode_locks;
 pub(crate) mod open_file;
 pub(crate) mod overwrite;
 pub(crate) mod readdir;
+pub(crate) mod seals;
+pub(crate) mod seq_read;
+pub(crate) mod stat;
+pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod write;

@@ -4,22 +4,23 @@
 //! and mounts; what a file contains and where its memory comes from is a driver's business
 //! ([`driver::FileSystem`]).
 //!
-//! # The pieces
+//! # The rooms
 //!
-//! | module | what |
+//! Folders import downward only, from the top of this table to its end. Two imports run up: a super block
+//! lists its mounts and its open files.
+//!
+//! | folder | contents |
 //! | --- | --- |
-//! | [`task`], [`cred`], [`maps`] | who calls, from where, with which rights, and what it has mapped |
-//! | `namei` | path walks, under RCU first and with references when that fails |
-//! | `lookup`, `lru` | names that a driver is asked for, and that are dropped again |
-//! | `dentry`, `hot` | names and the tree they form; children tables, counts; whose counts are spread |
-//! | [`inode`], [`super_block`], `super_ref`, `take_down` | what a file is; the memory of one mounted file system, who keeps it, and how it ends |
-//! | `mount`, [`namespace`], `mountinfo` | the mount tree, per-CPU counts of uses and writers, what is mounted where |
-//! | [`mod@file`], `position`, [`file_list`], `descriptors` | open files, their positions, the lists they are on, the numbers they go by |
-//! | `pipe`, `socket`, `stream`, `pseudo`, `seals` | files without positions, and files that no path leads to |
-//! | `open`, `create`, `remove`, `rename`, `attr`, ... | the calls, one file for each kind |
-//! | [`scaling`], [`lockstat`], [`cpu`] | how many slots everything has, what it was like before, what locks cost, and who uses which slot |
-//! | [`acl`], [`xattr`], [`locks`] | access control lists, extended attributes, advisory locks |
-//! | [`limits`] | what a tree may take beside the data of its files |
+//! | `syscalls` | the calls of a task, a file for each family |
+//! | `task` | tasks ([`Task`]), and their mappings ([`maps`]) |
+//! | `namei` | path walks, under RCU first and with references if that fails; lookups that a driver answers |
+//! | `file` | open files ([`File`]), positions, descriptors, [`file_list`], directory streams |
+//! | `mount` | mounts, their topology and propagation, [`namespace`], paths seen through mounts |
+//! | `objects` | the [`driver`] traits, [`super_block`], [`inode`], dentries and their caches, the take-down |
+//! | `ipc` | pipes and sockets |
+//! | [`locks`] | advisory locks, and the wait queues of all calls that wait |
+//! | `security` | credentials ([`cred`]), [`acl`], names of extended attributes ([`xattr`]) |
+//! | `base` | errors, types, clocks, [`limits`], lock classes ([`ranks`]), [`scaling`], [`lockstat`], [`cpu`] |
 //!
 //! # Lock order
 //!
@@ -35,13 +36,13 @@
 
 mod base;
 mod file;
+mod ipc;
 pub mod locks;
 mod mount;
 mod namei;
 #[cfg(test)]
 mod names_only_tests;
 mod objects;
-mod pseudo;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod section_tests;
 mod security;
@@ -62,20 +63,21 @@ pub use base::types::*;
 pub use file::fd_table::{Fd, OPEN_MAX};
 pub use file::file_list::{FileList, OpenFileInfo};
 pub use file::open_file::File;
-pub use file::readdir::{DirEntry, DirEntryBuf, ReadDir};
+pub use file::readdir::{DirEntryBuf, ReadDir};
+pub use ipc::pipe::PIPE_BUF;
+pub use ipc::socket::SocketType;
 pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, WaitToken};
 pub use mount::mountinfo::MountInfo;
 pub use mount::namespace::{Counts, Users, Vfs, WeakVfs};
+pub use mount::pseudo_fs::MemfdFlags;
 pub use namei::walk::{PATH_MAX, SYMLINKS_MAX};
 pub use objects::dcache::dentry::NAME_MAX;
 pub use objects::dcache::lru::CACHE_LIMIT_DEFAULT;
+pub use objects::driver::DirEntry;
 pub use objects::driver::{
     AttrChange, Directories, FileSystem, Found, ParentName, Rename, XattrChange, XattrPair,
 };
-pub use pseudo::memfd_seals::SealFlags;
-pub use pseudo::pipe::PIPE_BUF;
-pub use pseudo::pseudo_fs::MemfdFlags;
-pub use pseudo::socket::SocketType;
+pub use objects::memfd_seals::SealFlags;
 pub use security::cred::Credentials;
 pub use syscalls::handle::FileHandle;
 pub use syscalls::std_like::{OpenOptions, WalkDir, WalkEntry};

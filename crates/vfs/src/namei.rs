@@ -4,4 +4,3 @@
 pub(crate) mod dir_ops;
 pub(crate) mod lookup;
 pub(crate) mod walk;
-pub(crate) mod with_inode;

@@ -30,9 +30,6 @@ use vfscale_sync::percpu::Budget;
 use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::shared::Bound;
 
-use crate::file::fd_table::OPEN_MAX;
-use crate::mount::namespace::{Forest, Vfs};
-
 /// Bytes of a page of a pipe.
 const PAGE: u64 = 4096;
 
@@ -181,7 +178,7 @@ impl Quotas {
         &self.limits
     }
 
-    fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         Usage {
             pipe_pages: self.pipe_pages.used() + self.pipe_pages_single.used(),
             socket_bytes: self.socket_bytes.used(),
@@ -249,49 +246,8 @@ impl PipePages {
     }
 }
 
-impl Forest {
-    /// Makes sure that there is room for another open file, before anything is done for it. The caller
-    /// holds no lock.
-    ///
-    /// # Errors
-    /// `ENFILE`. Another thread may take the last room afterwards; then opening fails with that.
-    #[inline]
-    pub(crate) fn room_for_file(&self) -> Result<(), Errno> {
-        if self.files().is_low() { self.make_room_for_file() } else { Ok(()) }
-    }
-
-    /// Calls in what the lists of open files keep for files to come, if there is nothing else. The caller
-    /// holds no lock.
-    ///
-    /// # Errors
-    /// `ENFILE` if there is nothing.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn make_room_for_file(&self) -> Result<(), Errno> {
-        let files = self.files();
-        if files.has_room() {
-            return Ok(());
-        }
-        for sb in self.super_blocks().into_iter().chain(self.pseudo().super_blocks()) {
-            sb.files().trim();
-        }
-        if files.has_room() { Ok(()) } else { Err(Errno::NFILE) }
-    }
-}
-
-impl Vfs {
-    /// The limits of the tree, and of those that were copied from it.
-    pub fn limits(&self) -> Limits {
-        *self.ns().quotas().limits()
-    }
-
-    /// Returns how much of them is taken; [`counts`](Self::counts) says how many files are open. Each
-    /// number is exact while nothing of its kind changes.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        self.ns().quotas().usage()
-    }
-}
+/// The largest number of descriptors that a task may have, whatever its limit is (`EMFILE` beyond).
+pub const OPEN_MAX: usize = 1 << 20;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -12,6 +12,7 @@
 //! A number is claimed before its slot is filled, and its slot emptied before it is released; so whoever
 //! has claimed a number has the empty slot for itself.
 
+pub use crate::base::limits::OPEN_MAX;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
@@ -26,9 +27,6 @@ use crate::file::open_file::{File, OpenFile};
 /// A descriptor of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fd(pub i32);
-
-/// The largest number of descriptors that a task may have, whatever its limit is (`EMFILE` beyond).
-pub const OPEN_MAX: usize = 1 << 20;
 
 const SEGMENT_MIN: usize = 64;
 const SEGMENTS: usize = 15;

@@ -3,7 +3,7 @@
 //! Every open file is on a list of its superblock: a list for each CPU, each with a lock, so that
 //! opening and closing on different CPUs have nothing in common (seed 004, "files lock"). A file is
 //! on the list of the CPU that opened it, whoever closes it. A remount to
-//! read-only walks all of them, and so does [`Task::open_files`].
+//! read-only walks all of them, and so does [`Task::open_files`](crate::Task::open_files).
 //!
 //! Somebody who owns files in a way of his own, as a terminal of the kernel owns those that are open
 //! on it, has a [`FileList`]: a private list with a lock of its own. A file that moves there leaves
@@ -12,19 +12,13 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::Path as StdPath;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-use vfscale_sync::rcu;
 use vfscale_sync::shared::SharedList;
 
-use crate::base::error::{Named, Result};
 use crate::base::lock_classes::FilesLock;
-use crate::base::types::{Capabilities, OFlags};
+use crate::base::types::OFlags;
 use crate::file::open_file::{File, OpenFile};
-use crate::namei::walk::Lookup;
-use crate::task::task_struct::{At, Task, bytes};
 
 /// What is told of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +46,7 @@ impl OpenFileInfo {
 }
 
 /// Describes the files on a list. The memory is reserved outside of the list's locks.
-fn describe(list: &SharedList<OpenFile, FilesLock>) -> Vec<OpenFileInfo> {
+pub(crate) fn describe(list: &SharedList<OpenFile, FilesLock>) -> Vec<OpenFileInfo> {
     let mut files = Vec::new();
     loop {
         files.reserve(list.len() + 16);
@@ -127,28 +121,6 @@ impl Default for FileList {
 impl fmt::Debug for FileList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileList").field("files", &self.0.len()).finish()
-    }
-}
-
-impl Task {
-    /// The files that are open on the file system that `path` is on, by whatever task and mount; without
-    /// those that somebody owns privately ([`FileList`]). One that is opened or closed meanwhile is
-    /// among them or not.
-    ///
-    /// # Errors
-    /// Those of a walk; `EPERM` without `CAP_SYS_ADMIN`.
-    pub fn open_files(&self, path: impl AsRef<StdPath>) -> Result<Vec<OpenFileInfo>> {
-        let path = path.as_ref();
-        let list = || {
-            let place = self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)?;
-            let guard = rcu::pin();
-            if !self.cred(&guard).has(Capabilities::SYS_ADMIN) {
-                return Err(Errno::PERM);
-            }
-            drop(guard);
-            Ok(describe(place.mount().sb().files()))
-        };
-        list().on("open_files", path)
     }
 }
 

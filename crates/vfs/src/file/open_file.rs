@@ -21,15 +21,15 @@ use crate::base::lock_classes::FilesLock;
 use crate::base::types::{Capabilities, FallocateFlags, FileType, OFlags, Stat, StatFs, Whence};
 use crate::file::f_pos::Position;
 use crate::file::write::Part;
+use crate::mount::atime::touch_atime;
 use crate::mount::vfsmount::{Mount, OpenPath, Path};
 use crate::objects::inode::Inode;
+use crate::objects::inode_xattrs::{drop_capabilities, has_capabilities};
+use crate::objects::memfd_seals;
+use crate::objects::seq_file::ReadResult;
 use crate::objects::setattr::Plan;
 use crate::objects::super_block::SuperBlock;
-use crate::pseudo::memfd_seals;
-use crate::pseudo::seq_file::ReadResult;
 use crate::security::cred::Credentials;
-use crate::syscalls::attr::touch_atime;
-use crate::syscalls::xattr::{drop_capabilities, has_capabilities};
 
 bitflags! {
     /// What may be done with an open file (`f_mode`).
@@ -210,13 +210,13 @@ impl OpenFile {
             sb.quotas().files.give(1);
         }
         if state & HAS_LOCKS != 0 {
-            crate::syscalls::flock::release_file(self);
+            crate::file::inode_locks::release_file(self);
         }
         if state & COUNTED != 0 {
             self.path().mount().drop_unlisted();
         }
         if state & STREAMS != 0 {
-            crate::objects::inode_ext::release(self);
+            crate::file::stream::release(self);
         }
     }
 }
@@ -308,7 +308,7 @@ impl File {
                 Ok(File(file))
             }
             Err(file) => {
-                crate::objects::inode_ext::release(&file);
+                crate::file::stream::release(&file);
                 Err(Errno::NFILE)
             }
         }
@@ -376,7 +376,7 @@ impl File {
     pub fn stat(&self) -> Result<Stat> {
         check_fork().named("fstat")?;
         let path = self.path();
-        Ok(crate::syscalls::attr::fill(path.mount(), path.dentry(), self.inode()))
+        Ok(crate::file::stat::fill(path.mount(), path.dentry(), self.inode()))
     }
 
     /// The state of the file system it is on.

@@ -1,5 +1,6 @@
 //! Short writes over bytes that are there, which need not take turns: `inode/turns.rs` says why.
 
+use crate::objects::driver::OVERWRITE_MAX;
 use std::io::IoSlice;
 
 use vfscale_sync::rcu;
@@ -7,11 +8,7 @@ use vfscale_sync::rcu;
 use crate::base::types::OFlags;
 use crate::file::open_file::{File, keeps_privileges};
 use crate::objects::inode::Inode;
-use crate::pseudo::memfd_seals;
-
-/// The most bytes of a write that need not take turns: a block of a database. Longer ones gain less by it,
-/// and would keep more of a file from others.
-pub const OVERWRITE_MAX: usize = 16 << 10;
+use crate::objects::memfd_seals;
 
 impl File {
     /// Overwrites beside others, if the file is one that several CPUs write. Returns how many bytes; `None`,

@@ -7,6 +7,7 @@
 //! (`RcuTable::scan_settled`). So name, hash and inode of an entry belong together, and no name comes that
 //! the directory did not have. `.` and `..` have the positions 0 and 1.
 
+use crate::objects::driver::DirEntry;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -23,19 +24,6 @@ use crate::objects::inode::Inode;
 
 /// Entries that are collected before they are handed out, outside of the RCU section.
 const BATCH: usize = 64;
-
-/// A directory entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirEntry<'a> {
-    /// The inode number.
-    pub ino: u64,
-    /// The position behind this entry, to go on from.
-    pub next: u64,
-    /// The type of the file.
-    pub file_type: FileType,
-    /// The name.
-    pub name: &'a OsStr,
-}
 
 /// A directory entry that owns its name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,21 +18,12 @@
 //! and at that moment all of it was true. Moves of which one was seen to be over before another began are
 //! seen in that order. The mount tree has a count of its own, for the whole climb.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
-
-use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::rcu::Guard;
 
-use crate::base::error::{Named, Result, check_fork};
-use crate::file::open_file::File;
 use crate::mount::namespace::Forest;
 use crate::mount::vfsmount::{Mount, Spot};
-use crate::namei::walk::PATH_MAX;
 use crate::objects::dcache::dentry::Dentry;
-use crate::task::task_struct::Task;
 
 /// Retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;
@@ -54,7 +45,7 @@ pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
 
 /// How a path ended at the top.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Top {
+pub(crate) enum Top {
     /// At the task's root.
     Root,
     /// Somewhere else: it can't be reached from the root.
@@ -175,7 +166,12 @@ pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
 }
 
 /// The path of a place seen from `root`, as it was at one moment.
-fn stable_path(ns: &Forest, place: Spot<'_>, root: Spot<'_>, guard: &Guard) -> (Vec<u8>, Top) {
+pub(crate) fn stable_path(
+    ns: &Forest,
+    place: Spot<'_>,
+    root: Spot<'_>,
+    guard: &Guard,
+) -> (Vec<u8>, Top) {
     let _tree = ns.lock_mounts();
     // Before the patch nobody retried: the writer's side was the only one to be sure on.
     let attempts = if ns.scaling().seqrwlock() { ATTEMPTS } else { 0 };
@@ -194,54 +190,5 @@ fn stable_path(ns: &Forest, place: Spot<'_>, root: Spot<'_>, guard: &Guard) -> (
         if !ns.seq().retry(mounts) {
             return (climb.path(top), top);
         }
-    }
-}
-
-impl Task {
-    /// The path of the working directory.
-    ///
-    /// # Errors
-    /// `ENOENT` if it has been removed, `ENAMETOOLONG`. A directory that can't be reached from the root
-    /// has `(unreachable)` before its path.
-    pub fn getcwd(&self) -> Result<PathBuf> {
-        let getcwd = || {
-            check_fork()?;
-            let guard = rcu::pin();
-            let fs = self.fs(&guard);
-            if fs.cwd.dentry.is_unhashed() {
-                return Err(Errno::NOENT);
-            }
-            let (bytes, top) = stable_path(self.ns(), fs.cwd, fs.root, &guard);
-            let path = match top {
-                Top::Root => bytes,
-                Top::Unreachable | Top::Outside => [b"(unreachable)".as_slice(), &bytes].concat(),
-            };
-            if path.len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(path) }
-        };
-        getcwd().map(|bytes| PathBuf::from(OsString::from_vec(bytes))).named("getcwd")
-    }
-
-    /// The path an open file has now, seen from the task's root; with ` (deleted)` behind it if the
-    /// name is gone. A pipe is called `pipe:[N]` after its inode number, a socket `socket:[N]`, a file of
-    /// memory `/memfd:name (deleted)`.
-    ///
-    /// # Errors
-    /// `ENAMETOOLONG`.
-    pub fn path_of(&self, file: &File) -> Result<PathBuf> {
-        let path_of = || {
-            check_fork()?;
-            let guard = rcu::pin();
-            if file.path().dentry().is_pseudo() {
-                return Ok(crate::pseudo::pseudo_fs::path(file.path().dentry(), &guard));
-            }
-            let deleted = file.path().dentry().is_unhashed();
-            let place = file.path().borrow(&guard);
-            let (mut bytes, _) = stable_path(self.ns(), place, self.root(&guard), &guard);
-            if deleted {
-                bytes.extend_from_slice(b" (deleted)");
-            }
-            if bytes.len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(bytes) }
-        };
-        path_of().map(|bytes| PathBuf::from(OsString::from_vec(bytes))).named("readlink")
     }
 }

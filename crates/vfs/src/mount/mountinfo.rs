@@ -9,13 +9,11 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path as StdPath, PathBuf};
 
-use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::rcu::Guard;
 
-use crate::base::error::check_fork;
 use crate::base::types::MountFlags;
 use crate::mount::propagation::{GroupId, MountId, PeerGroups, Sharing};
 use crate::mount::vfsmount::Mount;
-use crate::task::task_struct::Task;
 
 /// Bytes of a path that are written as `\ooo`, so that a line can be split at spaces.
 const ESCAPED_IN_PATHS: &[u8] = b" \t\n\\";
@@ -220,26 +218,6 @@ impl Escaped<'_> {
 /// A path from its bytes.
 fn path_buf(bytes: Vec<u8>) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
-}
-
-impl Task {
-    /// Every mount of the task's tree that can be reached from its root, in the order in which they were
-    /// made. What is behind another mount at the same place is among them.
-    ///
-    /// Takes `namespace_sem`, so that the entries belong together.
-    ///
-    /// ```text
-    /// for mount in task.mounts() {
-    ///     println!("{}", mount.mountinfo());
-    /// }
-    /// ```
-    pub fn mounts(&self) -> Vec<MountInfo> {
-        if check_fork().is_err() {
-            return Vec::new();
-        }
-        let guard = rcu::pin();
-        self.vfs().tree().mount_infos(self.root(&guard), &guard)
-    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

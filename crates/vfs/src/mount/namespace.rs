@@ -10,6 +10,7 @@
 //! raise the count, then check `mount_seq`; an unmount is: enter the write section, then sum the counts,
 //! then detach, all in one section. So a walk that overlaps an unmount either is counted or starts again.
 
+use crate::base::limits::Usage;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
@@ -33,8 +34,10 @@ use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, Propagation, UmountFlags};
 use crate::locks::LockGraph;
 use crate::mount::attach::Branch;
+use crate::mount::fs_struct::FsStruct;
 use crate::mount::mountinfo::MountInfo;
 use crate::mount::propagation::MountId;
+use crate::mount::pseudo_fs::{INTERNAL_FLAGS, Pseudo};
 use crate::mount::topology::Trees;
 use crate::mount::umount::Detached;
 use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path, SUPER_FLAGS, Spot, normal_flags};
@@ -42,18 +45,15 @@ use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::driver::FileSystem;
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::SuperRef;
-use crate::pseudo::pseudo_fs::{INTERNAL_FLAGS, Pseudo};
-use crate::security::cred::Credentials;
-use crate::task::task_struct::{FsStruct, Task};
 
 /// Grace periods that the end of a tree takes, with some to spare.
 const GRACE_PERIODS: u32 = 32;
 
-/// A tree of mounted file systems, and the way to it: [`Task`]s.
+/// A tree of mounted file systems, and the way to it: [`Task`](crate::Task)s.
 ///
 /// Cheap to clone; `Send` and `Sync`. The file systems in it go when the last clone, task and open
 /// file is gone. Another tree with the same file systems, a mount namespace of its own, is made by
-/// [`Task::unshare_mounts`].
+/// [`Task::unshare_mounts`](crate::Task::unshare_mounts).
 #[derive(Clone)]
 pub struct Vfs(Owned<Arc<Namespace>>);
 
@@ -212,16 +212,6 @@ impl Vfs {
         let namespace = Namespace::new(&forest, MountRef::new(&mount));
         forest.trees.lock().insert(mount, namespace.id);
         Ok(Vfs(Owned::new(Arc::new(namespace))))
-    }
-
-    /// A task at the root of the tree, with all rights.
-    pub fn task(&self) -> Task {
-        self.task_as(Credentials::root())
-    }
-
-    /// A task at the root of the tree, with these rights.
-    pub fn task_as(&self, credentials: Credentials) -> Task {
-        Task::new(self.clone(), credentials)
     }
 
     /// How its structures are spread.
@@ -713,5 +703,49 @@ impl Drop for Namespace {
         if let Ok(all) = all {
             all.release();
         }
+    }
+}
+
+impl Forest {
+    /// Makes sure that there is room for another open file, before anything is done for it. The caller
+    /// holds no lock.
+    ///
+    /// # Errors
+    /// `ENFILE`. Another thread may take the last room afterwards; then opening fails with that.
+    #[inline]
+    pub(crate) fn room_for_file(&self) -> Result<(), Errno> {
+        if self.files().is_low() { self.make_room_for_file() } else { Ok(()) }
+    }
+
+    /// Calls in what the lists of open files keep for files to come, if there is nothing else. The caller
+    /// holds no lock.
+    ///
+    /// # Errors
+    /// `ENFILE` if there is nothing.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn make_room_for_file(&self) -> Result<(), Errno> {
+        let files = self.files();
+        if files.has_room() {
+            return Ok(());
+        }
+        for sb in self.super_blocks().into_iter().chain(self.pseudo().super_blocks()) {
+            sb.files().trim();
+        }
+        if files.has_room() { Ok(()) } else { Err(Errno::NFILE) }
+    }
+}
+
+impl Vfs {
+    /// The limits of the tree, and of those that were copied from it.
+    pub fn limits(&self) -> Limits {
+        *self.ns().quotas().limits()
+    }
+
+    /// Returns how much of them is taken; [`counts`](Self::counts) says how many files are open. Each
+    /// number is exact while nothing of its kind changes.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.ns().quotas().usage()
     }
 }

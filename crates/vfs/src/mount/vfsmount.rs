@@ -11,7 +11,7 @@
 //!
 //! A second per-CPU count holds the changes under way, opening a file for writing among them. A change
 //! raises it and then reads the flags; a remount puts a hold beside the flags
-//! ([`mount_flags`](crate::mount::flags)) and then sums the counts. One of the two sees the other. A change
+//! ([`mount_flags`](crate::objects::held_flags)) and then sums the counts. One of the two sees the other. A change
 //! that sees the hold waits, counted, for the lock that the remount has while it looks
 //! (`mnt_write_hold`), and reads the flags again under it. There they are what the remount has decided: as
 //! they were, if it was busy, and the change goes on; or read-only, and the change is taken back from the
@@ -46,8 +46,8 @@ use vfscale_sync::table::Hashed;
 
 use crate::base::lock_classes::{MountCount, TaskFs};
 use crate::base::types::MountFlags;
-use crate::mount::flags::{KeptFlags, Verdict};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::held_flags::{KeptFlags, Verdict};
 use crate::objects::inode::{Inode, InodePtr};
 use crate::objects::super_ref::SuperRef;
 

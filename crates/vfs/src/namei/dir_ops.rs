@@ -41,12 +41,10 @@ use crate::mount::vfsmount::Path;
 use crate::namei::lookup;
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
-use crate::objects::driver::{Directories, NewInode};
+use crate::objects::driver::Directories;
 use crate::objects::in_lookup::KeyGuard;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
-use crate::syscalls::create::{Birth, What};
-use crate::task::task_struct::Task;
 
 /// A name in a directory that a driver keeps, and the dentry that a walk has found there, which may say that
 /// there is no such name. Both are held.
@@ -78,7 +76,7 @@ impl KeptName {
         &self.name
     }
 
-    fn dir_inode(&self) -> &Inode {
+    pub(crate) fn dir_inode(&self) -> &Inode {
         self.dir.dentry().inode()
     }
 
@@ -86,11 +84,11 @@ impl KeptName {
         self.dir.dentry().sb()
     }
 
-    fn directories(&self) -> Result<&dyn Directories, Errno> {
+    pub(crate) fn directories(&self) -> Result<&dyn Directories, Errno> {
         self.sb().fs().directories().ok_or(Errno::ROFS)
     }
 
-    fn lock(&self) -> Option<KeyGuard<'_>> {
+    pub(crate) fn lock(&self) -> Option<KeyGuard<'_>> {
         self.sb().lock_name(self.dir.dentry(), &self.name())
     }
 
@@ -116,7 +114,7 @@ impl KeptName {
 
     /// Puts a dentry for what the driver has made into the place of the one that said that there is nothing.
     /// Returns a reference to it. The caller has locked the name.
-    fn enter(&self, inode: InodeRef) -> DentryRef {
+    pub(crate) fn enter(&self, inode: InodeRef) -> DentryRef {
         let guard = rcu::pin();
         let dir = self.dir.dentry();
         let dcache = dir.sb().lock_dcache();
@@ -138,57 +136,6 @@ impl KeptName {
         dir.sb().shrink_sometimes(listed);
         made
     }
-}
-
-/// Makes a file; returns a reference to its dentry, or `None` if the walk has to look again.
-///
-/// # Errors
-/// The driver's.
-pub(crate) fn make(
-    task: &Task,
-    at: &KeptName,
-    what: &What<'_>,
-) -> Result<Option<DentryRef>, Errno> {
-    let directories = at.directories()?;
-    let _turn = at.lock();
-    let birth = {
-        let guard = rcu::pin();
-        if !at.is_current(&guard) {
-            return Ok(None);
-        }
-        Birth::new(at.dir_inode(), what.mode, task.cred(&guard), task.mask(), &guard)
-    };
-    let new = birth.inode(what, at.bytes().len());
-    let inode = directories.create(at.dir_inode(), at.bytes(), &new)?;
-    Ok(Some(at.enter(inode)))
-}
-
-/// Makes a file without a name, asked for in `dir`.
-///
-/// # Errors
-/// The driver's; `ENOENT` if the directory has been removed.
-pub(crate) fn make_unnamed(
-    task: &Task,
-    dir: &Path,
-    mode: u32,
-    linkable: bool,
-) -> Result<DentryRef, Errno> {
-    let inode = dir.dentry().inode();
-    let what = What { mode, rdev: 0, target: None };
-    let birth = {
-        let guard = rcu::pin();
-        if inode.is_dead() {
-            return Err(Errno::NOENT);
-        }
-        Birth::new(inode, mode, task.cred(&guard), task.mask(), &guard)
-    };
-    let new: NewInode<'_> = birth.inode(&what, 0);
-    let directories = inode.sb().fs().directories().ok_or(Errno::ROFS)?;
-    let made = directories.create_unnamed(inode, &new)?;
-    if linkable {
-        made.set_linkable();
-    }
-    Ok(Dentry::new_unnamed(dir.dentry(), made, &rcu::pin()))
 }
 
 /// Gives a file another name; `None` if the walk has to look again.

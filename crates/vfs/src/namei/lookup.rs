@@ -1,40 +1,41 @@
 //! Lookups that a driver answers, and what becomes of the answers.
 //!
 //! The children table of a directory holds all of its names only where names live in the dcache. A
-//! driver that keeps directories itself ([`Directories`](crate::objects::driver::Directories)) is asked for what
-//! is not in the table. Since it may have to wait for a disk, nobody asks it in the middle of a walk: the
-//! walk stops and hands the name back ([`Deferred::Lookup`]), the call lets go of everything, asks, and
-//! starts again ([`looking_up`]). What the driver says goes into the table, as a negative dentry if there is
-//! no such name, and the next walk finds it under RCU like any other.
+//! driver that keeps directories itself ([`Directories`](crate::objects::driver::Directories)) is
+//! asked for what is not in the table. Since it may have to wait for a disk, nobody asks it in the
+//! middle of a walk: the walk stops and hands the name back ([`Deferred::Lookup`]), the call lets
+//! go of everything, asks, and starts again ([`looking_up`]). What the driver says goes into the
+//! table, as a negative dentry if there is no such name, and the next walk finds it under RCU like
+//! any other.
 //!
-//! One thread at a time asks for a name: it has locked the name ([`crate::objects::in_lookup`]), and when others
-//! get there, the answer is in the table. A name is in a table only once, whoever put it there.
+//! One thread at a time asks for a name: it has locked the name ([`crate::objects::in_lookup`]),
+//! and when others get there, the answer is in the table. A name is in a table only once, whoever
+//! put it there.
 //!
-//! A directory that the driver finds under another name than the dcache has it moves there with all that is
-//! below, as if it had been renamed here.
+//! A directory that the driver finds under another name than the dcache has it moves there with all
+//! that is below, as if it had been renamed here.
 //!
-//! A driver whose names come and go by themselves has each walk ask whether what it said still holds
-//! ([`Found::check`](crate::objects::driver::Found)). If not, the walk hands the name back too, and the old
-//! dentry, with all that is below it, leaves the dcache when the new answer comes in. Whoever has it open
-//! keeps it, as a removed file.
+//! A driver whose names come and go by themselves has each walk ask whether what it said still
+//! holds ([`Found::check`](crate::objects::driver::Found)). If not, the walk hands the name back
+//! too, and the old dentry, with all that is below it, leaves the dcache when the new answer comes
+//! in. Whoever has it open keeps it, as a removed file.
 
 use std::ops::ControlFlow;
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
-use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
+use vfscale_sync::table::{LockReq, RcuTable};
 
 use crate::base::error::Stop;
-use crate::base::lock_classes::Children;
 use crate::file::open_file::File;
 use crate::mount::d_path::{is_below, name_and_parent};
 use crate::mount::vfsmount::{Path, Writing};
 use crate::namei::dir_ops::KeptName;
+use crate::objects::dcache::children::{InsertMoved, LockedName};
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::Found;
 use crate::objects::super_block::SuperBlock;
-use crate::syscalls::rename::InsertMoved;
 
 /// Children of a directory that is taken out of the dcache which are looked at together.
 const BATCH: usize = 64;
@@ -45,7 +46,8 @@ pub(crate) struct Missing {
     name: Box<[u8]>,
 }
 
-/// Work that a walk leaves for later: what the driver is to do when the call has let go of everything.
+/// Work that a walk leaves for later: what the driver is to do when the call has let go of
+/// everything.
 pub(crate) enum Deferred {
     /// Say what has this name.
     Lookup(Missing),
@@ -75,10 +77,10 @@ impl From<DriverChange> for WalkStop {
     }
 }
 
-/// Runs a call that walks and changes nothing, and as often as it comes to a name that only the driver knows
-/// of, asks the driver for that name and runs the call again. Between the runs nothing is held, not
-/// even an RCU section, so that the driver may take its time; `call` leaves nothing behind when it
-/// fails.
+/// Runs a call that walks and changes nothing, and as often as it comes to a name that only the
+/// driver knows of, asks the driver for that name and runs the call again. Between the runs nothing
+/// is held, not even an RCU section, so that the driver may take its time; `call` leaves nothing
+/// behind when it fails.
 #[inline(always)]
 pub(crate) fn looking_up<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> Result<T, Errno> {
     match call() {
@@ -91,8 +93,8 @@ pub(crate) fn looking_up<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> Re
     }
 }
 
-/// Asks the driver for the name that has stopped a call which changes nothing, so that it can run again: what
-/// [`looking_up`] does between two runs. The caller holds nothing.
+/// Asks the driver for the name that has stopped a call which changes nothing, so that it can run
+/// again: what [`looking_up`] does between two runs. The caller holds nothing.
 ///
 /// # Errors
 /// The driver's; the error that has stopped the call.
@@ -108,9 +110,9 @@ pub(crate) fn look_up_first(stop: WalkStop) -> Result<(), Errno> {
     }
 }
 
-/// As [`looking_up`], for a call that may find a change to be made by a driver which keeps directories
-/// itself. Then `change` makes it, again with nothing held; `None` if what was found is no longer so, and
-/// the call has to run again.
+/// As [`looking_up`], for a call that may find a change to be made by a driver which keeps
+/// directories itself. Then `change` makes it, again with nothing held; `None` if what was found is
+/// no longer so, and the call has to run again.
 #[inline(always)]
 pub(crate) fn changing<T>(
     mut call: impl FnMut() -> Result<T, WalkStop>,
@@ -153,8 +155,8 @@ impl Missing {
         Missing { dir, name: name.into() }
     }
 
-    /// Asks, and puts the answer into the directory's table. Blocks as the driver does; the caller holds
-    /// no lock and no RCU section.
+    /// Asks, and puts the answer into the directory's table. Blocks as the driver does; the caller
+    /// holds no lock and no RCU section.
     ///
     /// # Errors
     /// The driver's.
@@ -189,7 +191,8 @@ impl Missing {
 enum Entered {
     /// It is in the table. So many dentries are on the list that the new one is on.
     Listed(usize),
-    /// The directory that was found is just being moved, looked up or removed where the dcache has it.
+    /// The directory that was found is just being moved, looked up or removed where the dcache has
+    /// it.
     Busy(Busy),
 }
 
@@ -217,8 +220,8 @@ fn is_answered(dir: &Dentry, name: &Name<'_>) -> bool {
     dir.find(name, &guard).is_some_and(|(child, _)| child.is_current(dir.inode(), name))
 }
 
-/// Puts what the driver has said into the table of `dir`, in place of what it said before. The caller
-/// has locked the name.
+/// Puts what the driver has said into the table of `dir`, in place of what it said before. The
+/// caller has locked the name.
 ///
 /// # Errors
 /// `ELOOP` where the driver has found a directory that the dcache has above `dir`.
@@ -259,7 +262,8 @@ fn adopt(
     guard: &Guard,
 ) -> Result<Entered, Errno> {
     let sb = dir.sb();
-    // Both are locked before a name is otherwise. With one locked they are tried, and not waited for.
+    // Both are locked before a name is otherwise. With one locked they are tried, and not waited
+    // for.
     let Some(_moves) = sb.try_lock_moves() else { return Ok(Entered::Busy(Busy::Moves)) };
     if is_below(dir, alias, guard) {
         return Err(Errno::LOOP);
@@ -276,7 +280,8 @@ fn adopt(
     let mut locks = RcuTable::lock_set(reqs, guard);
     let is_there = locks.find(0, hash, |child| std::ptr::eq(child, alias)).is_some();
     if !is_there || dir.is_unhashed() {
-        // The dcache has lost one of the two meanwhile. It is asked for again, if it is still wanted.
+        // The dcache has lost one of the two meanwhile. It is asked for again, if it is still
+        // wanted.
         return Ok(Entered::Listed(0));
     }
     let write = || alias.seq().write();
@@ -292,8 +297,9 @@ fn adopt(
     Ok(Entered::Listed(0))
 }
 
-/// Takes a dentry and all that is below it out of the dcache, whoever uses it (the kernel's `d_invalidate`),
-/// but for what is just moving elsewhere. `false` if something is mounted there or below: it stays.
+/// Takes a dentry and all that is below it out of the dcache, whoever uses it (the kernel's
+/// `d_invalidate`), but for what is just moving elsewhere. `false` if something is mounted there or
+/// below: it stays.
 pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
     // From the top: children are taken out before their parents, which are tried again.
     let mut stack = vec![root.borrowed(guard)];
@@ -320,8 +326,8 @@ pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
     true
 }
 
-/// Whether all children that a directory still has are about to leave it: whoever moves them holds the
-/// directory until they have.
+/// Whether all children that a directory still has are about to leave it: whoever moves them holds
+/// the directory until they have.
 fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
     let mut all = true;
     dentry.children().scan(0, guard, |child| {
@@ -347,47 +353,4 @@ fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
     drop(locks);
     dentry::finish_removal(removed, guard);
     true
-}
-
-/// A name that is about to leave its table: its bucket is locked and, if it is a directory, all of its
-/// own.
-pub(crate) enum LockedName<'g> {
-    File(Bucket<'g, Dentry, Children>),
-    Directory(LockSet<'g, Dentry, Children, 2>),
-}
-
-impl<'g> LockedName<'g> {
-    /// `None` if the dentry is no longer in the table of `parent`.
-    pub(crate) fn lock(
-        dentry: &'g Dentry,
-        parent: &'g Dentry,
-        guard: &'g Guard,
-    ) -> Option<LockedName<'g>> {
-        let hash = dentry.hash();
-        let is_it = |child: &Dentry| std::ptr::eq(child, dentry);
-        if dentry.inode().is_dir() {
-            let name = LockReq::One(parent.children(), hash);
-            let locks = RcuTable::lock_set([name, LockReq::All(dentry.children())], guard);
-            locks.find(0, hash, is_it).is_some().then_some(LockedName::Directory(locks))
-        } else {
-            let bucket = parent.children().lock(hash, guard);
-            bucket.find(hash, is_it).is_some().then_some(LockedName::File(bucket))
-        }
-    }
-
-    /// Whether nothing is below it.
-    pub(crate) fn is_leaf(&self) -> bool {
-        match self {
-            LockedName::File(_) => true,
-            LockedName::Directory(locks) => locks.is_empty(1),
-        }
-    }
-
-    /// Takes it out of the table.
-    pub(crate) fn remove(&mut self, dentry: &Dentry) {
-        match self {
-            LockedName::File(bucket) => bucket.remove(dentry),
-            LockedName::Directory(locks) => locks.remove(0, dentry),
-        };
-    }
 }

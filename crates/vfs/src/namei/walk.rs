@@ -28,7 +28,8 @@ use crate::namei::lookup::{Deferred, DriverChange, Missing, WalkStop};
 use crate::objects::dcache::dentry::{Dentry, NAME_MAX};
 use crate::objects::dcache::name::{self, Name};
 use crate::objects::inode::Inode;
-use crate::security::cred::{Credentials, permission};
+use crate::objects::permission::permission;
+use crate::security::cred::Credentials;
 
 /// The longest path in bytes, with the closing NUL that the library does not have.
 pub const PATH_MAX: usize = 4096;
@@ -715,7 +716,7 @@ impl<'g> Walk<'g> {
         if link.is_stale() {
             return Err(Fail::Retry);
         }
-        crate::syscalls::attr::touch_atime(link.mount, inode);
+        crate::mount::atime::touch_atime(link.mount, inode);
         if target.is_empty() {
             return Err(Fail::Errno(Errno::NOENT));
         }

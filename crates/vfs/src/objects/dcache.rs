@@ -1,6 +1,7 @@
 //! The dentry cache: names, the dentries that hold them, their aliases, and the LRU lists.
 
 pub(crate) mod aliases;
+pub(crate) mod children;
 pub(crate) mod dentry;
 pub(crate) mod lru;
 pub(crate) mod name;

@@ -57,6 +57,8 @@
 //!
 //! Calls that get a [`Guard`] run inside an RCU section and must not block for long.
 
+use crate::base::types::FileType;
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 
 use rustix::io::Errno;
@@ -65,8 +67,6 @@ pub use vfscale_sync::fork;
 use vfscale_sync::rcu::Guard;
 
 use crate::base::types::{FallocateFlags, StatFs, Timestamp};
-pub use crate::file::overwrite::OVERWRITE_MAX;
-use crate::file::readdir::DirEntry;
 pub use crate::objects::dcache::dentry::FIRST_TABLE_BYTES;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
@@ -598,4 +598,21 @@ pub trait FileSystem: Send + Sync + 'static {
         let _ = (inode, guard);
         Err(Errno::INVAL)
     }
+}
+
+/// The most bytes of a write that need not take turns: a block of a database. Longer ones gain less by it,
+/// and would keep more of a file from others.
+pub const OVERWRITE_MAX: usize = 16 << 10;
+
+/// A directory entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// The inode number.
+    pub ino: u64,
+    /// The position behind this entry, to go on from.
+    pub next: u64,
+    /// The type of the file.
+    pub file_type: FileType,
+    /// The name.
+    pub name: &'a OsStr,
 }

@@ -48,9 +48,9 @@ use crate::locks::FileLocks;
 use crate::objects::dcache::aliases::AliasHead;
 use crate::objects::driver::XattrPair;
 use crate::objects::inode_ext::Stream;
+use crate::objects::memfd_seals::Seals;
+use crate::objects::seq_file::Text;
 use crate::objects::super_block::SuperBlock;
-use crate::pseudo::memfd_seals::Seals;
-use crate::pseudo::seq_file::Text;
 use crate::security::acl::Acl;
 use crate::security::xattr::{Namespace, XattrName, XattrSet};
 

@@ -11,9 +11,9 @@ use vfscale_sync::rcu::{self, Guard};
 use crate::base::types::{Timestamp, XattrFlags};
 use crate::objects::driver::{AttrChange, XattrChange};
 use crate::objects::inode::Inode;
+use crate::objects::inode_xattrs::{drop_capabilities, has_capabilities};
 use crate::security::acl::Acl;
 use crate::security::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, XattrName};
-use crate::syscalls::xattr::{drop_capabilities, has_capabilities};
 
 /// What becomes of an extended attribute that is no access control list; `None` removes it.
 pub(crate) type XattrEdit<'a> = (XattrName<'a>, Option<&'a [u8]>);

@@ -33,13 +33,13 @@ use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, StatFs};
 use crate::file::open_file::{OpenFile, SharedFile};
 use crate::locks::LockGraph;
-use crate::mount::flags::KeptFlags;
 use crate::mount::vfsmount::Mount;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::lru::Lru;
 use crate::objects::dcache::name::Name;
 use crate::objects::dcache::sharded_counts::HotRing;
 use crate::objects::driver::{Directories, FileSystem};
+use crate::objects::held_flags::KeptFlags;
 use crate::objects::icache::InodeList;
 use crate::objects::in_lookup::{Key, KeyGuard, KeyLocks};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
@@ -651,7 +651,7 @@ impl SuperBlock {
         }
         if let Some(extra) = inode.last_extra(guard) {
             extra.close();
-            self.fs.uncharge(crate::syscalls::xattr::extra_bytes(extra, guard));
+            self.fs.uncharge(crate::objects::inode_xattrs::extra_bytes(extra, guard));
         }
         if inode.is_shared() {
             self.fs.uncharge(inode.sharers_bytes());

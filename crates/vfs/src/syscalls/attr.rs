@@ -1,5 +1,7 @@
 //! Attributes: `stat`, `access`, `chmod`, `chown`, `utimensat`, `truncate`, `statfs`.
 
+use crate::file::stat::fill;
+use crate::file::stat::fill_some;
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
@@ -12,93 +14,17 @@ use crate::base::types::{
     Timestamp,
 };
 use crate::file::open_file::{self, File};
-use crate::mount::vfsmount::{Mount, WriteAccess};
+use crate::mount::vfsmount::Mount;
 use crate::namei::lookup::{look_up_first, looking_up};
 use crate::namei::walk::{Fail, Lookup, Pos, Walk};
-use crate::namei::with_inode::Done;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode::Inode;
+use crate::objects::memfd_seals;
+use crate::objects::permission::permission;
 use crate::objects::setattr::{More, Plan};
-use crate::pseudo::memfd_seals;
-use crate::security::cred::{Credentials, permission};
+use crate::security::cred::Credentials;
+use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
-
-/// Preferred unit of I/O.
-const BLOCK_BYTES: u32 = 4096;
-
-/// The size of a directory, whatever is in it. Nobody counts entries: one count would be written by
-/// everybody who makes or removes a name, and adding up counts would make `stat`, which a mount does after
-/// every change, as slow as the directory is large.
-const DIRECTORY_BYTES: u64 = 4096;
-
-/// The attributes of a place and its inode, of which the dentry itself is not looked at.
-#[inline]
-pub(crate) fn fill(mount: &Mount, dentry: &Dentry, inode: &Inode) -> Stat {
-    fill_some(mount, dentry, inode, StatMask::all())
-}
-
-/// Keeps the time of an access, as the mount's options say.
-#[inline]
-pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
-    let flags = mount.flags() | inode.sb().flags();
-    let never = MountFlags::NOATIME | MountFlags::RDONLY;
-    if flags.intersects(never) || (flags.contains(MountFlags::NODIRATIME) && inode.is_dir()) {
-        return;
-    }
-    if let Some(now) = inode.next_atime(flags.contains(MountFlags::STRICTATIME))
-        // A remount waits for it as for other changes.
-        && let Ok(_write) = WriteAccess::new(mount)
-    {
-        inode.accessed(now);
-    }
-}
-
-/// The attributes of a place that are asked for, and those that never change: the file system, the number,
-/// the type, the mount. What else there is stays 0, and is not looked at.
-#[inline]
-pub(crate) fn fill_some(mount: &Mount, dentry: &Dentry, inode: &Inode, mask: StatMask) -> Stat {
-    let mut stat = Stat {
-        dev: inode.sb().dev(),
-        ino: inode.ino(),
-        mode: inode.file_type().as_raw_mode(),
-        blksize: BLOCK_BYTES,
-        mnt_id: mount.id(),
-        mount_root: std::ptr::eq(dentry, mount.root()),
-        ..Stat::default()
-    };
-    let wants = |some| mask.intersects(some);
-    if wants(StatMask::MODE) {
-        stat.mode = inode.mode();
-    }
-    if wants(StatMask::MTIME | StatMask::CTIME) {
-        (stat.mtime, stat.ctime) = inode.shown_times();
-    }
-    if wants(StatMask::ATIME) {
-        stat.atime = inode.atime();
-    }
-    if wants(StatMask::BTIME) {
-        stat.btime = inode.btime();
-    }
-    if wants(StatMask::NLINK) {
-        stat.nlink = inode.nlink();
-    }
-    if wants(StatMask::UID | StatMask::GID) {
-        (stat.uid, stat.gid) = (inode.uid(), inode.gid());
-    }
-    if wants(StatMask::SIZE) {
-        stat.size = if inode.is_dir() { DIRECTORY_BYTES } else { inode.size() };
-    }
-    if wants(StatMask::BLOCKS) {
-        stat.blocks = inode.blocks();
-    }
-    if wants(StatMask::GENERATION) {
-        stat.generation = inode.generation();
-    }
-    if matches!(stat.file_type(), FileType::CharacterDevice | FileType::BlockDevice) {
-        stat.rdev = inode.rdev();
-    }
-    stat
-}
 
 impl File {
     /// The attributes of the file that `mask` asks for; see [`Task::statx`].

@@ -5,6 +5,8 @@
 //! takes every bucket, and then marks the directory dead, which is looked at under the bucket lock
 //! before a name is inserted.
 
+use crate::mount::vfsmount::Path;
+use crate::namei::dir_ops::KeptName;
 use std::path::Path as StdPath;
 use std::ptr::NonNull;
 
@@ -23,9 +25,10 @@ use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::{NewInode, XattrPair};
 use crate::objects::inode::{Inode, InodeRef};
+use crate::objects::permission::permission;
 use crate::objects::super_block::again_for_space;
 use crate::security::acl::{self, Acl, Inherited};
-use crate::security::cred::{Credentials, permission};
+use crate::security::cred::Credentials;
 use crate::security::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
 
@@ -316,7 +319,7 @@ impl Task {
             })
         };
         changing(call, |left| match left {
-            DriverChange::Name(at, _write) => Ok(dir_ops::make(self, &at, what)?.map(drop)),
+            DriverChange::Name(at, _write) => Ok(make_backed(self, &at, what)?.map(drop)),
             _ => Ok(None),
         })
     }
@@ -494,4 +497,55 @@ fn link_inode(
 fn drop_outside(dentry: DentryRef, bucket: Bucket<'_, Dentry, Children>) {
     drop(bucket);
     drop(dentry);
+}
+
+/// Makes a file; returns a reference to its dentry, or `None` if the walk has to look again.
+///
+/// # Errors
+/// The driver's.
+pub(crate) fn make_backed(
+    task: &Task,
+    at: &KeptName,
+    what: &What<'_>,
+) -> std::result::Result<Option<DentryRef>, Errno> {
+    let directories = at.directories()?;
+    let _turn = at.lock();
+    let birth = {
+        let guard = rcu::pin();
+        if !at.is_current(&guard) {
+            return Ok(None);
+        }
+        Birth::new(at.dir_inode(), what.mode, task.cred(&guard), task.mask(), &guard)
+    };
+    let new = birth.inode(what, at.bytes().len());
+    let inode = directories.create(at.dir_inode(), at.bytes(), &new)?;
+    Ok(Some(at.enter(inode)))
+}
+
+/// Makes a file without a name, asked for in `dir`.
+///
+/// # Errors
+/// The driver's; `ENOENT` if the directory has been removed.
+pub(crate) fn make_backed_unnamed(
+    task: &Task,
+    dir: &Path,
+    mode: u32,
+    linkable: bool,
+) -> std::result::Result<DentryRef, Errno> {
+    let inode = dir.dentry().inode();
+    let what = What { mode, rdev: 0, target: None };
+    let birth = {
+        let guard = rcu::pin();
+        if inode.is_dead() {
+            return Err(Errno::NOENT);
+        }
+        Birth::new(inode, mode, task.cred(&guard), task.mask(), &guard)
+    };
+    let new: NewInode<'_> = birth.inode(&what, 0);
+    let directories = inode.sb().fs().directories().ok_or(Errno::ROFS)?;
+    let made = directories.create_unnamed(inode, &new)?;
+    if linkable {
+        made.set_linkable();
+    }
+    Ok(Dentry::new_unnamed(dir.dentry(), made, &rcu::pin()))
 }

@@ -1,6 +1,11 @@
 //! The calls on descriptors. Each is the call on the open file it stands for.
 
+use crate::file::file_list::{self, OpenFileInfo};
+use crate::namei::walk::Lookup;
+use crate::task::task_struct::At;
+use crate::task::task_struct::bytes;
 use rustix::io::Errno;
+use std::path::Path as StdPath;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
@@ -57,10 +62,12 @@ impl Task {
     }
 
     /// Changes the number below which new descriptors of the task are (`RLIMIT_NOFILE`), at most
-    /// [`OPEN_MAX`]. Those that are open stay, whatever their numbers. Tasks made of this one get the same.
+    /// [`OPEN_MAX`]. Those that are open stay, whatever their numbers. Tasks made of this one get
+    /// the same.
     ///
     /// # Errors
-    /// `EINVAL` for more than [`OPEN_MAX`]; `EPERM` for more than before without `CAP_SYS_RESOURCE`.
+    /// `EINVAL` for more than [`OPEN_MAX`]; `EPERM` for more than before without
+    /// `CAP_SYS_RESOURCE`.
     pub fn set_descriptors_max(&self, max: usize) -> Result<()> {
         let set = || {
             if max > OPEN_MAX {
@@ -159,8 +166,8 @@ impl Task {
         self.descriptors().set_close_on_exec(fd, on).named("fcntl")
     }
 
-    /// Closes every descriptor that is marked to be closed when another program is executed, and takes
-    /// everything out of what is mapped.
+    /// Closes every descriptor that is marked to be closed when another program is executed, and
+    /// takes everything out of what is mapped.
     pub fn exec(&self) {
         if check_fork().is_err() {
             return;
@@ -241,7 +248,8 @@ impl Task {
         self.descriptors().get(fd).named("fallocate")?.fallocate(mode, offset, len)
     }
 
-    /// Makes everything durable that was changed on an open file's file system; see [`File::sync_fs`].
+    /// Makes everything durable that was changed on an open file's file system; see
+    /// [`File::sync_fs`].
     ///
     /// # Errors
     /// `EBADF`; those of [`File::sync_fs`].
@@ -249,8 +257,8 @@ impl Task {
         self.descriptors().get(fd).named("syncfs")?.sync_fs()
     }
 
-    /// Makes everything durable that was changed on any file system that is mounted somewhere in the
-    /// tree (`sync`), as far as they can. As in Linux, nothing is said of those that fail;
+    /// Makes everything durable that was changed on any file system that is mounted somewhere in
+    /// the tree (`sync`), as far as they can. As in Linux, nothing is said of those that fail;
     /// [`syncfs`](Self::syncfs) tells. May block.
     pub fn sync(&self) {
         if check_fork().is_err() {
@@ -259,6 +267,28 @@ impl Task {
         for sb in self.ns().super_blocks() {
             let _ = sb.sync();
         }
+    }
+}
+
+impl Task {
+    /// The files that are open on the file system that `path` is on, by whatever task and mount;
+    /// without those that somebody owns privately ([`FileList`](crate::FileList)). One that is
+    /// opened or closed meanwhile is among them or not.
+    ///
+    /// # Errors
+    /// Those of a walk; `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn open_files(&self, path: impl AsRef<StdPath>) -> Result<Vec<OpenFileInfo>> {
+        let path = path.as_ref();
+        let list = || {
+            let place = self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)?;
+            let guard = rcu::pin();
+            if !self.cred(&guard).has(Capabilities::SYS_ADMIN) {
+                return Err(Errno::PERM);
+            }
+            drop(guard);
+            Ok(file_list::describe(place.mount().sb().files()))
+        };
+        list().on("open_files", path)
     }
 }
 

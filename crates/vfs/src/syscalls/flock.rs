@@ -2,45 +2,14 @@
 //!
 //! Calls that may wait ask for the lock inside an RCU section, and wait outside of it.
 
+use crate::file::inode_locks::{existing, locks, release_inode};
 use rustix::io::Errno;
-use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::rcu::{self};
 
 use crate::base::error::{Named, Result, check_fork};
-use crate::file::open_file::{File, FileMode, OpenFile};
-use crate::locks::{Acquire, FileLocks, LockKind, LockRange, Owner, RecordLock, WaitToken};
-use crate::objects::inode::Inode;
+use crate::file::open_file::{File, FileMode};
+use crate::locks::{Acquire, LockKind, LockRange, Owner, RecordLock, WaitToken};
 use crate::task::task_struct::Task;
-
-/// The locks of an inode, if it ever had any.
-fn existing<'g>(inode: &'g Inode, guard: &'g Guard) -> Option<&'g FileLocks> {
-    inode.extra(guard).map(|extra| &extra.locks)
-}
-
-/// The locks of an inode, which count among those of its tree.
-fn locks<'g>(inode: &'g Inode, guard: &'g Guard) -> &'g FileLocks {
-    inode.extra_or_init(guard).locks.paid_by(inode.sb().quotas())
-}
-
-/// An open file is closed: its locks end.
-pub(crate) fn release_file(file: &OpenFile) {
-    let guard = rcu::pin();
-    if let Some(locks) = existing(file.inode(), &guard) {
-        locks.release_file(std::ptr::from_ref(file) as usize as u64);
-    }
-}
-
-/// Ends the record locks of a task on a file.
-pub(crate) fn release_inode(inode: &Inode, task: u64) {
-    let guard = rcu::pin();
-    if let Some(locks) = existing(inode, &guard) {
-        locks.release_posix(task);
-    }
-}
-
-/// Whether a task has record locks on a file.
-pub(crate) fn has_records(inode: &Inode, task: u64, guard: &Guard) -> bool {
-    existing(inode, guard).is_some_and(|locks| locks.has_posix(task))
-}
 
 /// Waits for a lock that was not to be had at once.
 fn finish(acquired: Acquire, wait: Option<&WaitToken>) -> std::result::Result<(), Errno> {

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result};
+use crate::mount::atime::touch_atime;
 use crate::namei::lookup::looking_up;
 use crate::namei::walk::Lookup;
-use crate::syscalls::attr::touch_atime;
 use crate::task::task_struct::{At, Task, bytes};
 
 impl Task {

@@ -1,5 +1,6 @@
 //! The calls that change the mount tree. All need `CAP_SYS_ADMIN`.
 
+use crate::mount::mountinfo::MountInfo;
 use std::path::Path as StdPath;
 use std::sync::Arc;
 
@@ -253,4 +254,24 @@ impl Task {
 /// A source that is too long for a path is refused before the target is looked for.
 fn check_source(source: &StdPath) -> std::result::Result<(), Errno> {
     if bytes(source).len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(()) }
+}
+
+impl Task {
+    /// Every mount of the task's tree that can be reached from its root, in the order in which they were
+    /// made. What is behind another mount at the same place is among them.
+    ///
+    /// Takes `namespace_sem`, so that the entries belong together.
+    ///
+    /// ```text
+    /// for mount in task.mounts() {
+    ///     println!("{}", mount.mountinfo());
+    /// }
+    /// ```
+    pub fn mounts(&self) -> Vec<MountInfo> {
+        if check_fork().is_err() {
+            return Vec::new();
+        }
+        let guard = rcu::pin();
+        self.vfs().tree().mount_infos(self.root(&guard), &guard)
+    }
 }

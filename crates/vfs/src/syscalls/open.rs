@@ -1,5 +1,8 @@
 //! Opening files.
 
+use crate::file::stream;
+use crate::syscalls::create::make_backed;
+use crate::syscalls::create::make_backed_unnamed;
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
@@ -9,18 +12,17 @@ use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{Access, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags};
 use crate::file::fd_table::Fd;
 use crate::file::open_file::{self, File, FileMode};
+use crate::ipc::pipe::Ends;
 use crate::locks::WaitToken;
 use crate::locks::wait_queue::Waiting;
 use crate::mount::vfsmount::{MountRef, Path, WriteAccess};
-use crate::namei::dir_ops;
 use crate::namei::lookup::{DriverChange, WalkStop, changing};
 use crate::namei::walk::{Fail, Last, Lookup, Walk};
 use crate::objects::dcache::dentry::DentryRef;
 use crate::objects::inode::Inode;
-use crate::objects::inode_ext;
+use crate::objects::permission::permission;
 use crate::objects::super_block::again_for_space;
-use crate::pseudo::pipe::Ends;
-use crate::security::cred::{Credentials, permission};
+use crate::security::cred::Credentials;
 use crate::syscalls::create;
 use crate::task::task_struct::{At, Base, Task, bytes};
 
@@ -342,7 +344,7 @@ impl Task {
             }
             opening.file_mode(cred, inode)
         };
-        let pipe = inode_ext::fifo(inode)?;
+        let pipe = stream::fifo(inode)?;
         let ends = Ends::of(mode);
         if path.dentry().is_pseudo() {
             pipe.add(ends)?;
@@ -413,12 +415,12 @@ impl Task {
         let (mount, dentry, write) = match left {
             DriverChange::Name(at, write) => {
                 let what = create::What { mode, rdev: 0, target: None };
-                let Some(dentry) = dir_ops::make(self, &at, &what)? else { return Ok(None) };
+                let Some(dentry) = make_backed(self, &at, &what)? else { return Ok(None) };
                 (at.dir().mount_ref(), dentry, write)
             }
             DriverChange::Place(dir, write) => {
                 let linkable = !opening.flags.contains(OFlags::EXCL);
-                let dentry = dir_ops::make_unnamed(self, &dir, mode, linkable)?;
+                let dentry = make_backed_unnamed(self, &dir, mode, linkable)?;
                 (dir.mount_ref(), dentry, write)
             }
             DriverChange::Opened(file, _write) => {

@@ -2,51 +2,55 @@
 //!
 //! # Locks
 //!
-//! A rename takes the bucket locks of the two names, and all buckets of a directory that it replaces, in
-//! the order of addresses. Moving a file takes nothing more: the dentry's own sequence count tells walks.
-//! Moving a directory changes the paths of everything below. It is a writer of a part of `rename_lock`
-//! while it changes name or parent: the part is the dentry, and an odd count marks it, so that nobody else
-//! is disturbed unless somebody keeps all directories where they are. Moving one into another directory
-//! enters `s_vfs_rename_mutex` beside other such moves, or alone.
+//! A rename takes the bucket locks of the two names, and all buckets of a directory that it
+//! replaces, in the order of addresses. Moving a file takes nothing more: the dentry's own sequence
+//! count tells walks. Moving a directory changes the paths of everything below. It is a writer of a
+//! part of `rename_lock` while it changes name or parent: the part is the dentry, and an odd count
+//! marks it, so that nobody else is disturbed unless somebody keeps all directories where they are.
+//! Moving one into another directory enters `s_vfs_rename_mutex` beside other such moves, or alone.
 //!
 //! # No directory comes to be above itself
 //!
-//! A move that goes beside others *marks* the directory that is to get another parent, both of them in an
-//! exchange, and after that climbs from each new parent to the root. If nothing there is marked, itself
-//! included, it goes on. Otherwise it takes its marks back, waits until no other move is under way, looks
-//! for itself among the ancestors, and moves with all others kept out, as all did before.
+//! A move that goes beside others *marks* the directory that is to get another parent, both of them
+//! in an exchange, and after that climbs from each new parent to the root. If nothing there is
+//! marked, itself included, it goes on. Otherwise it takes its marks back, waits until no other
+//! move is under way, looks for itself among the ancestors, and moves with all others kept out, as
+//! all did before.
 //!
-//! Why there is no loop. Suppose there is one, and consider the moves that have put directories of it where
-//! they are; there are some, for what is new has nothing below. Let X be one of them, which moved x. Its
-//! climb began at the parent of x and went along the loop, until it read another parent of some z than
-//! that in the loop; for it did not get to x, which was marked. What it read was an earlier parent: with a
-//! later one z would have left the loop before x came. So the move that put z there, Z, is one of those that
-//! are considered, and was not over when X read that parent. X had looked for a mark on z just before, and
-//! found none. The mark of Z was not gone yet, or X would have read the new parent; so it came after that
-//! look, and the fence of X, between its marks and its climb, comes before the fence of Z. So each of these
-//! moves would have its fence before that of another, and one of them is the last. A move that goes alone is
-//! over before others begin, or begins when they are over, and so has its place in that order too.
+//! Why there is no loop. Suppose there is one, and consider the moves that have put directories of
+//! it where they are; there are some, for what is new has nothing below. Let X be one of them,
+//! which moved x. Its climb began at the parent of x and went along the loop, until it read another
+//! parent of some z than that in the loop; for it did not get to x, which was marked. What it read
+//! was an earlier parent: with a later one z would have left the loop before x came. So the move
+//! that put z there, Z, is one of those that are considered, and was not over when X read that
+//! parent. X had looked for a mark on z just before, and found none. The mark of Z was not gone
+//! yet, or X would have read the new parent; so it came after that look, and the fence of X,
+//! between its marks and its climb, comes before the fence of Z. So each of these moves would have
+//! its fence before that of another, and one of them is the last. A move that goes alone is over
+//! before others begin, or begins when they are over, and so has its place in that order too.
 //!
-//! Names and parents may change during the climb; it need not be true of one moment. A directory that is
-//! replaced is not marked: that it is empty is seen with all of its buckets locked.
+//! Names and parents may change during the climb; it need not be true of one moment. A directory
+//! that is replaced is not marked: that it is empty is seen with all of its buckets locked.
 //!
 //! # A look before the locks
 //!
-//! Both names are looked up without a lock, with the sequence counts of what has them, and all rules are
-//! checked. A rename that fails, or has nothing to do because both are names of one file, looks at the
-//! counts once more: as long as they are the same, both have had their names all the time, so that there
-//! was a moment at which it had to end like that, and no lock is taken. The counts of the ancestors among
-//! which a directory was looked for are looked at again as well. Otherwise the locks are taken, and the
-//! counts of the names say that both still have them, for these change only under the locks of their
-//! buckets, in a write section of the count.
+//! Both names are looked up without a lock, with the sequence counts of what has them, and all
+//! rules are checked. A rename that fails, or has nothing to do because both are names of one file,
+//! looks at the counts once more: as long as they are the same, both have had their names all the
+//! time, so that there was a moment at which it had to end like that, and no lock is taken. The
+//! counts of the ancestors among which a directory was looked for are looked at again as well.
+//! Otherwise the locks are taken, and the counts of the names say that both still have them, for
+//! these change only under the locks of their buckets, in a write section of the count.
 //!
 //! # What others see
 //!
-//! Both buckets are announced as changing before the first entry moves. A lookup that finds nothing in an
-//! announced bucket looks again until the change is over, and a dentry that is being moved or replaced has
-//! an odd sequence count meanwhile, which lookups wait out. So there is no moment at which a name that
-//! exists before and after can't be found, and no reader sees the new name and later the old one.
+//! Both buckets are announced as changing before the first entry moves. A lookup that finds nothing
+//! in an announced bucket looks again until the change is over, and a dentry that is being moved or
+//! replaced has an odd sequence count meanwhile, which lookups wait out. So there is no moment at
+//! which a name that exists before and after can't be found, and no reader sees the new name and
+//! later the old one.
 
+use crate::objects::dcache::children::InsertMoved;
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
@@ -69,7 +73,8 @@ use crate::objects::dcache::dentry::{self, Dentry, Removed};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver;
 use crate::objects::inode::Inode;
-use crate::security::cred::{Credentials, permission};
+use crate::objects::permission::permission;
+use crate::security::cred::Credentials;
 use crate::syscalls::unlink::{bury, may_delete};
 use crate::task::task_struct::{At, Base, Task, bytes};
 
@@ -158,8 +163,8 @@ impl Task {
         })
     }
 
-    /// Renames in the directories of a driver, after all checks; see [`crate::namei::dir_ops`]. `None` if the walks
-    /// have to look again.
+    /// Renames in the directories of a driver, after all checks; see [`crate::namei::dir_ops`].
+    /// `None` if the walks have to look again.
     fn rename_kept(
         &self,
         old: &KeptName,
@@ -230,9 +235,9 @@ impl Task {
 
 /// Marks a dentry that is about to leave its directory for another.
 ///
-/// Where a driver keeps directories it stays in the table of the old one until it has moved, though that be
-/// removed as soon as the driver has moved the file. Where names live in the dcache a directory is marked,
-/// for others who move one: see the [module](self).
+/// Where a driver keeps directories it stays in the table of the old one until it has moved, though
+/// that be removed as soon as the driver has moved the file. Where names live in the dcache a
+/// directory is marked, for others who move one: see the [module](self).
 struct Moving<'a>(&'a Dentry);
 
 impl<'a> Moving<'a> {
@@ -248,7 +253,8 @@ impl Drop for Moving<'_> {
     }
 }
 
-/// The right to move directories to other directories: what keeps two such moves from making a loop.
+/// The right to move directories to other directories: what keeps two such moves from making a
+/// loop.
 enum Turn<'g> {
     /// Beside others. What moves is marked, and nothing above where it goes was.
     Beside { _marks: [Option<Moving<'g>>; 2], _lock: BrReadGuard<'g, DirectoryMove> },
@@ -380,8 +386,9 @@ impl<'g> Rename<'g> {
         Err(DriverChange::Names(old, new, write).into())
     }
 
-    /// Moves dentries after the driver has renamed: `source` to the new name, where `found` is, which takes
-    /// its place or says that there was nothing; what was replaced has gone. The names are locked.
+    /// Moves dentries after the driver has renamed: `source` to the new name, where `found` is,
+    /// which takes its place or says that there was nothing; what was replaced has gone. The names
+    /// are locked.
     fn move_kept(&self, source: &'g Dentry, found: &'g Dentry) {
         let dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
@@ -414,9 +421,9 @@ impl<'g> Rename<'g> {
         }
     }
 
-    /// Looks both names up, decides whether anything is to be done and which locks that needs, takes them,
-    /// and checks that the names still are what they were. Returns what would be replaced while
-    /// something is mounted on it, in another tree: that has to go before.
+    /// Looks both names up, decides whether anything is to be done and which locks that needs,
+    /// takes them, and checks that the names still are what they were. Returns what would be
+    /// replaced while something is mounted on it, in another tree: that has to go before.
     fn attempt(&self) -> std::result::Result<Option<&'g Dentry>, Fail> {
         let guard = self.guard;
         let (source, seq) = self.old.find(guard).ok_or(Errno::NOENT)?;
@@ -444,8 +451,8 @@ impl<'g> Rename<'g> {
         }
     }
 
-    /// The end of an attempt: locks the two names, and the third request, which is for all names in the
-    /// directory that is replaced if one is.
+    /// The end of an attempt: locks the two names, and the third request, which is for all names in
+    /// the directory that is replaced if one is.
     fn change<const N: usize>(
         &self,
         reqs: [LockReq<'g, Dentry, Children>; N],
@@ -481,8 +488,8 @@ impl<'g> Rename<'g> {
         target.filter(|t| !self.exchanges() && t.inode().is_dir())
     }
 
-    /// The look before the locks: whether the rename is allowed, and anything is to be done. See the
-    /// [module](self).
+    /// The look before the locks: whether the rename is allowed, and anything is to be done. See
+    /// the [module](self).
     fn is_to_do(&self, names: &Names<'g>) -> std::result::Result<bool, Fail> {
         let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
         let mut ancestors = Climb::new();
@@ -525,7 +532,8 @@ impl<'g> Rename<'g> {
         Ok(Turn::Alone { _lock: lock })
     }
 
-    /// Marks what is a directory of the two. `None` if others are about to move what comes above it.
+    /// Marks what is a directory of the two. `None` if others are about to move what comes above
+    /// it.
     fn mark(
         &self,
         source: &'g Dentry,
@@ -595,8 +603,8 @@ impl<'g> Rename<'g> {
         Ok(())
     }
 
-    /// Neither may a directory move into itself, nor may one that the source is in be replaced. Leaves
-    /// behind which ancestors were looked at.
+    /// Neither may a directory move into itself, nor may one that the source is in be replaced.
+    /// Leaves behind which ancestors were looked at.
     fn check_loops(
         &self,
         source: &Dentry,
@@ -721,7 +729,8 @@ impl<'g> Rename<'g> {
         Ok(())
     }
 
-    /// Enters the write sections of what is to move; of directories when nobody keeps them where they are.
+    /// Enters the write sections of what is to move; of directories when nobody keeps them where
+    /// they are.
     fn enter<S>(
         &self,
         moves_dir: bool,
@@ -730,7 +739,8 @@ impl<'g> Rename<'g> {
         if moves_dir { self.ns.rename_lock().write_part(sections) } else { (None, sections()) }
     }
 
-    /// Moves `source` to the new name, in place of `target`, whose name `count_out` counts out of its inode.
+    /// Moves `source` to the new name, in place of `target`, whose name `count_out` counts out of
+    /// its inode.
     fn replace<const N: usize>(
         &self,
         locks: &mut Locks<'g, N>,
@@ -774,20 +784,5 @@ impl<'g> Rename<'g> {
         target.set_moved(&target_section, old.dir, target_name, target_hash, self.guard);
         locks.insert_moved(1, source);
         locks.insert_moved(0, target);
-    }
-}
-
-/// Inserting a dentry that stays alive by its name's reference.
-pub(crate) trait InsertMoved {
-    /// Puts it into the bucket of request `i`, when it was removed from that of another request.
-    fn insert_moved(&mut self, i: usize, dentry: &Dentry);
-}
-
-impl<const N: usize> InsertMoved for Locks<'_, N> {
-    fn insert_moved(&mut self, i: usize, dentry: &Dentry) {
-        // SAFETY: the name's reference, which moves with the dentry, keeps it until it is removed from
-        // the table, and its memory stays for a grace period after that. It was just removed from the
-        // table it was in.
-        unsafe { self.insert(i, std::ptr::NonNull::from(dentry)) };
     }
 }

@@ -30,7 +30,8 @@ use crate::namei::lookup::{DriverChange, changing};
 use crate::namei::walk::{Fail, Last, Lookup, Pos, Walk, check_length};
 use crate::objects::dcache::dentry::{self, Dentry};
 use crate::objects::inode::Inode;
-use crate::security::cred::{Credentials, check_sticky, permission};
+use crate::objects::permission::{check_sticky, permission};
+use crate::security::cred::Credentials;
 use crate::task::task_struct::{At, Task, bytes};
 
 /// Checks that `cred` may take `victim` out of `dir`, and that it is a directory exactly if it should

@@ -6,6 +6,7 @@
 //! their set, which has a lock of its own (`xattrs`), so that setting one does not meet those who write to
 //! the file. Memory is charged to the file system before it is taken.
 
+use crate::objects::inode_xattrs::EXTRA_BYTES;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path as StdPath;
@@ -18,26 +19,16 @@ use crate::base::types::{AtFlags, Capabilities, XattrFlags};
 use crate::mount::vfsmount::{Path, WriteAccess};
 use crate::namei::lookup::looking_up;
 use crate::namei::walk::{Fail, Lookup, Pos, Walk};
-use crate::namei::with_inode::Done;
 use crate::objects::inode::{Inode, InodeExtra};
+use crate::objects::permission::permission;
 use crate::objects::setattr::{More, Plan};
 use crate::security::acl::{Acl, Inherited};
-use crate::security::cred::{Credentials, permission};
+use crate::security::cred::Credentials;
 use crate::security::xattr::{
     AclNames, Namespace, XattrName, XattrOp, XattrSet, XattrSubject, xattr_permission,
 };
+use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, Base, Task, bytes, lookup_flags};
-
-/// What the extra part of an inode is charged for itself.
-const EXTRA_BYTES: u64 = size_of::<InodeExtra>() as u64 + 16;
-
-/// What an inode's extra part has been charged.
-pub(crate) fn extra_bytes(extra: &InodeExtra, guard: &Guard) -> u64 {
-    let acl = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes);
-    let lists = acl(extra.acl_access.read(guard)) + acl(extra.acl_default.read(guard));
-    let base = if extra.is_charged() { EXTRA_BYTES } else { 0 };
-    base + extra.xattrs(guard).map_or(0, XattrSet::bytes) + lists
-}
 
 /// Charges the extra part of an inode, if that was not done before. The caller has a reference, or is
 /// changing attributes.
@@ -95,31 +86,6 @@ fn replace_acl(
     slot.replace(acl, guard);
     uncharge(inode, delta);
     Ok(())
-}
-
-/// Takes file capabilities away, which speak of what the file was before a change of its data or owner.
-/// The caller holds the inode's lock.
-#[inline]
-pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
-    if !inode.may_be_capable() {
-        return;
-    }
-    let Some(extra) = inode.extra(guard) else { return };
-    if extra.xattrs(guard).is_none_or(|set| set.get(XattrName::CAPABILITY).is_err()) {
-        return;
-    }
-    let removed = extra.change_xattrs(guard, |set| set.remove(XattrName::CAPABILITY));
-    if let Ok(Some(freed)) = removed {
-        inode.sb().fs().uncharge(freed);
-        inode.touch_ctime();
-    }
-}
-
-/// Whether there are file capabilities to be taken away.
-pub(crate) fn has_capabilities(inode: &Inode, guard: &Guard) -> bool {
-    let extra = inode.may_be_capable().then(|| inode.extra(guard)).flatten();
-    let set = extra.and_then(|extra| extra.xattrs(guard));
-    set.is_some_and(|set| set.get(XattrName::CAPABILITY).is_ok())
 }
 
 impl Task {

@@ -32,7 +32,7 @@ use crate::base::error::{Named, Result, check_fork};
 use crate::base::lock_classes::MmapLock;
 use crate::base::types::MountFlags;
 use crate::file::open_file::{File, FileMode};
-use crate::pseudo::memfd_seals::WritableMap;
+use crate::file::seals::WritableMap;
 use crate::task::task_struct::Task;
 
 /// Bytes of a page.

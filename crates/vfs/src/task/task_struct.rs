@@ -7,6 +7,7 @@
 //! A call with an absolute path does not touch the line that the working directory is on. One that needs both
 //! places reads the root before and after, so that both were so at one moment.
 
+use crate::mount::fs_struct::{FsSpots, FsStruct};
 use std::fmt;
 use std::path::Path as StdPath;
 
@@ -53,21 +54,7 @@ impl<'a> From<&'a File> for At<'a> {
     }
 }
 
-/// Root and working directory.
-#[derive(Clone)]
-pub(crate) struct FsStruct {
-    pub(crate) root: Path,
-    pub(crate) cwd: Path,
-}
-
-/// Root and working directory as an RCU section sees them.
-#[derive(Clone, Copy)]
-pub(crate) struct FsSpots<'g> {
-    pub(crate) root: Spot<'g>,
-    pub(crate) cwd: Spot<'g>,
-}
-
-/// A task; see the [module](self). `Send` and `Sync`.
+/// A task: root and working directory, credentials, descriptors, mappings. `Send` and `Sync`.
 ///
 /// ```text
 /// let task = vfs.task();
@@ -172,7 +159,7 @@ impl Task {
             let is_it = |path: &Path| std::ptr::eq(path.dentry().inode(), inode);
             let at = locked.iter().position(is_it);
             // Under the lock: a thread that has locked meanwhile enters the file again after this.
-            at.filter(|_| !crate::syscalls::flock::has_records(inode, self.id, &guard))
+            at.filter(|_| !crate::file::inode_locks::has_records(inode, self.id, &guard))
                 .map(|at| locked.swap_remove(at))
         };
         drop(path);
@@ -184,7 +171,7 @@ impl Task {
         if file.is_path() || !file.inode().has_extra() {
             return;
         }
-        crate::syscalls::flock::release_inode(file.inode(), self.id);
+        crate::file::inode_locks::release_inode(file.inode(), self.id);
         self.note_unlocked(file.inode());
     }
 
@@ -396,7 +383,7 @@ impl Task {
         let path = self.resolve(at, path, flags | Lookup::FOLLOW | Lookup::DIRECTORY)?;
         let guard = rcu::pin();
         let inode = path.dentry().inode();
-        crate::security::cred::permission(
+        crate::objects::permission::permission(
             inode,
             self.cred(&guard),
             crate::base::types::Access::EXEC,
@@ -413,7 +400,7 @@ impl Drop for Task {
         }
         self.close_all();
         for path in std::mem::take(self.locked.get_mut()) {
-            crate::syscalls::flock::release_inode(path.dentry().inode(), self.id);
+            crate::file::inode_locks::release_inode(path.dentry().inode(), self.id);
         }
     }
 }
@@ -472,4 +459,16 @@ pub(crate) fn lookup_flags(
     lookup.set(Lookup::FOLLOW, follow);
     lookup.set(Lookup::EMPTY, flags.contains(AtFlags::EMPTY_PATH));
     Ok(lookup)
+}
+
+impl Vfs {
+    /// A task at the root of the tree, with all rights.
+    pub fn task(&self) -> Task {
+        self.task_as(Credentials::root())
+    }
+
+    /// A task at the root of the tree, with these rights.
+    pub fn task_as(&self, credentials: Credentials) -> Task {
+        Task::new(self.clone(), credentials)
+    }
 }

@@ -1,5 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use rustix::io::Errno;
+
+use crate::task::task_struct::{At, Task};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vfscale_sync::cpu;

@@ -792,7 +792,7 @@ fn kill(dentry: &Dentry, guard: &Guard) {
         let flags = dentry.flags.load(Ordering::Acquire);
         let parent = (flags & HOLDS_PARENT != 0).then(|| dentry.parent(guard));
         if flags & ATTACHED != 0 {
-            crate::pseudo::pseudo_fs::detach(dentry, guard);
+            detach_pseudo(dentry, guard);
         }
         if !dentry.is_elsewhere() {
             dentry.inode().leave_alias(dentry, guard);
@@ -925,6 +925,14 @@ const _: () = {
     assert!(offset_of!(Dentry, inline) == 64, "what walks read fits one line");
     assert!(offset_of!(Dentry, lockref) == 128, "counting references writes a line of its own");
 };
+
+/// Takes a dentry that [`new_dentry`] has made a child of the root out of its table. The caller
+/// holds no lock.
+pub(crate) fn detach_pseudo(dentry: &Dentry, guard: &Guard) {
+    let parent = dentry.parent(guard);
+    let _dcache = parent.sb().lock_dcache();
+    parent.children().lock(dentry.hash(), guard).remove(dentry);
+}
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

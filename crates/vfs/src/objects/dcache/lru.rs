@@ -45,7 +45,7 @@ use vfscale_sync::percpu_list::{Age, Linked, PerCpuList};
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::base::lock_classes::DcacheLru;
-use crate::namei::lookup::LockedName;
+use crate::objects::dcache::children::LockedName;
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
 use crate::objects::icache::InodeList;
 use crate::objects::inode::Inode;

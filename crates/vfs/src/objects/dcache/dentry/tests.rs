@@ -5,8 +5,8 @@ use rustix::io::Errno;
 
 use super::*;
 use crate::base::types::{Mode, OFlags, StatFs};
-use crate::file::readdir::DirEntry;
 use crate::mount::namespace::Vfs;
+use crate::objects::driver::DirEntry;
 use crate::objects::driver::{Directories, FileSystem};
 use crate::objects::inode::InodeInit;
 

@@ -11,13 +11,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use vfscale_sync::lock::Mutex;
 
 use crate::base::error::Stop;
 use crate::base::lock_classes::TextSnapshots;
-use crate::file::open_file::File;
-use crate::objects::inode_ext::Stream;
 
 /// The text has to be made first.
 pub(crate) struct Unread;
@@ -36,7 +33,7 @@ struct Snapshot {
 }
 
 impl Text {
-    fn read(&self, file: u64, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
+    pub(crate) fn read(&self, file: u64, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         let bytes = {
             let mut all = self.0.lock();
             let snapshot = all.get_mut(&file).ok_or(Stop::First(Unread))?;
@@ -51,7 +48,7 @@ impl Text {
         Ok(n)
     }
 
-    fn keep(&self, file: u64, bytes: Vec<u8>) {
+    pub(crate) fn keep(&self, file: u64, bytes: Vec<u8>) {
         let snapshot = Snapshot { bytes: bytes.into(), is_new: true };
         let old = self.0.lock().insert(file, snapshot);
         drop(old);
@@ -61,45 +58,5 @@ impl Text {
     pub(crate) fn forget(&self, file: u64) {
         let old = self.0.lock().remove(&file);
         drop(old);
-    }
-}
-
-impl File {
-    /// Whether what it holds is made when it is read, so that its size says nothing.
-    pub fn is_text(&self) -> bool {
-        matches!(self.inode().stream(), Some(Stream::Text(_)))
-    }
-
-    /// Reads past the end of the file, which is where the text of such files is. Nothing, for others.
-    #[cold]
-    pub(crate) fn read_text(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
-        match self.inode().stream() {
-            Some(Stream::Text(text)) if !buf.is_empty() => text.read(self.id(), offset, buf),
-            _ => Ok(0),
-        }
-    }
-
-    /// Does what reads; if the text has to be made first, makes it and does it again. The caller holds
-    /// nothing.
-    #[inline]
-    pub(crate) fn with_text<T>(&self, mut read: impl FnMut() -> ReadResult<T>) -> Result<T, Errno> {
-        loop {
-            match read() {
-                Ok(value) => return Ok(value),
-                Err(Stop::Errno(errno)) => return Err(errno),
-                Err(Stop::First(Unread)) => self.make_text()?,
-            }
-        }
-    }
-
-    #[cold]
-    fn make_text(&self) -> Result<(), Errno> {
-        let inode = self.inode();
-        let Some(Stream::Text(text)) = inode.stream() else { return Err(Errno::INVAL) };
-        let bytes = inode.sb().fs().text(inode)?;
-        // Before there is something to be forgotten.
-        self.0.note_stream();
-        text.keep(self.id(), bytes);
-        Ok(())
     }
 }

@@ -30,8 +30,8 @@ use vfscale_sync::percpu_arc::Kept;
 
 use crate::base::limits::Quotas;
 use crate::base::lock_classes::SocketLock;
+use crate::ipc::pipe::{Gather, Scatter};
 use crate::locks::wait_queue::{Monitor, Settle, SleepList, Waiting, Wake};
-use crate::pseudo::pipe::{Gather, Scatter};
 
 /// Room of each direction in bytes, as Linux gives a socket by default (`net.core.wmem_default`).
 const ROOM: usize = 212_992;

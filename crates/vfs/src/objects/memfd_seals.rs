@@ -12,15 +12,11 @@
 //! * Files that can't be sealed pay nothing: writing asks with the same look at the inode's flags whether a
 //!   driver keeps directories.
 
-use std::sync::Arc;
-
 pub use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU32, Ordering};
 
-use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::FallocateFlags;
-use crate::file::open_file::{File, FileMode};
 use crate::objects::inode::Inode;
 use crate::objects::inode_ext::Stream;
 
@@ -28,16 +24,16 @@ use crate::objects::inode_ext::Stream;
 const PAGE_BYTES: u64 = 4096;
 
 /// Those that forbid to write.
-const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
+pub(crate) const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
 
 /// What a file that could be executed is sealed with when that can't change any more.
-const AS_IT_IS: SealFlags = NO_WRITES.union(SealFlags::SHRINK).union(SealFlags::GROW);
+pub(crate) const AS_IT_IS: SealFlags = NO_WRITES.union(SealFlags::SHRINK).union(SealFlags::GROW);
 
 /// The seals of a file of memory.
 pub(crate) struct Seals {
     bits: AtomicU32,
     /// Shared mappings that are written to, or could be.
-    writable_maps: AtomicU32,
+    pub(crate) writable_maps: AtomicU32,
 }
 
 impl Seals {
@@ -47,19 +43,23 @@ impl Seals {
 
     /// Those of an inode, if it can have any.
     #[cold]
-    fn of(inode: &Inode) -> Option<&Seals> {
+    pub(crate) fn of(inode: &Inode) -> Option<&Seals> {
         match inode.stream() {
             Some(Stream::Memory(seals)) => Some(seals),
             _ => None,
         }
     }
 
-    fn get(&self) -> SealFlags {
+    pub(crate) fn get(&self) -> SealFlags {
         SealFlags::from_bits_retain(self.bits.load(Ordering::Acquire))
     }
 
     /// The caller holds the inode's lock.
-    fn add(&self, inode: &Inode, mut seals: SealFlags) -> std::result::Result<(), Errno> {
+    pub(crate) fn add(
+        &self,
+        inode: &Inode,
+        mut seals: SealFlags,
+    ) -> std::result::Result<(), Errno> {
         let now = self.get();
         if now.contains(SealFlags::SEAL) {
             return Err(Errno::PERM);
@@ -150,83 +150,4 @@ pub(crate) fn check_fallocate(
 pub(crate) fn check_mode(inode: &Inode, mode: u32) -> std::result::Result<(), Errno> {
     let changes = (inode.mode() ^ mode) & 0o111 != 0;
     if changes && sealed(inode).contains(SealFlags::EXEC) { Err(Errno::PERM) } else { Ok(()) }
-}
-
-/// A shared mapping of a file that can be sealed, through which it could be written. Parts of a mapping share
-/// one.
-pub(crate) struct WritableMap(File);
-
-impl WritableMap {
-    /// Counts a shared mapping; none, if the seals make it one that can't be written.
-    ///
-    /// # Errors
-    /// `EPERM` if it is to be written all the same.
-    pub(crate) fn new(
-        file: &File,
-        writes: bool,
-    ) -> std::result::Result<Option<Arc<WritableMap>>, Errno> {
-        let inode = file.inode();
-        let _locked = inode.lock();
-        let Some(seals) = Seals::of(inode) else { return Ok(None) };
-        if !seals.get().intersects(NO_WRITES) {
-            seals.writable_maps.fetch_add(1, Ordering::AcqRel);
-            return Ok(Some(Arc::new(WritableMap(file.clone()))));
-        }
-        if writes { Err(Errno::PERM) } else { Ok(None) }
-    }
-}
-
-impl Drop for WritableMap {
-    fn drop(&mut self) {
-        if let Some(seals) = Seals::of(self.0.inode()) {
-            seals.writable_maps.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-impl File {
-    /// The seals of a file of memory (`F_GET_SEALS`).
-    ///
-    /// # Errors
-    /// `EINVAL` for any other file, `EBADF` for an `O_PATH` handle.
-    pub fn seals(&self) -> Result<SealFlags> {
-        check_fork().named("fcntl")?;
-        let seals = match Seals::of(self.inode()) {
-            _ if self.is_path() => Err(Errno::BADF),
-            None => Err(Errno::INVAL),
-            Some(seals) => Ok(seals.get()),
-        };
-        seals.named("fcntl")
-    }
-
-    /// Adds seals to a file of memory (`F_ADD_SEALS`), for all who have it open: `SHRINK` and `GROW` keep its
-    /// size, `WRITE` what it holds, `FUTURE_WRITE` too but for mappings that there are, `EXEC` whether it
-    /// can be executed, and `SEAL` the seals themselves. `EXEC` of a file that can be executed means all of
-    /// the former.
-    ///
-    /// # Errors
-    /// `EPERM` if it is not open for writing, or its seals are sealed, as they are if it was not made with
-    /// [`MemfdFlags::ALLOW_SEALING`](crate::MemfdFlags::ALLOW_SEALING); `EBUSY` for `WRITE` while a
-    /// shared mapping could be written; `EINVAL` for other seals or files, `EBADF` for an `O_PATH` handle.
-    pub fn add_seals(&self, seals: SealFlags) -> Result<()> {
-        const KNOWN: SealFlags = AS_IT_IS.union(SealFlags::SEAL).union(SealFlags::EXEC);
-        let add = || {
-            check_fork()?;
-            if self.is_path() {
-                return Err(Errno::BADF);
-            }
-            if !self.mode().intersects(FileMode::CAN_WRITE) {
-                return Err(Errno::PERM);
-            }
-            let inode = self.inode();
-            match Seals::of(inode) {
-                Some(own) if KNOWN.contains(seals) => {
-                    let _locked = inode.lock();
-                    own.add(inode, seals)
-                }
-                _ => Err(Errno::INVAL),
-            }
-        };
-        add().named("fcntl")
-    }
 }

@@ -1,0 +1,38 @@
+//! The advisory locks of an inode, and their release when a file is closed or a task ends.
+
+use vfscale_sync::rcu::{self, Guard};
+
+use crate::file::open_file::OpenFile;
+use crate::locks::FileLocks;
+use crate::objects::inode::Inode;
+
+/// The locks of an inode, if it ever had any.
+pub(crate) fn existing<'g>(inode: &'g Inode, guard: &'g Guard) -> Option<&'g FileLocks> {
+    inode.extra(guard).map(|extra| &extra.locks)
+}
+
+/// The locks of an inode, which count among those of its tree.
+pub(crate) fn locks<'g>(inode: &'g Inode, guard: &'g Guard) -> &'g FileLocks {
+    inode.extra_or_init(guard).locks.paid_by(inode.sb().quotas())
+}
+
+/// An open file is closed: its locks end.
+pub(crate) fn release_file(file: &OpenFile) {
+    let guard = rcu::pin();
+    if let Some(locks) = existing(file.inode(), &guard) {
+        locks.release_file(std::ptr::from_ref(file) as usize as u64);
+    }
+}
+
+/// Ends the record locks of a task on a file.
+pub(crate) fn release_inode(inode: &Inode, task: u64) {
+    let guard = rcu::pin();
+    if let Some(locks) = existing(inode, &guard) {
+        locks.release_posix(task);
+    }
+}
+
+/// Whether a task has record locks on a file.
+pub(crate) fn has_records(inode: &Inode, task: u64, guard: &Guard) -> bool {
+    existing(inode, guard).is_some_and(|locks| locks.has_posix(task))
+}

@@ -1,0 +1,90 @@
+//! The seals of an open file of memory, and the mappings that count against them.
+
+use crate::base::error::check_fork;
+use crate::base::error::{Named, Result};
+use crate::file::open_file::File;
+use crate::file::open_file::FileMode;
+use crate::objects::memfd_seals::{AS_IT_IS, NO_WRITES};
+use crate::objects::memfd_seals::{SealFlags, Seals};
+use rustix::io::Errno;
+use std::sync::Arc;
+use vfscale_sync::atomic::Ordering;
+
+/// A shared mapping of a file that can be sealed, through which it could be written. Parts of a mapping share
+/// one.
+pub(crate) struct WritableMap(File);
+
+impl WritableMap {
+    /// Counts a shared mapping; none, if the seals make it one that can't be written.
+    ///
+    /// # Errors
+    /// `EPERM` if it is to be written all the same.
+    pub(crate) fn new(
+        file: &File,
+        writes: bool,
+    ) -> std::result::Result<Option<Arc<WritableMap>>, Errno> {
+        let inode = file.inode();
+        let _locked = inode.lock();
+        let Some(seals) = Seals::of(inode) else { return Ok(None) };
+        if !seals.get().intersects(NO_WRITES) {
+            seals.writable_maps.fetch_add(1, Ordering::AcqRel);
+            return Ok(Some(Arc::new(WritableMap(file.clone()))));
+        }
+        if writes { Err(Errno::PERM) } else { Ok(None) }
+    }
+}
+
+impl Drop for WritableMap {
+    fn drop(&mut self) {
+        if let Some(seals) = Seals::of(self.0.inode()) {
+            seals.writable_maps.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl File {
+    /// The seals of a file of memory (`F_GET_SEALS`).
+    ///
+    /// # Errors
+    /// `EINVAL` for any other file, `EBADF` for an `O_PATH` handle.
+    pub fn seals(&self) -> Result<SealFlags> {
+        check_fork().named("fcntl")?;
+        let seals = match Seals::of(self.inode()) {
+            _ if self.is_path() => Err(Errno::BADF),
+            None => Err(Errno::INVAL),
+            Some(seals) => Ok(seals.get()),
+        };
+        seals.named("fcntl")
+    }
+
+    /// Adds seals to a file of memory (`F_ADD_SEALS`), for all who have it open: `SHRINK` and `GROW` keep its
+    /// size, `WRITE` what it holds, `FUTURE_WRITE` too but for mappings that there are, `EXEC` whether it
+    /// can be executed, and `SEAL` the seals themselves. `EXEC` of a file that can be executed means all of
+    /// the former.
+    ///
+    /// # Errors
+    /// `EPERM` if it is not open for writing, or its seals are sealed, as they are if it was not made with
+    /// [`MemfdFlags::ALLOW_SEALING`](crate::MemfdFlags::ALLOW_SEALING); `EBUSY` for `WRITE` while a
+    /// shared mapping could be written; `EINVAL` for other seals or files, `EBADF` for an `O_PATH` handle.
+    pub fn add_seals(&self, seals: SealFlags) -> Result<()> {
+        const KNOWN: SealFlags = AS_IT_IS.union(SealFlags::SEAL).union(SealFlags::EXEC);
+        let add = || {
+            check_fork()?;
+            if self.is_path() {
+                return Err(Errno::BADF);
+            }
+            if !self.mode().intersects(FileMode::CAN_WRITE) {
+                return Err(Errno::PERM);
+            }
+            let inode = self.inode();
+            match Seals::of(inode) {
+                Some(own) if KNOWN.contains(seals) => {
+                    let _locked = inode.lock();
+                    own.add(inode, seals)
+                }
+                _ => Err(Errno::INVAL),
+            }
+        };
+        add().named("fcntl")
+    }
+}

@@ -1,0 +1,47 @@
+//! Reading of text that the driver makes when it is first read.
+
+use crate::base::error::Stop;
+use crate::file::open_file::File;
+use crate::objects::inode_ext::Stream;
+use crate::objects::seq_file::{ReadResult, Unread};
+use rustix::io::Errno;
+
+impl File {
+    /// Whether what it holds is made when it is read, so that its size says nothing.
+    pub fn is_text(&self) -> bool {
+        matches!(self.inode().stream(), Some(Stream::Text(_)))
+    }
+
+    /// Reads past the end of the file, which is where the text of such files is. Nothing, for others.
+    #[cold]
+    pub(crate) fn read_text(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
+        match self.inode().stream() {
+            Some(Stream::Text(text)) if !buf.is_empty() => text.read(self.id(), offset, buf),
+            _ => Ok(0),
+        }
+    }
+
+    /// Does what reads; if the text has to be made first, makes it and does it again. The caller holds
+    /// nothing.
+    #[inline]
+    pub(crate) fn with_text<T>(&self, mut read: impl FnMut() -> ReadResult<T>) -> Result<T, Errno> {
+        loop {
+            match read() {
+                Ok(value) => return Ok(value),
+                Err(Stop::Errno(errno)) => return Err(errno),
+                Err(Stop::First(Unread)) => self.make_text()?,
+            }
+        }
+    }
+
+    #[cold]
+    fn make_text(&self) -> Result<(), Errno> {
+        let inode = self.inode();
+        let Some(Stream::Text(text)) = inode.stream() else { return Err(Errno::INVAL) };
+        let bytes = inode.sb().fs().text(inode)?;
+        // Before there is something to be forgotten.
+        self.0.note_stream();
+        text.keep(self.id(), bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! Files without positions: the ends of pipes and fifos, sockets, and what they have in common.
+//!
+//! What is behind such a file belongs to its inode ([`Inode::stream`]), and counts the open files
+//! that have an end of it. (So does the text of a file that is made when it is read, which has
+//! positions: see [`crate::objects::seq_file`]. The seals of a file of memory have no other place,
+//! see [`crate::objects::memfd_seals`], nor has the count of a directory's directories once it is
+//! spread, see [`Inode::nlink`].) A [`File`] of this kind says so in its mode, by bits of its own
+//! for reading and writing ([`FileMode::STREAM`]). So calls with a position, which ask for the
+//! usual bits, fail on it without asking anything else, and cost other files nothing.
+//!
+//! Waiting happens with no lock held and in no RCU section. The file that the caller holds keeps
+//! the inode meanwhile.
+
+use crate::objects::inode_ext::Stream;
+use std::io::{IoSlice, IoSliceMut};
+
+use rustix::io::Errno;
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::types::{Capabilities, OFlags};
+use crate::file::open_file::{File, FileMode, OpenFile};
+use crate::ipc::pipe::{Ends, Pipe};
+use crate::locks::WaitToken;
+use crate::locks::wait_queue::Waiting;
+use crate::mount::vfsmount::WriteAccess;
+use crate::objects::inode::Inode;
+use crate::security::cred::Credentials;
+
+impl Ends {
+    /// Those of an open file.
+    pub(crate) fn of(mode: FileMode) -> Ends {
+        Ends {
+            read: mode.intersects(FileMode::CAN_READ),
+            write: mode.intersects(FileMode::CAN_WRITE),
+        }
+    }
+}
+
+/// An open file of a stream is closed.
+pub(crate) fn release(file: &OpenFile) {
+    match file.inode().stream() {
+        Some(Stream::Pipe(pipe)) => pipe.close(Ends::of(file.mode())),
+        Some(Stream::Socket(socket)) => socket.close(),
+        Some(Stream::Text(text)) => text.forget(file.id()),
+        Some(Stream::Memory(_) | Stream::Directories(_)) | None => {}
+    }
+}
+
+/// The pipe behind a fifo, made when it is first asked for.
+pub(crate) fn fifo(inode: &Inode) -> std::result::Result<&Pipe, Errno> {
+    let make = || Stream::Pipe(Pipe::new(inode.sb().quotas().keep()));
+    inode.stream_or_init(make).pipe().ok_or(Errno::NXIO)
+}
+
+impl File {
+    fn stream(&self) -> std::result::Result<&Stream, Errno> {
+        self.inode().stream().ok_or(Errno::BADF)
+    }
+
+    fn waiting<'a>(&self, token: Option<&'a WaitToken>) -> Waiting<'a> {
+        Waiting { never: self.flags().contains(OFlags::NONBLOCK), token }
+    }
+
+    /// Use moves the times of a fifo, and not those of a pipe or socket.
+    fn keeps_times(&self) -> bool {
+        !self.path().dentry().is_pseudo()
+    }
+
+    /// Reads from a stream. The caller holds no lock and no RCU guard.
+    pub(crate) fn read_stream(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        token: Option<&WaitToken>,
+    ) -> std::result::Result<usize, Errno> {
+        check_fork()?;
+        if !self.mode().contains(FileMode::STREAM_READ) {
+            return Err(Errno::BADF);
+        }
+        let n = match self.stream()? {
+            Stream::Pipe(pipe) => pipe.read(bufs, self.waiting(token))?,
+            Stream::Socket(socket) => socket.read(bufs, self.waiting(token))?,
+            Stream::Text(_) | Stream::Memory(_) | Stream::Directories(_) => {
+                return Err(Errno::INVAL);
+            }
+        };
+        if n > 0 && self.keeps_times() {
+            self.accessed(self.inode());
+        }
+        Ok(n)
+    }
+
+    /// Writes to a stream. The caller holds no lock and no RCU guard.
+    pub(crate) fn write_stream(
+        &self,
+        bufs: &[IoSlice<'_>],
+        token: Option<&WaitToken>,
+    ) -> std::result::Result<usize, Errno> {
+        check_fork()?;
+        if !self.mode().contains(FileMode::STREAM_WRITE) {
+            return Err(Errno::BADF);
+        }
+        let n = match self.stream()? {
+            Stream::Pipe(pipe) => {
+                pipe.write(bufs, self.flags().contains(OFlags::DIRECT), self.waiting(token))?
+            }
+            Stream::Socket(socket) => socket.write(bufs, self.waiting(token))?,
+            Stream::Text(_) | Stream::Memory(_) | Stream::Directories(_) => {
+                return Err(Errno::INVAL);
+            }
+        };
+        // A fifo may be written to where its times can't change.
+        if n > 0
+            && self.keeps_times()
+            && let Ok(_change) = WriteAccess::new(self.path().mount())
+        {
+            self.inode().touch_in_passing();
+        }
+        Ok(n)
+    }
+
+    /// As [`write_stream`](Self::write_stream), for several buffers: if nothing is in any of them,
+    /// nothing is written, where one buffer of nothing would be a message.
+    pub(crate) fn writev_stream(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
+        let is_nothing = bufs.iter().all(|buf| buf.is_empty());
+        if is_nothing && self.mode().contains(FileMode::STREAM_WRITE) {
+            return Ok(0);
+        }
+        self.write_stream(bufs, None)
+    }
+
+    /// As [`read`](Self::read), and when it blocks, `token` interrupts it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); `EINTR` when the token is cancelled while there is nothing to read.
+    pub fn read_interruptible(&self, buf: &mut [u8], token: &WaitToken) -> Result<usize> {
+        if !self.is_stream() {
+            return self.read(buf);
+        }
+        self.read_stream(&mut [IoSliceMut::new(buf)], Some(token)).named("read")
+    }
+
+    /// As [`write`](Self::write), and when it blocks, `token` interrupts it: then it returns how
+    /// much was written, if that was anything.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); `EINTR` when the token is cancelled before anything was written.
+    pub fn write_interruptible(&self, buf: &[u8], token: &WaitToken) -> Result<usize> {
+        if !self.is_stream() {
+            return self.write(buf);
+        }
+        self.write_stream(&[IoSlice::new(buf)], Some(token)).named("write")
+    }
+
+    /// The capacity of a pipe in bytes (`F_GETPIPE_SZ`).
+    ///
+    /// # Errors
+    /// `EBADF` if it is no pipe.
+    pub fn pipe_size(&self) -> Result<usize> {
+        self.open_pipe().map(Pipe::size).named("fcntl")
+    }
+
+    /// Changes the capacity of a pipe (`F_SETPIPE_SZ`) to at least `bytes`; returns what it is
+    /// then. It is counted in pages, each of which one write can fill in part.
+    ///
+    /// # Errors
+    /// `EBADF` if it is no pipe, `EINVAL` for more than 2 GiB, `EPERM` for more than 1 MiB without
+    /// `CAP_SYS_RESOURCE` or more than there is for all pipes ([`Limits`](crate::Limits)), `EBUSY`
+    /// if it holds more at the moment.
+    pub fn set_pipe_size(&self, bytes: u32, credentials: &Credentials) -> Result<usize> {
+        let privileged = credentials.has(Capabilities::SYS_RESOURCE);
+        self.open_pipe().and_then(|pipe| pipe.set_size(bytes, privileged)).named("fcntl")
+    }
+
+    fn open_pipe(&self) -> std::result::Result<&Pipe, Errno> {
+        check_fork()?;
+        if self.is_path() {
+            return Err(Errno::BADF);
+        }
+        self.stream()?.pipe().ok_or(Errno::BADF)
+    }
+}

@@ -1,0 +1,17 @@
+//! Root and working directory of a task: the counterpart of `struct fs_struct` of Linux.
+
+use crate::mount::vfsmount::{Path, Spot};
+
+/// Root and working directory.
+#[derive(Clone)]
+pub(crate) struct FsStruct {
+    pub(crate) root: Path,
+    pub(crate) cwd: Path,
+}
+
+/// Root and working directory as an RCU section sees them.
+#[derive(Clone, Copy)]
+pub(crate) struct FsSpots<'g> {
+    pub(crate) root: Spot<'g>,
+    pub(crate) cwd: Spot<'g>,
+}

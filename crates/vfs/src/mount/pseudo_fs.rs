@@ -1,0 +1,190 @@
+//! Files without a name: pipes, sockets, and files of memory.
+//!
+//! # Purpose
+//!
+//! Such files belong to file systems of their own, which no path leads to: a pipe's to `pipefs`, a socket's
+//! ([`crate::ipc::socket`]) to `sockfs`, a file of memory
+//! ([`Task::memfd_create`], [`crate::objects::memfd_seals`]) to another instance of the
+//! driver that the tree's owner gave it for this. A tree makes each of them when it is first needed, with a
+//! mount that is attached nowhere.
+//!
+//! # Nothing is shared
+//!
+//! The kernel of 2.6 hung the dentry of every pipe and socket below the root of its file system,
+//! under `dcache_lock`, and took its inode number from one counter, so that all of them met there
+//! (seed 004, slides 21 and 33). Nobody ever looks there. So here a dentry of this kind has no
+//! parent and is on no list: making and closing such a file takes memory, an inode number and a
+//! place on the list of open files from what the CPU has for itself.
+//! [`Scaling::before_pseudo`](crate::Scaling::before_pseudo) takes that back.
+//!
+//! # Who holds what
+//!
+//! The forest of trees has one use of each of these mounts until it ends, and every file one more.
+//! A dentry without a parent is kept by the files alone and freed with the last of them.
+
+use crate::base::types::MountFlags;
+use crate::objects::super_ref::SuperRef;
+use std::sync::{Arc, OnceLock};
+
+pub use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use vfscale_sync::rcu::Guard;
+
+use crate::base::types::{FallocateFlags, FileType, StatFs};
+use crate::mount::namespace::{Forest, Vfs};
+use crate::mount::vfsmount::{Mount, OwnedMount};
+use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::driver::{FileSystem, NewInode};
+use crate::objects::inode::{Inode, InodeInit, InodeRef};
+use crate::objects::super_block::SuperBlock;
+
+/// The options of mounts that are attached nowhere: access times are kept exactly, as in Linux.
+pub(crate) const INTERNAL_FLAGS: MountFlags = MountFlags::STRICTATIME;
+
+/// The file systems of a tree that no path leads to.
+#[derive(Default)]
+pub(crate) struct Pseudo {
+    pipes: OnceLock<OwnedMount>,
+    sockets: OnceLock<OwnedMount>,
+    memory: OnceLock<OwnedMount>,
+    memory_driver: OnceLock<Arc<dyn FileSystem>>,
+}
+
+impl Pseudo {
+    pub(crate) fn pipes(ns: &Forest) -> std::result::Result<&Mount, Errno> {
+        Pseudo::mount(ns, &ns.pseudo().pipes, || {
+            Ok(Arc::new(PseudoFs { name: "pipefs", magic: 0x5049_5045 }))
+        })
+    }
+
+    pub(crate) fn sockets(ns: &Forest) -> std::result::Result<&Mount, Errno> {
+        Pseudo::mount(ns, &ns.pseudo().sockets, || {
+            Ok(Arc::new(PseudoFs { name: "sockfs", magic: 0x534f_434b }))
+        })
+    }
+
+    pub(crate) fn memory(ns: &Forest) -> std::result::Result<&Mount, Errno> {
+        Pseudo::mount(ns, &ns.pseudo().memory, || {
+            ns.pseudo().memory_driver.get().cloned().ok_or(Errno::NOSYS)
+        })
+    }
+
+    /// The mount in `slot`, made when it is first asked for.
+    #[inline]
+    fn mount<'a>(
+        ns: &'a Forest,
+        slot: &'a OnceLock<OwnedMount>,
+        driver: impl FnOnce() -> std::result::Result<Arc<dyn FileSystem>, Errno>,
+    ) -> std::result::Result<&'a Mount, Errno> {
+        if let Some(mount) = slot.get() {
+            return Ok(mount);
+        }
+        // Another thread may be faster; then nobody else has seen this one.
+        drop(slot.set(ns.internal_mount(driver()?)?));
+        slot.get().map(|mount| &**mount).ok_or(Errno::NOMEM)
+    }
+
+    /// The file systems that were made so far.
+    pub(crate) fn super_blocks(&self) -> Vec<SuperRef> {
+        let slots = [&self.pipes, &self.sockets, &self.memory];
+        slots.into_iter().filter_map(|slot| Some(slot.get()?.sb().clone())).collect()
+    }
+}
+
+/// A dentry for a file that has no name, owned by the reference returned. Before the patch it is a
+/// child of the root of its file system.
+pub(crate) fn new_dentry(
+    sb: &SuperBlock,
+    name: &[u8],
+    inode: InodeRef,
+    guard: &Guard,
+) -> DentryRef {
+    if sb.scaling().pseudo() {
+        return Dentry::new_pseudo(sb, name, inode);
+    }
+    Dentry::new_attached(sb, name, SuperBlock::ino_hash(inode.ino()), inode, guard)
+}
+
+/// What `readlink` of a descriptor says of a file without a name.
+pub(crate) fn path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
+    let name = dentry.name(guard);
+    let ino = dentry.inode().ino();
+    match dentry.inode().file_type() {
+        FileType::Fifo => format!("pipe:[{ino}]").into_bytes(),
+        FileType::Socket => format!("socket:[{ino}]").into_bytes(),
+        _ => [b"/".as_slice(), name, b" (deleted)"].concat(),
+    }
+}
+
+impl Vfs {
+    /// Gives the tree a driver for files of memory ([`Task::memfd_create`](crate::Task::memfd_create)), which serves nothing else.
+    ///
+    /// # Errors
+    /// `EBUSY` if it has one.
+    pub fn set_memory_driver(&self, driver: Arc<dyn FileSystem>) -> std::result::Result<(), Errno> {
+        self.ns().pseudo().memory_driver.set(driver).map_err(|_| Errno::BUSY)
+    }
+}
+
+/// The driver of pipes and sockets: it has inodes and no data.
+struct PseudoFs {
+    name: &'static str,
+    magic: u64,
+}
+
+impl FileSystem for PseudoFs {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn fill_super(&self, sb: &SuperBlock) -> std::result::Result<InodeRef, Errno> {
+        let mode = FileType::Directory.as_raw_mode() | 0o555;
+        Ok(sb.new_inode(InodeInit { mode, nlink: 2, ..InodeInit::default() }))
+    }
+
+    fn statfs(&self, _: &SuperBlock) -> StatFs {
+        StatFs { magic: self.magic, block_size: 4096, name_max: 255, ..StatFs::default() }
+    }
+
+    fn create(&self, _: &SuperBlock, _: &NewInode<'_>) -> std::result::Result<InodeRef, Errno> {
+        Err(Errno::PERM)
+    }
+
+    fn link(&self, _: &Inode, _: usize) -> std::result::Result<(), Errno> {
+        Err(Errno::PERM)
+    }
+
+    fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> std::result::Result<usize, Errno> {
+        Err(Errno::SPIPE)
+    }
+
+    fn write_at(&self, _: &Inode, _: u64, _: &[u8]) -> std::result::Result<usize, Errno> {
+        Err(Errno::SPIPE)
+    }
+
+    fn set_size(&self, _: &Inode, _: u64) -> std::result::Result<(), Errno> {
+        Err(Errno::INVAL)
+    }
+
+    fn fallocate(
+        &self,
+        _: &Inode,
+        _: FallocateFlags,
+        _: u64,
+        _: u64,
+    ) -> std::result::Result<(), Errno> {
+        Err(Errno::SPIPE)
+    }
+
+    fn seek_data(&self, _: &Inode, _: u64) -> std::result::Result<u64, Errno> {
+        Err(Errno::SPIPE)
+    }
+
+    fn seek_hole(&self, _: &Inode, _: u64) -> std::result::Result<u64, Errno> {
+        Err(Errno::SPIPE)
+    }
+
+    fn sync(&self, _: &Inode, _: bool) -> std::result::Result<(), Errno> {
+        Err(Errno::INVAL)
+    }
+}

@@ -1,0 +1,66 @@
+//! Changes of the children tables of directories: locking the place of a dentry in its parent's table, and
+//! moving a dentry from one table to another.
+
+use vfscale_sync::rcu::Guard;
+use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
+
+use crate::base::lock_classes::Children;
+use crate::objects::dcache::dentry::Dentry;
+
+/// A name that is about to leave its table: its bucket is locked and, if it is a directory, all of its
+/// own.
+pub(crate) enum LockedName<'g> {
+    File(Bucket<'g, Dentry, Children>),
+    Directory(LockSet<'g, Dentry, Children, 2>),
+}
+
+impl<'g> LockedName<'g> {
+    /// `None` if the dentry is no longer in the table of `parent`.
+    pub(crate) fn lock(
+        dentry: &'g Dentry,
+        parent: &'g Dentry,
+        guard: &'g Guard,
+    ) -> Option<LockedName<'g>> {
+        let hash = dentry.hash();
+        let is_it = |child: &Dentry| std::ptr::eq(child, dentry);
+        if dentry.inode().is_dir() {
+            let name = LockReq::One(parent.children(), hash);
+            let locks = RcuTable::lock_set([name, LockReq::All(dentry.children())], guard);
+            locks.find(0, hash, is_it).is_some().then_some(LockedName::Directory(locks))
+        } else {
+            let bucket = parent.children().lock(hash, guard);
+            bucket.find(hash, is_it).is_some().then_some(LockedName::File(bucket))
+        }
+    }
+
+    /// Whether nothing is below it.
+    pub(crate) fn is_leaf(&self) -> bool {
+        match self {
+            LockedName::File(_) => true,
+            LockedName::Directory(locks) => locks.is_empty(1),
+        }
+    }
+
+    /// Takes it out of the table.
+    pub(crate) fn remove(&mut self, dentry: &Dentry) {
+        match self {
+            LockedName::File(bucket) => bucket.remove(dentry),
+            LockedName::Directory(locks) => locks.remove(0, dentry),
+        };
+    }
+}
+
+/// Inserting a dentry that stays alive by its name's reference.
+pub(crate) trait InsertMoved {
+    /// Puts it into the bucket of request `i`, when it was removed from that of another request.
+    fn insert_moved(&mut self, i: usize, dentry: &Dentry);
+}
+
+impl<const N: usize> InsertMoved for LockSet<'_, Dentry, Children, N> {
+    fn insert_moved(&mut self, i: usize, dentry: &Dentry) {
+        // SAFETY: the name's reference, which moves with the dentry, keeps it until it is removed from
+        // the table, and its memory stays for a grace period after that. It was just removed from the
+        // table it was in.
+        unsafe { self.insert(i, std::ptr::NonNull::from(dentry)) };
+    }
+}

@@ -1,0 +1,44 @@
+//! The extended attributes of an inode as the VFS stores them: what they are charged, and the removal of
+//! file capabilities.
+
+use vfscale_sync::rcu::Guard;
+
+use crate::objects::inode::{Inode, InodeExtra};
+use crate::security::acl::Acl;
+use crate::security::xattr::{XattrName, XattrSet};
+
+/// What the extra part of an inode is charged for itself.
+pub(crate) const EXTRA_BYTES: u64 = size_of::<InodeExtra>() as u64 + 16;
+
+/// What an inode's extra part has been charged.
+pub(crate) fn extra_bytes(extra: &InodeExtra, guard: &Guard) -> u64 {
+    let acl = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes);
+    let lists = acl(extra.acl_access.read(guard)) + acl(extra.acl_default.read(guard));
+    let base = if extra.is_charged() { EXTRA_BYTES } else { 0 };
+    base + extra.xattrs(guard).map_or(0, XattrSet::bytes) + lists
+}
+
+/// Takes file capabilities away, which speak of what the file was before a change of its data or owner.
+/// The caller holds the inode's lock.
+#[inline]
+pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
+    if !inode.may_be_capable() {
+        return;
+    }
+    let Some(extra) = inode.extra(guard) else { return };
+    if extra.xattrs(guard).is_none_or(|set| set.get(XattrName::CAPABILITY).is_err()) {
+        return;
+    }
+    let removed = extra.change_xattrs(guard, |set| set.remove(XattrName::CAPABILITY));
+    if let Ok(Some(freed)) = removed {
+        inode.sb().fs().uncharge(freed);
+        inode.touch_ctime();
+    }
+}
+
+/// Whether there are file capabilities to be taken away.
+pub(crate) fn has_capabilities(inode: &Inode, guard: &Guard) -> bool {
+    let extra = inode.may_be_capable().then(|| inode.extra(guard)).flatten();
+    let set = extra.and_then(|extra| extra.xattrs(guard));
+    set.is_some_and(|set| set.get(XattrName::CAPABILITY).is_ok())
+}

@@ -1,0 +1,162 @@
+//! Pipes and files of memory: `pipe2(2)`, `memfd_create(2)`.
+
+use crate::base::error::check_fork;
+use crate::base::error::{Named, Result};
+use crate::base::types::{FileType, OFlags};
+use crate::file::fd_table::Fd;
+use crate::file::open_file;
+use crate::file::open_file::File;
+use crate::file::open_file::FileMode;
+use crate::ipc::pipe::Pipe;
+use crate::mount::pseudo_fs::MemfdFlags;
+use crate::mount::pseudo_fs::Pseudo;
+use crate::mount::pseudo_fs::new_dentry;
+use crate::mount::vfsmount::MountRef;
+use crate::mount::vfsmount::Path;
+use crate::objects::driver::NewInode;
+use crate::objects::inode::InodeInit;
+use crate::objects::inode_ext::Stream;
+use crate::objects::memfd_seals::SealFlags;
+use crate::objects::memfd_seals::Seals;
+use crate::task::task_struct::Task;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use vfscale_sync::rcu;
+
+impl Task {
+    /// Makes a pipe: the end to read from, and the end to write to. `flags`: `NONBLOCK`, and `DIRECT` for
+    /// a pipe of packets; `CLOEXEC` is for [`pipe2_fd`](Self::pipe2_fd). Does not block.
+    ///
+    /// ```text
+    /// let (reader, writer) = task.pipe2(OFlags::empty())?;
+    /// writer.write(b"through")?;
+    /// ```
+    ///
+    /// # Errors
+    /// `EINVAL` for other flags; `ENFILE` if there are too many open files or pipes.
+    pub fn pipe2(&self, flags: OFlags) -> Result<(File, File)> {
+        self.new_pipe(flags).named("pipe2")
+    }
+
+    /// Makes a pipe and puts its ends under the two lowest free descriptors.
+    ///
+    /// # Errors
+    /// As [`pipe2`](Self::pipe2); `EMFILE`.
+    pub fn pipe2_fd(&self, flags: OFlags) -> Result<(Fd, Fd)> {
+        let (reader, writer) = self.pipe2(flags)?;
+        self.install_pair([reader, writer], flags.contains(OFlags::CLOEXEC)).named("pipe2")
+    }
+
+    pub(crate) fn install_pair(
+        &self,
+        [first, second]: [File; 2],
+        close_on_exec: bool,
+    ) -> std::result::Result<(Fd, Fd), Errno> {
+        let first = self.descriptors().install(first, 0, close_on_exec)?;
+        match self.descriptors().install(second, 0, close_on_exec) {
+            Ok(second) => Ok((first, second)),
+            Err(errno) => {
+                // Another thread may have closed it meanwhile.
+                let _ = self.descriptors().remove(first);
+                Err(errno)
+            }
+        }
+    }
+
+    fn new_pipe(&self, flags: OFlags) -> std::result::Result<(File, File), Errno> {
+        check_fork()?;
+        if !(OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::DIRECT).contains(flags) {
+            return Err(Errno::INVAL);
+        }
+        self.ns().room_for_file()?;
+        let guard = rcu::pin();
+        let cred = self.cred(&guard);
+        let mount = Pseudo::pipes(self.ns())?;
+        let pipe = Pipe::opened(mount.sb().quotas().keep())?;
+        let inode = mount.sb().new_inode(InodeInit {
+            mode: FileType::Fifo.as_raw_mode() | 0o600,
+            uid: cred.uid,
+            gid: cred.gid,
+            nlink: 1,
+            ..InodeInit::default()
+        });
+        inode.stream_or_init(|| Stream::Pipe(pipe));
+        let kept = open_file::kept_ids(cred, &inode);
+        let dentry = new_dentry(mount.sb(), b"", inode, &guard);
+        let end = |dentry, mode, flags| {
+            File::new_stream(Path::new(MountRef::new(mount), dentry), mode | kept, flags)
+        };
+        let reader = end(dentry.clone(), FileMode::READ, flags & OFlags::NONBLOCK)?;
+        let write_flags = OFlags::WRONLY | flags & (OFlags::NONBLOCK | OFlags::DIRECT);
+        Ok((reader, end(dentry, FileMode::WRITE, write_flags)?))
+    }
+
+    /// Makes an empty file of memory without a name, open for reading and writing; it is gone when
+    /// nobody has it open any more. `name` is for [`path_of`](Self::path_of) only. `flags`:
+    /// `ALLOW_SEALING`, for [`File::add_seals`]; `NOEXEC_SEAL`, for one that can be sealed and never
+    /// executed, or `EXEC`, which is the default; `CLOEXEC` is for
+    /// [`memfd_create_fd`](Self::memfd_create_fd).
+    ///
+    /// # Errors
+    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENFILE`;
+    /// `ENOSYS` if the tree has no driver for it ([`Vfs::set_memory_driver`](crate::Vfs::set_memory_driver)).
+    pub fn memfd_create(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<File> {
+        self.new_memfd(name.as_ref().as_bytes(), flags).named("memfd_create")
+    }
+
+    /// Makes a file of memory and puts it under the lowest free descriptor.
+    ///
+    /// # Errors
+    /// As [`memfd_create`](Self::memfd_create); `EMFILE`.
+    pub fn memfd_create_fd(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<Fd> {
+        let file = self.memfd_create(name, flags)?;
+        let close_on_exec = flags.contains(MemfdFlags::CLOEXEC);
+        self.descriptors().install(file, 0, close_on_exec).named("memfd_create")
+    }
+
+    fn new_memfd(&self, name: &[u8], flags: MemfdFlags) -> std::result::Result<File, Errno> {
+        check_fork()?;
+        let execution = MemfdFlags::EXEC | MemfdFlags::NOEXEC_SEAL;
+        let known = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | execution;
+        if flags.contains(execution) || !known.contains(flags) {
+            return Err(Errno::INVAL);
+        }
+        let (bits, seals) = match flags {
+            _ if flags.contains(MemfdFlags::NOEXEC_SEAL) => (0o666, SealFlags::EXEC),
+            _ if flags.contains(MemfdFlags::ALLOW_SEALING) => (0o777, SealFlags::empty()),
+            _ => (0o777, SealFlags::SEAL),
+        };
+        if name.len() > MEMFD_NAME_MAX || name.contains(&0) {
+            return Err(Errno::INVAL);
+        }
+        self.ns().room_for_file()?;
+        let mount = Pseudo::memory(self.ns())?;
+        let sb = mount.sb();
+        let make = || {
+            let guard = rcu::pin();
+            let cred = self.cred(&guard);
+            let inode = sb.fs().create(
+                sb,
+                &NewInode {
+                    mode: FileType::RegularFile.as_raw_mode() | bits,
+                    uid: cred.uid,
+                    gid: cred.gid,
+                    rdev: 0,
+                    target: None,
+                    name_len: 0,
+                    xattrs: &[],
+                },
+            )?;
+            inode.clear_nlink();
+            inode.set_seals(Seals::new(seals));
+            let mode = FileMode::READ | FileMode::WRITE | open_file::kept_ids(cred, &inode);
+            let dentry = new_dentry(sb, &[b"memfd:", name].concat(), inode, &guard);
+            File::new(Path::new(MountRef::new(mount), dentry), mode, OFlags::RDWR)
+        };
+        sb.with_space(make)
+    }
+}
+
+/// The longest name of a file of memory in bytes.
+const MEMFD_NAME_MAX: usize = 249;

@@ -1,0 +1,94 @@
+//! Sockets: `socketpair(2)`, `shutdown(2)`.
+
+use crate::base::error::check_fork;
+use crate::base::error::{Named, Result};
+use crate::base::types::{FileType, OFlags};
+use crate::file::fd_table::Fd;
+use crate::file::open_file;
+use crate::file::open_file::File;
+use crate::file::open_file::FileMode;
+use crate::ipc::socket::Socket;
+use crate::ipc::socket::SocketType;
+use crate::mount::pseudo_fs;
+use crate::mount::pseudo_fs::Pseudo;
+use crate::mount::vfsmount::MountRef;
+use crate::mount::vfsmount::Path;
+use crate::objects::inode::InodeInit;
+use crate::objects::inode_ext::Stream;
+use crate::task::task_struct::Task;
+use rustix::io::Errno;
+use std::net::Shutdown;
+use vfscale_sync::rcu;
+
+impl Task {
+    /// Makes two sockets that are connected with each other. `flags`: `NONBLOCK`; `CLOEXEC` is for
+    /// [`socketpair_fd`](Self::socketpair_fd). Does not block.
+    ///
+    /// Each direction of a stream holds 52 pages, of which every write of at most a page is whole. A message
+    /// has at most 212,960 bytes; what is longer than the buffer it is read into is lost. A write to a
+    /// peer that is closed fails and sends no signal.
+    ///
+    /// # Errors
+    /// `EINVAL` for other flags; `ENFILE` if there are too many open files.
+    pub fn socketpair(&self, kind: SocketType, flags: OFlags) -> Result<(File, File)> {
+        self.new_sockets(kind, flags).map(|[one, other]| (one, other)).named("socketpair")
+    }
+
+    /// Makes two connected sockets and puts them under the two lowest free descriptors.
+    ///
+    /// # Errors
+    /// As [`socketpair`](Self::socketpair); `EMFILE`.
+    pub fn socketpair_fd(&self, kind: SocketType, flags: OFlags) -> Result<(Fd, Fd)> {
+        let sockets = self.new_sockets(kind, flags).named("socketpair")?;
+        self.install_pair(sockets, flags.contains(OFlags::CLOEXEC)).named("socketpair")
+    }
+
+    fn new_sockets(
+        &self,
+        kind: SocketType,
+        flags: OFlags,
+    ) -> std::result::Result<[File; 2], Errno> {
+        check_fork()?;
+        if !(OFlags::CLOEXEC | OFlags::NONBLOCK).contains(flags) {
+            return Err(Errno::INVAL);
+        }
+        self.ns().room_for_file()?;
+        let guard = rcu::pin();
+        let cred = self.cred(&guard);
+        let mount = Pseudo::sockets(self.ns())?;
+        let open = |socket: Socket| {
+            let inode = mount.sb().new_inode(InodeInit {
+                mode: FileType::Socket.as_raw_mode() | 0o777,
+                uid: cred.uid,
+                gid: cred.gid,
+                nlink: 1,
+                ..InodeInit::default()
+            });
+            inode.stream_or_init(|| Stream::Socket(socket));
+            let mode = FileMode::READ | FileMode::WRITE | open_file::kept_ids(cred, &inode);
+            let dentry = pseudo_fs::new_dentry(mount.sb(), b"", inode, &guard);
+            let flags = OFlags::RDWR | flags & OFlags::NONBLOCK;
+            File::new_stream(Path::new(MountRef::new(mount), dentry), mode, flags)
+        };
+        let [one, other] = Socket::pair(kind, mount.sb().quotas());
+        Ok([open(one)?, open(other)?])
+    }
+}
+
+impl File {
+    /// Ends one direction of a socket, or both: whoever waits for it goes on. What the peer has written is
+    /// still read; it writes no more after `Read` or `Both`, and reads no more than what was written before
+    /// after `Write` or `Both`.
+    ///
+    /// # Errors
+    /// `ENOTSOCK` if it is no socket, `EBADF` for an `O_PATH` handle.
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        check_fork().named("shutdown")?;
+        let socket = match self.inode().stream() {
+            _ if self.is_path() => Err(Errno::BADF),
+            Some(Stream::Socket(socket)) => Ok(socket),
+            _ => Err(Errno::NOTSOCK),
+        };
+        socket.map(|socket| socket.shutdown(how)).named("shutdown")
+    }
+}
