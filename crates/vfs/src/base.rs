@@ -1,5 +1,5 @@
-//! The ground of the crate: errors, the types and flags of calls, clocks, limits, lock classes, and the
-//! scaling settings. Nothing here knows a dentry or an inode.
+//! The ground of the crate: errors, the types and flags of calls, clocks, limits, lock classes, and
+//! the scaling settings. Nothing here knows a dentry or an inode.
 
 pub mod cpu;
 pub(crate) mod error;

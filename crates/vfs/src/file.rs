@@ -1,4 +1,5 @@
-//! Open files: the open file description, descriptors, positions, reading, writing, and directory streams.
+//! Open files: the open file description, descriptors, positions, reading, writing, and directory
+//! streams.
 
 pub(crate) mod f_pos;
 pub(crate) mod fd_table;

@@ -1,13 +1,13 @@
 //! The virtual file system: path walk, dentries, inodes, mounts, open files, tasks.
 //!
-//! Everything above the drivers and below the public face. It knows names and permissions, references
-//! and mounts; what a file contains and where its memory comes from is a driver's business
-//! ([`driver::FileSystem`]).
+//! Everything above the drivers and below the public face. It knows names and permissions,
+//! references and mounts; what a file contains and where its memory comes from is a driver's
+//! business ([`driver::FileSystem`]).
 //!
 //! # The rooms
 //!
-//! Folders import downward only, from the top of this table to its end. Two imports run up: a super block
-//! lists its mounts and its open files.
+//! Folders import downward only, from the top of this table to its end. Two imports run up: a super
+//! block lists its mounts and its open files.
 //!
 //! | folder | contents |
 //! | --- | --- |
@@ -24,15 +24,16 @@
 //!
 //! # Lock order
 //!
-//! [`ranks`] lists every lock class with its rank; a thread takes locks only in rising rank, which debug
-//! builds check. A dentry's own lock (in its count) is below all of them and is held for a few
-//! instructions. RCU sections are entered before any lock is taken.
+//! [`ranks`] lists every lock class with its rank; a thread takes locks only in rising rank, which
+//! debug builds check. A dentry's own lock (in its count) is below all of them and is held for a
+//! few instructions. RCU sections are entered before any lock is taken.
 //!
 //! # Who holds what
 //!
 //! A file, a working directory and a root hold a dentry and a use of its mount, a dentry holds its
-//! inode, a mount holds its superblock and root dentry, a superblock owns the memory of its dentries and
-//! inodes. RCU walks hold nothing: what they see stays in memory until their section ends.
+//! inode, a mount holds its superblock and root dentry, a superblock owns the memory of its
+//! dentries and inodes. RCU walks hold nothing: what they see stays in memory until their section
+//! ends.
 
 mod base;
 mod file;

@@ -1,46 +1,47 @@
-//! Advisory locks of one file, as Linux has them: record locks (`fcntl(2)`), of a task or of an open
-//! file, and whole-file locks (`flock(2)`).
+//! Advisory locks of one file, as Linux has them: record locks (`fcntl(2)`), of a task or of an
+//! open file, and whole-file locks (`flock(2)`).
 //!
 //! [`FileLocks`] are all locks of one inode. Record locks cover ranges of bytes; those of one owner
 //! never conflict, replace one another where they overlap, and merge where they touch. Locks of
-//! different owners conflict where they overlap and either is exclusive; it does not matter which of
-//! the two kinds of owner they have. `flock` locks are a world of their own, in which an open file
-//! either locks the file or does not.
+//! different owners conflict where they overlap and either is exclusive; it does not matter which
+//! of the two kinds of owner they have. `flock` locks are a world of their own, in which an open
+//! file either locks the file or does not.
 //!
-//! A request that can't be granted fails (`EAGAIN`), or becomes a [`PendingLock`]. Whoever changes the
-//! locks grants the pending requests that have become possible, in the order they came, and then wakes
-//! those who wait for them; nobody has to compete again. As in Linux a new request may overtake the
-//! ones that wait, if it conflicts with no lock held. A pending request belongs to no borrow, so the
-//! caller can leave every RCU section and lock before it waits: [`PendingLock::wait`] parks the thread,
-//! [`PendingLock::notify`] calls a function later instead. Both take a [`WaitToken`], by which anybody
-//! can interrupt them.
+//! A request that can't be granted fails (`EAGAIN`), or becomes a [`PendingLock`]. Whoever changes
+//! the locks grants the pending requests that have become possible, in the order they came, and
+//! then wakes those who wait for them; nobody has to compete again. As in Linux a new request may
+//! overtake the ones that wait, if it conflicts with no lock held. A pending request belongs to no
+//! borrow, so the caller can leave every RCU section and lock before it waits:
+//! [`PendingLock::wait`] parks the thread, [`PendingLock::notify`] calls a function later instead.
+//! Both take a [`WaitToken`], by which anybody can interrupt them.
 //!
 //! # Deadlocks
 //!
-//! A [`LockGraph`], shared by all files whose locks may wait for each other, knows which task waits for
-//! which. A request that would close a circle fails with `EDEADLK`. Open files are not in the graph, nor
-//! are `flock` locks: as in Linux, nobody can say which thread would release them. A task that waits
-//! with several threads waits for all that they wait for.
+//! A [`LockGraph`], shared by all files whose locks may wait for each other, knows which task waits
+//! for which. A request that would close a circle fails with `EDEADLK`. Open files are not in the
+//! graph, nor are `flock` locks: as in Linux, nobody can say which thread would release them. A
+//! task that waits with several threads waits for all that they wait for.
 //!
 //! # Invariants
 //!
 //! * The records of an owner are disjoint, and two that touch differ in kind; see `ranges`.
-//! * A queued request conflicts with some lock held, and its task's edges in the graph name every task
-//!   that holds one such. Both are restored before the lock of the state is released.
-//! * Every request that was queued gets exactly one result, set under the lock of the state, and whoever
-//!   waits is told after that lock is released.
-//! * Memory is bounded: `RECORDS_MAX` records and `WAITERS_MAX` requests for each file, and as many of all as
-//!   the limits of the tree say ([`crate::base::limits`]); more get `ENOLCK`. Releasing everything never fails.
+//! * A queued request conflicts with some lock held, and its task's edges in the graph name every
+//!   task that holds one such. Both are restored before the lock of the state is released.
+//! * Every request that was queued gets exactly one result, set under the lock of the state, and
+//!   whoever waits is told after that lock is released.
+//! * Memory is bounded: `RECORDS_MAX` records and `WAITERS_MAX` requests for each file, and as many
+//!   of all as the limits of the tree say ([`crate::base::limits`]); more get `ENOLCK`. Releasing
+//!   everything never fails.
 //!
 //! # Lock order and references
 //!
-//! `flc_lock` (the state of one file), then `blocked_lock_lock` (the graph), then `fl_wait` (the result
-//! of one request). A token's lock is never held together with these. No other lock is taken under any
-//! of them. A pending request keeps the state of its file's locks alive, and a token refers to
-//! pending requests weakly.
+//! `flc_lock` (the state of one file), then `blocked_lock_lock` (the graph), then `fl_wait` (the
+//! result of one request). A token's lock is never held together with these. No other lock is taken
+//! under any of them. A pending request keeps the state of its file's locks alive, and a token
+//! refers to pending requests weakly.
 //!
-//! The order of the checks and the corner cases are those of the Linux manual and of the behaviour of
-//! its kernel, with which `tests/linux_locks.rs` compares them.
+//! The order of the checks and the corner cases are those of the Linux manual and of the behaviour
+//! of its kernel, with which `tests/linux_locks.rs` compares them.
 
 use rustix::io::Errno;
 
@@ -86,8 +87,8 @@ impl LockKind {
     }
 }
 
-/// A range of bytes, never empty. A range that ends at [`EOF`](Self::EOF) covers whatever the file may
-/// grow to.
+/// A range of bytes, never empty. A range that ends at [`EOF`](Self::EOF) covers whatever the file
+/// may grow to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LockRange {
     start: u64,
@@ -110,13 +111,13 @@ impl LockRange {
         if start > end { Err(Errno::INVAL) } else { Ok(LockRange { start, end }) }
     }
 
-    /// The range of a `struct flock`: `start` counts from `base`, which `l_whence` stands for (0, the
-    /// position, or the size of the file); a `len` of 0 reaches to the end, and a negative one means the
-    /// bytes before `start`.
+    /// The range of a `struct flock`: `start` counts from `base`, which `l_whence` stands for (0,
+    /// the position, or the size of the file); a `len` of 0 reaches to the end, and a negative one
+    /// means the bytes before `start`.
     ///
     /// # Errors
-    /// `EINVAL` for a range that begins before the file (or a negative `base`), `EOVERFLOW` for one that
-    /// leaves the offsets there are.
+    /// `EINVAL` for a range that begins before the file (or a negative `base`), `EOVERFLOW` for one
+    /// that leaves the offsets there are.
     pub fn from_flock(base: i64, start: i64, len: i64) -> Result<LockRange, Errno> {
         if base < 0 {
             return Err(Errno::INVAL);
@@ -181,7 +182,8 @@ pub enum Owner {
 pub struct RecordLock {
     /// Who holds it.
     pub owner: Owner,
-    /// The process that asked for it, to be told to others; told as -1 when the owner is an open file.
+    /// The process that asked for it, to be told to others; told as -1 when the owner is an open
+    /// file.
     pub pid: i32,
     /// Shared or exclusive.
     pub kind: LockKind,

@@ -1,5 +1,5 @@
-//! Mounts: one mount, the topology of all mounts of a namespace, attaching and detaching trees of mounts,
-//! propagation between peers, and paths as seen through mounts.
+//! Mounts: one mount, the topology of all mounts of a namespace, attaching and detaching trees of
+//! mounts, propagation between peers, and paths as seen through mounts.
 
 pub(crate) mod atime;
 pub(crate) mod attach;

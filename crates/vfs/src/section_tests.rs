@@ -22,8 +22,8 @@ type Call = dyn Fn(&Task, &File) + Sync;
 /// How long a grace period may take, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Has two threads make the same call, of which the first is kept in the driver, and the other one waits
-/// behind it if the call takes a lock. Whether a grace period ends meanwhile.
+/// Has two threads make the same call, of which the first is kept in the driver, and the other one
+/// waits behind it if the call takes a lock. Whether a grace period ends meanwhile.
 fn grace_period_ends_beside(call: impl Fn(&Task, &File) + Sync) -> bool {
     let gate = Arc::new(RwLock::new(()));
     let (is_armed, inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));

@@ -1,4 +1,5 @@
-//! Tasks (processes, in terms of POSIX): where a walk begins, credentials, descriptors, and mappings.
+//! Tasks (processes, in terms of POSIX): where a walk begins, credentials, descriptors, and
+//! mappings.
 
 pub mod mmap_table;
 pub(crate) mod task_struct;

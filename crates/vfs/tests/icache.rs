@@ -53,7 +53,8 @@ fn an_inode_stays_when_its_dentry_goes() {
     assert_eq!((cached(&fs), fs.evicted()), ((3, 0), 0));
 }
 
-/// Inodes that nobody uses go before dentries do, but for what was asked for again since the shrinker came.
+/// Inodes that nobody uses go before dentries do, but for what was asked for again since the
+/// shrinker came.
 #[test]
 fn the_shrinker_takes_unused_inodes_first() {
     let fs = Numbers::new(1, 8);

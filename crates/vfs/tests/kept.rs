@@ -158,7 +158,8 @@ fn a_rename_moves_what_is_known_along() {
     assert_eq!(stat(&task, "/").unwrap().nlink, 4);
 }
 
-/// A new name that the walk over the old path comes to, and the other way round: both are asked for.
+/// A new name that the walk over the old path comes to, and the other way round: both are asked
+/// for.
 #[test]
 fn a_rename_asks_for_both_paths() {
     let (fs, task) = mounted();
@@ -368,7 +369,8 @@ fn mountpoints_keep_their_names() {
     assert_eq!((fs.stored(), other.stored()), (1, 2));
 }
 
-/// One call by chance, on few names; whether it succeeded. Many don't, for the names are others' as well.
+/// One call by chance, on few names; whether it succeeded. Many don't, for the names are others' as
+/// well.
 fn disturb(fs: &Tables, task: &Task, random: &mut Random) -> bool {
     let path = |random: &mut Random| -> String {
         let names = ["/a", "/b", "/c"];

@@ -1,5 +1,5 @@
-//! Compares `acl` with the kernel this runs on, call by call. File systems without access control lists
-//! have nothing to compare with: there the tests say so and end.
+//! Compares `acl` with the kernel this runs on, call by call. File systems without access control
+//! lists have nothing to compare with: there the tests say so and end.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -1,5 +1,5 @@
-//! Compares `locks` with the kernel this runs on: the same calls by this process and by several open
-//! files give the same results, and others are told of the same locks.
+//! Compares `locks` with the kernel this runs on: the same calls by this process and by several
+//! open files give the same results, and others are told of the same locks.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]

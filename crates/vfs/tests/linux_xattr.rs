@@ -1,6 +1,6 @@
-//! Compares `xattr` with the kernel this runs on: the same calls by the same callers on the same kinds
-//! of files end with the same errors and leave the same attributes. Takes privileges, for acting as
-//! other users and for `trusted.*`; without them the test says so and ends.
+//! Compares `xattr` with the kernel this runs on: the same calls by the same callers on the same
+//! kinds of files end with the same errors and leave the same attributes. Takes privileges, for
+//! acting as other users and for `trusted.*`; without them the test says so and ends.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -181,8 +181,8 @@ fn model(
     }
 }
 
-/// The file's mode as if it had no access control list: only one without names is ever set here, so the
-/// mode says it all.
+/// The file's mode as if it had no access control list: only one without names is ever set here, so
+/// the mode says it all.
 fn ownership(path: &Path) -> Ownership {
     let meta = fs::symlink_metadata(path).unwrap();
     Ownership { mode: meta.mode(), uid: meta.uid(), gid: meta.gid() }

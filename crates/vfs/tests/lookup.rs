@@ -267,8 +267,8 @@ fn a_directory_that_has_moved_by_itself_has_one_dentry() {
     fs.with_super(|sb| assert_eq!(sb.inodes_in_use(), 2, "the root, and none"));
 }
 
-/// All that is known below a name that stands for something else by now goes at once, thousands of names, but
-/// for what is in use.
+/// All that is known below a name that stands for something else by now goes at once, thousands of
+/// names, but for what is in use.
 #[test]
 fn a_subtree_that_has_gone_by_itself_leaves_the_dcache() {
     const FILES: u64 = 5000;
@@ -303,8 +303,8 @@ impl Drop for Released<'_> {
 #[test]
 fn no_lookup_waits_for_the_shrinker() {
     let (fs, task) = mounted(2, 400);
-    // On one CPU, for each has a list of its own, of which the oldest go first: whoever asks for the one
-    // that is on its way out waits for it.
+    // On one CPU, for each has a list of its own, of which the oldest go first: whoever asks for
+    // the one that is on its way out waits for it.
     let _here = vfscale_sync::cpu::pretend(0);
     let look = |files: std::ops::Range<u64>| {
         files.for_each(|file| assert!(exists(&task, &format!("/d0/f{file}"))));
@@ -355,8 +355,8 @@ fn the_shrinker_demotes_what_everybody_has_used() {
     assert_eq!(shrink(), 2);
 }
 
-/// Subtree shrink: what is below a directory goes from the cache, whoever has just walked to it, but for what
-/// is in use and what leads there.
+/// Subtree shrink: what is below a directory goes from the cache, whoever has just walked to it,
+/// but for what is in use and what leads there.
 #[test]
 fn the_cache_of_a_subtree_is_dropped() {
     let (fs, task) = mounted(3, 500);
@@ -439,7 +439,8 @@ fn stress_lookups_beside_the_shrinker() {
                     }
                 })
             }));
-            // The end of the scope alone does not wait until they have handed on what they deferred.
+            // The end of the scope alone does not wait until they have handed on what they
+            // deferred.
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         // What many CPUs used at once is gathered first, which takes a grace period.

@@ -1,5 +1,5 @@
-//! What the shrinker keeps to, and which locks that takes. A process of its own, because it watches the
-//! memory and the locks of the whole process.
+//! What the shrinker keeps to, and which locks that takes. A process of its own, because it watches
+//! the memory and the locks of the whole process.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)]
@@ -21,7 +21,8 @@ fn resident_bytes() -> usize {
     pages * 4096
 }
 
-/// A million files are walked to, in turn by two CPUs; what is resident stays within the limit and 5 %.
+/// A million files are walked to, in turn by two CPUs; what is resident stays within the limit and
+/// 5 %.
 #[test]
 fn a_walk_of_a_million_files_stays_within_the_limit() {
     const DIRS: u64 = 1000;
@@ -51,8 +52,9 @@ fn a_walk_of_a_million_files_stays_within_the_limit() {
     assert!(most > LIMIT - LIMIT / 20, "the limit is used: {most}");
 }
 
-/// How often the locks of the lists of a class were taken, and by another CPU than before, while two CPUs in
-/// turn ask for names; and how often any lock was, while they look at names that they know.
+/// How often the locks of the lists of a class were taken, and by another CPU than before, while
+/// two CPUs in turn ask for names; and how often any lock was, while they look at names that they
+/// know.
 fn locks_taken(class: &str, scaling: Scaling) -> (u64, u64, u64) {
     const NAMES: u64 = 100;
     let fs = Numbers::new(2, NAMES);

@@ -1,9 +1,9 @@
-//! Schedules of changes that a driver makes which keeps directories, chosen at random: `RUSTFLAGS="--cfg
-//! shuttle" cargo test --release -p vfscale-vfs --test shuttle_kept`.
+//! Schedules of changes that a driver makes which keeps directories, chosen at random:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-vfs --test shuttle_kept`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well. The
-//! driver itself asserts that a name it is asked to change is what the VFS takes it for, that there is one
-//! inode of a number, and that none is made before the last one has been evicted.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well. The driver itself asserts that a name it is asked to change is what the VFS takes it for,
+//! that there is one inode of a number, and that none is made before the last one has been evicted.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -176,8 +176,8 @@ fn a_replaced_directory_against_create() {
     });
 }
 
-/// A directory that is removed as soon as the driver has moved the last file out of it: the file keeps its
-/// place in the tree, and whoever has it open.
+/// A directory that is removed as soon as the driver has moved the last file out of it: the file
+/// keeps its place in the tree, and whoever has it open.
 #[test]
 fn rmdir_against_the_last_that_moves_out() {
     check(|fs, task| {
@@ -247,8 +247,8 @@ fn changes_beside_the_shrinker() {
     });
 }
 
-/// An inode that goes while it is asked for again: it is made anew when the last has been evicted. (The
-/// driver asserts that.)
+/// An inode that goes while it is asked for again: it is made anew when the last has been evicted.
+/// (The driver asserts that.)
 #[test]
 fn evicting_against_asking() {
     check(|fs, task| {

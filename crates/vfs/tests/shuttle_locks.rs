@@ -1,6 +1,6 @@
-//! Schedules of the waiting locks, chosen at random: `RUSTFLAGS="--cfg shuttle" cargo test -p vfscale-vfs
-//! --test shuttle_locks --release`. Each test prints its seed; `VFSCALE_SEED`
-//! repeats a run. A schedule that fails is printed as well.
+//! Schedules of the waiting locks, chosen at random: `RUSTFLAGS="--cfg shuttle" cargo test -p
+//! vfscale-vfs --test shuttle_locks --release`. Each test prints its seed; `VFSCALE_SEED` repeats a
+//! run. A schedule that fails is printed as well.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -71,7 +71,8 @@ fn a_cancellation_races_with_a_grant() {
     model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], run);
 }
 
-/// A function is called once, whether the lock, the cancellation, or neither comes before it is known.
+/// A function is called once, whether the lock, the cancellation, or neither comes before it is
+/// known.
 #[test]
 fn a_function_is_called_once() {
     let run = || {

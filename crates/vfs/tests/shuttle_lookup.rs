@@ -1,7 +1,8 @@
-//! Schedules of lookups that a driver answers, chosen at random: `RUSTFLAGS="--cfg shuttle" cargo test
-//! --release -p vfscale-vfs --test shuttle_lookup`.
+//! Schedules of lookups that a driver answers, chosen at random: `RUSTFLAGS="--cfg shuttle" cargo
+//! test --release -p vfscale-vfs --test shuttle_lookup`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -73,8 +74,8 @@ fn two_threads_ask_for_one_name() {
     });
 }
 
-/// An inode without a name goes once, whoever is the last to use it, and whoever else asks for its number or
-/// for memory meanwhile: those get that one, or another.
+/// An inode without a name goes once, whoever is the last to use it, and whoever else asks for its
+/// number or for memory meanwhile: those get that one, or another.
 #[test]
 fn an_inode_without_a_name_goes_once() {
     check(|fs, _| {
@@ -174,7 +175,8 @@ fn walks_beside_a_directory_that_moves_by_itself() {
         walks.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!((ino(task, "/there/f1"), ino(task, "/here/f1")), (Ok(known), Err(Errno::NOENT)));
         let path = task.path_of(&inside).unwrap();
-        // Who asks for the old name first is told that it is gone, and so are those who have it open.
+        // Who asks for the old name first is told that it is gone, and so are those who have it
+        // open.
         assert!(path.to_str() == Some("/there") || path.to_str() == Some("/here (deleted)"));
     });
 }

@@ -86,7 +86,8 @@ impl From<Error> for Errno {
 /// The error of a call in the child of a fork: see [`check_fork`].
 pub(crate) const IN_CHILD: Errno = Errno::NOTRECOVERABLE;
 
-/// Fails in the child of a fork, before a call takes a lock that a thread may hold which is not there.
+/// Fails in the child of a fork, before a call takes a lock that a thread may hold which is not
+/// there.
 #[inline]
 pub(crate) fn check_fork() -> std::result::Result<(), Errno> {
     if fork::is_child() { Err(IN_CHILD) } else { Ok(()) }

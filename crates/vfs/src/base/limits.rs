@@ -2,10 +2,11 @@
 //!
 //! # Purpose
 //!
-//! A driver bounds what is stored in its files. What tasks hold besides takes memory, too, with no file to
-//! charge it to: open files, what pipes and sockets hold, advisory locks. [`Limits`] bound each of these for
-//! a tree and all that were copied from it, and the descriptors of each task. They bind everybody, whatever
-//! the credentials: they are there to keep the memory of the process bounded.
+//! A driver bounds what is stored in its files. What tasks hold besides takes memory, too, with no
+//! file to charge it to: open files, what pipes and sockets hold, advisory locks. [`Limits`] bound
+//! each of these for a tree and all that were copied from it, and the descriptors of each task.
+//! They bind everybody, whatever the credentials: they are there to keep the memory of the process
+//! bounded.
 //!
 //! # What is counted
 //!
@@ -19,9 +20,10 @@
 //!
 //! # Counting without a shared line
 //!
-//! Counts are [`Budget`]s, which have a part for each CPU. Open files are counted by the lists they are on
-//! anyway, under the lock of the CPU's list ([`Bound`]). A pipe, a pair of sockets or the locks of a file
-//! keep the counts by a reference that is itself counted for each CPU ([`PerCpuArc`]).
+//! Counts are [`Budget`]s, which have a part for each CPU. Open files are counted by the lists they
+//! are on anyway, under the lock of the CPU's list ([`Bound`]). A pipe, a pair of sockets or the
+//! locks of a file keep the counts by a reference that is itself counted for each CPU
+//! ([`PerCpuArc`]).
 
 use std::sync::Arc;
 
@@ -53,8 +55,9 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A million open files; 64 MiB of pipes as long as they have their usual size, and 256 MiB of all; 256
-    /// MiB in sockets; a million locks; as many descriptors for each task as there can be ([`OPEN_MAX`]).
+    /// A million open files; 64 MiB of pipes as long as they have their usual size, and 256 MiB of
+    /// all; 256 MiB in sockets; a million locks; as many descriptors for each task as there can be
+    /// ([`OPEN_MAX`]).
     fn default() -> Limits {
         Limits {
             open_files: 1 << 20,
@@ -68,8 +71,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits for a tree whose files take `bytes` at most: in all, what they allow takes about as much again
-    /// and a few megabytes. None is higher than by default.
+    /// Limits for a tree whose files take `bytes` at most: in all, what they allow takes about as
+    /// much again and a few megabytes. None is higher than by default.
     pub fn for_size(bytes: u64) -> Limits {
         let most = Limits::default();
         Limits {
@@ -82,40 +85,42 @@ impl Limits {
         }
     }
 
-    /// The most open files of the tree (`ENFILE`), with those that are only a place, and the ends of pipes
-    /// and sockets. Each takes about 300 bytes; one of a pipe or socket about 1 KiB. Who mounts the tree
-    /// through FUSE needs one for each inode that the kernel knows, and sets a limit that is beyond those.
+    /// The most open files of the tree (`ENFILE`), with those that are only a place, and the ends
+    /// of pipes and sockets. Each takes about 300 bytes; one of a pipe or socket about 1 KiB. Who
+    /// mounts the tree through FUSE needs one for each inode that the kernel knows, and sets a
+    /// limit that is beyond those.
     pub fn open_files(mut self, files: u64) -> Limits {
         self.open_files = files;
         self
     }
 
-    /// The number below which the descriptors of a new task are (`EMFILE`; `RLIMIT_NOFILE`); never more than
-    /// [`OPEN_MAX`]. A task that is made of another one gets that one's; see
+    /// The number below which the descriptors of a new task are (`EMFILE`; `RLIMIT_NOFILE`); never
+    /// more than [`OPEN_MAX`]. A task that is made of another one gets that one's; see
     /// [`Task::set_descriptors_max`](crate::Task::set_descriptors_max).
     pub fn descriptors(mut self, descriptors: usize) -> Limits {
         self.descriptors = descriptors.min(OPEN_MAX);
         self
     }
 
-    /// The most pages of 4 KiB that pipes and fifos may have, by their capacity. Up to `soft` pages of all of
-    /// them, one gets its 16 pages; beyond, it gets one, and can't be made larger (`EPERM`); and beyond
-    /// `hard`, which is `soft` at least, there is none (`ENFILE`). As `fs.pipe-user-pages-soft` and `-hard`.
+    /// The most pages of 4 KiB that pipes and fifos may have, by their capacity. Up to `soft` pages
+    /// of all of them, one gets its 16 pages; beyond, it gets one, and can't be made larger
+    /// (`EPERM`); and beyond `hard`, which is `soft` at least, there is none (`ENFILE`). As
+    /// `fs.pipe-user-pages-soft` and `-hard`.
     pub fn pipe_pages(mut self, soft: u64, hard: u64) -> Limits {
         self.pipe_pages_soft = soft;
         self.pipe_pages = hard.max(soft);
         self
     }
 
-    /// The most bytes that all sockets hold that nobody has read yet. Who writes more waits as for a full
-    /// socket, or if there is nothing in the socket gets `ENOBUFS`.
+    /// The most bytes that all sockets hold that nobody has read yet. Who writes more waits as for
+    /// a full socket, or if there is nothing in the socket gets `ENOBUFS`.
     pub fn socket_bytes(mut self, bytes: u64) -> Limits {
         self.socket_bytes = bytes;
         self
     }
 
-    /// The most advisory locks (`ENOLCK`): records, locks of whole files, and requests that wait. Each takes
-    /// about 50 bytes.
+    /// The most advisory locks (`ENOLCK`): records, locks of whole files, and requests that wait.
+    /// Each takes about 50 bytes.
     pub fn locks(mut self, locks: u64) -> Limits {
         self.locks = locks;
         self

@@ -1,5 +1,5 @@
-//! The lock classes of the VFS, in the order in which they may be taken: a thread that holds one takes
-//! only higher ranks. Debug builds check it. `docs/LOCKING.md` says what each protects.
+//! The lock classes of the VFS, in the order in which they may be taken: a thread that holds one
+//! takes only higher ranks. Debug builds check it. `docs/LOCKING.md` says what each protects.
 
 use vfscale_sync::lock_class;
 
@@ -12,7 +12,8 @@ lock_class! {
     pub SuperRemount = ("s_umount", 15) sleeping;
 }
 lock_class! {
-    /// Moves of directories between directories, beside one another or alone (`s_vfs_rename_mutex`).
+    /// Moves of directories between directories, beside one another or alone
+    /// (`s_vfs_rename_mutex`).
     pub DirectoryMove = ("s_vfs_rename_mutex", 20);
 }
 lock_class! {

@@ -2,17 +2,17 @@
 //!
 //! # Purpose
 //!
-//! Every scaled structure takes its number of slots when it is made, and the few patches that are no
-//! matter of slots are a boolean. A [`Scaling`] holds all of them. Its default follows the machine;
-//! [`Scaling::before`] and a constructor for each patch take one patch back, so that one binary
-//! compares before and after. Settings combine: [`Scaling::and_before`].
+//! Every scaled structure takes its number of slots when it is made, and the few patches that are
+//! no matter of slots are a boolean. A [`Scaling`] holds all of them. Its default follows the
+//! machine; [`Scaling::before`] and a constructor for each patch take one patch back, so that one
+//! binary compares before and after. Settings combine: [`Scaling::and_before`].
 //!
 //! # Invariants
 //!
-//! * A setting is chosen when a tree of mounts is made, and never changes: calls don't ask for it where
-//!   the structure itself can be made differently (a number of slots, a bit in a word).
-//! * [`PATCHES`] lists the settings there are, each with a structure behind it that obeys. Any other
-//!   name is refused, and never ignored.
+//! * A setting is chosen when a tree of mounts is made, and never changes: calls don't ask for it
+//!   where the structure itself can be made differently (a number of slots, a bit in a word).
+//! * [`PATCHES`] lists the settings there are, each with a structure behind it that obeys. Any
+//!   other name is refused, and never ignored.
 //! * What is taken back is the patch and nothing else: results of calls are the same either way.
 //!
 //! `docs/SCALING.md` has a paragraph on each, with the test that proves it.
@@ -321,8 +321,8 @@ impl Scaling {
         Scaling { lockref: false, ..Scaling::default() }
     }
 
-    /// Before seed 000, patches 2 and 3: readers of `rename_lock` that block take the writer's side, and
-    /// directories move one at a time.
+    /// Before seed 000, patches 2 and 3: readers of `rename_lock` that block take the writer's
+    /// side, and directories move one at a time.
     #[must_use]
     pub fn before_seqrwlock() -> Scaling {
         Scaling { seqrwlock: false, ..Scaling::default() }
@@ -382,7 +382,8 @@ impl Scaling {
         Scaling { pseudo: false, ..Scaling::default() }
     }
 
-    /// Before seed 003, patch 1: what every commit reads of the log lies on lines that commits write.
+    /// Before seed 003, patch 1: what every commit reads of the log lies on lines that commits
+    /// write.
     #[must_use]
     pub fn before_read_mostly() -> Scaling {
         Scaling { read_mostly: false, ..Scaling::default() }
@@ -412,15 +413,16 @@ impl Scaling {
         Scaling { busy_extents: false, ..Scaling::default() }
     }
 
-    /// Before seed 001: one list of a volume's orphans, whose lock is held across all that is done to them.
+    /// Before seed 001: one list of a volume's orphans, whose lock is held across all that is done
+    /// to them.
     #[must_use]
     pub fn before_orphan() -> Scaling {
         Scaling { orphan: false, ..Scaling::default() }
     }
 
-    /// Lets crossings of mounts take a `vfsmount_lock` with `slots` slots, of which a reader takes that
-    /// of its CPU: the brlock of seed 004. With 0, the default, they take no lock at all, since
-    /// RCU and the mount tree's sequence count do the same without writing anything.
+    /// Lets crossings of mounts take a `vfsmount_lock` with `slots` slots, of which a reader takes
+    /// that of its CPU: the brlock of seed 004. With 0, the default, they take no lock at all,
+    /// since RCU and the mount tree's sequence count do the same without writing anything.
     #[must_use]
     pub fn with_vfsmount_lock(self, slots: usize) -> Scaling {
         Scaling { vfsmount_lock: slots, ..self }
@@ -438,8 +440,8 @@ impl Scaling {
         self.lockref
     }
 
-    /// Whether readers of `rename_lock` retry, and share when they block, and directories move beside one
-    /// another.
+    /// Whether readers of `rename_lock` retry, and share when they block, and directories move
+    /// beside one another.
     #[must_use]
     pub fn seqrwlock(&self) -> bool {
         self.seqrwlock
@@ -481,7 +483,8 @@ impl Scaling {
         self.lru
     }
 
-    /// Whether a lock for each bucket suffices to change the hash of inodes, and none to look in it.
+    /// Whether a lock for each bucket suffices to change the hash of inodes, and none to look in
+    /// it.
     #[must_use]
     pub fn inode_hash(&self) -> bool {
         self.inode_hash
@@ -535,8 +538,8 @@ impl Scaling {
         self.busy_extents
     }
 
-    /// The lists of a volume's files that have something to be written back. Before `inode-list` there is
-    /// one: they were the same lists, under the same lock.
+    /// The lists of a volume's files that have something to be written back. Before `inode-list`
+    /// there is one: they were the same lists, under the same lock.
     #[must_use]
     pub fn dirty_lists(&self) -> usize {
         if self.inode_list { self.slots } else { 1 }

@@ -10,8 +10,8 @@ pub(crate) const DAY_NANOS: i64 = 24 * 3600 * 1_000_000_000;
 /// How far a fine stamp may be ahead of the coarse clock: its longest tick, 10 ms, and some.
 pub(crate) const SKEW_NANOS: i64 = 20_000_000;
 
-/// The time of the last clock tick (1 to 10 ms ago at most): cheap, and the same for every CPU during
-/// a tick, so that change times are rarely written.
+/// The time of the last clock tick (1 to 10 ms ago at most): cheap, and the same for every CPU
+/// during a tick, so that change times are rarely written.
 #[inline]
 pub(crate) fn now() -> Timestamp {
     read(ClockId::RealtimeCoarse)

@@ -66,8 +66,9 @@ pub enum SetTime {
 bitflags! {
     /// Which attributes somebody wants to know, as the mask of `statx(2)`, whose bits these are.
     ///
-    /// What is not asked for is not looked at. So asking for no times leaves no mark that somebody has
-    /// seen them, and asking for what never changes does not wait for those who change the rest.
+    /// What is not asked for is not looked at. So asking for no times leaves no mark that somebody
+    /// has seen them, and asking for what never changes does not wait for those who change the
+    /// rest.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct StatMask: u32 {
         /// The permission bits of [`Stat::mode`]; the type is always there.
@@ -218,13 +219,13 @@ bitflags! {
 /// With whom a mount shares what is mounted on it; see `mount_namespaces(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Propagation {
-    /// With its peers: binds and copies of it, in both directions (`MS_SHARED`). A slave stays one as
-    /// well.
+    /// With its peers: binds and copies of it, in both directions (`MS_SHARED`). A slave stays one
+    /// as well.
     Shared,
     /// With nobody (`MS_PRIVATE`). So are mounts that were never made anything else.
     Private,
-    /// It gets what is mounted on its former peers, and gives nothing back (`MS_SLAVE`). What was not shared
-    /// stays as it is.
+    /// It gets what is mounted on its former peers, and gives nothing back (`MS_SLAVE`). What was
+    /// not shared stays as it is.
     Slave,
     /// With nobody, and it can't be bound (`MS_UNBINDABLE`).
     Unbindable,
@@ -234,9 +235,9 @@ bitflags! {
     /// The options of `umount2`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct UmountFlags: u32 {
-        /// Ends use by force, as far as the driver can. No driver here waits for anything that could be
-        /// given up, so it changes nothing: a mount in use is busy, as in Linux on a file system that
-        /// has no way to end its use.
+        /// Ends use by force, as far as the driver can. No driver here waits for anything that
+        /// could be given up, so it changes nothing: a mount in use is busy, as in Linux on a file
+        /// system that has no way to end its use.
         const FORCE = 1;
         /// Detaches now; the mount ends when its last user leaves.
         const DETACH = 2;

@@ -2,12 +2,13 @@
 //!
 //! # Who writes what
 //!
-//! The position changes under its lock, which a read or write holds until it has moved it, so that two of
-//! them don't get the same bytes. It can be read without: a call that finds that it leaves the position
-//! where it is takes no lock, and writes nothing. That is a read at the end of the file, and `lseek` to
-//! where the file is. They look at the position, and then at the size or at where there is data, within a
-//! read section of a sequence count that changes with the position: if it is the same afterwards, the
-//! position was the one it was when the size was read, and was not moved away and back meanwhile.
+//! The position changes under its lock, which a read or write holds until it has moved it, so that
+//! two of them don't get the same bytes. It can be read without: a call that finds that it leaves
+//! the position where it is takes no lock, and writes nothing. That is a read at the end of the
+//! file, and `lseek` to where the file is. They look at the position, and then at the size or at
+//! where there is data, within a read section of a sequence count that changes with the position:
+//! if it is the same afterwards, the position was the one it was when the size was read, and was
+//! not moved away and back meanwhile.
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
@@ -89,12 +90,12 @@ impl File {
             && self.0.pos.look(is_beyond).unwrap_or(false)
     }
 
-    /// Moves the file's position; returns the new one. Waits for reads and writes that are under way,
-    /// unless it leaves the position where it is.
+    /// Moves the file's position; returns the new one. Waits for reads and writes that are under
+    /// way, unless it leaves the position where it is.
     ///
     /// # Errors
-    /// `EINVAL` for a position before the start or past the largest file, `ENXIO` for data or a hole
-    /// past the end, `EBADF` for an `O_PATH` handle, `ESPIPE` for a pipe or socket.
+    /// `EINVAL` for a position before the start or past the largest file, `ENXIO` for data or a
+    /// hole past the end, `EBADF` for an `O_PATH` handle, `ESPIPE` for a pipe or socket.
     pub fn seek(&self, to: Whence) -> Result<u64> {
         self.seek_inner(to).named("lseek")
     }

@@ -3,14 +3,15 @@
 //! Slots live in segments that double in size and never move. A slot is one word
 //! ([`SharedSlot`]), so that looking a descriptor up takes no lock of the table.
 //!
-//! POSIX's rule that `open` returns the lowest free number makes every two opens of one task depend on
-//! each other; threads that open files on their own use handles or tasks of their own. The first 64
-//! numbers are one atomic word, in which the lowest is found and claimed by one exchange. The others are
-//! a bitmap behind a lock. An open that finds the word full, under that lock, may take the lowest of
-//! the others: those don't change meanwhile, so at the moment of that look it was the lowest of all.
+//! POSIX's rule that `open` returns the lowest free number makes every two opens of one task depend
+//! on each other; threads that open files on their own use handles or tasks of their own. The first
+//! 64 numbers are one atomic word, in which the lowest is found and claimed by one exchange. The
+//! others are a bitmap behind a lock. An open that finds the word full, under that lock, may take
+//! the lowest of the others: those don't change meanwhile, so at the moment of that look it was the
+//! lowest of all.
 //!
-//! A number is claimed before its slot is filled, and its slot emptied before it is released; so whoever
-//! has claimed a number has the empty slot for itself.
+//! A number is claimed before its slot is filled, and its slot emptied before it is released; so
+//! whoever has claimed a number has the empty slot for itself.
 
 pub use crate::base::limits::OPEN_MAX;
 use std::sync::OnceLock;
@@ -132,7 +133,8 @@ impl Descriptors {
         None
     }
 
-    /// Claims the lowest free number that is at least `min` and below `max`, when the first word was full.
+    /// Claims the lowest free number that is at least `min` and below `max`, when the first word
+    /// was full.
     #[cold]
     fn claim_high(&self, min: usize, max: usize) -> Result<usize, Errno> {
         let mut high = self.high.lock();
@@ -170,8 +172,8 @@ impl Descriptors {
         }
     }
 
-    /// Puts a file under this number; returns what was there. While another thread is between claiming
-    /// the number and filling its slot, or emptying and releasing it, this yields.
+    /// Puts a file under this number; returns what was there. While another thread is between
+    /// claiming the number and filling its slot, or emptying and releasing it, this yields.
     pub(crate) fn install_at(
         &self,
         fd: Fd,

@@ -5,10 +5,10 @@
 //! on the list of the CPU that opened it, whoever closes it. A remount to
 //! read-only walks all of them, and so does [`Task::open_files`](crate::Task::open_files).
 //!
-//! Somebody who owns files in a way of his own, as a terminal of the kernel owns those that are open
-//! on it, has a [`FileList`]: a private list with a lock of its own. A file that moves there leaves
-//! the superblock's lists, and if it is open for writing is counted by its mount instead, for as long as
-//! it is open.
+//! Somebody who owns files in a way of his own, as a terminal of the kernel owns those that are
+//! open on it, has a [`FileList`]: a private list with a lock of its own. A file that moves there
+//! leaves the superblock's lists, and if it is open for writing is counted by its mount instead,
+//! for as long as it is open.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -84,8 +84,8 @@ impl FileList {
         FileList(Arc::new(SharedList::new(1)))
     }
 
-    /// Moves an open file to this list, until it is closed. The file keeps the list. `false`, and nothing
-    /// done, if the file has an owner already.
+    /// Moves an open file to this list, until it is closed. The file keeps the list. `false`, and
+    /// nothing done, if the file has an owner already.
     pub fn adopt(&self, file: &File) -> bool {
         let mount = file.path().mount();
         let counted = file.0.is_for_writing();

@@ -41,13 +41,14 @@ bitflags! {
         const PATH = 4;
         /// The opener may keep set-id bits when it writes.
         const FSETID = 8;
-        /// The opener is in the file's group, and may keep a set-group-id bit that stands for mandatory
-        /// locks.
+        /// The opener is in the file's group, and may keep a set-group-id bit that stands for
+        /// mandatory locks.
         const GROUP = 16;
-        /// What it reads is a stream; without [`READ`](Self::READ), which is for files with positions.
+        /// What it reads is a stream; without [`READ`](Self::READ), which is for files with
+        /// positions.
         const STREAM_READ = 32;
-        /// What it writes is a stream; without [`WRITE`](Self::WRITE), which keeps mounts from becoming
-        /// read-only.
+        /// What it writes is a stream; without [`WRITE`](Self::WRITE), which keeps mounts from
+        /// becoming read-only.
         const STREAM_WRITE = 64;
         const STREAM = 32 | 64;
         const CAN_READ = 1 | 32;
@@ -91,9 +92,9 @@ const STREAMS: u8 = 4;
 /// The file is on a private list.
 const PRIVATE: u8 = 8;
 
-/// What calls on a file read, and apart from it its position, which reads and writes without an offset
-/// move; the number of handles is on a line before these. So calls that leave the position alone have nothing
-/// in common, nor have calls that move it and a `close` of another handle.
+/// What calls on a file read, and apart from it its position, which reads and writes without an
+/// offset move; the number of handles is on a line before these. So calls that leave the position
+/// alone have nothing in common, nor have calls that move it and a `close` of another handle.
 #[repr(C, align(64))]
 pub(crate) struct OpenFile {
     place: OpenPath,
@@ -133,7 +134,8 @@ impl Listable for OpenFile {
 
 impl OpenFile {
     /// Opens a place. With [`FileMode::WRITE`], the caller has announced a change to the mount
-    /// ([`WriteAccess`](crate::mount::vfsmount::WriteAccess)), which ends after the file is on its list.
+    /// ([`WriteAccess`](crate::mount::vfsmount::WriteAccess)), which ends after the file is on its
+    /// list.
     fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
         let place = OpenPath::new(path);
         let told = Told::now(place.inode());
@@ -221,8 +223,8 @@ impl OpenFile {
     }
 }
 
-/// Takes away what a change of the data takes away: file capabilities always, set-id bits when the user is
-/// unprivileged, as far as [`kept_ids`] says. The caller holds the inode's lock.
+/// Takes away what a change of the data takes away: file capabilities always, set-id bits when the
+/// user is unprivileged, as far as [`kept_ids`] says. The caller holds the inode's lock.
 ///
 /// # Errors
 /// The driver's, if that is asked.
@@ -433,7 +435,8 @@ impl File {
     }
 
     /// Reads at the file's position and moves it; returns how many bytes, 0 at the end. A pipe or
-    /// socket has no position: it blocks until there is something to read, unless opened with `NONBLOCK`.
+    /// socket has no position: it blocks until there is something to read, unless opened with
+    /// `NONBLOCK`.
     ///
     /// # Errors
     /// As [`pread`](Self::pread); `EAGAIN` instead of blocking.
@@ -490,8 +493,8 @@ impl File {
         self.with_text(|| self.read_vectored_at(offset, bufs)).named("preadv")
     }
 
-    /// Reads into several buffers at the file's position and moves it. Blocks as [`read`](Self::read)
-    /// does.
+    /// Reads into several buffers at the file's position and moves it. Blocks as
+    /// [`read`](Self::read) does.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -515,8 +518,8 @@ impl File {
     }
 
     /// Writes `bufs` one after the other at `offset`, or at the end when the file appends. Returns
-    /// where it began and how many bytes were written: none of a [`Part::Rest`] that another writer has
-    /// come before.
+    /// where it began and how many bytes were written: none of a [`Part::Rest`] that another writer
+    /// has come before.
     pub(crate) fn write_inner(
         &self,
         offset: u64,
@@ -676,13 +679,13 @@ impl File {
         Ok(())
     }
 
-    /// Copies up to `len` bytes to another file of the same file system
-    /// (`copy_file_range`). An offset that is given is used and moved instead of the file's position.
-    /// Returns how many bytes; 0 at the end of this file.
+    /// Copies up to `len` bytes to another file of the same file system (`copy_file_range`). An
+    /// offset that is given is used and moved instead of the file's position. Returns how many
+    /// bytes; 0 at the end of this file.
     ///
     /// # Errors
-    /// `EBADF` for the wrong access mode or a target that appends, `EISDIR`, `EINVAL` for other types and
-    /// overlapping ranges of one file, `EFBIG`, `ENOSPC`, `EOVERFLOW`, `EXDEV`.
+    /// `EBADF` for the wrong access mode or a target that appends, `EISDIR`, `EINVAL` for other
+    /// types and overlapping ranges of one file, `EFBIG`, `ENOSPC`, `EOVERFLOW`, `EXDEV`.
     pub fn copy_range(
         &self,
         offset_in: Option<&mut u64>,
@@ -705,8 +708,8 @@ impl File {
     }
 }
 
-/// What `fallocate` refuses whatever the file: unknown modes, two at once, and those that may not or
-/// must come with `KEEP_SIZE`.
+/// What `fallocate` refuses whatever the file: unknown modes, two at once, and those that may not
+/// or must come with `KEEP_SIZE`.
 fn check_fallocate_mode(mode: FallocateFlags) -> std::result::Result<(), Errno> {
     const WRITE_ZEROES: u32 = 128;
     let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
@@ -836,8 +839,9 @@ pub(crate) fn truncate_inode(
     Ok(())
 }
 
-/// Whether cutting a file to `size` changes nothing but its times, as can be seen without the lock: it is
-/// so long before and after the look at what is beyond, and has no privileges that a change takes away.
+/// Whether cutting a file to `size` changes nothing but its times, as can be seen without the lock:
+/// it is so long before and after the look at what is beyond, and has no privileges that a change
+/// takes away.
 fn has_that_size(inode: &Inode, size: u64, keep_ids: FileMode) -> bool {
     !inode.is_kept()
         && !inode.is_sealable()

@@ -11,8 +11,8 @@ use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
 
 impl File {
-    /// Overwrites beside others, if the file is one that several CPUs write. Returns how many bytes; `None`,
-    /// and nothing done, if it is not, or if something else has to be done as well.
+    /// Overwrites beside others, if the file is one that several CPUs write. Returns how many
+    /// bytes; `None`, and nothing done, if it is not, or if something else has to be done as well.
     #[inline(never)]
     pub(crate) fn overwrite(
         &self,

@@ -1,11 +1,12 @@
 //! Reading directories.
 //!
-//! Entries come in the order of the hashes of their names, which no other entry in the directory has
-//! and which stay while the name stays. So a position is a hash, it remains good whatever else happens to
-//! the directory, and a name that is there throughout is returned exactly once, also while it changes what it
-//! stands for: renames and exchanges are announced, and what a bucket has is read anew if one was meanwhile
-//! (`RcuTable::scan_settled`). So name, hash and inode of an entry belong together, and no name comes that
-//! the directory did not have. `.` and `..` have the positions 0 and 1.
+//! Entries come in the order of the hashes of their names, which no other entry in the directory
+//! has and which stay while the name stays. So a position is a hash, it remains good whatever else
+//! happens to the directory, and a name that is there throughout is returned exactly once, also
+//! while it changes what it stands for: renames and exchanges are announced, and what a bucket has
+//! is read anew if one was meanwhile (`RcuTable::scan_settled`). So name, hash and inode of an
+//! entry belong together, and no name comes that the directory did not have. `.` and `..` have the
+//! positions 0 and 1.
 
 use crate::objects::driver::DirEntry;
 use std::ffi::{OsStr, OsString};
@@ -46,8 +47,8 @@ impl From<DirEntry<'_>> for DirEntryBuf {
 }
 
 impl File {
-    /// Calls `f` with the entries of a directory from position `pos` on, `.` and `..` first, until it
-    /// breaks. The file's own position is neither used nor moved. No lock is held during `f`.
+    /// Calls `f` with the entries of a directory from position `pos` on, `.` and `..` first, until
+    /// it breaks. The file's own position is neither used nor moved. No lock is held during `f`.
     ///
     /// # Errors
     /// `EBADF` if not open for reading, `ENOTDIR`, `ENOENT` if the directory has been removed.
@@ -71,8 +72,8 @@ impl File {
         }
     }
 
-    /// The entries from the file's position on, `.` and `..` first; the position moves along, as with
-    /// `getdents(2)`.
+    /// The entries from the file's position on, `.` and `..` first; the position moves along, as
+    /// with `getdents(2)`.
     pub fn read_dir(&self) -> ReadDir<'_> {
         ReadDir { file: self, batch: Vec::new().into_iter(), failed: false }
     }

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use vfscale_sync::atomic::Ordering;
 
-/// A shared mapping of a file that can be sealed, through which it could be written. Parts of a mapping share
-/// one.
+/// A shared mapping of a file that can be sealed, through which it could be written. Parts of a
+/// mapping share one.
 pub(crate) struct WritableMap(File);
 
 impl WritableMap {
@@ -57,15 +57,16 @@ impl File {
         seals.named("fcntl")
     }
 
-    /// Adds seals to a file of memory (`F_ADD_SEALS`), for all who have it open: `SHRINK` and `GROW` keep its
-    /// size, `WRITE` what it holds, `FUTURE_WRITE` too but for mappings that there are, `EXEC` whether it
-    /// can be executed, and `SEAL` the seals themselves. `EXEC` of a file that can be executed means all of
-    /// the former.
+    /// Adds seals to a file of memory (`F_ADD_SEALS`), for all who have it open: `SHRINK` and
+    /// `GROW` keep its size, `WRITE` what it holds, `FUTURE_WRITE` too but for mappings that there
+    /// are, `EXEC` whether it can be executed, and `SEAL` the seals themselves. `EXEC` of a file
+    /// that can be executed means all of the former.
     ///
     /// # Errors
-    /// `EPERM` if it is not open for writing, or its seals are sealed, as they are if it was not made with
-    /// [`MemfdFlags::ALLOW_SEALING`](crate::MemfdFlags::ALLOW_SEALING); `EBUSY` for `WRITE` while a
-    /// shared mapping could be written; `EINVAL` for other seals or files, `EBADF` for an `O_PATH` handle.
+    /// `EPERM` if it is not open for writing, or its seals are sealed, as they are if it was not
+    /// made with [`MemfdFlags::ALLOW_SEALING`](crate::MemfdFlags::ALLOW_SEALING); `EBUSY` for
+    /// `WRITE` while a shared mapping could be written; `EINVAL` for other seals or files, `EBADF`
+    /// for an `O_PATH` handle.
     pub fn add_seals(&self, seals: SealFlags) -> Result<()> {
         const KNOWN: SealFlags = AS_IT_IS.union(SealFlags::SEAL).union(SealFlags::EXEC);
         let add = || {

@@ -12,7 +12,8 @@ impl File {
         matches!(self.inode().stream(), Some(Stream::Text(_)))
     }
 
-    /// Reads past the end of the file, which is where the text of such files is. Nothing, for others.
+    /// Reads past the end of the file, which is where the text of such files is. Nothing, for
+    /// others.
     #[cold]
     pub(crate) fn read_text(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         match self.inode().stream() {
@@ -21,8 +22,8 @@ impl File {
         }
     }
 
-    /// Does what reads; if the text has to be made first, makes it and does it again. The caller holds
-    /// nothing.
+    /// Does what reads; if the text has to be made first, makes it and does it again. The caller
+    /// holds nothing.
     #[inline]
     pub(crate) fn with_text<T>(&self, mut read: impl FnMut() -> ReadResult<T>) -> Result<T, Errno> {
         loop {

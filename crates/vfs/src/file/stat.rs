@@ -7,8 +7,8 @@ use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode::Inode;
 
 /// The size of a directory, whatever is in it. Nobody counts entries: one count would be written by
-/// everybody who makes or removes a name, and adding up counts would make `stat`, which a mount does after
-/// every change, as slow as the directory is large.
+/// everybody who makes or removes a name, and adding up counts would make `stat`, which a mount
+/// does after every change, as slow as the directory is large.
 const DIRECTORY_BYTES: u64 = 4096;
 
 /// Preferred unit of I/O.
@@ -20,8 +20,8 @@ pub(crate) fn fill(mount: &Mount, dentry: &Dentry, inode: &Inode) -> Stat {
     fill_some(mount, dentry, inode, StatMask::all())
 }
 
-/// The attributes of a place that are asked for, and those that never change: the file system, the number,
-/// the type, the mount. What else there is stays 0, and is not looked at.
+/// The attributes of a place that are asked for, and those that never change: the file system, the
+/// number, the type, the mount. What else there is stays 0, and is not looked at.
 #[inline]
 pub(crate) fn fill_some(mount: &Mount, dentry: &Dentry, inode: &Inode, mask: StatMask) -> Stat {
     let mut stat = Stat {

@@ -1,8 +1,8 @@
 //! Making files durable, and what open files are told when that has failed.
 //!
-//! What a driver writes back later may fail when nobody asks for it. Each open file is told of that once, by
-//! the first call after it that makes the file durable, whoever else was told; so is each open file
-//! of the file system by `syncfs` ([`errseq`](vfscale_sync::errseq)).
+//! What a driver writes back later may fail when nobody asks for it. Each open file is told of that
+//! once, by the first call after it that makes the file durable, whoever else was told; so is each
+//! open file of the file system by `syncfs` ([`errseq`](vfscale_sync::errseq)).
 
 use rustix::io::Errno;
 use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
@@ -62,9 +62,9 @@ impl File {
     /// Makes data and attributes durable, as far as the file system can.
     ///
     /// # Errors
-    /// `EBADF` for an `O_PATH` handle, `EINVAL` for a pipe or socket, `EIO`. What could not be written
-    /// back since the file was opened is told by the first call on each open file, whoever else was told;
-    /// so is what nobody was told of before it was opened.
+    /// `EBADF` for an `O_PATH` handle, `EINVAL` for a pipe or socket, `EIO`. What could not be
+    /// written back since the file was opened is told by the first call on each open file, whoever
+    /// else was told; so is what nobody was told of before it was opened.
     pub fn sync_all(&self) -> Result<()> {
         self.sync_inner(false).named("fsync")
     }
@@ -77,12 +77,12 @@ impl File {
         self.sync_inner(true).named("fdatasync")
     }
 
-    /// Makes everything durable that was changed on the file system that this file is on (`syncfs`), as
-    /// far as it can. May block.
+    /// Makes everything durable that was changed on the file system that this file is on
+    /// (`syncfs`), as far as it can. May block.
     ///
     /// # Errors
-    /// `EBADF` for an `O_PATH` handle, `EIO`. What could not be written back of any file of it is told
-    /// once to each open file, as by [`sync_all`](Self::sync_all).
+    /// `EBADF` for an `O_PATH` handle, `EIO`. What could not be written back of any file of it is
+    /// told once to each open file, as by [`sync_all`](Self::sync_all).
     pub fn sync_fs(&self) -> Result<()> {
         let sync = || {
             check_fork()?;

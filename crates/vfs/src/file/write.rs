@@ -2,11 +2,11 @@
 //!
 //! # Space that is on its way
 //!
-//! A driver writes as much as it has room for, with the inode locked and perhaps in an RCU section, and can't
-//! wait there for space that was freed and may not be used yet. So it is waited for here, with nothing held:
-//! before a write that got nothing ([`SuperBlock::with_space`]), and in the middle of one that got a part of
-//! what it wanted. A write is short only if nothing was on its way, or another writer came in between:
-//! one that moved the position, or appended.
+//! A driver writes as much as it has room for, with the inode locked and perhaps in an RCU section,
+//! and can't wait there for space that was freed and may not be used yet. So it is waited for here,
+//! with nothing held: before a write that got nothing ([`SuperBlock::with_space`]), and in the
+//! middle of one that got a part of what it wanted. A write is short only if nothing was on its
+//! way, or another writer came in between: one that moved the position, or appended.
 //!
 //! [`SuperBlock::with_space`]: crate::objects::super_block::SuperBlock::with_space
 
@@ -53,8 +53,9 @@ impl File {
         self.write_whole(offset, bufs).map(|(_, n)| n).named("pwritev")
     }
 
-    /// Writes at the file's position, or the end, and moves the position behind it. A pipe or socket
-    /// has no position: it blocks until there is room for all of it, unless opened with `NONBLOCK`.
+    /// Writes at the file's position, or the end, and moves the position behind it. A pipe or
+    /// socket has no position: it blocks until there is room for all of it, unless opened with
+    /// `NONBLOCK`.
     ///
     /// # Errors
     /// As [`pwrite`](Self::pwrite); `EPIPE` if nobody can read it, and no signal; `EAGAIN` instead
@@ -78,8 +79,8 @@ impl File {
         self.write_whole_at_pos(bufs).named("writev")
     }
 
-    /// Writes `bufs` at `offset`, or at the end when the file appends: all there comes to be space for.
-    /// Returns where it began and how many bytes were written. The caller holds nothing.
+    /// Writes `bufs` at `offset`, or at the end when the file appends: all there comes to be space
+    /// for. Returns where it began and how many bytes were written. The caller holds nothing.
     #[inline]
     pub(crate) fn write_whole(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Outcome<(u64, usize)> {
         let (start, done) = self.with_space(|| self.write_inner(offset, bufs, Part::Whole))?;
@@ -105,8 +106,8 @@ impl File {
         Ok(self.write_rest(done, bufs, write))
     }
 
-    /// Writes what is behind the first `done` bytes of `bufs`, while there is or comes space for it. Returns
-    /// how many bytes are written then.
+    /// Writes what is behind the first `done` bytes of `bufs`, while there is or comes space for
+    /// it. Returns how many bytes are written then.
     #[cold]
     fn write_rest(
         &self,
@@ -126,8 +127,8 @@ impl File {
         }
     }
 
-    /// Writes at the position, which is to be `expected` if that is given: else nothing is written. Returns
-    /// the position behind it, and how many bytes.
+    /// Writes at the position, which is to be `expected` if that is given: else nothing is written.
+    /// Returns the position behind it, and how many bytes.
     fn write_at_pos(&self, bufs: &[IoSlice<'_>], expected: Option<u64>) -> Outcome<(u64, usize)> {
         self.check_write()?;
         let mut pos = self.0.pos.lock();

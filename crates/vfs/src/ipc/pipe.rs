@@ -8,15 +8,16 @@
 //! whole or not at all. In packet mode (`O_DIRECT`) each buffer is a packet, of which a read gets
 //! one. Buffers take memory as data comes, and one that was emptied is kept for the next write.
 //!
-//! A pipe pays for all buffers that it may have while an end is open, and gets fewer if there are too many
-//! pipes ([`crate::base::limits`]). A direction of sockets pays for the buffers that it has. If there is no memory
-//! for another, its writers wait until the reader has emptied one: that one is theirs then.
+//! A pipe pays for all buffers that it may have while an end is open, and gets fewer if there are
+//! too many pipes ([`crate::base::limits`]). A direction of sockets pays for the buffers that it
+//! has. If there is no memory for another, its writers wait until the reader has emptied one: that
+//! one is theirs then.
 //!
 //! # Who wakes whom
 //!
-//! Everything is behind one lock (`pipe_mutex`, a [`Monitor`]), which is held for copying and never while
-//! waiting. Whoever releases it with something to read and readers asleep wakes one of them, and with room
-//! and writers asleep one of those.
+//! Everything is behind one lock (`pipe_mutex`, a [`Monitor`]), which is held for copying and never
+//! while waiting. Whoever releases it with something to read and readers asleep wakes one of them,
+//! and with room and writers asleep one of those.
 //!
 //! The end of the last writer counts as something to read (the end of file), the end of the last
 //! reader as room (for `EPIPE`).
@@ -283,8 +284,8 @@ impl Pipe {
         Ok(Pipe::make(1, pages.len(), Paid::Capacity(pages), quotas))
     }
 
-    /// One direction of a pair of sockets, with both ends open, and buffers that are paid for as they are
-    /// used.
+    /// One direction of a pair of sockets, with both ends open, and buffers that are paid for as
+    /// they are used.
     pub(crate) fn of_sockets(buffers_max: usize, quotas: Kept<Quotas>) -> Pipe {
         Pipe::make(1, buffers_max, Paid::Use, quotas)
     }
@@ -310,8 +311,9 @@ impl Pipe {
         }))
     }
 
-    /// Opens ends of a fifo. An opener of one end waits for the other, unless `wait` says never: then a
-    /// reader goes on, and a writer without readers fails. The caller holds no lock and no RCU guard.
+    /// Opens ends of a fifo. An opener of one end waits for the other, unless `wait` says never:
+    /// then a reader goes on, and a writer without readers fails. The caller holds no lock and no
+    /// RCU guard.
     ///
     /// # Errors
     /// `ENXIO`, `EINTR`; `EINVAL` for neither end; `ENFILE` if there are too many pipes.
@@ -364,14 +366,15 @@ impl Pipe {
         self.0.with(|state| state.remove(ends));
     }
 
-    /// Nobody writes any more, nor could read what would be written; what was is still read. For one
-    /// direction of a pair of sockets, as the two that follow, which are called instead of
+    /// Nobody writes any more, nor could read what would be written; what was is still read. For
+    /// one direction of a pair of sockets, as the two that follow, which are called instead of
     /// [`close`](Self::close).
     pub(crate) fn end(&self) {
         self.0.with(|state| (state.readers, state.writers) = (0, 0));
     }
 
-    /// Nobody writes any more. With `reset`, whoever has read everything is told so once by an error.
+    /// Nobody writes any more. With `reset`, whoever has read everything is told so once by an
+    /// error.
     pub(crate) fn end_writing(&self, reset: bool) {
         self.0.with(|state| {
             state.writers = 0;
@@ -421,8 +424,8 @@ impl Pipe {
     /// Writes all of it; waits while there is no room. As packets, if `packet`.
     ///
     /// # Errors
-    /// `EPIPE` when nobody can read it any more; `EAGAIN` instead of waiting, `EINTR`; `ENOBUFS` if there is
-    /// no memory for it, and nothing in it that would give some back. None of them when
+    /// `EPIPE` when nobody can read it any more; `EAGAIN` instead of waiting, `EINTR`; `ENOBUFS` if
+    /// there is no memory for it, and nothing in it that would give some back. None of them when
     /// some of it was written already: then that is the result.
     pub(crate) fn write(
         &self,
@@ -476,8 +479,8 @@ impl Pipe {
     /// Changes the capacity to `bytes` or the next power of two; returns what it is then.
     ///
     /// # Errors
-    /// `EINVAL` for more than 2 GiB, `EPERM` for more than anybody may have unless `privileged`, or more than
-    /// the tree has left for all pipes; `EBUSY` if it holds more at the moment.
+    /// `EINVAL` for more than 2 GiB, `EPERM` for more than anybody may have unless `privileged`, or
+    /// more than the tree has left for all pipes; `EBUSY` if it holds more at the moment.
     pub(crate) fn set_size(&self, bytes: u32, privileged: bool) -> Result<usize, Errno> {
         if bytes > SIZE_MAX {
             return Err(Errno::INVAL);

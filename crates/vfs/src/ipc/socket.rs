@@ -1,19 +1,19 @@
 //! Pairs of sockets (`AF_UNIX`): what is written to one is read from the other, both ways.
 //!
-//! A socket is an inode of a file system that no path leads to ([`crate::mount::pseudo_fs`]); it is attached to nothing
-//! but its peer, and by what passes between them alone, so that making and closing pairs on two CPUs has
-//! nothing in common. A socket has one open file for as long as it lives: it can't be opened again, only
-//! duplicated.
+//! A socket is an inode of a file system that no path leads to ([`crate::mount::pseudo_fs`]); it is
+//! attached to nothing but its peer, and by what passes between them alone, so that making and
+//! closing pairs on two CPUs has nothing in common. A socket has one open file for as long as it
+//! lives: it can't be opened again, only duplicated.
 //!
-//! What passes are bytes (`SOCK_STREAM`), through two [`Pipe`]s, one for each direction, of which each socket
-//! has an end; or [`messages`].
+//! What passes are bytes (`SOCK_STREAM`), through two [`Pipe`]s, one for each direction, of which
+//! each socket has an end; or [`messages`].
 //!
 //! # Ends of streams
 //!
-//! Each direction ends by itself ([`File::shutdown`]), and both end with a close. A direction that has
-//! ended takes nothing more (`EPIPE`); what is in it is still read, and then it is at its end. If a socket
-//! is closed before it has read everything, its peer is told once (`ECONNRESET`), when there is nothing
-//! left to read.
+//! Each direction ends by itself ([`File::shutdown`]), and both end with a close. A direction that
+//! has ended takes nothing more (`EPIPE`); what is in it is still read, and then it is at its end.
+//! If a socket is closed before it has read everything, its peer is told once (`ECONNRESET`), when
+//! there is nothing left to read.
 //!
 //! # Locks
 //!
@@ -34,7 +34,8 @@ use crate::locks::wait_queue::Waiting;
 
 use messages::Messages;
 
-/// Buffers of each direction: as many bytes as Linux gives a socket by default (`net.core.wmem_default`).
+/// Buffers of each direction: as many bytes as Linux gives a socket by default
+/// (`net.core.wmem_default`).
 const BUFFERS: usize = 52;
 
 /// What passes between two sockets.
@@ -70,8 +71,8 @@ impl Socket {
     /// As [`Pipe::read`], or [`Messages::read`].
     ///
     /// # Errors
-    /// Those; `ECONNRESET` once, if the peer was closed before it had read everything: at the end of a
-    /// stream.
+    /// Those; `ECONNRESET` once, if the peer was closed before it had read everything: at the end
+    /// of a stream.
     pub(crate) fn read(
         &self,
         bufs: &mut [IoSliceMut<'_>],

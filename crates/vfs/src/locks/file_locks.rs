@@ -124,15 +124,15 @@ impl FileLocks {
         FileLocks { shared: OnceLock::new() }
     }
 
-    /// As they are, with locks and requests that count among those of a tree from now on, if nobody has
-    /// locked anything yet.
+    /// As they are, with locks and requests that count among those of a tree from now on, if nobody
+    /// has locked anything yet.
     pub(crate) fn paid_by(&self, quotas: &PerCpuArc<Quotas>) -> &FileLocks {
         self.shared.get_or_init(|| Shared::new(Some(quotas.keep())));
         self
     }
 
-    /// The first record lock that is in the way of `request` (`F_GETLK`), of the owner that has held
-    /// locks of this file for longest. An open file's has pid -1.
+    /// The first record lock that is in the way of `request` (`F_GETLK`), of the owner that has
+    /// held locks of this file for longest. An open file's has pid -1.
     pub fn test(&self, request: &RecordLock) -> Option<RecordLock> {
         self.shared.get()?.state.lock().first_conflict(request)
     }
@@ -140,8 +140,8 @@ impl FileLocks {
     /// Takes a record lock (`F_SETLK`): over what the owner has locked before, which it replaces.
     ///
     /// # Errors
-    /// `EAGAIN` when locks of others are in the way; then nothing has changed. `ENOLCK` when there are
-    /// too many records.
+    /// `EAGAIN` when locks of others are in the way; then nothing has changed. `ENOLCK` when there
+    /// are too many records.
     pub fn try_lock(&self, request: &RecordLock) -> Result<(), Errno> {
         self.shared().with(|state| {
             if state.first_conflict(request).is_some() {
@@ -152,11 +152,12 @@ impl FileLocks {
         })
     }
 
-    /// Asks for a record lock, without blocking and without giving up when locks of others are in the
-    /// way. Until it is granted, the owner keeps what it had.
+    /// Asks for a record lock, without blocking and without giving up when locks of others are in
+    /// the way. Until it is granted, the owner keeps what it had.
     ///
     /// # Errors
-    /// `EDEADLK` when waiting would be a deadlock, `ENOLCK` when there are too many records or requests.
+    /// `EDEADLK` when waiting would be a deadlock, `ENOLCK` when there are too many records or
+    /// requests.
     pub fn request(&self, request: &RecordLock, graph: &Arc<LockGraph>) -> Result<Acquire, Errno> {
         let shared = self.shared();
         shared.with(|state| {
@@ -171,8 +172,8 @@ impl FileLocks {
         })
     }
 
-    /// Takes a record lock (`F_SETLKW`): [`request`](Self::request) and [`PendingLock::wait`] in one.
-    /// Blocks; the caller holds no lock and no RCU guard, and something else keeps the file.
+    /// Takes a record lock (`F_SETLKW`): [`request`](Self::request) and [`PendingLock::wait`] in
+    /// one. Blocks; the caller holds no lock and no RCU guard, and something else keeps the file.
     ///
     /// # Errors
     /// Those of the two.
@@ -196,11 +197,12 @@ impl FileLocks {
         }
     }
 
-    /// Gives up all record locks of a task: it closes a handle of this file. Takes no lock when no task
-    /// holds any.
+    /// Gives up all record locks of a task: it closes a handle of this file. Takes no lock when no
+    /// task holds any.
     ///
-    /// A request of the task that still waits is not withdrawn. A caller whose other threads may close
-    /// the handle meanwhile must look afterwards whether it is still open and, if not, release again.
+    /// A request of the task that still waits is not withdrawn. A caller whose other threads may
+    /// close the handle meanwhile must look afterwards whether it is still open and, if not,
+    /// release again.
     pub fn release_posix(&self, task: u64) {
         if let Some(shared) = self.shared.get()
             && shared.tasks.load(Ordering::Acquire) != 0
@@ -218,8 +220,8 @@ impl FileLocks {
         })
     }
 
-    /// Gives up all locks of an open file, record and `flock`, and ends its requests with `EBADF`: its
-    /// last handle is closed. Takes no lock when no open file holds or waits for any.
+    /// Gives up all locks of an open file, record and `flock`, and ends its requests with `EBADF`:
+    /// its last handle is closed. Takes no lock when no open file holds or waits for any.
     pub fn release_file(&self, file: u64) {
         if let Some(shared) = self.shared.get()
             && shared.files.load(Ordering::Acquire) != 0
@@ -232,8 +234,8 @@ impl FileLocks {
         }
     }
 
-    /// Locks the whole file for an open file (`LOCK_NB`). A lock it has of the other kind is given up
-    /// first, and stays lost if this fails.
+    /// Locks the whole file for an open file (`LOCK_NB`). A lock it has of the other kind is given
+    /// up first, and stays lost if this fails.
     ///
     /// # Errors
     /// `EAGAIN` when locks of others are in the way, `ENOLCK` when the tree has too many.
@@ -245,8 +247,8 @@ impl FileLocks {
         )
     }
 
-    /// Asks for a lock of the whole file, without blocking and without giving up when locks of others
-    /// are in the way. A lock of the other kind is given up at once.
+    /// Asks for a lock of the whole file, without blocking and without giving up when locks of
+    /// others are in the way. A lock of the other kind is given up at once.
     ///
     /// # Errors
     /// `ENOLCK` when too many requests wait, or the tree has too many locks.
@@ -266,8 +268,8 @@ impl FileLocks {
     }
 
     /// Locks the whole file for an open file: [`request_flock`](Self::request_flock) and
-    /// [`PendingLock::wait`] in one. Blocks; the caller holds no lock and no RCU guard, and something
-    /// else keeps the file.
+    /// [`PendingLock::wait`] in one. Blocks; the caller holds no lock and no RCU guard, and
+    /// something else keeps the file.
     ///
     /// # Errors
     /// Those of the two.
@@ -395,8 +397,8 @@ impl State {
         Ok(())
     }
 
-    /// As [`set`](Self::set), without the latter, and with `paid` records paid for already: a request that
-    /// waits is.
+    /// As [`set`](Self::set), without the latter, and with `paid` records paid for already: a
+    /// request that waits is.
     fn store(&mut self, request: &RecordLock, paid: usize) -> Result<(), Errno> {
         let RecordLock { owner, pid, kind, range } = *request;
         let known = self.owners.iter().position(|held| held.owner == owner);
@@ -445,9 +447,9 @@ impl State {
         }
     }
 
-    /// After a change within `range`: grants what has become possible, in order, and keeps the graph up
-    /// to date for the rest. A lock granted may replace an exclusive one of its owner and so make more
-    /// possible; each round ends a request, so this ends.
+    /// After a change within `range`: grants what has become possible, in order, and keeps the
+    /// graph up to date for the rest. A lock granted may replace an exclusive one of its owner and
+    /// so make more possible; each round ends a request, so this ends.
     fn settle_records(&mut self, range: LockRange) {
         let mut changed = SmallVec::<[LockRange; 4]>::from_elem(range, 1);
         while let Some(range) = changed.pop() {

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! There is one set of edges for each request that waits: from its task to every task that holds a lock
-//! in its way. Since a waiting request gets its lock only when all of those are gone, a circle is a
-//! deadlock, and no circle is ever stored.
+//! There is one set of edges for each request that waits: from its task to every task that holds a
+//! lock in its way. Since a waiting request gets its lock only when all of those are gone, a circle
+//! is a deadlock, and no circle is ever stored.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

@@ -1,7 +1,7 @@
 //! `FileLocks` against a model that knows the lock of every byte and nothing else.
 //!
-//! Offsets are cut into cells, some of one byte and some huge, and every range begins and ends at the
-//! edge of a cell; so the model is small and yet sees all offsets, to the last one.
+//! Offsets are cut into cells, some of one byte and some huge, and every range begins and ends at
+//! the edge of a cell; so the model is small and yet sees all offsets, to the last one.
 
 use proptest::prelude::*;
 
@@ -156,8 +156,8 @@ proptest! {
         }
     }
 
-    /// Requests that wait: at any time each of them conflicts with a lock held, and the locks held are
-    /// those granted, applied in the order in which they were.
+    /// Requests that wait: at any time each of them conflicts with a lock held, and the locks held
+    /// are those granted, applied in the order in which they were.
     #[test]
     fn nobody_waits_for_nothing(steps in steps()) {
         let (locks, graph) = (FileLocks::new(), std::sync::Arc::new(LockGraph::new()));

@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! Records are disjoint, keyed by their first byte, and two that touch differ in kind. So there is
-//! exactly one way to store what is locked how, and what is reported to others never depends on how it
-//! came about.
+//! exactly one way to store what is locked how, and what is reported to others never depends on how
+//! it came about.
 
 use std::collections::BTreeMap;
 

@@ -99,8 +99,8 @@ fn flock_excludes_and_converts() {
     assert!(locks.is_empty());
 }
 
-/// Tasks that take two locks in any order, in two files, and upgrade: all that can happen is a deadlock,
-/// and it is always found.
+/// Tasks that take two locks in any order, in two files, and upgrade: all that can happen is a
+/// deadlock, and it is always found.
 #[test]
 fn deadlocks_never_last() {
     let files = [FileLocks::new(), FileLocks::new()];

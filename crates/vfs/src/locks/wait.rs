@@ -1,8 +1,9 @@
 //! Requests that wait, and how they are interrupted.
 //!
-//! A request gets its result under the lock of the file's state, and its owner is told after that lock
-//! is released. The slot's lock makes the two meet: whoever comes second, result or listener, sees the
-//! other, so that a thread never sleeps on a result that is there, and a function is called once.
+//! A request gets its result under the lock of the file's state, and its owner is told after that
+//! lock is released. The slot's lock makes the two meet: whoever comes second, result or listener,
+//! sees the other, so that a thread never sleeps on a result that is there, and a function is
+//! called once.
 
 use std::sync::{Arc, Weak};
 
@@ -70,8 +71,8 @@ impl Waiter {
         graph.wait_for(task, Arc::as_ptr(self).addr(), tasks.collect::<Blockers>())
     }
 
-    /// Sets the result. The caller holds the lock of the state, has taken the request out of the queue,
-    /// and calls [`tell`](Self::tell) when it has released that lock.
+    /// Sets the result. The caller holds the lock of the state, has taken the request out of the
+    /// queue, and calls [`tell`](Self::tell) when it has released that lock.
     pub(super) fn finish(self: &Arc<Waiter>, outcome: Outcome) {
         if let (Some(graph), Owner::Task(task)) = (&self.graph, self.lock.owner) {
             graph.done(task, Arc::as_ptr(self).addr());
@@ -121,12 +122,12 @@ impl PendingLock {
         self.waiter.outcome()
     }
 
-    /// Parks the thread until the lock is granted or `token` is cancelled. The caller holds no lock and
-    /// no RCU guard.
+    /// Parks the thread until the lock is granted or `token` is cancelled. The caller holds no lock
+    /// and no RCU guard.
     ///
     /// # Errors
-    /// `EINTR` when the token is cancelled, `EDEADLK` when waiting on would be a deadlock, `ENOLCK` when
-    /// there are too many records, `EBADF` when the open file that asks is closed.
+    /// `EINTR` when the token is cancelled, `EDEADLK` when waiting on would be a deadlock, `ENOLCK`
+    /// when there are too many records, `EBADF` when the open file that asks is closed.
     pub fn wait(self, token: &WaitToken) -> Result<(), Errno> {
         self.waiter.listen(Listener::Thread(thread::current()));
         token.watch(&self.shared, &self.waiter);
@@ -140,9 +141,9 @@ impl PendingLock {
         outcome
     }
 
-    /// Has `done` called with the result, exactly once, instead of waiting for it: now if it is there,
-    /// else by the thread that releases the lock in the way, or cancels `token`. It must not block, nor
-    /// lock or unlock anything here. The errors are those of [`wait`](Self::wait).
+    /// Has `done` called with the result, exactly once, instead of waiting for it: now if it is
+    /// there, else by the thread that releases the lock in the way, or cancels `token`. It must not
+    /// block, nor lock or unlock anything here. The errors are those of [`wait`](Self::wait).
     pub fn notify(
         mut self,
         token: &WaitToken,
@@ -171,7 +172,8 @@ impl Drop for PendingLock {
     }
 }
 
-/// Interrupts requests that wait, for locks and in pipes: like a signal that stays pending for ever.
+/// Interrupts requests that wait, for locks and in pipes: like a signal that stays pending for
+/// ever.
 ///
 /// Clones are the same token. `Send + Sync`.
 #[derive(Clone, Default)]
@@ -191,9 +193,9 @@ impl WaitToken {
         WaitToken::default()
     }
 
-    /// Ends every wait under this token, now and from now on, with `EINTR`. A request that was granted
-    /// before keeps its lock. The caller holds no lock of the locks' module; functions passed to
-    /// [`PendingLock::notify`] are called before this returns.
+    /// Ends every wait under this token, now and from now on, with `EINTR`. A request that was
+    /// granted before keeps its lock. The caller holds no lock of the locks' module; functions
+    /// passed to [`PendingLock::notify`] are called before this returns.
     pub fn cancel(&self) {
         let (requests, sleepers) = {
             let mut watched = self.0.lock();

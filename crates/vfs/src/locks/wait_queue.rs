@@ -1,5 +1,5 @@
-//! Threads that sleep until something becomes possible: reading from a pipe or socket, writing to it, opening
-//! one end of it.
+//! Threads that sleep until something becomes possible: reading from a pipe or socket, writing to
+//! it, opening one end of it.
 //!
 //! A thread that finds nothing to do enters a [`SleepList`] under the lock of what it waits for,
 //! releases the lock, and parks. Whoever changes that state takes sleepers off the list under the
@@ -7,10 +7,10 @@
 //! miss it, and what wakes it is a bit of its own, whatever else unparks the thread. A
 //! [`WaitToken`](crate::WaitToken) sets another bit.
 //!
-//! A [`Monitor`] is such a lock with what it protects. Whoever releases it wakes those that what is there now
-//! is for ([`Settle`]), one of a kind; a thread that is woken and leaves something does the same in turn, and
-//! so does one that was interrupted instead. So no thread sleeps on what it could have, and one byte does
-//! not wake a crowd.
+//! A [`Monitor`] is such a lock with what it protects. Whoever releases it wakes those that what is
+//! there now is for ([`Settle`]), one of a kind; a thread that is woken and leaves something does
+//! the same in turn, and so does one that was interrupted instead. So no thread sleeps on what it
+//! could have, and one byte does not wake a crowd.
 //!
 //! Nobody sleeps inside an RCU section or with a lock.
 
@@ -50,8 +50,8 @@ impl Sleeper {
     /// Parks the thread that made it until it is woken. The caller holds no lock and no RCU guard.
     ///
     /// # Errors
-    /// `EINTR` when `token` is cancelled. The sleeper may be on its list still, or may have been woken at
-    /// the same time; the caller takes care of both.
+    /// `EINTR` when `token` is cancelled. The sleeper may be on its list still, or may have been
+    /// woken at the same time; the caller takes care of both.
     pub(crate) fn sleep(self: &Arc<Sleeper>, token: Option<&WaitToken>) -> Result<(), Errno> {
         if let Some(token) = token {
             token.watch_sleeper(self);
@@ -147,7 +147,8 @@ impl<S: Settle, C: LockClass> Monitor<S, C> {
         self.0.lock()
     }
 
-    /// Makes a step under the lock, again after each sleep on `list`, until one says that it was the last.
+    /// Makes a step under the lock, again after each sleep on `list`, until one says that it was
+    /// the last.
     ///
     /// # Errors
     /// Those of the steps; `EAGAIN` instead of sleeping, `EINTR`.

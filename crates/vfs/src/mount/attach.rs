@@ -1,14 +1,15 @@
 //! Attaching mounts, to one place and to all that share with it.
 //!
-//! A [`Branch`] is what is to be attached: a new mount, copies of mounts (a bind), or mounts that are
-//! attached elsewhere (a move). Where the mount that it comes to is shared, every peer and slave of that
-//! mount which shows the mountpoint gets a copy of the branch. Copies on peers are peers of the branch;
-//! those on a slave are slaves of the copies that its master got, or of the nearest master above that
-//! got any. All that comes to a shared mount is shared. The rules are those of `mount_namespaces(7)`.
+//! A [`Branch`] is what is to be attached: a new mount, copies of mounts (a bind), or mounts that
+//! are attached elsewhere (a move). Where the mount that it comes to is shared, every peer and
+//! slave of that mount which shows the mountpoint gets a copy of the branch. Copies on peers are
+//! peers of the branch; those on a slave are slaves of the copies that its master got, or of the
+//! nearest master above that got any. All that comes to a shared mount is shared. The rules are
+//! those of `mount_namespaces(7)`.
 //!
 //! Where something is mounted at a receiver's place already, the copy goes beneath it, for what was
-//! mounted there by hand stays on top. That is also why the root of a branch is claimed as a mountpoint,
-//! which fails for a root that was removed.
+//! mounted there by hand stays on top. That is also why the root of a branch is claimed as a
+//! mountpoint, which fails for a root that was removed.
 //!
 //! Everything that can fail comes first: claims, limits, copies. A failed call has changed nothing.
 
@@ -64,8 +65,8 @@ impl Branch {
         Branch { twigs: vec![Twig::of_new(mount, None, None)] }
     }
 
-    /// Copies of a mount, showing `root` of it, and, with `recursive`, of those below `root`, except what is
-    /// unbindable unless `whole`.
+    /// Copies of a mount, showing `root` of it, and, with `recursive`, of those below `root`,
+    /// except what is unbindable unless `whole`.
     pub(crate) fn copy_of(
         forest: &Forest,
         trees: &Trees,
@@ -152,9 +153,9 @@ impl Branch {
     }
 }
 
-/// A mount and those below it, parents first, each with the place in this list of what it is mounted on,
-/// and where. Of what is mounted on `top` itself, only where `is_shown` says so; without what is unbindable
-/// unless `whole`.
+/// A mount and those below it, parents first, each with the place in this list of what it is
+/// mounted on, and where. Of what is mounted on `top` itself, only where `is_shown` says so;
+/// without what is unbindable unless `whole`.
 fn shape<'t>(
     trees: &'t Trees,
     top: &'t Mount,
@@ -181,7 +182,8 @@ fn shape<'t>(
 }
 
 impl Forest {
-    /// The place on which something is mounted that is mounted at `target`: on top of all that is there.
+    /// The place on which something is mounted that is mounted at `target`: on top of all that is
+    /// there.
     pub(crate) fn topmost(&self, target: &Path, guard: &Guard) -> Path {
         let mut place = target.clone();
         while let Some(upper) = self.find_mount(place.mount(), place.dentry(), guard) {
@@ -190,8 +192,8 @@ impl Forest {
         place
     }
 
-    /// Attaches a branch at `place`, on which nothing is mounted, and copies of it to what shares with
-    /// that. Returns what a moved branch was mounted on.
+    /// Attaches a branch at `place`, on which nothing is mounted, and copies of it to what shares
+    /// with that. Returns what a moved branch was mounted on.
     pub(crate) fn graft(
         &self,
         trees: &mut Trees,

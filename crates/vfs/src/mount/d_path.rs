@@ -1,22 +1,24 @@
 //! From a dentry back to its path.
 //!
-//! The climb goes from child to parent under RCU, and reads each name and parent together, under the
-//! sequence count of their dentry. At the top it looks at all these counts once more. As long as they are
-//! the same, the path was true at the moment between the last reading and this look; otherwise the climb
-//! begins again. So only a change of a name on the path disturbs it, and directories that move elsewhere
-//! touch nothing that it reads. After some failed attempts it keeps all directories where they are, as a
-//! blocking reader of `rename_lock`, of which any number run at once (seeds 000 and 002). A directory that
-//! is just moving when it enters is waited for where the climb comes to it, as its count is odd. Only the
-//! first dentry may then move, if it is a file, and its name and parent are still read together.
+//! The climb goes from child to parent under RCU, and reads each name and parent together, under
+//! the sequence count of their dentry. At the top it looks at all these counts once more. As long
+//! as they are the same, the path was true at the moment between the last reading and this look;
+//! otherwise the climb begins again. So only a change of a name on the path disturbs it, and
+//! directories that move elsewhere touch nothing that it reads. After some failed attempts it keeps
+//! all directories where they are, as a blocking reader of `rename_lock`, of which any number run
+//! at once (seeds 000 and 002). A directory that is just moving when it enters is waited for where
+//! the climb comes to it, as its count is odd. Only the first dentry may then move, if it is a
+//! file, and its name and parent are still read together.
 //!
 //! # Why that is one moment
 //!
-//! Whatever gives a dentry another name or parent ([`Dentry::set_moved`]) is in a write section of its
-//! count: a rename, an exchange, a driver's own move. What is removed or replaced keeps both, and its
-//! count changes all the same, which costs another attempt. With equal counts, what was read of a dentry was
-//! true from the first look at its count to the second. All first looks are over when the second ones begin,
-//! and at that moment all of it was true. Moves of which one was seen to be over before another began are
-//! seen in that order. The mount tree has a count of its own, for the whole climb.
+//! Whatever gives a dentry another name or parent ([`Dentry::set_moved`]) is in a write section of
+//! its count: a rename, an exchange, a driver's own move. What is removed or replaced keeps both,
+//! and its count changes all the same, which costs another attempt. With equal counts, what was
+//! read of a dentry was true from the first look at its count to the second. All first looks are
+//! over when the second ones begin, and at that moment all of it was true. Moves of which one was
+//! seen to be over before another began are seen in that order. The mount tree has a count of its
+//! own, for the whole climb.
 
 use smallvec::SmallVec;
 use vfscale_sync::rcu::Guard;
@@ -28,8 +30,9 @@ use crate::objects::dcache::dentry::Dentry;
 /// Retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;
 
-/// Whether `dentry` is `top` or below it, in one superblock. Exact if the caller keeps directories where
-/// they are, or from moving to other directories; otherwise each step up was there at some moment.
+/// Whether `dentry` is `top` or below it, in one superblock. Exact if the caller keeps directories
+/// where they are, or from moving to other directories; otherwise each step up was there at some
+/// moment.
 pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
     let mut dentry = dentry;
     loop {
@@ -50,8 +53,8 @@ pub(crate) enum Top {
     Root,
     /// Somewhere else: it can't be reached from the root.
     Unreachable,
-    /// Somewhere that the mount does not show, because a directory was moved there: no name on it can be
-    /// reached.
+    /// Somewhere that the mount does not show, because a directory was moved there: no name on it
+    /// can be reached.
     Outside,
 }
 
@@ -70,8 +73,8 @@ impl<'g> Climb<'g> {
         Climb(SmallVec::new())
     }
 
-    /// Adds the names from that of `dentry` up to, and without, the first dentry that is a root of its file
-    /// system or of which `is_top` says that the way ends there. Returns that one.
+    /// Adds the names from that of `dentry` up to, and without, the first dentry that is a root of
+    /// its file system or of which `is_top` says that the way ends there. Returns that one.
     pub(crate) fn climb(
         &mut self,
         dentry: &'g Dentry,
@@ -87,8 +90,8 @@ impl<'g> Climb<'g> {
         at
     }
 
-    /// Climbs anew, from a place up to `root`. The caller makes sure that no directory moves meanwhile, or
-    /// throws the result away if it [has changed](Self::has_changed).
+    /// Climbs anew, from a place up to `root`. The caller makes sure that no directory moves
+    /// meanwhile, or throws the result away if it [has changed](Self::has_changed).
     fn climb_to(
         &mut self,
         root: Spot<'g>,
@@ -145,16 +148,16 @@ pub(crate) fn name_and_parent<'g>(
     }
 }
 
-/// The path of `mount`'s root seen from `root`, if it can be reached from there. The caller keeps the
-/// mount tree as it is, and directories where they are.
+/// The path of `mount`'s root seen from `root`, if it can be reached from there. The caller keeps
+/// the mount tree as it is, and directories where they are.
 pub(crate) fn mount_point(mount: &Mount, root: Spot<'_>, guard: &Guard) -> Option<Vec<u8>> {
     let mut climb = Climb::new();
     let top = climb.climb_to(root, Spot { mount, dentry: mount.root() }, guard);
     (top == Top::Root).then(|| climb.path(top))
 }
 
-/// The path of a dentry within its file system, with `//deleted` behind it if it is gone. The caller keeps
-/// directories where they are.
+/// The path of a dentry within its file system, with `//deleted` behind it if it is gone. The
+/// caller keeps directories where they are.
 pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     let mut climb = Climb::new();
     climb.climb(dentry, |_| false, guard);

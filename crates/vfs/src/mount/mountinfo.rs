@@ -1,8 +1,9 @@
-//! What is mounted where, as a task sees it: typed entries, and the lines that the kernel writes of them
-//! into `/proc/<pid>/mountinfo` and `/proc/<pid>/mounts`; see `proc_pid_mountinfo(5)`.
+//! What is mounted where, as a task sees it: typed entries, and the lines that the kernel writes of
+//! them into `/proc/<pid>/mountinfo` and `/proc/<pid>/mounts`; see `proc_pid_mountinfo(5)`.
 //!
-//! The entries are of one moment: `namespace_sem` keeps the tree as it is, `rename_lock` the names of
-//! directories. Nothing is counted as a use of a mount meanwhile, so that looking makes none busy.
+//! The entries are of one moment: `namespace_sem` keeps the tree as it is, `rename_lock` the names
+//! of directories. Nothing is counted as a use of a mount meanwhile, so that looking makes none
+//! busy.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -42,8 +43,8 @@ pub struct MountInfo {
     pub parent: u64,
     /// The device number of the file system, as `stat` shows it.
     pub dev: u64,
-    /// The part of the file system that the mount shows, seen from its root; `//deleted` is behind the
-    /// path of one that has been removed.
+    /// The part of the file system that the mount shows, seen from its root; `//deleted` is behind
+    /// the path of one that has been removed.
     pub root: PathBuf,
     /// Where it is mounted, seen from the task's root.
     pub mount_point: PathBuf,
@@ -55,7 +56,8 @@ pub struct MountInfo {
     pub peer_group: Option<u64>,
     /// The peer group that it is a slave of.
     pub master: Option<u64>,
-    /// The nearest group above `master` that has a member below the task's root, if `master` has none.
+    /// The nearest group above `master` that has a member below the task's root, if `master` has
+    /// none.
     pub propagate_from: Option<u64>,
     /// Whether it can't be bound.
     pub unbindable: bool,
@@ -68,7 +70,8 @@ pub struct MountInfo {
 }
 
 impl MountInfo {
-    /// The entry of a mount; the caller keeps the mount tree as it is, and directories where they are.
+    /// The entry of a mount; the caller keeps the mount tree as it is, and directories where they
+    /// are.
     pub(crate) fn of(mount: &Mount, parent: u64, mount_point: Vec<u8>, guard: &Guard) -> MountInfo {
         let sb = mount.sb();
         // First, for a driver may find that it has become read-only.
@@ -175,8 +178,9 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// Text in which some bytes are written as a backslash and three octal digits; so are bytes that are not
-/// UTF-8, which the kernel writes as they are, so that whoever undoes the escapes gets the very path.
+/// Text in which some bytes are written as a backslash and three octal digits; so are bytes that
+/// are not UTF-8, which the kernel writes as they are, so that whoever undoes the escapes gets the
+/// very path.
 struct Escaped<'a> {
     bytes: &'a [u8],
     escape: &'static [u8],

@@ -1,14 +1,15 @@
 //! The mount trees of a program, what their users share, and the calls that change them.
 //!
-//! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another are a `Forest`:
-//! they have superblocks in common, so they have `rename_lock` in common, and mounts of one may share with
-//! mounts of another.
+//! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another are a
+//! `Forest`: they have superblocks in common, so they have `rename_lock` in common, and mounts of
+//! one may share with mounts of another.
 //!
-//! The trees change under `namespace_sem`, inside a write section of `mount_seq`
-//! (`mount_tree`). Walks cross mounts by looking up (mount, dentry) in a hash without a
-//! lock, under RCU, and check `mount_seq` before they keep what they found. Counting a use of a mount is:
-//! raise the count, then check `mount_seq`; an unmount is: enter the write section, then sum the counts,
-//! then detach, all in one section. So a walk that overlaps an unmount either is counted or starts again.
+//! The trees change under `namespace_sem`, inside a write section of `mount_seq` (`mount_tree`).
+//! Walks cross mounts by looking up (mount, dentry) in a hash without a lock, under RCU, and check
+//! `mount_seq` before they keep what they found. Counting a use of a mount is: raise the count,
+//! then check `mount_seq`; an unmount is: enter the write section, then sum the counts, then
+//! detach, all in one section. So a walk that overlaps an unmount either is counted or starts
+//! again.
 
 use crate::base::limits::Usage;
 use std::collections::{HashMap, HashSet};
@@ -61,10 +62,11 @@ pub struct Vfs(Owned<Arc<Namespace>>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Users {
-    /// Tasks, and clones of the [`Vfs`]. Another tree that was copied from it counts as one, however many
-    /// tasks are in it.
+    /// Tasks, and clones of the [`Vfs`]. Another tree that was copied from it counts as one,
+    /// however many tasks are in it.
     pub tasks: usize,
-    /// Open files of the file system that is the root of the tree, however many descriptors each has.
+    /// Open files of the file system that is the root of the tree, however many descriptors each
+    /// has.
     pub open_files: usize,
 }
 
@@ -115,9 +117,9 @@ pub(crate) struct Namespace {
     _push: PushGracePeriods,
 }
 
-/// Pushes grace periods on when a tree ends: its mounts are freed some of them later, and nobody may ever
-/// call again. The reclaim thread does it: mounts, then superblocks, then the memory of their files. Without
-/// that thread, this does.
+/// Pushes grace periods on when a tree ends: its mounts are freed some of them later, and nobody
+/// may ever call again. The reclaim thread does it: mounts, then superblocks, then the memory of
+/// their files. Without that thread, this does.
 struct PushGracePeriods;
 
 impl Drop for PushGracePeriods {
@@ -177,7 +179,8 @@ impl Vfs {
         Vfs::with_limits(root, scaling, Limits::default())
     }
 
-    /// As [`with_scaling`](Self::with_scaling), with limits of what is taken beside the data of files.
+    /// As [`with_scaling`](Self::with_scaling), with limits of what is taken beside the data of
+    /// files.
     ///
     /// # Errors
     /// What the driver says.
@@ -224,9 +227,9 @@ impl Vfs {
         WeakVfs(Arc::downgrade(&self.0))
     }
 
-    /// What there is of everything, on the file systems that are mounted and those that no path leads to.
-    /// Each number is exact while nothing of its kind comes or goes. Takes the locks of all slots of what
-    /// is counted, one after the other; calls keep no count for it.
+    /// What there is of everything, on the file systems that are mounted and those that no path
+    /// leads to. Each number is exact while nothing of its kind comes or goes. Takes the locks of
+    /// all slots of what is counted, one after the other; calls keep no count for it.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         let internal = self.ns().pseudo().super_blocks();
@@ -243,18 +246,20 @@ impl Vfs {
         counts
     }
 
-    /// Who else uses the tree, and its root file system. Tasks are counted first: if there are none,
-    /// nobody can open a file afterwards, unless through a [`WeakVfs`].
+    /// Who else uses the tree, and its root file system. Tasks are counted first: if there are
+    /// none, nobody can open a file afterwards, unless through a [`WeakVfs`].
     #[must_use]
     pub fn users(&self) -> Users {
         let tasks = Arc::strong_count(&self.0) - 1;
         self.0.users(tasks)
     }
 
-    /// Ends the tree, if this is all that uses it: its file systems are unmounted when this returns.
+    /// Ends the tree, if this is all that uses it: its file systems are unmounted when this
+    /// returns.
     ///
     /// # Errors
-    /// The tree, if there are other [`users`](Self::users); in the child of a fork it can't be ended.
+    /// The tree, if there are other [`users`](Self::users); in the child of a fork it can't be
+    /// ended.
     pub fn end(self) -> Result<(), Vfs> {
         if fork::is_child() || !self.users().is_none() {
             return Err(self);
@@ -305,8 +310,8 @@ impl Namespace {
         self.has(&self.forest.trees.lock(), mount)
     }
 
-    /// Whether a mount is that of the root of this tree, or below it. Takes no lock: true of no one moment if
-    /// mounts move meanwhile.
+    /// Whether a mount is that of the root of this tree, or below it. Takes no lock: true of no one
+    /// moment if mounts move meanwhile.
     pub(crate) fn leads_to(&self, mount: &Mount, guard: &Guard) -> bool {
         let mut at = mount;
         while let Some((parent, _)) = at.attached_at(guard) {
@@ -334,7 +339,8 @@ impl Namespace {
         (Vfs(Owned::new(Arc::new(namespace))), fs)
     }
 
-    /// The mounts of the tree that can be reached from `root`, in the order in which they were made.
+    /// The mounts of the tree that can be reached from `root`, in the order in which they were
+    /// made.
     pub(crate) fn mount_infos(&self, root: Spot<'_>, guard: &Guard) -> Vec<MountInfo> {
         let trees = self.forest.trees.lock();
         let _names = self.forest.rename_lock.read();
@@ -359,8 +365,8 @@ impl Namespace {
         trees.mounts().any(|mount| self.has(&trees, mount) && mount.is_on(dentry, guard))
     }
 
-    /// Ends what is mounted on a dentry in other trees, since its name is about to be removed; `EBUSY` if
-    /// something is in this one.
+    /// Ends what is mounted on a dentry in other trees, since its name is about to be removed;
+    /// `EBUSY` if something is in this one.
     pub(crate) fn detach_elsewhere(&self, dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
         let mut trees = self.forest.trees.lock();
         let on: Vec<&Mount> = trees.mounts().filter(|mount| mount.is_on(dentry, guard)).collect();
@@ -399,7 +405,8 @@ impl Namespace {
         done.map(drop)
     }
 
-    /// Nothing is mounted on what was taken off its tree or has no name any more, nor in another tree.
+    /// Nothing is mounted on what was taken off its tree or has no name any more, nor in another
+    /// tree.
     fn check_target(&self, trees: &Trees, target: &Path) -> Result<(), Errno> {
         match trees.tree_of(target.mount()) {
             _ if target.dentry().is_unhashed() => Err(Errno::NOENT),
@@ -477,8 +484,8 @@ impl Namespace {
         done.map(drop)
     }
 
-    /// Ends the mount whose root `target` is. Waits for a grace period, and until the superblock is gone if
-    /// nobody else uses it.
+    /// Ends the mount whose root `target` is. Waits for a grace period, and until the superblock is
+    /// gone if nobody else uses it.
     pub(crate) fn umount(&self, target: Path, flags: UmountFlags) -> Result<(), Errno> {
         let detached = match self.detach_for_umount(&target, flags) {
             Err(Errno::BUSY) => {
@@ -491,14 +498,15 @@ impl Namespace {
         let dev = target.mount().sb().dev();
         drop(target);
         detached.release();
-        // The superblock ends behind a grace period, on another thread; the caller may expect it to be gone.
+        // The superblock ends behind a grace period, on another thread; the caller may expect it to
+        // be gone.
         rcu::synchronize();
         reclaim::wait_for(dev);
         Ok(())
     }
 
-    /// Takes the mount whose root `target` is off the tree, with those below it if `DETACH` says so, and with
-    /// what goes from mounts that share with the one it is on.
+    /// Takes the mount whose root `target` is off the tree, with those below it if `DETACH` says
+    /// so, and with what goes from mounts that share with the one it is on.
     fn detach_for_umount(&self, target: &Path, flags: UmountFlags) -> Result<Detached, Errno> {
         let guard = rcu::pin();
         let mut trees = self.forest.trees.lock();
@@ -631,7 +639,8 @@ impl Forest {
         self.find_mount(mount, dentry, guard)
     }
 
-    /// As [`mounted_on`](Self::mounted_on), for those who keep the trees as they are, or check afterwards.
+    /// As [`mounted_on`](Self::mounted_on), for those who keep the trees as they are, or check
+    /// afterwards.
     #[inline]
     pub(crate) fn find_mount<'g>(
         &self,
@@ -648,7 +657,8 @@ impl Forest {
         Some(unsafe { std::ptr::NonNull::from(found).as_ref() })
     }
 
-    /// Changes with whom the mount whose root `place` is shares, and with `recursive` those below it.
+    /// Changes with whom the mount whose root `place` is shares, and with `recursive` those below
+    /// it.
     pub(crate) fn set_propagation(
         &self,
         place: &Path,
@@ -707,8 +717,8 @@ impl Drop for Namespace {
 }
 
 impl Forest {
-    /// Makes sure that there is room for another open file, before anything is done for it. The caller
-    /// holds no lock.
+    /// Makes sure that there is room for another open file, before anything is done for it. The
+    /// caller holds no lock.
     ///
     /// # Errors
     /// `ENFILE`. Another thread may take the last room afterwards; then opening fails with that.
@@ -717,8 +727,8 @@ impl Forest {
         if self.files().is_low() { self.make_room_for_file() } else { Ok(()) }
     }
 
-    /// Calls in what the lists of open files keep for files to come, if there is nothing else. The caller
-    /// holds no lock.
+    /// Calls in what the lists of open files keep for files to come, if there is nothing else. The
+    /// caller holds no lock.
     ///
     /// # Errors
     /// `ENFILE` if there is nothing.
@@ -742,8 +752,8 @@ impl Vfs {
         *self.ns().quotas().limits()
     }
 
-    /// Returns how much of them is taken; [`counts`](Self::counts) says how many files are open. Each
-    /// number is exact while nothing of its kind changes.
+    /// Returns how much of them is taken; [`counts`](Self::counts) says how many files are open.
+    /// Each number is exact while nothing of its kind changes.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.ns().quotas().usage()

@@ -1,20 +1,20 @@
 //! Shared subtrees: which mounts get what is mounted and unmounted on another.
 //!
-//! A mount may belong to a *peer group*: what is mounted or unmounted on one of its members is on all of
-//! them. A group, or a mount that belongs to none, may be the *slave* of another group, its master: it gets
-//! what happens there, and gives nothing back. A mount is *shared* if it has a group, *private* if it has
-//! neither group nor master, and *unbindable* if it is private and must not be bound. See
-//! `mount_namespaces(7)`.
+//! A mount may belong to a *peer group*: what is mounted or unmounted on one of its members is on
+//! all of them. A group, or a mount that belongs to none, may be the *slave* of another group, its
+//! master: it gets what happens there, and gives nothing back. A mount is *shared* if it has a
+//! group, *private* if it has neither group nor master, and *unbindable* if it is private and must
+//! not be bound. See `mount_namespaces(7)`.
 //!
-//! This is bookkeeping alone, by the numbers of mounts, under `namespace_sem`; what is attached where
-//! follows from it in `graft` and `prune`.
+//! This is bookkeeping alone, by the numbers of mounts, under `namespace_sem`; what is attached
+//! where follows from it in `graft` and `prune`.
 //!
 //! # Invariants
 //!
-//! * A group has at least one member. When the last one leaves, its slaves become those of its master, or
-//!   private.
-//! * All members of a group have the group's master. So masters form a forest, in which a group is made
-//!   below what is there, and moves up only.
+//! * A group has at least one member. When the last one leaves, its slaves become those of its
+//!   master, or private.
+//! * All members of a group have the group's master. So masters form a forest, in which a group is
+//!   made below what is there, and moves up only.
 //! * A mount has a master of its own only if it has no group.
 
 use std::collections::{BTreeMap, HashMap};
@@ -47,8 +47,8 @@ enum Slave {
     Group(GroupId),
 }
 
-/// Mounts that get what happens on another and share among themselves: the peers of that one, one of its
-/// slave groups, or one slave that is not shared.
+/// Mounts that get what happens on another and share among themselves: the peers of that one, one
+/// of its slave groups, or one slave that is not shared.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Receivers {
     pub(crate) mounts: Vec<MountId>,
@@ -90,8 +90,8 @@ impl PeerGroups {
         self.groups.get(&group).map_or(&[], |group| &group.peers)
     }
 
-    /// Who gets what happens on `origin`: its peers without itself, first, also if there are none, then its
-    /// slaves, each after its master. Nobody if it isn't shared.
+    /// Who gets what happens on `origin`: its peers without itself, first, also if there are none,
+    /// then its slaves, each after its master. Nobody if it isn't shared.
     pub(crate) fn receivers(&self, origin: MountId) -> Vec<Receivers> {
         let Some(first) = self.sharing(origin).group else { return Vec::new() };
         let peers = self.peers(first).iter().copied().filter(|peer| *peer != origin).collect();
@@ -136,8 +136,8 @@ impl PeerGroups {
         }
     }
 
-    /// Makes a shared mount the slave of its former peers; without peers, of their master if there is
-    /// one. Of others nothing changes.
+    /// Makes a shared mount the slave of its former peers; without peers, of their master if there
+    /// is one. Of others nothing changes.
     pub(crate) fn make_slave(&mut self, mount: MountId) {
         if !self.is_shared(mount) {
             return;
@@ -147,8 +147,8 @@ impl PeerGroups {
         }
     }
 
-    /// A mount is gone, or private from now on. Returns the group to be slave of, if it was shared: that of
-    /// its former peers, or else their master.
+    /// A mount is gone, or private from now on. Returns the group to be slave of, if it was shared:
+    /// that of its former peers, or else their master.
     pub(crate) fn leave(&mut self, mount: MountId) -> Option<GroupId> {
         let sharing = self.of.remove(&mount)?;
         if let Some(master) = sharing.master {
@@ -160,8 +160,8 @@ impl PeerGroups {
         if group.peers.is_empty() { self.end_group(id) } else { Some(id) }
     }
 
-    /// `copy` shares as `original` does: a peer of what is shared, another slave of what is a slave. A copy
-    /// of what is unbindable, which only a copy of the whole tree makes, is private.
+    /// `copy` shares as `original` does: a peer of what is shared, another slave of what is a
+    /// slave. A copy of what is unbindable, which only a copy of the whole tree makes, is private.
     pub(crate) fn add_copy(&mut self, copy: MountId, original: MountId) {
         let sharing = self.sharing(original);
         if let Some(group) = sharing.group {

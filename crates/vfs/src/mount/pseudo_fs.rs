@@ -2,11 +2,11 @@
 //!
 //! # Purpose
 //!
-//! Such files belong to file systems of their own, which no path leads to: a pipe's to `pipefs`, a socket's
-//! ([`crate::ipc::socket`]) to `sockfs`, a file of memory
-//! ([`Task::memfd_create`], [`crate::objects::memfd_seals`]) to another instance of the
-//! driver that the tree's owner gave it for this. A tree makes each of them when it is first needed, with a
-//! mount that is attached nowhere.
+//! Such files belong to file systems of their own, which no path leads to: a pipe's to `pipefs`, a
+//! socket's ([`crate::ipc::socket`]) to `sockfs`, a file of memory ([`Task::memfd_create`],
+//! [`crate::objects::memfd_seals`]) to another instance of the driver that the tree's owner gave it
+//! for this. A tree makes each of them when it is first needed, with a mount that is attached
+//! nowhere.
 //!
 //! # Nothing is shared
 //!
@@ -117,7 +117,8 @@ pub(crate) fn path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
 }
 
 impl Vfs {
-    /// Gives the tree a driver for files of memory ([`Task::memfd_create`](crate::Task::memfd_create)), which serves nothing else.
+    /// Gives the tree a driver for files of memory
+    /// ([`Task::memfd_create`](crate::Task::memfd_create)), which serves nothing else.
     ///
     /// # Errors
     /// `EBUSY` if it has one.

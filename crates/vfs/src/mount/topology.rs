@@ -1,17 +1,18 @@
 //! All mount trees of a program, and changes of them.
 //!
-//! What walks need of a mount (where it is attached, what is attached where) they read from the mount and
-//! from a hash, without a lock. What only changes of the trees need is in [`Trees`], plain data under
-//! `namespace_sem`: which mounts there are and in which tree, what is mounted on each, and who shares with
-//! whom.
+//! What walks need of a mount (where it is attached, what is attached where) they read from the
+//! mount and from a hash, without a lock. What only changes of the trees need is in [`Trees`],
+//! plain data under `namespace_sem`: which mounts there are and in which tree, what is mounted on
+//! each, and who shares with whom.
 //!
-//! A change is planned first, which may fail, and then made by [`Forest::change`] in one write section of
-//! `mount_seq`, which can't: walks see all of it or nothing, however many mounts it concerns.
+//! A change is planned first, which may fail, and then made by [`Forest::change`] in one write
+//! section of `mount_seq`, which can't: walks see all of it or nothing, however many mounts it
+//! concerns.
 //!
 //! # Who holds what
 //!
-//! A listed mount is held by one use, that of the trees. It holds its mountpoint, but not its parent, which
-//! is listed as long as anything is mounted on it.
+//! A listed mount is held by one use, that of the trees. It holds its mountpoint, but not its
+//! parent, which is listed as long as anything is mounted on it.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -160,9 +161,9 @@ pub(crate) enum Step {
 }
 
 impl Forest {
-    /// Makes a change of the trees, in one write section of `mount_seq`, unless `is_busy` says there that it
-    /// must not be: then `EBUSY`. Returns what the detached mounts were mounted on, to be given up when
-    /// the trees are unlocked.
+    /// Makes a change of the trees, in one write section of `mount_seq`, unless `is_busy` says
+    /// there that it must not be: then `EBUSY`. Returns what the detached mounts were mounted on,
+    /// to be given up when the trees are unlocked.
     pub(crate) fn change(
         &self,
         trees: &mut Trees,
@@ -226,8 +227,8 @@ impl Forest {
     }
 }
 
-/// Marks a dentry as a mountpoint, unless its name has been removed: then `ENOENT`. `EBUSY` while a driver is
-/// asked to remove it.
+/// Marks a dentry as a mountpoint, unless its name has been removed: then `ENOENT`. `EBUSY` while a
+/// driver is asked to remove it.
 pub(crate) fn claim_mountpoint(dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
     if dentry.is_root() {
         dentry.set_mounted(true);

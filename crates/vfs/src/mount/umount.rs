@@ -1,10 +1,11 @@
 //! Detaching mounts, from one place and from all that share with it.
 //!
-//! What is unmounted from a shared mount goes from its peers and slaves as well: whatever is mounted at the
-//! same place on one of them. But only what takes nothing along: a mount on which something is mounted
-//! that stays (at another place than its root) stays as well. What covers the root of a mount that goes
-//! comes to the place where that one was. The set of what goes is the greatest that fulfils this; compare
-//! `Documentation/filesystems/propagate_umount.txt` of the kernel.
+//! What is unmounted from a shared mount goes from its peers and slaves as well: whatever is
+//! mounted at the same place on one of them. But only what takes nothing along: a mount on which
+//! something is mounted that stays (at another place than its root) stays as well. What covers the
+//! root of a mount that goes comes to the place where that one was. The set of what goes is the
+//! greatest that fulfils this; compare `Documentation/filesystems/propagate_umount.txt` of the
+//! kernel.
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -25,7 +26,8 @@ pub(crate) struct Detached {
 }
 
 impl Detached {
-    /// Gives them up: those that nobody uses are freed after a grace period. The caller holds no lock.
+    /// Gives them up: those that nobody uses are freed after a grace period. The caller holds no
+    /// lock.
     pub(crate) fn release(self) {
         drop(self.places);
         drop(self.mounts);
@@ -41,8 +43,9 @@ impl Forest {
         on.filter_map(|id| self.find_mount(trees.mount(*id)?, mountpoint, guard)).collect()
     }
 
-    /// Of what goes with a mount on which nothing is mounted, what must not be in use: mounts on which there
-    /// is nothing either, but for what covers their root. Others would not go by themselves.
+    /// Of what goes with a mount on which nothing is mounted, what must not be in use: mounts on
+    /// which there is nothing either, but for what covers their root. Others would not go by
+    /// themselves.
     pub(crate) fn leaves_that_go<'g>(
         &self,
         trees: &Trees,
@@ -105,8 +108,8 @@ impl Forest {
         let covers = |child: MountId, on: &Mount| {
             trees.mount(child).is_some_and(|child| is_covered_by(on, child, guard))
         };
-        // Of each candidate, what is mounted on it and stays: that keeps it, and all that it is inside of,
-        // but for those whose root is covered by the way there.
+        // Of each candidate, what is mounted on it and stays: that keeps it, and all that it is
+        // inside of, but for those whose root is covered by the way there.
         let mut kept: Vec<MountId> = Vec::new();
         for id in &candidates {
             let stays = |child: &&MountId| !candidates.contains(*child) && !set_of.contains(*child);
@@ -141,8 +144,8 @@ fn is_covered_by(mount: &Mount, child: &Mount, guard: &Guard) -> bool {
         .is_some_and(|(on, dentry)| std::ptr::eq(on, mount) && std::ptr::eq(dentry, mount.root()))
 }
 
-/// Where the mount that `gone` is mounted on, or the nearest below it, stays: what covers the root of `gone`
-/// comes there.
+/// Where the mount that `gone` is mounted on, or the nearest below it, stays: what covers the root
+/// of `gone` comes there.
 fn survivor<'g>(
     gone: &Mount,
     going: &HashSet<MountId>,

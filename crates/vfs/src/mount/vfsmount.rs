@@ -2,36 +2,39 @@
 //!
 //! # Counting
 //!
-//! Open files and working directories each count one user of their mount. While the mount is attached,
-//! the count is per CPU and nobody asks whether it is zero (seed 004, "mnt count"). Detaching closes
-//! the count: it becomes one exact number under a lock, and the last user frees the mount
-//! ([`PerCpuRef`]).
+//! Open files and working directories each count one user of their mount. While the mount is
+//! attached, the count is per CPU and nobody asks whether it is zero (seed 004, "mnt count").
+//! Detaching closes the count: it becomes one exact number under a lock, and the last user frees
+//! the mount ([`PerCpuRef`]).
 //!
 //! # Writers
 //!
-//! A second per-CPU count holds the changes under way, opening a file for writing among them. A change
-//! raises it and then reads the flags; a remount puts a hold beside the flags
-//! ([`mount_flags`](crate::objects::held_flags)) and then sums the counts. One of the two sees the other. A change
-//! that sees the hold waits, counted, for the lock that the remount has while it looks
-//! (`mnt_write_hold`), and reads the flags again under it. There they are what the remount has decided: as
-//! they were, if it was busy, and the change goes on; or read-only, and the change is taken back from the
-//! part that it was added to. So a remount that finds the mount busy refuses nobody. While it sums, nothing
-//! is taken from any part but what was added before the hold: the sum is never less than the number of
-//! changes that are still under way. It may contain changes that wait. Then the remount is busy
-//! because of a change that came after it, which goes on at once.
+//! A second per-CPU count holds the changes under way, opening a file for writing among them. A
+//! change raises it and then reads the flags; a remount puts a hold beside the flags
+//! ([`mount_flags`](crate::objects::held_flags)) and then sums the counts. One of the two sees the
+//! other. A change that sees the hold waits, counted, for the lock that the remount has while it
+//! looks (`mnt_write_hold`), and reads the flags again under it. There they are what the remount
+//! has decided: as they were, if it was busy, and the change goes on; or read-only, and the change
+//! is taken back from the part that it was added to. So a remount that finds the mount busy refuses
+//! nobody. While it sums, nothing is taken from any part but what was added before the hold: the
+//! sum is never less than the number of changes that are still under way. It may contain changes
+//! that wait. Then the remount is busy because of a change that came after it, which goes on at
+//! once.
 //!
-//! Whoever waits may be in an RCU section and hold locks up to that of an inode; the remount waits for
-//! nothing with the lock but the lists of open files. It has the lock for the walk only: while the driver
-//! writes everything, changes are refused already (as in Linux), also if the driver then fails.
+//! Whoever waits may be in an RCU section and hold locks up to that of an inode; the remount waits
+//! for nothing with the lock but the lists of open files. It has the lock for the walk only: while
+//! the driver writes everything, changes are refused already (as in Linux), also if the driver then
+//! fails.
 //!
-//! A file that is open for writing is on the superblock's lists ([`file_list`](crate::file::file_list)) before
-//! the opening stops being a change, and off the list when it is closed; so a remount walks the lists
-//! after the sum. A file that leaves the lists for a private one is counted before that, in one number
-//! that the remount reads after the walk. It is no per-CPU count, for files are added to it and taken
-//! off at any time and on any CPU, which a sum can see in the wrong order.
+//! A file that is open for writing is on the superblock's lists
+//! ([`file_list`](crate::file::file_list)) before the opening stops being a change, and off the
+//! list when it is closed; so a remount walks the lists after the sum. A file that leaves the lists
+//! for a private one is counted before that, in one number that the remount reads after the walk.
+//! It is no per-CPU count, for files are added to it and taken off at any time and on any CPU,
+//! which a sum can see in the wrong order.
 //!
-//! A change under way is made inside an RCU section or by a user, either of which keeps the mount, on the
-//! list of its superblock, and the superblock.
+//! A change under way is made inside an RCU section or by a user, either of which keeps the mount,
+//! on the list of its superblock, and the superblock.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -203,8 +206,8 @@ impl Mount {
         }
     }
 
-    /// Counts a user of a mount that was found under RCU, unless the last use of a detached mount was given
-    /// back. The caller checks afterwards that an attached one still is.
+    /// Counts a user of a mount that was found under RCU, unless the last use of a detached mount
+    /// was given back. The caller checks afterwards that an attached one still is.
     #[inline]
     fn get_not_dead(&self) -> bool {
         let got = self.users.get_not_dead();
@@ -229,8 +232,8 @@ impl Mount {
         self.sb.leave_mount();
         let raw = NonNull::from(self).as_ptr() as usize;
         rcu::pin().defer(move || {
-            // SAFETY: no user is left and none can come, since it is attached nowhere; walks that still saw
-            // it have ended within the grace period.
+            // SAFETY: no user is left and none can come, since it is attached nowhere; walks that
+            // still saw it have ended within the grace period.
             let mount = unsafe { Box::from_raw(raw as *mut Mount) };
             // Not before: a walk that has announced a change must be found by a remount.
             mount.sb.remove_mount(NonNull::from(&*mount));
@@ -257,8 +260,8 @@ impl Mount {
         if self.writers.add_if(1, is_writable) { Ok(()) } else { Err(Errno::ROFS) }
     }
 
-    /// Waits until a remount that looks has decided, and says whether changes may be made then. The caller
-    /// is counted as a change, so that no later remount decides without it.
+    /// Waits until a remount that looks has decided, and says whether changes may be made then. The
+    /// caller is counted as a change, so that no later remount decides without it.
     #[cold]
     fn is_writable_after_hold(&self) -> bool {
         let _nobody_looks = self.sb.lock_write_hold();
@@ -285,13 +288,14 @@ impl Mount {
         self.writers.sum() > 0
     }
 
-    /// Whether a file is open for writing on a private list. To be asked after the superblock's lists
-    /// have been walked.
+    /// Whether a file is open for writing on a private list. To be asked after the superblock's
+    /// lists have been walked.
     pub(crate) fn has_unlisted(&self) -> bool {
         self.unlisted.sum() > 0
     }
 
-    /// Whether changes are under way or files are open for writing. To be asked while writers are held.
+    /// Whether changes are under way or files are open for writing. To be asked while writers are
+    /// held.
     fn is_written(&self) -> bool {
         let is_open = || {
             let mut found = false;
@@ -304,10 +308,10 @@ impl Mount {
         self.has_changes() || is_open() || self.has_unlisted()
     }
 
-    /// Changes the superblock's flags to those of `flags` that are its, and then this mount's to all of
-    /// them, with no other remount of either in between. To read-only only as
-    /// [`SuperBlock::remount`] does; whoever sees the superblock read-only and the mount not yet sees the
-    /// mount read-only.
+    /// Changes the superblock's flags to those of `flags` that are its, and then this mount's to
+    /// all of them, with no other remount of either in between. To read-only only as
+    /// [`SuperBlock::remount`] does; whoever sees the superblock read-only and the mount not yet
+    /// sees the mount read-only.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
         self.sb.remount_and(flags & SUPER_FLAGS, || {
             self.flags.set(flags);
@@ -399,8 +403,8 @@ impl Drop for MountRef {
     }
 }
 
-/// The use that a mount is made with: it is the trees' while the mount is listed. When it is dropped, the
-/// count becomes exact, and the last user frees the mount.
+/// The use that a mount is made with: it is the trees' while the mount is listed. When it is
+/// dropped, the count becomes exact, and the last user frees the mount.
 pub(crate) struct OwnedMount(NonNull<Mount>);
 
 // SAFETY: `Mount` is `Sync`, and the count is atomic.
@@ -530,8 +534,8 @@ impl OpenPath {
     }
 }
 
-/// A place as an RCU section sees it. Nothing keeps it beyond the section, and within it uses and references
-/// may be gone already: who wants to keep it tries.
+/// A place as an RCU section sees it. Nothing keeps it beyond the section, and within it uses and
+/// references may be gone already: who wants to keep it tries.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot<'g> {
     pub(crate) mount: &'g Mount,

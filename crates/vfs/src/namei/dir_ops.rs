@@ -1,37 +1,39 @@
 //! Changes of directories that a driver keeps itself.
 //!
-//! Where names live in the dcache, a call changes them under the locks of their buckets, in the middle of its
-//! walk. A driver with directories of its own ([`Directories`]) may have to wait for a disk, so a change of
-//! these takes two steps:
+//! Where names live in the dcache, a call changes them under the locks of their buckets, in the
+//! middle of its walk. A driver with directories of its own ([`Directories`]) may have to wait for
+//! a disk, so a change of these takes two steps:
 //!
-//! 1. The walk makes all the checks, under RCU and without a lock as everywhere. Then it stops and hands the
-//!    change back ([`DriverChange`](crate::namei::lookup::DriverChange)): the directory, the name, and the dentry
-//!    that it has found there, all of them held ([`KeptName`]), and the right to write to the mount.
-//! 2. The call, which now holds nothing else, locks the name ([`crate::objects::in_lookup`]), so that nobody looks it
-//!    up or changes it until this is over. It makes sure that the dentry still is the one of that name; if
-//!    not, everything begins again. Then it has the driver make the change, and puts into the dcache what
-//!    has become of it, under the locks of the buckets.
+//! 1. The walk makes all the checks, under RCU and without a lock as everywhere. Then it stops and
+//!    hands the change back ([`DriverChange`](crate::namei::lookup::DriverChange)): the directory,
+//!    the name, and the dentry that it has found there, all of them held ([`KeptName`]), and the
+//!    right to write to the mount.
+//! 2. The call, which now holds nothing else, locks the name ([`crate::objects::in_lookup`]), so
+//!    that nobody looks it up or changes it until this is over. It makes sure that the dentry still
+//!    is the one of that name; if not, everything begins again. Then it has the driver make the
+//!    change, and puts into the dcache what has become of it, under the locks of the buckets.
 //!
 //! # Invariants
 //!
-//! * A dentry in the table of such a directory says what the driver would say, unless its name is locked.
-//!   So what step 1 has found holds in step 2, once the name is locked and the dentry is the same: it is
-//!   held, so that the shrinker leaves it there. Rights, modes and types of what has these names may have
-//!   changed between the steps, as between any check and the change that follows it.
-//! * A walk that comes by in between finds the old dentry, the new one, or none; then it asks, which waits
-//!   for the name, and finds the new one.
-//! * Nothing gets mounted on what is about to be removed (`cant_mount`): the mark is set under the lock of
-//!   the name's bucket, as a mountpoint is claimed. If the removal fails the mark goes.
-//! * What the driver has moved out of a directory may still be in its table when the directory has been
-//!   removed. It is marked before (`is_moving`), so that it stays there until it moves on.
+//! * A dentry in the table of such a directory says what the driver would say, unless its name is
+//!   locked. So what step 1 has found holds in step 2, once the name is locked and the dentry is
+//!   the same: it is held, so that the shrinker leaves it there. Rights, modes and types of what
+//!   has these names may have changed between the steps, as between any check and the change that
+//!   follows it.
+//! * A walk that comes by in between finds the old dentry, the new one, or none; then it asks,
+//!   which waits for the name, and finds the new one.
+//! * Nothing gets mounted on what is about to be removed (`cant_mount`): the mark is set under the
+//!   lock of the name's bucket, as a mountpoint is claimed. If the removal fails the mark goes.
+//! * What the driver has moved out of a directory may still be in its table when the directory has
+//!   been removed. It is marked before (`is_moving`), so that it stays there until it moves on.
 //! * Whether a directory is empty, or has been removed, the driver decides, in its transaction.
 //!
 //! # Locks
 //!
-//! Names are locked with nothing else held, two of them in the order of their keys. Moving a directory to
-//! another one locks all such moves of the superblock before that, and looks again for loops with that
-//! held: no directory gets another parent then. Everything else is locked after names, and buckets never
-//! across a call of the driver.
+//! Names are locked with nothing else held, two of them in the order of their keys. Moving a
+//! directory to another one locks all such moves of the superblock before that, and looks again for
+//! loops with that held: no directory gets another parent then. Everything else is locked after
+//! names, and buckets never across a call of the driver.
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
@@ -46,8 +48,8 @@ use crate::objects::in_lookup::KeyGuard;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
-/// A name in a directory that a driver keeps, and the dentry that a walk has found there, which may say that
-/// there is no such name. Both are held.
+/// A name in a directory that a driver keeps, and the dentry that a walk has found there, which may
+/// say that there is no such name. Both are held.
 pub(crate) struct KeptName {
     found: DentryRef,
     name: Box<[u8]>,
@@ -112,8 +114,8 @@ impl KeptName {
         is_there
     }
 
-    /// Puts a dentry for what the driver has made into the place of the one that said that there is nothing.
-    /// Returns a reference to it. The caller has locked the name.
+    /// Puts a dentry for what the driver has made into the place of the one that said that there is
+    /// nothing. Returns a reference to it. The caller has locked the name.
     pub(crate) fn enter(&self, inode: InodeRef) -> DentryRef {
         let guard = rcu::pin();
         let dir = self.dir.dentry();
@@ -173,8 +175,8 @@ pub(crate) fn remove(at: &KeptName, is_rmdir: bool, tree: &Namespace) -> Result<
     Ok(Some(()))
 }
 
-/// What is about to lose its name, so that nothing gets mounted there. Until this is dropped: then either
-/// it has no name, or may be mounted on again.
+/// What is about to lose its name, so that nothing gets mounted there. Until this is dropped: then
+/// either it has no name, or may be mounted on again.
 pub(crate) struct Doomed<'a>(&'a Dentry);
 
 impl<'a> Doomed<'a> {
@@ -199,8 +201,8 @@ impl Drop for Doomed<'_> {
     }
 }
 
-/// Takes what the driver has removed out of the dcache, with what is mounted there in other trees. The
-/// caller has locked the name, and keeps mounts off.
+/// Takes what the driver has removed out of the dcache, with what is mounted there in other trees.
+/// The caller has locked the name, and keeps mounts off.
 pub(crate) fn take_out(victim: &Dentry, tree: &Namespace) {
     let guard = rcu::pin();
     if victim.inode().is_dir() {

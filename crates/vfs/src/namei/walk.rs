@@ -3,14 +3,15 @@
 //! # Two ways to walk
 //!
 //! A walk first runs under RCU. It reads children tables, names, inodes and mounts without writing
-//! anything shared, and remembers for the place where it is the sequence count of the dentry and that of
-//! the mount tree. Each step finds the child, reads what it needs of it, and then checks that the
-//! directory it came from has not moved or gone meanwhile. If a check fails the walk starts again; after
-//! a few attempts it becomes a reference walk, which holds a reference on every place it passes and looks
-//! names up under their bucket lock, so that no amount of renaming can keep it from arriving.
+//! anything shared, and remembers for the place where it is the sequence count of the dentry and
+//! that of the mount tree. Each step finds the child, reads what it needs of it, and then checks
+//! that the directory it came from has not moved or gone meanwhile. If a check fails the walk
+//! starts again; after a few attempts it becomes a reference walk, which holds a reference on every
+//! place it passes and looks names up under their bucket lock, so that no amount of renaming can
+//! keep it from arriving.
 //!
-//! What a walk found is good for the rest of the RCU section (memory stays) and may be kept beyond it by
-//! [`Walk::keep`], which takes references and checks once more.
+//! What a walk found is good for the rest of the RCU section (memory stays) and may be kept beyond
+//! it by [`Walk::keep`], which takes references and checks once more.
 //!
 //! The walk follows `openat2(2)` and `path_resolution(7)`.
 
@@ -171,8 +172,8 @@ pub(crate) struct Walk<'g> {
     cur: Pos<'g>,
     /// What [`walk_to_last`](Self::walk_to_last) arrived at.
     last: Last,
-    /// The last component, if it is a name. It is borrowed rather than returned, for to copy what was
-    /// stored just before takes longer than to read parts of it.
+    /// The last component, if it is a name. It is borrowed rather than returned, for to copy what
+    /// was stored just before takes longer than to read parts of it.
     name: Name<'g>,
     /// What is still to walk of the innermost symbolic link, or of the path itself.
     text: &'g [u8],
@@ -317,8 +318,8 @@ impl<'g> Walk<'g> {
         if self.start.ns.seq().retry(self.mount_seq) { Err(Retry) } else { Ok(held) }
     }
 
-    /// Announces a change at `pos`, for as long as the RCU section lasts at most. Between finding the
-    /// mount and this no mount has come or gone, or the walk has to start again.
+    /// Announces a change at `pos`, for as long as the RCU section lasts at most. Between finding
+    /// the mount and this no mount has come or gone, or the walk has to start again.
     #[inline]
     pub(crate) fn want_write(&self, pos: Pos<'g>) -> Result<WriteAccess<'g>, Fail> {
         let write = WriteAccess::new(pos.mount);
@@ -391,8 +392,8 @@ impl<'g> Walk<'g> {
     }
 
     fn advance_to_last(&mut self) -> Result<(), Fail> {
-        // As `self.cur`, but in registers: each step waits for what the one before has found, and would wait
-        // longer for what that has stored. Places are taken apart for the same reason.
+        // As `self.cur`, but in registers: each step waits for what the one before has found, and
+        // would wait longer for what that has stored. Places are taken apart for the same reason.
         let (mount, dentry, seq) = (self.cur.mount, self.cur.dentry, self.cur.seq);
         let mut cur = Pos { mount, dentry, seq };
         loop {
@@ -472,7 +473,8 @@ impl<'g> Walk<'g> {
         self.hold()
     }
 
-    /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such name.
+    /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such
+    /// name.
     #[inline]
     pub(crate) fn child(&self, name: &Name<'_>) -> Result<Option<Pos<'g>>, Fail> {
         let Child { fail, dentry, mount, seq } = self.look_up(self.cur, name);
@@ -542,8 +544,8 @@ impl<'g> Walk<'g> {
         self.cross_down(pos).map(Some)
     }
 
-    /// Finds what a directory of a driver has under a name, or the dentry that says that there is nothing;
-    /// whatever is mounted there. The name is no longer than names are.
+    /// Finds what a directory of a driver has under a name, or the dentry that says that there is
+    /// nothing; whatever is mounted there. The name is no longer than names are.
     pub(crate) fn find_kept(&self, dir: Pos<'g>, name: &Name<'_>) -> Result<&'g Dentry, Fail> {
         let found = if self.by_ref {
             self.find_locked(dir.dentry, name)
@@ -569,12 +571,13 @@ impl<'g> Walk<'g> {
         Ok(KeptName::new(self.keep(dir)?, name.bytes(), found))
     }
 
-    /// Leaves the name in `dir` to be looked up by the driver, when the call has let go of everything.
+    /// Leaves the name in `dir` to be looked up by the driver, when the call has let go of
+    /// everything.
     #[cold]
     fn miss(&self, dir: Pos<'g>, name: &Name<'_>) -> Fail {
         if dir.dentry.is_unhashed() {
-            // Nothing is looked up in a directory that is gone. If only its dentry is, which the shrinker has
-            // taken, the walk was a moment too late.
+            // Nothing is looked up in a directory that is gone. If only its dentry is, which the
+            // shrinker has taken, the walk was a moment too late.
             let was_taken = dir.is_stale() || dir.dentry.try_ref(self.guard).is_none();
             return if was_taken && !self.by_ref { Fail::Retry } else { Fail::Errno(Errno::NOENT) };
         }
@@ -664,9 +667,9 @@ impl<'g> Walk<'g> {
         Ok(self.go(above)?)
     }
 
-    /// Whether the mount, which has a part of its file system only, shows the directory `above`. One that was
-    /// moved elsewhere may still be somebody's working directory, and its parent would lead him out of what
-    /// the mount is to show. (Linux: `path_connected`.)
+    /// Whether the mount, which has a part of its file system only, shows the directory `above`.
+    /// One that was moved elsewhere may still be somebody's working directory, and its parent would
+    /// lead him out of what the mount is to show. (Linux: `path_connected`.)
     #[cold]
     fn is_shown(&self, above: Pos<'g>) -> Result<bool, Fail> {
         let top = above.mount.root();
@@ -724,8 +727,8 @@ impl<'g> Walk<'g> {
             if self.start.flags.contains(Lookup::BENEATH) {
                 return Err(Fail::Errno(Errno::XDEV));
             }
-            // Linux compares the mounts before it looks the root up, so a link to `/` leaves the mount
-            // unless the root was needed before.
+            // Linux compares the mounts before it looks the root up, so a link to `/` leaves the
+            // mount unless the root was needed before.
             let leaves = !self.root_known || !std::ptr::eq(self.root.mount, self.cur.mount);
             if leaves && self.start.flags.contains(Lookup::NO_XDEV) {
                 return Err(Fail::Errno(Errno::XDEV));

@@ -3,10 +3,10 @@
 //! The VFS walks paths, checks permissions, keeps names, link counts and times, and calls the
 //! driver for what only the driver knows: memory or disk for an inode, and the data in it.
 //!
-//! Names live in the dcache, unless the driver says otherwise: the children table of a directory *is*
-//! the directory, as in the kernel's ramfs, and every dentry that has a name is pinned by that name.
-//! The driver is told of names coming and going ([`FileSystem::link`], [`FileSystem::unlinked`]) so
-//! that it can charge them.
+//! Names live in the dcache, unless the driver says otherwise: the children table of a directory
+//! *is* the directory, as in the kernel's ramfs, and every dentry that has a name is pinned by that
+//! name. The driver is told of names coming and going ([`FileSystem::link`],
+//! [`FileSystem::unlinked`]) so that it can charge them.
 //!
 //! A driver that keeps directories itself has [`Directories`], of which the dcache then is a cache:
 //! what is not in it is asked for, and what nobody uses is dropped when it grows too large
@@ -27,7 +27,8 @@
 //! | `overwrite` | the inode's lock, shared; an RCU section |
 //! | `read_at`, `seek_data`, `seek_hole`, `get_link` | they may run beside the ones above |
 //!
-//! Where the driver keeps directories, each of these may wait for a disk, but for those that say otherwise:
+//! Where the driver keeps directories, each of these may wait for a disk, but for those that say
+//! otherwise:
 //!
 //! | call | held |
 //! | --- | --- |
@@ -42,9 +43,9 @@
 //! | `read_at`, `sync` | no lock of an inode |
 //! | `dirtied` | anything: must not block |
 //!
-//! A call on a file with a position (`read`, `write`, `seek`) holds that position's lock besides. "The name"
-//! is no lock of a class but one in a table of names (`key_locks`): a driver need not think of it, but
-//! must not walk paths of its own file system.
+//! A call on a file with a position (`read`, `write`, `seek`) holds that position's lock besides.
+//! "The name" is no lock of a class but one in a table of names (`key_locks`): a driver need not
+//! think of it, but must not walk paths of its own file system.
 //!
 //! Everywhere:
 //!
@@ -110,8 +111,8 @@ pub struct AttrChange<'a> {
     pub mtime: Option<Timestamp>,
     /// The time of this change.
     pub ctime: Option<Timestamp>,
-    /// Extended attributes and access control lists that get a value, or go. Each name once; one that goes
-    /// need not be there.
+    /// Extended attributes and access control lists that get a value, or go. Each name once; one
+    /// that goes need not be there.
     pub xattrs: &'a [XattrChange<'a>],
 }
 
@@ -137,8 +138,8 @@ pub struct Rename<'a> {
     pub new_dir: &'a Inode,
     /// The name that it gets there.
     pub new_name: &'a [u8],
-    /// What has that name until then: it is replaced, or with `exchange` gets the old name. Another inode
-    /// than `source`; a directory exactly if `source` is one, but with `exchange`.
+    /// What has that name until then: it is replaced, or with `exchange` gets the old name. Another
+    /// inode than `source`; a directory exactly if `source` is one, but with `exchange`.
     pub target: Option<&'a Inode>,
     /// The two change places. Then there is a target.
     pub exchange: bool,
@@ -148,8 +149,8 @@ pub struct Rename<'a> {
 pub struct Found {
     /// The inode, or `None` if there is no such name.
     pub inode: Option<InodeRef>,
-    /// Whether this may change without the VFS having a part in it, so that every walk that comes by has
-    /// to ask [`Directories::is_current`].
+    /// Whether this may change without the VFS having a part in it, so that every walk that comes
+    /// by has to ask [`Directories::is_current`].
     pub check: bool,
 }
 
@@ -163,32 +164,34 @@ pub struct ParentName {
 
 /// Directories that the driver keeps itself.
 ///
-/// Inodes come from [`SuperBlock::iget`], so that one file under two names has one inode. A directory has
-/// one name at a time: where it is found under another, the old one leaves the dcache.
+/// Inodes come from [`SuperBlock::iget`], so that one file under two names has one inode. A
+/// directory has one name at a time: where it is found under another, the old one leaves the
+/// dcache.
 ///
 /// # Changes
 ///
-/// Each of the calls that change directories is one transaction: it happens as a whole, or fails and has
-/// changed nothing. The VFS has looked the names up and checked rights, types and mounts; a name is locked,
-/// so that nobody else looks it up or changes it. What only the driver can know it checks itself, in its
-/// transaction: that a directory still is there (`ENOENT` if it has been removed), that one to be removed or
-/// replaced is empty (`ENOTEMPTY`), the number of links (`EMLINK`, `ENOENT` for a file that has none left,
-/// but see [`Inode::is_linkable`]), space. It sets what is to be seen from then on, and has stored: the link
-/// counts of all inodes involved ([`Inode::set_nlink`], 0 for a removed directory, with `.` and `..`
-/// counted), the change times of the directories ([`Inode::changed_at`]), and that of a file which gets
-/// or loses a name ([`Inode::inode_changed_at`]). Then the VFS changes the dcache.
+/// Each of the calls that change directories is one transaction: it happens as a whole, or fails
+/// and has changed nothing. The VFS has looked the names up and checked rights, types and mounts; a
+/// name is locked, so that nobody else looks it up or changes it. What only the driver can know it
+/// checks itself, in its transaction: that a directory still is there (`ENOENT` if it has been
+/// removed), that one to be removed or replaced is empty (`ENOTEMPTY`), the number of links
+/// (`EMLINK`, `ENOENT` for a file that has none left, but see [`Inode::is_linkable`]), space. It
+/// sets what is to be seen from then on, and has stored: the link counts of all inodes involved
+/// ([`Inode::set_nlink`], 0 for a removed directory, with `.` and `..` counted), the change times
+/// of the directories ([`Inode::changed_at`]), and that of a file which gets or loses a name
+/// ([`Inode::inode_changed_at`]). Then the VFS changes the dcache.
 pub trait Directories: Send + Sync {
-    /// Looks `name` (1 to 255 bytes, neither `.` nor `..`, without `/` and NUL) up in `dir`. One thread at
-    /// a time asks for one name in one directory. May block.
+    /// Looks `name` (1 to 255 bytes, neither `.` nor `..`, without `/` and NUL) up in `dir`. One
+    /// thread at a time asks for one name in one directory. May block.
     ///
     /// # Errors
     /// `EIO` and the like; a name that does not exist is no error. Errors are not remembered.
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno>;
 
-    /// Calls `emit` with the names in `dir` behind position `pos`, without `.` and `..`, until it breaks.
-    /// Positions are the driver's, from 3 on ([`DirEntry::next`] is that behind the entry), at most
-    /// `i64::MAX`, and 2 is the beginning. An entry that is there throughout is returned exactly once,
-    /// whatever else changes. May block.
+    /// Calls `emit` with the names in `dir` behind position `pos`, without `.` and `..`, until it
+    /// breaks. Positions are the driver's, from 3 on ([`DirEntry::next`] is that behind the entry),
+    /// at most `i64::MAX`, and 2 is the beginning. An entry that is there throughout is returned
+    /// exactly once, whatever else changes. May block.
     ///
     /// # Errors
     /// `EIO` and the like.
@@ -199,11 +202,11 @@ pub trait Directories: Send + Sync {
         emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Errno>;
 
-    /// The inode with this number, from [`SuperBlock::iget`], for a file handle that is older than the cache;
-    /// `None` if there is no such file any more. May block.
+    /// The inode with this number, from [`SuperBlock::iget`], for a file handle that is older than
+    /// the cache; `None` if there is no such file any more. May block.
     ///
-    /// A driver that doesn't know its inodes by number leaves it at that: handles then are good for as long
-    /// as the inode is in use.
+    /// A driver that doesn't know its inodes by number leaves it at that: handles then are good for
+    /// as long as the inode is in use.
     ///
     /// # Errors
     /// `EIO` and the like.
@@ -212,8 +215,8 @@ pub trait Directories: Send + Sync {
         Ok(None)
     }
 
-    /// The directory that `dir`, which is not the root, is in, and its name there; `None` if it is in none
-    /// any more. Asked for directories that come from [`inode`](Self::inode). May block.
+    /// The directory that `dir`, which is not the root, is in, and its name there; `None` if it is
+    /// in none any more. Asked for directories that come from [`inode`](Self::inode). May block.
     ///
     /// # Errors
     /// `EIO` and the like.
@@ -222,28 +225,28 @@ pub trait Directories: Send + Sync {
         Ok(None)
     }
 
-    /// Whether an inode with a name stays when nobody uses it any more, until its memory is wanted, so that
-    /// whoever asks for its number ([`SuperBlock::iget`]) gets it as it was. Not for a driver whose files
-    /// come and go by themselves. Always the same answer.
+    /// Whether an inode with a name stays when nobody uses it any more, until its memory is wanted,
+    /// so that whoever asks for its number ([`SuperBlock::iget`]) gets it as it was. Not for a
+    /// driver whose files come and go by themselves. Always the same answer.
     ///
-    /// One that is to go at once has no links ([`Inode::set_nlink`]), also if it was made for a call that
-    /// then failed.
+    /// One that is to go at once has no links ([`Inode::set_nlink`]), also if it was made for a
+    /// call that then failed.
     fn caches_inodes(&self) -> bool {
         true
     }
 
-    /// Whether they can be changed. If not, the superblock is read-only for good, and none of the calls that
-    /// follow is made. Always the same answer.
+    /// Whether they can be changed. If not, the superblock is read-only for good, and none of the
+    /// calls that follow is made. Always the same answer.
     fn is_writable(&self) -> bool {
         false
     }
 
-    /// Makes a file of any type under `name` in `dir`, where there is none. Its inode has one link (a
-    /// directory two), and its times are now; of `..` the directory has one link more.
+    /// Makes a file of any type under `name` in `dir`, where there is none. Its inode has one link
+    /// (a directory two), and its times are now; of `..` the directory has one link more.
     ///
     /// # Errors
-    /// `ENOENT` if the directory has been removed, `EEXIST` if there is such a name all the same, `ENOSPC`,
-    /// `EMLINK`, `EIO` and the like.
+    /// `ENOENT` if the directory has been removed, `EEXIST` if there is such a name all the same,
+    /// `ENOSPC`, `EMLINK`, `EIO` and the like.
     fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeRef, Errno> {
         let _ = (dir, name, new);
         Err(Errno::ROFS)
@@ -269,8 +272,8 @@ pub trait Directories: Send + Sync {
         Err(Errno::ROFS)
     }
 
-    /// Takes a name of a file, which is no directory, away. A file without links goes when nobody uses it
-    /// any more ([`FileSystem::evict`]).
+    /// Takes a name of a file, which is no directory, away. A file without links goes when nobody
+    /// uses it any more ([`FileSystem::evict`]).
     ///
     /// # Errors
     /// `EIO` and the like; `ENOSPC` never.
@@ -288,12 +291,12 @@ pub trait Directories: Send + Sync {
         Err(Errno::ROFS)
     }
 
-    /// Renames. A directory that moves does not move into itself. The parent of a directory that moves to
-    /// another one changes.
+    /// Renames. A directory that moves does not move into itself. The parent of a directory that
+    /// moves to another one changes.
     ///
     /// # Errors
-    /// `ENOTEMPTY` for a directory to be replaced, `ENOENT` if `new_dir` has been removed, `EMLINK`,
-    /// `ENOSPC`, `EIO` and the like.
+    /// `ENOTEMPTY` for a directory to be replaced, `ENOENT` if `new_dir` has been removed,
+    /// `EMLINK`, `ENOSPC`, `EIO` and the like.
     fn rename(&self, rename: &Rename<'_>) -> Result<(), Errno> {
         let _ = rename;
         Err(Errno::ROFS)
@@ -309,29 +312,29 @@ pub trait Directories: Send + Sync {
 
 /// A file system driver.
 ///
-/// An inode is a part of its superblock. A driver that keeps [`InodeRef`]s lets go of them when it is told
-/// to ([`put_super`](Self::put_super)); one that does not ends the process, which is better than what it
-/// would point to.
+/// An inode is a part of its superblock. A driver that keeps [`InodeRef`]s lets go of them when it
+/// is told to ([`put_super`](Self::put_super)); one that does not ends the process, which is better
+/// than what it would point to.
 ///
 /// One value serves one superblock, from any number of threads.
 pub trait FileSystem: Send + Sync + 'static {
     /// The type's name, as in the third column of `/proc/mounts`.
     fn name(&self) -> &'static str;
 
-    /// What is mounted, as in the first column of `/proc/mounts`: a device, or whatever else says what it
-    /// is. The type's name by default.
+    /// What is mounted, as in the first column of `/proc/mounts`: a device, or whatever else says
+    /// what it is. The type's name by default.
     fn source(&self) -> String {
         self.name().to_owned()
     }
 
-    /// The options that this file system is used with, as in the fourth column of `/proc/mounts`, with
-    /// commas between them and none in front. Must not block.
+    /// The options that this file system is used with, as in the fourth column of `/proc/mounts`,
+    /// with commas between them and none in front. Must not block.
     fn options(&self) -> String {
         String::new()
     }
 
-    /// The directories of a driver that keeps them itself; none where names live in the dcache. Always
-    /// the same answer.
+    /// The directories of a driver that keeps them itself; none where names live in the dcache.
+    /// Always the same answer.
     fn directories(&self) -> Option<&dyn Directories> {
         None
     }
@@ -342,16 +345,16 @@ pub trait FileSystem: Send + Sync + 'static {
     /// `EBUSY` when this value serves a superblock already; whatever else stops the mount.
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno>;
 
-    /// The superblock ends: gives back every [`InodeRef`] that the driver has kept. Its tree is still
-    /// there; nobody else can reach it. Must not block, nor must dropping the driver: that happens when a
-    /// grace period after the last use is over, on whichever thread finds that out.
+    /// The superblock ends: gives back every [`InodeRef`] that the driver has kept. Its tree is
+    /// still there; nobody else can reach it. Must not block, nor must dropping the driver: that
+    /// happens when a grace period after the last use is over, on whichever thread finds that out.
     fn put_super(&self) {}
 
     /// The last mount has ended, and no task or open file uses it: of calls for its files none is
-    /// under way and none comes, but for [`evict`](Self::evict), and [`dirtied`](Self::dirtied) before
-    /// that; a [`sync_fs`](Self::sync_fs) that began before may be under way. Called once, by who gives
-    /// the last use back and before that returns, so that a driver lets go of what others want without
-    /// waiting for grace periods, as [`put_super`](Self::put_super) does.
+    /// under way and none comes, but for [`evict`](Self::evict), and [`dirtied`](Self::dirtied)
+    /// before that; a [`sync_fs`](Self::sync_fs) that began before may be under way. Called once,
+    /// by who gives the last use back and before that returns, so that a driver lets go of what
+    /// others want without waiting for grace periods, as [`put_super`](Self::put_super) does.
     ///
     /// Not called for a superblock that was never mounted. May block for I/O, but not for a grace
     /// period.
@@ -365,8 +368,8 @@ pub trait FileSystem: Send + Sync + 'static {
         i64::MAX as u64
     }
 
-    /// Makes an inode, with one link (a directory two, a file without a name none). Only where names live in
-    /// the dcache, as the three that follow.
+    /// Makes an inode, with one link (a directory two, a file without a name none). Only where
+    /// names live in the dcache, as the three that follow.
     ///
     /// # Errors
     /// `ENOSPC` when there is no room for it. By default `EROFS`.
@@ -398,14 +401,16 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Nobody uses `inode` any more. Where names live in the dcache it has no name then, or the superblock
-    /// ends: frees its data. A regular file that has a [private part](Inode::private) is locked then, for
-    /// somebody without a reference may be in [`set_size`](Self::set_size), and may come there once more.
+    /// Nobody uses `inode` any more. Where names live in the dcache it has no name then, or the
+    /// superblock ends: frees its data. A regular file that has a [private part](Inode::private) is
+    /// locked then, for somebody without a reference may be in [`set_size`](Self::set_size), and
+    /// may come there once more.
     ///
-    /// Where the driver keeps directories, that is for files without links ([`Inode::nlink`]); any other can
-    /// be asked for again. One with links may stay a while when nobody uses it
-    /// ([`Directories::caches_inodes`]). Whoever asks for the same number waits until this has returned
-    /// ([`SuperBlock::iget`]). Must not block: what takes long is left to a thread of the driver's own.
+    /// Where the driver keeps directories, that is for files without links ([`Inode::nlink`]); any
+    /// other can be asked for again. One with links may stay a while when nobody uses it
+    /// ([`Directories::caches_inodes`]). Whoever asks for the same number waits until this has
+    /// returned ([`SuperBlock::iget`]). Must not block: what takes long is left to a thread of the
+    /// driver's own.
     fn evict(&self, inode: &Inode) {
         let _ = inode;
     }
@@ -426,8 +431,9 @@ pub trait FileSystem: Send + Sync + 'static {
         let _ = bytes;
     }
 
-    /// Stores a change of attributes, in one transaction; the VFS has checked it, and changes what is to be
-    /// seen when this has returned. Asked only where the driver keeps directories. May block.
+    /// Stores a change of attributes, in one transaction; the VFS has checked it, and changes what
+    /// is to be seen when this has returned. Asked only where the driver keeps directories. May
+    /// block.
     ///
     /// # Errors
     /// Then nothing has changed: `ENOSPC`, `EIO` and the like.
@@ -436,18 +442,19 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The times of `inode` have changed in passing, because it was read or written: they are to be stored
-    /// with the next change of the inode, or some time. Told only where the driver keeps directories, after
-    /// each such change (at most once in a tick of the clock, unless somebody looks in between). Must not
-    /// block.
+    /// The times of `inode` have changed in passing, because it was read or written: they are to be
+    /// stored with the next change of the inode, or some time. Told only where the driver keeps
+    /// directories, after each such change (at most once in a tick of the clock, unless somebody
+    /// looks in between). Must not block.
     fn dirtied(&self, inode: &Inode) {
         let _ = inode;
     }
 
-    /// The superblock has become read-only, or is about to be writable again. If read-only, nothing is being
-    /// changed, nor will be until this is called again, and everything that was changed is to be where
-    /// the next mount finds it. Asked where it can be written at all ([`Directories::is_writable`]), one
-    /// call at a time. May block. By default makes durable what was changed.
+    /// The superblock has become read-only, or is about to be writable again. If read-only, nothing
+    /// is being changed, nor will be until this is called again, and everything that was changed is
+    /// to be where the next mount finds it. Asked where it can be written at all
+    /// ([`Directories::is_writable`]), one call at a time. May block. By default makes durable what
+    /// was changed.
     ///
     /// # Errors
     /// `EIO` and the like: the superblock stays as it was.
@@ -455,9 +462,10 @@ pub trait FileSystem: Send + Sync + 'static {
         if read_only { self.sync_fs() } else { Ok(()) }
     }
 
-    /// Waits for space that was freed before the call and can't be had yet, because it may still be read or
-    /// is not free on disk: a call that failed with `ENOSPC` is then tried again. False if there was no such
-    /// space. Called with nothing held, not even an RCU section. May block, for readers not for long.
+    /// Waits for space that was freed before the call and can't be had yet, because it may still be
+    /// read or is not free on disk: a call that failed with `ENOSPC` is then tried again. False if
+    /// there was no such space. Called with nothing held, not even an RCU section. May block, for
+    /// readers not for long.
     fn reclaim(&self) -> bool {
         false
     }
@@ -478,17 +486,18 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Writes `buf`, at most [`OVERWRITE_MAX`] bytes, over what is at `offset`, and within the size, beside
-    /// others who do the same; those that write to the same bytes take turns, at all of them at once. False,
-    /// and nothing done, if that needs space, or in any case: then the bytes are written by
-    /// [`write_at`](Self::write_at). Not called where the driver keeps directories. By default false.
+    /// Writes `buf`, at most [`OVERWRITE_MAX`] bytes, over what is at `offset`, and within the
+    /// size, beside others who do the same; those that write to the same bytes take turns, at all
+    /// of them at once. False, and nothing done, if that needs space, or in any case: then the
+    /// bytes are written by [`write_at`](Self::write_at). Not called where the driver keeps
+    /// directories. By default false.
     fn overwrite(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
         let _ = (inode, offset, buf);
         false
     }
 
-    /// Whether there may be anything of a file of `size` bytes beyond that: space that was set aside, or what
-    /// is left of its last block. The inode's lock is not held. By default true.
+    /// Whether there may be anything of a file of `size` bytes beyond that: space that was set
+    /// aside, or what is left of its last block. The inode's lock is not held. By default true.
     fn has_space_beyond(&self, inode: &Inode, size: u64) -> bool {
         let _ = (inode, size);
         true
@@ -538,7 +547,8 @@ pub trait FileSystem: Send + Sync + 'static {
     }
 
     /// The errors that write-back of `inode` has met, if it is written back: of a driver that keeps
-    /// directories. They are kept for as long as somebody was not told. Must not block. By default none.
+    /// directories. They are kept for as long as somebody was not told. Must not block. By default
+    /// none.
     fn write_errors<'a>(&'a self, inode: &'a Inode) -> Option<&'a ErrorSeq> {
         let _ = inode;
         None
@@ -560,8 +570,8 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes all that was changed so far durable, as far as the driver can. A driver that keeps nothing
-    /// back has nothing to do. May block; called with nothing held.
+    /// Makes all that was changed so far durable, as far as the driver can. A driver that keeps
+    /// nothing back has nothing to do. May block; called with nothing held.
     ///
     /// # Errors
     /// `EIO`: what went wrong in this call. What went wrong before is told by
@@ -570,8 +580,8 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes the file system larger: `bytes` long, rounded down to what it can have. Returns its size in
-    /// bytes, which is durable. May block; called with nothing held.
+    /// Makes the file system larger: `bytes` long, rounded down to what it can have. Returns its
+    /// size in bytes, which is durable. May block; called with nothing held.
     ///
     /// # Errors
     /// `EINVAL` for less than it has, `EFBIG` for more than it can have; by default `EOPNOTSUPP`.
@@ -581,7 +591,8 @@ pub trait FileSystem: Send + Sync + 'static {
     }
 
     /// What there is to read in a file of text that is made when it is read
-    /// ([`InodeInit::text`](crate::objects::inode::InodeInit)), all of it. Called with nothing held; may block.
+    /// ([`InodeInit::text`](crate::objects::inode::InodeInit)), all of it. Called with nothing
+    /// held; may block.
     ///
     /// # Errors
     /// Whatever reading the file is to say.
@@ -600,8 +611,8 @@ pub trait FileSystem: Send + Sync + 'static {
     }
 }
 
-/// The most bytes of a write that need not take turns: a block of a database. Longer ones gain less by it,
-/// and would keep more of a file from others.
+/// The most bytes of a write that need not take turns: a block of a database. Longer ones gain less
+/// by it, and would keep more of a file from others.
 pub const OVERWRITE_MAX: usize = 16 << 10;
 
 /// A directory entry.

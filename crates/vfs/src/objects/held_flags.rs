@@ -1,9 +1,9 @@
 //! The options of a mount or of a superblock, and the hold that a remount puts on writers.
 //!
-//! A remount to read-only must know whether anybody writes before it may forbid anything. While it looks it
-//! puts a hold beside the options, which stay as they are (the kernel's `MNT_WRITE_HOLD`): a
-//! writer that comes then waits until the remount has decided, and is refused only if the options say
-//! read-only after that. Who asks for the options never sees the hold.
+//! A remount to read-only must know whether anybody writes before it may forbid anything. While it
+//! looks it puts a hold beside the options, which stay as they are (the kernel's `MNT_WRITE_HOLD`):
+//! a writer that comes then waits until the remount has decided, and is refused only if the options
+//! say read-only after that. Who asks for the options never sees the hold.
 
 use vfscale_sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -48,8 +48,8 @@ impl KeptFlags {
         }
     }
 
-    /// Holds writers until [`set`](Self::set). A full fence: who has announced a change without seeing the
-    /// hold is found by whoever sums up after this.
+    /// Holds writers until [`set`](Self::set). A full fence: who has announced a change without
+    /// seeing the hold is found by whoever sums up after this.
     pub(crate) fn hold(&self) {
         self.0.fetch_or(HOLD, Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -2,36 +2,36 @@
 //!
 //! # The lists
 //!
-//! Where the driver keeps directories, every inode is on a list of its superblock from its beginning to its
-//! end: a list and a lock for each CPU (seed 004, "inode lock"), of which it leaves the one that it came
-//! to, on whatever CPU it ends. Who looks for inodes without knowing their numbers walks them all: the
-//! shrinker, an unmount, and who asks how many are unused.
+//! Where the driver keeps directories, every inode is on a list of its superblock from its
+//! beginning to its end: a list and a lock for each CPU (seed 004, "inode lock"), of which it
+//! leaves the one that it came to, on whatever CPU it ends. Who looks for inodes without knowing
+//! their numbers walks them all: the shrinker, an unmount, and who asks how many are unused.
 //!
-//! Where names live in the dcache an inode is there exactly if somebody uses it, and nobody has ever to look
-//! for one: there are no lists, and making a file costs nothing for them. So it is with pipes. Before the
-//! patch ([`Scaling::before_inode_list`]) all inodes are on the one list of their superblock, as the kernel's
-//! were.
+//! Where names live in the dcache an inode is there exactly if somebody uses it, and nobody has
+//! ever to look for one: there are no lists, and making a file costs nothing for them. So it is
+//! with pipes. Before the patch ([`Scaling::before_inode_list`]) all inodes are on the one list of
+//! their superblock, as the kernel's were.
 //!
 //! # Unused inodes
 //!
-//! Where the driver keeps directories, an inode that nobody uses any more and that has a name stays: to
-//! make it again may take a disk. The cache has a counted reference to each inode that came from
-//! [`SuperBlock::iget`], so that an unused one is one with a count of one, and using it again is no more
-//! than counting. Nothing is written to a list meanwhile: the list of all inodes is that of the unused ones
-//! too, in the order of age, and whether one is in use is looked at by the shrinker when it comes by ("lazy
-//! LRU"). It marks what it passes, and evicts what nobody has asked for since, as with dentries
-//! ([`crate::objects::dcache::lru`]), and under the same limit.
+//! Where the driver keeps directories, an inode that nobody uses any more and that has a name
+//! stays: to make it again may take a disk. The cache has a counted reference to each inode that
+//! came from [`SuperBlock::iget`], so that an unused one is one with a count of one, and using it
+//! again is no more than counting. Nothing is written to a list meanwhile: the list of all inodes
+//! is that of the unused ones too, in the order of age, and whether one is in use is looked at by
+//! the shrinker when it comes by ("lazy LRU"). It marks what it passes, and evicts what nobody has
+//! asked for since, as with dentries ([`crate::objects::dcache::lru`]), and under the same limit.
 //!
-//! The cache gives its reference up, by the exchange of a count of one for none, which fails if somebody
-//! has just taken another: the shrinker does; whoever lets the last other one of a file without a name go,
-//! so that its space comes back at once; and the end of the superblock. Whoever has exchanged evicts,
-//! alone.
+//! The cache gives its reference up, by the exchange of a count of one for none, which fails if
+//! somebody has just taken another: the shrinker does; whoever lets the last other one of a file
+//! without a name go, so that its space comes back at once; and the end of the superblock. Whoever
+//! has exchanged evicts, alone.
 //!
 //! # Locks
 //!
-//! `inode_sb_list_lock`, one slot at a time, for the time of entering, leaving, or looking at a batch. The
-//! shrinker finds under it what could go and evicts it later: the RCU section that began before keeps the
-//! memory, and the exchange fails if somebody else has been faster.
+//! `inode_sb_list_lock`, one slot at a time, for the time of entering, leaving, or looking at a
+//! batch. The shrinker finds under it what could go and evicts it later: the RCU section that began
+//! before keeps the memory, and the exchange fails if somebody else has been faster.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -49,8 +49,8 @@ use crate::objects::super_block::SuperBlock;
 /// How many inodes that nobody has given back are named when a superblock ends.
 const NAMED_MAX: usize = 8;
 
-/// How many inodes are looked at for each that is to be evicted, and at least. Most are in use, by dentries;
-/// since those that were looked at go to the front, all are looked at in time.
+/// How many inodes are looked at for each that is to be evicted, and at least. Most are in use, by
+/// dentries; since those that were looked at go to the front, all are looked at in time.
 const LOOKS_PER_EVICTION: usize = 2;
 const LOOKS_MIN: usize = 32;
 
@@ -124,21 +124,22 @@ impl Droppable for Inode {
 }
 
 impl SuperBlock {
-    /// Inodes that nobody uses, and that are kept for whoever asks for them again. Exact while none comes
-    /// or goes. Takes the locks of all slots of their list, one after the other.
+    /// Inodes that nobody uses, and that are kept for whoever asks for them again. Exact while none
+    /// comes or goes. Takes the locks of all slots of their list, one after the other.
     pub fn unused_inodes(&self) -> usize {
         // Where names live in the dcache, what nobody uses is gone.
         if self.lru().is_some() { self.inode_list().map_or(0, InodeList::unused) } else { 0 }
     }
 
-    /// The superblock ends, and nobody uses its inodes any more: evicts up to `want` of those that are
-    /// cached. False if there are none.
+    /// The superblock ends, and nobody uses its inodes any more: evicts up to `want` of those that
+    /// are cached. False if there are none.
     pub(crate) fn evict_inodes(&self, want: usize) -> bool {
         let evict = |list: &InodeList| lru::drop_from(&list.0, want, usize::MAX);
         self.inode_list().map_or(0, evict) > 0
     }
 
-    /// The superblock has ended, and ends the process if an inode would outlive the memory that it is in.
+    /// The superblock has ended, and ends the process if an inode would outlive the memory that it
+    /// is in.
     pub(crate) fn check_no_inodes(&self) {
         if self.inodes_in_use() != 0 {
             let some = self.inode_list().map(InodeList::some).unwrap_or_default();

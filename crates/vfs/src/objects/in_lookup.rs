@@ -1,18 +1,19 @@
 //! Locks that exist only while somebody wants them, one for each key.
 //!
-//! Two lookups of one name in one directory must not ask the driver at the same time: the second waits
-//! and then finds what the first one found. The kernel has a hash of dentries "in lookup" for that. Here
-//! the key (directory and hash of the name) is what is locked, for there may be no dentry yet.
+//! Two lookups of one name in one directory must not ask the driver at the same time: the second
+//! waits and then finds what the first one found. The kernel has a hash of dentries "in lookup" for
+//! that. Here the key (directory and hash of the name) is what is locked, for there may be no
+//! dentry yet.
 //!
-//! A change of a name locks it as well ([`crate::namei::dir_ops`]), and inodes are made by number in the same way
-//! ([`SuperBlock::iget`](crate::objects::super_block::SuperBlock::iget)).
+//! A change of a name locks it as well ([`crate::namei::dir_ops`]), and inodes are made by number
+//! in the same way ([`SuperBlock::iget`](crate::objects::super_block::SuperBlock::iget)).
 //!
-//! Keys are locked across calls of a driver, which may take as long as a disk does. So nobody who holds a
-//! lock or an RCU section locks a key, and waiting is sleeping. Who locks several names locks them in the
-//! order of their keys, and numbers after names, one at a time.
+//! Keys are locked across calls of a driver, which may take as long as a disk does. So nobody who
+//! holds a lock or an RCU section locks a key, and waiting is sleeping. Who locks several names
+//! locks them in the order of their keys, and numbers after names, one at a time.
 //!
-//! The keys that are locked just now are a short list in each of a few shards. A shard's lock is held for
-//! as long as it takes to look through that list.
+//! The keys that are locked just now are a short list in each of a few shards. A shard's lock is
+//! held for as long as it takes to look through that list.
 
 use std::mem;
 
@@ -54,7 +55,8 @@ impl KeyLocks {
         &self.shards[(dir >> 6 ^ (hash >> 48) as usize) % SHARDS]
     }
 
-    /// Locks `key`. Sleeps while another thread has it; the caller holds no lock and no RCU section.
+    /// Locks `key`. Sleeps while another thread has it; the caller holds no lock and no RCU
+    /// section.
     pub(crate) fn lock(&self, key: Key) -> KeyGuard<'_> {
         loop {
             let mut shard = self.shard(key).lock();
@@ -64,8 +66,8 @@ impl KeyLocks {
             };
             held.waiting.push(thread::current());
             drop(shard);
-            // Whoever unlocks wakes all, who then compete again. A wakeup meant for somebody else only
-            // means to look once more.
+            // Whoever unlocks wakes all, who then compete again. A wakeup meant for somebody else
+            // only means to look once more.
             thread::park();
         }
     }

@@ -1,9 +1,9 @@
 //! Inodes: what a file is, apart from its names.
 //!
 //! An inode lives in its superblock's slab. It is kept by counted references: one for each dentry
-//! that points to it, and any [`InodeRef`]. When the last goes, the driver evicts it, and its memory
-//! is reused after a grace period, so that an RCU walk that still sees it reads stale but valid
-//! fields. What such a walk may change is in `inode/going.rs`.
+//! that points to it, and any [`InodeRef`]. When the last goes, the driver evicts it, and its
+//! memory is reused after a grace period, so that an RCU walk that still sees it reads stale but
+//! valid fields. What such a walk may change is in `inode/going.rs`.
 //!
 //! # Who writes what
 //!
@@ -97,8 +97,8 @@ pub struct Inode {
     generation: u32,
     rdev: u64,
     btime: Timestamp,
-    /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read; the
-    /// seals of a file of memory; the count of a directory's directories, once it is spread.
+    /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read;
+    /// the seals of a file of memory; the count of a directory's directories, once it is spread.
     stream: OnceLock<Box<Stream>>,
     /// Where those are who share the lock, once several CPUs do.
     sharers: ReaderParts,
@@ -113,7 +113,8 @@ struct AccessLine {
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    /// It has lost its last name, or is about to; see `inode/going.rs`. Not of directories, which are `DEAD`.
+    /// It has lost its last name, or is about to; see `inode/going.rs`. Not of directories, which
+    /// are `DEAD`.
     nameless: AtomicBool,
     extra: RcuOption<InodeExtra>,
 }
@@ -206,8 +207,8 @@ impl InodeExtra {
     }
 
     /// Changes those attributes: a copy of the set, which takes its place unless `change` fails. So
-    /// whoever reads attributes writes nothing. Blocks while others change them. `None` if the inode was
-    /// evicted, which happens to nobody who has a reference.
+    /// whoever reads attributes writes nothing. Blocks while others change them. `None` if the
+    /// inode was evicted, which happens to nobody who has a reference.
     pub(crate) fn change_xattrs<T>(
         &self,
         guard: &Guard,
@@ -223,7 +224,8 @@ impl InodeExtra {
         Ok(Some(changed))
     }
 
-    /// Nothing of it is changed any more: the inode is being evicted. Blocks while others change attributes.
+    /// Nothing of it is changed any more: the inode is being evicted. Blocks while others change
+    /// attributes.
     pub(crate) fn close(&self) {
         let _one = self.changing.lock();
         self.closed.store(true, Ordering::Relaxed);
@@ -266,8 +268,8 @@ pub struct InodeInit {
     pub blocks: u64,
     /// Its times; `None` for one that is made now.
     pub times: Option<InodeTimes>,
-    /// Its extended attributes, and its access control lists in the form of such. What is not well-formed is
-    /// left out: a driver looks at that before.
+    /// Its extended attributes, and its access control lists in the form of such. What is not
+    /// well-formed is left out: a driver looks at that before.
     pub xattrs: Vec<XattrPair>,
     /// Whether what can be read of it is made when it is read, by
     /// [`FileSystem::text`](crate::objects::driver::FileSystem::text); its size is 0.
@@ -305,7 +307,8 @@ impl Inode {
         ino: u64,
         init: InodeInit,
     ) -> NonNull<Inode> {
-        // In two steps: a value of which a part is borrowed before it is whole is made elsewhere, and copied.
+        // In two steps: a value of which a part is borrowed before it is whole is made elsewhere,
+        // and copied.
         let mut raw = inodes.alloc_with(|| Inode::new(sb, ino, &init));
         // SAFETY: just allocated, and nobody else has it yet.
         unsafe { raw.as_mut() }.equip(init);
@@ -513,8 +516,8 @@ impl Inode {
         self.data.flags.fetch_or(DEAD, Ordering::AcqRel);
     }
 
-    /// Whether the driver keeps directories itself, and is asked before attributes change: it may block
-    /// then, so that no RCU section and no lock but this inode's may be held.
+    /// Whether the driver keeps directories itself, and is asked before attributes change: it may
+    /// block then, so that no RCU section and no lock but this inode's may be held.
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & KEPT != 0
@@ -532,20 +535,21 @@ impl Inode {
         self.kind.fetch_or(SEALABLE, Ordering::Relaxed);
     }
 
-    /// Whether nothing is to be looked at before it is written to: no driver is asked, nothing sealed, and
-    /// its lock not spread.
+    /// Whether nothing is to be looked at before it is written to: no driver is asked, nothing
+    /// sealed, and its lock not spread.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & (KEPT | SEALABLE | SHARED) == 0
     }
 
-    /// Notes that it is in the inode hash. The caller has locked its bucket there, or is the only one to
-    /// have it.
+    /// Notes that it is in the inode hash. The caller has locked its bucket there, or is the only
+    /// one to have it.
     pub(crate) fn set_hashed(&self) {
         self.data.flags.fetch_or(HASHED, Ordering::Release);
     }
 
-    /// Whether it is in the inode hash. Exact for who has the last reference: whoever entered it had one too.
+    /// Whether it is in the inode hash. Exact for who has the last reference: whoever entered it
+    /// had one too.
     pub(crate) fn is_hashed(&self) -> bool {
         self.data.flags.load(Ordering::Acquire) & HASHED != 0
     }
@@ -576,8 +580,8 @@ impl Inode {
         self.access.extra.read(guard)
     }
 
-    /// The access control list that what is made in a directory gets. Where there has never been one, asking
-    /// reads nothing that a change of permissions writes.
+    /// The access control list that what is made in a directory gets. Where there has never been
+    /// one, asking reads nothing that a change of permissions writes.
     #[inline]
     pub(crate) fn acl_default<'g>(&'g self, guard: &'g Guard) -> Option<&'g Acl> {
         if self.kind.load(Ordering::Acquire) & INHERITS == 0 {
@@ -605,7 +609,8 @@ impl Inode {
         self.kind.fetch_or(INHERITS, Ordering::Release);
     }
 
-    /// Whether it has what few inodes have. No more than a hint, unless the caller is told otherwise.
+    /// Whether it has what few inodes have. No more than a hint, unless the caller is told
+    /// otherwise.
     #[inline]
     pub(crate) fn has_extra(&self) -> bool {
         !self.access.extra.is_none()
@@ -656,8 +661,8 @@ impl Inode {
 
     /// Gives a reference back; with the last one, evicts.
     pub(crate) fn put(&self, guard: &Guard) {
-        // Only a reference makes another, but for lookups in the inode hash: whoever has the only one
-        // of an inode that was never there need not count it down.
+        // Only a reference makes another, but for lookups in the inode hash: whoever has the only
+        // one of an inode that was never there need not count it down.
         let alone = self.usage.count.load(Ordering::Acquire) == 1 && !self.is_hashed();
         if alone {
             return self.sb().evict(self, guard);
@@ -688,8 +693,8 @@ impl Inode {
         self.is_cached() && self.usage.count.load(Ordering::Relaxed) == 1
     }
 
-    /// Takes the cache's reference away if that is the last one: then it is the caller's to evict, and nobody
-    /// finds it any more.
+    /// Takes the cache's reference away if that is the last one: then it is the caller's to evict,
+    /// and nobody finds it any more.
     pub(crate) fn take_unused(&self) -> bool {
         self.is_cached()
             && self.usage.count.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -713,8 +718,8 @@ impl Inode {
 
     /// The inode, for as long as an RCU section lasts that began before.
     pub(crate) fn borrowed<'g>(&self, _guard: &'g Guard) -> &'g Inode {
-        // SAFETY: it is there now, within the section, and inodes are freed a grace period after they can't
-        // be found any more.
+        // SAFETY: it is there now, within the section, and inodes are freed a grace period after
+        // they can't be found any more.
         unsafe { &*std::ptr::from_ref(self) }
     }
 }

@@ -8,7 +8,8 @@ use crate::objects::inode::SpreadDirectories;
 use crate::objects::memfd_seals::Seals;
 use crate::objects::seq_file::Text;
 
-/// What is behind an inode whose files have no positions, and of three more kinds: see the [module](self).
+/// What is behind an inode whose files have no positions, and of three more kinds: see the
+/// [module](self).
 pub(crate) enum Stream {
     Pipe(Pipe),
     Socket(Socket),

@@ -1,5 +1,5 @@
-//! The extended attributes of an inode as the VFS stores them: what they are charged, and the removal of
-//! file capabilities.
+//! The extended attributes of an inode as the VFS stores them: what they are charged, and the
+//! removal of file capabilities.
 
 use vfscale_sync::rcu::Guard;
 
@@ -18,8 +18,8 @@ pub(crate) fn extra_bytes(extra: &InodeExtra, guard: &Guard) -> u64 {
     base + extra.xattrs(guard).map_or(0, XattrSet::bytes) + lists
 }
 
-/// Takes file capabilities away, which speak of what the file was before a change of its data or owner.
-/// The caller holds the inode's lock.
+/// Takes file capabilities away, which speak of what the file was before a change of its data or
+/// owner. The caller holds the inode's lock.
 #[inline]
 pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
     if !inode.may_be_capable() {

@@ -1,16 +1,17 @@
-//! Seals of files of memory (`F_ADD_SEALS`): what nobody may do with a file any more, whoever has it open.
+//! Seals of files of memory (`F_ADD_SEALS`): what nobody may do with a file any more, whoever has
+//! it open.
 //!
-//! A program that is handed memory by another one can look at the seals and then trust that the memory stays
-//! as large as it is, or as it is. A seal is never taken off.
+//! A program that is handed memory by another one can look at the seals and then trust that the
+//! memory stays as large as it is, or as it is. A seal is never taken off.
 //!
 //! # Invariants
 //!
-//! * Seals are added, and looked at for a change, under the inode's lock: a change that was let through has
-//!   happened when the seal is there.
-//! * A mapping that could still be written ([`crate::task::mmap_table`]) is counted under that lock, too, so that
-//!   [`SealFlags::WRITE`] is refused as long as there is one.
-//! * Files that can't be sealed pay nothing: writing asks with the same look at the inode's flags whether a
-//!   driver keeps directories.
+//! * Seals are added, and looked at for a change, under the inode's lock: a change that was let
+//!   through has happened when the seal is there.
+//! * A mapping that could still be written ([`crate::task::mmap_table`]) is counted under that
+//!   lock, too, so that [`SealFlags::WRITE`] is refused as long as there is one.
+//! * Files that can't be sealed pay nothing: writing asks with the same look at the inode's flags
+//!   whether a driver keeps directories.
 
 pub use rustix::fs::SealFlags;
 use rustix::io::Errno;
@@ -86,8 +87,8 @@ fn sealed(inode: &Inode) -> SealFlags {
     }
 }
 
-/// How many bytes of `len` may be written at `offset`: with a size that may not grow, whole pages, as in
-/// Linux. The caller holds the inode's lock.
+/// How many bytes of `len` may be written at `offset`: with a size that may not grow, whole pages,
+/// as in Linux. The caller holds the inode's lock.
 ///
 /// # Errors
 /// `EPERM` for none.

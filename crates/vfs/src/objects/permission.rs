@@ -1,5 +1,5 @@
-//! Whether credentials suffice for an access to an inode: mode bits, access control lists, privileges, and
-//! the sticky bit.
+//! Whether credentials suffice for an access to an inode: mode bits, access control lists,
+//! privileges, and the sticky bit.
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
@@ -20,16 +20,16 @@ pub(crate) fn permission(
     want: Access,
     guard: &Guard,
 ) -> Result<(), Errno> {
-    // Nobody refuses root anything but executing what nobody may execute. Asked first, since it needs nothing
-    // of the inode that is ever written.
+    // Nobody refuses root anything but executing what nobody may execute. Asked first, since it
+    // needs nothing of the inode that is ever written.
     let executes = want.contains(Access::EXEC) && !inode.is_dir();
     if cred.has(Capabilities::DAC_OVERRIDE) && !executes {
         return Ok(());
     }
     let mode = inode.mode();
     let want_bits = u32::from(want.bits());
-    // What everybody may, nobody needs to be known for; ACLs and classes can only take away, so that
-    // shortcut holds when all three classes grant it and there is no ACL.
+    // What everybody may, nobody needs to be known for; ACLs and classes can only take away, so
+    // that shortcut holds when all three classes grant it and there is no ACL.
     if (mode & (mode >> 3) & (mode >> 6) & want_bits) == want_bits && inode.extra(guard).is_none() {
         return Ok(());
     }

@@ -1,9 +1,10 @@
 //! What a call is about to change of an inode's attributes.
 //!
-//! The rules of `chmod`, `chown`, `utimensat` and the calls on extended attributes come to a [`Plan`]. Where
-//! names live in the dcache that is applied at once. A driver that keeps directories itself stores it first
-//! ([`FileSystem::set_attr`](crate::objects::driver::FileSystem::set_attr)), which may take its time: the plan is made
-//! in an RCU section, carried out in none, and all under the inode's lock.
+//! The rules of `chmod`, `chown`, `utimensat` and the calls on extended attributes come to a
+//! [`Plan`]. Where names live in the dcache that is applied at once. A driver that keeps
+//! directories itself stores it first
+//! ([`FileSystem::set_attr`](crate::objects::driver::FileSystem::set_attr)), which may take its
+//! time: the plan is made in an RCU section, carried out in none, and all under the inode's lock.
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
@@ -57,8 +58,8 @@ impl<'a> Plan<'a> {
         inode.touch_ctime();
     }
 
-    /// Carries it out where the driver keeps directories, and stores it before. Blocks; the caller holds the
-    /// inode's lock and no RCU section.
+    /// Carries it out where the driver keeps directories, and stores it before. Blocks; the caller
+    /// holds the inode's lock and no RCU section.
     ///
     /// # Errors
     /// The driver's.

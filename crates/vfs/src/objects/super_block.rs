@@ -1,9 +1,9 @@
 //! Superblocks: one mounted instance of a driver, with the memory of its dentries and inodes.
 //!
-//! A superblock owns the slabs that its dentries and inodes live in and the root dentry. It is kept by
-//! its mounts; every open file, working directory and walk that reaches into it holds a mount, so that
-//! a superblock always outlives its inodes. When the last mount lets go, the tree is taken down
-//! (`take_down`), children before parents.
+//! A superblock owns the slabs that its dentries and inodes live in and the root dentry. It is kept
+//! by its mounts; every open file, working directory and walk that reaches into it holds a mount,
+//! so that a superblock always outlives its inodes. When the last mount lets go, the tree is taken
+//! down (`take_down`), children before parents.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -45,7 +45,8 @@ use crate::objects::in_lookup::{Key, KeyGuard, KeyLocks};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_ref::{Owners, SuperRef};
 
-/// Stands for all moves of directories between directories, where names have their keys: no dentry is there.
+/// Stands for all moves of directories between directories, where names have their keys: no dentry
+/// is there.
 const MOVES: Key = (0, 0);
 
 /// The first inode number that a driver's files get; the root has 1.
@@ -59,8 +60,8 @@ pub struct SuperBlock {
     fs: Arc<dyn FileSystem>,
     dev: u64,
     scaling: Scaling,
-    /// Taken for every change of a name, and for every use of the inode hash: only where there was no
-    /// lock for each bucket yet.
+    /// Taken for every change of a name, and for every use of the inode hash: only where there was
+    /// no lock for each bucket yet.
     dcache_lock: Option<Mutex<(), DcacheLock>>,
     inode_lock: Option<Mutex<(), InodeLock>>,
     dentries: Slab<Dentry>,
@@ -111,8 +112,8 @@ struct Cache {
     /// Who waits for an inode to have gone, and how many that are.
     going: Mutex<Vec<Thread>, InodeWaiters>,
     waiting: AtomicUsize,
-    /// The inode that dentries of names that don't exist have. Null until the superblock is where it stays:
-    /// an inode points to it.
+    /// The inode that dentries of names that don't exist have. Null until the superblock is where
+    /// it stays: an inode points to it.
     no_inode: AtomicPtr<Inode>,
     /// The one of all mount trees that the superblock may be in.
     rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
@@ -163,7 +164,8 @@ impl SuperBlock {
             }),
             cache: is_kept.then(|| Box::new(Cache::new(&scaling, rename_lock.clone()))),
         }));
-        // What points to it is made from here on, when it has its place, and nobody writes to it as a whole.
+        // What points to it is made from here on, when it has its place, and nobody writes to it as
+        // a whole.
         if let Some(cache) = &sb.cache {
             if !sb.is_writable() {
                 sb.flags.set(MountFlags::RDONLY);
@@ -192,8 +194,9 @@ impl SuperBlock {
         }
     }
 
-    /// Makes what was changed durable; on a file system that is read-only that is nothing. Waits for a
-    /// remount that has forbidden changes already, and still makes them durable. The caller holds nothing.
+    /// Makes what was changed durable; on a file system that is read-only that is nothing. Waits
+    /// for a remount that has forbidden changes already, and still makes them durable. The caller
+    /// holds nothing.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
         let is_readonly = || self.flags().contains(MountFlags::RDONLY);
         if is_readonly() {
@@ -247,8 +250,8 @@ impl SuperBlock {
         self.cache.as_ref().map(|cache| &cache.lru)
     }
 
-    /// Keeps others from asking the driver for this name, and from changing it. Sleeps while somebody else
-    /// does; the caller holds nothing.
+    /// Keeps others from asking the driver for this name, and from changing it. Sleeps while
+    /// somebody else does; the caller holds nothing.
     pub(crate) fn lock_name(&self, dir: &Dentry, name: &Name<'_>) -> Option<KeyGuard<'_>> {
         self.cache.as_ref().map(|cache| cache.in_lookup.lock(name_key(dir, name)))
     }
@@ -267,13 +270,14 @@ impl SuperBlock {
         })
     }
 
-    /// Keeps out other moves of directories to other directories, so that no two of them make a loop. Sleeps
-    /// while there is one; the caller holds nothing, and locks names after that.
+    /// Keeps out other moves of directories to other directories, so that no two of them make a
+    /// loop. Sleeps while there is one; the caller holds nothing, and locks names after that.
     pub(crate) fn lock_moves(&self) -> Option<KeyGuard<'_>> {
         self.cache.as_ref().map(|cache| cache.in_lookup.lock(MOVES))
     }
 
-    /// The same, for who has a name locked and so may not sleep. `None` if there is such a move just now.
+    /// The same, for who has a name locked and so may not sleep. `None` if there is such a move
+    /// just now.
     pub(crate) fn try_lock_moves(&self) -> Option<KeyGuard<'_>> {
         self.cache.as_ref()?.in_lookup.try_lock(MOVES)
     }
@@ -299,8 +303,8 @@ impl SuperBlock {
         self.fs.directories().is_none_or(Directories::is_writable)
     }
 
-    /// What a dentry has that stands for no inode. It lives as long as the superblock and so as any dentry:
-    /// those that have it don't count, or all CPUs would.
+    /// What a dentry has that stands for no inode. It lives as long as the superblock and so as any
+    /// dentry: those that have it don't count, or all CPUs would.
     pub(crate) fn no_inode(&self) -> NonNull<Inode> {
         let cache = self.cache.as_ref().expect("only drivers with directories find nothing");
         NonNull::new(cache.no_inode.load(Ordering::Acquire)).expect("made when it was set up")
@@ -334,8 +338,8 @@ impl SuperBlock {
         self.inode_list.as_ref()
     }
 
-    /// Puts an inode on their list that is about to be found by number, and lets it stay when nobody uses it
-    /// if the driver doesn't mind.
+    /// Puts an inode on their list that is about to be found by number, and lets it stay when
+    /// nobody uses it if the driver doesn't mind.
     fn cache_inode(&self, inode: &Inode) {
         if self.fs.directories().is_some_and(Directories::caches_inodes) {
             inode.set_cached();
@@ -352,8 +356,8 @@ impl SuperBlock {
         }
     }
 
-    /// Inodes that somebody refers to or that are kept for whoever comes; exact while none comes or goes.
-    /// Takes the locks of all slots of their slab, one after the other.
+    /// Inodes that somebody refers to or that are kept for whoever comes; exact while none comes or
+    /// goes. Takes the locks of all slots of their slab, one after the other.
     pub fn inodes_in_use(&self) -> usize {
         self.inodes.in_use()
     }
@@ -387,8 +391,8 @@ impl SuperBlock {
         self.written.private_files.fetch_add(files, StdOrdering::Relaxed);
     }
 
-    /// Opens a file: it is on the list of its superblock from now on. Gives it back if too many files are
-    /// open.
+    /// Opens a file: it is on the list of its superblock from now on. Gives it back if too many
+    /// files are open.
     #[inline]
     #[expect(clippy::result_large_err, reason = "inlined, and seldom made")]
     pub(crate) fn open_file(file: OpenFile) -> Result<SharedFile, OpenFile> {
@@ -397,8 +401,8 @@ impl SuperBlock {
         unsafe { (*sb).files.insert(file) }
     }
 
-    /// Whether closing a file would change something, on any of its mounts: one that is open for writing,
-    /// or has no name left and goes when it is closed.
+    /// Whether closing a file would change something, on any of its mounts: one that is open for
+    /// writing, or has no name left and goes when it is closed.
     fn has_open_writers(&self) -> bool {
         let mut found = false;
         self.files.each(|file| {
@@ -408,8 +412,9 @@ impl SuperBlock {
         found
     }
 
-    /// Changes the superblock's flags, and the driver with them; to read-only only while nothing is open for
-    /// writing on any of its mounts, and no open file is without a name. Blocks for the driver's I/O.
+    /// Changes the superblock's flags, and the driver with them; to read-only only while nothing is
+    /// open for writing on any of its mounts, and no open file is without a name. Blocks for the
+    /// driver's I/O.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
         self.remount_and(flags, || ())
     }
@@ -464,25 +469,27 @@ impl SuperBlock {
         &self.flags
     }
 
-    /// Keeps remounts of the superblock and its mounts from looking who writes; or waits for one that looks.
+    /// Keeps remounts of the superblock and its mounts from looking who writes; or waits for one
+    /// that looks.
     pub(crate) fn lock_write_hold(&self) -> impl Drop + '_ {
         self.written.write_hold.lock()
     }
 
-    /// Keeps other remounts out, of the superblock and of its mounts: one that fails takes its flags back,
-    /// which another must neither see nor undo.
+    /// Keeps other remounts out, of the superblock and of its mounts: one that fails takes its
+    /// flags back, which another must neither see nor undo.
     pub(crate) fn lock_remounts(&self) -> impl Drop + '_ {
         self.written.remounts.lock()
     }
 
-    /// Lists a mount that has just been made, and is in use. Another one is made only of one that is in use.
+    /// Lists a mount that has just been made, and is in use. Another one is made only of one that
+    /// is in use.
     pub(crate) fn add_mount(&self, mount: NonNull<Mount>) {
         self.written.mounts_used.fetch_add(1, Ordering::Relaxed);
         self.written.mounts.lock().push(mount);
     }
 
-    /// The last use of a mount was given back. The driver is told of the end of the last one, at once: what
-    /// comes behind grace periods may take as long as anybody's walk.
+    /// The last use of a mount was given back. The driver is told of the end of the last one, at
+    /// once: what comes behind grace periods may take as long as anybody's walk.
     pub(crate) fn leave_mount(&self) {
         if self.written.mounts_used.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.fs.unmounted();
@@ -518,8 +525,8 @@ impl SuperBlock {
     }
 
     /// Enters an inode into the hash that file handles are looked up in (lazily: few files ever
-    /// have a handle). The caller has a reference to it, or to one of its dentries. It is found by its number
-    /// when this returns, whoever has entered it: it is marked once it is there.
+    /// have a handle). The caller has a reference to it, or to one of its dentries. It is found by
+    /// its number when this returns, whoever has entered it: it is marked once it is there.
     pub(crate) fn hash_inode(&self, inode: &Inode, guard: &Guard) {
         if inode.is_hashed() {
             return;
@@ -554,14 +561,15 @@ impl SuperBlock {
         }
     }
 
-    /// The inode with this number, made by `make` unless somebody has it already; for drivers that number
-    /// their inodes themselves, from 1 on. While anybody has it, there is one inode of a number.
+    /// The inode with this number, made by `make` unless somebody has it already; for drivers that
+    /// number their inodes themselves, from 1 on. While anybody has it, there is one inode of a
+    /// number.
     ///
     /// If the last user of one has just gone, waits until the driver's
-    /// [`evict`](crate::objects::driver::FileSystem::evict) has returned; and while another thread makes one, for
-    /// that. So `make` finds what the driver has stored as the last inode left it. (Where names live in the
-    /// dcache, nobody waits for anything, and `make` may be called in vain.)
-    /// The caller is in no RCU section and holds no lock that evicting takes.
+    /// [`evict`](crate::objects::driver::FileSystem::evict) has returned; and while another thread
+    /// makes one, for that. So `make` finds what the driver has stored as the last inode left it.
+    /// (Where names live in the dcache, nobody waits for anything, and `make` may be called in
+    /// vain.) The caller is in no RCU section and holds no lock that evicting takes.
     pub fn iget(&self, ino: u64, make: impl FnOnce() -> InodeInit) -> InodeRef {
         match self.try_iget(ino, || Ok::<_, Infallible>(make())) {
             Ok(inode) => inode,
@@ -569,9 +577,9 @@ impl SuperBlock {
         }
     }
 
-    /// Does what [`iget`](Self::iget) does for a number that nothing keeps from being freed and used again:
-    /// `make` looks whether it still is what the caller takes it for. An inode that somebody has already is
-    /// returned without asking.
+    /// Does what [`iget`](Self::iget) does for a number that nothing keeps from being freed and
+    /// used again: `make` looks whether it still is what the caller takes it for. An inode that
+    /// somebody has already is returned without asking.
     ///
     /// # Errors
     /// That of `make`: there is no such inode.
@@ -609,8 +617,8 @@ impl SuperBlock {
             }
             None => {
                 self.cache_inode(made);
-                // SAFETY: `evict` removes it before its memory is given back, which waits for a grace
-                // period.
+                // SAFETY: `evict` removes it before its memory is given back, which waits for a
+                // grace period.
                 unsafe { bucket.insert(raw) };
                 raw
             }
@@ -619,8 +627,8 @@ impl SuperBlock {
         Ok(unsafe { InodeRef::from_raw(raw) })
     }
 
-    /// Looks for an inode by number. If one is there that is going, this thread will be unparked when it has
-    /// gone (or before).
+    /// Looks for an inode by number. If one is there that is going, this thread will be unparked
+    /// when it has gone (or before).
     fn find_or_wait(&self, ino: u64) -> Seen {
         let guard = rcu::pin();
         let _inodes = self.lock_inodes();
@@ -633,7 +641,8 @@ impl SuperBlock {
             return Seen::Used(unsafe { InodeRef::from_raw(NonNull::from(found)) });
         }
         if let Some(cache) = &self.cache {
-            // Under the bucket's lock, which is taken to remove the inode before it is looked who waits.
+            // Under the bucket's lock, which is taken to remove the inode before it is looked who
+            // waits.
             let mut going = cache.going.lock();
             going.push(thread::current());
             cache.waiting.store(going.len(), Ordering::Relaxed);
@@ -676,20 +685,22 @@ impl SuperBlock {
     /// Frees a dentry when the superblock ends.
     ///
     /// # Safety
-    /// It is one of this superblock, and only RCU readers still see it that began before its last use ended.
+    /// It is one of this superblock, and only RCU readers still see it that began before its last
+    /// use ended.
     pub(crate) unsafe fn free_dentry(&self, dentry: NonNull<Dentry>, guard: &Guard) {
         // SAFETY: says the caller.
         unsafe { self.free_in(&self.dentries, dentry, guard) };
     }
 
-    /// Gives memory back: after a grace period, or at once when one has passed since the last use of all.
+    /// Gives memory back: after a grace period, or at once when one has passed since the last use
+    /// of all.
     ///
     /// # Safety
     /// As for [`Slab::free_rcu`]; nobody has found it since the last use of the superblock ended.
     #[inline]
     unsafe fn free_in<T: Send>(&self, slab: &Slab<T>, object: NonNull<T>, guard: &Guard) {
-        // SAFETY: says the caller. Whoever began before that last use ended has ended too, if the flag is
-        // set.
+        // SAFETY: says the caller. Whoever began before that last use ended has ended too, if the
+        // flag is set.
         unsafe {
             if self.is_alone() {
                 slab.free(object);
@@ -704,8 +715,9 @@ impl SuperBlock {
         NonNull::new(self.root.load(Ordering::Acquire))
     }
 
-    /// Whether it ends, and nobody finds anything of it any more: an inode that is evicted is dropped as soon
-    /// as [`evict`](FileSystem::evict) has returned, and with it what the driver has there.
+    /// Whether it ends, and nobody finds anything of it any more: an inode that is evicted is
+    /// dropped as soon as [`evict`](FileSystem::evict) has returned, and with it what the driver
+    /// has there.
     #[inline]
     pub fn is_alone(&self) -> bool {
         self.is_alone.load(Ordering::Relaxed)
@@ -730,7 +742,8 @@ impl SuperBlock {
         self.check_no_inodes();
     }
 
-    /// The same where the driver keeps directories: the inode is found until the driver has done with it.
+    /// The same where the driver keeps directories: the inode is found until the driver has done
+    /// with it.
     #[cold]
     fn evict_kept(&self, cache: &Cache, inode: &Inode, guard: &Guard) {
         self.fs.evict(inode);
@@ -751,11 +764,11 @@ impl SuperBlock {
 /// How often a call is tried again for which space came back that others took first.
 const SPACE_TRIES: u32 = 16;
 
-/// Does again what has failed for want of space, as long as `reclaim` finds some on its way back. The
-/// caller holds nothing, and a failed call leaves nothing behind.
+/// Does again what has failed for want of space, as long as `reclaim` finds some on its way back.
+/// The caller holds nothing, and a failed call leaves nothing behind.
 ///
-/// The call is tried once more also if nothing was on its way any more: whatever was may have come for
-/// somebody else who waited, between the first attempt and the question.
+/// The call is tried once more also if nothing was on its way any more: whatever was may have come
+/// for somebody else who waited, between the first attempt and the question.
 #[cold]
 pub(crate) fn again_for_space<T>(
     reclaim: impl Fn() -> bool,
@@ -771,14 +784,14 @@ pub(crate) fn again_for_space<T>(
     call()
 }
 
-/// Makes a superblock read-only, whoever is writing: what is under way fails in the driver, if anywhere.
-/// `Send` and `Sync`.
+/// Makes a superblock read-only, whoever is writing: what is under way fails in the driver, if
+/// anywhere. `Send` and `Sync`.
 pub struct ReadOnlySwitch(Arc<KeptFlags>);
 
 impl ReadOnlySwitch {
     /// Makes it read-only, until a remount that the driver permits
-    /// ([`set_read_only`](FileSystem::set_read_only)). A remount that fails at the same time may undo it,
-    /// so a driver does it whenever a call finds it to be needed. Never blocks.
+    /// ([`set_read_only`](FileSystem::set_read_only)). A remount that fails at the same time may
+    /// undo it, so a driver does it whenever a call finds it to be needed. Never blocks.
     pub fn set(&self) {
         self.0.forbid();
     }

@@ -2,19 +2,20 @@
 //!
 //! # Purpose
 //!
-//! A superblock ends with its last mount. But where the count of a dentry was spread over CPUs, it is
-//! collected a grace period after that ends (see [`dentry`](crate::objects::dcache::dentry)), and needs its superblock until
-//! then. Each removal of a hot name begins such a collection; if all of them counted in one place, that would
-//! be a line that removals of different names share. So collections are counted on the CPU where they begin
-//! and end, and become one exact number when there is no [`SuperRef`] any more ([`PerCpuRef`]).
+//! A superblock ends with its last mount. But where the count of a dentry was spread over CPUs, it
+//! is collected a grace period after that ends (see [`dentry`](crate::objects::dcache::dentry)),
+//! and needs its superblock until then. Each removal of a hot name begins such a collection; if all
+//! of them counted in one place, that would be a line that removals of different names share. So
+//! collections are counted on the CPU where they begin and end, and become one exact number when
+//! there is no [`SuperRef`] any more ([`PerCpuRef`]).
 //!
 //! # Invariants
 //!
-//! * All [`SuperRef`]s together have one use, and each [`Collecting`] has one. Who gives the last one back
-//!   has the superblock taken down (`take_down`).
-//! * A collection begins while there is a `SuperRef`: who promotes, demotes or removes a dentry uses a mount,
-//!   or has found it in an RCU section, within which mounts stay; and a mount gives its root back before
-//!   its `SuperRef`.
+//! * All [`SuperRef`]s together have one use, and each [`Collecting`] has one. Who gives the last
+//!   one back has the superblock taken down (`take_down`).
+//! * A collection begins while there is a `SuperRef`: who promotes, demotes or removes a dentry
+//!   uses a mount, or has found it in an RCU section, within which mounts stay; and a mount gives
+//!   its root back before its `SuperRef`.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -29,8 +30,8 @@ use crate::objects::take_down;
 
 /// The counts of who keeps a superblock.
 pub(crate) struct Owners {
-    /// The superblock as it came out of its box, which the last owner puts it back into: a pointer that
-    /// is made of a shared reference may not free it.
+    /// The superblock as it came out of its box, which the last owner puts it back into: a pointer
+    /// that is made of a shared reference may not free it.
     place: AtomicPtr<SuperBlock>,
     refs: Apart<AtomicUsize>,
     uses: PerCpuRef<SuperUses>,
@@ -110,8 +111,8 @@ impl Collecting {
 
 impl Drop for Collecting {
     fn drop(&mut self) {
-        // SAFETY: our use keeps the superblock; it came from a box, and the last use of all is given back
-        // once.
+        // SAFETY: our use keeps the superblock; it came from a box, and the last use of all is
+        // given back once.
         unsafe {
             if self.0.as_ref().owners().uses.put() {
                 take_down::end(self.0);

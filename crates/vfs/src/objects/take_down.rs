@@ -2,23 +2,23 @@
 //!
 //! # Purpose
 //!
-//! The last use of a superblock ends in deferred work, inside whatever call happens to run that. A tree of
-//! millions of files must not be taken down there: that call would take seconds, in one RCU section, so that
-//! no grace period ended anywhere meanwhile. So the superblock goes to the reclaim thread
-//! ([`vfscale_sync::reclaim`]), which takes some hundred dentries down in each step, children before
-//! parents, with a section of its own for each.
+//! The last use of a superblock ends in deferred work, inside whatever call happens to run that. A
+//! tree of millions of files must not be taken down there: that call would take seconds, in one RCU
+//! section, so that no grace period ended anywhere meanwhile. So the superblock goes to the reclaim
+//! thread ([`vfscale_sync::reclaim`]), which takes some hundred dentries down in each step,
+//! children before parents, with a section of its own for each.
 //!
 //! # Who frees when
 //!
-//! Between the last use and the first step lies a grace period. What began before has ended by then, and
-//! nobody finds a dentry or inode of the superblock any more: each way there begins with a mount or with a
-//! use. So the thread frees them at once. No other thread is left anything to do but the pages and the like
-//! that the driver itself defers.
+//! Between the last use and the first step lies a grace period. What began before has ended by
+//! then, and nobody finds a dentry or inode of the superblock any more: each way there begins with
+//! a mount or with a use. So the thread frees them at once. No other thread is left anything to do
+//! but the pages and the like that the driver itself defers.
 //!
-//! Where there is no such thread (in models, and where the system has none to give) whoever gives the last
-//! use back takes everything down, in the section in which he is; then dentries and inodes wait for a
-//! grace period. The same goes for a superblock that never had a root: its driver has refused it, and
-//! nobody else has seen it.
+//! Where there is no such thread (in models, and where the system has none to give) whoever gives
+//! the last use back takes everything down, in the section in which he is; then dentries and inodes
+//! wait for a grace period. The same goes for a superblock that never had a root: its driver has
+//! refused it, and nobody else has seen it.
 
 use std::ptr::NonNull;
 
@@ -38,8 +38,8 @@ const STEP: usize = 256;
 pub(crate) unsafe fn end(raw: NonNull<SuperBlock>) {
     // SAFETY: it is there until the work below has been done.
     let (key, has_root) = unsafe { (raw.as_ref().dev(), raw.as_ref().root_raw().is_some()) };
-    // Its list of open files is empty, and others may want at once what that keeps for files to come.
-    // SAFETY: as above.
+    // Its list of open files is empty, and others may want at once what that keeps for files to
+    // come. SAFETY: as above.
     unsafe { raw.as_ref() }.files().trim();
     let by_thread = TakeDown { sb: raw, stage: Stage::Begin, is_alone: true };
     if has_root && reclaim::submit(key, Box::new(by_thread)).is_ok() {
@@ -101,7 +101,8 @@ impl Work for TakeDown {
 /// A walk through a tree that nobody changes any more, which frees it.
 struct Walk {
     root: NonNull<Dentry>,
-    /// Directories whose children are still to be freed, from a hash on; without one, only they themselves.
+    /// Directories whose children are still to be freed, from a hash on; without one, only they
+    /// themselves.
     dirs: Vec<(NonNull<Dentry>, Option<u64>)>,
 }
 
@@ -119,7 +120,8 @@ impl Walk {
             let dir = *dir;
             let Some(hash) = from.take() else {
                 self.dirs.pop();
-                // SAFETY: it was linked in the tree, nobody can reach it, and its children are gone.
+                // SAFETY: it was linked in the tree, nobody can reach it, and its children are
+                // gone.
                 unsafe { dentry::take_down(sb, dir, dir != self.root, guard) };
                 freed += 1;
                 continue;

@@ -1,20 +1,20 @@
 //! POSIX access control lists, as Linux has them (`acl(5)`).
 //!
-//! An [`Acl`] says who may do what with a file in more detail than nine mode bits: besides the owner,
-//! the owning group and everybody else it names further users and groups, and a mask that bounds all
-//! of these but the owner and everybody else. A directory may also carry a *default* list, which is
-//! what files made in it start with.
+//! An [`Acl`] says who may do what with a file in more detail than nine mode bits: besides the
+//! owner, the owning group and everybody else it names further users and groups, and a mask that
+//! bounds all of these but the owner and everybody else. A directory may also carry a *default*
+//! list, which is what files made in it start with.
 //!
 //! # Invariants
 //!
 //! An `Acl` is immutable and always well formed: one entry for the owner, then the named users, one
 //! for the owning group, then the named groups, a mask (required when anybody is named) and one for
-//! everybody else. So no operation on it can fail for a broken list, and readers may share one under
-//! RCU. It holds no reference to anything.
+//! everybody else. So no operation on it can fail for a broken list, and readers may share one
+//! under RCU. It holds no reference to anything.
 //!
-//! A file keeps an access list only while that says more than its mode bits ([`Acl::equiv_mode`]), and
-//! then the group bits of the mode are the mask: `chmod` changes the mask ([`Acl::chmod`]), and a check
-//! needs to look at the list only when the group bits are not all clear ([`permission`]).
+//! A file keeps an access list only while that says more than its mode bits ([`Acl::equiv_mode`]),
+//! and then the group bits of the mode are the mask: `chmod` changes the mask ([`Acl::chmod`]), and
+//! a check needs to look at the list only when the group bits are not all clear ([`permission`]).
 //!
 //! The semantics are those of the Linux manual and of its kernel's behaviour, which
 //! `tests/linux_acl.rs` compares call by call.
@@ -81,8 +81,8 @@ pub struct Acl {
 
 /// A list as it came from a user: of the right form, but not checked for sense yet.
 ///
-/// Linux reports a value that can't be read before it looks at the caller's rights, and one that makes
-/// no sense after. [`UncheckedAcl::validate`] is the second step.
+/// Linux reports a value that can't be read before it looks at the caller's rights, and one that
+/// makes no sense after. [`UncheckedAcl::validate`] is the second step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncheckedAcl {
     entries: Vec<(AclTag, u16)>,
@@ -114,8 +114,8 @@ impl UncheckedAcl {
     /// An empty value, or a list without entries, means no list: `Ok(None)`.
     ///
     /// # Errors
-    /// `E2BIG` for a value of more than 64 KiB, `EINVAL` for one of the wrong length or with an unknown
-    /// kind of entry, `EOPNOTSUPP` for another version.
+    /// `E2BIG` for a value of more than 64 KiB, `EINVAL` for one of the wrong length or with an
+    /// unknown kind of entry, `EOPNOTSUPP` for another version.
     pub fn from_xattr(value: &[u8]) -> Result<Option<UncheckedAcl>, Errno> {
         if value.is_empty() {
             return Ok(None);
@@ -142,7 +142,8 @@ impl UncheckedAcl {
     /// Checks that the list is well formed, as the module page describes.
     ///
     /// # Errors
-    /// `EINVAL` when it is not, when an entry grants unknown permissions, or names user or group -1.
+    /// `EINVAL` when it is not, when an entry grants unknown permissions, or names user or group
+    /// -1.
     pub fn validate(self) -> Result<Acl, Errno> {
         Acl::new(self.entries)
     }
@@ -269,12 +270,12 @@ impl Acl {
         mask.map_or(RWX, |entry| entry.perm)
     }
 
-    /// Whether `uid`, of group `gid` and of the groups for which `in_group` holds, may do all of `want`
-    /// (read 4, write 2, execute 1) with a file of `owner_uid` and `owner_gid`.
+    /// Whether `uid`, of group `gid` and of the groups for which `in_group` holds, may do all of
+    /// `want` (read 4, write 2, execute 1) with a file of `owner_uid` and `owner_gid`.
     ///
     /// The first entry that fits decides: the owner's, the user's own, then any entry of one of the
-    /// user's groups that grants everything wanted; everybody else's counts only for those who are in
-    /// none of the groups. Privileges are the caller's business.
+    /// user's groups that grants everything wanted; everybody else's counts only for those who are
+    /// in none of the groups. Privileges are the caller's business.
     ///
     /// # Errors
     /// `EACCES`.
@@ -309,11 +310,11 @@ impl Acl {
         Err(Errno::ACCESS)
     }
 
-    /// The mode that a file has whose access list this is: `mode` with new permission bits. The group
-    /// bits are the mask, if there is one.
+    /// The mode that a file has whose access list this is: `mode` with new permission bits. The
+    /// group bits are the mask, if there is one.
     ///
-    /// When `needs_acl` is false the mode says it all, and the list need not be kept. `setxattr` also
-    /// clears the set-group-ID bit for callers who are neither in the file's group nor hold
+    /// When `needs_acl` is false the mode says it all, and the list need not be kept. `setxattr`
+    /// also clears the set-group-ID bit for callers who are neither in the file's group nor hold
     /// `CAP_FSETID`; that is left to the caller, who knows.
     pub fn equiv_mode(&self, mode: u32) -> EquivMode {
         let mut bits = 0;
@@ -334,15 +335,16 @@ impl Acl {
         EquivMode { mode: mode & !PERMISSIONS | bits, needs_acl }
     }
 
-    /// The list after a `chmod` to `mode`: the owner's and everybody else's entries follow the mode, and
-    /// so does the mask; only without a mask the owning group's.
+    /// The list after a `chmod` to `mode`: the owner's and everybody else's entries follow the
+    /// mode, and so does the mask; only without a mask the owning group's.
     #[must_use]
     pub fn chmod(&self, mode: u32) -> Acl {
         self.map_classes(|class, _| (mode >> class.shift() & 7) as u8)
     }
 
-    /// What a file made with `mode` gets from this default list: the list with everything taken away
-    /// that `mode` does not grant, and `mode` with everything taken away that the list does not grant.
+    /// What a file made with `mode` gets from this default list: the list with everything taken
+    /// away that `mode` does not grant, and `mode` with everything taken away that the list does
+    /// not grant.
     ///
     /// The file needs to keep the list only when [`equiv_mode`](Self::equiv_mode) says so.
     /// [`inherit`] does it all.
@@ -352,8 +354,8 @@ impl Acl {
         (acl, mode)
     }
 
-    /// Replaces the permissions of the three entries that stand behind the three classes of mode bits:
-    /// the owner's, the mask or without one the owning group's, and everybody else's.
+    /// Replaces the permissions of the three entries that stand behind the three classes of mode
+    /// bits: the owner's, the mask or without one the owning group's, and everybody else's.
     fn map_classes(&self, f: impl Fn(Class, u8) -> u8) -> Acl {
         let masked = self.entries.iter().any(|entry| entry.tag == AclTag::Mask);
         let mut acl = self.clone();
@@ -400,12 +402,12 @@ pub struct Ownership {
     pub gid: u32,
 }
 
-/// The check of a file with mode bits and perhaps an access list: whether `uid`, of group `gid` and of
-/// the groups for which `in_group` holds, may do all of `want` (read 4, write 2, execute 1).
+/// The check of a file with mode bits and perhaps an access list: whether `uid`, of group `gid` and
+/// of the groups for which `in_group` holds, may do all of `want` (read 4, write 2, execute 1).
 ///
-/// The owner is judged by the mode alone. The list is not consulted when the group bits are all clear,
-/// for then its mask lets nothing through; as in Linux, a named user then counts as everybody else.
-/// Privileges are the caller's business.
+/// The owner is judged by the mode alone. The list is not consulted when the group bits are all
+/// clear, for then its mask lets nothing through; as in Linux, a named user then counts as
+/// everybody else. Privileges are the caller's business.
 ///
 /// # Errors
 /// `EACCES`.
@@ -431,9 +433,9 @@ pub fn permission(
     if wanted & !(file.mode >> shift) == 0 { Ok(()) } else { Err(Errno::ACCESS) }
 }
 
-/// What a file made with `mode` (type and permission bits) starts with, in a directory whose default
-/// list is `default`, by a task with `umask`. With a default list the mask of the task does not count.
-/// Symbolic links keep their mode and get no list.
+/// What a file made with `mode` (type and permission bits) starts with, in a directory whose
+/// default list is `default`, by a task with `umask`. With a default list the mask of the task does
+/// not count. Symbolic links keep their mode and get no list.
 pub fn inherit(default: Option<&Acl>, mode: u32, umask: u32) -> Inherited {
     let plain = |mode| Inherited { mode, access: None, default: None };
     if mode & S_IFMT == S_IFLNK {

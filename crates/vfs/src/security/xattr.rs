@@ -1,13 +1,13 @@
 //! Extended attributes: names, who may use them, and the set of one inode (`xattr(7)`).
 //!
 //! A name belongs to a namespace by its prefix. `user.*` is for everybody who may read or write the
-//! file, `trusted.*` for the administrator, `security.*` for security modules, and of `system.*` there
-//! are the two access control lists. Those two live beside an [`XattrSet`], as
+//! file, `trusted.*` for the administrator, `security.*` for security modules, and of `system.*`
+//! there are the two access control lists. Those two live beside an [`XattrSet`], as
 //! [`Acl`](crate::security::acl::Acl)s, and only their names meet here.
 //!
 //! The order of the checks is Linux's, which decides the error a caller sees: the name's length
-//! ([`XattrName::new`]), the path, the caller's rights ([`xattr_permission`]), whether there is such a
-//! namespace ([`XattrName::supported`]), and then the set.
+//! ([`XattrName::new`]), the path, the caller's rights ([`xattr_permission`]), whether there is
+//! such a namespace ([`XattrName::supported`]), and then the set.
 //!
 //! # Invariants
 //!
@@ -152,23 +152,25 @@ impl XattrSubject {
     }
 }
 
-/// Whether the rules of the attribute's namespace let `subject` do `op`, and if so, which access to the
-/// file the caller must check besides (nothing, `READ`, or `WRITE`).
+/// Whether the rules of the attribute's namespace let `subject` do `op`, and if so, which access to
+/// the file the caller must check besides (nothing, `READ`, or `WRITE`).
 ///
-/// The rules, as in Linux: `user.*` only on regular files and directories, and in a sticky directory
-/// only by its owner; `trusted.*` only with `CAP_SYS_ADMIN`, and otherwise it is as if there were none;
-/// `security.*` may be read by all and changed with `CAP_SYS_ADMIN`, file capabilities with
-/// `CAP_SETFCAP`; access control lists may be read by all and changed by the owner.
+/// The rules, as in Linux: `user.*` only on regular files and directories, and in a sticky
+/// directory only by its owner; `trusted.*` only with `CAP_SYS_ADMIN`, and otherwise it is as if
+/// there were none; `security.*` may be read by all and changed with `CAP_SYS_ADMIN`, file
+/// capabilities with `CAP_SETFCAP`; access control lists may be read by all and changed by the
+/// owner.
 ///
-/// In one case this is stricter than Linux, where anybody may replace a file's capabilities by an empty
-/// value: here that takes `CAP_SETFCAP` like any other value.
+/// In one case this is stricter than Linux, where anybody may replace a file's capabilities by an
+/// empty value: here that takes `CAP_SETFCAP` like any other value.
 ///
 /// Setting an access control list by the name of the default one is refused on anything but a
 /// directory, and removing it there does nothing: the caller finds none.
 ///
 /// # Errors
 /// `EPERM`; `ENODATA` for reading what is hidden; `EINVAL` for malformed file capabilities;
-/// `EOPNOTSUPP` for an access control list of a symbolic link; `EACCES` for a default list of a file.
+/// `EOPNOTSUPP` for an access control list of a symbolic link; `EACCES` for a default list of a
+/// file.
 pub fn xattr_permission(
     name: XattrName<'_>,
     op: XattrOp<'_>,
@@ -256,15 +258,16 @@ struct Xattr {
     value: Box<[u8]>,
 }
 
-/// What an attribute takes besides its bytes: its place in the set, its count, and what an allocator adds to
-/// the three pieces.
+/// What an attribute takes besides its bytes: its place in the set, its count, and what an
+/// allocator adds to the three pieces.
 const OVERHEAD_BYTES: usize = size_of::<Xattr>() + 72;
 
 fn cost(name_len: usize, value_len: usize) -> u64 {
     (OVERHEAD_BYTES + name_len + value_len) as u64
 }
 
-/// The extended attributes of one inode, without its access control lists. Copies share what is not changed.
+/// The extended attributes of one inode, without its access control lists. Copies share what is not
+/// changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XattrSet {
     sorted: Vec<Arc<Xattr>>,
@@ -311,8 +314,8 @@ impl XattrSet {
         Ok(&self.sorted[at].value)
     }
 
-    /// What [`set`](Self::set) with the same arguments would add to [`bytes`](Self::bytes); negative
-    /// when it would free memory.
+    /// What [`set`](Self::set) with the same arguments would add to [`bytes`](Self::bytes);
+    /// negative when it would free memory.
     ///
     /// A caller that keeps to a budget charges a positive result before the change, and gives a
     /// negative one back after it, all under the lock that guards the set.
@@ -337,8 +340,8 @@ impl XattrSet {
     ///
     /// # Errors
     /// In this order: `EINVAL` for unknown flags, `E2BIG` for a value of more than 64 KiB; those of
-    /// [`XattrName::supported`]; `EOPNOTSUPP` for access control lists; `EEXIST` with `CREATE` when there
-    /// is one, `ENODATA` with `REPLACE` when there is none.
+    /// [`XattrName::supported`]; `EOPNOTSUPP` for access control lists; `EEXIST` with `CREATE` when
+    /// there is one, `ENODATA` with `REPLACE` when there is none.
     pub fn set(
         &mut self,
         name: XattrName<'_>,
@@ -439,8 +442,8 @@ impl Xattr {
     }
 }
 
-/// Copies a value or a list out as `getxattr` and `listxattr` do: an empty `buf` asks for the length
-/// alone. Returns the length.
+/// Copies a value or a list out as `getxattr` and `listxattr` do: an empty `buf` asks for the
+/// length alone. Returns the length.
 ///
 /// # Errors
 /// `ERANGE` when `buf` is too small.

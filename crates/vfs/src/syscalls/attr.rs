@@ -56,11 +56,12 @@ impl Task {
         self.stat_inner(at, bytes(path), flags, fill).on("stat", path)
     }
 
-    /// As [`stat`](Self::stat), but only what `mask` asks for: the rest stays 0, but for the file system, the
-    /// number, the type, the device and the mount, which are always there.
+    /// As [`stat`](Self::stat), but only what `mask` asks for: the rest stays 0, but for the file
+    /// system, the number, the type, the device and the mount, which are always there.
     ///
-    /// Takes no lock and no reference, and writes nothing that other threads read, unless it is asked for
-    /// the times of the last change: that somebody has seen those is noted once after each change.
+    /// Takes no lock and no reference, and writes nothing that other threads read, unless it is
+    /// asked for the times of the last change: that somebody has seen those is noted once after
+    /// each change.
     ///
     /// # Errors
     /// As `statx(2)`.
@@ -89,7 +90,8 @@ impl Task {
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
         loop {
-            // Written in place: the way through the results of `looking_up` would copy it several times.
+            // Written in place: the way through the results of `looking_up` would copy it several
+            // times.
             let mut stat = Stat::default();
             let guard = rcu::pin();
             let walked = self.walk(&base, path, lookup, &guard, |walk| {
@@ -303,9 +305,10 @@ fn may_truncate(
 
 /// Changes attributes of an inode whose names live in the dcache.
 ///
-/// The mode that it has takes no lock. Nor is a reference taken if nothing is changed but the inode itself,
-/// whose memory stays for the RCU section: one that has lost its last name meanwhile is changed in
-/// vain. Lists of access rights have memory of their own, which must not come to an inode that is gone.
+/// The mode that it has takes no lock. Nor is a reference taken if nothing is changed but the inode
+/// itself, whose memory stays for the RCU section: one that has lost its last name meanwhile is
+/// changed in vain. Lists of access rights have memory of their own, which must not come to an
+/// inode that is gone.
 fn change_dcached(walk: &Walk<'_>, pos: Pos<'_>, change: Change) -> std::result::Result<(), Fail> {
     let (inode, guard) = (pos.inode(), walk.guard());
     let kept = if inode.has_access_list(guard) { Some(walk.keep(pos)?) } else { None };
@@ -323,8 +326,8 @@ fn change_dcached(walk: &Walk<'_>, pos: Pos<'_>, change: Change) -> std::result:
     Ok(())
 }
 
-/// Whether a change of the mode, which `cred` may make, leaves it as it is. Without the lock: the owner is
-/// looked at before and after the mode, so that there was a moment at which both were so.
+/// Whether a change of the mode, which `cred` may make, leaves it as it is. Without the lock: the
+/// owner is looked at before and after the mode, so that there was a moment at which both were so.
 fn has_that_mode(
     inode: &Inode,
     cred: &Credentials,

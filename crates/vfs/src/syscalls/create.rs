@@ -1,9 +1,9 @@
 //! Making files: `mkdir`, `mknod`, `symlink`, `link`, and what `open` makes.
 //!
-//! A new name needs the lock of its bucket in the directory's children table, and nothing else of the
-//! directory: two names are made at the same time unless they share a bucket. Removing the directory
-//! takes every bucket, and then marks the directory dead, which is looked at under the bucket lock
-//! before a name is inserted.
+//! A new name needs the lock of its bucket in the directory's children table, and nothing else of
+//! the directory: two names are made at the same time unless they share a bucket. Removing the
+//! directory takes every bucket, and then marks the directory dead, which is looked at under the
+//! bucket lock before a name is inserted.
 
 use crate::mount::vfsmount::Path;
 use crate::namei::dir_ops::KeptName;
@@ -46,8 +46,8 @@ struct Heritage {
     inherited: Inherited,
 }
 
-/// Group, mode and ACLs of a new file: the group of a set-gid directory goes to its files, and to its
-/// directories with the bit itself; a default ACL takes the place of the umask.
+/// Group, mode and ACLs of a new file: the group of a set-gid directory goes to its files, and to
+/// its directories with the bit itself; a default ACL takes the place of the umask.
 #[inline]
 fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guard) -> Heritage {
     let is_dir = mode & 0o170000 == 0o040000;
@@ -95,7 +95,8 @@ fn make_inode(
     Ok(inode)
 }
 
-/// What a driver is to make that keeps directories itself: as [`make_inode`], beyond the RCU section.
+/// What a driver is to make that keeps directories itself: as [`make_inode`], beyond the RCU
+/// section.
 pub(crate) struct Birth {
     mode: u32,
     uid: u32,
@@ -135,8 +136,8 @@ fn unname(inode: &Inode, name_len: usize) {
     }
 }
 
-/// Makes a file in `dir`, whose mount the caller has announced a change to and in which it may write.
-/// Returns a reference to its dentry.
+/// Makes a file in `dir`, whose mount the caller has announced a change to and in which it may
+/// write. Returns a reference to its dentry.
 ///
 /// # Errors
 /// `EEXIST`, `ENOENT` if the directory has been removed, and the driver's.
@@ -174,8 +175,8 @@ fn insert(
     inode: InodeRef,
 ) -> DentryRef {
     let dentry = Dentry::new_child(dir, name.bytes(), bucket.free_hash(name.hash()), inode);
-    // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its memory
-    // stays for a grace period after that.
+    // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its
+    // memory stays for a grace period after that.
     unsafe { bucket.insert(dentry.as_raw()) };
     dentry
 }
@@ -207,8 +208,8 @@ struct Place<'g> {
     write: WriteAccess<'g>,
 }
 
-/// Walks to where a name is to be made, in the order of errors that Linux has: that it exists comes before
-/// a read-only mount, and that before a missing permission.
+/// Walks to where a name is to be made, in the order of errors that Linux has: that it exists comes
+/// before a read-only mount, and that before a missing permission.
 fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place<'g>, Fail> {
     let Last::Name(slash) = walk.walk_to_last()? else {
         return Err(Errno::EXIST.into());
@@ -249,8 +250,9 @@ fn may_create<'g>(walk: &Walk<'g>, dir: Pos<'g>) -> std::result::Result<(), Fail
 }
 
 impl Task {
-    /// Does what makes or changes the name at `path`; if there is no space for it but some is about to
-    /// come back, does it again. The caller holds nothing, and a failed call leaves nothing behind.
+    /// Does what makes or changes the name at `path`; if there is no space for it but some is about
+    /// to come back, does it again. The caller holds nothing, and a failed call leaves nothing
+    /// behind.
     #[inline]
     pub(crate) fn with_space_at<T>(
         &self,
@@ -451,8 +453,9 @@ fn check_device(what: &What<'_>, cred: &Credentials) -> std::result::Result<(), 
     }
 }
 
-/// Whose file it is not may only name it anew if that gives nothing away: a regular file without set-id
-/// rights that may be read and written (`fs.protected_hardlinks`, which Linux has on by default).
+/// Whose file it is not may only name it anew if that gives nothing away: a regular file without
+/// set-id rights that may be read and written (`fs.protected_hardlinks`, which Linux has on by
+/// default).
 fn may_link(inode: &Inode, cred: &Credentials, guard: &Guard) -> std::result::Result<(), Errno> {
     if cred.owns(inode) {
         return Ok(());

@@ -107,8 +107,8 @@ impl File {
         }
     }
 
-    /// Takes (or with `None` gives up) a record lock that belongs to the open file (`F_OFD_SETLK`, and
-    /// with `wait` `F_OFD_SETLKW`).
+    /// Takes (or with `None` gives up) a record lock that belongs to the open file (`F_OFD_SETLK`,
+    /// and with `wait` `F_OFD_SETLKW`).
     ///
     /// # Errors
     /// As `fcntl(2)`; `EINTR` if `wait` is cancelled.
@@ -143,8 +143,8 @@ impl File {
         }
     }
 
-    /// Locks (or with `None` unlocks) the whole file for the open file (`flock`): without `wait` only
-    /// if that is possible at once.
+    /// Locks (or with `None` unlocks) the whole file for the open file (`flock`): without `wait`
+    /// only if that is possible at once.
     ///
     /// # Errors
     /// As `flock(2)`: `EAGAIN`, `EBADF` for an `O_PATH` handle, `EINTR` if `wait` is cancelled.
@@ -189,8 +189,8 @@ impl File {
 }
 
 impl Task {
-    /// Takes (or with `None` gives up) a record lock that belongs to the task (`F_SETLK`, and with `wait`
-    /// `F_SETLKW`). It ends when the task closes a descriptor of the file, or ends.
+    /// Takes (or with `None` gives up) a record lock that belongs to the task (`F_SETLK`, and with
+    /// `wait` `F_SETLKW`). It ends when the task closes a descriptor of the file, or ends.
     ///
     /// # Errors
     /// As `fcntl(2)`; `EINTR` if `wait` is cancelled.
@@ -208,7 +208,8 @@ impl Task {
         }
         let result = file.set_lock(Owner::Task(self.id()), self.pid(), kind, range, wait);
         if kind.is_some() && result.is_ok() {
-            // Another thread may have given up the last lock of the task just before this one was there.
+            // Another thread may have given up the last lock of the task just before this one was
+            // there.
             self.note_locked(file);
         } else {
             self.note_unlocked(file.inode());

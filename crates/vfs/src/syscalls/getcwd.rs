@@ -17,8 +17,8 @@ impl Task {
     /// The path of the working directory.
     ///
     /// # Errors
-    /// `ENOENT` if it has been removed, `ENAMETOOLONG`. A directory that can't be reached from the root
-    /// has `(unreachable)` before its path.
+    /// `ENOENT` if it has been removed, `ENAMETOOLONG`. A directory that can't be reached from the
+    /// root has `(unreachable)` before its path.
     pub fn getcwd(&self) -> Result<PathBuf> {
         let getcwd = || {
             check_fork()?;
@@ -38,8 +38,8 @@ impl Task {
     }
 
     /// The path an open file has now, seen from the task's root; with ` (deleted)` behind it if the
-    /// name is gone. A pipe is called `pipe:[N]` after its inode number, a socket `socket:[N]`, a file of
-    /// memory `/memfd:name (deleted)`.
+    /// name is gone. A pipe is called `pipe:[N]` after its inode number, a socket `socket:[N]`, a
+    /// file of memory `/memfd:name (deleted)`.
     ///
     /// # Errors
     /// `ENAMETOOLONG`.

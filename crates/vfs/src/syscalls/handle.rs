@@ -89,8 +89,8 @@ impl Task {
     }
 }
 
-/// The dentry of a handle whose file the dcache has by name. Counts no reference to the inode, so that files
-/// which everybody opens are dentries that everybody uses, and no more.
+/// The dentry of a handle whose file the dcache has by name. Counts no reference to the inode, so
+/// that files which everybody opens are dentries that everybody uses, and no more.
 fn known(sb: &SuperBlock, handle: &FileHandle) -> Option<DentryRef> {
     let guard = rcu::pin();
     let inode = sb.peek_inode(handle.ino, &guard)?;
@@ -123,8 +123,8 @@ fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<Inode
     if inode.generation() == handle.generation { Ok(inode) } else { Err(Errno::STALE) }
 }
 
-/// The dentry of a directory of `place`'s file system, which is put into the tree if it has none there. The
-/// caller holds nothing.
+/// The dentry of a directory of `place`'s file system, which is put into the tree if it has none
+/// there. The caller holds nothing.
 fn connect(
     place: &Path,
     directories: &dyn Directories,
@@ -138,9 +138,10 @@ fn connect(
     Err(Errno::STALE)
 }
 
-/// Climbs up by what the driver says until there is a directory with a dentry, and looks the names up
-/// from there. Each dentry on the way down is held, so that it can't leave memory before the next one is
-/// there. `None` if one has moved meanwhile, or has left memory before it could be held.
+/// Climbs up by what the driver says until there is a directory with a dentry, and looks the names
+/// up from there. Each dentry on the way down is held, so that it can't leave memory before the
+/// next one is there. `None` if one has moved meanwhile, or has left memory before it could be
+/// held.
 fn try_connect(
     place: &Path,
     directories: &dyn Directories,

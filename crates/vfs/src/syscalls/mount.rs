@@ -25,8 +25,8 @@ impl Task {
         self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)
     }
 
-    /// The root of the uppermost mount at `path`. A walk that ends in a name arrives there anyway; one that
-    /// ends in `.`, `..` or the root stays below what is mounted over that very place.
+    /// The root of the uppermost mount at `path`. A walk that ends in a name arrives there anyway;
+    /// one that ends in `.`, `..` or the root stays below what is mounted over that very place.
     fn topmost_place(&self, path: &StdPath, follow: bool) -> std::result::Result<Path, Errno> {
         let mut lookup = Lookup::empty();
         lookup.set(Lookup::FOLLOW, follow);
@@ -61,8 +61,8 @@ impl Task {
         mount().on("mount", target)
     }
 
-    /// Makes what is at `source` visible at `target` too; with `recursive`, together with the mounts
-    /// below it.
+    /// Makes what is at `source` visible at `target` too; with `recursive`, together with the
+    /// mounts below it.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).
@@ -104,9 +104,9 @@ impl Task {
         move_mount().on("move_mount", target)
     }
 
-    /// Ends the uppermost mount at `path`, also if it was mounted over a working directory or root that
-    /// `path` names as `.`, `..` or `/`. Waits until walks that still see it are over; with `DETACH`, users
-    /// that have it open keep it.
+    /// Ends the uppermost mount at `path`, also if it was mounted over a working directory or root
+    /// that `path` names as `.`, `..` or `/`. Waits until walks that still see it are over; with
+    /// `DETACH`, users that have it open keep it.
     ///
     /// # Errors
     /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is in use, and for the root; `EAGAIN`
@@ -135,12 +135,13 @@ impl Task {
         umount().on("umount2", path)
     }
 
-    /// Changes the flags of the mount at `path`, and of its superblock for `RDONLY`. When that has become
-    /// read-only, what was changed is durable; a volume is as one that was closed. Blocks for the I/O.
+    /// Changes the flags of the mount at `path`, and of its superblock for `RDONLY`. When that has
+    /// become read-only, what was changed is durable; a volume is as one that was closed. Blocks
+    /// for the I/O.
     ///
     /// # Errors
-    /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is to be read-only while something is open
-    /// for writing; `EIO` and the like if it could not be written.
+    /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is to be read-only while something is
+    /// open for writing; `EIO` and the like if it could not be written.
     pub fn remount(&self, path: impl AsRef<StdPath>, flags: MountFlags) -> Result<()> {
         let path = path.as_ref();
         let remount = || {
@@ -162,12 +163,12 @@ impl Task {
         self.mount_root(path).and_then(remount).on("mount", path)
     }
 
-    /// Makes the file system that `path` is on larger while it is used: `bytes` long, rounded down to what
-    /// it can have. Returns its size in bytes, which is durable. May block.
+    /// Makes the file system that `path` is on larger while it is used: `bytes` long, rounded down
+    /// to what it can have. Returns its size in bytes, which is durable. May block.
     ///
     /// # Errors
-    /// Those of a walk; `EPERM`; `EOPNOTSUPP` if it has no size of its own; `EINVAL` for less than it has,
-    /// `EFBIG` for more than it can have; `EROFS`, `ENOSPC`, `EIO`.
+    /// Those of a walk; `EPERM`; `EOPNOTSUPP` if it has no size of its own; `EINVAL` for less than
+    /// it has, `EFBIG` for more than it can have; `EROFS`, `ENOSPC`, `EIO`.
     pub fn grow_fs(&self, at: At<'_>, path: impl AsRef<StdPath>, bytes: u64) -> Result<u64> {
         let path = path.as_ref();
         let grow = || {
@@ -202,8 +203,8 @@ impl Task {
         drop_cached().on("drop_cached", path)
     }
 
-    /// Changes with whom the mount at `path` shares what is mounted on it; with `recursive`, those below it
-    /// as well.
+    /// Changes with whom the mount at `path` shares what is mounted on it; with `recursive`, those
+    /// below it as well.
     ///
     /// # Errors
     /// Those of a walk; `EPERM`; `EINVAL` if `path` is no mount.
@@ -222,11 +223,12 @@ impl Task {
         change().on("mount", path)
     }
 
-    /// A new task as by [`fork`](Self::fork), in a copy of the mount tree: what is mounted there by itself is
-    /// not mounted here, and the other way round, unless a mount is shared
-    /// ([`set_propagation`](Self::set_propagation)). As `clone(2)` with `CLONE_NEWNS`; root and working
-    /// directory are at the same places of the copy, open files are where they were. The file systems are
-    /// the same. The tree goes with the last task and clone of its [`Vfs`](crate::Vfs).
+    /// A new task as by [`fork`](Self::fork), in a copy of the mount tree: what is mounted there by
+    /// itself is not mounted here, and the other way round, unless a mount is shared
+    /// ([`set_propagation`](Self::set_propagation)). As `clone(2)` with `CLONE_NEWNS`; root and
+    /// working directory are at the same places of the copy, open files are where they were. The
+    /// file systems are the same. The tree goes with the last task and clone of its
+    /// [`Vfs`](crate::Vfs).
     ///
     /// # Errors
     /// `EPERM`.
@@ -257,8 +259,8 @@ fn check_source(source: &StdPath) -> std::result::Result<(), Errno> {
 }
 
 impl Task {
-    /// Every mount of the task's tree that can be reached from its root, in the order in which they were
-    /// made. What is behind another mount at the same place is among them.
+    /// Every mount of the task's tree that can be reached from its root, in the order in which they
+    /// were made. What is behind another mount at the same place is among them.
     ///
     /// Takes `namespace_sem`, so that the entries belong together.
     ///

@@ -159,9 +159,9 @@ impl Task {
     /// Opens `path`.
     ///
     /// # Errors
-    /// As `open(2)`: a fifo that is opened for reading or for writing waits until somebody opens the other
-    /// end, unless with `NONBLOCK`. Sockets and devices are nodes only: they open with `O_PATH`, and are
-    /// `ENXIO` otherwise.
+    /// As `open(2)`: a fifo that is opened for reading or for writing waits until somebody opens
+    /// the other end, unless with `NONBLOCK`. Sockets and devices are nodes only: they open with
+    /// `O_PATH`, and are `ENXIO` otherwise.
     #[inline]
     pub fn open(&self, path: impl AsRef<StdPath>, flags: OFlags, mode: Mode) -> Result<File> {
         self.openat(At::Cwd, path, flags, mode)
@@ -214,8 +214,8 @@ impl Task {
         self.open_place(file.path().clone(), flags, false).named("open")
     }
 
-    /// Opens a place that is known already. By handle, that a symbolic link can't be opened comes before
-    /// that it is no directory.
+    /// Opens a place that is known already. By handle, that a symbolic link can't be opened comes
+    /// before that it is no directory.
     pub(crate) fn open_place(
         &self,
         path: Path,
@@ -288,7 +288,8 @@ impl Task {
                 again_for_space(reclaim, || self.do_open(at, path, opening))
             }
             Errno::NXIO => self.open_special(at, path, opening, token),
-            // Unless it has made a file, and another thread has taken the last room for an open one since.
+            // Unless it has made a file, and another thread has taken the last room for an open one
+            // since.
             Errno::NFILE if !opening.flags.contains(OFlags::CREATE | OFlags::EXCL) => {
                 self.ns().make_room_for_file()?;
                 self.do_open(at, path, opening)
@@ -322,8 +323,8 @@ impl Task {
         self.do_open(at, path, opening)
     }
 
-    /// Opens a fifo, or a pipe anew. Waits for the other end, outside of all locks and sections; `token`
-    /// interrupts that.
+    /// Opens a fifo, or a pipe anew. Waits for the other end, outside of all locks and sections;
+    /// `token` interrupts that.
     fn open_fifo(
         &self,
         path: Path,
@@ -357,7 +358,8 @@ impl Task {
         if opening.flags.contains(OFlags::DIRECT) { Err(Errno::INVAL) } else { Ok(file) }
     }
 
-    /// As [`openat2`](Self::openat2), and when it waits for the other end of a fifo, `token` interrupts it.
+    /// As [`openat2`](Self::openat2), and when it waits for the other end of a fifo, `token`
+    /// interrupts it.
     ///
     /// # Errors
     /// As [`openat2`](Self::openat2); `EINTR` when the token is cancelled meanwhile.
@@ -404,7 +406,8 @@ impl Task {
         changing(|| self.open_from(&base, path, &opening), |left| self.open_kept(left, opening))
     }
 
-    /// The part of an open that a driver has which keeps directories itself; see [`crate::namei::dir_ops`].
+    /// The part of an open that a driver has which keeps directories itself; see
+    /// [`crate::namei::dir_ops`].
     #[cold]
     fn open_kept(
         &self,
@@ -434,7 +437,8 @@ impl Task {
         open_made(mount, dentry, write, opening, self.cred(&rcu::pin())).map(Some)
     }
 
-    /// `opening` is read where it is: a copy would wait for what has just been stored in other pieces.
+    /// `opening` is read where it is: a copy would wait for what has just been stored in other
+    /// pieces.
     #[inline]
     fn open_from(
         &self,
@@ -472,8 +476,8 @@ impl Task {
         })
     }
 
-    /// The last step of an open with `O_CREAT`: finds the name or makes it. Inlined, so that what it found is
-    /// not copied, in pieces.
+    /// The last step of an open with `O_CREAT`: finds the name or makes it. Inlined, so that what
+    /// it found is not copied, in pieces.
     #[inline(always)]
     fn open_or_create<'g>(
         &self,
@@ -618,8 +622,9 @@ fn open_made<W>(
     Ok(file)
 }
 
-/// In a sticky directory that everybody may write, opening with `O_CREAT` does not find what somebody
-/// else has put there: links, sockets and devices. (Linux extends this to files and fifos on request.)
+/// In a sticky directory that everybody may write, opening with `O_CREAT` does not find what
+/// somebody else has put there: links, sockets and devices. (Linux extends this to files and fifos
+/// on request.)
 fn check_sticky_create(
     dir: &Inode,
     found: &Inode,

@@ -25,8 +25,9 @@ use std::os::unix::ffi::OsStrExt;
 use vfscale_sync::rcu;
 
 impl Task {
-    /// Makes a pipe: the end to read from, and the end to write to. `flags`: `NONBLOCK`, and `DIRECT` for
-    /// a pipe of packets; `CLOEXEC` is for [`pipe2_fd`](Self::pipe2_fd). Does not block.
+    /// Makes a pipe: the end to read from, and the end to write to. `flags`: `NONBLOCK`, and
+    /// `DIRECT` for a pipe of packets; `CLOEXEC` is for [`pipe2_fd`](Self::pipe2_fd). Does not
+    /// block.
     ///
     /// ```text
     /// let (reader, writer) = task.pipe2(OFlags::empty())?;
@@ -94,13 +95,14 @@ impl Task {
 
     /// Makes an empty file of memory without a name, open for reading and writing; it is gone when
     /// nobody has it open any more. `name` is for [`path_of`](Self::path_of) only. `flags`:
-    /// `ALLOW_SEALING`, for [`File::add_seals`]; `NOEXEC_SEAL`, for one that can be sealed and never
-    /// executed, or `EXEC`, which is the default; `CLOEXEC` is for
+    /// `ALLOW_SEALING`, for [`File::add_seals`]; `NOEXEC_SEAL`, for one that can be sealed and
+    /// never executed, or `EXEC`, which is the default; `CLOEXEC` is for
     /// [`memfd_create_fd`](Self::memfd_create_fd).
     ///
     /// # Errors
-    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`; `ENFILE`;
-    /// `ENOSYS` if the tree has no driver for it ([`Vfs::set_memory_driver`](crate::Vfs::set_memory_driver)).
+    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`;
+    /// `ENFILE`; `ENOSYS` if the tree has no driver for it
+    /// ([`Vfs::set_memory_driver`](crate::Vfs::set_memory_driver)).
     pub fn memfd_create(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<File> {
         self.new_memfd(name.as_ref().as_bytes(), flags).named("memfd_create")
     }

@@ -24,9 +24,9 @@ impl Task {
     /// Makes two sockets that are connected with each other. `flags`: `NONBLOCK`; `CLOEXEC` is for
     /// [`socketpair_fd`](Self::socketpair_fd). Does not block.
     ///
-    /// Each direction of a stream holds 52 pages, of which every write of at most a page is whole. A message
-    /// has at most 212,960 bytes; what is longer than the buffer it is read into is lost. A write to a
-    /// peer that is closed fails and sends no signal.
+    /// Each direction of a stream holds 52 pages, of which every write of at most a page is whole.
+    /// A message has at most 212,960 bytes; what is longer than the buffer it is read into is lost.
+    /// A write to a peer that is closed fails and sends no signal.
     ///
     /// # Errors
     /// `EINVAL` for other flags; `ENFILE` if there are too many open files.
@@ -76,9 +76,9 @@ impl Task {
 }
 
 impl File {
-    /// Ends one direction of a socket, or both: whoever waits for it goes on. What the peer has written is
-    /// still read; it writes no more after `Read` or `Both`, and reads no more than what was written before
-    /// after `Write` or `Both`.
+    /// Ends one direction of a socket, or both: whoever waits for it goes on. What the peer has
+    /// written is still read; it writes no more after `Read` or `Both`, and reads no more than what
+    /// was written before after `Write` or `Both`.
     ///
     /// # Errors
     /// `ENOTSOCK` if it is no socket, `EBADF` for an `O_PATH` handle.

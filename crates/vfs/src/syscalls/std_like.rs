@@ -185,8 +185,8 @@ impl Task {
         }
     }
 
-    /// Makes a directory and those above it that are missing, with `mode` before the umask. One that is
-    /// there is good.
+    /// Makes a directory and those above it that are missing, with `mode` before the umask. One
+    /// that is there is good.
     ///
     /// # Errors
     /// Those of [`mkdir`](Self::mkdir); `ENOTDIR` if something else is in the way.
@@ -219,14 +219,15 @@ impl Task {
         entries(&dir)
     }
 
-    /// Removes whatever is at `path`, and if that is a directory everything below it. Symbolic links are
-    /// removed, never followed. Beside others who remove the same, it ends well as long as something was
-    /// there to begin with; what others make meanwhile it removes, too, unless they go on and on.
+    /// Removes whatever is at `path`, and if that is a directory everything below it. Symbolic
+    /// links are removed, never followed. Beside others who remove the same, it ends well as long
+    /// as something was there to begin with; what others make meanwhile it removes, too, unless
+    /// they go on and on.
     ///
     /// # Errors
-    /// Those of reading directories and removing, with the path of what they are about; what was removed
-    /// before stays removed. `ENOTEMPTY` if others make things faster than this removes them, `EBUSY` if they
-    /// keep changing what a name stands for.
+    /// Those of reading directories and removing, with the path of what they are about; what was
+    /// removed before stays removed. `ENOTEMPTY` if others make things faster than this removes
+    /// them, `EBUSY` if they keep changing what a name stands for.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let is_dir = self.symlink_metadata(path)?.is_dir();
@@ -238,10 +239,10 @@ impl Task {
         self.openat(at, path, flags, Mode::empty())
     }
 
-    /// Walks the tree at `path`, directories before what is in them, without following symbolic links below
-    /// it. A directory is read when it is come to; names that are gone when their turn comes are left out.
-    /// The walk keeps the directories above where it is open, and goes on in them if they are moved
-    /// meanwhile; the paths it tells are those by which it came.
+    /// Walks the tree at `path`, directories before what is in them, without following symbolic
+    /// links below it. A directory is read when it is come to; names that are gone when their turn
+    /// comes are left out. The walk keeps the directories above where it is open, and goes on in
+    /// them if they are moved meanwhile; the paths it tells are those by which it came.
     pub fn walk_dir(&self, path: impl AsRef<Path>) -> WalkDir<'_> {
         WalkDir { task: self, start: Some(path.as_ref().to_owned()), stack: Vec::new() }
     }
@@ -309,8 +310,8 @@ impl Removal<'_> {
         self.stack.last().map_or(At::Cwd, |level| At::File(&level.dir))
     }
 
-    /// Removes a name, or, if it stands for a directory, goes into that. It may stand for something else by
-    /// now.
+    /// Removes a name, or, if it stands for a directory, goes into that. It may stand for something
+    /// else by now.
     fn take_on(&mut self, name: &OsStr, path: PathBuf, mut is_dir: bool, tries: u32) -> Result<()> {
         for _ in 0..TRIES {
             let failed = if is_dir {
@@ -339,8 +340,8 @@ impl Removal<'_> {
         Err(Error::at("remove_dir_all", Errno::BUSY, &path))
     }
 
-    /// Removes the directory that it is in, of which nothing is left; if others have made something there
-    /// since, goes into it again.
+    /// Removes the directory that it is in, of which nothing is left; if others have made something
+    /// there since, goes into it again.
     fn finish(&mut self) -> Result<()> {
         let Some(Level { path, name, tries, .. }) = self.stack.pop() else { return Ok(()) };
         let Err(error) = self.task.rmdir(self.at(), &name) else { return Ok(()) };

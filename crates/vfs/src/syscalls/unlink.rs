@@ -1,8 +1,8 @@
 //! Removing names: `unlink` and `rmdir`.
 //!
-//! Removing a file takes the lock of its bucket. Removing a directory takes, besides, every bucket of the
-//! directory itself, in one order of addresses with all other users of several buckets, so that nothing
-//! can be made in it between the look whether it is empty and its end.
+//! Removing a file takes the lock of its bucket. Removing a directory takes, besides, every bucket
+//! of the directory itself, in one order of addresses with all other users of several buckets, so
+//! that nothing can be made in it between the look whether it is empty and its end.
 //!
 //! # A look before the locks
 //!
@@ -34,8 +34,8 @@ use crate::objects::permission::{check_sticky, permission};
 use crate::security::cred::Credentials;
 use crate::task::task_struct::{At, Task, bytes};
 
-/// Checks that `cred` may take `victim` out of `dir`, and that it is a directory exactly if it should
-/// be.
+/// Checks that `cred` may take `victim` out of `dir`, and that it is a directory exactly if it
+/// should be.
 pub(crate) fn may_delete(
     dir: &Inode,
     victim: &Dentry,
@@ -108,7 +108,8 @@ fn leave_removal<'g>(
     Err(DriverChange::Name(at, write).into())
 }
 
-/// What has the last name of a walk and may be removed, with its sequence count while it had that name.
+/// What has the last name of a walk and may be removed, with its sequence count while it had that
+/// name.
 ///
 /// Takes no lock, so that calls that fail write nothing: see the [module](self).
 fn victim<'g>(
@@ -123,7 +124,8 @@ fn victim<'g>(
     };
     match may_delete(pos.inode(), victim, want_dir, walk.cred(), walk.guard()) {
         Err(errno) => Err(if_still(victim, seq, errno)),
-        // What is mounted there by way of another mount, or in another tree, is found out with the locks.
+        // What is mounted there by way of another mount, or in another tree, is found out with the
+        // locks.
         Ok(()) if walk.is_mountpoint(pos, victim) && tree.leads_to(pos.mount, walk.guard()) => {
             Err(if_still(victim, seq, Errno::BUSY))
         }
@@ -131,8 +133,9 @@ fn victim<'g>(
     }
 }
 
-/// What a call fails with that was refused because of `dentry`: that, if it has kept its name since its
-/// sequence count was `seq`. Otherwise there may have been no moment at which the call had to fail so.
+/// What a call fails with that was refused because of `dentry`: that, if it has kept its name since
+/// its sequence count was `seq`. Otherwise there may have been no moment at which the call had to
+/// fail so.
 pub(crate) fn if_still(dentry: &Dentry, seq: u32, errno: Errno) -> Fail {
     if dentry.has_kept_name(seq) { errno.into() } else { Fail::Retry }
 }

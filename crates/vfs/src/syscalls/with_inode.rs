@@ -19,10 +19,11 @@ pub(crate) enum Done {
 }
 
 impl Task {
-    /// Changes the inode of `path`. `announce` checks what comes before the announcement of a change, and
-    /// makes that; then `body` makes the change in the RCU section of the walk, without a reference to the
-    /// inode (see `inode/going.rs`). If `body` has not, `by_reference` does, with the announcement and a
-    /// reference and nothing else held: always if a driver is to store it before, which may block.
+    /// Changes the inode of `path`. `announce` checks what comes before the announcement of a
+    /// change, and makes that; then `body` makes the change in the RCU section of the walk, without
+    /// a reference to the inode (see `inode/going.rs`). If `body` has not, `by_reference` does,
+    /// with the announcement and a reference and nothing else held: always if a driver is to store
+    /// it before, which may block.
     ///
     /// # Errors
     /// Those of the walk and of all three.

@@ -1,10 +1,11 @@
 //! The calls on extended attributes and access control lists.
 //!
-//! Both live in the inode's extra part and are read under RCU. Access lists have to do with the mode, which
-//! they are changed with, and file capabilities with the data, of which a change takes them away: these
-//! are changed under the inode's lock. All other attributes only need that one thread at a time changes
-//! their set, which has a lock of its own (`xattrs`), so that setting one does not meet those who write to
-//! the file. Memory is charged to the file system before it is taken.
+//! Both live in the inode's extra part and are read under RCU. Access lists have to do with the
+//! mode, which they are changed with, and file capabilities with the data, of which a change takes
+//! them away: these are changed under the inode's lock. All other attributes only need that one
+//! thread at a time changes their set, which has a lock of its own (`xattrs`), so that setting one
+//! does not meet those who write to the file. Memory is charged to the file system before it is
+//! taken.
 
 use crate::objects::inode_xattrs::EXTRA_BYTES;
 use std::ffi::{OsStr, OsString};
@@ -30,8 +31,8 @@ use crate::security::xattr::{
 use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, Base, Task, bytes, lookup_flags};
 
-/// Charges the extra part of an inode, if that was not done before. The caller has a reference, or is
-/// changing attributes.
+/// Charges the extra part of an inode, if that was not done before. The caller has a reference, or
+/// is changing attributes.
 fn charge_extra(inode: &Inode, extra: &InodeExtra) -> std::result::Result<(), Errno> {
     if !extra.is_charged() {
         inode.sb().fs().charge(EXTRA_BYTES)?;
@@ -184,8 +185,9 @@ impl Task {
         remove().on("removexattr", path)
     }
 
-    /// What a call is about. A descriptor without a path must be of an open file, as in Linux, not of a
-    /// mere place; a handle may be either, since there is no `/proc/self/fd` here to go through.
+    /// What a call is about. A descriptor without a path must be of an open file, as in Linux, not
+    /// of a mere place; a handle may be either, since there is no `/proc/self/fd` here to go
+    /// through.
     fn xattr_place(
         &self,
         at: At<'_>,
@@ -229,11 +231,11 @@ impl Task {
         })
     }
 
-    /// Changes an inode by `body`, with its lock held if `locks` says so; or if a driver is to store the
-    /// change, by what `plan` says.
+    /// Changes an inode by `body`, with its lock held if `locks` says so; or if a driver is to
+    /// store the change, by what `plan` says.
     ///
-    /// What needs no lock needs no reference either: `body` is first called in the RCU section of the walk,
-    /// and says whether it could do without.
+    /// What needs no lock needs no reference either: `body` is first called in the RCU section of
+    /// the walk, and says whether it could do without.
     fn with_inode_writable<'a>(
         &self,
         at: At<'_>,
@@ -298,7 +300,8 @@ fn checked(flags: AtFlags, name: &OsStr) -> std::result::Result<XattrName<'_>, E
     XattrName::new(name.as_bytes())
 }
 
-/// Whether an attribute has to do with the mode or the data, so that the inode's lock is to be held.
+/// Whether an attribute has to do with the mode or the data, so that the inode's lock is to be
+/// held.
 fn needs_lock(name: XattrName<'_>) -> bool {
     is_default_acl(name).is_some() || name == XattrName::CAPABILITY
 }
@@ -393,7 +396,8 @@ fn has_value(
     Ok(set.get(name).is_ok_and(|old| old == value))
 }
 
-/// Sets an access or default list. An access list that the mode can express becomes part of the mode.
+/// Sets an access or default list. An access list that the mode can express becomes part of the
+/// mode.
 fn set_acl(
     inode: &Inode,
     name: XattrName<'_>,
@@ -465,8 +469,8 @@ fn is_default_acl(name: XattrName<'_>) -> Option<bool> {
     }
 }
 
-/// What setting or removing a list comes to. An access list that the mode can express becomes part of the
-/// mode. A default list is for directories only; to remove it from others changes nothing.
+/// What setting or removing a list comes to. An access list that the mode can express becomes part
+/// of the mode. A default list is for directories only; to remove it from others changes nothing.
 fn plan_acl(
     inode: &Inode,
     is_default: bool,

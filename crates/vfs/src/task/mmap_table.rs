@@ -1,25 +1,26 @@
 //! What a task has mapped into memory: the table that a kernel keeps for `mmap(2)`.
 //!
-//! The library maps nothing itself. Whoever embeds it and runs programs on it has an address space for
-//! each of them, and tells the task what it maps ([`Task::map`]), gives back ([`Task::unmap`]) and
-//! protects ([`Task::protect`]). In return the table does what the kernel's does for its files: it
-//! refuses what the file was not opened for, and what its seals forbid; it keeps the file open, so
-//! that its data stays and its mount is in use; it is inherited by [`fork`](Task::fork) and
-//! emptied by [`exec`](Task::exec); and it is there to
-//! be read ([`Task::mappings`]), also as `tasks/ID/maps` of the introspection driver.
+//! The library maps nothing itself. Whoever embeds it and runs programs on it has an address space
+//! for each of them, and tells the task what it maps ([`Task::map`]), gives back ([`Task::unmap`])
+//! and protects ([`Task::protect`]). In return the table does what the kernel's does for its files:
+//! it refuses what the file was not opened for, and what its seals forbid; it keeps the file open,
+//! so that its data stays and its mount is in use; it is inherited by [`fork`](Task::fork) and
+//! emptied by [`exec`](Task::exec); and it is there to be read ([`Task::mappings`]), also as
+//! `tasks/ID/maps` of the introspection driver.
 //!
 //! # Invariants
 //!
 //! * Areas don't overlap, begin and end at pages, and are not empty.
-//! * Neighbours that could be one area are one: same protection, same file (the same open file, not the same
-//!   inode) and offsets that go on, or same name. So the table is as short as the kernel's.
-//! * A change of the table is of one moment for whoever reads it, but for a [`protect`](Task::protect)
-//!   that fails half-way, as in Linux.
+//! * Neighbours that could be one area are one: same protection, same file (the same open file, not
+//!   the same inode) and offsets that go on, or same name. So the table is as short as the
+//!   kernel's.
+//! * A change of the table is of one moment for whoever reads it, but for a
+//!   [`protect`](Task::protect) that fails half-way, as in Linux.
 //!
 //! # Locks
 //!
-//! `mmap_lock` of the task, and nothing under it: files whose last mapping goes are closed after it is
-//! released.
+//! `mmap_lock` of the task, and nothing under it: files whose last mapping goes are closed after it
+//! is released.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +71,8 @@ pub enum Source<'a> {
         /// In bytes.
         offset: u64,
     },
-    /// Memory without a file. The name is for whoever reads the table: `[heap]`, `[stack]`, or nothing.
+    /// Memory without a file. The name is for whoever reads the table: `[heap]`, `[stack]`, or
+    /// nothing.
     Anonymous(&'a str),
 }
 
@@ -86,8 +88,8 @@ pub struct Mapping {
     pub protection: Protection,
     /// Who sees what is written to it.
     pub sharing: Sharing,
-    /// What of the file is at `start`, in bytes. Shared memory without a file begins at 0 where it was mapped
-    /// first; in memory of one's own there are no offsets, and this is 0.
+    /// What of the file is at `start`, in bytes. Shared memory without a file begins at 0 where it
+    /// was mapped first; in memory of one's own there are no offsets, and this is 0.
     pub offset: u64,
     /// The file, which this keeps open.
     pub file: Option<File>,
@@ -131,7 +133,8 @@ impl What {
 }
 
 impl Area {
-    /// Whether this one, which begins at `start`, and `next`, which begins where it ends, are one area.
+    /// Whether this one, which begins at `start`, and `next`, which begins where it ends, are one
+    /// area.
     fn goes_on_in(&self, start: u64, next: &Area) -> bool {
         let same = self.protection == next.protection
             && self.allowed == next.allowed
@@ -168,8 +171,8 @@ impl Table {
         }
     }
 
-    /// Makes the areas that meet at `at` into one, if they can be. What it has no more use for is put
-    /// into `gone`, which is to be dropped later.
+    /// Makes the areas that meet at `at` into one, if they can be. What it has no more use for is
+    /// put into `gone`, which is to be dropped later.
     fn join(&mut self, at: u64, gone: &mut Vec<Area>) {
         let Some(next) = self.0.get(&at) else { return };
         let (end, before) = (next.end, self.0.range(..at).next_back());
@@ -200,8 +203,8 @@ impl Table {
         gone
     }
 
-    /// Protects what lies between two addresses, up to the first gap, or the first area that does not
-    /// allow it.
+    /// Protects what lies between two addresses, up to the first gap, or the first area that does
+    /// not allow it.
     fn protect(
         &mut self,
         start: u64,
@@ -283,9 +286,9 @@ fn allowed(
 }
 
 impl Task {
-    /// Enters a mapping of `len` bytes, or as many pages as that takes, from address `start` on, in the
-    /// place of what was mapped there (`mmap` with `MAP_FIXED`). A file stays open for as long as it
-    /// is mapped. Nothing is mapped by this: see the [module](crate::task::mmap_table).
+    /// Enters a mapping of `len` bytes, or as many pages as that takes, from address `start` on, in
+    /// the place of what was mapped there (`mmap` with `MAP_FIXED`). A file stays open for as long
+    /// as it is mapped. Nothing is mapped by this: see the [module](crate::task::mmap_table).
     ///
     /// ```text
     /// let source = Source::File { file: &file, offset: 0 };
@@ -293,11 +296,11 @@ impl Task {
     /// ```
     ///
     /// # Errors
-    /// As `mmap(2)`: `EINVAL` for nothing, or an address or offset within a page; `ENOMEM` for addresses
-    /// that there are none of; `EOVERFLOW` past the largest file; `EACCES` for what the file was not opened
-    /// for (reading, always; writing, to share it and write); `EPERM` to execute a file of a mount with
-    /// `NOEXEC`, or to share and write what is sealed; `ENODEV` for what is no regular file, `EBADF` for an
-    /// `O_PATH` handle.
+    /// As `mmap(2)`: `EINVAL` for nothing, or an address or offset within a page; `ENOMEM` for
+    /// addresses that there are none of; `EOVERFLOW` past the largest file; `EACCES` for what the
+    /// file was not opened for (reading, always; writing, to share it and write); `EPERM` to
+    /// execute a file of a mount with `NOEXEC`, or to share and write what is sealed; `ENODEV` for
+    /// what is no regular file, `EBADF` for an `O_PATH` handle.
     pub fn map(
         &self,
         start: u64,
@@ -377,8 +380,8 @@ impl Task {
     /// Changes what may be done with what is mapped there. What comes before a failure is done.
     ///
     /// # Errors
-    /// `EINVAL` for an address within a page; `ENOMEM` if not all of it is mapped; `EACCES` for what
-    /// could not have been mapped so.
+    /// `EINVAL` for an address within a page; `ENOMEM` if not all of it is mapped; `EACCES` for
+    /// what could not have been mapped so.
     pub fn protect(&self, start: u64, len: u64, protection: Protection) -> Result<()> {
         let protect = || {
             check_fork()?;

@@ -1,11 +1,12 @@
 //! Tasks: who calls, from where.
 //!
-//! A task has a root and a working directory, a mask for new files, credentials, descriptors, and mappings.
-//! Any number of threads may use one. What path walks read of it (root, working directory, credentials) is
-//! replaced as a whole under RCU, so that walks write nothing to share it.
+//! A task has a root and a working directory, a mask for new files, credentials, descriptors, and
+//! mappings. Any number of threads may use one. What path walks read of it (root, working
+//! directory, credentials) is replaced as a whole under RCU, so that walks write nothing to share
+//! it.
 //!
-//! A call with an absolute path does not touch the line that the working directory is on. One that needs both
-//! places reads the root before and after, so that both were so at one moment.
+//! A call with an absolute path does not touch the line that the working directory is on. One that
+//! needs both places reads the root before and after, so that both were so at one moment.
 
 use crate::mount::fs_struct::{FsSpots, FsStruct};
 use std::fmt;
@@ -102,8 +103,9 @@ impl Task {
         }
     }
 
-    /// A new task with the same root, working directory, mask and credentials, the same open files under
-    /// the same descriptors, and the same mappings, as `fork(2)`. Record locks are not inherited.
+    /// A new task with the same root, working directory, mask and credentials, the same open files
+    /// under the same descriptors, and the same mappings, as `fork(2)`. Record locks are not
+    /// inherited.
     pub fn fork(&self) -> Task {
         self.with_files(self.with_credentials(self.credentials()))
     }
@@ -115,8 +117,8 @@ impl Task {
         child
     }
 
-    /// A new task with the same root, working directory, mask and limit of descriptors, other credentials,
-    /// and no descriptors.
+    /// A new task with the same root, working directory, mask and limit of descriptors, other
+    /// credentials, and no descriptors.
     pub fn with_credentials(&self, credentials: Credentials) -> Task {
         Task::make(self.vfs.clone(), self.fs_struct(), credentials, self.inherited())
     }
@@ -151,7 +153,8 @@ impl Task {
         }
     }
 
-    /// Forgets a file if the task has no record locks on it any more: it keeps file and mount no longer.
+    /// Forgets a file if the task has no record locks on it any more: it keeps file and mount no
+    /// longer.
     pub(crate) fn note_unlocked(&self, inode: &Inode) {
         let guard = rcu::pin();
         let path = {
@@ -165,8 +168,8 @@ impl Task {
         drop(path);
     }
 
-    /// The task closes a descriptor of a file: its record locks on the file end, unless the descriptor is
-    /// only a place.
+    /// The task closes a descriptor of a file: its record locks on the file end, unless the
+    /// descriptor is only a place.
     pub(crate) fn end_record_locks(&self, file: &File) {
         if file.is_path() || !file.inode().has_extra() {
             return;
@@ -419,8 +422,8 @@ pub(crate) enum Base {
     Invalid,
 }
 
-/// The error of a bad descriptor comes after those of the path itself. In the child of a fork there is
-/// no good one.
+/// The error of a bad descriptor comes after those of the path itself. In the child of a fork there
+/// is no good one.
 #[cold]
 fn base_error(path: &[u8], flags: Lookup) -> Errno {
     if fork::is_child() {

@@ -1,5 +1,5 @@
-//! A driver that keeps directories itself, and nothing in them: a name is there if its number is small
-//! enough.
+//! A driver that keeps directories itself, and nothing in them: a name is there if its number is
+//! small enough.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
-//! A driver that keeps directories itself, which can be changed: in tables in memory, and as slowly as a test
-//! wants.
+//! A driver that keeps directories itself, which can be changed: in tables in memory, and as slowly
+//! as a test wants.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -131,8 +131,8 @@ impl Tables {
         self.state().nodes.len()
     }
 
-    /// Checks that what is stored fits together: links are counted, directories know where they are, and
-    /// nothing is left that has no name.
+    /// Checks that what is stored fits together: links are counted, directories know where they
+    /// are, and nothing is left that has no name.
     pub fn check(&self) {
         let state = self.state();
         let mut links: BTreeMap<u64, u32> = BTreeMap::from([(ROOT, 1)]);

@@ -145,8 +145,8 @@ fn a_private_list_has_its_files_for_itself() {
     assert_eq!(ids(&task), []);
 }
 
-/// While the file system is read-only, nobody has a file open for writing, wherever it was opened and
-/// whoever owns it.
+/// While the file system is read-only, nobody has a file open for writing, wherever it was opened
+/// and whoever owns it.
 #[test]
 fn no_writer_is_left_on_a_read_only_file_system() {
     const REMOUNTS: u32 = 2_000;

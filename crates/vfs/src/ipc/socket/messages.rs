@@ -1,24 +1,25 @@
-//! Pairs of sockets that pass messages (`SOCK_SEQPACKET`, `SOCK_DGRAM`): what one call writes, one call
-//! reads.
+//! Pairs of sockets that pass messages (`SOCK_SEQPACKET`, `SOCK_DGRAM`): what one call writes, one
+//! call reads.
 //!
-//! A message that is longer than the buffer of who reads it is cut, and the rest is lost. It may be empty.
-//! What a socket has sent and its peer has not read takes room, the messages themselves included, so that
-//! empty ones fill it up, too: as long as there is any, a message goes, whole.
+//! A message that is longer than the buffer of who reads it is cut, and the rest is lost. It may be
+//! empty. What a socket has sent and its peer has not read takes room, the messages themselves
+//! included, so that empty ones fill it up, too: as long as there is any, a message goes, whole.
 //!
 //! # Ends
 //!
-//! The two kinds differ in what they know of their peer. Packets are a connection: what one end shuts down
-//! ends at the other, and a close ends both directions; then the peer reads what is left, and nothing after
-//! it, or, if its own messages were lost, is told that once (`ECONNRESET`), before anything else. Datagrams
-//! are none: shutting down concerns one's own end alone, and a close is noticed by who writes to it: once
-//! (`ECONNREFUSED`), which loses what was not read yet, and then there is nobody (`ENOTCONN`). Who reads
-//! waits, for ever if the peer is closed, as in Linux.
+//! The two kinds differ in what they know of their peer. Packets are a connection: what one end
+//! shuts down ends at the other, and a close ends both directions; then the peer reads what is
+//! left, and nothing after it, or, if its own messages were lost, is told that once (`ECONNRESET`),
+//! before anything else. Datagrams are none: shutting down concerns one's own end alone, and a
+//! close is noticed by who writes to it: once (`ECONNREFUSED`), which loses what was not read yet,
+//! and then there is nobody (`ENOTCONN`). Who reads waits, for ever if the peer is closed, as in
+//! Linux.
 //!
 //! # One lock
 //!
-//! A pair has one lock (`sk_lock`) for both directions, since a close and a lost message concern both. It
-//! is as much as two would be: a message is written by one end and read by the other, so that both meet at
-//! each lock.
+//! A pair has one lock (`sk_lock`) for both directions, since a close and a lost message concern
+//! both. It is as much as two would be: a message is written by one end and read by the other, so
+//! that both meet at each lock.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -118,8 +119,8 @@ impl Drop for Pair {
 }
 
 impl Pair {
-    /// Frees what an end has not read; returns whether that was anything but an empty first message, which
-    /// is no loss: Linux takes it for out-of-band data read already.
+    /// Frees what an end has not read; returns whether that was anything but an empty first
+    /// message, which is no loss: Linux takes it for out-of-band data read already.
     fn forget(&mut self, side: usize) -> bool {
         let unread = std::mem::take(&mut self.ends(side).0.queue);
         let bytes: usize = unread.iter().map(|message| cost(message.len())).sum();
@@ -127,7 +128,8 @@ impl Pair {
         unread.iter().enumerate().any(|(at, message)| at > 0 || !message.is_empty())
     }
 
-    /// Pays for a message of `len` bytes; `false` if there is no memory until the peer has read something.
+    /// Pays for a message of `len` bytes; `false` if there is no memory until the peer has read
+    /// something.
     ///
     /// # Errors
     /// `ENOBUFS` if there is nothing that the peer could read.
@@ -144,8 +146,8 @@ impl Pair {
         if side == 0 { (one, other) } else { (other, one) }
     }
 
-    /// Whether a message of `len` bytes can be sent now. Why it never can, Linux asks in this order, too:
-    /// that the peer does not take it shows only when there is room.
+    /// Whether a message of `len` bytes can be sent now. Why it never can, Linux asks in this
+    /// order, too: that the peer does not take it shows only when there is room.
     fn can_send(&mut self, side: usize, len: usize) -> Result<bool, Errno> {
         let connected = self.connected;
         let (end, peer) = self.ends(side);
@@ -184,11 +186,12 @@ impl Messages {
         [0, 1].map(|side| Messages { pair: pair.clone(), side })
     }
 
-    /// Reads a message, as much of it as fits; waits while there is none. A buffer of nothing reads nothing.
+    /// Reads a message, as much of it as fits; waits while there is none. A buffer of nothing reads
+    /// nothing.
     ///
     /// # Errors
-    /// `EAGAIN` instead of waiting, `EINTR`; `ECONNRESET` once, if the peer was closed before it had read
-    /// everything and they were connected.
+    /// `EAGAIN` instead of waiting, `EINTR`; `ECONNRESET` once, if the peer was closed before it
+    /// had read everything and they were connected.
     pub(crate) fn read(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -224,9 +227,9 @@ impl Messages {
     /// Sends a message, which may be empty; waits while there is no room.
     ///
     /// # Errors
-    /// `EMSGSIZE` for one that is longer than there ever is room for; `ENOBUFS` if there is no memory for it,
-    /// and nothing unread that would give some back; `EPIPE` when nobody can read it any
-    /// more; `EAGAIN` instead of waiting, `EINTR`; see also the [module](self).
+    /// `EMSGSIZE` for one that is longer than there ever is room for; `ENOBUFS` if there is no
+    /// memory for it, and nothing unread that would give some back; `EPIPE` when nobody can read it
+    /// any more; `EAGAIN` instead of waiting, `EINTR`; see also the [module](self).
     pub(crate) fn write(&self, bufs: &[IoSlice<'_>], wait: Waiting<'_>) -> Result<usize, Errno> {
         let mut from = Scatter::new(bufs);
         let len = from.left;

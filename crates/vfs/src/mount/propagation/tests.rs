@@ -4,7 +4,8 @@ fn receivers(mounts: &[u64], is_shared: bool, master: usize) -> Receivers {
     Receivers { mounts: mounts.to_vec(), is_shared, master }
 }
 
-/// Mounts 1 and 2 are peers; 3 is their slave; 4 and 5 are peers in a slave group, and 6 is a slave of that.
+/// Mounts 1 and 2 are peers; 3 is their slave; 4 and 5 are peers in a slave group, and 6 is a slave
+/// of that.
 fn tree() -> (PeerGroups, u64, u64) {
     let mut groups = PeerGroups::default();
     let first = groups.make_shared(1);
@@ -35,7 +36,8 @@ fn peers_come_first_and_masters_before_slaves() {
     assert_eq!(groups.sharing(4), Sharing { group: Some(second), ..Sharing::default() });
 }
 
-/// When the last member of a group leaves, its slaves go to its master; without one they are private.
+/// When the last member of a group leaves, its slaves go to its master; without one they are
+/// private.
 #[test]
 fn slaves_of_a_group_that_ends() {
     let (mut groups, first, second) = tree();

@@ -18,8 +18,8 @@ use crate::task::task_struct::At;
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: usize = 4;
 
-/// The counts of users and writers of a mount with an open file and a change under way on each of `CPUS`
-/// CPUs.
+/// The counts of users and writers of a mount with an open file and a change under way on each of
+/// `CPUS` CPUs.
 fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
     let task = names_only(scaling).task();
     let root = task.vfs().tree().root_path();
@@ -46,8 +46,8 @@ fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
     (added, writers)
 }
 
-/// No lock was done away with here, and nobody waits for a counter; but its parts tell where the uses of each
-/// CPU were counted.
+/// No lock was done away with here, and nobody waits for a counter; but its parts tell where the
+/// uses of each CPU were counted.
 #[test]
 fn mount_count_before_has_one_counter() {
     let (users, writers) = counts(Scaling::with_slots(CPUS));
@@ -57,8 +57,8 @@ fn mount_count_before_has_one_counter() {
     assert_eq!((users.as_slice(), writers.as_slice()), (&[CPUS as i64][..], &[CPUS as i64][..]));
 }
 
-/// A change that is refused is taken back from the part that it was added to, wherever the thread is by
-/// then: otherwise a sum could see it taken back and not added, and miss a writer for it.
+/// A change that is refused is taken back from the part that it was added to, wherever the thread
+/// is by then: otherwise a sum could see it taken back and not added, and miss a writer for it.
 #[test]
 fn a_refused_change_leaves_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -81,8 +81,8 @@ fn a_refused_change_leaves_every_part_as_it_was() {
     assert!(!kept && mount.writers.parts().all(|part| part == 0));
 }
 
-/// A walk that has announced a change is inside an RCU section and uses no mount; an unmount meanwhile
-/// does not hide the change from a remount of the superblock.
+/// A walk that has announced a change is inside an RCU section and uses no mount; an unmount
+/// meanwhile does not hide the change from a remount of the superblock.
 #[test]
 fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -101,8 +101,9 @@ fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
     assert_eq!(sb.mount_count(), 1, "it has left the list now");
 }
 
-/// Files come to private lists and go at any time, on any CPU. The parts that a remount sums know nothing
-/// of that: otherwise a sum could see one go that it did not see come, and miss a writer for it.
+/// Files come to private lists and go at any time, on any CPU. The parts that a remount sums know
+/// nothing of that: otherwise a sum could see one go that it did not see come, and miss a writer
+/// for it.
 #[test]
 fn files_on_private_lists_leave_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -122,8 +123,8 @@ fn files_on_private_lists_leave_every_part_as_it_was() {
     assert!(same() && !mount.has_unlisted());
 }
 
-/// A remount that fails takes its change back, and another one meanwhile does not take that for its own
-/// success.
+/// A remount that fails takes its change back, and another one meanwhile does not take that for its
+/// own success.
 #[test]
 fn remounts_of_one_mount_wait_for_each_other() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -144,8 +145,8 @@ fn remounts_of_one_mount_wait_for_each_other() {
     assert_eq!(root.mount().set_flags(MountFlags::RDONLY), Ok(()));
 }
 
-/// Who comes while a remount looks is counted and waits, also with the locks of a reader of a directory, and
-/// goes on if the remount leaves things as they were.
+/// Who comes while a remount looks is counted and waits, also with the locks of a reader of a
+/// directory, and goes on if the remount leaves things as they were.
 #[test]
 fn a_writer_waits_while_a_remount_looks() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -181,8 +182,8 @@ fn a_writer_waits_while_a_remount_looks() {
     assert!(!mount.has_changes());
 }
 
-/// A remount has forbidden changes and makes them durable: a sync meanwhile does not say before the end that
-/// they are.
+/// A remount has forbidden changes and makes them durable: a sync meanwhile does not say before the
+/// end that they are.
 #[test]
 fn a_sync_waits_for_a_remount_that_writes() {
     let driver = Arc::new(NamesOnly::default());
@@ -205,8 +206,8 @@ fn a_sync_waits_for_a_remount_that_writes() {
     task.remount("/", MountFlags::RDONLY).unwrap();
 }
 
-/// A working directory that is left is given back at once, though no grace period can end: the mount is not
-/// busy any more, and the directory goes if it was removed.
+/// A working directory that is left is given back at once, though no grace period can end: the
+/// mount is not busy any more, and the directory goes if it was removed.
 #[test]
 fn a_directory_that_is_left_is_given_back_at_once() {
     let task = names_only(Scaling::with_slots(CPUS)).task();

@@ -10,12 +10,13 @@
 //!
 //! # Invariants
 //!
-//! * A dentry is on the list of its inode from when it is made until it is about to be freed, which takes a
-//!   grace period after that: the list is read under RCU. Not on it are dentries of what has no place in any
-//!   tree, and of names that don't exist.
-//! * Nearly every inode has one name. As long as there is one dentry at most the head is a pointer to it, or
-//!   null, and changes by one exchange, without a lock. Of two and more the head is marked, and changes under
-//!   the inode's `i_lock`, as do the links of the dentries; the last but one that leaves takes the mark off.
+//! * A dentry is on the list of its inode from when it is made until it is about to be freed, which
+//!   takes a grace period after that: the list is read under RCU. Not on it are dentries of what
+//!   has no place in any tree, and of names that don't exist.
+//! * Nearly every inode has one name. As long as there is one dentry at most the head is a pointer
+//!   to it, or null, and changes by one exchange, without a lock. Of two and more the head is
+//!   marked, and changes under the inode's `i_lock`, as do the links of the dentries; the last but
+//!   one that leaves takes the mark off.
 //! * A dentry that has left keeps its link to the next one for those who are just there.
 
 use std::ptr::{self, NonNull};
@@ -75,7 +76,8 @@ fn unmarked(head: *mut Dentry) -> *mut Dentry {
 
 /// A dentry that the list leads to.
 fn there(raw: *mut Dentry, _guard: &Guard) -> Option<&Dentry> {
-    // SAFETY: what the list leads to is freed a grace period after it has left it, and so after this section.
+    // SAFETY: what the list leads to is freed a grace period after it has left it, and so after
+    // this section.
     NonNull::new(raw).map(|raw| unsafe { raw.as_ref() })
 }
 

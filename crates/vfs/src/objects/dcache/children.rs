@@ -1,5 +1,5 @@
-//! Changes of the children tables of directories: locking the place of a dentry in its parent's table, and
-//! moving a dentry from one table to another.
+//! Changes of the children tables of directories: locking the place of a dentry in its parent's
+//! table, and moving a dentry from one table to another.
 
 use vfscale_sync::rcu::Guard;
 use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
@@ -7,8 +7,8 @@ use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
 use crate::base::lock_classes::Children;
 use crate::objects::dcache::dentry::Dentry;
 
-/// A name that is about to leave its table: its bucket is locked and, if it is a directory, all of its
-/// own.
+/// A name that is about to leave its table: its bucket is locked and, if it is a directory, all of
+/// its own.
 pub(crate) enum LockedName<'g> {
     File(Bucket<'g, Dentry, Children>),
     Directory(LockSet<'g, Dentry, Children, 2>),
@@ -58,9 +58,9 @@ pub(crate) trait InsertMoved {
 
 impl<const N: usize> InsertMoved for LockSet<'_, Dentry, Children, N> {
     fn insert_moved(&mut self, i: usize, dentry: &Dentry) {
-        // SAFETY: the name's reference, which moves with the dentry, keeps it until it is removed from
-        // the table, and its memory stays for a grace period after that. It was just removed from the
-        // table it was in.
+        // SAFETY: the name's reference, which moves with the dentry, keeps it until it is removed
+        // from the table, and its memory stays for a grace period after that. It was just removed
+        // from the table it was in.
         unsafe { self.insert(i, std::ptr::NonNull::from(dentry)) };
     }
 }

@@ -5,23 +5,25 @@
 //!
 //! # References
 //!
-//! The count ([`Lockref`]) holds one for the name itself while the dentry is linked into its parent's
-//! table ("hashed"), and one for each [`DentryRef`]: open files, working directories, mounts. RCU walks
-//! take none. A child does not count against its parent: a directory that has children can't be
-//! removed, and a name that is removed while somebody still uses it takes a reference to its parent
-//! at that moment (`HOLDS_PARENT`), so that its path can still be told. Creating and removing files
-//! therefore writes nothing that belongs to the directory but the bucket of the name.
+//! The count ([`Lockref`]) holds one for the name itself while the dentry is linked into its
+//! parent's table ("hashed"), and one for each [`DentryRef`]: open files, working directories,
+//! mounts. RCU walks take none. A child does not count against its parent: a directory that has
+//! children can't be removed, and a name that is removed while somebody still uses it takes a
+//! reference to its parent at that moment (`HOLDS_PARENT`), so that its path can still be told.
+//! Creating and removing files therefore writes nothing that belongs to the directory but the
+//! bucket of the name.
 //!
-//! A count that several CPUs change in turn is promoted to per-CPU parts ("hot"), so that opening one
-//! file from everywhere scales; see [`Lockref`]. A superblock has only so many hot dentries
-//! ([`hot`](crate::objects::dcache::sharded_counts)); the oldest is demoted for a new one, and removing the name demotes as well.
+//! A count that several CPUs change in turn is promoted to per-CPU parts ("hot"), so that opening
+//! one file from everywhere scales; see [`Lockref`]. A superblock has only so many hot dentries
+//! ([`hot`](crate::objects::dcache::sharded_counts)); the oldest is demoted for a new one, and
+//! removing the name demotes as well.
 //!
 //! # What changes under which lock
 //!
-//! Parent, name and the `UNHASHED` flag change under the bucket lock of the name (both locks, when it
-//! moves) and inside a write section of `seq`. RCU walks read them and then check `seq`. The bytes of a
-//! name never change: a rename puts a new name in place, and the old one is freed after a grace
-//! period. The inode never changes.
+//! Parent, name and the `UNHASHED` flag change under the bucket lock of the name (both locks, when
+//! it moves) and inside a write section of `seq`. RCU walks read them and then check `seq`. The
+//! bytes of a name never change: a rename puts a new name in place, and the old one is freed after
+//! a grace period. The inode never changes.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -44,8 +46,8 @@ use crate::objects::super_ref::Collecting;
 /// The longest name in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// The binary logarithm of the number of buckets that a new directory has on several CPUs: two of its
-/// names meet in a line once in 16 times.
+/// The binary logarithm of the number of buckets that a new directory has on several CPUs: two of
+/// its names meet in a line once in 16 times.
 const FIRST_BITS: u32 = 4;
 
 /// The memory of the children table that a new directory has at most, in bytes.
@@ -83,8 +85,8 @@ const ELSEWHERE: u32 = PSEUDO | NEGATIVE;
 /// What a walk that finds the dentry has to look into.
 const SPECIAL: u32 = MOUNTED | NEGATIVE | COLD | CHECKED;
 
-/// A length byte and that many bytes; written when the dentry is where it stays, for an array in a value that
-/// is to be moved there would be made elsewhere, and copied.
+/// A length byte and that many bytes; written when the dentry is where it stays, for an array in a
+/// value that is to be moved there would be made elsewhere, and copied.
 #[repr(C, align(64))]
 struct InlineName(MaybeUninit<[u8; INLINE_MAX + 1]>);
 
@@ -156,7 +158,8 @@ pub(crate) enum Removed<'g> {
 }
 
 impl Dentry {
-    /// It takes over a reference to the inode, unless it stands for none ([`put_inode`](Self::put_inode)).
+    /// It takes over a reference to the inode, unless it stands for none
+    /// ([`put_inode`](Self::put_inode)).
     fn alloc(
         sb: &SuperBlock,
         parent: *mut Dentry,
@@ -197,8 +200,9 @@ impl Dentry {
             if sb.is_kept() {
                 dentry.flags.fetch_or(PARTIAL, Ordering::Relaxed);
             } else {
-                // Or the first name would write the line of the directory's dentry, which walks read; and
-                // names that several CPUs make in a new directory should not meet in one line.
+                // Or the first name would write the line of the directory's dentry, which walks
+                // read; and names that several CPUs make in a new directory should not meet in one
+                // line.
                 let several = sb.scaling().dcache_hash() && sb.slots() > 1;
                 dentry.children.prepare(if several { FIRST_BITS } else { 0 });
             }
@@ -227,9 +231,9 @@ impl Dentry {
         DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode.into_raw(), begin))
     }
 
-    /// Puts a dentry for what a driver has found, or not found, under a name into its bucket, and on the list
-    /// of what can be dropped: it has the reference of the name and no other. Returns how many are on the
-    /// list that it is on.
+    /// Puts a dentry for what a driver has found, or not found, under a name into its bucket, and
+    /// on the list of what can be dropped: it has the reference of the name and no other. Returns
+    /// how many are on the list that it is on.
     pub(crate) fn insert_cached(
         bucket: &mut Bucket<'_, Dentry, Children>,
         parent: &Dentry,
@@ -252,17 +256,19 @@ impl Dentry {
         );
         let begin = Begin { flags, hash, references: 1 };
         let raw = Dentry::alloc(sb, parent, name.bytes(), inode, begin);
-        // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its memory
-        // stays for a grace period after that. It leaves its list before it is freed, and nobody can
-        // take it out of the table before it is on that list, since the bucket is locked.
+        // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its
+        // memory stays for a grace period after that. It leaves its list before it is freed, and
+        // nobody can take it out of the table before it is on that list, since the bucket is
+        // locked.
         unsafe {
             bucket.insert(raw);
             sb.lru().map_or(0, |lru| lru.list(flags & NEGATIVE != 0).insert(raw))
         }
     }
 
-    /// Puts a dentry for a name that a driver has just made into its bucket, and on the list of what can be
-    /// dropped. It has the reference of the name, and the one returned, beside how many are on that list.
+    /// Puts a dentry for a name that a driver has just made into its bucket, and on the list of
+    /// what can be dropped. It has the reference of the name, and the one returned, beside how many
+    /// are on that list.
     pub(crate) fn insert_made(
         bucket: &mut Bucket<'_, Dentry, Children>,
         parent: &Dentry,
@@ -293,7 +299,8 @@ impl Dentry {
         DentryRef(Dentry::alloc(parent.sb(), parent_raw, name.as_bytes(), inode.into_raw(), begin))
     }
 
-    /// A dentry for a file that no path leads to, owned by the reference returned. It has no parent.
+    /// A dentry for a file that no path leads to, owned by the reference returned. It has no
+    /// parent.
     pub(crate) fn new_pseudo(sb: &SuperBlock, name: &[u8], inode: InodeRef) -> DentryRef {
         let begin = Begin { flags: UNHASHED | PSEUDO, hash: 0, references: 1 };
         let raw = Dentry::alloc(sb, std::ptr::null_mut(), name, inode.into_raw(), begin);
@@ -302,7 +309,8 @@ impl Dentry {
         DentryRef(raw)
     }
 
-    /// The same, but in the table of the root, where nobody looks for it: as it was before that patch.
+    /// The same, but in the table of the root, where nobody looks for it: as it was before that
+    /// patch.
     pub(crate) fn new_attached(
         sb: &SuperBlock,
         name: &[u8],
@@ -335,9 +343,9 @@ impl Dentry {
         })
     }
 
-    /// A dentry for an inode that was found by number: one that has a name, one whose name is gone, or if
-    /// the dcache has neither a disconnected one. A directory has one place, so that a disconnected one
-    /// would be a second: `None` for one that the dcache has lost.
+    /// A dentry for an inode that was found by number: one that has a name, one whose name is gone,
+    /// or if the dcache has neither a disconnected one. A directory has one place, so that a
+    /// disconnected one would be a second: `None` for one that the dcache has lost.
     pub(crate) fn for_inode(inode: InodeRef, root: &Dentry, guard: &Guard) -> Option<DentryRef> {
         let nameless = || inode.aliases(guard).find_map(|dentry| dentry.try_ref(guard));
         let known = Dentry::named(&inode, guard).or_else(nameless);
@@ -349,8 +357,8 @@ impl Dentry {
 
     #[inline]
     pub(crate) fn inode(&self) -> &Inode {
-        // SAFETY: the dentry owns a reference to its inode until it is freed, or it has what stands for no
-        // inode, which lives as long as the superblock.
+        // SAFETY: the dentry owns a reference to its inode until it is freed, or it has what stands
+        // for no inode, which lives as long as the superblock.
         unsafe { self.inode.as_ref() }
     }
 
@@ -389,8 +397,8 @@ impl Dentry {
     /// The directory it is in; itself for a root.
     #[inline]
     pub(crate) fn parent<'g>(&self, _guard: &'g Guard) -> &'g Dentry {
-        // SAFETY: a linked dentry's parent has it as a child, so it isn't removed; an unlinked one owns
-        // a reference. A parent left behind by a move stays for the grace period.
+        // SAFETY: a linked dentry's parent has it as a child, so it isn't removed; an unlinked one
+        // owns a reference. A parent left behind by a move stays for the grace period.
         unsafe { &*self.parent.load(Ordering::Acquire) }
     }
 
@@ -408,7 +416,8 @@ impl Dentry {
     #[inline]
     pub(crate) fn name<'g>(&'g self, _guard: &'g Guard) -> &'g [u8] {
         let name = self.name.load(Ordering::Acquire);
-        // SAFETY: a length byte and that many bytes, never written again, freed after a grace period.
+        // SAFETY: a length byte and that many bytes, never written again, freed after a grace
+        // period.
         unsafe { std::slice::from_raw_parts(name.add(1), usize::from(*name)) }
     }
 
@@ -427,8 +436,9 @@ impl Dentry {
         self.flags.load(Ordering::Acquire) & MOUNTED != 0
     }
 
-    /// Whether a walk has to look closer: see [`warm`](Self::warm), [`is_current`](Self::is_current),
-    /// [`is_negative`](Self::is_negative), [`is_mounted`](Self::is_mounted).
+    /// Whether a walk has to look closer: see [`warm`](Self::warm),
+    /// [`is_current`](Self::is_current), [`is_negative`](Self::is_negative),
+    /// [`is_mounted`](Self::is_mounted).
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
         self.flags.load(Ordering::Acquire) & SPECIAL != 0
@@ -446,8 +456,8 @@ impl Dentry {
         self.flags.load(Ordering::Relaxed) & PARTIAL != 0
     }
 
-    /// Notes that it is in use: the referenced bit of seed 004's lazy LRU, the other way round, so that it
-    /// is written by the first walk only after the shrinker was here.
+    /// Notes that it is in use: the referenced bit of seed 004's lazy LRU, the other way round, so
+    /// that it is written by the first walk only after the shrinker was here.
     pub(crate) fn warm(&self) {
         if self.flags.load(Ordering::Relaxed) & COLD != 0 {
             self.flags.fetch_and(!COLD, Ordering::Relaxed);
@@ -484,9 +494,9 @@ impl Dentry {
     }
 
     /// Ends the name of a dentry that nobody refers to, is mounted on, or has walked to since
-    /// [`cool`](Self::cool); the caller holds the bucket lock of its name and, if it is a directory, all
-    /// of its own buckets, which are empty. It is for the caller to take it out of the table, and then
-    /// to call [`finish_removal`] with the result. `None` if it is to stay.
+    /// [`cool`](Self::cool); the caller holds the bucket lock of its name and, if it is a
+    /// directory, all of its own buckets, which are empty. It is for the caller to take it out of
+    /// the table, and then to call [`finish_removal`] with the result. `None` if it is to stay.
     pub(crate) fn set_dropped<'g>(&'g self, _guard: &'g Guard) -> Option<Removed<'g>> {
         let flags = self.flags.load(Ordering::Acquire);
         if flags & COLD == 0 || flags & MOUNTED != 0 || !self.lockref.mark_dead_if_last() {
@@ -499,8 +509,8 @@ impl Dentry {
 
     /// The dentry, for as long as an RCU section lasts that began before.
     pub(crate) fn borrowed<'g>(&self, _guard: &'g Guard) -> &'g Dentry {
-        // SAFETY: it is there now, within the section, and dentries are freed a grace period after they
-        // can't be reached any more.
+        // SAFETY: it is there now, within the section, and dentries are freed a grace period after
+        // they can't be reached any more.
         unsafe { &*std::ptr::from_ref(self) }
     }
 
@@ -509,14 +519,14 @@ impl Dentry {
         self.lockref.is_spread()
     }
 
-    /// Whether nobody but its name refers to it, as far as can be told: of a count that is spread over CPUs
-    /// nothing can. No more than a hint.
+    /// Whether nobody but its name refers to it, as far as can be told: of a count that is spread
+    /// over CPUs nothing can. No more than a hint.
     pub(crate) fn may_be_unused(&self) -> bool {
         self.is_hot() || self.lockref.count() == 1
     }
 
-    /// Gathers its count if that is spread, so that it can be told whether it is unused when the grace
-    /// period is over. Returns whether it was.
+    /// Gathers its count if that is spread, so that it can be told whether it is unused when the
+    /// grace period is over. Returns whether it was.
     pub(crate) fn demote_unused(&self, guard: &Guard) -> bool {
         self.is_hot() && self.demote(&mut self.lockref.lock(), guard)
     }
@@ -542,8 +552,8 @@ impl Dentry {
         }
     }
 
-    /// Whether it is about to leave its directory. Changes while its name is locked, if a driver keeps the
-    /// directory.
+    /// Whether it is about to leave its directory. Changes while its name is locked, if a driver
+    /// keeps the directory.
     pub(crate) fn is_moving(&self) -> bool {
         self.flags.load(Ordering::Acquire) & MOVING != 0
     }
@@ -562,8 +572,8 @@ impl Dentry {
     #[inline(always)]
     pub(crate) fn is_named(&self, name: &Name<'_>, guard: &Guard) -> bool {
         let stored = self.name.load(Ordering::Acquire);
-        // SAFETY: a stored name has eight bytes at least, which are never written again and freed after
-        // a grace period.
+        // SAFETY: a stored name has eight bytes at least, which are never written again and freed
+        // after a grace period.
         let head = unsafe { stored.cast::<[u8; 8]>().read() };
         name.is_stored(u64::from_le_bytes(head), || self.name(guard))
     }
@@ -583,9 +593,9 @@ impl Dentry {
         Some((found, seq))
     }
 
-    /// Whether it has had its name all the time since [`find`](Self::find) found it with this value of its
-    /// `seq`. A search may meet one that has just been taken out of its table, whose name and parent are
-    /// what they were.
+    /// Whether it has had its name all the time since [`find`](Self::find) found it with this value
+    /// of its `seq`. A search may meet one that has just been taken out of its table, whose name
+    /// and parent are what they were.
     #[inline]
     pub(crate) fn has_kept_name(&self, seq: u32) -> bool {
         !self.is_unhashed() && !self.seq.retry(seq)
@@ -597,7 +607,8 @@ impl Dentry {
         self.hash.load(Ordering::Relaxed)
     }
 
-    /// Takes a reference; the caller has one, or knows that the name or a bucket lock keeps the dentry.
+    /// Takes a reference; the caller has one, or knows that the name or a bucket lock keeps the
+    /// dentry.
     #[inline]
     pub(crate) fn get(&self, guard: &Guard) {
         self.lockref.get(&self.spread, guard);
@@ -647,8 +658,8 @@ impl Dentry {
             victim
         };
         if let Some(victim) = victim {
-            // SAFETY: it was in the ring a moment ago, so it was not collected before this RCU section
-            // began, and its memory stays until the section ends.
+            // SAFETY: it was in the ring a moment ago, so it was not collected before this RCU
+            // section began, and its memory stays until the section ends.
             let victim = unsafe { victim.as_ref() };
             let mut lock = victim.lockref.lock();
             victim.demote(&mut lock, guard);
@@ -682,11 +693,13 @@ impl Dentry {
         true
     }
 
-    /// Marks the name as removed; the caller holds its bucket lock and has taken it out of `parent`'s
-    /// table. The caller passes the result to [`finish_removal`] when all locks are released.
+    /// Marks the name as removed; the caller holds its bucket lock and has taken it out of
+    /// `parent`'s table. The caller passes the result to [`finish_removal`] when all locks are
+    /// released.
     ///
-    /// `count_out` counts the name out of the inode. It runs when lookups see that the name is gone, and
-    /// before the name gives up its reference: after that, the last user may close the file and evict it.
+    /// `count_out` counts the name out of the inode. It runs when lookups see that the name is
+    /// gone, and before the name gives up its reference: after that, the last user may close the
+    /// file and evict it.
     pub(crate) fn set_removed<'g>(
         &'g self,
         parent: &Dentry,
@@ -694,8 +707,9 @@ impl Dentry {
         guard: &'g Guard,
     ) -> Removed<'g> {
         if self.lockref.mark_dead_if_last() {
-            // Nobody has a reference, so nobody mounts on it: the flags are ours. A move that has found it
-            // may mark it; whether that remains does not matter to what is gone and has nothing below.
+            // Nobody has a reference, so nobody mounts on it: the flags are ours. A move that has
+            // found it may mark it; whether that remains does not matter to what is gone and has
+            // nothing below.
             let _section = self.seq.write();
             let flags = self.flags.load(Ordering::Relaxed);
             self.flags.store(flags | UNHASHED, Ordering::Release);
@@ -722,8 +736,9 @@ impl Dentry {
         Removed::InUse
     }
 
-    /// Gives it another parent and name, inside a write section of its `seq`; the caller holds both bucket
-    /// locks, has taken it out of the old table and inserts it into the new one under `hash` next.
+    /// Gives it another parent and name, inside a write section of its `seq`; the caller holds both
+    /// bucket locks, has taken it out of the old table and inserts it into the new one under `hash`
+    /// next.
     pub(crate) fn set_moved(
         &self,
         _section: &SeqWrite<'_>,
@@ -799,8 +814,8 @@ fn kill(dentry: &Dentry, guard: &Guard) {
         }
         sb.forget_dentry(dentry);
         dentry.put_inode(guard);
-        // SAFETY: marked dead with no reference left, and out of every table; RCU walks that still see
-        // it are waited for.
+        // SAFETY: marked dead with no reference left, and out of every table; RCU walks that still
+        // see it are waited for.
         unsafe { sb.dentries().free_rcu(NonNull::from(dentry), guard) };
         if let Some(parent) = parent
             && let Put::Last(mut lock) = parent.lockref.put(&parent.spread, guard)
@@ -811,12 +826,12 @@ fn kill(dentry: &Dentry, guard: &Guard) {
     }
 }
 
-/// Frees a dentry of a superblock that ends, as [`SuperBlock::free_dentry`] does; `is_name` says whether it
-/// is a name in a directory.
+/// Frees a dentry of a superblock that ends, as [`SuperBlock::free_dentry`] does; `is_name` says
+/// whether it is a name in a directory.
 ///
 /// # Safety
-/// It was linked in the tree of `sb`, nobody can reach it any more but RCU walks that the superblock waits
-/// for, what was below it is gone, and its parent is not.
+/// It was linked in the tree of `sb`, nobody can reach it any more but RCU walks that the
+/// superblock waits for, what was below it is gone, and its parent is not.
 pub(crate) unsafe fn take_down(
     sb: &SuperBlock,
     raw: NonNull<Dentry>,

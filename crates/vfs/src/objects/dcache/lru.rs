@@ -2,38 +2,39 @@
 //!
 //! # Which dentries
 //!
-//! A dentry that the driver can be asked for again. They are on a list from the moment they are made to
-//! that at which they are freed, whether somebody uses them or not: being used is looked at when it
-//! matters, by the shrinker ("lazy LRU", seed 004). So neither opening a file nor closing it, nor a walk,
-//! writes anything that belongs to a list. Where names live in the dcache there is nothing to drop, and
-//! no list.
+//! A dentry that the driver can be asked for again. They are on a list from the moment they are
+//! made to that at which they are freed, whether somebody uses them or not: being used is looked at
+//! when it matters, by the shrinker ("lazy LRU", seed 004). So neither opening a file nor closing
+//! it, nor a walk, writes anything that belongs to a list. Where names live in the dcache there is
+//! nothing to drop, and no list.
 //!
 //! # Order
 //!
-//! A list for each CPU ([`PerCpuList`]), the newest at the front. The shrinker takes from the back what has
-//! not been walked to since it last came by (`COLD`), and puts the rest to the front, marked. The mark is the
-//! kernel's referenced bit the other way round: it is set by the shrinker and taken off by the first walk
-//! that comes by, so that a walk writes to a dentry once at most between two visits of the shrinker.
-//! A dentry whose count is spread over CPUs is gathered first, and dropped at the next visit.
-//! A dentry is born with the mark, so that a walk over a million files leaves in the order it came.
+//! A list for each CPU ([`PerCpuList`]), the newest at the front. The shrinker takes from the back
+//! what has not been walked to since it last came by (`COLD`), and puts the rest to the front,
+//! marked. The mark is the kernel's referenced bit the other way round: it is set by the shrinker
+//! and taken off by the first walk that comes by, so that a walk writes to a dentry once at most
+//! between two visits of the shrinker. A dentry whose count is spread over CPUs is gathered first,
+//! and dropped at the next visit. A dentry is born with the mark, so that a walk over a million
+//! files leaves in the order it came.
 //!
-//! Names that do not exist have lists of their own, with a bound of their own: asking for names that are not
-//! there must not push out those that are.
+//! Names that do not exist have lists of their own, with a bound of their own: asking for names
+//! that are not there must not push out those that are.
 //!
 //! # When
 //!
-//! Hits pay nothing. A miss, which has just asked the driver, drops a few dentries when the limit is
-//! reached, so that there is neither a thread nor a moment at which everything stops. It holds no lock but
-//! those of the one name that it drops, each of which it tries to find unused, so no lookup waits for it:
-//! lookups take no locks.
+//! Hits pay nothing. A miss, which has just asked the driver, drops a few dentries when the limit
+//! is reached, so that there is neither a thread nor a moment at which everything stops. It holds
+//! no lock but those of the one name that it drops, each of which it tries to find unused, so no
+//! lookup waits for it: lookups take no locks.
 //!
 //! # Who else may be there
 //!
-//! The shrinker sees a dentry on its list, under the list's lock, and drops it later, under the locks of
-//! its name and its children. In between it may be dropped by somebody else: the RCU section that began
-//! before keeps its memory, and the table says whether it is still there. A reference taken meanwhile
-//! makes the exchange fail that marks it dead; a walk under RCU that has found it sees its sequence count
-//! change.
+//! The shrinker sees a dentry on its list, under the list's lock, and drops it later, under the
+//! locks of its name and its children. In between it may be dropped by somebody else: the RCU
+//! section that began before keeps its memory, and the table says whether it is still there. A
+//! reference taken meanwhile makes the exchange fail that marks it dead; a walk under RCU that has
+//! found it sees its sequence count change.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,27 +54,27 @@ use crate::objects::super_block::SuperBlock;
 #[cfg(doc)]
 use crate::task::task_struct::Task;
 
-/// What a superblock's cached dentries and inodes may occupy, in bytes, unless its driver or owner says
-/// otherwise.
+/// What a superblock's cached dentries and inodes may occupy, in bytes, unless its driver or owner
+/// says otherwise.
 pub const CACHE_LIMIT_DEFAULT: usize = 128 << 20;
 
 /// One in so many of the dentries that fit may stand for a name that is not there.
 const NEGATIVE_SHARE: usize = 8;
 
-/// After so many comings a CPU's list looks whether the limit is reached; by a multiple of that the limit
-/// may be passed.
+/// After so many comings a CPU's list looks whether the limit is reached; by a multiple of that the
+/// limit may be passed.
 const CHECK_EVERY: usize = 32;
 
 /// Objects that are looked at under one lock of a list.
 const BATCH: usize = 32;
 
-/// How many objects are looked at for each that is to be dropped, and at least: if nearly all are in use, a
-/// miss does not go through the whole list.
+/// How many objects are looked at for each that is to be dropped, and at least: if nearly all are
+/// in use, a miss does not go through the whole list.
 const LOOKS_PER_DROP: usize = 8;
 const LOOKS_MIN: usize = 1024;
 
-/// What a dentry costs, and what an inode costs: each with its place in a table, whose buckets are between
-/// half and wholly full.
+/// What a dentry costs, and what an inode costs: each with its place in a table, whose buckets are
+/// between half and wholly full.
 const DENTRY_BYTES: usize = size_of::<Dentry>() + PLACE_BYTES;
 const INODE_BYTES: usize = size_of::<Inode>() + PLACE_BYTES;
 const PLACE_BYTES: usize = 32;
@@ -112,8 +113,8 @@ pub(crate) trait Droppable: Linked {
     fn drop_unused(&self, guard: &Guard) -> bool;
 }
 
-/// Drops up to `want` objects of a list, the CPU's own first, and looks at `enough` of each slot at most.
-/// Returns how many.
+/// Drops up to `want` objects of a list, the CPU's own first, and looks at `enough` of each slot at
+/// most. Returns how many.
 pub(crate) fn drop_from<T: Droppable, C: LockClass>(
     list: &PerCpuList<T, C>,
     want: usize,
@@ -135,8 +136,8 @@ pub(crate) fn drop_from<T: Droppable, C: LockClass>(
     dropped
 }
 
-/// Looks at up to `max` objects from the back of a list, and returns how many, and up to `want` of them
-/// that nobody has used since the last look.
+/// Looks at up to `max` objects from the back of a list, and returns how many, and up to `want` of
+/// them that nobody has used since the last look.
 fn find_unused<'g, T: Droppable, C: LockClass>(
     list: &PerCpuList<T, C>,
     slot: usize,
@@ -237,25 +238,27 @@ fn drop_cold(dentry: &Dentry, guard: &Guard) -> bool {
 }
 
 impl SuperBlock {
-    /// Sets what cached dentries and inodes may occupy, in bytes. Those that are in use don't go, so that
-    /// it may be more while they are. Takes effect with the next miss, or [`shrink`](Self::shrink).
-    /// Does nothing where names live in the dcache: there all of them are in use.
+    /// Sets what cached dentries and inodes may occupy, in bytes. Those that are in use don't go,
+    /// so that it may be more while they are. Takes effect with the next miss, or
+    /// [`shrink`](Self::shrink). Does nothing where names live in the dcache: there all of them are
+    /// in use.
     pub fn set_cache_limit(&self, bytes: usize) {
         if let Some(lru) = self.lru() {
             lru.limit.store(bytes, Ordering::Relaxed);
         }
     }
 
-    /// What dentries and inodes occupy, in bytes. Exact while none comes or goes; what waits for the end
-    /// of a grace period does not count. Takes the locks of all slots of their slabs, one after the other.
+    /// What dentries and inodes occupy, in bytes. Exact while none comes or goes; what waits for
+    /// the end of a grace period does not count. Takes the locks of all slots of their slabs, one
+    /// after the other.
     pub fn cache_bytes(&self) -> usize {
         self.dentries().in_use() * DENTRY_BYTES + self.inodes_in_use() * INODE_BYTES
     }
 
-    /// Drops about `bytes` of dentries and inodes that nobody uses: names that don't exist before those
-    /// that do, inodes without a dentry before those that have one, which go with it, and of each kind the
-    /// ones that were used least recently first. Returns the number of dentries dropped. Never blocks a
-    /// lookup. The caller holds no lock.
+    /// Drops about `bytes` of dentries and inodes that nobody uses: names that don't exist before
+    /// those that do, inodes without a dentry before those that have one, which go with it, and of
+    /// each kind the ones that were used least recently first. Returns the number of dentries
+    /// dropped. Never blocks a lookup. The caller holds no lock.
     pub fn shrink(&self, bytes: usize) -> usize {
         let Some(lru) = self.lru() else { return 0 };
         let mut dropped = drop_dentries(&lru.negative, bytes.div_ceil(DENTRY_BYTES));
@@ -293,8 +296,8 @@ impl SuperBlock {
         }
     }
 
-    /// Drops what the dcache has below `dir` and nobody uses; see [`Task::drop_cached`]. Returns how many
-    /// dentries that are.
+    /// Drops what the dcache has below `dir` and nobody uses; see [`Task::drop_cached`]. Returns
+    /// how many dentries that are.
     pub(crate) fn shrink_below(&self, dir: DentryRef) -> usize {
         if self.lru().is_some() { shrink_below(dir) } else { 0 }
     }

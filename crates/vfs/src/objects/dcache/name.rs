@@ -1,21 +1,21 @@
 //! Names as bytes: where they end in a path, whether two are equal, their hash.
 //!
 //! Every component of every path comes through here, so all of it goes by words of eight bytes, and
-//! what is left over is read as two words that overlap instead of byte by byte (as "word at a time" in
-//! the kernel's `hash_name`).
+//! what is left over is read as two words that overlap instead of byte by byte (as "word at a time"
+//! in the kernel's `hash_name`).
 
 use vfscale_sync::random;
 
-/// The low bits of a hash tell apart names whose hashes are otherwise the same, so that every hash in
-/// a directory is unique and can serve as a position in it.
+/// The low bits of a hash tell apart names whose hashes are otherwise the same, so that every hash
+/// in a directory is unique and can serve as a position in it.
 pub(crate) const TIE_BITS: u64 = 0xf_ffff;
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 const SLASHES: u64 = ONES * b'/' as u64;
 
-/// Has the high bit of the first zero byte set, counted from the low end, and of none before; zero if
-/// no byte is zero.
+/// Has the high bit of the first zero byte set, counted from the low end, and of none before; zero
+/// if no byte is zero.
 #[inline]
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & HIGHS
@@ -89,8 +89,8 @@ pub(crate) const fn stored_len(len: usize) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
     bytes: &'a [u8],
-    /// The length in the lowest byte, then the first seven bytes, as a name is stored. Names of seven
-    /// bytes or less are equal if their heads are.
+    /// The length in the lowest byte, then the first seven bytes, as a name is stored. Names of
+    /// seven bytes or less are equal if their heads are.
     head: u64,
     hash: u64,
 }

@@ -2,18 +2,18 @@
 //!
 //! # Purpose
 //!
-//! Each hot dentry costs memory for each CPU, so that there are only so many of them. They stand in a ring:
-//! one that becomes hot takes the next place, and who stands there since the last time round is demoted for
-//! it. A dentry leaves its place when its name is removed, which takes no lock, and writes no line that
-//! belongs to another one.
+//! Each hot dentry costs memory for each CPU, so that there are only so many of them. They stand in
+//! a ring: one that becomes hot takes the next place, and who stands there since the last time
+//! round is demoted for it. A dentry leaves its place when its name is removed, which takes no
+//! lock, and writes no line that belongs to another one.
 //!
 //! # Invariants
 //!
-//! * A dentry enters and leaves under its `d_lock`, and stands in the ring only while its count is spread,
-//!   or until who has begun to collect that lets go of the lock. So it stands there once at most, and
-//!   the number of its place is its own.
-//! * Who takes a dentry's place is in an RCU section. If the dentry found itself gone from there, the
-//!   collection of its count, which waits for a grace period, keeps it until that section ends.
+//! * A dentry enters and leaves under its `d_lock`, and stands in the ring only while its count is
+//!   spread, or until who has begun to collect that lets go of the lock. So it stands there once at
+//!   most, and the number of its place is its own.
+//! * Who takes a dentry's place is in an RCU section. If the dentry found itself gone from there,
+//!   the collection of its count, which waits for a grace period, keeps it until that section ends.
 
 use std::ptr::{self, NonNull};
 

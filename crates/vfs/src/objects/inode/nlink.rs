@@ -4,21 +4,22 @@
 //!
 //! # Directories
 //!
-//! The links of a directory are its name, its `.`, and the `..` of each directory in it: those in memory
-//! are counted here, and drivers that keep directories say what they have stored. Several CPUs that make
-//! directories in one would all write its count. So once the table of its children has grown to what
-//! several CPUs get, the directories that come and go are counted on each CPU ([`SnapshotCounter`]): what
-//! that takes is a sixteenth of the table, and bounded with it ([`spread`](vfscale_sync::spread)): where
-//! there is no room for it, the inode goes on counting. What was counted before stays in the inode.
+//! The links of a directory are its name, its `.`, and the `..` of each directory in it: those in
+//! memory are counted here, and drivers that keep directories say what they have stored. Several
+//! CPUs that make directories in one would all write its count. So once the table of its children
+//! has grown to what several CPUs get, the directories that come and go are counted on each CPU
+//! ([`SnapshotCounter`]): what that takes is a sixteenth of the table, and bounded with it
+//! ([`spread`](vfscale_sync::spread)): where there is no room for it, the inode goes on counting.
+//! What was counted before stays in the inode.
 //!
-//! * A directory comes and goes with the bucket of its name locked, and a directory is removed with all
-//!   of its buckets locked. So nobody counts in one that is removed, and whoever locks all buckets sees a
-//!   count at rest.
-//! * Who counts a directory down in the inode has found no spread count. Then there was none when it came,
-//!   which was with the same bucket locked, and it was counted in the inode. So that never falls below
-//!   two, and is zero exactly when the directory is removed, whatever its parts have.
-//! * Both together are read as they were at one moment: the inode's between two equal sums of the parts.
-//!   Who finds them changing a few times locks all buckets.
+//! * A directory comes and goes with the bucket of its name locked, and a directory is removed with
+//!   all of its buckets locked. So nobody counts in one that is removed, and whoever locks all
+//!   buckets sees a count at rest.
+//! * Who counts a directory down in the inode has found no spread count. Then there was none when
+//!   it came, which was with the same bucket locked, and it was counted in the inode. So that never
+//!   falls below two, and is zero exactly when the directory is removed, whatever its parts have.
+//! * Both together are read as they were at one moment: the inode's between two equal sums of the
+//!   parts. Who finds them changing a few times locks all buckets.
 //! * A spread count has no limit: 2^31 directories take more than a terabyte.
 
 use rustix::io::Errno;
@@ -98,8 +99,8 @@ impl Inode {
         }
     }
 
-    /// One name more, unless there is none left (the inode is going) or too many. The first name of a
-    /// file that was made without one is no exception to the former but a right of its own.
+    /// One name more, unless there is none left (the inode is going) or too many. The first name of
+    /// a file that was made without one is no exception to the former but a right of its own.
     pub(crate) fn add_link(&self) -> Result<(), Errno> {
         if self.data.flags.load(Ordering::Acquire) & LINKABLE != 0 {
             let first =
@@ -122,8 +123,8 @@ impl Inode {
             .map_err(|n| if n == 0 { Errno::NOENT } else { Errno::MLINK })
     }
 
-    /// Sets the number of names; for drivers that keep directories, with the change that they have stored. A
-    /// file that was made without a name and has one now is like any other from then on.
+    /// Sets the number of names; for drivers that keep directories, with the change that they have
+    /// stored. A file that was made without a name and has one now is like any other from then on.
     pub fn set_nlink(&self, nlink: u32) {
         if nlink > 0 && self.is_linkable() {
             self.data.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
@@ -160,7 +161,8 @@ impl Inode {
 }
 
 impl Dentry {
-    /// Counts a directory that comes into this one; the caller holds the lock of the bucket that gets it.
+    /// Counts a directory that comes into this one; the caller holds the lock of the bucket that
+    /// gets it.
     pub(crate) fn link_directory(&self) -> Result<(), Errno> {
         match self.spread_directories() {
             Some(spread) => {
@@ -179,7 +181,8 @@ impl Dentry {
         }
     }
 
-    /// Where the directories in this one are counted, if that is not in the inode, or should not be any more.
+    /// Where the directories in this one are counted, if that is not in the inode, or should not be
+    /// any more.
     #[inline]
     fn spread_directories(&self) -> Option<&SnapshotCounter> {
         let (inode, sb) = (self.inode(), self.sb());
@@ -188,7 +191,8 @@ impl Dentry {
             if !several || !self.children().is_spread() {
                 return None;
             }
-            // If there is no room, they are counted in the inode, by whoever makes the next one as well.
+            // If there is no room, they are counted in the inode, by whoever makes the next one as
+            // well.
             let count = SpreadDirectories::new(sb.slots())?;
             inode.stream_or_init(|| Stream::Directories(count));
             inode.spread_directories()

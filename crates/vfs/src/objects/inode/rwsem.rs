@@ -1,29 +1,33 @@
 //! Who takes turns at an inode's data and attributes.
 //!
-//! Changes take turns: each has the inode's lock (`i_rwsem`) exclusively, for it is to be seen whole by
-//! others, and sets size, mode, times and data as they are in one order. Who looks for data or a hole has the
-//! lock shared.
+//! Changes take turns: each has the inode's lock (`i_rwsem`) exclusively, for it is to be seen
+//! whole by others, and sets size, mode, times and data as they are in one order. Who looks for
+//! data or a hole has the lock shared.
 //!
 //! # Overwriting
 //!
-//! A short write over bytes that are there changes nothing but these. So those who do that to different
-//! pages of one file need not take turns, and where several CPUs do they don't: the lock is spread over them
-//! ([`SpreadRwLock`](vfscale_sync::spread_rwlock::SpreadRwLock)), and they have it shared.
+//! A short write over bytes that are there changes nothing but these. So those who do that to
+//! different pages of one file need not take turns, and where several CPUs do they don't: the lock
+//! is spread over them ([`SpreadRwLock`](vfscale_sync::spread_rwlock::SpreadRwLock)), and they have
+//! it shared.
 //!
-//! * As long as the lock is shared, the size stays as it is, pages come and go nowhere, nothing is sealed,
-//!   and no bit or capability comes that a write takes away: all of that changes exclusively. So who finds,
-//!   with the lock, that a write is within the size, allowed, and takes nothing away, may go on.
+//! * As long as the lock is shared, the size stays as it is, pages come and go nowhere, nothing is
+//!   sealed, and no bit or capability comes that a write takes away: all of that changes
+//!   exclusively. So who finds, with the lock, that a write is within the size, allowed, and takes
+//!   nothing away, may go on.
 //! * Two that write to the same bytes exclude each other in the driver
-//!   ([`FileSystem::overwrite`](crate::objects::driver::FileSystem::overwrite)), for all pages of a write at once.
-//! * An overwrite that can't be shared is made exclusively, as any other write: when there is a hole, or a
-//!   writer has closed the parts of the lock.
+//!   ([`FileSystem::overwrite`](crate::objects::driver::FileSystem::overwrite)), for all pages of a
+//!   write at once.
+//! * An overwrite that can't be shared is made exclusively, as any other write: when there is a
+//!   hole, or a writer has closed the parts of the lock.
 //!
 //! # When a lock is spread
 //!
-//! Until then overwriters have it exclusively, and it is noted if one had to wait: whoever wrote so few bytes
-//! before the file's end is taken for one. So is the CPU of those who share it. What one CPU uses is not
-//! spread. Nor are the locks of drivers that keep directories: who has them waits for disks, and so would who
-//! closes the parts. The memory of the parts is charged to the file system, and stays until the inode goes.
+//! Until then overwriters have it exclusively, and it is noted if one had to wait: whoever wrote so
+//! few bytes before the file's end is taken for one. So is the CPU of those who share it. What one
+//! CPU uses is not spread. Nor are the locks of drivers that keep directories: who has them waits
+//! for disks, and so would who closes the parts. The memory of the parts is charged to the file
+//! system, and stays until the inode goes.
 
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::spread_rwlock::{ReaderParts, SpreadReadGuard, SpreadWriteGuard};
@@ -62,8 +66,8 @@ impl Inode {
         self.kind.load(Ordering::Relaxed) & SHARED != 0
     }
 
-    /// The lock of data and attributes, shared, if several CPUs were found to share it and nobody has
-    /// had it exclusively since. Never blocks.
+    /// The lock of data and attributes, shared, if several CPUs were found to share it and nobody
+    /// has had it exclusively since. Never blocks.
     #[inline]
     pub(crate) fn share(&self) -> Option<Sharing<'_>> {
         self.usage.lock.read_in_part(&self.sharers)

@@ -1,27 +1,31 @@
-//! The times of an inode: of the last access, of the last change of its data, and of its last change.
+//! The times of an inode: of the last access, of the last change of its data, and of its last
+//! change.
 //!
 //! # What holds
 //!
-//! * A change time never goes back, but from one in the future, which was set by hand or came from a clock
-//!   that was set back since.
-//! * A change after a look always shows: who is told a time, and is told again after a change that began
-//!   later, is told another one. The clock of ticks does not do for that, so that a time that somebody has
-//!   seen is followed by an exact one (as the kernel's multigrain timestamps).
-//! * Changes by any number of CPUs within a tick of the clock write nothing here, as long as nobody looks.
+//! * A change time never goes back, but from one in the future, which was set by hand or came from
+//!   a clock that was set back since.
+//! * A change after a look always shows: who is told a time, and is told again after a change that
+//!   began later, is told another one. The clock of ticks does not do for that, so that a time that
+//!   somebody has seen is followed by an exact one (as the kernel's multigrain timestamps).
+//! * Changes by any number of CPUs within a tick of the clock write nothing here, as long as nobody
+//!   looks.
 //!
-//! Changes stamp after what they change can be seen, with a clock that is read then, and take no lock.
+//! Changes stamp after what they change can be seen, with a clock that is read then, and take no
+//! lock.
 //!
 //! # How
 //!
-//! `stamps` says of each change time whether somebody has seen it, and how many exact stamps are under way.
-//! A change whose tick is newer than the time stores that, if nobody has stored a later one. Otherwise, if
-//! `stamps` is zero, there is nothing to do; and if not, it stamps exactly: it takes the flag back and counts
-//! itself in one step, reads the clock, replaces the time it has read before, and counts itself out.
+//! `stamps` says of each change time whether somebody has seen it, and how many exact stamps are
+//! under way. A change whose tick is newer than the time stores that, if nobody has stored a later
+//! one. Otherwise, if `stamps` is zero, there is nothing to do; and if not, it stamps exactly: it
+//! takes the flag back and counts itself in one step, reads the clock, replaces the time it has
+//! read before, and counts itself out.
 //!
-//! A look sets the flag, reads the time, and begins again if the flag is gone: somebody took it back who
-//! may have stored the time just before it was read. Of three who meet: a change that finds the flag taken
-//! back by a stamp which has not stored its time yet finds it counted, and stamps exactly itself; so it never
-//! ends while the time is still the one that was seen.
+//! A look sets the flag, reads the time, and begins again if the flag is gone: somebody took it
+//! back who may have stored the time just before it was read. Of three who meet: a change that
+//! finds the flag taken back by a stamp which has not stored its time yet finds it counted, and
+//! stamps exactly itself; so it never ends while the time is still the one that was seen.
 
 use vfscale_sync::atomic::{AtomicI64, Ordering};
 
@@ -42,8 +46,8 @@ impl Inode {
         Timestamp(self.data.atime.load(Ordering::Relaxed))
     }
 
-    /// Returns the time of the last change of the data. Who shows it to somebody who may compare it with a
-    /// later one calls `shown_times`.
+    /// Returns the time of the last change of the data. Who shows it to somebody who may compare it
+    /// with a later one calls `shown_times`.
     pub fn mtime(&self) -> Timestamp {
         Timestamp(self.data.mtime.load(Ordering::Acquire))
     }
@@ -58,7 +62,8 @@ impl Inode {
         self.btime
     }
 
-    /// Returns the times of the last change of the data and of the inode, and notes that somebody sees them.
+    /// Returns the times of the last change of the data and of the inode, and notes that somebody
+    /// sees them.
     #[inline]
     pub(crate) fn shown_times(&self) -> (Timestamp, Timestamp) {
         let stamps = &self.data.stamps;
@@ -74,15 +79,17 @@ impl Inode {
         }
     }
 
-    /// Returns the time of a change that is made now, for drivers that store it with the change: that of the
-    /// last tick of the clock if it is later than the last change, or else the exact one.
+    /// Returns the time of a change that is made now, for drivers that store it with the change:
+    /// that of the last tick of the clock if it is later than the last change, or else the exact
+    /// one.
     pub fn change_time(&self) -> Timestamp {
         let now = time::now();
         if self.ctime().max(self.mtime()) < now { now } else { time::now_fine() }
     }
 
-    /// Notes a change of data and inode at `time`, which came from [`change_time`](Self::change_time) and has
-    /// been stored. The driver is told if a later time is needed, since somebody has looked meanwhile.
+    /// Notes a change of data and inode at `time`, which came from
+    /// [`change_time`](Self::change_time) and has been stored. The driver is told if a later time
+    /// is needed, since somebody has looked meanwhile.
     pub fn changed_at(&self, time: Timestamp) {
         let later = self.note(&self.data.mtime, MTIME_SEEN, time)
             | self.note(&self.data.ctime, CTIME_SEEN, time);
@@ -157,8 +164,8 @@ impl Inode {
         self.data.stamps.load(Ordering::Acquire) & (seen | !BOTH_SEEN) != 0
     }
 
-    /// Stamps a change with the tick `coarse`, or exactly if that is needed; see the [module](self).
-    /// Returns whether the time was written.
+    /// Stamps a change with the tick `coarse`, or exactly if that is needed; see the
+    /// [module](self). Returns whether the time was written.
     #[inline]
     fn stamp(&self, which: &AtomicI64, seen: u32, coarse: Timestamp) -> bool {
         let stored = which.load(Ordering::Acquire);
@@ -207,8 +214,9 @@ impl Inode {
         }
     }
 
-    /// Returns the time to be kept of an access now, under the `relatime` rule: only if the one that is
-    /// stored is not after the last change, or more than a day old (or always, when `strict`).
+    /// Returns the time to be kept of an access now, under the `relatime` rule: only if the one
+    /// that is stored is not after the last change, or more than a day old (or always, when
+    /// `strict`).
     #[inline]
     pub(crate) fn next_atime(&self, strict: bool) -> Option<Timestamp> {
         let atime = self.data.atime.load(Ordering::Relaxed);
@@ -226,8 +234,9 @@ impl Inode {
     }
 }
 
-/// Brings a time back to now that lies in the future: it was set by hand, or the clock was set back. One that
-/// a faster thread has stored since the caller read its clock stays. Returns whether it was written.
+/// Brings a time back to now that lies in the future: it was set by hand, or the clock was set
+/// back. One that a faster thread has stored since the caller read its clock stays. Returns whether
+/// it was written.
 #[cold]
 fn stamp_back(which: &AtomicI64) -> bool {
     loop {

@@ -64,8 +64,8 @@ fn create(task: &Task, path: &str) {
     task.open(path, OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
 }
 
-/// Many files in one directory, deep directories with some, empty ones, and files of several names. Returns
-/// how many inodes there are below it.
+/// Many files in one directory, deep directories with some, empty ones, and files of several names.
+/// Returns how many inodes there are below it.
 fn plant(task: &Task, top: &str, files: usize) -> usize {
     (0..files).for_each(|n| create(task, &format!("{top}/f{n}")));
     let (mut deep, mut inodes) = (top.to_owned(), files);

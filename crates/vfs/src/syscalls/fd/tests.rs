@@ -45,8 +45,9 @@ fn syncs_reach_the_file_systems_they_are_for() {
     assert_eq!(syncs(), [3, 3]);
 }
 
-/// Threads that hold at most one descriptor each: whatever the others do, a number is never higher than the
-/// number of descriptors there can be, on both sides of the first 64, and is nobody else's.
+/// Threads that hold at most one descriptor each: whatever the others do, a number is never higher
+/// than the number of descriptors there can be, on both sides of the first 64, and is nobody
+/// else's.
 #[test]
 fn threads_get_the_lowest_free_descriptors() {
     const THREADS: usize = 4;
@@ -74,8 +75,8 @@ fn threads_get_the_lowest_free_descriptors() {
     }
 }
 
-/// `dup2` against `dup` and `close` of the same few numbers: each file is closed once for each time it
-/// was put under a number, and nothing stays claimed.
+/// `dup2` against `dup` and `close` of the same few numbers: each file is closed once for each time
+/// it was put under a number, and nothing stays claimed.
 #[test]
 fn dup2_against_dup_and_close() {
     for before in [0, 62] {

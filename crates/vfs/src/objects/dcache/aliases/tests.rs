@@ -96,8 +96,8 @@ fn using_a_file_counts_no_reference_to_its_inode() {
     assert_eq!((file.inode().references(), names(&file)), (1, (vec!["a".into()], 0)));
 }
 
-/// Threads that make and remove names of one file, some of which they have open; in the end there are as many
-/// dentries as names, and whoever looked meanwhile saw the ones that stayed.
+/// Threads that make and remove names of one file, some of which they have open; in the end there
+/// are as many dentries as names, and whoever looked meanwhile saw the ones that stayed.
 #[test]
 fn stress_names_that_come_and_go() {
     const THREADS: u64 = 4;

@@ -70,8 +70,8 @@ fn what_is_removed_is_hot_no_more() {
     assert!(other.path().dentry().is_hot() && places_of(other.path().dentry()) == 1);
 }
 
-/// While a count is being collected, it can't be spread, and its dentry does not enter the ring, which nobody
-/// would take it out of.
+/// While a count is being collected, it can't be spread, and its dentry does not enter the ring,
+/// which nobody would take it out of.
 #[test]
 fn a_count_that_is_being_collected_is_not_hot() {
     let task = tree();

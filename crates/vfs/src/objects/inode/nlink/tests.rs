@@ -14,7 +14,8 @@ use crate::task::task_struct::{At, Task};
 const MODE: Mode = Mode::from_bits_retain(0o700);
 const CPUS: u32 = 8;
 
-/// A directory in which several CPUs have made names until its count is spread, with one directory in it.
+/// A directory in which several CPUs have made names until its count is spread, with one directory
+/// in it.
 fn spread() -> (Task, File) {
     let task = names_only(Scaling::with_slots(CPUS as usize)).task();
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
@@ -88,8 +89,8 @@ fn directories_that_move_are_counted_where_they_are() {
     assert_eq!((links(&root), links(&dir)), (4, 2));
 }
 
-/// While directories are made on one CPU and removed on another, nobody sees fewer links than there always
-/// are, nor more than there ever are.
+/// While directories are made on one CPU and removed on another, nobody sees fewer links than there
+/// always are, nor more than there ever are.
 #[test]
 fn links_are_those_of_one_moment() {
     let (task, dir) = spread();
