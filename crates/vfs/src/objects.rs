@@ -4,7 +4,6 @@
 
 pub(crate) mod dcache;
 pub mod driver;
-pub(crate) mod held_flags;
 pub(crate) mod icache;
 pub(crate) mod in_lookup;
 pub mod inode;
@@ -12,6 +11,7 @@ pub(crate) mod inode_ext;
 pub(crate) mod inode_xattrs;
 pub(crate) mod memfd_seals;
 pub(crate) mod permission;
+pub(crate) mod remount_flags;
 pub(crate) mod seq_file;
 pub(crate) mod setattr;
 pub mod super_block;

@@ -22,7 +22,7 @@ use crate::base::types::{Capabilities, FallocateFlags, FileType, OFlags, Stat, S
 use crate::file::f_pos::Position;
 use crate::file::write::Part;
 use crate::mount::atime::touch_atime;
-use crate::mount::vfsmount::{Mount, OpenPath, Path};
+use crate::mount::vfsmount::{FilePath, Mount, Path};
 use crate::objects::inode::Inode;
 use crate::objects::inode_xattrs::{drop_capabilities, has_capabilities};
 use crate::objects::memfd_seals;
@@ -97,7 +97,7 @@ const PRIVATE: u8 = 8;
 /// alone have nothing in common, nor have calls that move it and a `close` of another handle.
 #[repr(C, align(64))]
 pub(crate) struct OpenFile {
-    place: OpenPath,
+    place: FilePath,
     mode: FileMode,
     state: AtomicU8,
     flags: AtomicU32,
@@ -137,7 +137,7 @@ impl OpenFile {
     /// ([`WriteAccess`](crate::mount::vfsmount::WriteAccess)), which ends after the file is on its
     /// list.
     fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
-        let place = OpenPath::new(path);
+        let place = FilePath::new(path);
         let told = Told::now(place.inode());
         OpenFile {
             place,
@@ -230,7 +230,7 @@ impl OpenFile {
 /// The driver's, if that is asked.
 #[inline]
 pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
-    if inode.is_kept() {
+    if inode.is_backed() {
         return drop_privileges_kept(inode, keep);
     }
     if keeps_privileges(inode, keep) {
@@ -279,7 +279,7 @@ pub(crate) fn keeps_privileges(inode: &Inode, keep: FileMode) -> bool {
 
 impl File {
     /// Opens a place. The caller has asked whether there is room
-    /// ([`room_for_file`](crate::mount::namespace::Forest::room_for_file)).
+    /// ([`room_for_file`](crate::mount::namespace::VfsShared::room_for_file)).
     ///
     /// # Errors
     /// `ENFILE`, if there was no room or another thread has taken it since.
@@ -832,7 +832,7 @@ pub(crate) fn truncate_inode(
         inode.touch_in_passing();
     }
     drop(locked);
-    if before.saturating_sub(size) >= FLUSH_BYTES && !inode.is_kept() {
+    if before.saturating_sub(size) >= FLUSH_BYTES && !inode.is_backed() {
         // So much memory should not wait until this thread frees something again.
         rcu::pin().flush();
     }
@@ -843,7 +843,7 @@ pub(crate) fn truncate_inode(
 /// it is so long before and after the look at what is beyond, and has no privileges that a change
 /// takes away.
 fn has_that_size(inode: &Inode, size: u64, keep_ids: FileMode) -> bool {
-    !inode.is_kept()
+    !inode.is_backed()
         && !inode.is_sealable()
         && inode.size() == size
         && !inode.sb().fs().has_space_beyond(inode, size)

@@ -2,14 +2,14 @@
 
 use crate::base::error::Stop;
 use crate::file::open_file::File;
-use crate::objects::inode_ext::Stream;
+use crate::objects::inode_ext::InodeExt;
 use crate::objects::seq_file::{ReadResult, Unread};
 use rustix::io::Errno;
 
 impl File {
     /// Whether what it holds is made when it is read, so that its size says nothing.
     pub fn is_text(&self) -> bool {
-        matches!(self.inode().stream(), Some(Stream::Text(_)))
+        matches!(self.inode().stream(), Some(InodeExt::Text(_)))
     }
 
     /// Reads past the end of the file, which is where the text of such files is. Nothing, for
@@ -17,7 +17,7 @@ impl File {
     #[cold]
     pub(crate) fn read_text(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         match self.inode().stream() {
-            Some(Stream::Text(text)) if !buf.is_empty() => text.read(self.id(), offset, buf),
+            Some(InodeExt::Text(text)) if !buf.is_empty() => text.read(self.id(), offset, buf),
             _ => Ok(0),
         }
     }
@@ -38,7 +38,7 @@ impl File {
     #[cold]
     fn make_text(&self) -> Result<(), Errno> {
         let inode = self.inode();
-        let Some(Stream::Text(text)) = inode.stream() else { return Err(Errno::INVAL) };
+        let Some(InodeExt::Text(text)) = inode.stream() else { return Err(Errno::INVAL) };
         let bytes = inode.sb().fs().text(inode)?;
         // Before there is something to be forgotten.
         self.0.note_stream();

@@ -11,7 +11,7 @@
 //! Waiting happens with no lock held and in no RCU section. The file that the caller holds keeps
 //! the inode meanwhile.
 
-use crate::objects::inode_ext::Stream;
+use crate::objects::inode_ext::InodeExt;
 use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
@@ -39,21 +39,21 @@ impl Ends {
 /// An open file of a stream is closed.
 pub(crate) fn release(file: &OpenFile) {
     match file.inode().stream() {
-        Some(Stream::Pipe(pipe)) => pipe.close(Ends::of(file.mode())),
-        Some(Stream::Socket(socket)) => socket.close(),
-        Some(Stream::Text(text)) => text.forget(file.id()),
-        Some(Stream::Memory(_) | Stream::Directories(_)) | None => {}
+        Some(InodeExt::Pipe(pipe)) => pipe.close(Ends::of(file.mode())),
+        Some(InodeExt::Socket(socket)) => socket.close(),
+        Some(InodeExt::Text(text)) => text.forget(file.id()),
+        Some(InodeExt::Memory(_) | InodeExt::Directories(_)) | None => {}
     }
 }
 
 /// The pipe behind a fifo, made when it is first asked for.
 pub(crate) fn fifo(inode: &Inode) -> std::result::Result<&Pipe, Errno> {
-    let make = || Stream::Pipe(Pipe::new(inode.sb().quotas().keep()));
-    inode.stream_or_init(make).pipe().ok_or(Errno::NXIO)
+    let make = || InodeExt::Pipe(Pipe::new(inode.sb().quotas().keep()));
+    inode.ext_or_init(make).pipe().ok_or(Errno::NXIO)
 }
 
 impl File {
-    fn stream(&self) -> std::result::Result<&Stream, Errno> {
+    fn stream(&self) -> std::result::Result<&InodeExt, Errno> {
         self.inode().stream().ok_or(Errno::BADF)
     }
 
@@ -77,9 +77,9 @@ impl File {
             return Err(Errno::BADF);
         }
         let n = match self.stream()? {
-            Stream::Pipe(pipe) => pipe.read(bufs, self.waiting(token))?,
-            Stream::Socket(socket) => socket.read(bufs, self.waiting(token))?,
-            Stream::Text(_) | Stream::Memory(_) | Stream::Directories(_) => {
+            InodeExt::Pipe(pipe) => pipe.read(bufs, self.waiting(token))?,
+            InodeExt::Socket(socket) => socket.read(bufs, self.waiting(token))?,
+            InodeExt::Text(_) | InodeExt::Memory(_) | InodeExt::Directories(_) => {
                 return Err(Errno::INVAL);
             }
         };
@@ -100,11 +100,11 @@ impl File {
             return Err(Errno::BADF);
         }
         let n = match self.stream()? {
-            Stream::Pipe(pipe) => {
+            InodeExt::Pipe(pipe) => {
                 pipe.write(bufs, self.flags().contains(OFlags::DIRECT), self.waiting(token))?
             }
-            Stream::Socket(socket) => socket.write(bufs, self.waiting(token))?,
-            Stream::Text(_) | Stream::Memory(_) | Stream::Directories(_) => {
+            InodeExt::Socket(socket) => socket.write(bufs, self.waiting(token))?,
+            InodeExt::Text(_) | InodeExt::Memory(_) | InodeExt::Directories(_) => {
                 return Err(Errno::INVAL);
             }
         };

@@ -17,7 +17,7 @@ impl Told {
     #[inline]
     pub(crate) fn now(inode: &Inode) -> Told {
         // Where names live in the dcache nothing is written back.
-        if inode.is_kept() { Told::sample(inode) } else { Told::default() }
+        if inode.is_backed() { Told::sample(inode) } else { Told::default() }
     }
 
     #[cold]

@@ -1,6 +1,6 @@
 //! Attaching mounts, to one place and to all that share with it.
 //!
-//! A [`Branch`] is what is to be attached: a new mount, copies of mounts (a bind), or mounts that
+//! A [`NewTree`] is what is to be attached: a new mount, copies of mounts (a bind), or mounts that
 //! are attached elsewhere (a move). Where the mount that it comes to is shared, every peer and
 //! slave of that mount which shows the mountpoint gets a copy of the branch. Copies on peers are
 //! peers of the branch; those on a slave are slaves of the copies that its master got, or of the
@@ -20,18 +20,18 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
 use crate::mount::d_path::is_below;
-use crate::mount::namespace::Forest;
+use crate::mount::namespace::VfsShared;
 use crate::mount::propagation::{GroupId, MountId, Receivers};
-use crate::mount::topology::{MOUNTS_MAX, Step, Trees, claim_mountpoint};
+use crate::mount::topology::{MOUNTS_MAX, MountTopology, Step, claim_mountpoint};
 use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 
 /// What is to be attached: parents first, the root before all.
-pub(crate) struct Branch {
-    twigs: Vec<Twig>,
+pub(crate) struct NewTree {
+    twigs: Vec<NewMount>,
 }
 
-struct Twig {
+struct NewMount {
     mount: MountRef,
     /// A new mount, until it is attached.
     own: Option<OwnedMount>,
@@ -42,16 +42,20 @@ struct Twig {
 }
 
 /// A copy of a branch for a mount that shares with the target.
-struct Offshoot {
+struct PropagatedCopy {
     /// Which receivers the mount is one of.
     receivers: usize,
     on: MountId,
     mounts: Vec<OwnedMount>,
 }
 
-impl Twig {
-    fn of_new(own: OwnedMount, original: Option<MountId>, at: Option<(usize, DentryRef)>) -> Twig {
-        Twig { mount: MountRef::new(&own), own: Some(own), original, at }
+impl NewMount {
+    fn of_new(
+        own: OwnedMount,
+        original: Option<MountId>,
+        at: Option<(usize, DentryRef)>,
+    ) -> NewMount {
+        NewMount { mount: MountRef::new(&own), own: Some(own), original, at }
     }
 
     fn as_raw(&self) -> NonNull<Mount> {
@@ -59,46 +63,46 @@ impl Twig {
     }
 }
 
-impl Branch {
+impl NewTree {
     /// A single new mount.
-    pub(crate) fn of_new(mount: OwnedMount) -> Branch {
-        Branch { twigs: vec![Twig::of_new(mount, None, None)] }
+    pub(crate) fn of_new(mount: OwnedMount) -> NewTree {
+        NewTree { twigs: vec![NewMount::of_new(mount, None, None)] }
     }
 
     /// Copies of a mount, showing `root` of it, and, with `recursive`, of those below `root`,
     /// except what is unbindable unless `whole`.
     pub(crate) fn copy_of(
-        forest: &Forest,
-        trees: &Trees,
+        forest: &VfsShared,
+        trees: &MountTopology,
         (top, root): (&Mount, DentryRef),
         recursive: bool,
         whole: bool,
         guard: &Guard,
-    ) -> Branch {
+    ) -> NewTree {
         let below_root = |dentry: &Dentry| is_below(dentry, &root, guard);
         let shape =
             if recursive { shape(trees, top, &below_root, whole, guard) } else { Vec::new() };
         let copy = |mount: &Mount, root: DentryRef, at| {
             let own = forest.clone_mount(mount.sb().clone(), root, mount.flags());
-            Twig::of_new(own, Some(mount.id()), at)
+            NewMount::of_new(own, Some(mount.id()), at)
         };
         let mut twigs = vec![copy(top, root.clone(), None)];
         for (mount, at) in shape.into_iter().skip(1) {
             twigs.push(copy(mount, mount.root_ref(), at));
         }
-        Branch { twigs }
+        NewTree { twigs }
     }
 
     /// The mounts of a tree that is to be moved.
-    pub(crate) fn of_attached(trees: &Trees, top: &Mount, guard: &Guard) -> Branch {
-        let twig = |(mount, at): (&Mount, _)| Twig {
+    pub(crate) fn of_attached(trees: &MountTopology, top: &Mount, guard: &Guard) -> NewTree {
+        let twig = |(mount, at): (&Mount, _)| NewMount {
             mount: MountRef::new(mount),
             own: None,
             original: None,
             at,
         };
         let all = shape(trees, top, &|_| true, true, guard);
-        Branch { twigs: all.into_iter().map(twig).collect() }
+        NewTree { twigs: all.into_iter().map(twig).collect() }
     }
 
     pub(crate) fn root(&self) -> &Mount {
@@ -112,7 +116,7 @@ impl Branch {
     /// The twig that covers the root of all others.
     fn top(&self) -> usize {
         let mut top = 0;
-        let covers = |twig: &Twig, top: usize| {
+        let covers = |twig: &NewMount, top: usize| {
             let at = twig.at.as_ref();
             at.is_some_and(|(on, dentry)| {
                 *on == top && std::ptr::eq(&**dentry, self.twigs[top].mount.root())
@@ -131,12 +135,12 @@ impl Branch {
 
     /// The mounts by what they are copies of.
     pub(crate) fn copies_of(&self) -> impl Iterator<Item = (MountId, MountRef)> {
-        let pair = |twig: &Twig| Some((twig.original?, twig.mount.clone()));
+        let pair = |twig: &NewMount| Some((twig.original?, twig.mount.clone()));
         self.twigs.iter().filter_map(pair)
     }
 
     /// A copy of each mount, in the same order.
-    fn copies(&self, forest: &Forest) -> Vec<OwnedMount> {
+    fn copies(&self, forest: &VfsShared) -> Vec<OwnedMount> {
         let copy =
             |mount: &Mount| forest.clone_mount(mount.sb().clone(), mount.root_ref(), mount.flags());
         self.mounts().map(copy).collect()
@@ -157,7 +161,7 @@ impl Branch {
 /// mounted on, and where. Of what is mounted on `top` itself, only where `is_shown` says so;
 /// without what is unbindable unless `whole`.
 fn shape<'t>(
-    trees: &'t Trees,
+    trees: &'t MountTopology,
     top: &'t Mount,
     is_shown: &dyn Fn(&Dentry) -> bool,
     whole: bool,
@@ -181,7 +185,7 @@ fn shape<'t>(
     found
 }
 
-impl Forest {
+impl VfsShared {
     /// The place on which something is mounted that is mounted at `target`: on top of all that is
     /// there.
     pub(crate) fn topmost(&self, target: &Path, guard: &Guard) -> Path {
@@ -196,8 +200,8 @@ impl Forest {
     /// with that. Returns what a moved branch was mounted on.
     pub(crate) fn graft(
         &self,
-        trees: &mut Trees,
-        branch: Branch,
+        trees: &mut MountTopology,
+        branch: NewTree,
         place: &Path,
         guard: &Guard,
     ) -> Result<Vec<Path>, Errno> {
@@ -221,11 +225,11 @@ impl Forest {
     /// Makes the copies that go to other mounts, if there is room for them and for the branch.
     fn grow(
         &self,
-        trees: &Trees,
-        branch: &Branch,
+        trees: &MountTopology,
+        branch: &NewTree,
         place: &Path,
         guard: &Guard,
-    ) -> Result<(Vec<Receivers>, Vec<Offshoot>), Errno> {
+    ) -> Result<(Vec<Receivers>, Vec<PropagatedCopy>), Errno> {
         let receivers = trees.groups.receivers(place.mount().id());
         let mut targets = Vec::new();
         {
@@ -248,14 +252,21 @@ impl Forest {
                 room.entry(tree).or_insert_with(|| MOUNTS_MAX.saturating_sub(trees.size(tree)));
             *left = left.checked_sub(branch.twigs.len()).ok_or(Errno::NOSPC)?;
         }
-        let offshoot = |(receivers, on)| Offshoot { receivers, on, mounts: branch.copies(self) };
+        let offshoot =
+            |(receivers, on)| PropagatedCopy { receivers, on, mounts: branch.copies(self) };
         Ok((receivers, targets.into_iter().map(offshoot).collect()))
     }
 
     /// Makes a branch of new mounts a tree of its own.
-    pub(crate) fn plant(&self, trees: &mut Trees, mut branch: Branch, tree: u64, guard: &Guard) {
-        enlist(trees, &mut branch, tree);
-        let mounts: Vec<NonNull<Mount>> = branch.twigs.iter().map(Twig::as_raw).collect();
+    pub(crate) fn plant(
+        &self,
+        trees: &mut MountTopology,
+        mut branch: NewTree,
+        tree: u64,
+        guard: &Guard,
+    ) {
+        add_to_namespace(trees, &mut branch, tree);
+        let mounts: Vec<NonNull<Mount>> = branch.twigs.iter().map(NewMount::as_raw).collect();
         let mut steps = Vec::new();
         branch.join(&mounts, &mut steps);
         // Nothing is detached, and nobody asked whether anything is busy.
@@ -266,21 +277,21 @@ impl Forest {
     /// Makes what was planned so.
     fn commit(
         &self,
-        trees: &mut Trees,
-        mut branch: Branch,
+        trees: &mut MountTopology,
+        mut branch: NewTree,
         place: &Path,
         receivers: &[Receivers],
-        mut offshoots: Vec<Offshoot>,
+        mut offshoots: Vec<PropagatedCopy>,
         guard: &Guard,
     ) -> Vec<Path> {
         let is_new = branch.is_new();
         let tree = trees.tree_of(place.mount()).unwrap_or(0);
-        enlist(trees, &mut branch, tree);
+        add_to_namespace(trees, &mut branch, tree);
         if !receivers.is_empty() {
             share(trees, &branch, receivers, &offshoots);
         }
         let mut steps = Vec::new();
-        let mounts: Vec<NonNull<Mount>> = branch.twigs.iter().map(Twig::as_raw).collect();
+        let mounts: Vec<NonNull<Mount>> = branch.twigs.iter().map(NewMount::as_raw).collect();
         if is_new {
             branch.join(&mounts, &mut steps);
         } else {
@@ -297,10 +308,10 @@ impl Forest {
 
     fn attach_offshoot(
         &self,
-        trees: &mut Trees,
-        branch: &Branch,
+        trees: &mut MountTopology,
+        branch: &NewTree,
         place: &Path,
-        offshoot: &mut Offshoot,
+        offshoot: &mut PropagatedCopy,
         steps: &mut Vec<Step>,
         guard: &Guard,
     ) {
@@ -328,7 +339,7 @@ impl Forest {
 }
 
 /// Lists the new mounts of a branch in a tree, sharing as what they are copies of.
-fn enlist(trees: &mut Trees, branch: &mut Branch, tree: u64) {
+fn add_to_namespace(trees: &mut MountTopology, branch: &mut NewTree, tree: u64) {
     for twig in &mut branch.twigs {
         if let Some(own) = twig.own.take() {
             let id = own.id();
@@ -341,13 +352,18 @@ fn enlist(trees: &mut Trees, branch: &mut Branch, tree: u64) {
 }
 
 /// Makes the branch shared, and its copies peers and slaves as those are that get them.
-fn share(trees: &mut Trees, branch: &Branch, receivers: &[Receivers], offshoots: &[Offshoot]) {
+fn share(
+    trees: &mut MountTopology,
+    branch: &NewTree,
+    receivers: &[Receivers],
+    offshoots: &[PropagatedCopy],
+) {
     let ids: Vec<MountId> = branch.mounts().map(Mount::id).collect();
     let own: Vec<GroupId> = ids.iter().map(|id| trees.groups.make_shared(*id)).collect();
     // The groups that the copies for some receivers are in, once there are any.
     let mut groups_of: Vec<Option<Vec<GroupId>>> = vec![None; receivers.len()];
     groups_of[0] = Some(own);
-    for Offshoot { receivers: number, mounts, .. } in offshoots {
+    for PropagatedCopy { receivers: number, mounts, .. } in offshoots {
         let copies = mounts.iter().map(|mount| mount.id());
         if let Some(groups) = &groups_of[*number] {
             copies.zip(groups).for_each(|(copy, group)| trees.groups.join(copy, *group));

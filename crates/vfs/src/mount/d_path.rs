@@ -23,8 +23,8 @@
 use smallvec::SmallVec;
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::namespace::Forest;
-use crate::mount::vfsmount::{Mount, Spot};
+use crate::mount::namespace::VfsShared;
+use crate::mount::vfsmount::{Mount, PathRef};
 use crate::objects::dcache::dentry::Dentry;
 
 /// Retrying reads before a blocking one.
@@ -94,8 +94,8 @@ impl<'g> Climb<'g> {
     /// meanwhile, or throws the result away if it [has changed](Self::has_changed).
     fn climb_to(
         &mut self,
-        root: Spot<'g>,
-        Spot { mut mount, mut dentry }: Spot<'g>,
+        root: PathRef<'g>,
+        PathRef { mut mount, mut dentry }: PathRef<'g>,
         guard: &'g Guard,
     ) -> Top {
         self.0.clear();
@@ -150,9 +150,9 @@ pub(crate) fn name_and_parent<'g>(
 
 /// The path of `mount`'s root seen from `root`, if it can be reached from there. The caller keeps
 /// the mount tree as it is, and directories where they are.
-pub(crate) fn mount_point(mount: &Mount, root: Spot<'_>, guard: &Guard) -> Option<Vec<u8>> {
+pub(crate) fn mount_point(mount: &Mount, root: PathRef<'_>, guard: &Guard) -> Option<Vec<u8>> {
     let mut climb = Climb::new();
-    let top = climb.climb_to(root, Spot { mount, dentry: mount.root() }, guard);
+    let top = climb.climb_to(root, PathRef { mount, dentry: mount.root() }, guard);
     (top == Top::Root).then(|| climb.path(top))
 }
 
@@ -170,9 +170,9 @@ pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
 
 /// The path of a place seen from `root`, as it was at one moment.
 pub(crate) fn stable_path(
-    ns: &Forest,
-    place: Spot<'_>,
-    root: Spot<'_>,
+    ns: &VfsShared,
+    place: PathRef<'_>,
+    root: PathRef<'_>,
     guard: &Guard,
 ) -> (Vec<u8>, Top) {
     let _tree = ns.lock_mounts();

@@ -1,6 +1,6 @@
 //! Root and working directory of a task: the counterpart of `struct fs_struct` of Linux.
 
-use crate::mount::vfsmount::{Path, Spot};
+use crate::mount::vfsmount::{Path, PathRef};
 
 /// Root and working directory.
 #[derive(Clone)]
@@ -11,7 +11,7 @@ pub(crate) struct FsStruct {
 
 /// Root and working directory as an RCU section sees them.
 #[derive(Clone, Copy)]
-pub(crate) struct FsSpots<'g> {
-    pub(crate) root: Spot<'g>,
-    pub(crate) cwd: Spot<'g>,
+pub(crate) struct FsRef<'g> {
+    pub(crate) root: PathRef<'g>,
+    pub(crate) cwd: PathRef<'g>,
 }

@@ -1,7 +1,7 @@
 //! The mount trees of a program, what their users share, and the calls that change them.
 //!
 //! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another are a
-//! `Forest`: they have superblocks in common, so they have `rename_lock` in common, and mounts of
+//! `VfsShared`: they have superblocks in common, so they have `rename_lock` in common, and mounts of
 //! one may share with mounts of another.
 //!
 //! The trees change under `namespace_sem`, inside a write section of `mount_seq` (`mount_tree`).
@@ -34,14 +34,16 @@ use crate::base::lock_classes::{DirectoryMove, MountHash, NamespaceSem, RenameLo
 use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, Propagation, UmountFlags};
 use crate::locks::LockGraph;
-use crate::mount::attach::Branch;
+use crate::mount::attach::NewTree;
 use crate::mount::fs_struct::FsStruct;
 use crate::mount::mountinfo::MountInfo;
 use crate::mount::propagation::MountId;
 use crate::mount::pseudo_fs::{INTERNAL_FLAGS, Pseudo};
-use crate::mount::topology::Trees;
+use crate::mount::topology::MountTopology;
 use crate::mount::umount::Detached;
-use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path, SUPER_FLAGS, Spot, normal_flags};
+use crate::mount::vfsmount::{
+    Mount, MountRef, OwnedMount, Path, PathRef, SUPER_FLAGS, normal_flags,
+};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::driver::FileSystem;
 use crate::objects::super_block::SuperBlock;
@@ -112,7 +114,7 @@ pub(crate) struct Namespace {
     /// Its number in the forest.
     id: u64,
     root: MountRef,
-    forest: Arc<Forest>,
+    forest: Arc<VfsShared>,
     /// Dropped last.
     _push: PushGracePeriods,
 }
@@ -135,11 +137,11 @@ impl Drop for PushGracePeriods {
 
 /// Everything that mount trees share which were copied from one another. What is written now and
 /// then stands apart from what walks read.
-pub(crate) struct Forest {
+pub(crate) struct VfsShared {
     /// What is mounted where, for walks.
     crossings: RcuTable<Mount, MountHash>,
     mount_seq: SeqCount,
-    trees: Apart<Mutex<Trees, NamespaceSem>>,
+    trees: Apart<Mutex<MountTopology, NamespaceSem>>,
     rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
     lock_graph: Arc<LockGraph>,
     quotas: SharedQuotas,
@@ -193,10 +195,10 @@ impl Vfs {
         fork::watch();
         let vfsmount_slots = scaling.vfsmount_lock_slots();
         let quotas = Quotas::new(limits, scaling.slots());
-        let forest = Arc::new(Forest {
+        let forest = Arc::new(VfsShared {
             crossings: RcuTable::new(),
             mount_seq: SeqCount::new(),
-            trees: Apart(Mutex::new(Trees::default())),
+            trees: Apart(Mutex::new(MountTopology::default())),
             rename_lock: Arc::new(Apart(SeqRwLock::with_exclusive_readers(!scaling.seqrwlock()))),
             lock_graph: Arc::new(LockGraph::new()),
             files: Arc::clone(&quotas.files),
@@ -274,7 +276,7 @@ impl Vfs {
 
     /// What it shares with the trees it was copied from.
     #[inline]
-    pub(crate) fn ns(&self) -> &Forest {
+    pub(crate) fn ns(&self) -> &VfsShared {
         &self.0.forest
     }
 
@@ -284,7 +286,7 @@ impl Vfs {
 }
 
 impl Namespace {
-    fn new(forest: &Arc<Forest>, root: MountRef) -> Namespace {
+    fn new(forest: &Arc<VfsShared>, root: MountRef) -> Namespace {
         let id = forest.next.tree.fetch_add(1, Ordering::Relaxed);
         Namespace { id, root, forest: Arc::clone(forest), _push: PushGracePeriods }
     }
@@ -301,7 +303,7 @@ impl Namespace {
         Path::new(self.root.clone(), self.root.root_ref())
     }
 
-    fn has(&self, trees: &Trees, mount: &Mount) -> bool {
+    fn has(&self, trees: &MountTopology, mount: &Mount) -> bool {
         trees.tree_of(mount) == Some(self.id)
     }
 
@@ -326,7 +328,7 @@ impl Namespace {
         let guard = rcu::pin();
         let mut trees = self.forest.trees.lock();
         let whole = (&*self.root, self.root.root_ref());
-        let branch = Branch::copy_of(&self.forest, &trees, whole, true, true, &guard);
+        let branch = NewTree::copy_of(&self.forest, &trees, whole, true, true, &guard);
         let namespace = Namespace::new(&self.forest, MountRef::new(branch.root()));
         let copies: HashMap<MountId, MountRef> = branch.copies_of().collect();
         self.forest.plant(&mut trees, branch, namespace.id, &guard);
@@ -341,7 +343,7 @@ impl Namespace {
 
     /// The mounts of the tree that can be reached from `root`, in the order in which they were
     /// made.
-    pub(crate) fn mount_infos(&self, root: Spot<'_>, guard: &Guard) -> Vec<MountInfo> {
+    pub(crate) fn mount_infos(&self, root: PathRef<'_>, guard: &Guard) -> Vec<MountInfo> {
         let trees = self.forest.trees.lock();
         let _names = self.forest.rename_lock.read();
         let shown = |mount: &&Mount| crate::mount::d_path::mount_point(mount, root, guard);
@@ -400,14 +402,14 @@ impl Namespace {
         if place.dentry().inode().is_dir() != mount.root().inode().is_dir() {
             return Err(Errno::NOTDIR);
         }
-        let done = self.forest.graft(&mut trees, Branch::of_new(mount), &place, &guard);
+        let done = self.forest.graft(&mut trees, NewTree::of_new(mount), &place, &guard);
         drop(trees);
         done.map(drop)
     }
 
     /// Nothing is mounted on what was taken off its tree or has no name any more, nor in another
     /// tree.
-    fn check_target(&self, trees: &Trees, target: &Path) -> Result<(), Errno> {
+    fn check_target(&self, trees: &MountTopology, target: &Path) -> Result<(), Errno> {
         match trees.tree_of(target.mount()) {
             _ if target.dentry().is_unhashed() => Err(Errno::NOENT),
             None => Err(Errno::NOENT),
@@ -417,7 +419,7 @@ impl Namespace {
     }
 
     /// The place for what is to be mounted at `target`.
-    fn place_at(&self, trees: &Trees, target: &Path, guard: &Guard) -> Result<Path, Errno> {
+    fn place_at(&self, trees: &MountTopology, target: &Path, guard: &Guard) -> Result<Path, Errno> {
         self.check_target(trees, target)?;
         Ok(self.forest.topmost(target, guard))
     }
@@ -439,7 +441,7 @@ impl Namespace {
             // What is below the source is to be true of one moment.
             let _names = self.forest.rename_lock.read();
             let part = (mount, source.dentry_ref());
-            Branch::copy_of(&self.forest, &trees, part, recursive, false, &guard)
+            NewTree::copy_of(&self.forest, &trees, part, recursive, false, &guard)
         };
         let done = self.forest.graft(&mut trees, branch, &place, &guard);
         drop(trees);
@@ -478,7 +480,7 @@ impl Namespace {
         if parent.is_none() {
             return Err(Errno::INVAL);
         }
-        let branch = Branch::of_attached(&trees, mount, &guard);
+        let branch = NewTree::of_attached(&trees, mount, &guard);
         let done = self.forest.graft(&mut trees, branch, &place, &guard);
         drop(trees);
         done.map(drop)
@@ -533,13 +535,13 @@ impl Namespace {
                 return Err(Errno::AGAIN);
             }
         }
-        let others = self.forest.leaves_that_go(&trees, mount, &guard);
+        let others = self.forest.victims(&trees, mount, &guard);
         let is_busy = || is_used() || others.iter().any(|other| other.users() > 1);
         self.forest.prune(&mut trees, mount, true, is_busy, &guard)
     }
 }
 
-impl Forest {
+impl VfsShared {
     #[inline]
     pub(crate) fn seq(&self) -> &SeqCount {
         &self.mount_seq
@@ -716,7 +718,7 @@ impl Drop for Namespace {
     }
 }
 
-impl Forest {
+impl VfsShared {
     /// Makes sure that there is room for another open file, before anything is done for it. The
     /// caller holds no lock.
     ///

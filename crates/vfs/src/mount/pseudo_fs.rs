@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
 use crate::base::types::{FallocateFlags, FileType, StatFs};
-use crate::mount::namespace::{Forest, Vfs};
+use crate::mount::namespace::{Vfs, VfsShared};
 use crate::mount::vfsmount::{Mount, OwnedMount};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::driver::{FileSystem, NewInode};
@@ -51,19 +51,19 @@ pub(crate) struct Pseudo {
 }
 
 impl Pseudo {
-    pub(crate) fn pipes(ns: &Forest) -> std::result::Result<&Mount, Errno> {
+    pub(crate) fn pipes(ns: &VfsShared) -> std::result::Result<&Mount, Errno> {
         Pseudo::mount(ns, &ns.pseudo().pipes, || {
             Ok(Arc::new(PseudoFs { name: "pipefs", magic: 0x5049_5045 }))
         })
     }
 
-    pub(crate) fn sockets(ns: &Forest) -> std::result::Result<&Mount, Errno> {
+    pub(crate) fn sockets(ns: &VfsShared) -> std::result::Result<&Mount, Errno> {
         Pseudo::mount(ns, &ns.pseudo().sockets, || {
             Ok(Arc::new(PseudoFs { name: "sockfs", magic: 0x534f_434b }))
         })
     }
 
-    pub(crate) fn memory(ns: &Forest) -> std::result::Result<&Mount, Errno> {
+    pub(crate) fn memory(ns: &VfsShared) -> std::result::Result<&Mount, Errno> {
         Pseudo::mount(ns, &ns.pseudo().memory, || {
             ns.pseudo().memory_driver.get().cloned().ok_or(Errno::NOSYS)
         })
@@ -72,7 +72,7 @@ impl Pseudo {
     /// The mount in `slot`, made when it is first asked for.
     #[inline]
     fn mount<'a>(
-        ns: &'a Forest,
+        ns: &'a VfsShared,
         slot: &'a OnceLock<OwnedMount>,
         driver: impl FnOnce() -> std::result::Result<Arc<dyn FileSystem>, Errno>,
     ) -> std::result::Result<&'a Mount, Errno> {

@@ -1,11 +1,11 @@
 //! All mount trees of a program, and changes of them.
 //!
 //! What walks need of a mount (where it is attached, what is attached where) they read from the
-//! mount and from a hash, without a lock. What only changes of the trees need is in [`Trees`],
+//! mount and from a hash, without a lock. What only changes of the trees need is in [`MountTopology`],
 //! plain data under `namespace_sem`: which mounts there are and in which tree, what is mounted on
 //! each, and who shares with whom.
 //!
-//! A change is planned first, which may fail, and then made by [`Forest::change`] in one write
+//! A change is planned first, which may fail, and then made by [`VfsShared::change`] in one write
 //! section of `mount_seq`, which can't: walks see all of it or nothing, however many mounts it
 //! concerns.
 //!
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::namespace::Forest;
+use crate::mount::namespace::VfsShared;
 use crate::mount::propagation::{MountId, PeerGroups};
 use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
@@ -31,7 +31,7 @@ pub(crate) const MOUNTS_MAX: usize = 100_000;
 
 /// The mount trees; see the [module](self).
 #[derive(Default)]
-pub(crate) struct Trees {
+pub(crate) struct MountTopology {
     nodes: HashMap<MountId, Node>,
     /// How many mounts are mounted on a dentry, in any tree, by its address.
     mountpoints: HashMap<usize, i32>,
@@ -47,7 +47,7 @@ struct Node {
     children: Vec<MountId>,
 }
 
-impl Trees {
+impl MountTopology {
     /// A listed mount.
     pub(crate) fn mount(&self, id: MountId) -> Option<&Mount> {
         self.nodes.get(&id).map(|node| &*node.mount)
@@ -160,13 +160,13 @@ pub(crate) enum Step {
     Detach(NonNull<Mount>),
 }
 
-impl Forest {
+impl VfsShared {
     /// Makes a change of the trees, in one write section of `mount_seq`, unless `is_busy` says
     /// there that it must not be: then `EBUSY`. Returns what the detached mounts were mounted on,
     /// to be given up when the trees are unlocked.
     pub(crate) fn change(
         &self,
-        trees: &mut Trees,
+        trees: &mut MountTopology,
         steps: Vec<Step>,
         is_busy: impl FnOnce() -> bool,
         guard: &Guard,
@@ -201,7 +201,7 @@ impl Forest {
 
     fn attach(
         &self,
-        trees: &mut Trees,
+        trees: &mut MountTopology,
         raw: NonNull<Mount>,
         parent: NonNull<Mount>,
         mountpoint: DentryRef,
@@ -216,7 +216,7 @@ impl Forest {
         unsafe { bucket.insert(raw) };
     }
 
-    fn detach(&self, trees: &mut Trees, mount: &Mount, guard: &Guard) -> Option<Path> {
+    fn detach(&self, trees: &mut MountTopology, mount: &Mount, guard: &Guard) -> Option<Path> {
         let (parent, mountpoint) = mount.attached_at(guard)?;
         // The place keeps the mount that keeps the mountpoint's memory.
         let parent = MountRef::new(parent);

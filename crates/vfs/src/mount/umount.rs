@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::namespace::Forest;
+use crate::mount::namespace::VfsShared;
 use crate::mount::propagation::MountId;
-use crate::mount::topology::{Step, Trees};
+use crate::mount::topology::{MountTopology, Step};
 use crate::mount::vfsmount::{Mount, OwnedMount, Path};
 use crate::objects::dcache::dentry::Dentry;
 
@@ -34,9 +34,14 @@ impl Detached {
     }
 }
 
-impl Forest {
+impl VfsShared {
     /// What is mounted at the place of `mount` on those that share with its parent.
-    fn cognates<'g>(&self, trees: &Trees, mount: &Mount, guard: &'g Guard) -> Vec<&'g Mount> {
+    fn peer_mounts<'g>(
+        &self,
+        trees: &MountTopology,
+        mount: &Mount,
+        guard: &'g Guard,
+    ) -> Vec<&'g Mount> {
         let Some((parent, mountpoint)) = mount.attached_at(guard) else { return Vec::new() };
         let receivers = trees.groups.receivers(parent.id());
         let on = receivers.iter().flat_map(|group| &group.mounts);
@@ -46,9 +51,9 @@ impl Forest {
     /// Of what goes with a mount on which nothing is mounted, what must not be in use: mounts on
     /// which there is nothing either, but for what covers their root. Others would not go by
     /// themselves.
-    pub(crate) fn leaves_that_go<'g>(
+    pub(crate) fn victims<'g>(
         &self,
-        trees: &Trees,
+        trees: &MountTopology,
         mount: &Mount,
         guard: &'g Guard,
     ) -> Vec<&'g Mount> {
@@ -57,14 +62,14 @@ impl Forest {
             [one] => trees.mount(*one).is_some_and(|child| is_covered_by(mount, child, guard)),
             _ => false,
         };
-        self.cognates(trees, mount, guard).into_iter().filter(is_leaf).collect()
+        self.peer_mounts(trees, mount, guard).into_iter().filter(is_leaf).collect()
     }
 
     /// Takes `top` and all below it off the trees, and with `propagate` what goes with them, unless
     /// `is_busy` says no at the moment when walks can't come to them.
     pub(crate) fn prune(
         &self,
-        trees: &mut Trees,
+        trees: &mut MountTopology,
         top: &Mount,
         propagate: bool,
         is_busy: impl FnOnce() -> bool,
@@ -97,12 +102,12 @@ impl Forest {
     }
 
     /// What goes together with `set`, which has all that is mounted on any of it.
-    fn propagated(&self, trees: &Trees, set: &[MountId], guard: &Guard) -> Vec<MountId> {
+    fn propagated(&self, trees: &MountTopology, set: &[MountId], guard: &Guard) -> Vec<MountId> {
         let set_of: HashSet<MountId> = set.iter().copied().collect();
         let mut candidates: HashSet<MountId> = HashSet::new();
         for id in set {
             let Some(mount) = trees.mount(*id) else { continue };
-            candidates.extend(self.cognates(trees, mount, guard).into_iter().map(Mount::id));
+            candidates.extend(self.peer_mounts(trees, mount, guard).into_iter().map(Mount::id));
         }
         candidates.retain(|id| !set_of.contains(id));
         let covers = |child: MountId, on: &Mount| {

@@ -11,7 +11,7 @@
 //!
 //! A second per-CPU count holds the changes under way, opening a file for writing among them. A
 //! change raises it and then reads the flags; a remount puts a hold beside the flags
-//! ([`mount_flags`](crate::objects::held_flags)) and then sums the counts. One of the two sees the
+//! ([`mount_flags`](crate::objects::remount_flags)) and then sums the counts. One of the two sees the
 //! other. A change that sees the hold waits, counted, for the lock that the remount has while it
 //! looks (`mnt_write_hold`), and reads the flags again under it. There they are what the remount
 //! has decided: as they were, if it was busy, and the change goes on; or read-only, and the change
@@ -50,8 +50,8 @@ use vfscale_sync::table::Hashed;
 use crate::base::lock_classes::{MountCount, TaskFs};
 use crate::base::types::MountFlags;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
-use crate::objects::held_flags::{KeptFlags, Verdict};
 use crate::objects::inode::{Inode, InodePtr};
+use crate::objects::remount_flags::{RemountFlags, Verdict};
 use crate::objects::super_ref::SuperRef;
 
 /// A mount. Made by a namespace, freed a grace period after its last user.
@@ -63,7 +63,7 @@ pub(crate) struct Mount {
     /// Where it is attached; both null when it isn't. Written in the namespace's write section.
     parent: AtomicPtr<Mount>,
     mountpoint: AtomicPtr<Dentry>,
-    flags: KeptFlags,
+    flags: RemountFlags,
     /// Marked by `umount(EXPIRE)`, cleared by use.
     expired: AtomicBool,
     users: PerCpuRef<MountCount>,
@@ -114,7 +114,7 @@ impl Mount {
             root,
             parent: AtomicPtr::new(std::ptr::null_mut()),
             mountpoint: AtomicPtr::new(std::ptr::null_mut()),
-            flags: KeptFlags::new(flags),
+            flags: RemountFlags::new(flags),
             expired: AtomicBool::new(false),
             users: PerCpuRef::new(slots),
             writers: PerCpuCounter::new(slots),
@@ -505,21 +505,21 @@ impl Path {
 
     /// The two, for as long as an RCU section lasts.
     #[inline]
-    pub(crate) fn borrow<'g>(&self, guard: &'g Guard) -> Spot<'g> {
-        Spot { mount: self.mount.borrow(guard), dentry: self.dentry.borrow(guard) }
+    pub(crate) fn borrow<'g>(&self, guard: &'g Guard) -> PathRef<'g> {
+        PathRef { mount: self.mount.borrow(guard), dentry: self.dentry.borrow(guard) }
     }
 }
 
 /// A place that is open. Its inode is found without the dentry, which is beside what a rename or a
 /// removal of the name writes.
-pub(crate) struct OpenPath {
+pub(crate) struct FilePath {
     path: Path,
     inode: InodePtr,
 }
 
-impl OpenPath {
-    pub(crate) fn new(path: Path) -> OpenPath {
-        OpenPath { inode: InodePtr::new(path.dentry().inode()), path }
+impl FilePath {
+    pub(crate) fn new(path: Path) -> FilePath {
+        FilePath { inode: InodePtr::new(path.dentry().inode()), path }
     }
 
     #[inline]
@@ -537,12 +537,12 @@ impl OpenPath {
 /// A place as an RCU section sees it. Nothing keeps it beyond the section, and within it uses and
 /// references may be gone already: who wants to keep it tries.
 #[derive(Clone, Copy)]
-pub(crate) struct Spot<'g> {
+pub(crate) struct PathRef<'g> {
     pub(crate) mount: &'g Mount,
     pub(crate) dentry: &'g Dentry,
 }
 
-impl Spot<'_> {
+impl PathRef<'_> {
     #[inline]
     pub(crate) fn is_same(&self, mount: &Mount, dentry: &Dentry) -> bool {
         std::ptr::eq(self.mount, mount) && std::ptr::eq(self.dentry, dentry)
@@ -558,7 +558,7 @@ impl Spot<'_> {
 /// mounts and dentries are freed a grace period after the last use or reference. It may find them
 /// dead when it wants to keep them. Then it reads the pointers again, and gets others: they were
 /// replaced before the last reference went.
-pub(crate) struct WalkedPath {
+pub(crate) struct RcuPath {
     pointers: Rcu<Pointers>,
     owned: Mutex<Path, TaskFs>,
 }
@@ -575,19 +575,19 @@ unsafe impl Send for Pointers {}
 // SAFETY: as above.
 unsafe impl Sync for Pointers {}
 
-impl WalkedPath {
-    pub(crate) fn new(path: Path) -> WalkedPath {
-        WalkedPath { pointers: Rcu::new(Pointers::of(&path)), owned: Mutex::new(path) }
+impl RcuPath {
+    pub(crate) fn new(path: Path) -> RcuPath {
+        RcuPath { pointers: Rcu::new(Pointers::of(&path)), owned: Mutex::new(path) }
     }
 
     /// The place as it is now, for as long as an RCU section lasts.
     #[inline]
-    pub(crate) fn spot<'g>(&'g self, guard: &'g Guard) -> Spot<'g> {
+    pub(crate) fn spot<'g>(&'g self, guard: &'g Guard) -> PathRef<'g> {
         let pointers = self.pointers.read(guard);
         // SAFETY: what is pointed to was owned when the pointers were read, within the section: it
         // is given back after they were replaced, and at the end of `self`, which is borrowed. It
         // is freed a grace period after that.
-        unsafe { Spot { mount: pointers.mount.as_ref(), dentry: pointers.dentry.as_ref() } }
+        unsafe { PathRef { mount: pointers.mount.as_ref(), dentry: pointers.dentry.as_ref() } }
     }
 
     /// Is another one after every change, within an RCU section.

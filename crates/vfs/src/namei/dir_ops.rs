@@ -6,7 +6,7 @@
 //!
 //! 1. The walk makes all the checks, under RCU and without a lock as everywhere. Then it stops and
 //!    hands the change back ([`DriverChange`](crate::namei::lookup::DriverChange)): the directory,
-//!    the name, and the dentry that it has found there, all of them held ([`KeptName`]), and the
+//!    the name, and the dentry that it has found there, all of them held ([`BackedName`]), and the
 //!    right to write to the mount.
 //! 2. The call, which now holds nothing else, locks the name ([`crate::objects::in_lookup`]), so
 //!    that nobody looks it up or changes it until this is over. It makes sure that the dentry still
@@ -50,15 +50,15 @@ use crate::objects::super_block::SuperBlock;
 
 /// A name in a directory that a driver keeps, and the dentry that a walk has found there, which may
 /// say that there is no such name. Both are held.
-pub(crate) struct KeptName {
+pub(crate) struct BackedName {
     found: DentryRef,
     name: Box<[u8]>,
     dir: Path,
 }
 
-impl KeptName {
-    pub(crate) fn new(dir: Path, name: &[u8], found: DentryRef) -> KeptName {
-        KeptName { found, name: name.into(), dir }
+impl BackedName {
+    pub(crate) fn new(dir: Path, name: &[u8], found: DentryRef) -> BackedName {
+        BackedName { found, name: name.into(), dir }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -144,7 +144,7 @@ impl KeptName {
 ///
 /// # Errors
 /// The driver's.
-pub(crate) fn link(source: &Path, at: &KeptName) -> Result<Option<()>, Errno> {
+pub(crate) fn link(source: &Path, at: &BackedName) -> Result<Option<()>, Errno> {
     let directories = at.directories()?;
     let _turn = at.lock();
     if !at.is_current(&rcu::pin()) {
@@ -160,42 +160,49 @@ pub(crate) fn link(source: &Path, at: &KeptName) -> Result<Option<()>, Errno> {
 ///
 /// # Errors
 /// The driver's; `EBUSY` if something is mounted there.
-pub(crate) fn remove(at: &KeptName, is_rmdir: bool, tree: &Namespace) -> Result<Option<()>, Errno> {
+pub(crate) fn remove(
+    at: &BackedName,
+    is_rmdir: bool,
+    tree: &Namespace,
+) -> Result<Option<()>, Errno> {
     let directories = at.directories()?;
     let _turn = at.lock();
     let victim = at.found();
-    let Some(_doomed) = Doomed::new(at, tree)? else { return Ok(None) };
+    let Some(_doomed) = CantMountGuard::new(at, tree)? else { return Ok(None) };
     let (dir, inode) = (at.dir_inode(), victim.inode());
     if is_rmdir {
         directories.rmdir(dir, at.bytes(), inode)?;
     } else {
         directories.unlink(dir, at.bytes(), inode)?;
     }
-    take_out(victim, tree);
+    unhash_removed(victim, tree);
     Ok(Some(()))
 }
 
 /// What is about to lose its name, so that nothing gets mounted there. Until this is dropped: then
 /// either it has no name, or may be mounted on again.
-pub(crate) struct Doomed<'a>(&'a Dentry);
+pub(crate) struct CantMountGuard<'a>(&'a Dentry);
 
-impl<'a> Doomed<'a> {
+impl<'a> CantMountGuard<'a> {
     /// `None` if the name has another dentry by now. The caller has locked the name.
     ///
     /// # Errors
     /// `EBUSY` if something is mounted there, in the caller's tree.
-    pub(crate) fn new(at: &'a KeptName, tree: &Namespace) -> Result<Option<Doomed<'a>>, Errno> {
+    pub(crate) fn new(
+        at: &'a BackedName,
+        tree: &Namespace,
+    ) -> Result<Option<CantMountGuard<'a>>, Errno> {
         let guard = rcu::pin();
         if !at.is_current(&guard) || !at.forbid_mounts(&guard) {
             return Ok(None);
         }
-        let doomed = Doomed(at.found());
+        let doomed = CantMountGuard(at.found());
         let busy = at.found().is_mounted() && tree.has_mountpoint(at.found(), &guard);
         if busy { Err(Errno::BUSY) } else { Ok(Some(doomed)) }
     }
 }
 
-impl Drop for Doomed<'_> {
+impl Drop for CantMountGuard<'_> {
     fn drop(&mut self) {
         self.0.set_cant_mount(false);
     }
@@ -203,7 +210,7 @@ impl Drop for Doomed<'_> {
 
 /// Takes what the driver has removed out of the dcache, with what is mounted there in other trees.
 /// The caller has locked the name, and keeps mounts off.
-pub(crate) fn take_out(victim: &Dentry, tree: &Namespace) {
+pub(crate) fn unhash_removed(victim: &Dentry, tree: &Namespace) {
     let guard = rcu::pin();
     if victim.inode().is_dir() {
         victim.inode().mark_dead();

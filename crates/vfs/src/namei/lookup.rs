@@ -4,7 +4,7 @@
 //! driver that keeps directories itself ([`Directories`](crate::objects::driver::Directories)) is
 //! asked for what is not in the table. Since it may have to wait for a disk, nobody asks it in the
 //! middle of a walk: the walk stops and hands the name back ([`Deferred::Lookup`]), the call lets
-//! go of everything, asks, and starts again ([`looking_up`]). What the driver says goes into the
+//! go of everything, asks, and starts again ([`run_lookups`]). What the driver says goes into the
 //! table, as a negative dentry if there is no such name, and the next walk finds it under RCU like
 //! any other.
 //!
@@ -30,7 +30,7 @@ use crate::base::error::Stop;
 use crate::file::open_file::File;
 use crate::mount::d_path::{is_below, name_and_parent};
 use crate::mount::vfsmount::{Path, Writing};
-use crate::namei::dir_ops::KeptName;
+use crate::namei::dir_ops::BackedName;
 use crate::objects::dcache::children::{InsertMoved, LockedName};
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
@@ -41,7 +41,7 @@ use crate::objects::super_block::SuperBlock;
 const BATCH: usize = 64;
 
 /// A name that a driver is to be asked for.
-pub(crate) struct Missing {
+pub(crate) struct DriverLookup {
     dir: Path,
     name: Box<[u8]>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Missing {
 /// everything.
 pub(crate) enum Deferred {
     /// Say what has this name.
-    Lookup(Missing),
+    Lookup(DriverLookup),
     /// Make a change of which all has been checked.
     Change(DriverChange),
 }
@@ -58,9 +58,9 @@ pub(crate) enum Deferred {
 /// A change that a driver is to make, with the right to write to the mount.
 pub(crate) enum DriverChange {
     /// Change this name.
-    Name(KeptName, Writing),
+    Name(BackedName, Writing),
     /// Rename the first to the second.
-    Names(KeptName, KeptName, Writing),
+    Names(BackedName, BackedName, Writing),
     /// Change the inode of this place, or make a file without a name there.
     Place(Path, Writing),
     /// Cut the file that has been opened.
@@ -82,25 +82,25 @@ impl From<DriverChange> for WalkStop {
 /// is held, not even an RCU section, so that the driver may take its time; `call` leaves nothing
 /// behind when it fails.
 #[inline(always)]
-pub(crate) fn looking_up<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> Result<T, Errno> {
+pub(crate) fn run_lookups<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> Result<T, Errno> {
     match call() {
         // Not as a whole: see `Child` in `namei`.
         Ok(value) => Ok(value),
         Err(Stop::Errno(errno)) => Err(errno),
         Err(Stop::First(deferred)) => {
-            change_and(*deferred, call, |_| unreachable!("a call that changes nothing"))
+            run_deferred(*deferred, call, |_| unreachable!("a call that changes nothing"))
         }
     }
 }
 
 /// Asks the driver for the name that has stopped a call which changes nothing, so that it can run
-/// again: what [`looking_up`] does between two runs. The caller holds nothing.
+/// again: what [`run_lookups`] does between two runs. The caller holds nothing.
 ///
 /// # Errors
 /// The driver's; the error that has stopped the call.
 #[cold]
 #[inline(never)]
-pub(crate) fn look_up_first(stop: WalkStop) -> Result<(), Errno> {
+pub(crate) fn run_lookup(stop: WalkStop) -> Result<(), Errno> {
     match stop {
         Stop::Errno(errno) => Err(errno),
         Stop::First(deferred) => match *deferred {
@@ -110,25 +110,25 @@ pub(crate) fn look_up_first(stop: WalkStop) -> Result<(), Errno> {
     }
 }
 
-/// As [`looking_up`], for a call that may find a change to be made by a driver which keeps
+/// As [`run_lookups`], for a call that may find a change to be made by a driver which keeps
 /// directories itself. Then `change` makes it, again with nothing held; `None` if what was found is
 /// no longer so, and the call has to run again.
 #[inline(always)]
-pub(crate) fn changing<T>(
+pub(crate) fn run_changes<T>(
     mut call: impl FnMut() -> Result<T, WalkStop>,
     change: impl FnMut(DriverChange) -> Result<Option<T>, Errno>,
 ) -> Result<T, Errno> {
     match call() {
         Ok(value) => Ok(value),
         Err(Stop::Errno(errno)) => Err(errno),
-        Err(Stop::First(deferred)) => change_and(*deferred, call, change),
+        Err(Stop::First(deferred)) => run_deferred(*deferred, call, change),
     }
 }
 
 /// Apart, so that calls that find everything don't pay for there being a loop.
 #[cold]
 #[inline(never)]
-fn change_and<T>(
+fn run_deferred<T>(
     mut deferred: Deferred,
     mut call: impl FnMut() -> Result<T, WalkStop>,
     mut change: impl FnMut(DriverChange) -> Result<Option<T>, Errno>,
@@ -150,9 +150,9 @@ fn change_and<T>(
     }
 }
 
-impl Missing {
-    pub(crate) fn new(dir: Path, name: &[u8]) -> Missing {
-        Missing { dir, name: name.into() }
+impl DriverLookup {
+    pub(crate) fn new(dir: Path, name: &[u8]) -> DriverLookup {
+        DriverLookup { dir, name: name.into() }
     }
 
     /// Asks, and puts the answer into the directory's table. Blocks as the driver does; the caller

@@ -22,10 +22,10 @@ use vfscale_sync::rcu::Guard;
 use crate::base::error::Stop;
 use crate::base::types::{Access, MountFlags, ResolveFlags};
 use crate::mount::d_path::Climb;
-use crate::mount::namespace::Forest;
-use crate::mount::vfsmount::{Mount, MountRef, Path, Spot, WriteAccess};
-use crate::namei::dir_ops::KeptName;
-use crate::namei::lookup::{Deferred, DriverChange, Missing, WalkStop};
+use crate::mount::namespace::VfsShared;
+use crate::mount::vfsmount::{Mount, MountRef, Path, PathRef, WriteAccess};
+use crate::namei::dir_ops::BackedName;
+use crate::namei::lookup::{Deferred, DriverChange, DriverLookup, WalkStop};
 use crate::objects::dcache::dentry::{Dentry, NAME_MAX};
 use crate::objects::dcache::name::{self, Name};
 use crate::objects::inode::Inode;
@@ -118,16 +118,16 @@ impl From<DriverChange> for Fail {
 
 /// A place in the tree, seen under RCU.
 #[derive(Clone, Copy)]
-pub(crate) struct Pos<'g> {
+pub(crate) struct WalkPos<'g> {
     pub(crate) mount: &'g Mount,
     pub(crate) dentry: &'g Dentry,
     /// The dentry's sequence count for which this place was right.
     pub(crate) seq: u32,
 }
 
-impl<'g> Pos<'g> {
-    fn of(spot: Spot<'g>) -> Pos<'g> {
-        Pos { mount: spot.mount, dentry: spot.dentry, seq: spot.dentry.seq().begin() }
+impl<'g> WalkPos<'g> {
+    fn of(spot: PathRef<'g>) -> WalkPos<'g> {
+        WalkPos { mount: spot.mount, dentry: spot.dentry, seq: spot.dentry.seq().begin() }
     }
 
     #[inline]
@@ -156,10 +156,10 @@ pub(crate) enum Last {
 /// Where and how a walk begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Start<'g> {
-    pub(crate) ns: &'g Forest,
+    pub(crate) ns: &'g VfsShared,
     pub(crate) cred: &'g Credentials,
-    pub(crate) root: Spot<'g>,
-    pub(crate) base: Spot<'g>,
+    pub(crate) root: PathRef<'g>,
+    pub(crate) base: PathRef<'g>,
     pub(crate) flags: Lookup,
 }
 
@@ -168,8 +168,8 @@ pub(crate) struct Walk<'g> {
     start: Start<'g>,
     guard: &'g Guard,
     /// What `/` is, and what `..` does not leave.
-    root: Spot<'g>,
-    cur: Pos<'g>,
+    root: PathRef<'g>,
+    cur: WalkPos<'g>,
     /// What [`walk_to_last`](Self::walk_to_last) arrived at.
     last: Last,
     /// The last component, if it is a name. It is borrowed rather than returned, for to copy what
@@ -188,7 +188,7 @@ pub(crate) struct Walk<'g> {
     by_ref: bool,
 }
 
-/// What a lookup found, in parts: a `Result` of an `Option` of a [`Pos`] has its tags inside the
+/// What a lookup found, in parts: a `Result` of an `Option` of a [`WalkPos`] has its tags inside the
 /// place of a pointer, which compilers then copy in pieces, and that takes longer than the lookup.
 struct Child<'g> {
     fail: Option<Fail>,
@@ -251,7 +251,7 @@ impl<'g> Walk<'g> {
             start,
             guard,
             root,
-            cur: Pos::of(from),
+            cur: WalkPos::of(from),
             last: Last::Root,
             name: Name::EMPTY,
             text: name::skip_slashes(path),
@@ -293,7 +293,7 @@ impl<'g> Walk<'g> {
     }
 
     /// Where the walk is.
-    pub(crate) fn cur(&self) -> Pos<'g> {
+    pub(crate) fn cur(&self) -> WalkPos<'g> {
         self.cur
     }
 
@@ -321,7 +321,7 @@ impl<'g> Walk<'g> {
     /// Announces a change at `pos`, for as long as the RCU section lasts at most. Between finding
     /// the mount and this no mount has come or gone, or the walk has to start again.
     #[inline]
-    pub(crate) fn want_write(&self, pos: Pos<'g>) -> Result<WriteAccess<'g>, Fail> {
+    pub(crate) fn want_write(&self, pos: WalkPos<'g>) -> Result<WriteAccess<'g>, Fail> {
         let write = WriteAccess::new(pos.mount);
         if self.start.ns.seq().retry(self.mount_seq) {
             return Err(Fail::Retry);
@@ -331,7 +331,7 @@ impl<'g> Walk<'g> {
 
     /// Keeps a place beyond the RCU section.
     #[inline]
-    pub(crate) fn keep(&self, pos: Pos<'g>) -> Result<Path, Fail> {
+    pub(crate) fn keep(&self, pos: WalkPos<'g>) -> Result<Path, Fail> {
         let mount = self.hold_mount(pos.mount)?;
         let dentry = pos.dentry.try_ref(self.guard).ok_or(Fail::Retry)?;
         if pos.is_stale() {
@@ -342,7 +342,7 @@ impl<'g> Walk<'g> {
 
     /// Checks that what was read at `pos` belonged to it all the time.
     #[inline]
-    pub(crate) fn validate(&self, pos: Pos<'g>) -> Result<(), Retry> {
+    pub(crate) fn validate(&self, pos: WalkPos<'g>) -> Result<(), Retry> {
         if pos.is_stale() || self.start.ns.seq().retry(self.mount_seq) {
             return Err(Retry);
         }
@@ -351,7 +351,7 @@ impl<'g> Walk<'g> {
 
     /// Walks to the end.
     #[inline]
-    pub(crate) fn lookup(&mut self) -> Result<Pos<'g>, Fail> {
+    pub(crate) fn lookup(&mut self) -> Result<WalkPos<'g>, Fail> {
         self.walk_to_end()?;
         Ok(self.cur)
     }
@@ -364,15 +364,16 @@ impl<'g> Walk<'g> {
                 Last::Root | Last::Dot => break,
                 Last::DotDot => self.up()?,
                 Last::Name(slash) => {
-                    let Pos { mount, dentry, seq } = self.existing_child(self.cur, &self.name)?;
+                    let WalkPos { mount, dentry, seq } =
+                        self.existing_child(self.cur, &self.name)?;
                     if dentry.inode().is_symlink() && (follow || slash) {
-                        self.follow_last(Pos { mount, dentry, seq }, slash)?;
+                        self.follow_last(WalkPos { mount, dentry, seq }, slash)?;
                         continue;
                     }
                     if slash && !dentry.inode().is_dir() {
                         return Err(Fail::Errno(Errno::NOTDIR));
                     }
-                    self.go(Pos { mount, dentry, seq })?;
+                    self.go(WalkPos { mount, dentry, seq })?;
                 }
             }
             break;
@@ -395,7 +396,7 @@ impl<'g> Walk<'g> {
         // As `self.cur`, but in registers: each step waits for what the one before has found, and
         // would wait longer for what that has stored. Places are taken apart for the same reason.
         let (mount, dentry, seq) = (self.cur.mount, self.cur.dentry, self.cur.seq);
-        let mut cur = Pos { mount, dentry, seq };
+        let mut cur = WalkPos { mount, dentry, seq };
         loop {
             if self.text.is_empty() && !self.next_text() {
                 self.last = Last::Root;
@@ -419,12 +420,12 @@ impl<'g> Walk<'g> {
                 return Ok(());
             }
             if !dots {
-                let Pos { mount, dentry, seq } = self.existing_child(cur, &self.name)?;
+                let WalkPos { mount, dentry, seq } = self.existing_child(cur, &self.name)?;
                 if dentry.inode().is_symlink() {
-                    self.follow(Pos { mount, dentry, seq })?;
+                    self.follow(WalkPos { mount, dentry, seq })?;
                     cur = self.cur;
                 } else {
-                    cur = Pos { mount, dentry, seq };
+                    cur = WalkPos { mount, dentry, seq };
                     self.go(cur)?;
                 }
             } else if self.name.len() == 2 {
@@ -459,7 +460,7 @@ impl<'g> Walk<'g> {
     }
 
     #[inline]
-    fn may_search(&self, dir: Pos<'g>) -> Result<(), Errno> {
+    fn may_search(&self, dir: WalkPos<'g>) -> Result<(), Errno> {
         let inode = dir.inode();
         if !inode.is_dir() {
             return Err(Errno::NOTDIR);
@@ -468,7 +469,7 @@ impl<'g> Walk<'g> {
     }
 
     #[inline]
-    pub(crate) fn go(&mut self, child: Pos<'g>) -> Result<(), Retry> {
+    pub(crate) fn go(&mut self, child: WalkPos<'g>) -> Result<(), Retry> {
         self.cur = child;
         self.hold()
     }
@@ -476,29 +477,29 @@ impl<'g> Walk<'g> {
     /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such
     /// name.
     #[inline]
-    pub(crate) fn child(&self, name: &Name<'_>) -> Result<Option<Pos<'g>>, Fail> {
+    pub(crate) fn child(&self, name: &Name<'_>) -> Result<Option<WalkPos<'g>>, Fail> {
         let Child { fail, dentry, mount, seq } = self.look_up(self.cur, name);
         match (fail, dentry) {
             (Some(fail), _) => Err(fail),
-            (None, Some(dentry)) => Ok(Some(Pos { mount, dentry, seq })),
+            (None, Some(dentry)) => Ok(Some(WalkPos { mount, dentry, seq })),
             (None, None) => Ok(None),
         }
     }
 
     /// As [`child`](Self::child); `ENOENT` if there is no such name. `cur` is where the walk is.
     #[inline(always)]
-    fn existing_child(&self, cur: Pos<'g>, name: &Name<'_>) -> Result<Pos<'g>, Fail> {
+    fn existing_child(&self, cur: WalkPos<'g>, name: &Name<'_>) -> Result<WalkPos<'g>, Fail> {
         let Child { fail, dentry, mount, seq } = self.look_up(cur, name);
         match (fail, dentry) {
             (Some(fail), _) => Err(fail),
-            (None, Some(dentry)) => Ok(Pos { mount, dentry, seq }),
+            (None, Some(dentry)) => Ok(WalkPos { mount, dentry, seq }),
             (None, None) => Err(Fail::Errno(Errno::NOENT)),
         }
     }
 
     /// The same, in parts. `cur` is where the walk is.
     #[inline(always)]
-    fn look_up(&self, cur: Pos<'g>, name: &Name<'_>) -> Child<'g> {
+    fn look_up(&self, cur: WalkPos<'g>, name: &Name<'_>) -> Child<'g> {
         let mount = cur.mount;
         let found = if self.by_ref {
             self.find_locked(cur.dentry, name)
@@ -519,8 +520,8 @@ impl<'g> Walk<'g> {
             return Child { fail, dentry: None, mount, seq: 0 };
         };
         if dentry.is_special() {
-            return match self.special(Pos { mount, dentry, seq }, name) {
-                Ok(Some(Pos { mount, dentry, seq })) => {
+            return match self.special(WalkPos { mount, dentry, seq }, name) {
+                Ok(Some(WalkPos { mount, dentry, seq })) => {
                     Child { fail: None, dentry: Some(dentry), mount, seq }
                 }
                 Ok(None) => Child { fail: None, dentry: None, mount, seq: 0 },
@@ -533,7 +534,7 @@ impl<'g> Walk<'g> {
     /// Finds a dentry that is more than a name: one that a driver answers for, or that something is
     /// mounted on. `None` if it says that there is no such name.
     #[cold]
-    fn special(&self, pos: Pos<'g>, name: &Name<'_>) -> Result<Option<Pos<'g>>, Fail> {
+    fn special(&self, pos: WalkPos<'g>, name: &Name<'_>) -> Result<Option<WalkPos<'g>>, Fail> {
         pos.dentry.warm();
         if !pos.dentry.is_current(self.cur.inode(), name) {
             return Err(self.miss(self.cur, name));
@@ -546,7 +547,11 @@ impl<'g> Walk<'g> {
 
     /// Finds what a directory of a driver has under a name, or the dentry that says that there is
     /// nothing; whatever is mounted there. The name is no longer than names are.
-    pub(crate) fn find_kept(&self, dir: Pos<'g>, name: &Name<'_>) -> Result<&'g Dentry, Fail> {
+    pub(crate) fn find_backed(
+        &self,
+        dir: WalkPos<'g>,
+        name: &Name<'_>,
+    ) -> Result<&'g Dentry, Fail> {
         let found = if self.by_ref {
             self.find_locked(dir.dentry, name)
         } else {
@@ -563,18 +568,18 @@ impl<'g> Walk<'g> {
     /// Keeps a name of a driver's directory beyond the RCU section, with what has been found there.
     pub(crate) fn keep_name(
         &self,
-        dir: Pos<'g>,
+        dir: WalkPos<'g>,
         name: &Name<'_>,
         found: &'g Dentry,
-    ) -> Result<KeptName, Fail> {
+    ) -> Result<BackedName, Fail> {
         let found = found.try_ref(self.guard).ok_or(Fail::Retry)?;
-        Ok(KeptName::new(self.keep(dir)?, name.bytes(), found))
+        Ok(BackedName::new(self.keep(dir)?, name.bytes(), found))
     }
 
     /// Leaves the name in `dir` to be looked up by the driver, when the call has let go of
     /// everything.
     #[cold]
-    fn miss(&self, dir: Pos<'g>, name: &Name<'_>) -> Fail {
+    fn miss(&self, dir: WalkPos<'g>, name: &Name<'_>) -> Fail {
         if dir.dentry.is_unhashed() {
             // Nothing is looked up in a directory that is gone. If only its dentry is, which the
             // shrinker has taken, the walk was a moment too late.
@@ -585,7 +590,9 @@ impl<'g> Walk<'g> {
             return Fail::Errno(Errno::AGAIN);
         }
         match self.keep(dir) {
-            Ok(dir) => Fail::First(Box::new(Deferred::Lookup(Missing::new(dir, name.bytes())))),
+            Ok(dir) => {
+                Fail::First(Box::new(Deferred::Lookup(DriverLookup::new(dir, name.bytes()))))
+            }
             Err(fail) => fail,
         }
     }
@@ -602,13 +609,13 @@ impl<'g> Walk<'g> {
     /// Whether something is mounted on `dentry`, a name in the directory at `dir`, as seen from
     /// there. Takes no lock.
     #[inline]
-    pub(crate) fn is_mountpoint(&self, dir: Pos<'g>, dentry: &Dentry) -> bool {
+    pub(crate) fn is_mountpoint(&self, dir: WalkPos<'g>, dentry: &Dentry) -> bool {
         dentry.is_mounted() && self.start.ns.mounted_on(dir.mount, dentry, self.guard).is_some()
     }
 
     /// Goes down to the root of the uppermost mount at `pos`.
     #[cold]
-    pub(crate) fn cross_down(&self, mut pos: Pos<'g>) -> Result<Pos<'g>, Fail> {
+    pub(crate) fn cross_down(&self, mut pos: WalkPos<'g>) -> Result<WalkPos<'g>, Fail> {
         while pos.dentry.is_mounted() {
             let found = self.start.ns.mounted_on(pos.mount, pos.dentry, self.guard);
             if self.start.ns.seq().retry(self.mount_seq) {
@@ -619,7 +626,7 @@ impl<'g> Walk<'g> {
                 return Err(Fail::Errno(Errno::XDEV));
             }
             let dentry: &'g Dentry = mount.root();
-            pos = Pos { mount, dentry, seq: dentry.seq().begin() };
+            pos = WalkPos { mount, dentry, seq: dentry.seq().begin() };
         }
         Ok(pos)
     }
@@ -645,13 +652,13 @@ impl<'g> Walk<'g> {
             if self.start.flags.contains(Lookup::NO_XDEV) {
                 return Err(Fail::Errno(Errno::XDEV));
             }
-            pos = Pos { mount, dentry, seq: dentry.seq().begin() };
+            pos = WalkPos { mount, dentry, seq: dentry.seq().begin() };
         }
         if self.start.ns.seq().retry(self.mount_seq) {
             return Err(Fail::Retry);
         }
         let parent = pos.dentry.parent(self.guard);
-        let above = Pos { mount: pos.mount, dentry: parent, seq: parent.seq().begin() };
+        let above = WalkPos { mount: pos.mount, dentry: parent, seq: parent.seq().begin() };
         let is_shown = pos.mount.root().is_root() || self.is_shown(above)?;
         if pos.is_stale() {
             return Err(Fail::Retry);
@@ -671,7 +678,7 @@ impl<'g> Walk<'g> {
     /// One that was moved elsewhere may still be somebody's working directory, and its parent would
     /// lead him out of what the mount is to show. (Linux: `path_connected`.)
     #[cold]
-    fn is_shown(&self, above: Pos<'g>) -> Result<bool, Fail> {
+    fn is_shown(&self, above: WalkPos<'g>) -> Result<bool, Fail> {
         let top = above.mount.root();
         // Whoever walks by reference is to arrive, however many directories move.
         let _still = self.by_ref.then(|| self.start.ns.rename_lock().read());
@@ -681,13 +688,13 @@ impl<'g> Walk<'g> {
     }
 
     /// Walks over `..` where there is nothing above: stays, but for what is mounted on the place.
-    fn up_in_root(&mut self, pos: Pos<'g>) -> Result<(), Fail> {
+    fn up_in_root(&mut self, pos: WalkPos<'g>) -> Result<(), Fail> {
         let pos = if pos.dentry.is_mounted() { self.cross_down(pos)? } else { pos };
         Ok(self.go(pos)?)
     }
 
     /// Whether a scoped walk is still below its start.
-    fn is_beneath(&self, pos: Pos<'g>) -> bool {
+    fn is_beneath(&self, pos: WalkPos<'g>) -> bool {
         let mut pos = (pos.mount, pos.dentry);
         loop {
             if self.root.is_same(pos.0, pos.1) {
@@ -707,7 +714,7 @@ impl<'g> Walk<'g> {
     }
 
     /// Continues in the symbolic link `link`, which is a child of `cur`.
-    pub(crate) fn follow(&mut self, link: Pos<'g>) -> Result<(), Fail> {
+    pub(crate) fn follow(&mut self, link: WalkPos<'g>) -> Result<(), Fail> {
         self.links += 1;
         let forbidden = self.start.flags.contains(Lookup::NO_SYMLINKS)
             || link.mount.flags().contains(MountFlags::NOSYMFOLLOW);
@@ -734,7 +741,7 @@ impl<'g> Walk<'g> {
                 return Err(Fail::Errno(Errno::XDEV));
             }
             self.root_known = true;
-            self.go(Pos::of(self.root))?;
+            self.go(WalkPos::of(self.root))?;
         }
         if !self.text.is_empty() {
             self.outer.push(self.text);
@@ -744,7 +751,7 @@ impl<'g> Walk<'g> {
     }
 
     /// Continues in the link as the last component, with the slashes that followed it.
-    pub(crate) fn follow_last(&mut self, link: Pos<'g>, slash: bool) -> Result<(), Fail> {
+    pub(crate) fn follow_last(&mut self, link: WalkPos<'g>, slash: bool) -> Result<(), Fail> {
         if slash {
             self.outer.insert(0, b"/");
         }

@@ -47,7 +47,7 @@ use crate::base::types::{FileType, Timestamp, XattrFlags};
 use crate::locks::FileLocks;
 use crate::objects::dcache::aliases::AliasHead;
 use crate::objects::driver::XattrPair;
-use crate::objects::inode_ext::Stream;
+use crate::objects::inode_ext::InodeExt;
 use crate::objects::memfd_seals::Seals;
 use crate::objects::seq_file::Text;
 use crate::objects::super_block::SuperBlock;
@@ -60,7 +60,7 @@ mod rwsem;
 mod times;
 
 pub use nlink::LINK_MAX;
-pub(crate) use nlink::SpreadDirectories;
+pub(crate) use nlink::ShardedNlink;
 
 /// The type in a mode.
 const TYPE: u32 = 0o170000;
@@ -99,7 +99,7 @@ pub struct Inode {
     btime: Timestamp,
     /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read;
     /// the seals of a file of memory; the count of a directory's directories, once it is spread.
-    stream: OnceLock<Box<Stream>>,
+    stream: OnceLock<Box<InodeExt>>,
     /// Where those are who share the lock, once several CPUs do.
     sharers: ReaderParts,
     access: AccessLine,
@@ -167,7 +167,7 @@ pub(crate) struct InodeExtra {
     pub(crate) acl_default: RcuOption<Acl>,
     pub(crate) locks: FileLocks,
     charged: AtomicBool,
-    /// What it was charged has been given back. Written with `changing` held.
+    /// What it was charged has been given back. Written with `run_changes` held.
     closed: AtomicBool,
 }
 
@@ -319,7 +319,7 @@ impl Inode {
     fn new(sb: &SuperBlock, ino: u64, init: &InodeInit) -> Inode {
         let times = init.times.unwrap_or_else(|| InodeTimes::all(time::now()));
         let mut kind = init.mode & (TYPE | SPECIAL);
-        if sb.is_kept() {
+        if sb.is_backed() {
             kind |= KEPT;
         }
         Inode {
@@ -367,7 +367,7 @@ impl Inode {
             self.access.extra = RcuOption::some(InodeExtra::stored(&init.xattrs));
         }
         if init.text {
-            self.stream = OnceLock::from(Box::new(Stream::Text(Text::default())));
+            self.stream = OnceLock::from(Box::new(InodeExt::Text(Text::default())));
         }
         if let Some(part) = init.private {
             self.data.private = OnceLock::from(part);
@@ -519,7 +519,7 @@ impl Inode {
     /// Whether the driver keeps directories itself, and is asked before attributes change: it may
     /// block then, so that no RCU section and no lock but this inode's may be held.
     #[inline]
-    pub(crate) fn is_kept(&self) -> bool {
+    pub(crate) fn is_backed(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & KEPT != 0
     }
 
@@ -531,7 +531,7 @@ impl Inode {
 
     /// Gives it seals. To be called before anybody else sees it.
     pub(crate) fn set_seals(&self, seals: Seals) {
-        self.stream_or_init(|| Stream::Memory(seals));
+        self.ext_or_init(|| InodeExt::Memory(seals));
         self.kind.fetch_or(SEALABLE, Ordering::Relaxed);
     }
 
@@ -566,12 +566,12 @@ impl Inode {
     }
 
     /// What is behind a file of a few kinds, once there is something.
-    pub(crate) fn stream(&self) -> Option<&Stream> {
+    pub(crate) fn stream(&self) -> Option<&InodeExt> {
         self.stream.get().map(|stream| &**stream)
     }
 
     /// The same, made by `make` if there is none yet.
-    pub(crate) fn stream_or_init(&self, make: impl FnOnce() -> Stream) -> &Stream {
+    pub(crate) fn ext_or_init(&self, make: impl FnOnce() -> InodeExt) -> &InodeExt {
         self.stream.get_or_init(|| Box::new(make()))
     }
 

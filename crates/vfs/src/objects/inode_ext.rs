@@ -4,25 +4,25 @@
 
 use crate::ipc::pipe::Pipe;
 use crate::ipc::socket::Socket;
-use crate::objects::inode::SpreadDirectories;
+use crate::objects::inode::ShardedNlink;
 use crate::objects::memfd_seals::Seals;
 use crate::objects::seq_file::Text;
 
 /// What is behind an inode whose files have no positions, and of three more kinds: see the
 /// [module](self).
-pub(crate) enum Stream {
+pub(crate) enum InodeExt {
     Pipe(Pipe),
     Socket(Socket),
     Text(Text),
     Memory(Seals),
-    Directories(Box<SpreadDirectories>),
+    Directories(Box<ShardedNlink>),
 }
 
-impl Stream {
+impl InodeExt {
     /// The pipe, if it is one.
     pub(crate) fn pipe(&self) -> Option<&Pipe> {
         match self {
-            Stream::Pipe(pipe) => Some(pipe),
+            InodeExt::Pipe(pipe) => Some(pipe),
             _ => None,
         }
     }

@@ -19,7 +19,7 @@ use vfscale_sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::types::FallocateFlags;
 use crate::objects::inode::Inode;
-use crate::objects::inode_ext::Stream;
+use crate::objects::inode_ext::InodeExt;
 
 /// The unit in which a write is let through.
 const PAGE_BYTES: u64 = 4096;
@@ -46,7 +46,7 @@ impl Seals {
     #[cold]
     pub(crate) fn of(inode: &Inode) -> Option<&Seals> {
         match inode.stream() {
-            Some(Stream::Memory(seals)) => Some(seals),
+            Some(InodeExt::Memory(seals)) => Some(seals),
             _ => None,
         }
     }

@@ -37,12 +37,12 @@ use crate::mount::vfsmount::Mount;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::lru::Lru;
 use crate::objects::dcache::name::Name;
-use crate::objects::dcache::sharded_counts::HotRing;
+use crate::objects::dcache::sharded_counts::ShardedRing;
 use crate::objects::driver::{Directories, FileSystem};
-use crate::objects::held_flags::KeptFlags;
 use crate::objects::icache::InodeList;
 use crate::objects::in_lookup::{Key, KeyGuard, KeyLocks};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
+use crate::objects::remount_flags::RemountFlags;
 use crate::objects::super_ref::{Owners, SuperRef};
 
 /// Stands for all moves of directories between directories, where names have their keys: no dentry
@@ -70,7 +70,7 @@ pub struct SuperBlock {
     lock_graph: Arc<LockGraph>,
     quotas: SharedQuotas,
     /// Shared with a driver that makes it read-only by itself.
-    flags: Arc<KeptFlags>,
+    flags: Arc<RemountFlags>,
     ids: IdAlloc,
     inode_hash: RcuTable<Inode, InodeHash>,
     /// Its inodes; none where nobody ever looks for one.
@@ -78,7 +78,7 @@ pub struct SuperBlock {
     /// Every open file of it, but those that have moved to a private list.
     files: SharedList<OpenFile, FilesLock>,
     /// Dentries whose count is spread over CPUs.
-    hot: HotRing,
+    hot: ShardedRing,
     owners: Owners,
     /// It ends, and nobody can find anything of it any more.
     is_alone: AtomicBool,
@@ -134,8 +134,8 @@ impl SuperBlock {
     ) -> Result<SuperRef, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slots = scaling.slots();
-        let is_kept = fs.directories().is_some();
-        let inode_list = InodeList::new(&scaling, is_kept);
+        let is_backed = fs.directories().is_some();
+        let inode_list = InodeList::new(&scaling, is_backed);
         let sb = SuperRef::new(Box::new(SuperBlock {
             fs,
             dev,
@@ -146,13 +146,13 @@ impl SuperBlock {
             inodes: Slab::new(slots),
             root: AtomicPtr::new(std::ptr::null_mut()),
             lock_graph,
-            flags: Arc::new(KeptFlags::new(MountFlags::empty())),
+            flags: Arc::new(RemountFlags::new(MountFlags::empty())),
             ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
             inode_hash: RcuTable::new(),
             inode_list,
             files: SharedList::bounded(scaling.files_lock_slots(), &quotas.files),
             quotas,
-            hot: HotRing::new(slots),
+            hot: ShardedRing::new(slots),
             owners: Owners::new(slots),
             is_alone: AtomicBool::new(false),
             written: Apart(Written {
@@ -162,7 +162,7 @@ impl SuperBlock {
                 remounts: Mutex::new(()),
                 write_hold: Mutex::new(()),
             }),
-            cache: is_kept.then(|| Box::new(Cache::new(&scaling, rename_lock.clone()))),
+            cache: is_backed.then(|| Box::new(Cache::new(&scaling, rename_lock.clone()))),
         }));
         // What points to it is made from here on, when it has its place, and nobody writes to it as
         // a whole.
@@ -294,7 +294,7 @@ impl SuperBlock {
 
     /// Whether the driver keeps directories itself.
     #[inline]
-    pub(crate) fn is_kept(&self) -> bool {
+    pub(crate) fn is_backed(&self) -> bool {
         self.cache.is_some()
     }
 
@@ -465,7 +465,7 @@ impl SuperBlock {
 
     /// The flags, as a writer asks them.
     #[inline]
-    pub(crate) fn kept_flags(&self) -> &KeptFlags {
+    pub(crate) fn kept_flags(&self) -> &RemountFlags {
         &self.flags
     }
 
@@ -511,7 +511,7 @@ impl SuperBlock {
     }
 
     /// Its dentries whose count is spread over CPUs.
-    pub(crate) fn hot(&self) -> &HotRing {
+    pub(crate) fn hot(&self) -> &ShardedRing {
         &self.hot
     }
 
@@ -786,7 +786,7 @@ pub(crate) fn again_for_space<T>(
 
 /// Makes a superblock read-only, whoever is writing: what is under way fails in the driver, if
 /// anywhere. `Send` and `Sync`.
-pub struct ReadOnlySwitch(Arc<KeptFlags>);
+pub struct ReadOnlySwitch(Arc<RemountFlags>);
 
 impl ReadOnlySwitch {
     /// Makes it read-only, until a remount that the driver permits

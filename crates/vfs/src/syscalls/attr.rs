@@ -15,8 +15,8 @@ use crate::base::types::{
 };
 use crate::file::open_file::{self, File};
 use crate::mount::vfsmount::Mount;
-use crate::namei::lookup::{look_up_first, looking_up};
-use crate::namei::walk::{Fail, Lookup, Pos, Walk};
+use crate::namei::lookup::{run_lookup, run_lookups};
+use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
@@ -90,7 +90,7 @@ impl Task {
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
         loop {
-            // Written in place: the way through the results of `looking_up` would copy it several
+            // Written in place: the way through the results of `run_lookups` would copy it several
             // times.
             let mut stat = Stat::default();
             let guard = rcu::pin();
@@ -102,7 +102,7 @@ impl Task {
             drop(guard);
             match walked {
                 Ok(()) => return Ok(stat),
-                Err(stop) => look_up_first(stop)?,
+                Err(stop) => run_lookup(stop)?,
             }
         }
     }
@@ -146,7 +146,7 @@ impl Task {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EACCESS;
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
-        looking_up(|| {
+        run_lookups(|| {
             let guard = rcu::pin();
             let own = self.cred(&guard);
             let real;
@@ -309,7 +309,11 @@ fn may_truncate(
 /// itself, whose memory stays for the RCU section: one that has lost its last name meanwhile is
 /// changed in vain. Lists of access rights have memory of their own, which must not come to an
 /// inode that is gone.
-fn change_dcached(walk: &Walk<'_>, pos: Pos<'_>, change: Change) -> std::result::Result<(), Fail> {
+fn change_dcached(
+    walk: &Walk<'_>,
+    pos: WalkPos<'_>,
+    change: Change,
+) -> std::result::Result<(), Fail> {
     let (inode, guard) = (pos.inode(), walk.guard());
     let kept = if inode.has_access_list(guard) { Some(walk.keep(pos)?) } else { None };
     walk.validate(pos)?;
@@ -340,7 +344,7 @@ fn has_that_mode(
 }
 
 /// What `access` asks of a place.
-fn may_access(walk: &Walk<'_>, pos: Pos<'_>, want: Access) -> std::result::Result<(), Errno> {
+fn may_access(walk: &Walk<'_>, pos: WalkPos<'_>, want: Access) -> std::result::Result<(), Errno> {
     let inode = pos.inode();
     let flags = pos.mount.flags() | inode.sb().flags();
     if want.contains(Access::EXEC) && inode.is_file() && flags.contains(MountFlags::NOEXEC) {

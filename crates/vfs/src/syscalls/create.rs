@@ -6,7 +6,7 @@
 //! bucket lock before a name is inserted.
 
 use crate::mount::vfsmount::Path;
-use crate::namei::dir_ops::KeptName;
+use crate::namei::dir_ops::BackedName;
 use std::path::Path as StdPath;
 use std::ptr::NonNull;
 
@@ -19,8 +19,8 @@ use crate::base::lock_classes::Children;
 use crate::base::types::{Access, AtFlags, Capabilities, FileType, Mode};
 use crate::mount::vfsmount::WriteAccess;
 use crate::namei::dir_ops;
-use crate::namei::lookup::{DriverChange, changing, looking_up};
-use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Pos, Walk};
+use crate::namei::lookup::{DriverChange, run_changes, run_lookups};
+use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Walk, WalkPos};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::{NewInode, XattrPair};
@@ -33,7 +33,7 @@ use crate::security::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
 
 /// A file to be made.
-pub(crate) struct What<'a> {
+pub(crate) struct MknodArgs<'a> {
     /// Type and permission bits, before the umask.
     pub(crate) mode: u32,
     pub(crate) rdev: u64,
@@ -41,7 +41,7 @@ pub(crate) struct What<'a> {
 }
 
 /// What a new file gets from its directory and its maker.
-struct Heritage {
+struct Inheritance {
     gid: u32,
     inherited: Inherited,
 }
@@ -49,7 +49,7 @@ struct Heritage {
 /// Group, mode and ACLs of a new file: the group of a set-gid directory goes to its files, and to
 /// its directories with the bit itself; a default ACL takes the place of the umask.
 #[inline]
-fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guard) -> Heritage {
+fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guard) -> Inheritance {
     let is_dir = mode & 0o170000 == 0o040000;
     let set_gid = dir.special_bits() & 0o2000 != 0;
     let gid = if set_gid { dir.gid() } else { cred.gid };
@@ -64,19 +64,19 @@ fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guar
         mode &= !0o2000;
     }
     let default = dir.acl_default(guard);
-    Heritage { gid, inherited: acl::inherit(default, mode, umask) }
+    Inheritance { gid, inherited: acl::inherit(default, mode, umask) }
 }
 
 /// Makes the inode of a new file.
 fn make_inode(
     dir: &Inode,
-    what: &What<'_>,
+    what: &MknodArgs<'_>,
     name_len: usize,
     cred: &Credentials,
     umask: u32,
     guard: &Guard,
 ) -> std::result::Result<InodeRef, Errno> {
-    let Heritage { gid, inherited } = heritage(dir, what.mode, cred, umask, guard);
+    let Inheritance { gid, inherited } = heritage(dir, what.mode, cred, umask, guard);
     let new = NewInode {
         mode: inherited.mode,
         uid: cred.uid,
@@ -97,14 +97,14 @@ fn make_inode(
 
 /// What a driver is to make that keeps directories itself: as [`make_inode`], beyond the RCU
 /// section.
-pub(crate) struct Birth {
+pub(crate) struct NewInodeAttrs {
     mode: u32,
     uid: u32,
     gid: u32,
     xattrs: Vec<XattrPair>,
 }
 
-impl Birth {
+impl NewInodeAttrs {
     #[cold]
     pub(crate) fn new(
         dir: &Inode,
@@ -112,19 +112,24 @@ impl Birth {
         cred: &Credentials,
         umask: u32,
         guard: &Guard,
-    ) -> Birth {
-        let Heritage { gid, inherited } = heritage(dir, mode, cred, umask, guard);
+    ) -> NewInodeAttrs {
+        let Inheritance { gid, inherited } = heritage(dir, mode, cred, umask, guard);
         let Inherited { mode, access, default } = inherited;
         let lists = [(POSIX_ACL_ACCESS, access), (POSIX_ACL_DEFAULT, default)];
         let pair = |(name, list): (&[u8], Option<Acl>)| -> Option<XattrPair> {
             let list = list?;
             Some((name.into(), list.to_xattr().into()))
         };
-        Birth { mode, uid: cred.uid, gid, xattrs: lists.into_iter().filter_map(pair).collect() }
+        NewInodeAttrs {
+            mode,
+            uid: cred.uid,
+            gid,
+            xattrs: lists.into_iter().filter_map(pair).collect(),
+        }
     }
 
-    pub(crate) fn inode<'a>(&'a self, what: &What<'a>, name_len: usize) -> NewInode<'a> {
-        let Birth { mode, uid, gid, ref xattrs } = *self;
+    pub(crate) fn inode<'a>(&'a self, what: &MknodArgs<'a>, name_len: usize) -> NewInode<'a> {
+        let NewInodeAttrs { mode, uid, gid, ref xattrs } = *self;
         NewInode { mode, uid, gid, rdev: what.rdev, target: what.target, name_len, xattrs }
     }
 }
@@ -144,7 +149,7 @@ fn unname(inode: &Inode, name_len: usize) {
 pub(crate) fn make(
     dir: &Dentry,
     name: &Name<'_>,
-    what: &What<'_>,
+    what: &MknodArgs<'_>,
     cred: &Credentials,
     umask: u32,
     guard: &Guard,
@@ -193,7 +198,7 @@ pub(crate) fn make_unnamed(
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
     }
-    let what = What { mode, rdev: 0, target: None };
+    let what = MknodArgs { mode, rdev: 0, target: None };
     let inode = make_inode(dir.inode(), &what, 0, cred, umask, guard)?;
     inode.clear_nlink();
     if linkable {
@@ -204,7 +209,7 @@ pub(crate) fn make_unnamed(
 
 /// Where a name is to be made.
 struct Place<'g> {
-    dir: Pos<'g>,
+    dir: WalkPos<'g>,
     write: WriteAccess<'g>,
 }
 
@@ -234,9 +239,9 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
 
 /// Leaves a name, which there is not yet, to be made by a driver that keeps directories itself.
 #[cold]
-pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: Pos<'g>, write: WriteAccess<'g>) -> Fail {
+pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: WalkPos<'g>, write: WriteAccess<'g>) -> Fail {
     let name = walk.name();
-    match walk.find_kept(dir, name).and_then(|found| walk.keep_name(dir, name, found)) {
+    match walk.find_backed(dir, name).and_then(|found| walk.keep_name(dir, name, found)) {
         Ok(at) => {
             let write = write.keep(at.dir().mount_ref());
             DriverChange::Name(at, write).into()
@@ -245,7 +250,7 @@ pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: Pos<'g>, write: WriteAccess<'g
     }
 }
 
-fn may_create<'g>(walk: &Walk<'g>, dir: Pos<'g>) -> std::result::Result<(), Fail> {
+fn may_create<'g>(walk: &Walk<'g>, dir: WalkPos<'g>) -> std::result::Result<(), Fail> {
     Ok(permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, walk.guard())?)
 }
 
@@ -273,7 +278,7 @@ impl Task {
     pub(crate) fn reclaim_at(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> bool {
         let place = || {
             let base = self.base(at);
-            looking_up(|| {
+            run_lookups(|| {
                 let guard = rcu::pin();
                 self.walk(&base, path, lookup, &guard, |walk| {
                     while let Last::Name(slash) = walk.walk_to_last()? {
@@ -294,7 +299,12 @@ impl Task {
         place().is_ok_and(|place| place.dentry().inode().sb().fs().reclaim())
     }
 
-    fn make_at(&self, at: At<'_>, path: &[u8], what: &What<'_>) -> std::result::Result<(), Errno> {
+    fn make_at(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        what: &MknodArgs<'_>,
+    ) -> std::result::Result<(), Errno> {
         self.with_space_at(at, path, Lookup::empty(), || self.try_make_at(at, path, what))
     }
 
@@ -302,7 +312,7 @@ impl Task {
         &self,
         at: At<'_>,
         path: &[u8],
-        what: &What<'_>,
+        what: &MknodArgs<'_>,
     ) -> std::result::Result<(), Errno> {
         let is_dir = what.mode & 0o170000 == 0o040000;
         let base = self.base(at);
@@ -320,7 +330,7 @@ impl Task {
                 Ok(())
             })
         };
-        changing(call, |left| match left {
+        run_changes(call, |left| match left {
             DriverChange::Name(at, _write) => Ok(make_backed(self, &at, what)?.map(drop)),
             _ => Ok(None),
         })
@@ -333,7 +343,7 @@ impl Task {
     pub fn mkdir(&self, at: At<'_>, path: impl AsRef<StdPath>, mode: Mode) -> Result<()> {
         let path = path.as_ref();
         let mode = FileType::Directory.as_raw_mode() | (mode.bits() & 0o1777);
-        let what = What { mode, rdev: 0, target: None };
+        let what = MknodArgs { mode, rdev: 0, target: None };
         self.make_at(at, bytes(path), &what).on("mkdirat", path)
     }
 
@@ -359,7 +369,7 @@ impl Task {
             }
             let mode = file_type.as_raw_mode() | (mode.bits() & 0o7777);
             let rdev = if is_device { rdev } else { 0 };
-            self.make_at(at, bytes(path), &What { mode, rdev, target: None })
+            self.make_at(at, bytes(path), &MknodArgs { mode, rdev, target: None })
         };
         make().on("mknodat", path)
     }
@@ -386,7 +396,7 @@ impl Task {
                 return Err(Errno::INVAL);
             }
             let mode = FileType::Symlink.as_raw_mode() | 0o777;
-            self.make_at(at, bytes(path), &What { mode, rdev: 0, target: Some(target) })
+            self.make_at(at, bytes(path), &MknodArgs { mode, rdev: 0, target: Some(target) })
         };
         make().on("symlinkat", path)
     }
@@ -431,7 +441,7 @@ impl Task {
                     Ok(())
                 })
             };
-            changing(call, |left| match left {
+            run_changes(call, |left| match left {
                 DriverChange::Name(at, _write) => dir_ops::link(&source, &at),
                 _ => Ok(None),
             })
@@ -442,7 +452,7 @@ impl Task {
 
 /// Making device nodes is a privilege, but for the character device 0, which stands for nothing (a
 /// whiteout of overlay file systems).
-fn check_device(what: &What<'_>, cred: &Credentials) -> std::result::Result<(), Errno> {
+fn check_device(what: &MknodArgs<'_>, cred: &Credentials) -> std::result::Result<(), Errno> {
     let file_type = FileType::from_raw_mode(what.mode);
     let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
     let is_whiteout = file_type == FileType::CharacterDevice && what.rdev == 0;
@@ -508,8 +518,8 @@ fn drop_outside(dentry: DentryRef, bucket: Bucket<'_, Dentry, Children>) {
 /// The driver's.
 pub(crate) fn make_backed(
     task: &Task,
-    at: &KeptName,
-    what: &What<'_>,
+    at: &BackedName,
+    what: &MknodArgs<'_>,
 ) -> std::result::Result<Option<DentryRef>, Errno> {
     let directories = at.directories()?;
     let _turn = at.lock();
@@ -518,7 +528,7 @@ pub(crate) fn make_backed(
         if !at.is_current(&guard) {
             return Ok(None);
         }
-        Birth::new(at.dir_inode(), what.mode, task.cred(&guard), task.mask(), &guard)
+        NewInodeAttrs::new(at.dir_inode(), what.mode, task.cred(&guard), task.mask(), &guard)
     };
     let new = birth.inode(what, at.bytes().len());
     let inode = directories.create(at.dir_inode(), at.bytes(), &new)?;
@@ -536,13 +546,13 @@ pub(crate) fn make_backed_unnamed(
     linkable: bool,
 ) -> std::result::Result<DentryRef, Errno> {
     let inode = dir.dentry().inode();
-    let what = What { mode, rdev: 0, target: None };
+    let what = MknodArgs { mode, rdev: 0, target: None };
     let birth = {
         let guard = rcu::pin();
         if inode.is_dead() {
             return Err(Errno::NOENT);
         }
-        Birth::new(inode, mode, task.cred(&guard), task.mask(), &guard)
+        NewInodeAttrs::new(inode, mode, task.cred(&guard), task.mask(), &guard)
     };
     let new: NewInode<'_> = birth.inode(&what, 0);
     let directories = inode.sb().fs().directories().ok_or(Errno::ROFS)?;

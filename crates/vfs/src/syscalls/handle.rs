@@ -9,7 +9,7 @@ use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{AtFlags, Capabilities, OFlags};
 use crate::file::open_file::File;
 use crate::mount::vfsmount::Path;
-use crate::namei::lookup::Missing;
+use crate::namei::lookup::DriverLookup;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::{Directories, ParentName};
@@ -165,7 +165,7 @@ fn try_connect(
         below.push((std::mem::replace(&mut top, parent), name));
     };
     for (inode, name) in below.iter().rev() {
-        Missing::new(Path::new(place.mount_ref(), dentry.clone()), name).look_up()?;
+        DriverLookup::new(Path::new(place.mount_ref(), dentry.clone()), name).look_up()?;
         let Some(next) = connected(inode) else {
             // Whoever is just taking it out of the directory's table has the lock.
             let guard = rcu::pin();

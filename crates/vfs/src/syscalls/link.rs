@@ -9,7 +9,7 @@ use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result};
 use crate::mount::atime::touch_atime;
-use crate::namei::lookup::looking_up;
+use crate::namei::lookup::run_lookups;
 use crate::namei::walk::Lookup;
 use crate::task::task_struct::{At, Task, bytes};
 
@@ -23,7 +23,7 @@ impl Task {
         let empty = path.as_os_str().is_empty();
         let readlink = || {
             let base = self.base(at);
-            looking_up(|| {
+            run_lookups(|| {
                 let guard = rcu::pin();
                 self.walk(&base, bytes(path), Lookup::EMPTY, &guard, |walk| {
                     let pos = walk.lookup()?;

@@ -10,7 +10,7 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{Capabilities, MountFlags, Propagation, UmountFlags};
 use crate::mount::vfsmount::{Path, WriteAccess, normal_flags};
-use crate::namei::lookup::looking_up;
+use crate::namei::lookup::run_lookups;
 use crate::namei::walk::{Lookup, PATH_MAX};
 use crate::objects::driver::FileSystem;
 use crate::task::task_struct::{At, Task, bytes};
@@ -31,7 +31,7 @@ impl Task {
         let mut lookup = Lookup::empty();
         lookup.set(Lookup::FOLLOW, follow);
         let base = self.base(At::Cwd);
-        looking_up(|| {
+        run_lookups(|| {
             let guard = rcu::pin();
             self.walk(&base, bytes(path), lookup, &guard, |walk| {
                 let pos = walk.lookup()?;

@@ -16,7 +16,7 @@ use crate::ipc::pipe::Ends;
 use crate::locks::WaitToken;
 use crate::locks::wait_queue::Waiting;
 use crate::mount::vfsmount::{MountRef, Path, WriteAccess};
-use crate::namei::lookup::{DriverChange, WalkStop, changing};
+use crate::namei::lookup::{DriverChange, WalkStop, run_changes};
 use crate::namei::walk::{Fail, Last, Lookup, Walk};
 use crate::objects::dcache::dentry::DentryRef;
 use crate::objects::inode::Inode;
@@ -24,7 +24,7 @@ use crate::objects::permission::permission;
 use crate::objects::super_block::again_for_space;
 use crate::security::cred::Credentials;
 use crate::syscalls::create;
-use crate::task::task_struct::{At, Base, Task, bytes};
+use crate::task::task_struct::{At, DirFd, Task, bytes};
 
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
 const TMPFILE_BIT: u32 = OFlags::TMPFILE.bits() & !OFlags::DIRECTORY.bits();
@@ -244,7 +244,7 @@ impl Task {
             }
             self.finish_open(path, opening, self.cred(&guard), &guard)
         };
-        changing(open, |left| self.open_kept(left, opening))
+        run_changes(open, |left| self.open_backed(left, opening))
     }
 
     /// Opens `path` and puts it under the lowest free descriptor.
@@ -403,13 +403,16 @@ impl Task {
             self.ns().room_for_file()?;
         }
         let base = self.base(at);
-        changing(|| self.open_from(&base, path, &opening), |left| self.open_kept(left, opening))
+        run_changes(
+            || self.open_from(&base, path, &opening),
+            |left| self.open_backed(left, opening),
+        )
     }
 
     /// The part of an open that a driver has which keeps directories itself; see
     /// [`crate::namei::dir_ops`].
     #[cold]
-    fn open_kept(
+    fn open_backed(
         &self,
         left: DriverChange,
         opening: Opening,
@@ -417,7 +420,7 @@ impl Task {
         let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
         let (mount, dentry, write) = match left {
             DriverChange::Name(at, write) => {
-                let what = create::What { mode, rdev: 0, target: None };
+                let what = create::MknodArgs { mode, rdev: 0, target: None };
                 let Some(dentry) = make_backed(self, &at, &what)? else { return Ok(None) };
                 (at.dir().mount_ref(), dentry, write)
             }
@@ -442,7 +445,7 @@ impl Task {
     #[inline]
     fn open_from(
         &self,
-        base: &Base,
+        base: &DirFd,
         path: &[u8],
         opening: &Opening,
     ) -> std::result::Result<File, WalkStop> {
@@ -533,7 +536,7 @@ impl Task {
         if dir.dentry.is_partial() {
             return Err(create::leave_new(walk, dir, write));
         }
-        let what = create::What {
+        let what = create::MknodArgs {
             mode: FileType::RegularFile.as_raw_mode() | opening.mode,
             rdev: 0,
             target: None,
@@ -557,7 +560,7 @@ impl Task {
         let write = WriteAccess::new(dir.mount())?;
         let inode = dir.dentry().inode();
         permission(inode, cred, Access::WRITE | Access::EXEC, guard)?;
-        if inode.is_kept() {
+        if inode.is_backed() {
             let write = write.keep(dir.mount_ref());
             return Err(DriverChange::Place(dir, write).into());
         }

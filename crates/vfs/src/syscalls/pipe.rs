@@ -15,7 +15,7 @@ use crate::mount::vfsmount::MountRef;
 use crate::mount::vfsmount::Path;
 use crate::objects::driver::NewInode;
 use crate::objects::inode::InodeInit;
-use crate::objects::inode_ext::Stream;
+use crate::objects::inode_ext::InodeExt;
 use crate::objects::memfd_seals::SealFlags;
 use crate::objects::memfd_seals::Seals;
 use crate::task::task_struct::Task;
@@ -82,7 +82,7 @@ impl Task {
             nlink: 1,
             ..InodeInit::default()
         });
-        inode.stream_or_init(|| Stream::Pipe(pipe));
+        inode.ext_or_init(|| InodeExt::Pipe(pipe));
         let kept = open_file::kept_ids(cred, &inode);
         let dentry = new_dentry(mount.sb(), b"", inode, &guard);
         let end = |dentry, mode, flags| {

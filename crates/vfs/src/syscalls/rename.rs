@@ -64,11 +64,11 @@ use crate::base::error::{Named, Result};
 use crate::base::lock_classes::{Children, DirectoryMove, RenameLock};
 use crate::base::types::{Access, RenameFlags};
 use crate::mount::d_path::{Climb, is_below};
-use crate::mount::namespace::{Forest, Namespace};
+use crate::mount::namespace::{Namespace, VfsShared};
 use crate::mount::vfsmount::WriteAccess;
-use crate::namei::dir_ops::{self, Doomed, KeptName};
-use crate::namei::lookup::{self, DriverChange, WalkStop, changing};
-use crate::namei::walk::{Fail, Last, Lookup, Pos, Walk, check_length};
+use crate::namei::dir_ops::{self, BackedName, CantMountGuard};
+use crate::namei::lookup::{self, DriverChange, WalkStop, run_changes};
+use crate::namei::walk::{Fail, Last, Lookup, Walk, WalkPos, check_length};
 use crate::objects::dcache::dentry::{self, Dentry, Removed};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver;
@@ -76,7 +76,7 @@ use crate::objects::inode::Inode;
 use crate::objects::permission::permission;
 use crate::security::cred::Credentials;
 use crate::syscalls::unlink::{bury, may_delete};
-use crate::task::task_struct::{At, Base, Task, bytes};
+use crate::task::task_struct::{At, DirFd, Task, bytes};
 
 /// One of the two names.
 #[derive(Clone, Copy)]
@@ -88,7 +88,7 @@ struct Side<'g> {
 
 /// A rename, its paths walked.
 struct Rename<'g> {
-    ns: &'g Forest,
+    ns: &'g VfsShared,
     tree: &'g Namespace,
     cred: &'g Credentials,
     guard: &'g Guard,
@@ -120,7 +120,7 @@ impl Task {
             }
             let (old_base, new_base) = (self.base(old_at), self.base(new_at));
             let call = || self.rename_from(&old_base, old, &new_base, bytes(new), flags);
-            changing(call, |change| match change {
+            run_changes(call, |change| match change {
                 DriverChange::Names(old, new, _write) => self.rename_kept(&old, &new, flags),
                 _ => Ok(None),
             })
@@ -130,9 +130,9 @@ impl Task {
 
     fn rename_from(
         &self,
-        old_base: &Base,
+        old_base: &DirFd,
         old: &[u8],
-        new_base: &Base,
+        new_base: &DirFd,
         new: &[u8],
         flags: RenameFlags,
     ) -> std::result::Result<(), WalkStop> {
@@ -167,8 +167,8 @@ impl Task {
     /// `None` if the walks have to look again.
     fn rename_kept(
         &self,
-        old: &KeptName,
-        new: &KeptName,
+        old: &BackedName,
+        new: &BackedName,
         flags: RenameFlags,
     ) -> std::result::Result<Option<()>, Errno> {
         let tree = self.vfs().tree();
@@ -185,7 +185,7 @@ impl Task {
         let _turns = sb.lock_names((old_dir, &old.name()), (new_dir, &new.name()));
         let mut doomed = None;
         if target.is_some() && !exchange {
-            doomed = Doomed::new(new, tree)?;
+            doomed = CantMountGuard::new(new, tree)?;
             if doomed.is_none() {
                 return Ok(None);
             }
@@ -220,7 +220,7 @@ impl Task {
             return Err(errno);
         }
         if doomed.is_some() {
-            dir_ops::take_out(found, tree);
+            dir_ops::unhash_removed(found, tree);
         }
         let guard = rcu::pin();
         let side = |dir, name| Side { dir, name, slash: false };
@@ -278,7 +278,7 @@ fn stays(dir: &Dentry, guard: &Guard) -> bool {
 /// Checks what the two paths ended in, and announces the change.
 fn sides<'g>(
     walk: &Walk<'g>,
-    (old_dir, old_name, old_last): (Pos<'g>, &Name<'g>, Last),
+    (old_dir, old_name, old_last): (WalkPos<'g>, &Name<'g>, Last),
     new_last: Last,
     flags: RenameFlags,
 ) -> std::result::Result<(WriteAccess<'g>, Side<'g>, Side<'g>), Fail> {
@@ -365,16 +365,16 @@ impl<'g> Rename<'g> {
     fn leave(
         &self,
         walk: &Walk<'g>,
-        old_dir: Pos<'g>,
+        old_dir: WalkPos<'g>,
         write: WriteAccess<'g>,
     ) -> std::result::Result<(), Fail> {
         let new_dir = walk.cur();
-        let source = walk.find_kept(old_dir, &self.old.name)?;
+        let source = walk.find_backed(old_dir, &self.old.name)?;
         if source.is_negative() || new_dir.inode().is_dead() {
             return Err(Errno::NOENT.into());
         }
         check_length(new_dir.inode(), self.new.name.len())?;
-        let found = walk.find_kept(new_dir, &self.new.name)?;
+        let found = walk.find_backed(new_dir, &self.new.name)?;
         let target = (!found.is_negative()).then_some(found);
         self.check(source, target, self.is_busy(source, target), &mut Climb::new())?;
         if is_same_file(source, target) {

@@ -14,7 +14,7 @@ use crate::mount::pseudo_fs::Pseudo;
 use crate::mount::vfsmount::MountRef;
 use crate::mount::vfsmount::Path;
 use crate::objects::inode::InodeInit;
-use crate::objects::inode_ext::Stream;
+use crate::objects::inode_ext::InodeExt;
 use crate::task::task_struct::Task;
 use rustix::io::Errno;
 use std::net::Shutdown;
@@ -64,7 +64,7 @@ impl Task {
                 nlink: 1,
                 ..InodeInit::default()
             });
-            inode.stream_or_init(|| Stream::Socket(socket));
+            inode.ext_or_init(|| InodeExt::Socket(socket));
             let mode = FileMode::READ | FileMode::WRITE | open_file::kept_ids(cred, &inode);
             let dentry = pseudo_fs::new_dentry(mount.sb(), b"", inode, &guard);
             let flags = OFlags::RDWR | flags & OFlags::NONBLOCK;
@@ -86,7 +86,7 @@ impl File {
         check_fork().named("shutdown")?;
         let socket = match self.inode().stream() {
             _ if self.is_path() => Err(Errno::BADF),
-            Some(Stream::Socket(socket)) => Ok(socket),
+            Some(InodeExt::Socket(socket)) => Ok(socket),
             _ => Err(Errno::NOTSOCK),
         };
         socket.map(|socket| socket.shutdown(how)).named("shutdown")

@@ -26,8 +26,8 @@ use crate::base::types::{Access, AtFlags};
 use crate::mount::namespace::Namespace;
 use crate::mount::vfsmount::WriteAccess;
 use crate::namei::dir_ops;
-use crate::namei::lookup::{DriverChange, changing};
-use crate::namei::walk::{Fail, Last, Lookup, Pos, Walk, check_length};
+use crate::namei::lookup::{DriverChange, run_changes};
+use crate::namei::walk::{Fail, Last, Lookup, Walk, WalkPos, check_length};
 use crate::objects::dcache::dentry::{self, Dentry};
 use crate::objects::inode::Inode;
 use crate::objects::permission::{check_sticky, permission};
@@ -73,7 +73,7 @@ impl Task {
                     if is_rmdir { rmdir(walk, tree) } else { unlink(walk, tree) }
                 })
             };
-            changing(call, |left| match left {
+            run_changes(call, |left| match left {
                 DriverChange::Name(at, _write) => dir_ops::remove(&at, is_rmdir, tree),
                 _ => Ok(None),
             })
@@ -94,11 +94,11 @@ impl Task {
 #[cold]
 fn leave_removal<'g>(
     walk: &Walk<'g>,
-    dir: Pos<'g>,
+    dir: WalkPos<'g>,
     is_rmdir: bool,
     write: WriteAccess<'g>,
 ) -> std::result::Result<(), Fail> {
-    let victim = walk.find_kept(dir, walk.name())?;
+    let victim = walk.find_backed(dir, walk.name())?;
     if victim.is_negative() {
         return Err(Errno::NOENT.into());
     }
@@ -115,7 +115,7 @@ fn leave_removal<'g>(
 fn victim<'g>(
     walk: &Walk<'g>,
     tree: &Namespace,
-    pos: Pos<'g>,
+    pos: WalkPos<'g>,
     want_dir: bool,
 ) -> std::result::Result<(&'g Dentry, u32), Fail> {
     let Some((victim, seq)) = pos.dentry.find(walk.name(), walk.guard()) else {

@@ -6,8 +6,8 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::mount::vfsmount::WriteAccess;
-use crate::namei::lookup::{DriverChange, changing};
-use crate::namei::walk::{Fail, Lookup, Pos, Walk};
+use crate::namei::lookup::{DriverChange, run_changes};
+use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::inode::Inode;
 use crate::task::task_struct::{At, Task, bytes};
 
@@ -32,8 +32,8 @@ impl Task {
         at: At<'_>,
         path: &StdPath,
         lookup: Lookup,
-        announce: impl for<'g> Fn(&Walk<'g>, Pos<'g>) -> Result<WriteAccess<'g>, Fail>,
-        body: impl Fn(&Walk<'_>, Pos<'_>) -> Result<Done, Fail>,
+        announce: impl for<'g> Fn(&Walk<'g>, WalkPos<'g>) -> Result<WriteAccess<'g>, Fail>,
+        body: impl Fn(&Walk<'_>, WalkPos<'_>) -> Result<Done, Fail>,
         by_reference: impl Fn(&Inode) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let base = self.base(at);
@@ -42,7 +42,7 @@ impl Task {
             self.walk(&base, bytes(path), lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
                 let write = announce(walk, pos)?;
-                if !pos.inode().is_kept() && body(walk, pos)? == Done::Yes {
+                if !pos.inode().is_backed() && body(walk, pos)? == Done::Yes {
                     return Ok(());
                 }
                 let kept = walk.keep(pos)?;
@@ -50,7 +50,7 @@ impl Task {
                 Err(DriverChange::Place(kept, write).into())
             })
         };
-        changing(call, |left| match left {
+        run_changes(call, |left| match left {
             DriverChange::Place(place, _write) => by_reference(place.dentry().inode()).map(Some),
             _ => Ok(None),
         })

@@ -18,8 +18,8 @@ use vfscale_sync::rcu::{self, Guard};
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{AtFlags, Capabilities, XattrFlags};
 use crate::mount::vfsmount::{Path, WriteAccess};
-use crate::namei::lookup::looking_up;
-use crate::namei::walk::{Fail, Lookup, Pos, Walk};
+use crate::namei::lookup::run_lookups;
+use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::inode::{Inode, InodeExtra};
 use crate::objects::permission::permission;
 use crate::objects::setattr::{More, Plan};
@@ -29,7 +29,7 @@ use crate::security::xattr::{
     AclNames, Namespace, XattrName, XattrOp, XattrSet, XattrSubject, xattr_permission,
 };
 use crate::syscalls::with_inode::Done;
-use crate::task::task_struct::{At, Base, Task, bytes, lookup_flags};
+use crate::task::task_struct::{At, DirFd, Task, bytes, lookup_flags};
 
 /// Charges the extra part of an inode, if that was not done before. The caller has a reference, or
 /// is changing attributes.
@@ -198,7 +198,7 @@ impl Task {
         let lookup = xattr_lookup(flags)?;
         if bytes(path).is_empty() && lookup.contains(Lookup::EMPTY) && matches!(at, At::Fd(_)) {
             return match self.base(at) {
-                Base::File(file) if !file.is_path() => Ok(file.path().clone()),
+                DirFd::File(file) if !file.is_path() => Ok(file.path().clone()),
                 _ => Err(Errno::BADF),
             };
         }
@@ -220,7 +220,7 @@ impl Task {
         let lookup = xattr_lookup(flags)?;
         let base = self.base(at);
         // What is read stays for the RCU section, so that no reference is taken.
-        looking_up(|| {
+        run_lookups(|| {
             let guard = rcu::pin();
             self.walk(&base, bytes(path), lookup, &guard, |walk| {
                 let pos = walk.lookup()?;
@@ -247,7 +247,7 @@ impl Task {
     ) -> std::result::Result<(), Errno> {
         let by_reference = |inode: &Inode| {
             inode.sb().with_space(|| {
-                if inode.is_kept() {
+                if inode.is_backed() {
                     let _locked = inode.lock();
                     let plan = {
                         let guard = rcu::pin();
@@ -265,7 +265,7 @@ impl Task {
             let _write = WriteAccess::new(place.mount())?;
             return by_reference(place.dentry().inode());
         }
-        let in_section = |walk: &Walk<'_>, pos: Pos<'_>| {
+        let in_section = |walk: &Walk<'_>, pos: WalkPos<'_>| {
             walk.validate(pos)?;
             if locks {
                 return Ok(Done::No);
@@ -363,7 +363,7 @@ fn set(
         return Ok(Done::Yes);
     }
     let extra = inode.extra_or_init(guard);
-    if held == Held::No && inode.may_be_going() {
+    if held == Held::No && inode.may_be_evicted() {
         return Ok(Done::No);
     }
     let changed = extra.change_xattrs(guard, |set| {

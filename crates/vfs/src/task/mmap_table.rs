@@ -105,29 +105,29 @@ struct Area {
     /// What `protect` may make of it (`VM_MAYREAD` and so on).
     allowed: Protection,
     sharing: Sharing,
-    what: What,
+    what: Backing,
 }
 
 #[derive(Clone)]
-enum What {
+enum Backing {
     File { file: File, offset: u64, writable: Option<Arc<WritableMap>> },
     Shared { name: Arc<str>, offset: u64 },
     Own { name: Arc<str> },
 }
 
-impl What {
+impl Backing {
     /// The part of it from `bytes` on.
-    fn behind(&self, bytes: u64) -> What {
+    fn behind(&self, bytes: u64) -> Backing {
         match self {
-            What::File { file, offset, writable } => What::File {
+            Backing::File { file, offset, writable } => Backing::File {
                 file: file.clone(),
                 offset: offset + bytes,
                 writable: writable.clone(),
             },
-            What::Shared { name, offset } => {
-                What::Shared { name: name.clone(), offset: offset + bytes }
+            Backing::Shared { name, offset } => {
+                Backing::Shared { name: name.clone(), offset: offset + bytes }
             }
-            What::Own { name } => What::Own { name: name.clone() },
+            Backing::Own { name } => Backing::Own { name: name.clone() },
         }
     }
 }
@@ -140,14 +140,15 @@ impl Area {
             && self.allowed == next.allowed
             && self.sharing == next.sharing;
         same && match (&self.what, &next.what) {
-            (What::File { file, offset, .. }, What::File { file: other, offset: then, .. }) => {
-                file.id() == other.id() && offset + (self.end - start) == *then
-            }
+            (
+                Backing::File { file, offset, .. },
+                Backing::File { file: other, offset: then, .. },
+            ) => file.id() == other.id() && offset + (self.end - start) == *then,
             // That of another call is other memory.
-            (What::Shared { name, .. }, What::Shared { name: other, .. }) => {
+            (Backing::Shared { name, .. }, Backing::Shared { name: other, .. }) => {
                 Arc::ptr_eq(name, other)
             }
-            (What::Own { name }, What::Own { name: other }) => name == other,
+            (Backing::Own { name }, Backing::Own { name: other }) => name == other,
             _ => false,
         }
     }
@@ -327,8 +328,8 @@ impl Task {
                 Source::Anonymous(name) => {
                     let name = name.into();
                     let what = match sharing {
-                        Sharing::Private => What::Own { name },
-                        Sharing::Shared => What::Shared { name, offset: 0 },
+                        Sharing::Private => Backing::Own { name },
+                        Sharing::Shared => Backing::Shared { name, offset: 0 },
                     };
                     (what, Protection::all())
                 }
@@ -347,7 +348,7 @@ impl Task {
                         writable = WritableMap::new(file, protection.contains(Protection::WRITE))?;
                         allowed.set(Protection::WRITE, writable.is_some());
                     }
-                    (What::File { file: file.clone(), offset, writable }, allowed)
+                    (Backing::File { file: file.clone(), offset, writable }, allowed)
                 }
             };
             let area = Area { end, protection, allowed, sharing, what };
@@ -406,9 +407,9 @@ impl Task {
         let table = self.maps().0.lock();
         let areas = table.0.iter().map(|(start, area)| {
             let (file, offset, name) = match &area.what {
-                What::File { file, offset, .. } => (Some(file.clone()), *offset, &no_name),
-                What::Shared { name, offset } => (None, *offset, name),
-                What::Own { name } => (None, 0, name),
+                Backing::File { file, offset, .. } => (Some(file.clone()), *offset, &no_name),
+                Backing::Shared { name, offset } => (None, *offset, name),
+                Backing::Own { name } => (None, 0, name),
             };
             Mapping {
                 start: *start,

@@ -8,7 +8,7 @@
 //! A call with an absolute path does not touch the line that the working directory is on. One that
 //! needs both places reads the root before and after, so that both were so at one moment.
 
-use crate::mount::fs_struct::{FsSpots, FsStruct};
+use crate::mount::fs_struct::{FsRef, FsStruct};
 use std::fmt;
 use std::path::Path as StdPath;
 
@@ -24,9 +24,9 @@ use crate::base::lock_classes::TaskLocks;
 use crate::base::types::{AtFlags, Capabilities, Mode};
 use crate::file::fd_table::{Descriptors, Fd};
 use crate::file::open_file::File;
-use crate::mount::namespace::{Forest, Vfs};
-use crate::mount::vfsmount::{Path, Spot, WalkedPath};
-use crate::namei::lookup::{WalkStop, looking_up};
+use crate::mount::namespace::{Vfs, VfsShared};
+use crate::mount::vfsmount::{Path, PathRef, RcuPath};
+use crate::namei::lookup::{WalkStop, run_lookups};
 use crate::namei::walk::{self, Fail, Lookup, Start, Walk};
 use crate::objects::inode::Inode;
 use crate::security::cred::Credentials;
@@ -62,7 +62,7 @@ impl<'a> From<&'a File> for At<'a> {
 /// task.mkdir(At::Cwd, "/etc", Mode::from(0o755))?;
 /// ```
 pub struct Task {
-    root: Owned<WalkedPath>,
+    root: Owned<RcuPath>,
     cred: Owned<Rcu<Credentials>>,
     umask: AtomicU32,
     id: u64,
@@ -71,7 +71,7 @@ pub struct Task {
     /// Places of files that the task may have record locks on.
     locked: Owned<Mutex<Vec<Path>, TaskLocks>>,
     /// On a line that a call with an absolute path does not touch.
-    cwd: Owned<Apart<WalkedPath>>,
+    cwd: Owned<Apart<RcuPath>>,
     /// Last, since what the fields above hold is in it.
     vfs: Vfs,
 }
@@ -91,14 +91,14 @@ impl Task {
         (umask, descriptors_max): (u32, usize),
     ) -> Task {
         Task {
-            root: Owned::new(WalkedPath::new(fs.root)),
+            root: Owned::new(RcuPath::new(fs.root)),
             cred: Owned::new(Rcu::new(credentials)),
             umask: AtomicU32::new(umask),
             id: vfs.ns().next_task(),
             descriptors: Owned::new(Descriptors::new(descriptors_max)),
             maps: Owned::new(Maps::new()),
             locked: Owned::new(Mutex::new(Vec::new())),
-            cwd: Owned::new(Apart(WalkedPath::new(fs.cwd))),
+            cwd: Owned::new(Apart(RcuPath::new(fs.cwd))),
             vfs,
         }
     }
@@ -183,7 +183,7 @@ impl Task {
         &self.vfs
     }
 
-    pub(crate) fn ns(&self) -> &Forest {
+    pub(crate) fn ns(&self) -> &VfsShared {
         self.vfs.ns()
     }
 
@@ -212,16 +212,16 @@ impl Task {
     }
 
     #[inline]
-    pub(crate) fn root<'g>(&'g self, guard: &'g Guard) -> Spot<'g> {
+    pub(crate) fn root<'g>(&'g self, guard: &'g Guard) -> PathRef<'g> {
         self.root.spot(guard)
     }
 
     /// Both, as they were at one moment.
     #[inline]
-    pub(crate) fn fs<'g>(&'g self, guard: &'g Guard) -> FsSpots<'g> {
+    pub(crate) fn fs<'g>(&'g self, guard: &'g Guard) -> FsRef<'g> {
         loop {
             let before = self.root.version(guard);
-            let fs = FsSpots { root: self.root.spot(guard), cwd: self.cwd.spot(guard) };
+            let fs = FsRef { root: self.root.spot(guard), cwd: self.cwd.spot(guard) };
             if before == self.root.version(guard) {
                 return fs;
             }
@@ -254,7 +254,7 @@ impl Task {
     #[inline]
     pub(crate) fn walk<'g, T>(
         &'g self,
-        base: &'g Base,
+        base: &'g DirFd,
         path: &'g [u8],
         flags: Lookup,
         guard: &'g Guard,
@@ -268,22 +268,22 @@ impl Task {
     pub(crate) fn walk_as<'g, T>(
         &'g self,
         cred: &'g Credentials,
-        base: &'g Base,
+        base: &'g DirFd,
         path: &'g [u8],
         flags: Lookup,
         guard: &'g Guard,
         body: impl FnMut(&mut Walk<'g>) -> std::result::Result<T, Fail>,
     ) -> std::result::Result<T, WalkStop> {
         let file = match base {
-            Base::Invalid
+            DirFd::Invalid
                 if path.first() != Some(&b'/')
                     || flags.contains(Lookup::IN_ROOT)
                     || fork::is_child() =>
             {
-                return Err(base_error(path, flags).into());
+                return Err(dirfd_error(path, flags).into());
             }
-            Base::Invalid | Base::Cwd => None,
-            Base::File(file) => Some(file),
+            DirFd::Invalid | DirFd::Cwd => None,
+            DirFd::File(file) => Some(file),
         };
         let from_root = path.first() == Some(&b'/') && !flags.intersects(Lookup::SCOPED);
         let start = || {
@@ -294,7 +294,7 @@ impl Task {
                     (root, root)
                 }
                 None => {
-                    let FsSpots { root, cwd } = self.fs(guard);
+                    let FsRef { root, cwd } = self.fs(guard);
                     (root, cwd)
                 }
             };
@@ -305,16 +305,16 @@ impl Task {
 
     /// What `at` stands for; an unknown descriptor is an error only for paths that need it.
     #[inline]
-    pub(crate) fn base(&self, at: At<'_>) -> Base {
+    pub(crate) fn base(&self, at: At<'_>) -> DirFd {
         if fork::is_child() {
-            return Base::Invalid;
+            return DirFd::Invalid;
         }
         match at {
-            At::Cwd => Base::Cwd,
-            At::File(file) => Base::File(file.clone()),
+            At::Cwd => DirFd::Cwd,
+            At::File(file) => DirFd::File(file.clone()),
             At::Fd(fd) => match self.descriptors.get(fd) {
-                Ok(file) => Base::File(file),
-                Err(_) => Base::Invalid,
+                Ok(file) => DirFd::File(file),
+                Err(_) => DirFd::Invalid,
             },
         }
     }
@@ -327,7 +327,7 @@ impl Task {
         flags: Lookup,
     ) -> std::result::Result<Path, Errno> {
         let base = self.base(at);
-        looking_up(|| {
+        run_lookups(|| {
             let guard = rcu::pin();
             self.walk(&base, path, flags, &guard, |walk| {
                 let pos = walk.lookup()?;
@@ -415,7 +415,7 @@ impl fmt::Debug for Task {
 }
 
 /// The places that a walk starts from, held for the duration of a call.
-pub(crate) enum Base {
+pub(crate) enum DirFd {
     Cwd,
     File(File),
     /// A descriptor that is not open; everything in the child of a fork.
@@ -425,7 +425,7 @@ pub(crate) enum Base {
 /// The error of a bad descriptor comes after those of the path itself. In the child of a fork there
 /// is no good one.
 #[cold]
-fn base_error(path: &[u8], flags: Lookup) -> Errno {
+fn dirfd_error(path: &[u8], flags: Lookup) -> Errno {
     if fork::is_child() {
         IN_CHILD
     } else if path.is_empty() && !flags.contains(Lookup::EMPTY) {

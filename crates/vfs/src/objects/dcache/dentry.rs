@@ -197,7 +197,7 @@ impl Dentry {
         let stored = if is_inline { dentry.inline.bytes().cast_mut() } else { heap_name(name) };
         dentry.name.store(stored, Ordering::Relaxed);
         if dentry.inode().is_dir() {
-            if sb.is_kept() {
+            if sb.is_backed() {
                 dentry.flags.fetch_or(PARTIAL, Ordering::Relaxed);
             } else {
                 // Or the first name would write the line of the directory's dentry, which walks

@@ -26,18 +26,21 @@ use crate::objects::dcache::dentry::Dentry;
 pub(crate) const HOT_MAX: usize = 256;
 
 /// The ring.
-pub(crate) struct HotRing {
+pub(crate) struct ShardedRing {
     places: Box<[Apart<AtomicPtr<Dentry>>]>,
     /// How many dentries have become hot so far.
     entered: Apart<AtomicUsize>,
 }
 
-impl HotRing {
+impl ShardedRing {
     /// A ring with nobody in it, for counts that are spread over `slots` parts: with one, none is.
-    pub(crate) fn new(slots: usize) -> HotRing {
+    pub(crate) fn new(slots: usize) -> ShardedRing {
         let places = if slots > 1 { HOT_MAX } else { 0 };
         let empty = |_| Apart(AtomicPtr::new(ptr::null_mut()));
-        HotRing { places: (0..places).map(empty).collect(), entered: Apart(AtomicUsize::new(0)) }
+        ShardedRing {
+            places: (0..places).map(empty).collect(),
+            entered: Apart(AtomicUsize::new(0)),
+        }
     }
 
     /// Whether there may be hot dentries.

@@ -13,7 +13,7 @@
 //!   under that lock before it gives back what it was charged. What is left is the extra part
 //!   itself, which the set is in, and which is made without a lock: eviction might find none, and
 //!   the first attribute be set after that. So who has no reference looks, once there is an extra
-//!   part, whether the inode [may be going](Inode::may_be_going), and takes a reference if so. A
+//!   part, whether the inode [may be going](Inode::may_be_evicted), and takes a reference if so. A
 //!   name says that it may be the last one *before* it gives up its reference
 //!   (`Dentry::set_removed`), after which any other user may be the last one (and a directory is
 //!   marked dead then), and eviction looks for the extra part [after](Inode::last_extra). So, of
@@ -34,13 +34,13 @@ use super::{Inode, InodeExtra};
 impl Inode {
     /// Says that it, which is no directory, is about to lose its last name. A read-modify-write
     /// follows.
-    pub(super) fn lose_name(&self) {
+    pub(super) fn note_last_name(&self) {
         self.access.nameless.store(true, Ordering::Relaxed);
     }
 
     /// Whether it may be evicted by somebody who has not seen the extra part that the caller, who
     /// has no reference, has just seen; see the [module](self).
-    pub(crate) fn may_be_going(&self) -> bool {
+    pub(crate) fn may_be_evicted(&self) -> bool {
         fence(Ordering::SeqCst);
         self.access.nameless.load(Ordering::Relaxed) || self.is_dead()
     }

@@ -31,22 +31,22 @@ use vfscale_sync::table::{LockReq, RcuTable};
 
 use super::{Inode, LINKABLE};
 use crate::objects::dcache::dentry::Dentry;
-use crate::objects::inode_ext::Stream;
+use crate::objects::inode_ext::InodeExt;
 
 /// The highest number of names of one inode.
 pub const LINK_MAX: u32 = 0x7fff_ffff;
 
 /// The directories in one, counted on each CPU.
-pub(crate) struct SpreadDirectories {
+pub(crate) struct ShardedNlink {
     count: SnapshotCounter,
     _room: Room,
 }
 
-impl SpreadDirectories {
+impl ShardedNlink {
     /// None, in `slots` parts; `None` if there is no room for these.
-    fn new(slots: usize) -> Option<Box<SpreadDirectories>> {
+    fn new(slots: usize) -> Option<Box<ShardedNlink>> {
         let room = Room::take(SnapshotCounter::bytes(slots))?;
-        Some(Box::new(SpreadDirectories { count: SnapshotCounter::new(slots), _room: room }))
+        Some(Box::new(ShardedNlink { count: SnapshotCounter::new(slots), _room: room }))
     }
 }
 
@@ -94,7 +94,7 @@ impl Inode {
     fn spread_directories(&self) -> Option<&SnapshotCounter> {
         // What is behind a pipe is not touched for that.
         match self.stream().filter(|_| self.is_dir())? {
-            Stream::Directories(spread) => Some(&spread.count),
+            InodeExt::Directories(spread) => Some(&spread.count),
             _ => None,
         }
     }
@@ -144,12 +144,12 @@ impl Inode {
     pub(crate) fn unlink(&self) {
         let is_last = self.usage.nlink.load(Ordering::Relaxed) == 1;
         if is_last {
-            self.lose_name();
+            self.note_last_name();
         }
         let before = self.usage.nlink.fetch_sub(1, Ordering::AcqRel);
         if before == 1 && !is_last {
             // Another name has gone meanwhile.
-            self.lose_name();
+            self.note_last_name();
             fence(Ordering::SeqCst);
         }
         debug_assert!(before > 0, "link count of inode {} below zero", self.ino);
@@ -193,8 +193,8 @@ impl Dentry {
             }
             // If there is no room, they are counted in the inode, by whoever makes the next one as
             // well.
-            let count = SpreadDirectories::new(sb.slots())?;
-            inode.stream_or_init(|| Stream::Directories(count));
+            let count = ShardedNlink::new(sb.slots())?;
+            inode.ext_or_init(|| InodeExt::Directories(count));
             inode.spread_directories()
         })
     }

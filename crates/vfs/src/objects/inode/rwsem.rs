@@ -86,7 +86,7 @@ impl Inode {
     /// For how many CPUs the lock is to be spread, if it is.
     fn spread_slots(&self) -> Option<usize> {
         let slots = self.sb().scaling().file_lock_slots();
-        (slots > 1 && !self.is_kept()).then_some(slots)
+        (slots > 1 && !self.is_backed()).then_some(slots)
     }
 
     #[cold]

@@ -119,7 +119,7 @@ impl Inode {
     /// Tells a driver that stores times that one has changed in passing.
     #[inline]
     fn tell_driver(&self, changed: bool) {
-        if changed && self.is_kept() {
+        if changed && self.is_backed() {
             self.sb().fs().dirtied(self);
         }
     }

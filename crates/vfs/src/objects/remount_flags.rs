@@ -15,7 +15,7 @@ const HOLD: u32 = 1 << 31;
 const _: () = assert!(MountFlags::all().bits() & HOLD == 0);
 
 /// Options that are read by everybody and changed by one remount at a time.
-pub(crate) struct KeptFlags(AtomicU32);
+pub(crate) struct RemountFlags(AtomicU32);
 
 /// Whether a writer may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub(crate) enum Verdict {
     Held,
 }
 
-impl KeptFlags {
-    pub(crate) fn new(flags: MountFlags) -> KeptFlags {
-        KeptFlags(AtomicU32::new(flags.bits() & !HOLD))
+impl RemountFlags {
+    pub(crate) fn new(flags: MountFlags) -> RemountFlags {
+        RemountFlags(AtomicU32::new(flags.bits() & !HOLD))
     }
 
     #[inline]
@@ -57,7 +57,7 @@ impl KeptFlags {
 
     /// What these options of a mount and those of its superblock say to a writer, asked at once.
     #[inline]
-    pub(crate) fn verdict(&self, superblock: &KeptFlags) -> Verdict {
+    pub(crate) fn verdict(&self, superblock: &RemountFlags) -> Verdict {
         let bits = self.0.load(Ordering::SeqCst) | superblock.0.load(Ordering::SeqCst);
         if bits & (HOLD | MountFlags::RDONLY.bits()) == 0 {
             Verdict::Writable
