@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 pub mod arrows;
 pub mod documents;
+pub mod prose;
+pub mod rooms;
 pub mod sources;
 
 /// The root of the repository.

@@ -68,7 +68,7 @@ pub struct Source<'a> {
 
 impl Source<'_> {
     /// A sibling file of tests, a test of a whole crate, a benchmark, or an example.
-    fn is_test(&self) -> bool {
+    pub(crate) fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name == "tests.rs"
             || name.ends_with("_tests.rs")
@@ -120,7 +120,7 @@ fn has_attribute(attributes: &[syn::Attribute], name: &str) -> bool {
 }
 
 /// Whether `#[cfg(...)]` names `test`.
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let names_test = |list: &syn::MetaList| has_word(list.tokens.clone(), "test");
     attributes.iter().any(|a| {
         a.path().is_ident("cfg") && matches!(&a.meta, syn::Meta::List(list) if names_test(list))

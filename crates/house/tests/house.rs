@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use vfscale_house::sources::Source;
-use vfscale_house::{arrows, documents, root, sources};
+use vfscale_house::{arrows, documents, rooms, root, sources};
 
 /// Every file below a folder of the repository, as a path from the root, and its text; what is not
 /// text is left out.
@@ -129,4 +129,21 @@ fn documents_name_what_is_there() {
 fn every_race_has_a_test() {
     let untested = documents::untested_sections(&read("docs/RACES.md").unwrap());
     report(untested.into_iter().map(|race| format!("docs/RACES.md: {race}: no test")).collect());
+}
+
+#[test]
+fn folders_import_downward() {
+    let mut found = Vec::new();
+    for (name, order) in rooms::ROOMS {
+        let folder = format!("crates/{name}/src");
+        let files: Vec<_> =
+            files(&folder).into_iter().filter(|(p, _)| p.ends_with(".rs")).collect();
+        let inside = |path: String| path[folder.len() + 1..].to_string();
+        let files: Vec<_> = files.into_iter().map(|(path, text)| (inside(path), text)).collect();
+        let arrows = rooms::Crate::new(&files).arrows();
+        assert!(arrows.len() > 10, "{name}: only {arrows:?}");
+        found.extend(rooms::complaints(name, order, &arrows));
+        found.extend(rooms::stale(name, &arrows));
+    }
+    report(found);
 }

@@ -1,0 +1,261 @@
+//! Which folder of a crate may import from which.
+//!
+//! The folders of a crate are layers, as the crates are ([`crate::arrows`]): each imports from those
+//! below it only. [`ROOMS`] lists the folders of each crate from the top down, [`UPWARD`] the few
+//! imports that run up, and [`CIRCLES`] the files that import each other, each with its reason.
+//!
+//! Imports are resolved: a name that a module re-exports counts as an import of the file that
+//! defines it. Tests and links of the documentation may look anywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::visit::{self, Visit};
+
+use crate::sources::{Source, is_for_tests};
+
+/// A crate, and its folders (or files) from the top layer to the lowest.
+pub type Layers = (&'static str, &'static [&'static str]);
+
+/// The layers of the crates that have folders.
+pub const ROOMS: &[Layers] = &[(
+    "vfs",
+    &["syscalls", "task", "namei", "file", "mount", "objects", "ipc", "locks", "security", "base"],
+)];
+
+/// Imports that run up: crate, importing file, imported file, reason.
+pub const UPWARD: &[(&str, &str, &str, &str)] = &[
+    ("vfs", "objects/super_block", "file/open_file", "a super block lists its open files"),
+    ("vfs", "objects/super_block", "mount/vfsmount", "a super block lists its mounts"),
+];
+
+/// Files that import each other in a circle: crate, files, reason.
+pub const CIRCLES: &[(&str, &[&str], &str)] = &[];
+
+/// A module of a crate: its path from the root, empty for the root.
+type Module = Vec<String>;
+
+/// The files of one crate, and the imports between them.
+#[derive(Debug, Default)]
+pub struct Crate {
+    modules: BTreeSet<Module>,
+    imports: BTreeMap<Module, Vec<Import>>,
+}
+
+/// An import as it is written.
+#[derive(Clone, Debug)]
+struct Import {
+    path: Module,
+    /// The name that the importing module gives it.
+    name: String,
+    is_public: bool,
+}
+
+/// An import of one file from another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Arrow {
+    /// The importing file, from `src`, without its ending.
+    pub from: String,
+    /// The file that defines what is imported.
+    pub to: String,
+}
+
+impl Crate {
+    /// Parses the files of a crate; paths count from its `src`. Files of tests are skipped.
+    pub fn new(files: &[(String, String)]) -> Crate {
+        let mut this = Crate::default();
+        for (path, text) in files {
+            let source = Source { path: &format!("src/{path}"), text };
+            if source.is_test() {
+                continue;
+            }
+            let Ok(file) = syn::parse_file(text) else { continue };
+            let module = module_of(path);
+            let mut finder = Finder::default();
+            finder.visit_file(&file);
+            this.imports.insert(module.clone(), finder.found);
+            this.modules.insert(module);
+        }
+        this
+    }
+
+    /// Returns the absolute path of an import, or `None` if it leads out of the crate.
+    fn absolute(&self, module: &Module, path: &[String]) -> Option<Module> {
+        let (first, rest) = path.split_first()?;
+        let joined = |base: &[String], rest: &[String]| [base, rest].concat();
+        match first.as_str() {
+            "crate" => Some(rest.to_vec()),
+            "self" => Some(joined(module, rest)),
+            "super" => {
+                let ups = path.iter().take_while(|part| *part == "super").count();
+                let base = module.get(..module.len().checked_sub(ups)?)?;
+                Some(joined(base, &path[ups..]))
+            }
+            _ => {
+                let child = joined(module, std::slice::from_ref(first));
+                self.modules.contains(&child).then(|| joined(module, path))
+            }
+        }
+    }
+
+    /// Returns the module that defines the item at `path`, through re-exports.
+    fn definer(&self, path: &[String], depth: usize) -> Module {
+        let mut len = 0;
+        while len < path.len() && self.modules.contains(&path[..=len]) {
+            len += 1;
+        }
+        let module = path[..len].to_vec();
+        if let (Some(name), true) = (path.get(len), depth < 8) {
+            let imports = self.imports.get(&module).into_iter().flatten();
+            let mut exports = imports.filter(|import| import.is_public && import.name == *name);
+            if let Some(at) = exports.find_map(|import| self.absolute(&module, &import.path))
+                && at != path
+            {
+                return self.definer(&[&at, &path[len + 1..]].concat(), depth + 1);
+            }
+        }
+        module
+    }
+
+    /// Returns the imports of files from other files. Re-exports of a module's own children and
+    /// those of the root do not count.
+    pub fn arrows(&self) -> BTreeSet<Arrow> {
+        let mut found = BTreeSet::new();
+        for (module, imports) in &self.imports {
+            for import in imports {
+                let Some(path) = self.absolute(module, &import.path) else { continue };
+                let to = self.definer(&path, 0);
+                let is_own = import.is_public && to.starts_with(module);
+                if to != *module && !to.is_empty() && !module.is_empty() && !is_own {
+                    found.insert(Arrow { from: module.join("/"), to: to.join("/") });
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Returns the module that the file at `path` holds.
+fn module_of(path: &str) -> Module {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    let is_root = path == "lib" || path == "main";
+    if is_root { Vec::new() } else { path.split('/').map(String::from).collect() }
+}
+
+/// Collects the imports of a file, and the paths in its code that begin with `crate` or `super`.
+#[derive(Default)]
+struct Finder {
+    found: Vec<Import>,
+}
+
+impl Finder {
+    fn tree(&mut self, tree: &syn::UseTree, before: &[String], is_public: bool) {
+        let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
+        let mut add = |path: Module, name: String| {
+            self.found.push(Import { path, name, is_public });
+        };
+        match tree {
+            syn::UseTree::Path(path) => self.tree(&path.tree, &with(&path.ident), is_public),
+            syn::UseTree::Name(name) if name.ident == "self" => {
+                add(before.to_vec(), before.last().cloned().unwrap_or_default());
+            }
+            syn::UseTree::Name(name) => add(with(&name.ident), name.ident.to_string()),
+            syn::UseTree::Rename(name) => add(with(&name.ident), name.rename.to_string()),
+            syn::UseTree::Glob(_) => add(before.to_vec(), "*".into()),
+            syn::UseTree::Group(group) => {
+                group.items.iter().for_each(|item| self.tree(item, before, is_public));
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Finder {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let attributes = match item {
+            syn::Item::Use(item) => &item.attrs,
+            syn::Item::Mod(item) => &item.attrs,
+            syn::Item::Fn(item) => &item.attrs,
+            syn::Item::Impl(item) => &item.attrs,
+            _ => return visit::visit_item(self, item),
+        };
+        let is_for_docs = attributes.iter().any(|attribute| {
+            attribute.path().is_ident("cfg")
+                && matches!(&attribute.meta, syn::Meta::List(l) if l.tokens.to_string() == "doc")
+        });
+        if !is_for_docs && !is_for_tests(attributes) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let is_public = !matches!(item.vis, syn::Visibility::Inherited);
+        self.tree(&item.tree, &[], is_public);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let parts: Module = path.segments.iter().map(|part| part.ident.to_string()).collect();
+        if parts.len() > 1 && matches!(parts[0].as_str(), "crate" | "super") {
+            let name = parts.last().cloned().unwrap_or_default();
+            self.found.push(Import { path: parts, name, is_public: false });
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+/// Returns what runs up in a crate whose layers are `order`, and the folders that it does not list.
+pub fn complaints(name: &str, order: &[&str], arrows: &BTreeSet<Arrow>) -> Vec<String> {
+    let room = |path: &str| path.split('/').next().unwrap_or_default().to_string();
+    let layer = |path: &str| order.iter().position(|layer| *layer == room(path));
+    let mut found = BTreeSet::new();
+    for Arrow { from, to } in arrows {
+        let (Some(above), Some(below)) = (layer(from), layer(to)) else {
+            for path in [from, to].into_iter().filter(|path| layer(path).is_none()) {
+                found.insert(format!("{name}: {}: not among its layers (ROOMS)", room(path)));
+            }
+            continue;
+        };
+        let is_known = UPWARD.iter().any(|(c, f, t, _)| *c == name && f == from && t == to);
+        if above > below && !is_known {
+            found.insert(format!("{name}: {from} imports {to}, which is above it"));
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Returns the circles of files that import each other, each sorted.
+pub fn circles(arrows: &BTreeSet<Arrow>) -> BTreeSet<Vec<&str>> {
+    let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for Arrow { from, to } in arrows {
+        next.entry(from).or_default().push(to);
+    }
+    let reach = |from: &str| {
+        let mut seen = BTreeSet::new();
+        let mut stack = next.get(from).cloned().unwrap_or_default();
+        while let Some(file) = stack.pop() {
+            if seen.insert(file) {
+                stack.extend(next.get(file).into_iter().flatten());
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        next.keys().map(|from| (*from, reach(from))).collect();
+    let is_linked = |a: &str, b: &str| reached.get(a).is_some_and(|seen| seen.contains(b));
+    let circle = |file: &&&str| -> Vec<&str> {
+        let with = |other: &&&str| is_linked(file, other) && is_linked(other, file);
+        next.keys().filter(with).copied().collect()
+    };
+    next.keys().map(|file| circle(&file)).filter(|circle| !circle.is_empty()).collect()
+}
+
+/// Returns the entries of [`UPWARD`] that the crate does not need any more.
+pub fn stale(name: &str, arrows: &BTreeSet<Arrow>) -> Vec<String> {
+    let of_crate = UPWARD.iter().filter(|(krate, ..)| *krate == name);
+    let gone = of_crate.filter(|(_, from, to, _)| {
+        !arrows.contains(&Arrow { from: (*from).into(), to: (*to).into() })
+    });
+    gone.map(|(_, from, to, _)| format!("{name}: {from} does not import {to} any more")).collect()
+}
+
+#[cfg(test)]
+mod tests;
