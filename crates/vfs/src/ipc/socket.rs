@@ -42,7 +42,7 @@ const BUFFERS: usize = 52;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SocketType {
     /// Bytes (`SOCK_STREAM`).
-    InodeExt,
+    Stream,
     /// Messages, of ends that know of each other (`SOCK_SEQPACKET`).
     SeqPacket,
     /// Messages, of ends that are on their own (`SOCK_DGRAM`).
@@ -51,20 +51,20 @@ pub enum SocketType {
 
 /// One of a pair.
 pub(crate) enum Socket {
-    InodeExt { input: Arc<Pipe>, output: Arc<Pipe> },
+    Stream { input: Arc<Pipe>, output: Arc<Pipe> },
     Messages(Messages),
 }
 
 impl Socket {
     pub(crate) fn pair(kind: SocketType, quotas: &PerCpuArc<Quotas>) -> [Socket; 2] {
-        if kind != SocketType::InodeExt {
+        if kind != SocketType::Stream {
             let connected = kind == SocketType::SeqPacket;
             return Messages::pair(connected, quotas.keep()).map(Socket::Messages);
         }
         let [there, back] = [(); 2].map(|()| Arc::new(Pipe::of_sockets(BUFFERS, quotas.keep())));
         [
-            Socket::InodeExt { input: Arc::clone(&back), output: Arc::clone(&there) },
-            Socket::InodeExt { input: there, output: back },
+            Socket::Stream { input: Arc::clone(&back), output: Arc::clone(&there) },
+            Socket::Stream { input: there, output: back },
         ]
     }
 
@@ -79,7 +79,7 @@ impl Socket {
         wait: Waiting<'_>,
     ) -> std::result::Result<usize, Errno> {
         match self {
-            Socket::InodeExt { input, .. } => input.read(bufs, wait),
+            Socket::Stream { input, .. } => input.read(bufs, wait),
             Socket::Messages(messages) => messages.read(bufs, wait),
         }
     }
@@ -94,7 +94,7 @@ impl Socket {
         wait: Waiting<'_>,
     ) -> std::result::Result<usize, Errno> {
         match self {
-            Socket::InodeExt { output, .. } => match output.write(bufs, false, wait) {
+            Socket::Stream { output, .. } => match output.write(bufs, false, wait) {
                 // A pipe is not asked whether it could, for nothing; a socket is.
                 Ok(0) if !output.is_open() => Err(Errno::PIPE),
                 other => other,
@@ -105,7 +105,7 @@ impl Socket {
 
     pub(crate) fn shutdown(&self, how: Shutdown) {
         let (input, output) = match self {
-            Socket::InodeExt { input, output } => (input, output),
+            Socket::Stream { input, output } => (input, output),
             Socket::Messages(messages) => return messages.shutdown(how),
         };
         if how != Shutdown::Write {
@@ -119,7 +119,7 @@ impl Socket {
     /// Its open file is closed.
     pub(crate) fn close(&self) {
         match self {
-            Socket::InodeExt { input, output } => {
+            Socket::Stream { input, output } => {
                 let lost = input.end_reading();
                 output.end_writing(lost);
             }
