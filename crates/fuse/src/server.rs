@@ -1,7 +1,7 @@
 //! The file system's side of a connection: every FUSE operation, by calls on a [`Vfs`].
 //!
-//! The operations are spread over modules by what they concern: `names`, `attrs`, `data`, `dirs`,
-//! `xattrs`, `locks`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
+//! One module per subject implements the operations: `names`, `attrs`, `data`, `dirs`, `xattrs`,
+//! `locks`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
 //! credentials of [`caller`].
 
 use std::time::Duration;
@@ -31,10 +31,10 @@ pub(crate) mod nodes;
 mod reclaim;
 mod xattrs;
 
-/// For how long the kernel may believe what nobody else can change.
+/// Validity of cached data that only the mount's users can change.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How a connection serves.
+/// Options of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config {
     pub(crate) sharing: Sharing,
@@ -57,7 +57,7 @@ impl Config {
 
 /// A file system behind a connection.
 pub(crate) struct Server {
-    /// Has all rights, umask 0, and the root as its working directory.
+    /// A task with all rights, umask 0, and the root as its working directory.
     base: Task,
     pub(crate) nodes: Nodes,
     pub(crate) files: Files,
@@ -65,21 +65,21 @@ pub(crate) struct Server {
     reclaim: Reclaim,
     config: Config,
     valid: Validity,
-    /// The user who mounts.
+    /// The mounting user.
     owner: u32,
 }
 
-/// What a worker keeps.
+/// State of one worker.
 #[derive(Default)]
 pub(crate) struct Worker {
     callers: Callers,
-    /// Lookups and a file handle that the reply under way tells the kernel of.
+    /// Lookups and a file handle that the reply under construction passes to the kernel.
     granted: Vec<u64>,
     opened: Option<u64>,
     listing: dirs::Listing,
 }
 
-/// One request being served.
+/// Context of the request being served.
 struct Turn<'a> {
     node: u64,
     caller: Caller,
@@ -106,7 +106,7 @@ impl Server {
         })
     }
 
-    /// A handle of a node that can be read or written.
+    /// Returns a handle of a node that can be read or written.
     fn at_level(&self, node: u64, level: Level) -> Result<File, Errno> {
         let handle = self.nodes.get(node)?;
         if handle.level >= level {
@@ -118,7 +118,8 @@ impl Server {
         Ok(file)
     }
 
-    /// The open file of a handle, or of the node when files are opened without telling us.
+    /// Returns the open file of a handle, or that of the node if files are opened without a
+    /// message.
     fn open_file(&self, node: u64, fh: u64, level: Level) -> Result<Target, Errno> {
         if fh == 0 {
             self.at_level(node, level).map(Target::Node)
@@ -127,11 +128,12 @@ impl Server {
         }
     }
 
-    /// The open file to read from. The kernel says with each read whether the reader has `O_NOATIME` now;
-    /// what stands for a node, or was opened before that was set, keeps the time of each access.
+    /// Returns the open file to read from. The kernel sends the reader's present `O_NOATIME` with
+    /// each read, but the file of a node, or one opened before the flag was set, updates the access
+    /// time. Then the file is reopened.
     fn file_to_read(&self, node: u64, at: Reading) -> Result<Target, Errno> {
         let file = self.open_file(node, at.fh, Level::Read)?;
-        // A text is that of the open file it was first read through.
+        // A text belongs to the open file through which it was first read.
         if !at.keeps_atime || file.flags().contains(OFlags::NOATIME) || file.is_text() {
             return Ok(file);
         }
@@ -139,7 +141,7 @@ impl Server {
         Ok(Target::Node(self.base.reopen(&file, flags)?))
     }
 
-    /// Puts a node into the reply, counting a lookup.
+    /// Adds a node to the reply, counting a lookup.
     fn put_entry(&self, turn: &mut Turn<'_>, file: File, level: Level) -> Result<(), Errno> {
         let stat = file.stat()?;
         let node = self.grant(turn.worker, file, level, &stat);
@@ -186,7 +188,8 @@ impl Server {
         let mut turn = Turn { node: request.header.node, caller, worker, reply };
         let served = self.dispatch(&mut turn, &request.operation, later);
         if served.is_err() {
-            // The error goes out alone, so what was granted for the reply is taken back.
+            // The error is sent without the lookups and handle granted for the reply, so they are
+            // taken back.
             self.undelivered(worker);
         }
         served
@@ -239,14 +242,14 @@ impl Server {
         Ok(Served::Reply)
     }
 
-    /// Operations on open files and extended attributes.
+    /// Serves operations on open files and extended attributes.
     fn dispatch_open(&self, turn: &mut Turn<'_>, operation: &Operation<'_>) -> Result<(), Errno> {
         use Operation as Op;
         match *operation {
             Op::Open { flags, kill_priv } => self.open(turn, flags, kill_priv),
             Op::Read(at) => self.read(turn, at),
             Op::Write { fh, offset, flags, is_direct, data } => {
-                // The kernel makes `EIO` of a short reply here, or forgets the rest.
+                // Here the kernel turns a short reply into `EIO`, or drops the rest.
                 let is_whole = is_direct || flags.contains(WriteFlags::CACHE);
                 self.write(turn, (fh, offset), flags, is_whole, data)
             }
@@ -290,7 +293,7 @@ impl Service for Server {
             | InitFlags::SETXATTR_EXT
             | InitFlags::CREATE_SUPP_GROUP;
         if self.config.is_exclusive() {
-            // What is cached is never wrong, so it is never thrown away.
+            // Cached data is never stale, so it is never dropped.
             flags |= InitFlags::EXPLICIT_INVAL_DATA
                 | InitFlags::NO_OPEN_SUPPORT
                 | InitFlags::NO_OPENDIR_SUPPORT;

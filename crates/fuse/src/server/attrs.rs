@@ -39,15 +39,15 @@ impl Server {
         Ok(())
     }
 
-    /// Changes what is selected: size first, since that may fail for want of space, then owner,
-    /// mode and times, so that a later one has the last word on what an earlier one changes too.
+    /// Changes the selected attributes: size first, since that may fail for lack of space, then
+    /// owner, mode and times. Later changes take precedence over side effects of earlier ones.
     pub(super) fn setattr(&self, turn: &mut Turn<'_>, set: &SetAttr) -> Result<(), Errno> {
         let file = self.nodes.get(turn.node)?.file;
         if let Some(size) = set.size {
             self.truncate(turn, set, size)?;
         }
         if set.uid.is_some() || set.gid.is_some() {
-            // Whether a set-group-id bit goes depends on the caller's groups.
+            // The caller's groups decide whether a set-group-id bit is cleared.
             self.act(turn, Rights::Exact, |task| {
                 task.chown(At::File(&file), "", set.uid, set.gid, ITSELF)
             })?;
@@ -70,7 +70,7 @@ impl Server {
     fn truncate(&self, turn: &mut Turn<'_>, set: &SetAttr, size: u64) -> Result<(), Errno> {
         let mut is_same = false;
         let file = match set.fh {
-            // An open file was checked when it was opened.
+            // Permission was checked when the file was opened.
             Some(fh) => self.open_file(turn.node, fh, Level::Write)?,
             None => {
                 let file = self.nodes.get(turn.node)?.file;
@@ -78,8 +78,8 @@ impl Server {
                     let flags = AtFlags::EACCESS | ITSELF;
                     task.access(At::File(&file), "", Access::WRITE, flags)
                 })?;
-                // By its path, which changes no time if it changes nothing else. In exclusive use the kernel
-                // sends the same for `O_TRUNC`, which always does.
+                // A truncation by path changes no time if it changes nothing else. In exclusive use
+                // the kernel sends the same request for `O_TRUNC`, which always changes the times.
                 let stat = file.stat()?;
                 is_same = !self.config.is_exclusive() && stat.size == size && stat.blocks == 0;
                 Target::Node(self.at_level(turn.node, Level::Write)?)
@@ -94,9 +94,9 @@ impl Server {
         Ok(())
     }
 
-    /// Takes away the set-id bits that a change of the data takes away. The kernel decides whether,
-    /// for it knows the capabilities of the one who writes, and keeps others out meanwhile. A set-group-id
-    /// bit that nobody can execute by stays if the writer is in the group.
+    /// Clears the set-id bits as a change of the data does. The kernel decides when, because it
+    /// knows the capabilities of the writer, and excludes concurrent changes. A set-group-id bit
+    /// without group execute permission is retained if the writer is in the group.
     pub(super) fn kill_priv(&self, turn: &Turn<'_>, file: &File) -> Result<(), Errno> {
         let Stat { mode, gid, .. } = file.stat()?;
         let mut kept = mode & 0o7777 & !0o4000;
@@ -109,8 +109,9 @@ impl Server {
         Ok(())
     }
 
-    /// The same where the kernel does not say whether: it leaves that to the server, as for writing, but its
-    /// message has no room for it.
+    /// Clears the set-id bits like [`kill_priv`](Self::kill_priv) after requests that leave the
+    /// decision to the server. The kernel does so as for writes, but these messages have no flag
+    /// for it.
     pub(super) fn kill_priv_unasked(&self, turn: &Turn<'_>, file: &File) -> Result<(), Errno> {
         if file.stat()?.mode & 0o6000 == 0 || turn.caller.has(Capabilities::FSETID) {
             return Ok(());
@@ -125,7 +126,7 @@ impl Server {
         Ok(())
     }
 
-    /// Not asked for while the kernel checks permissions itself.
+    /// Checks access. The kernel does not send this request while it checks permissions itself.
     pub(super) fn access(&self, turn: &mut Turn<'_>, mask: u32) -> Result<(), Errno> {
         let file = self.nodes.get(turn.node)?.file;
         let mask = Access::from_bits_truncate(mask as u8);

@@ -1,4 +1,4 @@
-//! What other programs ask of the mount; see [`control`].
+//! Requests of other programs to the mount; see [`control`].
 
 use rustix::ioctl;
 use vfscale::{At, Errno, OFlags};
@@ -34,7 +34,7 @@ impl Server {
         Ok(())
     }
 
-    /// Makes everything durable that was changed through the mount or otherwise. Blocks for the I/O.
+    /// Makes all changes durable, made through the mount or otherwise. Blocks for the I/O.
     pub(crate) fn make_durable(&self) -> Result<(), Errno> {
         if self.config.volatile {
             return Ok(());

@@ -8,19 +8,19 @@ use crate::session::TRANSFER_MAX;
 use crate::wire::request::{Place, Reading};
 use crate::wire::{OpenReply, WriteFlags};
 
-/// The kernel opens to execute; it asks for the right to that instead of the right to read.
+/// Flag of opening to execute: the kernel checks execute permission instead of read permission.
 const OPEN_EXEC: u32 = 0x20;
 
-/// The part of the kernel's open flags that matters here; it has dealt with the rest.
+/// Returns the kernel's open flags that the server must handle; the kernel has handled the others.
 pub(super) fn open_flags(flags: u32) -> OFlags {
     let kept = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NOATIME;
-    // The kernel opens fifos itself; one that gets here all the same must not be waited for.
+    // The kernel opens fifos itself; opening one that arrives here anyway must not block.
     OFlags::from_bits_retain(flags) & kept | OFlags::NONBLOCK
 }
 
 impl Server {
-    /// In exclusive use the kernel is told that opening needs no message: it has the attributes to
-    /// check permissions with, and node numbers are enough to read and write by.
+    /// Opens a file. In exclusive use the kernel is told that opening needs no message: it checks
+    /// permissions with cached attributes, and reads and writes by node number.
     pub(super) fn open(
         &self,
         turn: &mut Turn<'_>,
@@ -44,7 +44,7 @@ impl Server {
         if kill_priv && wanted.contains(OFlags::TRUNC) {
             self.kill_priv(turn, &file)?;
         }
-        // What is made when it is read has no size that the kernel could go by.
+        // Generated text has no size that the kernel could use.
         let how = if file.is_text() { OpenReply::DIRECT_IO } else { OpenReply::empty() };
         let fh = self.files.insert(file);
         turn.worker.opened = Some(fh);
@@ -57,7 +57,7 @@ impl Server {
         let Reading { offset, size, .. } = at;
         let buf = turn.reply.space((size as usize).min(TRANSFER_MAX));
         let mut done = 0;
-        // The kernel takes a short reply for the end of the file.
+        // The kernel takes a short reply as end of file.
         while done < buf.len() {
             match file.pread(&mut buf[done..], offset.saturating_add(done as u64)) {
                 Ok(0) => break,
@@ -70,8 +70,8 @@ impl Server {
         Ok(())
     }
 
-    /// Writes `data` into a file at an offset; with `is_whole`, a part for which there is no space is an
-    /// error of all of it.
+    /// Writes `data` into a file at an offset. With `is_whole`, the write fails if there is no
+    /// space for a part of it.
     pub(super) fn write(
         &self,
         turn: &mut Turn<'_>,
@@ -80,7 +80,7 @@ impl Server {
         is_whole: bool,
         data: &[u8],
     ) -> Result<(), Errno> {
-        // What comes from the page cache may carry the handle of any writer, even one that appends.
+        // A write from the page cache may carry the handle of any writer, even one that appends.
         let fh = if flags.contains(WriteFlags::CACHE) { 0 } else { fh };
         let file = self.open_file(turn.node, fh, Level::Write)?;
         if flags.contains(WriteFlags::KILL_SUIDGID) {
@@ -103,17 +103,17 @@ impl Server {
 
     pub(super) fn fsync(&self, turn: &mut Turn<'_>, fh: u64, data_only: bool) -> Result<(), Errno> {
         if self.config.volatile {
-            // The kernel remembers this answer and reports success from then on.
+            // The kernel remembers this reply and reports success from then on.
             return Err(Errno::NOSYS);
         }
         let file = self.open_file(turn.node, fh, Level::Read)?;
         Ok(if data_only { file.sync_data() } else { file.sync_all() }?)
     }
 
-    /// Linux asks this of some kinds of servers only, and of others not at all.
+    /// Makes all changes durable. Linux sends this request only to some kinds of servers.
     pub(super) fn syncfs(&self) -> Result<(), Errno> {
         if self.config.volatile {
-            // As for `fsync`.
+            // The kernel remembers this reply, as with `fsync`.
             return Err(Errno::NOSYS);
         }
         self.make_durable()
@@ -140,7 +140,7 @@ impl Server {
         offset: u64,
         whence: u32,
     ) -> Result<(), Errno> {
-        /// `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself.
+        /// `SEEK_DATA` and `SEEK_HOLE`; the kernel handles the others itself.
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
         let whence = match whence {
@@ -163,7 +163,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let source = self.open_file(from.node, from.fh, Level::Read)?;
         let target = self.open_file(to.node, to.fh, Level::Write)?;
-        // The older form counts in 32 bits; a shorter copy than asked for is allowed.
+        // The older form counts in 32 bits; a copy may be shorter than requested.
         let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
         let copied = copy(&source, from.offset, &target, to.offset, len)?;
         self.kill_priv_unasked(turn, &target)?;

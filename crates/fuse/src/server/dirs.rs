@@ -1,11 +1,12 @@
-//! Reading directories.
+//! Reading of directories.
 //!
-//! Positions are the file system's own: an entry that is there throughout is returned once, whatever
-//! is made and removed meanwhile, and a position stays good for as long as the directory lives.
+//! Positions are the file system's own. An entry that exists throughout is returned exactly once,
+//! whatever is created and removed concurrently, and a position is valid as long as the directory
+//! exists.
 //!
 //! With attributes (`READDIRPLUS`) each entry in the reply is a lookup, except `.` and `..` and
-//! names that were gone when they were looked up. The lookups come after the reading, for only
-//! entries that fit, so none is counted that the kernel does not get to see.
+//! names that no longer existed when they were looked up. Lookups follow the reading and cover only
+//! entries that fit, so no lookup is counted that the kernel does not receive.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -19,12 +20,12 @@ use crate::wire::OpenReply;
 use crate::wire::reply::{Dirent, Reply};
 use crate::wire::request::Reading;
 
-/// Entries of a reply whose attributes are still to be filled in.
+/// Entries of a reply whose attributes are not yet filled in.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    /// The names, one after the other.
+    /// The names, concatenated.
     names: Vec<u8>,
-    /// The place in the reply, and where the name ends in `names`.
+    /// For each entry: its offset in the reply, and the end of its name in `names`.
     entries: Vec<(usize, usize)>,
 }
 
@@ -64,8 +65,8 @@ impl Server {
         for &(place, end) in &listing.entries {
             let name = OsStr::from_bytes(&listing.names[start..end]);
             start = end;
-            // One that can't be looked up stays without attributes; the kernel asks when it needs
-            // them.
+            // An entry that can't be looked up has no attributes; the kernel requests them when it
+            // needs them.
             let _ = self.fill(turn, &dir, name, place);
         }
         turn.worker.listing = listing;

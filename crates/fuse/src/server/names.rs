@@ -1,4 +1,4 @@
-//! Names: looking up, making, removing, moving.
+//! Names: lookup, creation, removal, renaming.
 
 use std::ffi::OsStr;
 
@@ -9,10 +9,11 @@ use super::{Rights, Server, Turn};
 use crate::wire::request::Create;
 use crate::wire::{OpenReply, decode_dev};
 
-/// Names the inode behind `name` itself, whatever it is.
+/// Opens the inode of a name itself, whatever its type.
 const NAME_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
-/// Keeping or dropping a set-group-id bit depends on the caller's groups and capabilities.
+/// Returns the rights for a call that sets `mode`: the caller's groups and capabilities decide
+/// whether a set-group-id bit is retained.
 pub(super) fn rights_for_mode(mode: u32) -> Rights {
     if mode & 0o2000 != 0 { Rights::Exact } else { Rights::Lazy }
 }
@@ -38,7 +39,7 @@ impl Server {
         }
     }
 
-    /// Replies with a name that was just made.
+    /// Replies with the node of a name that was just created.
     fn put_made(&self, turn: &mut Turn<'_>, dir: &File, name: &OsStr) -> Result<(), Errno> {
         let file = Self::name_only(&self.base, dir, name)?;
         self.put_entry(turn, file, Level::Path)
@@ -67,7 +68,7 @@ impl Server {
         let kind = FileType::from_raw_mode(mode);
         let rights = rights_for_mode(mode);
         if kind == FileType::RegularFile {
-            // It will be written next, most likely, so its node gets a handle for that at once.
+            // A new file is most likely written next, so its node gets a writable handle here.
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW;
             let file = self.act(turn, rights, |task| {
                 task.umask(mode_of(umask));
@@ -97,7 +98,7 @@ impl Server {
         self.put_made(turn, &dir, name)
     }
 
-    /// Makes and opens a file. Not asked for in exclusive use, where the kernel makes do with
+    /// Creates and opens a file. In exclusive use the kernel does not send this request; it uses
     /// `MKNOD`, one message less.
     pub(super) fn create(&self, turn: &mut Turn<'_>, create: &Create<'_>) -> Result<(), Errno> {
         if self.config.is_exclusive() {
@@ -113,7 +114,7 @@ impl Server {
         self.put_opened(turn, file)
     }
 
-    /// Makes a file without a name (`O_TMPFILE`); the name in the request means nothing.
+    /// Creates a file without a name (`O_TMPFILE`); the name in the request is ignored.
     pub(super) fn tmpfile(&self, turn: &mut Turn<'_>, create: &Create<'_>) -> Result<(), Errno> {
         let dir = self.nodes.get(turn.node)?.file;
         let excl = OFlags::from_bits_retain(create.flags) & OFlags::EXCL;
@@ -125,8 +126,9 @@ impl Server {
         self.put_opened(turn, file)
     }
 
-    /// Replies with a new node, by whose handle everybody will write whom the kernel lets. Whether that takes
-    /// set-id bits away is the kernel's to say, so the handle must be one that keeps them.
+    /// Replies with a new node. All writers that the kernel permits will write through the node's
+    /// handle. The kernel decides whether their writes clear set-id bits, so the handle must be one
+    /// that retains them.
     fn put_writable(&self, turn: &mut Turn<'_>, file: File) -> Result<(), Errno> {
         let file = if turn.caller.uid() == 0 {
             file
