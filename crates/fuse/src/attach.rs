@@ -252,5 +252,4 @@ pub(crate) fn is_ended(device: &Device) -> bool {
 }
 
 #[cfg(test)]
-#[path = "attach_tests.rs"]
 mod tests;

@@ -155,5 +155,4 @@ fn escaped(path: &OsStr) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[path = "watch_tests.rs"]
 mod tests;

@@ -155,5 +155,4 @@ impl Callers {
 }
 
 #[cfg(test)]
-#[path = "caller_tests.rs"]
 mod tests;
