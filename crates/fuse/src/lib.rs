@@ -16,7 +16,7 @@
 //!
 //! | module | does |
 //! | --- | --- |
-//! | `mount` | the public face: [`Builder`], [`Mounted`], [`Unmounter`] |
+//! | `mount`, `sharing` | the public face: [`Builder`], [`Mounted`], [`Unmounter`], [`Sharing`] |
 //! | [`control`] | requests of other programs to a mount: grow, sync |
 //! | `watch` | notices a remount to read-only, of which the kernel sends no message |
 //! | `attach` | `mount(2)` or `fusermount3`, and back |
@@ -68,8 +68,10 @@ mod error;
 mod mount;
 mod server;
 mod session;
+mod sharing;
 mod watch;
 mod wire;
 
 pub use error::MountError;
-pub use mount::{Builder, Mounted, Sharing, Stats, Unmounter};
+pub use mount::{Builder, Mounted, Stats, Unmounter};
+pub use sharing::Sharing;
