@@ -13,7 +13,7 @@ use self::files::{Files, Target};
 use self::locks::Waiting;
 use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
-use crate::session::{Later, Served, Service};
+use crate::session::{DeferredReply, Served, Service};
 use crate::sharing::Sharing;
 use crate::wire::reply::{Entry, Reply, Validity};
 use crate::wire::request::{Offer, Operation, Reading, Request};
@@ -80,7 +80,7 @@ pub(crate) struct Worker {
 }
 
 /// Context of the request being served.
-struct Turn<'a> {
+struct RequestCtx<'a> {
     node: u64,
     caller: Caller,
     worker: &'a mut Worker,
@@ -142,10 +142,10 @@ impl Server {
     }
 
     /// Adds a node to the reply, counting a lookup.
-    fn put_entry(&self, turn: &mut Turn<'_>, file: File, level: Level) -> Result<(), Errno> {
+    fn put_entry(&self, ctx: &mut RequestCtx<'_>, file: File, level: Level) -> Result<(), Errno> {
         let stat = file.stat()?;
-        let node = self.grant(turn.worker, file, level, &stat);
-        turn.reply.entry(&self.entry(node, &stat));
+        let node = self.grant(ctx.worker, file, level, &stat);
+        ctx.reply.entry(&self.entry(node, &stat));
         Ok(())
     }
 
@@ -167,11 +167,11 @@ impl Server {
 
     fn act<T>(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         rights: Rights,
         call: impl Fn(&Task) -> vfscale::Result<T>,
     ) -> Result<T, Errno> {
-        turn.worker.callers.act(&self.base, turn.caller, rights, call)
+        ctx.worker.callers.act(&self.base, ctx.caller, rights, call)
     }
 
     fn serve_once(
@@ -179,14 +179,14 @@ impl Server {
         worker: &mut Worker,
         request: &Request<'_>,
         reply: &mut Reply,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
         reply.clear();
         worker.granted.clear();
         worker.opened = None;
         let caller = Caller::of(request);
-        let mut turn = Turn { node: request.header.node, caller, worker, reply };
-        let served = self.dispatch(&mut turn, &request.operation, later);
+        let mut ctx = RequestCtx { node: request.header.node, caller, worker, reply };
+        let served = self.dispatch(&mut ctx, &request.operation, later);
         if served.is_err() {
             // The error is sent without the lookups and handle granted for the reply, so they are
             // taken back.
@@ -197,15 +197,15 @@ impl Server {
 
     fn dispatch(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         operation: &Operation<'_>,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
         use Operation as Op;
         match *operation {
             Op::Forget { count } => {
                 let _working = self.reclaim.work();
-                self.nodes.forget(turn.node, count);
+                self.nodes.forget(ctx.node, count);
                 return Ok(Served::Silent);
             }
             Op::BatchForget(forgets) => {
@@ -218,61 +218,65 @@ impl Server {
                 return Ok(Served::Silent);
             }
             Op::SetLk { ref lock, wait } => return self.setlk(lock, wait, later),
-            Op::GetLk(ref lock) => self.getlk(turn, lock)?,
-            Op::Lookup { name } => self.lookup(turn, name)?,
-            Op::Symlink { name, target } => self.symlink(turn, name, target)?,
-            Op::MkNod { name, mode, rdev, umask } => self.mknod(turn, name, mode, rdev, umask)?,
-            Op::MkDir { name, mode, umask } => self.mkdir(turn, name, mode, umask)?,
-            Op::Unlink { name } => self.unlink(turn, name, AtFlags::empty())?,
-            Op::RmDir { name } => self.unlink(turn, name, AtFlags::REMOVEDIR)?,
+            Op::GetLk(ref lock) => self.getlk(ctx, lock)?,
+            Op::Lookup { name } => self.lookup(ctx, name)?,
+            Op::Symlink { name, target } => self.symlink(ctx, name, target)?,
+            Op::MkNod { name, mode, rdev, umask } => self.mknod(ctx, name, mode, rdev, umask)?,
+            Op::MkDir { name, mode, umask } => self.mkdir(ctx, name, mode, umask)?,
+            Op::Unlink { name } => self.unlink(ctx, name, AtFlags::empty())?,
+            Op::RmDir { name } => self.unlink(ctx, name, AtFlags::REMOVEDIR)?,
             Op::Rename { name, to, to_name, flags } => {
-                self.rename(turn, name, to, to_name, flags)?;
+                self.rename(ctx, name, to, to_name, flags)?;
             }
-            Op::Link { node, name } => self.link(turn, node, name)?,
-            Op::Create(create) => self.create(turn, &create)?,
-            Op::TmpFile(create) => self.tmpfile(turn, &create)?,
-            Op::GetAttr { fh } => self.getattr(turn, fh)?,
-            Op::Statx { fh } => self.statx(turn, fh)?,
-            Op::SetAttr(ref set) => self.setattr(turn, set)?,
-            Op::ReadLink => self.readlink(turn)?,
-            Op::Access { mask } => self.access(turn, mask)?,
-            Op::StatFs => self.statfs(turn)?,
-            _ => self.dispatch_open(turn, operation)?,
+            Op::Link { node, name } => self.link(ctx, node, name)?,
+            Op::Create(create) => self.create(ctx, &create)?,
+            Op::TmpFile(create) => self.tmpfile(ctx, &create)?,
+            Op::GetAttr { fh } => self.getattr(ctx, fh)?,
+            Op::Statx { fh } => self.statx(ctx, fh)?,
+            Op::SetAttr(ref set) => self.setattr(ctx, set)?,
+            Op::ReadLink => self.readlink(ctx)?,
+            Op::Access { mask } => self.access(ctx, mask)?,
+            Op::StatFs => self.statfs(ctx)?,
+            _ => self.dispatch_open(ctx, operation)?,
         }
         Ok(Served::Reply)
     }
 
     /// Serves operations on open files and extended attributes.
-    fn dispatch_open(&self, turn: &mut Turn<'_>, operation: &Operation<'_>) -> Result<(), Errno> {
+    fn dispatch_open(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        operation: &Operation<'_>,
+    ) -> Result<(), Errno> {
         use Operation as Op;
         match *operation {
-            Op::Open { flags, kill_priv } => self.open(turn, flags, kill_priv),
-            Op::Read(at) => self.read(turn, at),
+            Op::Open { flags, kill_priv } => self.open(ctx, flags, kill_priv),
+            Op::Read(at) => self.read(ctx, at),
             Op::Write { fh, offset, flags, is_direct, data } => {
                 // Here the kernel turns a short reply into `EIO`, or drops the rest.
                 let is_whole = is_direct || flags.contains(WriteFlags::CACHE);
-                self.write(turn, (fh, offset), flags, is_whole, data)
+                self.write(ctx, (fh, offset), flags, is_whole, data)
             }
             Op::Flush { fh, owner } => self.flush(fh, owner),
             Op::Release { fh } | Op::ReleaseDir { fh } => self.release(fh),
-            Op::FSync { fh, data_only } => self.fsync(turn, fh, data_only),
-            Op::FAllocate { fh, offset, len, mode } => self.fallocate(turn, fh, offset, len, mode),
-            Op::LSeek { fh, offset, whence } => self.lseek(turn, fh, offset, whence),
+            Op::FSync { fh, data_only } => self.fsync(ctx, fh, data_only),
+            Op::FAllocate { fh, offset, len, mode } => self.fallocate(ctx, fh, offset, len, mode),
+            Op::LSeek { fh, offset, whence } => self.lseek(ctx, fh, offset, whence),
             Op::CopyFileRange { from, to, len, wide } => {
-                self.copy_file_range(turn, from, to, len, wide)
+                self.copy_file_range(ctx, from, to, len, wide)
             }
-            Op::OpenDir { flags } => self.opendir(turn, flags),
-            Op::ReadDir(at) => self.readdir(turn, at),
-            Op::ReadDirPlus(at) => self.readdirplus(turn, at),
-            Op::FSyncDir { fh, data_only } => self.fsync(turn, fh, data_only),
+            Op::OpenDir { flags } => self.opendir(ctx, flags),
+            Op::ReadDir(at) => self.readdir(ctx, at),
+            Op::ReadDirPlus(at) => self.readdirplus(ctx, at),
+            Op::FSyncDir { fh, data_only } => self.fsync(ctx, fh, data_only),
             Op::SyncFs => self.syncfs(),
             Op::SetXattr { name, value, flags, kill_sgid } => {
-                self.setxattr(turn, name, value, flags, kill_sgid)
+                self.setxattr(ctx, name, value, flags, kill_sgid)
             }
-            Op::GetXattr { name, size } => self.getxattr(turn, name, size),
-            Op::ListXattr { size } => self.listxattr(turn, size),
-            Op::RemoveXattr { name } => self.removexattr(turn, name),
-            Op::Ioctl { command, data } => self.ioctl(turn, command, data),
+            Op::GetXattr { name, size } => self.getxattr(ctx, name, size),
+            Op::ListXattr { size } => self.listxattr(ctx, size),
+            Op::RemoveXattr { name } => self.removexattr(ctx, name),
+            Op::Ioctl { command, data } => self.ioctl(ctx, command, data),
             _ => Err(Errno::NOSYS),
         }
     }
@@ -314,7 +318,7 @@ impl Service for Server {
         worker: &mut Worker,
         request: &Request<'_>,
         reply: &mut Reply,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
         let served = self.serve_once(worker, request, reply, later);
         if served != Err(Errno::NOSPC) {

@@ -3,7 +3,7 @@
 //!
 //! Each worker has a thread, a device descriptor and a buffer of its own; workers share only the
 //! [`Service`]. A worker serves one request at a time and never waits for another request. If a
-//! request has to wait (for a file lock), another thread answers it through [`Later`] when the wait
+//! request has to wait (for a file lock), another thread answers it through [`DeferredReply`] when the wait
 //! ends, so waiting requests can't use up the workers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,8 +33,8 @@ pub(crate) enum Served {
     Reply,
     /// This kind of request has no reply.
     Silent,
-    /// The reply is sent through a [`Later`].
-    Later,
+    /// The reply is sent through a [`DeferredReply`].
+    Deferred,
 }
 
 /// The file system's side of a connection: the boundary between transport and file system.
@@ -53,7 +53,7 @@ pub(crate) trait Service: Send + Sync + 'static {
         worker: &mut Self::Worker,
         request: &Request<'_>,
         reply: &mut Reply,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno>;
 
     /// Undoes the effects of a reply that did not reach the kernel: the kernel knows none of the
@@ -66,12 +66,12 @@ pub(crate) trait Service: Send + Sync + 'static {
 
 /// A request to be answered later, from any thread. Must be answered exactly once.
 #[derive(Debug)]
-pub(crate) struct Later {
+pub(crate) struct DeferredReply {
     device: Arc<Device>,
     unique: u64,
 }
 
-impl Later {
+impl DeferredReply {
     /// Returns the request's number.
     pub(crate) fn unique(&self) -> u64 {
         self.unique
@@ -149,13 +149,13 @@ fn settings<S: Service>(service: &S, offer: &Offer) -> Settings {
 #[derive(Debug)]
 pub(crate) struct Workers {
     threads: Vec<JoinHandle<()>>,
-    served: Arc<[Served64]>,
+    served: Arc<[RequestCounter]>,
 }
 
 /// A worker's count of requests, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Served64(AtomicU64);
+struct RequestCounter(AtomicU64);
 
 impl Workers {
     /// Starts `count` workers.
@@ -165,7 +165,7 @@ impl Workers {
         dialect: Dialect,
         count: usize,
     ) -> Result<Workers, MountError> {
-        let served: Arc<[Served64]> = (0..count).map(|_| Served64::default()).collect();
+        let served: Arc<[RequestCounter]> = (0..count).map(|_| RequestCounter::default()).collect();
         let running = Arc::new(AtomicU64::new(count as u64));
         let mut threads = Vec::with_capacity(count);
         for i in 0..count {
@@ -233,7 +233,7 @@ fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served:
             Ok(request) => {
                 let unique = request.header.unique;
                 tracing::trace!(?request.header, "request");
-                let later = || Later { device: Arc::clone(device), unique };
+                let later = || DeferredReply { device: Arc::clone(device), unique };
                 let serve = || service.serve(&mut worker, &request, &mut reply, &later);
                 let outcome = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|_| {
                     tracing::error!(?request.header, "serving a request panicked");
@@ -252,7 +252,7 @@ fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served:
         };
         tracing::trace!(unique, ?outcome, "served");
         let outcome = match outcome {
-            Ok(Served::Silent | Served::Later) => continue,
+            Ok(Served::Silent | Served::Deferred) => continue,
             Ok(Served::Reply) => Ok(()),
             Err(errno) => Err(errno),
         };

@@ -121,7 +121,7 @@ impl Mounts {
 }
 
 /// A line of the mount table.
-struct Line<'t> {
+struct MountLine<'t> {
     /// Device number of the file system.
     device: &'t [u8],
     /// Mount point, escaped.
@@ -130,11 +130,11 @@ struct Line<'t> {
     is_read_only: bool,
 }
 
-fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
+fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = MountLine<'_>> {
     table.split(|byte| *byte == b'\n').filter_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let options = fields.last()?;
-        Some(Line {
+        Some(MountLine {
             device: fields.get(2)?,
             dir: fields.get(4)?,
             is_read_only: options.split(|byte| *byte == b',').next() == Some(b"ro"),

@@ -3,7 +3,7 @@
 //! A request carries the caller's user and group, but neither its other groups nor its
 //! capabilities. Those are in `/proc`, and reading them costs as much as the rest of a request. So
 //! a call is first tried without them, and repeated with them only if it was refused: more groups
-//! and more capabilities never turn a permitted call into a refused one. A few calls succeed
+//! and more capabilities never ctx a permitted call into a refused one. A few calls succeed
 //! differently with more rights (they retain or clear a set-group-id bit); these use the exact
 //! credentials from the start.
 //!

@@ -3,9 +3,9 @@
 use vfscale::{Access, At, AtFlags, Errno, FallocateFlags, File, OFlags, Whence};
 
 use super::nodes::Level;
-use super::{Rights, Server, Turn};
+use super::{RequestCtx, Rights, Server};
 use crate::session::TRANSFER_MAX;
-use crate::wire::request::{Place, Reading};
+use crate::wire::request::{CopyEnd, Reading};
 use crate::wire::{OpenReply, WriteFlags};
 
 /// Flag of opening to execute: the kernel checks execute permission instead of read permission.
@@ -13,9 +13,9 @@ const OPEN_EXEC: u32 = 0x20;
 
 /// Returns the kernel's open flags that the server must handle; the kernel has handled the others.
 pub(super) fn open_flags(flags: u32) -> OFlags {
-    let kept = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NOATIME;
+    let retained = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NOATIME;
     // The kernel opens fifos itself; opening one that arrives here anyway must not block.
-    OFlags::from_bits_retain(flags) & kept | OFlags::NONBLOCK
+    OFlags::from_bits_retain(flags) & retained | OFlags::NONBLOCK
 }
 
 impl Server {
@@ -23,39 +23,39 @@ impl Server {
     /// permissions with cached attributes, and reads and writes by node number.
     pub(super) fn open(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         flags: u32,
         kill_priv: bool,
     ) -> Result<(), Errno> {
         if self.config.is_exclusive() {
             return Err(Errno::NOSYS);
         }
-        let named = self.nodes.get(turn.node)?.file;
+        let named = self.nodes.get(ctx.node)?.file;
         let wanted = open_flags(flags);
         let file = if flags & OPEN_EXEC != 0 {
-            self.act(turn, Rights::Lazy, |task| {
+            self.act(ctx, Rights::Lazy, |task| {
                 let how = AtFlags::EACCESS | AtFlags::EMPTY_PATH;
                 task.access(At::File(&named), "", Access::EXEC, how)
             })?;
             self.base.reopen(&named, wanted)?
         } else {
-            self.act(turn, Rights::Lazy, |task| task.reopen(&named, wanted))?
+            self.act(ctx, Rights::Lazy, |task| task.reopen(&named, wanted))?
         };
         if kill_priv && wanted.contains(OFlags::TRUNC) {
-            self.kill_priv(turn, &file)?;
+            self.kill_priv(ctx, &file)?;
         }
         // Generated text has no size that the kernel could use.
         let how = if file.is_text() { OpenReply::DIRECT_IO } else { OpenReply::empty() };
         let fh = self.files.insert(file);
-        turn.worker.opened = Some(fh);
-        turn.reply.open(fh, how);
+        ctx.worker.opened = Some(fh);
+        ctx.reply.open(fh, how);
         Ok(())
     }
 
-    pub(super) fn read(&self, turn: &mut Turn<'_>, at: Reading) -> Result<(), Errno> {
-        let file = self.file_to_read(turn.node, at)?;
+    pub(super) fn read(&self, ctx: &mut RequestCtx<'_>, at: Reading) -> Result<(), Errno> {
+        let file = self.file_to_read(ctx.node, at)?;
         let Reading { offset, size, .. } = at;
-        let buf = turn.reply.space((size as usize).min(TRANSFER_MAX));
+        let buf = ctx.reply.space((size as usize).min(TRANSFER_MAX));
         let mut done = 0;
         // The kernel takes a short reply as end of file.
         while done < buf.len() {
@@ -66,7 +66,7 @@ impl Server {
                 Err(_) => break,
             }
         }
-        turn.reply.shorten(done);
+        ctx.reply.shorten(done);
         Ok(())
     }
 
@@ -74,7 +74,7 @@ impl Server {
     /// space for a part of it.
     pub(super) fn write(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         (fh, offset): (u64, u64),
         flags: WriteFlags,
         is_whole: bool,
@@ -82,9 +82,9 @@ impl Server {
     ) -> Result<(), Errno> {
         // A write from the page cache may carry the handle of any writer, even one that appends.
         let fh = if flags.contains(WriteFlags::CACHE) { 0 } else { fh };
-        let file = self.open_file(turn.node, fh, Level::Write)?;
+        let file = self.open_file(ctx.node, fh, Level::Write)?;
         if flags.contains(WriteFlags::KILL_SUIDGID) {
-            self.kill_priv(turn, &file)?;
+            self.kill_priv(ctx, &file)?;
         }
         let mut done = file.pwrite(data, offset)?;
         while done < data.len() {
@@ -97,16 +97,21 @@ impl Server {
         if is_whole && done < data.len() {
             return Err(Errno::NOSPC);
         }
-        turn.reply.count(done as u32);
+        ctx.reply.count(done as u32);
         Ok(())
     }
 
-    pub(super) fn fsync(&self, turn: &mut Turn<'_>, fh: u64, data_only: bool) -> Result<(), Errno> {
+    pub(super) fn fsync(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        fh: u64,
+        data_only: bool,
+    ) -> Result<(), Errno> {
         if self.config.volatile {
             // The kernel remembers this reply and reports success from then on.
             return Err(Errno::NOSYS);
         }
-        let file = self.open_file(turn.node, fh, Level::Read)?;
+        let file = self.open_file(ctx.node, fh, Level::Read)?;
         Ok(if data_only { file.sync_data() } else { file.sync_all() }?)
     }
 
@@ -121,21 +126,21 @@ impl Server {
 
     pub(super) fn fallocate(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         fh: u64,
         offset: u64,
         len: u64,
         mode: u32,
     ) -> Result<(), Errno> {
-        let file = self.open_file(turn.node, fh, Level::Write)?;
+        let file = self.open_file(ctx.node, fh, Level::Write)?;
         let mode = FallocateFlags::from_bits_retain(mode);
         file.fallocate(mode, offset, len)?;
-        self.kill_priv_unasked(turn, &file)
+        self.kill_priv_unasked(ctx, &file)
     }
 
     pub(super) fn lseek(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         fh: u64,
         offset: u64,
         whence: u32,
@@ -148,16 +153,16 @@ impl Server {
             HOLE => Whence::Hole(offset),
             _ => return Err(Errno::INVAL),
         };
-        let file = self.open_file(turn.node, fh, Level::Read)?;
-        turn.reply.u64(file.seek(whence)?);
+        let file = self.open_file(ctx.node, fh, Level::Read)?;
+        ctx.reply.u64(file.seek(whence)?);
         Ok(())
     }
 
     pub(super) fn copy_file_range(
         &self,
-        turn: &mut Turn<'_>,
-        from: Place,
-        to: Place,
+        ctx: &mut RequestCtx<'_>,
+        from: CopyEnd,
+        to: CopyEnd,
         len: u64,
         wide: bool,
     ) -> Result<(), Errno> {
@@ -166,11 +171,11 @@ impl Server {
         // The older form counts in 32 bits; a copy may be shorter than requested.
         let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
         let copied = copy(&source, from.offset, &target, to.offset, len)?;
-        self.kill_priv_unasked(turn, &target)?;
+        self.kill_priv_unasked(ctx, &target)?;
         if wide {
-            turn.reply.u64(copied);
+            ctx.reply.u64(copied);
         } else {
-            turn.reply.count(copied as u32);
+            ctx.reply.count(copied as u32);
         }
         Ok(())
     }

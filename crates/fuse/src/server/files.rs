@@ -63,28 +63,31 @@ impl Deref for Target {
 }
 
 #[derive(Debug, Default)]
-struct Shard {
-    places: Vec<Option<Arc<Open>>>,
+struct HandleTable {
+    slots: Vec<Option<Arc<Open>>>,
     free: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Slot(Mutex<Shard>);
+struct FileShard(Mutex<HandleTable>);
 
 /// All open files of one connection.
 #[derive(Debug)]
 pub(crate) struct Files {
-    shards: Box<[Slot]>,
+    shards: Box<[FileShard]>,
     next: AtomicUsize,
 }
 
 impl Files {
     pub(crate) fn new() -> Files {
-        Files { shards: (0..SHARDS).map(|_| Slot::default()).collect(), next: AtomicUsize::new(0) }
+        Files {
+            shards: (0..SHARDS).map(|_| FileShard::default()).collect(),
+            next: AtomicUsize::new(0),
+        }
     }
 
-    fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
+    fn shard(&self, index: usize) -> MutexGuard<'_, HandleTable> {
         self.shards[index % SHARDS].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,12 +102,12 @@ impl Files {
         let open = Arc::new(Open { file, owners: Mutex::default() });
         let index = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut shard = self.shard(index);
-        let place = shard.free.pop().unwrap_or_else(|| {
-            shard.places.push(None);
-            shard.places.len() - 1
+        let slot = shard.free.pop().unwrap_or_else(|| {
+            shard.slots.push(None);
+            shard.slots.len() - 1
         });
-        shard.places[place] = Some(open);
-        (place * SHARDS + index + 1) as u64
+        shard.slots[slot] = Some(open);
+        (slot * SHARDS + index + 1) as u64
     }
 
     /// Returns the open file of a handle.
@@ -112,24 +115,24 @@ impl Files {
     /// # Errors
     /// Returns `EBADF` for an unknown handle.
     pub(crate) fn get(&self, fh: u64) -> Result<Arc<Open>, Errno> {
-        let (index, place) = Files::split(fh).ok_or(Errno::BADF)?;
-        self.shard(index).places.get(place).cloned().flatten().ok_or(Errno::BADF)
+        let (index, slot) = Files::split(fh).ok_or(Errno::BADF)?;
+        self.shard(index).slots.get(slot).cloned().flatten().ok_or(Errno::BADF)
     }
 
     /// Removes an open file from the table.
     pub(crate) fn remove(&self, fh: u64) -> Option<Arc<Open>> {
-        let (index, place) = Files::split(fh)?;
+        let (index, slot) = Files::split(fh)?;
         let mut shard = self.shard(index);
-        let open = shard.places.get_mut(place)?.take()?;
-        shard.free.push(place);
+        let open = shard.slots.get_mut(slot)?.take()?;
+        shard.free.push(slot);
         Some(open)
     }
 
     /// Removes all open files from the table.
     pub(crate) fn take_all(&self) -> Vec<Arc<Open>> {
         let take = |i| {
-            let Shard { places, .. } = std::mem::take(&mut *self.shard(i));
-            places.into_iter().flatten()
+            let HandleTable { slots, .. } = std::mem::take(&mut *self.shard(i));
+            slots.into_iter().flatten()
         };
         (0..SHARDS).flat_map(take).collect()
     }
@@ -138,7 +141,7 @@ impl Files {
     pub(crate) fn count(&self) -> usize {
         let count = |i| {
             let shard = self.shard(i);
-            shard.places.len() - shard.free.len()
+            shard.slots.len() - shard.free.len()
         };
         (0..SHARDS).map(count).sum()
     }

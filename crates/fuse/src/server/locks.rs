@@ -22,8 +22,8 @@ use vfscale::{
 };
 
 use super::files::Open;
-use super::{Server, Turn};
-use crate::session::{Later, Served};
+use super::{RequestCtx, Server};
+use crate::session::{DeferredReply, Served};
 use crate::wire::request::Lock;
 
 const F_RDLCK: u32 = 0;
@@ -38,7 +38,7 @@ const OF_KERNEL: u64 = 1 << 63;
 const EARLY_MAX: usize = 1024;
 
 #[derive(Default)]
-struct State {
+struct WaitState {
     /// Wait tokens, by number of the request.
     waiting: HashMap<u64, WaitToken>,
     early: VecDeque<u64>,
@@ -47,10 +47,10 @@ struct State {
 
 /// Requests that wait for a lock.
 #[derive(Clone, Default)]
-pub(crate) struct Waiting(Arc<Mutex<State>>);
+pub(crate) struct Waiting(Arc<Mutex<WaitState>>);
 
 impl Waiting {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -64,8 +64,8 @@ impl Waiting {
         let token = WaitToken::new();
         let mut state = self.state();
         let early = state.early.iter().position(|&n| n == unique);
-        if let Some(place) = early {
-            state.early.remove(place);
+        if let Some(index) = early {
+            state.early.remove(index);
         }
         if early.is_some() || state.ended {
             drop(state);
@@ -107,7 +107,7 @@ impl Waiting {
     }
 
     /// Sends the reply when the lock is granted or its wait cancelled.
-    fn answer_later(&self, pending: PendingLock, token: &WaitToken, later: Later) {
+    fn answer_later(&self, pending: PendingLock, token: &WaitToken, later: DeferredReply) {
         let waiting = self.clone();
         pending.notify(token, move |outcome| {
             waiting.leave(later.unique());
@@ -135,16 +135,16 @@ fn record(lock: &Lock, kind: LockKind) -> Result<RecordLock, Errno> {
 }
 
 impl Server {
-    pub(super) fn getlk(&self, turn: &mut Turn<'_>, lock: &Lock) -> Result<(), Errno> {
+    pub(super) fn getlk(&self, ctx: &mut RequestCtx<'_>, lock: &Lock) -> Result<(), Errno> {
         let open = self.files.get(lock.fh)?;
         let kind = kind_of(lock)?.ok_or(Errno::INVAL)?;
         match open.file.test_lock(&record(lock, kind)?)? {
             Some(other) => {
                 let kind = if other.kind == LockKind::Shared { F_RDLCK } else { F_WRLCK };
                 let (start, end) = (other.range.start(), other.range.end());
-                turn.reply.lock(start, end, kind, other.pid.cast_unsigned());
+                ctx.reply.lock(start, end, kind, other.pid.cast_unsigned());
             }
-            None => turn.reply.lock(lock.start, lock.end, F_UNLCK, 0),
+            None => ctx.reply.lock(lock.start, lock.end, F_UNLCK, 0),
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Server {
         &self,
         lock: &Lock,
         wait: bool,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
         if self.config.is_exclusive() {
             return Err(Errno::NOSYS);
@@ -177,7 +177,7 @@ impl Server {
             }
             Ok(Acquire::Waiting(pending)) => {
                 self.waiting.answer_later(pending, &token, later);
-                Ok(Served::Later)
+                Ok(Served::Deferred)
             }
             Err(errno) => {
                 self.waiting.leave(unique);

@@ -51,13 +51,13 @@ struct Node {
     foreign: Option<(u64, u64)>,
 }
 
-type Shard = HashMap<u64, Node, BuildHasherDefault<Spread>>;
+type NodeMap = HashMap<u64, Node, BuildHasherDefault<NumberHasher>>;
 
 /// Hasher for numbers that count up. They come from the file system, not from an adversary.
 #[derive(Debug, Default)]
-struct Spread(u64);
+struct NumberHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -83,12 +83,12 @@ struct Foreign {
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct Slot(Mutex<Shard>);
+struct NodeShard(Mutex<NodeMap>);
 
 /// All nodes of one connection.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    shards: Box<[Slot]>,
+    shards: Box<[NodeShard]>,
     root: Handle,
     /// A handle of the root with a higher level, set when one is first needed.
     root_improved: OnceLock<Handle>,
@@ -106,7 +106,7 @@ impl Nodes {
     /// Creates a table that contains only the root.
     pub(crate) fn new(root: File, stat: &Stat) -> Nodes {
         Nodes {
-            shards: (0..SHARDS).map(|_| Slot(Mutex::default())).collect(),
+            shards: (0..SHARDS).map(|_| NodeShard(Mutex::default())).collect(),
             root: Handle { file: root, level: Level::Path },
             root_improved: OnceLock::new(),
             root_mount: stat.mnt_id,
@@ -115,7 +115,7 @@ impl Nodes {
         }
     }
 
-    fn shard(&self, id: u64) -> MutexGuard<'_, Shard> {
+    fn shard(&self, id: u64) -> MutexGuard<'_, NodeMap> {
         // The low bits count up with the inode numbers, so consecutive inodes are in different
         // shards.
         lock(&self.shards[(id % SHARDS as u64) as usize].0)
@@ -170,7 +170,7 @@ impl Nodes {
     /// released.
     #[must_use]
     fn add(
-        shard: &mut Shard,
+        shard: &mut NodeMap,
         id: u64,
         handle: Handle,
         foreign: Option<(u64, u64)>,
@@ -216,13 +216,14 @@ impl Nodes {
         if node.lookups > 0 {
             return;
         }
-        let gone = shard.remove(&id);
+        let removed = shard.remove(&id);
         drop(shard);
-        if let (Some(foreign), Some(key)) = (&mut foreign, gone.as_ref().and_then(|n| n.foreign)) {
+        if let (Some(foreign), Some(key)) = (&mut foreign, removed.as_ref().and_then(|n| n.foreign))
+        {
             foreign.numbers.remove(&key);
         }
         drop(foreign);
-        drop(gone);
+        drop(removed);
     }
 
     /// Returns a node's handle.

@@ -284,16 +284,16 @@ impl Reply {
         if self.payload_len() + needed > size {
             return None;
         }
-        let place = self.payload_len();
+        let at = self.payload_len();
         self.zeros(128);
         self.put_dirent(d);
-        Some(place)
+        Some(at)
     }
 
     /// Fills in an entry that [`direntplus`](Self::direntplus) left empty.
-    pub(crate) fn fill_entry(&mut self, place: usize, entry: &Entry<'_>) {
+    pub(crate) fn fill_entry(&mut self, at: usize, entry: &Entry<'_>) {
         let end = self.len;
-        self.len = OUT_HEADER + place;
+        self.len = OUT_HEADER + at;
         self.entry(entry);
         self.len = end;
     }

@@ -110,7 +110,7 @@ pub(crate) struct Lock {
 
 /// The source or target of a copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CopyEnd {
     pub(crate) node: u64,
     pub(crate) fh: u64,
     pub(crate) offset: u64,
@@ -280,8 +280,8 @@ pub(crate) enum Operation<'a> {
         whence: u32,
     },
     CopyFileRange {
-        from: Place,
-        to: Place,
+        from: CopyEnd,
+        to: CopyEnd,
         len: u64,
         wide: bool,
     },
@@ -523,8 +523,8 @@ fn handle_operation<'a>(header: &Header, f: &mut Fields<'a>) -> Result<Operation
         opcode::FALLOCATE => Op::FAllocate { fh, offset: f.u64()?, len: f.u64()?, mode: f.u32()? },
         opcode::LSEEK => Op::LSeek { fh, offset: f.u64()?, whence: f.u32()? },
         _ => {
-            let from = Place { node: header.node, fh, offset: f.u64()? };
-            let to = Place { node: f.u64()?, fh: f.u64()?, offset: f.u64()? };
+            let from = CopyEnd { node: header.node, fh, offset: f.u64()? };
+            let to = CopyEnd { node: f.u64()?, fh: f.u64()?, offset: f.u64()? };
             let wide = header.opcode == opcode::COPY_FILE_RANGE_64;
             Op::CopyFileRange { from, to, len: f.u64()?, wide }
         }
