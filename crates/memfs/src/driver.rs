@@ -31,7 +31,7 @@ use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FallocateFlags, FileType, StatFs};
 
 use crate::machine;
-use crate::page_turns::PageTurns;
+use crate::page_locks::PageLocks;
 use crate::pages::{MALLOC_BYTES, PAGE, PAGE_BYTES, PageTree, pages_within};
 use crate::space::Space;
 
@@ -127,7 +127,7 @@ impl MemFsBuilder {
         let slots = self.slots.unwrap_or_else(|| cpu::possible() as usize);
         Arc::new(MemFs {
             space: Space::new(self.size_bytes(), slots),
-            turns: PageTurns::new(slots),
+            page_locks: PageLocks::new(slots),
             inodes: self.inodes_max.map(|inodes_max| Budget::new(inodes_max, slots)),
             root_mode: self.mode,
             root_uid: self.uid,
@@ -145,7 +145,7 @@ pub struct MemFs {
     space: Space,
     /// One unit for each inode, if their number has a bound.
     inodes: Option<Budget>,
-    turns: PageTurns,
+    page_locks: PageLocks,
     root_mode: u32,
     root_uid: u32,
     root_gid: u32,
@@ -419,7 +419,7 @@ impl FileSystem for MemFs {
 
     fn overwrite(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
         let data = inode.private::<PageTree>();
-        data.is_some_and(|data| data.overwrite(offset, buf, inode.ino(), &self.turns))
+        data.is_some_and(|data| data.overwrite(offset, buf, inode.ino(), &self.page_locks))
     }
 
     fn has_space_beyond(&self, inode: &Inode, size: u64) -> bool {

@@ -16,7 +16,7 @@
 //!   each byte as it was at some moment of the call; a page that is being cut away reads as it was,
 //!   or as zeros.
 //! * [`overwrite`](PageTree::overwrite) changes bytes of pages that are there, and not the tree. Those who do
-//!   it at the same time take turns at each page ([`page_turns`](crate::page_turns)).
+//!   it at the same time take turns at each page ([`page_locks`](crate::page_locks)).
 //! * Everything else changes the tree. The caller serialises these calls on one tree with each other and with
 //!   overwrites (the VFS holds the inode's lock). It holds an RCU guard of its own only if it holds a lock
 //!   that deferred work may wait for: long calls have a guard for each node.
@@ -40,7 +40,7 @@ use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, write_pages};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::slot::{Contents, Entry, Slot};
 
-use crate::page_turns::{PAGES_MAX, PageTurns};
+use crate::page_locks::{PAGES_MAX, PageLocks};
 use crate::space::{NoSpace, Space};
 
 mod fill;
@@ -227,7 +227,7 @@ impl PageTree {
 
     /// Writes `buf` over bytes of at most [`PAGES_MAX`] pages, if all of them are there; otherwise does
     /// nothing.
-    pub(crate) fn overwrite(&self, offset: u64, buf: &[u8], ino: u64, turns: &PageTurns) -> bool {
+    pub(crate) fn overwrite(&self, offset: u64, buf: &[u8], ino: u64, locks: &PageLocks) -> bool {
         let guard = rcu::pin();
         let (first, within) = (offset / PAGE, (offset % PAGE) as usize);
         let count = (within + buf.len()).div_ceil(PAGE_SIZE);
@@ -238,7 +238,7 @@ impl PageTree {
                 return false;
             }
         }
-        let _turns = turns.take(ino, first, count);
+        let _locked = locks.lock(ino, first, count);
         write_pages(pages.iter().flatten().copied(), within, buf);
         true
     }

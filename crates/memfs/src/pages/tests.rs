@@ -552,9 +552,9 @@ fn a_reader_that_sleeps_causes_no_growth_without_bound() {
 }
 
 #[test]
-fn an_overwrite_changes_nothing_before_it_has_the_turns_at_all_its_pages() {
+fn an_overwrite_changes_nothing_before_it_has_locked_all_its_pages() {
     let space = Space::new(1 << 20, 1);
-    let (tree, turns) = (PageTree::default(), PageTurns::new(1));
+    let (tree, locks) = (PageTree::default(), PageLocks::new(1));
     tree.write(0, &[1; 3 * PAGE_SIZE], &space);
     let seen = || {
         let mut bytes = [0; 3 * PAGE_SIZE];
@@ -563,12 +563,12 @@ fn an_overwrite_changes_nothing_before_it_has_the_turns_at_all_its_pages() {
     };
     let _section = rcu::pin();
     for held_page in [1, 2] {
-        let held = turns.take(7, held_page, 1);
+        let held = locks.lock(7, held_page, 1);
         std::thread::scope(|scope| {
             let value = 1 + held_page as u8;
             let tree = &tree;
-            let turns = &turns;
-            let done = scope.spawn(move || tree.overwrite(PAGE, &[value; 2 * PAGE_SIZE], 7, turns));
+            let locks = &locks;
+            let done = scope.spawn(move || tree.overwrite(PAGE, &[value; 2 * PAGE_SIZE], 7, locks));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!seen().contains(&value));
             drop(held);
@@ -583,34 +583,34 @@ fn an_overwrite_changes_nothing_before_it_has_the_turns_at_all_its_pages() {
 #[test]
 fn an_overwrite_with_a_page_missing_changes_nothing() {
     let space = Space::new(1 << 20, 1);
-    let (tree, turns) = (PageTree::default(), PageTurns::new(1));
+    let (tree, locks) = (PageTree::default(), PageLocks::new(1));
     tree.write(0, &[1; PAGE_SIZE], &space);
-    assert!(!tree.overwrite(100, &[2; PAGE_SIZE], 7, &turns));
+    assert!(!tree.overwrite(100, &[2; PAGE_SIZE], 7, &locks));
     let mut bytes = [0; PAGE_SIZE];
     tree.read(0, &mut bytes);
     assert!(bytes.iter().all(|&byte| byte == 1));
-    assert!(tree.overwrite(PAGE - 8, &[2; 8], 7, &turns));
+    assert!(tree.overwrite(PAGE - 8, &[2; 8], 7, &locks));
     tree.truncate(0, &space);
 }
 
 #[test]
-fn stress_who_has_the_turns_at_all_pages_sees_whole_overwrites() {
+fn stress_a_thread_that_has_locked_all_pages_sees_whole_overwrites() {
     const BYTES: usize = (PAGES_MAX - 1) * PAGE_SIZE;
     let space = Space::new(1 << 20, 1);
-    let (tree, turns, done) = (PageTree::default(), PageTurns::new(1), AtomicBool::new(false));
+    let (tree, locks, done) = (PageTree::default(), PageLocks::new(1), AtomicBool::new(false));
     tree.write(0, &[1; BYTES], &space);
     std::thread::scope(|scope| {
         for value in [1, 2] {
-            let (tree, turns, done) = (&tree, &turns, &done);
+            let (tree, locks, done) = (&tree, &locks, &done);
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
-                    assert!(tree.overwrite(0, &[value; BYTES], 7, turns));
+                    assert!(tree.overwrite(0, &[value; BYTES], 7, locks));
                 }
             });
         }
         let are_whole = |_| {
             let _section = rcu::pin();
-            let _turns = turns.take(7, 0, PAGES_MAX - 1);
+            let _locked = locks.lock(7, 0, PAGES_MAX - 1);
             let mut bytes = [0; BYTES];
             tree.read(0, &mut bytes);
             bytes.iter().all(|&byte| byte == bytes[0])
