@@ -1,9 +1,10 @@
 //! Measures what each patch costs a single thread, in time. Every call is made alternately with and
 //! without the patch, in short batches one after the other, so that other load of the machine
 //! affects both.
+//!
 //! ```sh
-//! | cargo run --release --example paired                # all calls, each with the patches that affect it
-//! | cargo run --release --example paired -- open pipe   # only these
+//! cargo run --release --example paired                # all calls, with their patches
+//! cargo run --release --example paired -- open pipe   # only these
 //! ```
 //!
 //! Both file systems of a couple are created several times, because their addresses in memory make
