@@ -6,7 +6,7 @@
 //! ```c
 //! /* In: the size wanted, in bytes. Out: the size that the volume has, which is durable. */
 //! #define VFSCALE_IOC_GROW _IOWR(0xe7, 1, __u64)
-//! | /* As syncfs(2), which Linux does not pass on. On any directory. */
+//! /* As syncfs(2), which Linux does not pass on. On any directory. */
 //! #define VFSCALE_IOC_SYNC _IO(0xe7, 2)
 //! ```
 //!

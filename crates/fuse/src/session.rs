@@ -3,8 +3,8 @@
 //!
 //! Each worker has a thread, a device descriptor and a buffer of its own; workers share only the
 //! [`Service`]. A worker serves one request at a time and never waits for another request. If a
-//! request has to wait (for a file lock), another thread answers it through [`DeferredReply`] when the wait
-//! ends, so waiting requests can't use up the workers.
+//! request has to wait (for a file lock), another thread answers it through [`DeferredReply`] when
+//! the wait ends, so waiting requests can't use up the workers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

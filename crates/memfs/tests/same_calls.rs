@@ -1,5 +1,5 @@
-//! The same random calls on a dcache-backed (memory) file system and on a directory-backed one have
-//! the same results, errors included. `VFSCALE_SEED` repeats a run.
+//! Compares a directory-backed file system with a dcache-backed (memory) one: the same random calls
+//! give the same results, errors included. `VFSCALE_SEED` repeats a run.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)]
