@@ -106,7 +106,7 @@ fn two_processes_append_without_loss() {
 }
 
 #[test]
-fn shared_maps_are_shared_and_kept() {
+fn shared_maps_are_shared_and_durable() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         let path = m.path("map");
@@ -175,7 +175,7 @@ fn unlinked_files_live_while_open() {
 }
 
 #[test]
-fn a_handle_keeps_the_rights_it_was_opened_with() {
+fn a_handle_retains_the_rights_it_was_opened_with() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         let path = m.path("f");
@@ -190,7 +190,7 @@ fn a_handle_keeps_the_rights_it_was_opened_with() {
 }
 
 #[test]
-fn large_files_come_back_as_written() {
+fn large_files_are_read_as_written() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         let path = m.path("big");
@@ -363,7 +363,7 @@ fn open_quiet(path: &Path, quiet: Quiet) -> std::os::fd::OwnedFd {
 }
 
 #[test]
-fn readers_keep_the_time_of_access_unless_they_say_otherwise() {
+fn reads_update_the_access_time_unless_they_must_not() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         // Updates the access time on each access. The kernel caches nothing yet of files created

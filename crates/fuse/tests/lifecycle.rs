@@ -18,7 +18,7 @@ fn is_mounted(dir: &std::path::Path) -> bool {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_of_mounting_name_their_cause() {
     let vfs = vfscale::memory().build().unwrap();
     let mount = |dir: &std::path::Path| Builder::new(&vfs).mount(dir).map(drop).unwrap_err();
     let dir = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ fn dropping_unmounts() {
 }
 
 #[test]
-fn somebody_else_unmounts() {
+fn another_program_unmounts() {
     let Some(mut m) = TestMount::new(Sharing::Exclusive) else { return };
     if !is_root() {
         return;
@@ -171,7 +171,7 @@ fn removed_files_leave_no_nodes() {
 }
 
 #[test]
-fn changes_by_the_library_show_at_once_without_caching() {
+fn without_caching_changes_by_the_library_show_immediately() {
     let Some(m) = TestMount::new(common::SHARED) else { return };
     let task = m.vfs.task();
     assert!(fs::metadata(m.path("f")).is_err());

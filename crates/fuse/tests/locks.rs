@@ -144,7 +144,7 @@ fn waiting_ends_when_the_holder_dies() {
 }
 
 #[test]
-fn many_who_wait_leave_the_workers_free() {
+fn waiting_requests_occupy_no_worker() {
     let Some(m) = TestMount::new(SHARED) else { return };
     let file = open(&m.path("f"));
     posix(&file, libc::F_WRLCK, 0, 10).unwrap();
@@ -159,7 +159,7 @@ fn many_who_wait_leave_the_workers_free() {
 }
 
 #[test]
-fn who_waits_can_be_killed() {
+fn a_waiting_process_can_be_killed() {
     for wait in ["wait", "wait-flock"] {
         let Some(m) = TestMount::new(SHARED) else { return };
         let file = open(&m.path("f"));

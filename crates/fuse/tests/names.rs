@@ -197,7 +197,7 @@ fn large_directories_are_read_whole() {
 }
 
 #[test]
-fn negative_names_come_to_life() {
+fn negative_names_can_be_created() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         for i in 0..100 {

@@ -197,7 +197,7 @@ fn only_the_owner_reads_without_a_time_of_access() {
 }
 
 #[test]
-fn files_belong_to_who_makes_them() {
+fn files_belong_to_their_creator() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         if !is_root() {
@@ -322,7 +322,7 @@ fn acl(path: &Path, kind: &str) -> Result<Vec<u8>, Errno> {
 }
 
 #[test]
-fn access_lists_are_kept_and_handed_down() {
+fn access_lists_are_stored_and_inherited() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         fs::create_dir(m.path("d")).unwrap();
@@ -355,7 +355,7 @@ fn access_lists_are_kept_and_handed_down() {
 }
 
 #[test]
-fn who_is_not_in_the_group_loses_its_set_id_bit_by_an_access_list() {
+fn an_access_list_set_from_outside_the_group_clears_the_set_group_id_bit() {
     if !is_root() {
         return;
     }
@@ -381,7 +381,7 @@ fn the_umask_takes_bits_away() {
 }
 
 #[test]
-fn set_id_bits_go_when_others_write() {
+fn a_write_by_another_user_clears_set_id_bits() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         if !is_root() {
@@ -413,7 +413,7 @@ fn set_id_bits_go_when_others_write() {
 }
 
 #[test]
-fn capabilities_of_a_file_go_when_others_write() {
+fn a_write_by_another_user_removes_file_capabilities() {
     // Version 2, effective, `CAP_CHOWN`.
     let value = [1, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let name = "security.capability";
@@ -473,7 +473,7 @@ fn sticky_directories_protect() {
 }
 
 #[test]
-fn what_may_only_be_run_is_run() {
+fn files_with_only_execute_permission_run() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         if !is_root() {

@@ -57,7 +57,7 @@ fn wait_for_memory(before: u64, most: u64) -> Duration {
 /// In the past, memory whose freeing the dead tree had deferred was not freed until the process
 /// made some hundred thousand calls.
 #[test]
-fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
+fn a_dropped_file_system_returns_its_memory_without_further_calls() {
     let before = resident_bytes();
     let vfs = filled(100_000);
     assert!(resident_bytes() - before > 400 * MIB);

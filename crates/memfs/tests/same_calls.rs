@@ -262,7 +262,7 @@ fn tree(task: &Task, dir: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_driver_with_directories_says_what_memory_says() {
+fn a_directory_backed_driver_gives_the_results_of_memory() {
     let seed = random::seed();
     let memory = Vfs::new(MemFs::builder().build()).unwrap();
     let fs: Arc<Tables> = Tables::new();

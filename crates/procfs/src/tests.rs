@@ -8,7 +8,7 @@ use vfscale_vfs::lockstat::{Row, Times};
 use vfscale_vfs::{OFlags, Scaling};
 
 #[test]
-fn an_inode_number_tells_what_it_is() {
+fn an_inode_number_identifies_its_node() {
     let access = |read, write| Access { read, write };
     let mut all = vec![Node::Root, Node::Tasks];
     all.extend(node::TEXTS.iter().map(|(_, text)| Node::Text(*text)));

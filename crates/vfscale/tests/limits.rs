@@ -50,7 +50,7 @@ fn create(task: &Task, path: impl AsRef<std::path::Path>) -> File {
 }
 
 #[test]
-fn open_files_end_with_enfile_and_come_back() {
+fn open_files_are_limited_by_enfile_and_returned() {
     for open in [1, 33, 1000] {
         let vfs = vfs(limits().open_files(open));
         let task = vfs.task();
@@ -402,7 +402,7 @@ fn locks_end_with_enolck() {
 }
 
 #[test]
-fn threads_lock_beside_each_other_up_to_the_limit() {
+fn threads_lock_concurrently_up_to_the_limit() {
     let vfs = vfs(limits().locks(64));
     thread::scope(|scope| {
         for n in 0..4 {
@@ -497,7 +497,7 @@ impl Work for Busy {
 /// The open-file lists of ended file systems reserve units for future files. Other file systems get
 /// these units even before the superblocks have been taken down.
 #[test]
-fn open_files_of_file_systems_that_have_ended_come_back_at_once() {
+fn open_files_of_ended_file_systems_are_returned_immediately() {
     let task = vfs(limits().open_files(64)).task();
     task.mkdir(At::Cwd, "/m", Mode::RWXU).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));

@@ -28,7 +28,7 @@ fn make(task: &Task, path: &str) -> File {
 
 /// No lookup is made in a removed directory: every name is missing, whatever else is wrong.
 #[test]
-fn a_directory_that_is_gone_comes_before_other_mistakes() {
+fn a_removed_directory_is_reported_before_other_errors() {
     let task = task();
     let dir = |path: &str| task.mkdir(At::Cwd, path, MODE).unwrap();
     ["/a", "/b", "/b/gone", "/b/gone/sub"].into_iter().for_each(dir);
@@ -146,7 +146,7 @@ fn a_detached_mount_is_not_bound() {
 /// `umount` of a directory that is itself covered by a mount ends that mount, while other calls see
 /// the directory below it.
 #[test]
-fn umount_ends_what_was_mounted_over_the_place_itself() {
+fn umount_ends_the_mount_over_the_directory_itself() {
     let task = task();
     for dir in ["/d", "/d/sub", "/t"] {
         task.mkdir(At::Cwd, dir, MODE).unwrap();
@@ -279,7 +279,7 @@ fn a_closed_file_with_a_record_lock_is_not_in_use() {
 /// A directory that was moved out of the part of a tree that a mount shows has no path in that
 /// mount.
 #[test]
-fn the_path_of_what_left_a_bind() {
+fn the_path_of_a_directory_moved_out_of_a_bind() {
     let task = task();
     for dir in ["/a", "/a/sub", "/m"] {
         task.mkdir(At::Cwd, dir, MODE).unwrap();
@@ -348,7 +348,7 @@ fn bits_beyond_permissions_follow_the_mode() {
 /// A record lock on a handle without a descriptor holds the file until the lock is released or
 /// refused. Then nothing holds the file, and its mount can be ended.
 #[test]
-fn a_lock_that_was_given_up_keeps_no_mount() {
+fn a_released_lock_holds_no_mount() {
     let task = task();
     task.mkdir(At::Cwd, "/m", MODE).unwrap();
     let mounted = |call: &dyn Fn(&File)| {

@@ -260,7 +260,7 @@ fn a_line_is_the_kernels() {
 
 /// A mapped file is an open file: its data exists, and its file system can't become read-only.
 #[test]
-fn a_mapping_keeps_its_file() {
+fn a_mapping_holds_its_file() {
     let (vfs, _proc, task) = tree();
     task.mkdir(At::Cwd, "/m", MODE).unwrap();
     task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
@@ -294,7 +294,7 @@ fn a_mapping_keeps_its_file() {
 }
 
 #[test]
-fn what_can_not_be_mapped() {
+fn files_that_can_not_be_mapped() {
     let (_vfs, _proc, task) = tree();
     let map = |file: &File, protection| {
         let source = Source::File { file, offset: 0 };

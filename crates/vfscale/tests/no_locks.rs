@@ -37,7 +37,7 @@ fn taken<T>(call: impl FnOnce() -> T) -> (T, Vec<&'static str>) {
 }
 
 #[test]
-fn removing_what_may_not_be_takes_no_lock() {
+fn a_refused_removal_takes_no_lock() {
     let _alone = alone();
     let task = tree();
     let mounted = vfscale::MemFs::builder().size(1 << 20).build();
@@ -92,7 +92,7 @@ fn a_rename_that_fails_or_has_nothing_to_do_takes_no_lock() {
 }
 
 #[test]
-fn what_leaves_a_file_as_it_is_takes_no_lock() {
+fn a_call_that_leaves_a_file_unchanged_takes_no_lock() {
     let _alone = alone();
     let task = tree();
     let chmod = |mode| task.chmod(At::Cwd, "/file", mode, AtFlags::empty());

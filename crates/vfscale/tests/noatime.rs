@@ -44,7 +44,7 @@ fn reads() -> [Named; 4] {
 }
 
 #[test]
-fn files_keep_their_time() {
+fn reads_of_files_leave_their_access_time() {
     let task = task();
     let noatime = task.open("/d/f", OFlags::RDONLY | OFlags::NOATIME, MODE).unwrap();
     let other = task.open("/d/f", OFlags::RDONLY, MODE).unwrap();
@@ -55,7 +55,7 @@ fn files_keep_their_time() {
 }
 
 #[test]
-fn directories_keep_their_time() {
+fn reads_of_directories_leave_their_access_time() {
     let task = task();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let noatime = task.open("/d", flags | OFlags::NOATIME, MODE).unwrap();
@@ -69,7 +69,7 @@ fn directories_keep_their_time() {
 }
 
 #[test]
-fn fifos_keep_their_time_and_flags_change_it() {
+fn fifos_follow_the_flag_as_it_changes() {
     let task = task();
     let fifo = task.open("/fifo", OFlags::RDWR | OFlags::NOATIME, MODE).unwrap();
     let pass: fn(&File) = |fifo| {

@@ -60,7 +60,7 @@ fn bytes(file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn the_parts_of_a_lock_are_charged_until_the_file_goes() {
+fn the_shards_of_a_lock_are_charged_until_the_file_is_freed() {
     let (task, fs) = tree(Scaling::with_slots(CPUS));
     rcu::synchronize();
     let before = fs.used_bytes();
@@ -90,7 +90,7 @@ fn what_one_cpu_uses_or_before_brlock_is_not_spread() {
 
 /// Overwriting threads that wait for each other get the lock sharded, too.
 #[test]
-fn overwriters_that_wait_spread_the_lock() {
+fn overwriters_that_wait_shard_the_lock() {
     let (task, fs) = tree(Scaling::with_slots(CPUS));
     let file = file(&task, 16);
     let before = fs.used_bytes();
@@ -114,7 +114,7 @@ fn overwriters_that_wait_spread_the_lock() {
 }
 
 #[test]
-fn without_memory_for_parts_a_lock_is_not_spread() {
+fn without_memory_for_shards_a_lock_is_not_sharded() {
     let task = vfscale::memory().scaling(Scaling::with_slots(CPUS)).build().unwrap().task();
     let fs = MemFs::builder().size(64 << 10).slots(1).build();
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
@@ -161,7 +161,7 @@ fn bytes_are_where_they_were_written() {
 }
 
 #[test]
-fn what_is_more_than_overwriting_is_done_as_well() {
+fn writes_that_do_more_than_overwrite_are_complete() {
     let (task, file) = shared(2);
     let stat = || file.stat().unwrap();
     // A write partly beyond the end.
@@ -230,7 +230,7 @@ fn privileges_are_taken_away() {
 }
 
 #[test]
-fn what_is_sealed_is_not_written() {
+fn a_sealed_file_is_not_written() {
     let (task, _) = tree(Scaling::with_slots(CPUS));
     let file = task.memfd_create("memory", MemfdFlags::ALLOW_SEALING).unwrap();
     file.pwrite(&[0; 8192], 0).unwrap();
@@ -245,7 +245,7 @@ fn what_is_sealed_is_not_written() {
 /// Overwrites concurrent with truncations, holes and extending writes: in the end the bytes beyond
 /// a truncation are zero, and the used space is right.
 #[test]
-fn stress_overwrites_beside_other_changes() {
+fn stress_overwrites_and_other_changes() {
     let (_task, file) = shared(8);
     let done = AtomicBool::new(false);
     let (file, done) = (&file, &done);

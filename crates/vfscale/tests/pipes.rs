@@ -87,7 +87,7 @@ fn a_writer_waits_for_room_and_is_told_of_the_end() {
 
 /// Like Linux, without the signal.
 #[test]
-fn writing_to_nobody_is_an_error_and_no_signal() {
+fn writing_without_a_reader_is_an_error_and_no_signal() {
     let (reader, writer) = pipe(&task());
     drop(reader);
     assert_eq!(errno(writer.write(b"x")), Errno::PIPE);

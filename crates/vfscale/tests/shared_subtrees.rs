@@ -106,7 +106,7 @@ fn slaves_get_and_give_nothing_back() {
 
 /// A task that does not see the master of a mount is shown the nearest visible master above it.
 #[test]
-fn where_propagation_comes_from() {
+fn the_nearest_visible_master_is_shown() {
     let task = task(Propagation::Private);
     bind(&task, "/m/y", "/m/y");
     share(&task, "/m/y", Propagation::Shared);
@@ -141,7 +141,7 @@ fn what_is_there_already_stays_on_top() {
 
 /// A mount with other mounts on it is not unmounted together with its peer.
 #[test]
-fn what_has_mounts_of_its_own_stays() {
+fn a_mount_with_mounts_on_it_stays() {
     let task = task(Propagation::Private);
     bind(&task, "/a", "/a");
     share(&task, "/a", Propagation::Shared);

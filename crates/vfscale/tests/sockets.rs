@@ -168,7 +168,7 @@ proptest! {
 }
 
 #[test]
-fn a_socket_tells_what_it_is() {
+fn a_socket_reports_its_type() {
     let task = task();
     let (one, other) = task.socketpair(SocketType::Stream, OFlags::NONBLOCK).unwrap();
     let (one_stat, other_stat) = (one.stat().unwrap(), other.stat().unwrap());
@@ -220,7 +220,7 @@ fn the_last_close_wakes_the_peer() {
 
 /// The two kinds of messages differ in how a waiting peer learns of the end.
 #[test]
-fn whoever_waits_for_a_message_is_told_of_the_end() {
+fn a_receiver_that_waits_learns_of_the_end() {
     let read = |file: File| thread::spawn(move || file.read(&mut [0; 8]).map_err(|e| e.errno()));
     let [one, other] = pair_of(SocketType::SeqPacket, OFlags::empty());
     let reads = read(other.clone());
@@ -295,7 +295,7 @@ fn messages_wait_for_room() {
 }
 
 #[test]
-fn whoever_waits_can_be_interrupted_or_shut_down() {
+fn a_waiting_thread_can_be_interrupted_or_shut_down() {
     let [one, _other] = pair(OFlags::empty());
     let token = WaitToken::new();
     token.cancel();

@@ -37,7 +37,7 @@ fn with_a_reader(body: impl FnOnce(&Task)) {
 
 /// Creates objects until there is no space left, removes them, and creates as many again, several
 /// times.
-fn fill_again_and_again(
+fn fill_repeatedly(
     task: &Task,
     make: impl Fn(u32) -> vfscale::Result<()>,
     remove: impl Fn(u32) -> vfscale::Result<()>,
@@ -72,14 +72,14 @@ fn unlink(task: &Task, path: String) -> vfscale::Result<()> {
 #[test]
 fn files_and_directories() {
     with_a_reader(|task| {
-        fill_again_and_again(
+        fill_repeatedly(
             task,
             |n| task.open(format!("/f{n}"), OFlags::CREATE | OFlags::EXCL, MODE).map(drop),
             |n| unlink(task, format!("/f{n}")),
         );
     });
     with_a_reader(|task| {
-        fill_again_and_again(
+        fill_repeatedly(
             task,
             |n| task.mkdir(At::Cwd, format!("/d{n}"), MODE),
             |n| task.rmdir(At::Cwd, format!("/d{n}")),
@@ -91,7 +91,7 @@ fn files_and_directories() {
 fn symbolic_links_and_other_names() {
     let target = "t".repeat(2000);
     with_a_reader(|task| {
-        fill_again_and_again(
+        fill_repeatedly(
             task,
             |n| task.symlink(&target, At::Cwd, format!("/s{n}")),
             |n| unlink(task, format!("/s{n}")),
@@ -99,7 +99,7 @@ fn symbolic_links_and_other_names() {
     });
     with_a_reader(|task| {
         drop(task.open("/f", OFlags::CREATE, MODE).unwrap());
-        fill_again_and_again(
+        fill_repeatedly(
             task,
             |n| task.link(At::Cwd, "/f", At::Cwd, format!("/l{n}"), AtFlags::empty()),
             |n| unlink(task, format!("/l{n}")),
@@ -120,7 +120,7 @@ fn longer_names() {
             task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty())
         };
         let grow = |n| if n < FILES { rename(format!("/{n}"), long(n)) } else { panic!("no end") };
-        fill_again_and_again(task, grow, |n| rename(long(n), format!("/{n}")));
+        fill_repeatedly(task, grow, |n| rename(long(n), format!("/{n}")));
     });
 }
 
@@ -151,7 +151,7 @@ fn extended_attributes() {
             .and_then(|()| remove(n))
             .unwrap();
         });
-        fill_again_and_again(task, set, remove);
+        fill_repeatedly(task, set, remove);
     });
 }
 

@@ -54,7 +54,7 @@ fn random_changes_leave_a_sound_tree() {
 /// The order of locks, which debug builds check, must hold also without the patches, and with a
 /// slot for each of many CPUs.
 #[test]
-fn random_changes_leave_a_sound_tree_however_it_is_spread() {
+fn random_changes_leave_a_sound_tree_however_it_is_sharded() {
     let many = Scaling::with_slots(80).with_vfsmount_lock(80);
     for scaling in [Scaling::kernel_2_6(), many] {
         random_changes(

@@ -33,7 +33,7 @@ fn walk(task: &Task, top: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_walk_leaves_out_what_is_gone_when_its_turn_comes() {
+fn a_walk_skips_entries_removed_before_it_reaches_them() {
     let task = vfs().task();
     plant(&task, "/t", 3);
     let mut walking = task.walk_dir("/t");
@@ -73,7 +73,7 @@ fn a_walk_stays_in_the_directories_it_has_come_to() {
 }
 
 #[test]
-fn a_walk_goes_deeper_than_a_path_can_say() {
+fn a_walk_descends_deeper_than_the_longest_path() {
     let task = vfs().task();
     task.mkdir(At::Cwd, "/deep", MODE).unwrap();
     let mut dir = task.open("/deep", vfscale::OFlags::DIRECTORY, MODE).unwrap();
@@ -120,7 +120,7 @@ fn a_walk_does_not_follow_a_link_that_takes_the_place_of_a_directory() {
 }
 
 #[test]
-fn walks_beside_makers_and_removers_find_no_error() {
+fn walks_concurrent_with_creations_and_removals_find_no_error() {
     let vfs = vfs();
     vfs.task().mkdir(At::Cwd, "/t", MODE).unwrap();
     let over = AtomicBool::new(false);
@@ -210,7 +210,7 @@ fn a_removal_beside_creations_ends_well() {
 }
 
 #[test]
-fn a_removal_beside_endless_creations_says_which_path() {
+fn a_removal_concurrent_with_endless_creations_names_a_path() {
     let vfs = vfs();
     let task = vfs.task();
     task.create_dir_all("/t/d", MODE).unwrap();
@@ -238,7 +238,7 @@ fn a_removal_beside_endless_creations_says_which_path() {
 }
 
 #[test]
-fn a_removal_says_the_whole_path_of_what_it_can_not_remove() {
+fn a_removal_names_the_whole_path_that_it_can_not_remove() {
     let task = vfs().task();
     plant(&task, "/t", 2);
     let fs = vfscale::MemFs::builder().size(1 << 20).build();

@@ -20,7 +20,7 @@ use vfscale_diskfs::mkfs::{self, MkfsOptions};
 /// Also while another thread is in the middle of a walk: references to the image are then dropped
 /// later.
 #[test]
-fn what_is_closed_can_be_opened_at_once() {
+fn a_closed_volume_can_be_opened_immediately() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
@@ -88,7 +88,7 @@ fn write_and_rename(task: &Task, name: &str) {
 /// Dropping a volume writes nothing more and releases the image before it returns, even if a thread
 /// is in the middle of a walk. Synced data is found again.
 #[test]
-fn what_is_dropped_can_be_opened_at_once() {
+fn a_dropped_volume_can_be_opened_immediately() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
@@ -200,7 +200,7 @@ fn a_volume_in_use_is_given_back() {
 
 /// An image that could not be opened or mounted is released.
 #[test]
-fn what_can_not_be_opened_is_free() {
+fn an_image_that_can_not_be_opened_is_released() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
@@ -266,7 +266,7 @@ fn assert_recovered(volume: &Volume) {
 /// generic/388: a read-only open shows what a recovery would restore, and writes not a byte of the
 /// image.
 #[test]
-fn what_crashed_can_be_opened_to_read() {
+fn a_crashed_volume_can_be_opened_read_only() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     crashed(vfscale::volume(&path).create(64 << 20));
@@ -288,7 +288,7 @@ fn what_crashed_can_be_opened_to_read() {
 }
 
 #[test]
-fn what_crashed_can_be_opened_to_read_with_its_log_elsewhere() {
+fn a_crashed_volume_with_an_external_log_can_be_opened_read_only() {
     let dir = tempfile::tempdir().unwrap();
     let (path, log) = (dir.path().join("disk.vfs"), dir.path().join("log.vfs"));
     let (device, log_device) = (

@@ -124,7 +124,7 @@ fn lockref_before_makes_threads_wait_for_the_lock_of_a_file_that_all_open() {
 }
 
 #[test]
-fn seqrwlock_before_makes_threads_wait_who_ask_for_paths() {
+fn seqrwlock_before_makes_threads_wait_for_paths() {
     let open = |scaling| -> (Task, Vec<File>) {
         let task = tree(scaling);
         let open = |cpu| task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap();
@@ -166,21 +166,21 @@ fn brlock_before_makes_walks_wait_for_mounts_elsewhere() {
 }
 
 #[test]
-fn files_lock_before_makes_threads_wait_who_open_and_close() {
+fn files_lock_before_makes_threads_wait_that_open_and_close() {
     waits("files-lock", "files_lock", "files_lock", tree, |task, cpu| {
         drop(task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap());
     });
 }
 
 #[test]
-fn dcache_hash_before_makes_threads_wait_who_change_different_directories() {
+fn dcache_hash_before_makes_threads_wait_that_change_different_directories() {
     waits("dcache-hash", "dcache_lock", "d_children", tree, make_and_remove);
 }
 
 /// Names of a volume that are looked up, do not exist, and are dropped again: each was on a list.
 /// They are too few to trigger a check of the cache's size.
 #[test]
-fn lru_before_makes_threads_wait_whose_names_come_and_go() {
+fn lru_before_makes_threads_wait_that_cache_and_drop_names() {
     let volume = |scaling| -> (Task, Volume) {
         let device = MemoryDevice::new(64 << 20).unwrap();
         mkfs::format(&device, &MkfsOptions::default()).unwrap();
@@ -202,7 +202,7 @@ fn lru_before_makes_threads_wait_whose_names_come_and_go() {
 }
 
 #[test]
-fn inode_hash_before_makes_threads_wait_who_open_by_handle() {
+fn inode_hash_before_makes_threads_wait_that_open_by_handle() {
     let handles = |scaling| -> (Task, File, Vec<FileHandle>) {
         let task = tree(scaling);
         let mount = task.open("/", OFlags::RDONLY, MODE).unwrap();
@@ -218,12 +218,12 @@ fn inode_hash_before_makes_threads_wait_who_open_by_handle() {
 }
 
 #[test]
-fn inode_list_before_makes_threads_wait_who_make_and_remove_files() {
+fn inode_list_before_makes_threads_wait_that_create_and_remove_files() {
     waits("inode-list", "inode_sb_list_lock", "inode_sb_list_lock", tree, make_and_remove);
 }
 
 #[test]
-fn pseudo_before_makes_threads_wait_who_make_and_close_pipes() {
+fn pseudo_before_makes_threads_wait_that_create_and_close_pipes() {
     let tasks = |scaling| {
         let vfs = tree(scaling).vfs().clone();
         let task = |cpu| {

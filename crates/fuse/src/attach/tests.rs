@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_device_that_is_closed_to_the_user_is_named() {
+fn a_device_without_permission_is_reported() {
     let refused = || Some(io::Error::from(io::ErrorKind::PermissionDenied));
     let helper = |message: &str| MountError::Helper { message: message.into() };
     let closed = || helper("fusermount3: failed to open /dev/fuse: Permission denied");

@@ -166,7 +166,7 @@ fn device_numbers_survive() {
 }
 
 #[test]
-fn errors_go_without_payload() {
+fn errors_have_no_payload() {
     let mut reply = Reply::new();
     reply.put(&[1; 100]);
     let sent = reply.finish_with(9, Err(Errno::NOENT)).to_vec();

@@ -44,7 +44,7 @@ fn errno<T>(result: vfscale_vfs::Result<T>) -> Option<Errno> {
 }
 
 #[test]
-fn data_goes_in_and_comes_out() {
+fn data_is_read_as_written() {
     let (_, task) = of_size(MIB);
     let file = create(&task, "/a").unwrap();
     assert_eq!(file.pwrite(b"hello", 4094).unwrap(), 5);
@@ -96,7 +96,7 @@ fn a_write_that_finds_some_room_is_short() {
 }
 
 #[test]
-fn what_does_not_fit_fails_and_takes_nothing() {
+fn calls_without_space_fail_and_charge_nothing() {
     let (fs, task) = of_size(64 << 10);
     let file = create(&task, "/file").unwrap();
     let mut made = 0;
@@ -230,7 +230,7 @@ fn assert_available_can_be_had(task: &Task) {
 }
 
 #[test]
-fn what_is_available_goes_into_one_file() {
+fn one_file_can_have_all_available_space() {
     let odd = [10_000, 64 << 10, 300_001, MIB, 7 * MIB + 4097, 64 * MIB + 1, 100 * MIB, 1 << 30];
     for size in odd {
         let (fs, task) = of_size(size);
@@ -246,7 +246,7 @@ fn what_is_available_goes_into_one_file() {
 }
 
 #[test]
-fn what_many_small_files_leave_is_available() {
+fn the_space_left_by_many_small_files_is_available() {
     let (_, task) = of_size(4 * MIB);
     let mut made = 0;
     loop {
@@ -307,7 +307,7 @@ fn without_options_it_may_take_half_of_the_memory() {
 }
 
 #[test]
-fn symbolic_links_hold_what_they_were_given() {
+fn symbolic_links_hold_their_targets() {
     let (_, task) = of_size(MIB);
     let target = "../some/where".repeat(20);
     task.symlink(&target, At::Cwd, "/link").unwrap();
@@ -318,7 +318,7 @@ fn symbolic_links_hold_what_they_were_given() {
 
 /// Observed behaviour of tmpfs, Linux 6.18; tmpfs has no `ZERO_RANGE`.
 #[test]
-fn fallocate_does_what_it_does_on_tmpfs() {
+fn fallocate_behaves_as_on_tmpfs() {
     const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;
     let punch = FallocateFlags::PUNCH_HOLE | KEEP;
     let (_, task) = of_size(MIB);
@@ -370,7 +370,7 @@ fn fallocate_does_what_it_does_on_tmpfs() {
 /// punched or replaced before the next round: space whose memory is still being read must not count
 /// as used.
 #[test]
-fn a_full_file_system_can_be_filled_again_at_once() {
+fn a_full_file_system_can_be_filled_again_immediately() {
     let (fs, task) = of_size(24 * MIB);
     let data = vec![1; 22 * MIB as usize];
     let file = create(&task, "/kept").unwrap();

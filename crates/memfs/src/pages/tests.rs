@@ -341,7 +341,7 @@ fn run(space: u64, ops: &[Op]) {
 
 proptest! {
     #[test]
-    fn does_what_a_plain_map_of_pages_does(ops in prop::collection::vec(op(), 1..40)) {
+    fn behaves_like_a_plain_map_of_pages(ops in prop::collection::vec(op(), 1..40)) {
         run(64 << 20, &ops);
     }
 
@@ -390,7 +390,7 @@ fn extending_after_a_cut_shows_no_old_bytes() {
 }
 
 #[test]
-fn an_impossible_allocation_fails_at_once_and_changes_nothing() {
+fn an_impossible_allocation_fails_immediately_and_changes_nothing() {
     let mut file = TestFile::new(GIB);
     file.write(5 * PAGE, b"here");
     let used = file.space.used();
@@ -405,7 +405,7 @@ fn an_impossible_allocation_fails_at_once_and_changes_nothing() {
 }
 
 #[test]
-fn a_reservation_is_kept_for_its_file() {
+fn a_reservation_belongs_to_its_file() {
     let mut file = TestFile::new(100 * PAGE_BYTES);
     assert!(file.allocate(0..80 * PAGE, true));
     let mut other = TestFile { space: file.space, ..TestFile::new(0) };
@@ -439,7 +439,7 @@ fn pattern_of(range: Range<u64>) -> Vec<u8> {
 }
 
 #[test]
-fn readers_beside_a_writer_see_its_bytes_or_zeros() {
+fn concurrent_readers_see_the_writers_bytes_or_zeros() {
     const PAGES: u64 = 300;
     const ROUNDS: u64 = 3_000;
     let mut file = TestFile::new(GIB);
@@ -491,7 +491,7 @@ fn readers_beside_a_writer_see_its_bytes_or_zeros() {
 }
 
 #[test]
-fn readers_never_miss_what_stays_while_the_tree_grows_around_it() {
+fn readers_find_fixed_pages_while_the_tree_grows_around_them() {
     const STAYS: Range<u64> = 10..20;
     let done = AtomicBool::new(false);
     for start in [0, 100 * PAGE, 5_000 * PAGE] {

@@ -8,7 +8,7 @@ use super::*;
 const TOTAL: u64 = 1 << 20;
 
 #[test]
-fn what_is_taken_and_given_is_exact() {
+fn charges_and_returns_are_exact() {
     let space = Space::new(TOTAL, 4);
     assert_eq!(space.take(TOTAL + 1), Err(NoSpace));
     assert_eq!(space.take(TOTAL), Ok(()));
