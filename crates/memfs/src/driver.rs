@@ -139,7 +139,7 @@ impl MemFsBuilder {
     }
 }
 
-/// A file system in memory. See the [crate](crate).
+/// A file system in memory. See the [crate].
 ///
 /// `Send` and `Sync`. It can be mounted once. When that mount and all binds of it have ended, its
 /// files are freed and its space is returned.

@@ -24,8 +24,8 @@
 //! ([`mod@volume`]).
 //!
 //! Everything is `Send` and `Sync`. Calls block only for short critical sections, with two
-//! exceptions: calls on a volume wait for its device; calls that wait for an advisory lock, for the
-//! other end of a pipe or fifo, and `umount` document it.
+//! exceptions. Calls on a volume wait for its device. Calls that wait for an advisory lock or for
+//! the other end of a pipe or fifo, and `umount`, say so in their documentation.
 //!
 //! Fork: if a process with a tree forks, the tree can be used only in the parent. In the child,
 //! calls fail with [`Errno::NOTRECOVERABLE`] and drops do nothing, until it executes another

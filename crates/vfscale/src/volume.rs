@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //!
-//! * A volume is open at most once: a second opener gets an error that names the first.
+//! * A volume has one opener, or several that only read: another one gets an error that names the
+//!   first.
 //! * Dropping a volume without closing it has the effect of a crash: all synced changes are
 //!   durable, and the next opening recovers the volume.
 //! * The image is unlocked as soon as the last of the volume, its tasks and its open files is
