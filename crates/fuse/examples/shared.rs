@@ -1,7 +1,7 @@
-//! A program and the users of a mount work on the same files.
+//! A program and the users of a mount work with the same files.
 //!
-//! `cargo run -p vfscale-fuse --example shared -- DIR` mounts at DIR and answers there: whoever writes
-//! a line into the file `question` finds it reversed in `answer`. `umount DIR` ends it.
+//! `cargo run -p vfscale-fuse --example shared -- DIR` mounts at DIR and answers there: the program
+//! writes each line of the file `question` reversed into `answer`. `umount DIR` ends it.
 
 use std::error::Error;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use vfscale_fuse::{Builder, Sharing};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let dir = std::env::args_os().nth(1).ok_or("say where to mount: shared DIR")?;
+    let dir = std::env::args_os().nth(1).ok_or("usage: shared DIR")?;
     let vfs = vfscale::memory().size(256 << 20).build()?;
     let mounted = Builder::new(&vfs)
         .sharing(Sharing::Shared { cache: Duration::ZERO })

@@ -1,5 +1,5 @@
-//! Attaching a connection to a directory, and detaching it: `mount(2)` where that is permitted,
-//! the setuid helper `fusermount3` where it is not. No library is needed for either.
+//! Attaches a connection to a directory and detaches it: with `mount(2)` where that is permitted,
+//! with the setuid helper `fusermount3` otherwise. Neither needs a library.
 
 use std::ffi::{CString, OsStr};
 use std::fmt::Write as _;
@@ -21,12 +21,12 @@ use vfscale::MountFlags;
 use crate::device::{self, Device};
 use crate::error::MountError;
 
-/// The helper that mounts for users without the right, under its present and its former name.
+/// The helper that mounts for unprivileged users, under its present and its former name.
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
-/// The type shown in `/proc/mounts` is `fuse.` with this.
+/// Subtype of the file system: `/proc/mounts` shows the type `fuse.vfscale`.
 const SUBTYPE: &str = "vfscale";
 
-/// How a connection is attached.
+/// Options of attaching a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Attachment {
     pub(crate) source: String,
@@ -55,7 +55,7 @@ pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached),
             Err(Errno::PERM | Errno::ACCESS) => None,
             Err(errno) => return Err(MountError::Mount { dir, source: errno.into() }),
         },
-        // The helper may be permitted to open what we are not.
+        // The helper may have the permission to open the device.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             refused = Some(e);
             None
@@ -72,8 +72,8 @@ pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached),
     Ok((device, Attached { dir }))
 }
 
-/// Says that the device may not be opened if that is why the helper failed: it opens the device as the user
-/// who calls it.
+/// Reports a device without permission if that is why the helper failed: the helper opens the
+/// device as the calling user.
 fn blame_device(error: MountError, refused: Option<io::Error>) -> MountError {
     match (error, refused) {
         (MountError::Helper { message }, Some(source)) if message.contains(device::PATH) => {
@@ -83,7 +83,7 @@ fn blame_device(error: MountError, refused: Option<io::Error>) -> MountError {
     }
 }
 
-/// `mount(2)`.
+/// Attaches with `mount(2)`.
 fn direct(device: &File, dir: &Path, mode: u32, how: &Attachment) -> Result<(), Errno> {
     let mut data = format!(
         "fd={},rootmode={:o},user_id={},group_id={},default_permissions",
@@ -100,7 +100,7 @@ fn direct(device: &File, dir: &Path, mode: u32, how: &Attachment) -> Result<(), 
     mount(how.source.as_str(), dir, format!("fuse.{SUBTYPE}"), flags, data.as_c_str())
 }
 
-/// The options as `fusermount3` takes them.
+/// Returns the options in the syntax of `fusermount3`.
 fn helper_options(how: &Attachment) -> String {
     let mut options = String::from("default_permissions");
     let _ = write!(options, ",subtype={SUBTYPE},fsname={}", escape(&how.source));
@@ -121,18 +121,20 @@ fn helper_options(how: &Attachment) -> String {
     options
 }
 
-/// A comma would end the option, a backslash escapes.
+/// Escapes the characters with a meaning in options: a comma ends an option, a backslash escapes.
 fn escape(source: &str) -> String {
     source.replace('\\', "\\\\").replace(',', "\\,")
 }
 
-/// Whether an error of starting a helper says that there is none. `PATH` may name directories that the caller
-/// can't search: then that is the error, unless the helper is in another one.
+/// Returns whether an error of starting a helper means that the helper does not exist. `PATH` may
+/// name directories that the caller can't search; then `EACCES` is the error, unless another
+/// directory has the helper.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
 
-/// Has the helper mount, which sends the device through a socket, its standard input.
+/// Mounts with the helper, which sends the device's descriptor through a socket, its standard
+/// input.
 fn through_helper(dir: &Path, how: &Attachment) -> Result<OwnedFd, MountError> {
     let denied = || MountError::Denied { dir: dir.to_owned() };
     let failed = |e: io::Error| MountError::Mount { dir: dir.to_owned(), source: e };
@@ -148,7 +150,8 @@ fn through_helper(dir: &Path, how: &Attachment) -> Result<OwnedFd, MountError> {
             Err(e) if is_missing(&e) => continue,
             Err(e) => return Err(failed(e)),
         };
-        // The command still holds the child's end; without that gone, no end would be seen.
+        // The command still holds the child's end of the socket; while it does, `receive_fd` would
+        // not see end of file.
         drop(command);
         let received = receive_fd(&ours);
         drop(ours);
@@ -188,9 +191,9 @@ fn receive_fd(socket: &UnixStream) -> Option<OwnedFd> {
 /// How to detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detach {
-    /// Only if nobody uses it.
+    /// Only if the mount is not in use.
     Idle,
-    /// Whoever uses it gets errors from now on.
+    /// In any case; users of the mount get errors from then on.
     Force,
 }
 
@@ -199,10 +202,10 @@ impl Attached {
         &self.dir
     }
 
-    /// Detaches, unless somebody else has done so.
+    /// Detaches, unless it is already detached.
     ///
     /// # Errors
-    /// `EBUSY` for [`Detach::Idle`] while there are users.
+    /// Returns `EBUSY` for [`Detach::Idle`] if the mount is in use.
     pub(crate) fn detach(&self, device: &Device, how: Detach) -> io::Result<()> {
         if is_ended(device) {
             return Ok(());
@@ -213,7 +216,7 @@ impl Attached {
         };
         match unmount(&self.dir, flags) {
             Ok(()) => Ok(()),
-            // Not a mount point any more, or another's.
+            // No longer a mount point, or the mount point of another file system.
             Err(Errno::INVAL | Errno::NOENT) if is_ended(device) => Ok(()),
             Err(Errno::PERM) => self.detach_by_helper(how),
             Err(errno) => Err(errno.into()),
@@ -240,7 +243,7 @@ impl Attached {
     }
 }
 
-/// Whether the connection has ended, by unmounting or abort.
+/// Returns whether the connection has ended, by unmounting or abort.
 pub(crate) fn is_ended(device: &Device) -> bool {
     let fd = device.as_fd();
     let mut fds = [PollFd::new(&fd, PollFlags::empty())];
@@ -249,5 +252,4 @@ pub(crate) fn is_ended(device: &Device) -> bool {
 }
 
 #[cfg(test)]
-#[path = "attach_tests.rs"]
 mod tests;

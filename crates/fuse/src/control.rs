@@ -1,7 +1,7 @@
-//! Requests of other programs to a mount: to make its volume larger, and to make everything durable.
+//! Requests of other programs to a mount: grow its volume, and sync it.
 //!
-//! The question is an `ioctl` on the directory that is mounted at, as the tools of other file systems
-//! ask it, so that no socket is needed whose place somebody would have to know:
+//! A request is an `ioctl` on the mounted directory, as in the tools of other file systems. A
+//! socket would need a path that both sides know.
 //!
 //! ```c
 //! /* In: the size wanted, in bytes. Out: the size that the volume has, which is durable. */
@@ -10,8 +10,8 @@
 //! #define VFSCALE_IOC_SYNC _IO(0xe7, 2)
 //! ```
 //!
-//! Who mounted may have it grown, and whoever has `CAP_SYS_ADMIN`; all who can open a directory of it may
-//! have it synced. Everything else goes on meanwhile.
+//! The mounting user and processes with `CAP_SYS_ADMIN` may grow the volume; every process that can
+//! open a directory of the mount may sync it. Other requests are served concurrently.
 
 use std::io;
 use std::path::Path;
@@ -26,38 +26,44 @@ pub(crate) const GROW: ioctl::Opcode = opcode::read_write::<u64>(0xe7, 1);
 /// `VFSCALE_IOC_SYNC`.
 pub(crate) const SYNC: ioctl::Opcode = opcode::none(0xe7, 2);
 
-/// The number that comes with a command.
+/// Decodes the number in the argument of a command.
 pub(crate) fn bytes_of(data: &[u8]) -> Result<u64, Errno> {
     data.try_into().map(u64::from_ne_bytes).map_err(|_| Errno::INVAL)
 }
 
-/// Has the file system that is mounted at `dir` made larger: `bytes` long, rounded down to what it can
-/// have. Returns its size in bytes, which is durable. Blocks for the I/O.
+/// Grows the file system mounted at `dir` to `bytes`, rounded down to a size it can have. Returns
+/// its size in bytes, which is durable. Blocks for the I/O.
 ///
 /// # Errors
-/// `ENOTTY` if nothing of ours is mounted there, `EOPNOTSUPP` if it has no size of its own, `EPERM`;
-/// `EINVAL` for less than it has, `EFBIG` for more than it can have; `EBUSY` if it has grown too often since
-/// it was mounted, `ENOSPC` if its device is smaller or has no room, `EROFS`, `EIO`.
+/// * `ENOTTY` if no vfscale file system is mounted there.
+/// * `EOPNOTSUPP` if the file system has no size of its own.
+/// * `EPERM` if the caller may not grow it.
+/// * `EINVAL` if `bytes` is less than the present size, `EFBIG` if it is more than the maximum.
+/// * `EBUSY` if it has grown too often since it was mounted.
+/// * `ENOSPC` if its device is smaller or has no space.
+/// * `EROFS`, `EIO`.
 pub fn grow(dir: impl AsRef<Path>, bytes: u64) -> io::Result<u64> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(dir.as_ref(), flags, Mode::empty())?;
     let mut bytes = bytes;
-    // SAFETY: the command says in its number that eight bytes go in and out through its argument, which
-    // are there; no file system but ours has it, and directories have no others.
+    // SAFETY: the command's number says that eight bytes are read and written through its argument,
+    // and `bytes` has eight. No file system but vfscale has this command, and directories have no
+    // others.
     unsafe { ioctl::ioctl(&dir, ioctl::Updater::<GROW, u64>::new(&mut bytes))? };
     Ok(bytes)
 }
 
-/// Makes everything durable that was changed on the file system that `dir` is a directory of, as far as it
-/// has reached the server: what a kernel holds back ([`writeback`](crate::Builder::writeback)) only if it was
-/// synced by itself. Nothing to do for a file system in memory. Blocks for the I/O.
+/// Makes all changes to the file system of the directory `dir` durable that have reached the
+/// server. Data that the kernel holds back ([`writeback`](crate::Builder::writeback)) is included
+/// only if it was synced before. Does nothing for a file system in memory. Blocks for the I/O.
 ///
 /// # Errors
-/// `ENOTTY` if it is none of ours; `EIO` and the like if not everything is durable.
+/// Returns `ENOTTY` if `dir` is not on a vfscale file system; `EIO` or another error of the device
+/// if not all changes are durable.
 pub fn sync(dir: impl AsRef<Path>) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(dir.as_ref(), flags, Mode::empty())?;
-    // SAFETY: the command says in its number that nothing goes in or out through its argument.
+    // SAFETY: the command's number says that nothing is read or written through its argument.
     unsafe { ioctl::ioctl(&dir, ioctl::NoArg::<SYNC>::new())? };
     Ok(())
 }

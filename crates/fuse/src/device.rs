@@ -1,4 +1,4 @@
-//! The device that requests come from and replies go to.
+//! The device that requests are read from and replies written to.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::ioctl;
 
-/// Where the device is.
+/// Path of the device.
 pub(crate) const PATH: &str = "/dev/fuse";
 
 /// `FUSE_DEV_IOC_CLONE`: binds a freshly opened device to the connection of another.
@@ -16,9 +16,9 @@ const CLONE: ioctl::Opcode = ioctl::opcode::read::<u32>(229, 0);
 
 /// An open `/dev/fuse`, bound to one connection.
 ///
-/// `Send` and `Sync`: each read takes one whole request, each write gives one whole reply. A reply
-/// must go to the device that the request was read from, since each keeps a list of its own of
-/// the requests it has handed out.
+/// `Send` and `Sync`: each read takes one whole request, each write sends one whole reply. A reply
+/// must be written to the descriptor that its request was read from, since the kernel lists
+/// outstanding requests per descriptor.
 #[derive(Debug)]
 pub(crate) struct Device(File);
 
@@ -27,8 +27,8 @@ impl Device {
         Device(File::from(fd))
     }
 
-    /// Another descriptor for the same connection, with queues of its own, so that workers do not
-    /// meet on one lock in the kernel.
+    /// Opens another descriptor for the same connection, with queues of its own. Workers then do
+    /// not contend for one lock in the kernel.
     pub(crate) fn clone_connection(&self) -> std::io::Result<Device> {
         use std::os::fd::AsRawFd;
         let device = open(Path::new(PATH))?;
@@ -38,16 +38,17 @@ impl Device {
         Ok(Device(device))
     }
 
-    /// Waits for a request. `Ok(0)` says that the connection has ended.
+    /// Waits for a request. Returns `Ok(0)` when the connection has ended.
     ///
     /// # Errors
-    /// Whatever the device says beside the signs of the end and of requests taken back.
+    /// Returns any error of the device except those that mean the end of the connection or a
+    /// withdrawn request.
     pub(crate) fn receive(&self, buf: &mut [u8]) -> std::io::Result<usize> {
         loop {
             match (&self.0).read(buf) {
                 Ok(n) => return Ok(n),
                 Err(e) => match Errno::from_io_error(&e) {
-                    // A request was taken back before it was handed out, or a signal came.
+                    // The request was withdrawn before it was read, or a signal arrived.
                     Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                     Some(Errno::NODEV | Errno::CONNABORTED) => return Ok(0),
                     _ => return Err(e),
@@ -59,8 +60,9 @@ impl Device {
     /// Sends one whole message.
     ///
     /// # Errors
-    /// `ENOENT` when nobody waits for the reply any more, which is nothing to worry about, except
-    /// that a node in the reply has not become known to the kernel; `ENODEV` after the end.
+    /// Returns `ENOENT` if the request no longer waits for a reply. That is harmless, except that
+    /// the kernel does not know the nodes in the reply. Returns `ENODEV` after the end of the
+    /// connection.
     pub(crate) fn send(&self, message: &[u8]) -> std::io::Result<()> {
         loop {
             match (&self.0).write(message) {

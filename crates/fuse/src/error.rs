@@ -1,45 +1,45 @@
-//! What can stop a mount, said with its remedy.
+//! Errors of mounting, each with its remedy.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a mount did not come about.
+/// Why mounting failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MountError {
     /// The FUSE device can't be used.
     Device {
-        /// What opening it said.
+        /// The error of opening it.
         source: io::Error,
     },
-    /// The directory to mount at can't be used.
+    /// The mount point can't be used.
     Target {
-        /// The directory.
+        /// The mount point.
         dir: PathBuf,
-        /// Why.
+        /// The error of accessing it.
         source: io::Error,
     },
-    /// What was to be mounted at is not a directory.
+    /// The mount point is not a directory.
     NotADirectory {
-        /// What it was.
+        /// Its path.
         dir: PathBuf,
     },
-    /// The caller has not the right to mount, and there is no helper that has.
+    /// The caller may not mount, and no helper could be used.
     Denied {
-        /// The directory.
+        /// The mount point.
         dir: PathBuf,
     },
     /// `fusermount3` refused.
     Helper {
-        /// What it wrote.
+        /// The helper's message.
         message: String,
     },
     /// The kernel refused.
     Mount {
-        /// The directory.
+        /// The mount point.
         dir: PathBuf,
-        /// Why.
+        /// The error of `mount(2)`.
         source: io::Error,
     },
     /// The kernel's FUSE is too old or did not follow the protocol.
@@ -102,7 +102,7 @@ fn target(f: &mut fmt::Formatter<'_>, dir: &std::path::Path, source: &io::Error)
         }
         io::ErrorKind::NotConnected => write!(
             f,
-            "{dir} is the mount of a FUSE server that is gone: unmount it first (umount {dir})"
+            "{dir} is the mount of a FUSE server that has ended: unmount it first (umount {dir})"
         ),
         _ => write!(f, "cannot use directory {dir}: {source}"),
     }

@@ -16,48 +16,50 @@
 //!
 //! | module | does |
 //! | --- | --- |
-//! | `mount` | the public face: [`Builder`], [`Mounted`], [`Unmounter`] |
-//! | [`control`] | what other programs can ask of a mount |
-//! | `watch` | notices a remount to read-only, which the kernel does not tell |
+//! | `mount`, `sharing` | the public face: [`Builder`], [`Mounted`], [`Unmounter`], [`Sharing`] |
+//! | [`control`] | requests of other programs to a mount: grow, sync |
+//! | `watch` | notices a remount to read-only, of which the kernel sends no message |
 //! | `attach` | `mount(2)` or `fusermount3`, and back |
 //! | `device`, `session` | the device, its clones, the workers, the first exchange |
 //! | `wire` | bytes to requests, replies to bytes |
 //! | `server` | each operation, by calls on a [`Vfs`](vfscale::Vfs); node and file tables |
 //!
-//! The boundary between transport (`device`, `session`, `wire`) and file system (`server`) is the
-//! trait `session::Service`, so that either can be replaced: another transport serves the same
-//! core.
+//! The trait `session::Service` is the boundary between transport (`device`, `session`, `wire`) and
+//! file system (`server`). Either side can be replaced: another transport can serve the same core.
 //!
-//! # Why the protocol is spoken here
+//! # Why no FUSE crate is used
 //!
-//! The device is spoken to directly and no FUSE crate stands between, because what crates offer
-//! today leaves out what a full file system needs: requests that can be interrupted (a process
-//! waiting for a file lock could otherwise not even be killed), `flock` told from POSIX locks,
-//! `O_TMPFILE`, birth times, supplementary groups, 64-bit copies, the flags that say when set-id
-//! bits go. Data is read into and written from one buffer per worker. Splicing pages from the device
-//! would save no copy, for the bytes must end in (or come from) the file system's own memory, and
-//! would cost two more system calls a request; so it is not used.
+//! This crate reads and writes the device directly. The FUSE crates of today lack what a full file
+//! system needs: requests that can be interrupted (otherwise a process that waits for a file lock
+//! could not even be killed), `flock` distinguished from POSIX locks, `O_TMPFILE`, birth times,
+//! supplementary groups, 64-bit copies, and the flags that say when to clear set-id bits.
+//!
+//! Each worker reads and writes data through one buffer. Splicing pages from the device would save
+//! no copy, because the bytes must end in (or come from) the file system's own memory, and would
+//! cost two more system calls per request.
 //!
 //! # Invariants
 //!
-//! * A node is in the node table exactly as long as the kernel knows it: lookups are counted when a
-//!   reply names a node, taken back when the reply is not delivered, and taken off by `FORGET`.
-//! * A worker never waits for another request. What waits for a file lock waits elsewhere.
-//! * Every request is answered exactly once, also when serving it panics.
-//! * Permissions are checked by the kernel against cached attributes and again by the VFS with the
-//!   caller's credentials.
+//! * A node is in the node table exactly as long as the kernel knows it. A reply that names a node
+//!   adds a lookup; a reply that is not delivered takes it back; `FORGET` subtracts lookups.
+//! * A worker never waits for another request. A request for a file lock that is not free waits
+//!   without a worker.
+//! * Every request is answered exactly once, even if serving it panics.
+//! * The kernel checks permissions against cached attributes, and the VFS checks them again with
+//!   the caller's credentials.
 //!
 //! # Lock order
 //!
-//! The tables' locks are leaves, but for the one over numbers of foreign mounts, which comes before
-//! a node shard's. None is held while the VFS is called or a handle is dropped.
+//! The locks of the tables are leaves, except the lock over the numbers of foreign mounts, which
+//! comes before the lock of a node shard. None is held while the VFS is called or a handle is
+//! dropped.
 //!
 //! # Limits that FUSE sets
 //!
-//! * What the kernel reads from its page cache does not update access times.
-//! * Data in the page cache is beside the file system's own memory; the kernel gives it back when
-//!   memory is short.
-//! * File handles (`open_by_handle_at`) live as long as the kernel remembers the inode.
+//! * Reads that the kernel serves from its page cache do not update access times.
+//! * Data in the page cache takes memory in addition to the file system's own; the kernel frees it
+//!   when memory is short.
+//! * File handles (`open_by_handle_at`) are valid as long as the kernel remembers the inode.
 
 mod attach;
 pub mod control;
@@ -66,8 +68,10 @@ mod error;
 mod mount;
 mod server;
 mod session;
+mod sharing;
 mod watch;
 mod wire;
 
 pub use error::MountError;
-pub use mount::{Builder, Mounted, Sharing, Stats, Unmounter};
+pub use mount::{Builder, Mounted, Stats, Unmounter};
+pub use sharing::Sharing;

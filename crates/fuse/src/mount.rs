@@ -1,4 +1,4 @@
-//! The public face: [`Builder`] mounts, [`Mounted`] is the mount.
+//! The public face: [`Builder`] mounts, [`Mounted`] is a mount.
 
 use std::io;
 use std::path::Path;
@@ -12,32 +12,12 @@ use crate::device::Device;
 use crate::error::MountError;
 use crate::server::{Config, Server};
 use crate::session::{self, Workers};
+use crate::sharing::Sharing;
 use crate::watch::Watch;
 use crate::wire::notify;
 use crate::wire::reply::Reply;
 
-/// Who changes the file system while it is mounted, which decides how much the kernel may cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Only users of the mount.
-    ///
-    /// The kernel keeps names, attributes and data for as long as it likes, opens and closes files
-    /// without a message, and keeps file locks itself. Changes through the library would not be
-    /// seen.
-    Exclusive,
-    /// Users of the mount, and the program through the library.
-    ///
-    /// Files are opened and locked in the library, so that both sides see each other's open files
-    /// and locks.
-    Shared {
-        /// For how long the kernel may believe names and attributes. With zero it asks each time,
-        /// and each side sees what the other did at once; otherwise changes made through the
-        /// library show after this time, or after [`Mounted::invalidate`].
-        cache: Duration,
-    },
-}
-
-/// How to mount. Made by [`Builder::new`], used up by [`Builder::mount`].
+/// Options of a mount. Made by [`Builder::new`], consumed by [`Builder::mount`].
 #[derive(Clone)]
 pub struct Builder {
     vfs: Vfs,
@@ -48,18 +28,19 @@ pub struct Builder {
     how: Attachment,
 }
 
-/// At least two workers, so that one long transfer does not hold up everybody.
+/// Lower bound of the default number of workers: with two, one long transfer does not block all
+/// other requests.
 const THREADS_MIN: usize = 2;
-/// With more workers by default than this, waking them costs more than they bring.
+/// Upper bound of the default number of workers: waking more costs more than it gains.
 const THREADS_MAX: usize = 16;
 
 impl Builder {
-    /// Mounts the root of `vfs`: shared with the library and without caching of names and
-    /// attributes, for its owner only, with a worker for each CPU (2 to 16).
+    /// Creates a builder that mounts the root of `vfs`: shared with the library, without caching of
+    /// names and attributes, accessible to its owner only, with one worker per CPU (2 to 16).
     ///
-    /// A mount keeps an open file for each inode that the kernel knows: the tree's limit of open files
-    /// ([`Limits::open_files`](vfscale::Limits::open_files)) is to be above what the kernel may cache, or
-    /// lookups fail with `ENFILE`.
+    /// A mount holds an open file for each inode that the kernel knows. The tree's limit of open
+    /// files ([`Limits::open_files`](vfscale::Limits::open_files)) must be above the number of
+    /// inodes that the kernel may cache, or lookups fail with `ENFILE`.
     pub fn new(vfs: &Vfs) -> Builder {
         let cpus = std::thread::available_parallelism().map_or(THREADS_MIN, usize::from);
         Builder {
@@ -76,48 +57,48 @@ impl Builder {
         }
     }
 
-    /// The number of worker threads, at least 1.
+    /// Sets the number of worker threads, at least 1.
     pub fn threads(mut self, threads: usize) -> Builder {
         self.threads = threads.max(1);
         self
     }
 
-    /// Who changes the file system while it is mounted.
+    /// Sets who changes the file system while it is mounted.
     pub fn sharing(mut self, sharing: Sharing) -> Builder {
         self.sharing = sharing;
         self
     }
 
-    /// Says that the file system outlives nothing, so that `fsync` has nothing to do and needs no
-    /// message.
+    /// Declares that the contents need not survive the mount. `fsync` then has nothing to do and
+    /// needs no message.
     pub fn volatile(mut self, volatile: bool) -> Builder {
         self.volatile = volatile;
         self
     }
 
-    /// Lets the kernel gather small writes before it passes them on (exclusive use only).
+    /// Lets the kernel combine small writes before it sends them (exclusive use only).
     ///
-    /// Small writes get several times cheaper. In exchange a lack of space may show only when a
-    /// file is closed or synced, and `st_blocks` and `statfs` lag behind.
+    /// Small writes get several times cheaper. In exchange a lack of space may be reported only
+    /// when a file is closed or synced, and `st_blocks` and `statfs` lag behind.
     pub fn writeback(mut self, writeback: bool) -> Builder {
         self.writeback = writeback;
         self
     }
 
-    /// Lets other users in; each is checked by permissions. Without it only the user who mounts
-    /// gets in. Users other than root need the line `user_allow_other` in `/etc/fuse.conf`.
+    /// Lets other users access the mount, subject to permissions. By default only the mounting user
+    /// has access. Users other than root need the line `user_allow_other` in `/etc/fuse.conf`.
     pub fn allow_other(mut self, allow: bool) -> Builder {
         self.how.allow_other = allow;
         self
     }
 
-    /// The flags of the mount: `RDONLY`, `NOSUID`, `NODEV`, `NOEXEC`, `NOATIME`, ...
+    /// Sets the flags of the mount: `RDONLY`, `NOSUID`, `NODEV`, `NOEXEC`, `NOATIME`, ...
     pub fn flags(mut self, flags: MountFlags) -> Builder {
         self.how.flags = flags;
         self
     }
 
-    /// The name shown as the source in `/proc/mounts`; default `vfscale`.
+    /// Sets the name shown as the source in `/proc/mounts`; default `vfscale`.
     pub fn source(mut self, source: impl Into<String>) -> Builder {
         self.how.source = source.into();
         self
@@ -125,10 +106,10 @@ impl Builder {
 
     /// Mounts at the directory `dir`, which need not be empty, and starts the workers.
     ///
-    /// Mounts by system call where that is permitted, through `fusermount3` where it is not.
+    /// Uses `mount(2)` where that is permitted, and `fusermount3` otherwise.
     ///
     /// # Errors
-    /// See [`MountError`]; its text names what is wrong and the remedy.
+    /// Returns a [`MountError`], whose text names the cause and the remedy.
     pub fn mount(self, dir: impl AsRef<Path>) -> Result<Mounted, MountError> {
         let config =
             Config { sharing: self.sharing, volatile: self.volatile, writeback: self.writeback };
@@ -150,7 +131,7 @@ impl Builder {
     }
 }
 
-/// Has somebody notice when the mount at `dir` becomes read-only.
+/// Starts a thread that notices when the mount at `dir` becomes read-only.
 fn watch(server: &Arc<Server>, dir: &Path) -> Option<Watch> {
     let started = Watch::start(server, dir);
     let note = |error: &io::Error| tracing::warn!("remounts are not noticed: {error}");
@@ -165,7 +146,7 @@ struct Mount {
 
 /// A mounted file system.
 ///
-/// `Send` and `Sync`. Dropping it unmounts, by force if the mount is in use.
+/// `Send` and `Sync`. Dropping it unmounts, with force if the mount is in use.
 pub struct Mounted {
     server: Arc<Server>,
     mount: Arc<Mount>,
@@ -173,34 +154,35 @@ pub struct Mounted {
     _watch: Option<Watch>,
 }
 
-/// Figures about a mount, taken one after the other while it is used.
+/// Statistics of a mount. They are read one after the other, so they may not match exactly while
+/// the mount is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Inodes that the kernel knows by number, beside the root.
+    /// Number of inodes that the kernel knows, without the root.
     pub nodes: usize,
-    /// How often the kernel was told of them and has not forgotten.
+    /// Number of lookups of these inodes that the kernel was sent and has not forgotten.
     pub lookups: u64,
-    /// Files and directories opened through the mount (0 in exclusive use, where opening needs no
-    /// message).
+    /// Number of files and directories opened through the mount (0 in exclusive use, where opening
+    /// needs no message).
     pub open_files: usize,
-    /// Requests that wait for a file lock.
+    /// Number of requests that wait for a file lock.
     pub waiting: usize,
-    /// Requests served since the mount.
+    /// Number of requests served since the mount.
     pub requests: u64,
 }
 
-/// Unmounts from elsewhere, as from a thread that waits for signals. Cheap to clone.
+/// A handle that unmounts from another thread, such as one that waits for signals. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Unmounter(Arc<Mount>);
 
 impl Mounted {
-    /// The directory it is mounted at, as an absolute path.
+    /// Returns the directory of the mount, as an absolute path.
     pub fn dir(&self) -> &Path {
         self.mount.attached.dir()
     }
 
-    /// Figures.
+    /// Returns statistics of the mount.
     pub fn stats(&self) -> Stats {
         let (nodes, lookups) = self.server.nodes.totals();
         Stats {
@@ -212,26 +194,26 @@ impl Mounted {
         }
     }
 
-    /// Whether it is still mounted.
+    /// Returns whether the file system is still mounted.
     pub fn is_mounted(&self) -> bool {
         !self.workers.are_finished() && !attach::is_ended(&self.mount.device)
     }
 
-    /// A means to unmount from elsewhere.
+    /// Returns a handle that unmounts from another thread.
     pub fn unmounter(&self) -> Unmounter {
         Unmounter(Arc::clone(&self.mount))
     }
 
-    /// Blocks until it is unmounted, by whomever.
+    /// Blocks until the file system is unmounted, by this process or another.
     pub fn wait(mut self) {
         self.workers.join();
     }
 
-    /// Unmounts if nobody uses the mount, and waits for the workers.
+    /// Unmounts if the mount is not in use, and waits for the workers.
     ///
     /// # Errors
-    /// `EBUSY`, with the mount as it was, while a process has a file open or its working directory
-    /// inside; the mount comes back with the error.
+    /// Returns `EBUSY` and the mount, unchanged, while a process has a file open or its working
+    /// directory inside.
     pub fn unmount(mut self) -> Result<(), (Mounted, io::Error)> {
         match self.mount.attached.detach(&self.mount.device, Detach::Idle) {
             Ok(()) => {
@@ -242,29 +224,32 @@ impl Mounted {
         }
     }
 
-    /// Makes the kernel drop what it caches of the inode that `file` stands for: attributes, ACLs
-    /// and data. To be called after a change through the library when the mount caches
-    /// ([`Sharing::Shared`] with a time); an inode that the kernel does not know needs nothing.
+    /// Makes the kernel drop its cached attributes, ACLs and data of the inode of `file`.
+    ///
+    /// Call it after a change through the library when the mount caches ([`Sharing::Shared`] with a
+    /// time). Does nothing if the kernel does not know the inode.
     ///
     /// Must not be called by a thread on which a request of this mount waits.
     ///
     /// # Errors
-    /// Those of `stat`, and of the device after unmounting.
+    /// Returns any error of `stat`, and of the device after unmounting.
     pub fn invalidate(&self, file: &File) -> io::Result<()> {
         let Some(node) = self.server.nodes.find(&file.stat()?) else { return Ok(()) };
         let mut message = Reply::new();
         message.u64(node);
-        // From the start, to the end.
+        // Offset and length: the whole file.
         message.u64(0);
         message.u64(0);
         self.mount.notify(&mut message, notify::INVAL_INODE)
     }
 
-    /// Makes the kernel drop what it believes of a name in the directory `dir`: that it leads
-    /// somewhere, or nowhere. As [`invalidate`](Self::invalidate).
+    /// Makes the kernel drop its cached result of looking up `name` in the directory `dir`, whether
+    /// positive or negative.
+    ///
+    /// Must not be called by a thread on which a request of this mount waits.
     ///
     /// # Errors
-    /// Those of `stat`, and of the device after unmounting.
+    /// Returns any error of `stat`, and of the device after unmounting.
     pub fn invalidate_name(&self, dir: &File, name: impl AsRef<Path>) -> io::Result<()> {
         use std::os::unix::ffi::OsStrExt;
         let Some(node) = self.server.nodes.find(&dir.stat()?) else { return Ok(()) };
@@ -281,9 +266,9 @@ impl Mounted {
 
 impl Mount {
     fn notify(&self, message: &mut Reply, code: i32) -> io::Result<()> {
-        // The device wants the code where a reply has its negated error number.
+        // In a notification the code takes the field of a reply's negated error number.
         match self.device.send(message.finish(0, -code)) {
-            // The kernel has forgotten by itself.
+            // The kernel has already forgotten the node or name.
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             sent => sent,
         }
@@ -291,30 +276,30 @@ impl Mount {
 }
 
 impl Unmounter {
-    /// Unmounts if nobody uses the mount.
+    /// Unmounts if the mount is not in use.
     ///
     /// # Errors
-    /// `EBUSY` while somebody does.
+    /// Returns `EBUSY` if the mount is in use.
     pub fn unmount(&self) -> io::Result<()> {
         self.0.attached.detach(&self.0.device, Detach::Idle)
     }
 
-    /// Unmounts; whoever uses the mount gets `ENOTCONN` or `ECONNABORTED` from then on.
+    /// Unmounts by force; users of the mount get `ENOTCONN` or `ECONNABORTED` from then on.
     ///
-    /// Without the right to unmount directly, users keep the mount, unseen by others, until this
-    /// process ends.
+    /// A process without the right to unmount directly only detaches the mount: its present users
+    /// can use it until this process ends, and no other process sees it.
     ///
     /// # Errors
-    /// Those of `umount2(2)`.
+    /// Returns any error of `umount2(2)`.
     pub fn force(&self) -> io::Result<()> {
         self.0.attached.detach(&self.0.device, Detach::Force)
     }
 
-    /// Unmounts, giving users until `patience` is over to leave, and by force then. Says whether
+    /// Unmounts when the mount is no longer in use, or by force after `patience`. Returns whether
     /// force was needed.
     ///
     /// # Errors
-    /// Those of `umount2(2)` but `EBUSY`.
+    /// Returns any error of `umount2(2)` except `EBUSY`.
     pub fn unmount_within(&self, patience: Duration) -> io::Result<bool> {
         const STEP: Duration = Duration::from_millis(10);
         let end = Instant::now() + patience;
@@ -342,7 +327,7 @@ impl Drop for Mounted {
         if attach::is_ended(&self.mount.device) {
             self.workers.join();
         }
-        // Otherwise users have the mount still (it went through the helper, which can't end it for
-        // them); the workers serve them for as long as the process lives.
+        // Otherwise the mount still has users: the helper could only detach it. The workers serve
+        // them until the process ends.
     }
 }

@@ -1,7 +1,7 @@
 //! The file system's side of a connection: every FUSE operation, by calls on a [`Vfs`].
 //!
-//! The operations are spread over modules by what they concern: `names`, `attrs`, `data`, `dirs`,
-//! `xattrs`, `locks`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
+//! One module per subject implements the operations: `names`, `attrs`, `data`, `dirs`, `xattrs`,
+//! `locks`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
 //! credentials of [`caller`].
 
 use std::time::Duration;
@@ -13,8 +13,8 @@ use self::files::{Files, Target};
 use self::locks::Waiting;
 use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
-use crate::mount::Sharing;
-use crate::session::{Later, Served, Service};
+use crate::session::{DeferredReply, Served, Service};
+use crate::sharing::Sharing;
 use crate::wire::reply::{Entry, Reply, Validity};
 use crate::wire::request::{Offer, Operation, Reading, Request};
 use crate::wire::{InitFlags, WriteFlags};
@@ -31,10 +31,10 @@ pub(crate) mod nodes;
 mod reclaim;
 mod xattrs;
 
-/// For how long the kernel may believe what nobody else can change.
+/// Validity of cached data that only the mount's users can change.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How a connection serves.
+/// Options of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config {
     pub(crate) sharing: Sharing,
@@ -57,7 +57,7 @@ impl Config {
 
 /// A file system behind a connection.
 pub(crate) struct Server {
-    /// Has all rights, umask 0, and the root as its working directory.
+    /// A task with all rights, umask 0, and the root as its working directory.
     base: Task,
     pub(crate) nodes: Nodes,
     pub(crate) files: Files,
@@ -65,22 +65,22 @@ pub(crate) struct Server {
     reclaim: Reclaim,
     config: Config,
     valid: Validity,
-    /// The user who mounts.
+    /// The mounting user.
     owner: u32,
 }
 
-/// What a worker keeps.
+/// State of one worker.
 #[derive(Default)]
 pub(crate) struct Worker {
     callers: Callers,
-    /// Lookups and a file handle that the reply under way tells the kernel of.
+    /// Lookups and a file handle that the reply under construction passes to the kernel.
     granted: Vec<u64>,
     opened: Option<u64>,
     listing: dirs::Listing,
 }
 
-/// One request being served.
-struct Turn<'a> {
+/// Context of the request being served.
+struct RequestCtx<'a> {
     node: u64,
     caller: Caller,
     worker: &'a mut Worker,
@@ -106,7 +106,7 @@ impl Server {
         })
     }
 
-    /// A handle of a node that can be read or written.
+    /// Returns a handle of a node that can be read or written.
     fn at_level(&self, node: u64, level: Level) -> Result<File, Errno> {
         let handle = self.nodes.get(node)?;
         if handle.level >= level {
@@ -118,7 +118,8 @@ impl Server {
         Ok(file)
     }
 
-    /// The open file of a handle, or of the node when files are opened without telling us.
+    /// Returns the open file of a handle, or that of the node if files are opened without a
+    /// message.
     fn open_file(&self, node: u64, fh: u64, level: Level) -> Result<Target, Errno> {
         if fh == 0 {
             self.at_level(node, level).map(Target::Node)
@@ -127,11 +128,12 @@ impl Server {
         }
     }
 
-    /// The open file to read from. The kernel says with each read whether the reader has `O_NOATIME` now;
-    /// what stands for a node, or was opened before that was set, keeps the time of each access.
+    /// Returns the open file to read from. The kernel sends the reader's present `O_NOATIME` with
+    /// each read, but the file of a node, or one opened before the flag was set, updates the access
+    /// time. Then the file is reopened.
     fn file_to_read(&self, node: u64, at: Reading) -> Result<Target, Errno> {
         let file = self.open_file(node, at.fh, Level::Read)?;
-        // A text is that of the open file it was first read through.
+        // A text belongs to the open file through which it was first read.
         if !at.keeps_atime || file.flags().contains(OFlags::NOATIME) || file.is_text() {
             return Ok(file);
         }
@@ -139,11 +141,11 @@ impl Server {
         Ok(Target::Node(self.base.reopen(&file, flags)?))
     }
 
-    /// Puts a node into the reply, counting a lookup.
-    fn put_entry(&self, turn: &mut Turn<'_>, file: File, level: Level) -> Result<(), Errno> {
+    /// Adds a node to the reply, counting a lookup.
+    fn put_entry(&self, ctx: &mut RequestCtx<'_>, file: File, level: Level) -> Result<(), Errno> {
         let stat = file.stat()?;
-        let node = self.grant(turn.worker, file, level, &stat);
-        turn.reply.entry(&self.entry(node, &stat));
+        let node = self.grant(ctx.worker, file, level, &stat);
+        ctx.reply.entry(&self.entry(node, &stat));
         Ok(())
     }
 
@@ -165,11 +167,11 @@ impl Server {
 
     fn act<T>(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         rights: Rights,
         call: impl Fn(&Task) -> vfscale::Result<T>,
     ) -> Result<T, Errno> {
-        turn.worker.callers.act(&self.base, turn.caller, rights, call)
+        ctx.worker.callers.act(&self.base, ctx.caller, rights, call)
     }
 
     fn serve_once(
@@ -177,16 +179,17 @@ impl Server {
         worker: &mut Worker,
         request: &Request<'_>,
         reply: &mut Reply,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
         reply.clear();
         worker.granted.clear();
         worker.opened = None;
         let caller = Caller::of(request);
-        let mut turn = Turn { node: request.header.node, caller, worker, reply };
-        let served = self.dispatch(&mut turn, &request.operation, later);
+        let mut ctx = RequestCtx { node: request.header.node, caller, worker, reply };
+        let served = self.dispatch(&mut ctx, &request.operation, later);
         if served.is_err() {
-            // The error goes out alone, so what was granted for the reply is taken back.
+            // The error is sent without the lookups and handle granted for the reply, so they are
+            // taken back.
             self.undelivered(worker);
         }
         served
@@ -194,15 +197,15 @@ impl Server {
 
     fn dispatch(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         operation: &Operation<'_>,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
         use Operation as Op;
         match *operation {
             Op::Forget { count } => {
                 let _working = self.reclaim.work();
-                self.nodes.forget(turn.node, count);
+                self.nodes.forget(ctx.node, count);
                 return Ok(Served::Silent);
             }
             Op::BatchForget(forgets) => {
@@ -215,61 +218,65 @@ impl Server {
                 return Ok(Served::Silent);
             }
             Op::SetLk { ref lock, wait } => return self.setlk(lock, wait, later),
-            Op::GetLk(ref lock) => self.getlk(turn, lock)?,
-            Op::Lookup { name } => self.lookup(turn, name)?,
-            Op::Symlink { name, target } => self.symlink(turn, name, target)?,
-            Op::MkNod { name, mode, rdev, umask } => self.mknod(turn, name, mode, rdev, umask)?,
-            Op::MkDir { name, mode, umask } => self.mkdir(turn, name, mode, umask)?,
-            Op::Unlink { name } => self.unlink(turn, name, AtFlags::empty())?,
-            Op::RmDir { name } => self.unlink(turn, name, AtFlags::REMOVEDIR)?,
+            Op::GetLk(ref lock) => self.getlk(ctx, lock)?,
+            Op::Lookup { name } => self.lookup(ctx, name)?,
+            Op::Symlink { name, target } => self.symlink(ctx, name, target)?,
+            Op::MkNod { name, mode, rdev, umask } => self.mknod(ctx, name, mode, rdev, umask)?,
+            Op::MkDir { name, mode, umask } => self.mkdir(ctx, name, mode, umask)?,
+            Op::Unlink { name } => self.unlink(ctx, name, AtFlags::empty())?,
+            Op::RmDir { name } => self.unlink(ctx, name, AtFlags::REMOVEDIR)?,
             Op::Rename { name, to, to_name, flags } => {
-                self.rename(turn, name, to, to_name, flags)?;
+                self.rename(ctx, name, to, to_name, flags)?;
             }
-            Op::Link { node, name } => self.link(turn, node, name)?,
-            Op::Create(create) => self.create(turn, &create)?,
-            Op::TmpFile(create) => self.tmpfile(turn, &create)?,
-            Op::GetAttr { fh } => self.getattr(turn, fh)?,
-            Op::Statx { fh } => self.statx(turn, fh)?,
-            Op::SetAttr(ref set) => self.setattr(turn, set)?,
-            Op::ReadLink => self.readlink(turn)?,
-            Op::Access { mask } => self.access(turn, mask)?,
-            Op::StatFs => self.statfs(turn)?,
-            _ => self.dispatch_open(turn, operation)?,
+            Op::Link { node, name } => self.link(ctx, node, name)?,
+            Op::Create(create) => self.create(ctx, &create)?,
+            Op::TmpFile(create) => self.tmpfile(ctx, &create)?,
+            Op::GetAttr { fh } => self.getattr(ctx, fh)?,
+            Op::Statx { fh } => self.statx(ctx, fh)?,
+            Op::SetAttr(ref set) => self.setattr(ctx, set)?,
+            Op::ReadLink => self.readlink(ctx)?,
+            Op::Access { mask } => self.access(ctx, mask)?,
+            Op::StatFs => self.statfs(ctx)?,
+            _ => self.dispatch_open(ctx, operation)?,
         }
         Ok(Served::Reply)
     }
 
-    /// Operations on open files and extended attributes.
-    fn dispatch_open(&self, turn: &mut Turn<'_>, operation: &Operation<'_>) -> Result<(), Errno> {
+    /// Serves operations on open files and extended attributes.
+    fn dispatch_open(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        operation: &Operation<'_>,
+    ) -> Result<(), Errno> {
         use Operation as Op;
         match *operation {
-            Op::Open { flags, kill_priv } => self.open(turn, flags, kill_priv),
-            Op::Read(at) => self.read(turn, at),
+            Op::Open { flags, kill_priv } => self.open(ctx, flags, kill_priv),
+            Op::Read(at) => self.read(ctx, at),
             Op::Write { fh, offset, flags, is_direct, data } => {
-                // The kernel makes `EIO` of a short reply here, or forgets the rest.
+                // Here the kernel turns a short reply into `EIO`, or drops the rest.
                 let is_whole = is_direct || flags.contains(WriteFlags::CACHE);
-                self.write(turn, (fh, offset), flags, is_whole, data)
+                self.write(ctx, (fh, offset), flags, is_whole, data)
             }
             Op::Flush { fh, owner } => self.flush(fh, owner),
             Op::Release { fh } | Op::ReleaseDir { fh } => self.release(fh),
-            Op::FSync { fh, data_only } => self.fsync(turn, fh, data_only),
-            Op::FAllocate { fh, offset, len, mode } => self.fallocate(turn, fh, offset, len, mode),
-            Op::LSeek { fh, offset, whence } => self.lseek(turn, fh, offset, whence),
+            Op::FSync { fh, data_only } => self.fsync(ctx, fh, data_only),
+            Op::FAllocate { fh, offset, len, mode } => self.fallocate(ctx, fh, offset, len, mode),
+            Op::LSeek { fh, offset, whence } => self.lseek(ctx, fh, offset, whence),
             Op::CopyFileRange { from, to, len, wide } => {
-                self.copy_file_range(turn, from, to, len, wide)
+                self.copy_file_range(ctx, from, to, len, wide)
             }
-            Op::OpenDir { flags } => self.opendir(turn, flags),
-            Op::ReadDir(at) => self.readdir(turn, at),
-            Op::ReadDirPlus(at) => self.readdirplus(turn, at),
-            Op::FSyncDir { fh, data_only } => self.fsync(turn, fh, data_only),
+            Op::OpenDir { flags } => self.opendir(ctx, flags),
+            Op::ReadDir(at) => self.readdir(ctx, at),
+            Op::ReadDirPlus(at) => self.readdirplus(ctx, at),
+            Op::FSyncDir { fh, data_only } => self.fsync(ctx, fh, data_only),
             Op::SyncFs => self.syncfs(),
             Op::SetXattr { name, value, flags, kill_sgid } => {
-                self.setxattr(turn, name, value, flags, kill_sgid)
+                self.setxattr(ctx, name, value, flags, kill_sgid)
             }
-            Op::GetXattr { name, size } => self.getxattr(turn, name, size),
-            Op::ListXattr { size } => self.listxattr(turn, size),
-            Op::RemoveXattr { name } => self.removexattr(turn, name),
-            Op::Ioctl { command, data } => self.ioctl(turn, command, data),
+            Op::GetXattr { name, size } => self.getxattr(ctx, name, size),
+            Op::ListXattr { size } => self.listxattr(ctx, size),
+            Op::RemoveXattr { name } => self.removexattr(ctx, name),
+            Op::Ioctl { command, data } => self.ioctl(ctx, command, data),
             _ => Err(Errno::NOSYS),
         }
     }
@@ -290,7 +297,7 @@ impl Service for Server {
             | InitFlags::SETXATTR_EXT
             | InitFlags::CREATE_SUPP_GROUP;
         if self.config.is_exclusive() {
-            // What is cached is never wrong, so it is never thrown away.
+            // Cached data is never stale, so it is never dropped.
             flags |= InitFlags::EXPLICIT_INVAL_DATA
                 | InitFlags::NO_OPEN_SUPPORT
                 | InitFlags::NO_OPENDIR_SUPPORT;
@@ -311,7 +318,7 @@ impl Service for Server {
         worker: &mut Worker,
         request: &Request<'_>,
         reply: &mut Reply,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
         let served = self.serve_once(worker, request, reply, later);
         if served != Err(Errno::NOSPC) {

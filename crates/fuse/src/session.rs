@@ -1,10 +1,10 @@
-//! Connections: the first exchange with the kernel, and the workers that read requests, have them
-//! served and send the replies.
+//! Connections: the first exchange with the kernel, and the workers that read requests, serve them
+//! and send the replies.
 //!
-//! Each worker has a thread, a device descriptor and a buffer of its own; nothing is shared between
-//! them but the [`Service`]. A worker serves one request at a time and never waits for another
-//! request: what has to wait (a file lock) is answered later from elsewhere, through [`Later`], so
-//! that waiting requests can't use up the workers.
+//! Each worker has a thread, a device descriptor and a buffer of its own; workers share only the
+//! [`Service`]. A worker serves one request at a time and never waits for another request. If a
+//! request has to wait (for a file lock), another thread answers it through [`DeferredReply`] when
+//! the wait ends, so waiting requests can't use up the workers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,64 +19,65 @@ use crate::wire::reply::{Reply, Settings};
 use crate::wire::request::{Dialect, Offer, Operation, Request};
 use crate::wire::{self, InitFlags};
 
-/// Bytes that a message may be longer than the data of a `WRITE` in it.
+/// Number of bytes by which a message may be longer than the data of a `WRITE` in it.
 const BUFFER_MARGIN: usize = 4096;
 
-/// Bytes of data in one `READ` or `WRITE` at most. The kernel's own limit without a changed sysctl.
+/// Maximum data of one `READ` or `WRITE`, in bytes. The kernel's own limit without a changed
+/// sysctl.
 pub(crate) const TRANSFER_MAX: usize = 1 << 20;
 
-/// How an operation ended, when not with an error.
+/// Outcome of an operation that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Served {
     /// The reply is built.
     Reply,
-    /// There is no reply to this kind of request.
+    /// This kind of request has no reply.
     Silent,
-    /// The answer comes through a [`Later`].
-    Later,
+    /// The reply is sent through a [`DeferredReply`].
+    Deferred,
 }
 
-/// What stands behind a connection: the boundary between the transport and the file system.
+/// The file system's side of a connection: the boundary between transport and file system.
 ///
-/// Calls come from any number of workers at once.
+/// Any number of workers call it concurrently.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// What one worker keeps from request to request.
+    /// State of one worker across requests.
     type Worker: Default + Send;
 
-    /// Chooses among what the kernel offers.
+    /// Chooses among the flags that the kernel offers.
     fn settings(&self, offer: &Offer) -> InitFlags;
 
-    /// Serves one request. An error number becomes the reply.
+    /// Serves one request. An error becomes the reply's error number.
     fn serve(
         &self,
         worker: &mut Self::Worker,
         request: &Request<'_>,
         reply: &mut Reply,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno>;
 
-    /// The reply to the request that `worker` served last did not reach the kernel, which therefore
-    /// knows nothing of the nodes and handles in it.
+    /// Undoes the effects of a reply that did not reach the kernel: the kernel knows none of the
+    /// nodes and handles in the last reply of `worker`.
     fn undelivered(&self, worker: &mut Self::Worker);
 
-    /// The connection has ended: requests that wait are to be given up.
+    /// Handles the end of the connection: gives up requests that wait.
     fn ended(&self);
 }
 
-/// The right and duty to answer one request later, from any thread.
+/// A request to be answered later, from any thread. Must be answered exactly once.
 #[derive(Debug)]
-pub(crate) struct Later {
+pub(crate) struct DeferredReply {
     device: Arc<Device>,
     unique: u64,
 }
 
-impl Later {
-    /// The request's number.
+impl DeferredReply {
+    /// Returns the request's number.
     pub(crate) fn unique(&self) -> u64 {
         self.unique
     }
 
-    /// Answers.
+    /// Sends the reply.
     pub(crate) fn answer(self, outcome: Result<(), Errno>) {
         let mut reply = Reply::new();
         let message = reply.finish_with(self.unique, outcome);
@@ -148,13 +149,13 @@ fn settings<S: Service>(service: &S, offer: &Offer) -> Settings {
 #[derive(Debug)]
 pub(crate) struct Workers {
     threads: Vec<JoinHandle<()>>,
-    served: Arc<[Served64]>,
+    served: Arc<[RequestCounter]>,
 }
 
 /// A worker's count of requests, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Served64(AtomicU64);
+struct RequestCounter(AtomicU64);
 
 impl Workers {
     /// Starts `count` workers.
@@ -164,13 +165,13 @@ impl Workers {
         dialect: Dialect,
         count: usize,
     ) -> Result<Workers, MountError> {
-        let served: Arc<[Served64]> = (0..count).map(|_| Served64::default()).collect();
+        let served: Arc<[RequestCounter]> = (0..count).map(|_| RequestCounter::default()).collect();
         let running = Arc::new(AtomicU64::new(count as u64));
         let mut threads = Vec::with_capacity(count);
         for i in 0..count {
             let device = match i {
                 0 => Arc::clone(device),
-                // Whoever mounts through the helper may not be permitted to open the device.
+                // A user who mounts through the helper may lack the permission to open the device.
                 _ => device.clone_connection().map_or_else(|_| Arc::clone(device), Arc::new),
             };
             let (service, served) = (Arc::clone(service), Arc::clone(&served));
@@ -189,12 +190,12 @@ impl Workers {
         Ok(Workers { threads, served })
     }
 
-    /// Requests served so far.
+    /// Returns the number of requests served so far.
     pub(crate) fn served(&self) -> u64 {
         self.served.iter().map(|n| n.0.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether all of them have ended.
+    /// Returns whether all workers have exited.
     pub(crate) fn are_finished(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
@@ -202,13 +203,13 @@ impl Workers {
     /// Waits until the connection has ended.
     pub(crate) fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A panic inside of a request is caught there, so a worker never ends with one.
+            // Panics are caught within each request, so a worker never ends with one.
             let _ = thread.join();
         }
     }
 }
 
-/// What one worker does from the beginning to the end of the connection.
+/// Serves requests until the connection ends.
 fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served: &AtomicU64) {
     let mut buf = vec![0; TRANSFER_MAX + BUFFER_MARGIN];
     let mut reply = Reply::new();
@@ -232,7 +233,7 @@ fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served:
             Ok(request) => {
                 let unique = request.header.unique;
                 tracing::trace!(?request.header, "request");
-                let later = || Later { device: Arc::clone(device), unique };
+                let later = || DeferredReply { device: Arc::clone(device), unique };
                 let serve = || service.serve(&mut worker, &request, &mut reply, &later);
                 let outcome = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|_| {
                     tracing::error!(?request.header, "serving a request panicked");
@@ -251,7 +252,7 @@ fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served:
         };
         tracing::trace!(unique, ?outcome, "served");
         let outcome = match outcome {
-            Ok(Served::Silent | Served::Later) => continue,
+            Ok(Served::Silent | Served::Deferred) => continue,
             Ok(Served::Reply) => Ok(()),
             Err(errno) => Err(errno),
         };

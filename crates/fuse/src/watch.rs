@@ -1,12 +1,14 @@
-//! Notices that the mount has become read-only.
+//! A thread that notices when the mount becomes read-only.
 //!
-//! A remount to read-only makes other file systems write everything first. Linux has a message for that
-//! (`SYNCFS`), and sends it to some kinds of servers only; to one of plain `fuse` it sends nothing at all,
-//! neither for `sync(2)` nor for a remount. But it wakes whoever polls the table of mounts. So a thread
-//! does that, and makes everything durable when it finds the superblock read-only. That is a moment after
-//! the remount has returned; who has to know when it is over asks ([`control::sync`](crate::control::sync)).
+//! On a remount to read-only, other file systems first write everything. Linux has a message for
+//! that (`SYNCFS`), but sends it only to some kinds of servers. A plain `fuse` server gets no
+//! message at all, neither for `sync(2)` nor for a remount. But the kernel wakes threads that poll
+//! the mount table. So a thread polls it, and makes everything durable when it finds the superblock
+//! read-only. That happens a moment after the remount has returned; a caller that must know when it
+//! is complete calls [`control::sync`](crate::control::sync).
 //!
-//! The thread keeps the server, and so the file system, until the [`Watch`] is dropped, which waits for it.
+//! The thread holds the server, and with it the file system, until the [`Watch`] is dropped.
+//! Dropping it waits for the thread.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -23,20 +25,21 @@ use rustix::io::Errno;
 
 use crate::server::Server;
 
-/// The mounts that this process sees.
+/// The mount table as this process sees it.
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// A thread that looks after the flags of a mount.
+/// A thread that watches the flags of a mount.
 pub(crate) struct Watch {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Looks after what is mounted at `dir` just now.
+    /// Starts to watch the topmost mount at `dir`.
     ///
     /// # Errors
-    /// Those of the system: there is no `/proc`, or there are too many files or threads.
+    /// Returns the system's error if there is no `/proc`, or if there are too many files or
+    /// threads.
     pub(crate) fn start(server: &Arc<Server>, dir: &Path) -> io::Result<Watch> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let mut mounts = Mounts(File::open(MOUNTS)?);
@@ -60,16 +63,16 @@ impl fmt::Debug for Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Any number will do. It can't be full: this is the only one that is ever added.
+        // Any number will do. The counter can't overflow: this is the only write to it.
         let _ = rustix::io::write(&*self.stop, &[1; 8]);
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so.
+            // The panic has already been reported by the thread.
             let _ = thread.join();
         }
     }
 }
 
-/// Until it is told to stop, or the mount has gone.
+/// Watches until it is told to stop, or the mount has ended.
 fn look(
     server: &Server,
     mounts: &mut Mounts,
@@ -105,7 +108,7 @@ fn look(
     }
 }
 
-/// The table of mounts, which can be polled for changes since it was read.
+/// The mount table. It can be polled for changes since the last read.
 struct Mounts(File);
 
 impl Mounts {
@@ -117,21 +120,21 @@ impl Mounts {
     }
 }
 
-/// A line of the table.
-struct Line<'t> {
-    /// The number of its file system.
+/// A line of the mount table.
+struct MountLine<'t> {
+    /// Device number of the file system.
     device: &'t [u8],
-    /// Where it is mounted, escaped.
+    /// Mount point, escaped.
     dir: &'t [u8],
-    /// Whether the file system is, by whichever mount.
+    /// Whether the superblock is read-only, through whichever mount.
     is_read_only: bool,
 }
 
-fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
+fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = MountLine<'_>> {
     table.split(|byte| *byte == b'\n').filter_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let options = fields.last()?;
-        Some(Line {
+        Some(MountLine {
             device: fields.get(2)?,
             dir: fields.get(4)?,
             is_read_only: options.split(|byte| *byte == b',').next() == Some(b"ro"),
@@ -139,7 +142,7 @@ fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
     })
 }
 
-/// A path as it stands in the table.
+/// Escapes a path as the mount table does.
 fn escaped(path: &OsStr) -> Vec<u8> {
     let mut escaped = Vec::new();
     for &byte in path.as_bytes() {
@@ -152,5 +155,4 @@ fn escaped(path: &OsStr) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[path = "watch_tests.rs"]
 mod tests;

@@ -1,8 +1,9 @@
 //! The FUSE protocol: numbers, flags, and the bytes of requests and replies.
 //!
-//! Everything here is plain data. Integers travel in the byte order of the machine, structures
-//! without padding other than what the protocol names, so that they are read and written field by
-//! field and no type is cast. The numbers are those of `include/uapi/linux/fuse.h`, protocol 7.45.
+//! This module contains plain data only. Integers are in the byte order of the machine, and
+//! structures have no padding other than what the protocol names. They are read and written field
+//! by field, so no type is cast. The numbers are those of `include/uapi/linux/fuse.h`, protocol
+//! 7.45.
 //!
 //! * [`request`] turns the bytes of one message into an [`Operation`](request::Operation);
 //! * [`reply`] builds the bytes of an answer.
@@ -14,9 +15,10 @@ pub(crate) mod request;
 
 /// The protocol's major version.
 pub(crate) const MAJOR: u32 = 7;
-/// The newest minor version spoken here.
+/// The newest supported minor version.
 pub(crate) const MINOR: u32 = 45;
-/// The oldest minor version accepted (Linux 5.4): all structures have had their sizes since.
+/// The oldest accepted minor version (Linux 5.4): all structures have had their present sizes
+/// since.
 pub(crate) const MINOR_OLDEST: u32 = 31;
 
 /// The node number of the root directory.
@@ -75,14 +77,14 @@ pub(crate) mod opcode {
     pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// Messages that the server sends unasked.
+/// Messages that the server sends on its own initiative.
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
 }
 
 bitflags! {
-    /// What the kernel offers at `INIT`, and what the server takes of it.
+    /// Features that the kernel offers at `INIT`, and those that the server accepts.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1;
@@ -111,7 +113,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Which fields of a `SETATTR` count.
+    /// The fields of a `SETATTR` that are set.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct AttrMask: u32 {
         const MODE = 1;
@@ -139,36 +141,36 @@ bitflags! {
 }
 
 bitflags! {
-    /// Particulars of a `WRITE`.
+    /// Flags of a `WRITE`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct WriteFlags: u32 {
         /// From the page cache: caller and file handle are a guess.
         const CACHE = 1;
-        /// The set-id bits must go.
+        /// The write clears the set-id bits.
         const KILL_SUIDGID = 1 << 2;
     }
 }
 
 /// `GETATTR` and `STATX`: the file handle is given.
 pub(crate) const GETATTR_FH: u32 = 1;
-/// `OPEN` and `CREATE`: the set-id bits must go with a truncation.
+/// `OPEN` and `CREATE`: a truncation clears the set-id bits.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
 /// `FSYNC`: only the data.
 pub(crate) const FSYNC_DATA: u32 = 1;
-/// `SETXATTR`: the set-group-id bit must go with a change of the ACL.
+/// `SETXATTR`: a change of the ACL clears the set-group-id bit.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `SETLK`: a lock of `flock(2)`.
 pub(crate) const LK_FLOCK: u32 = 1;
 /// The extension that carries a supplementary group.
 pub(crate) const EXT_GROUPS: u32 = 32;
 
-/// Linux's own encoding of a device number in 32 bits, from `dev_t` of the C library.
+/// Encodes a `dev_t` of the C library as Linux's 32-bit device number.
 pub(crate) fn encode_dev(dev: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
-/// The inverse of [`encode_dev`].
+/// Decodes a 32-bit device number; the inverse of [`encode_dev`].
 pub(crate) fn decode_dev(dev: u32) -> u64 {
     let (major, minor) = ((dev & 0xfff00) >> 8, (dev & 0xff) | ((dev >> 12) & 0xfff00));
     rustix::fs::makedev(major, minor)

@@ -1,4 +1,4 @@
-//! File data through a mount: sharing it between processes, mapping, running, holes, copies.
+//! File data through a mount: shared between processes, mapped, executed, with holes, copied.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 const APPENDS: usize = 400;
 
-/// What this binary does in the other processes of its tests.
+/// The part of the helper processes of these tests.
 #[test]
 fn helper() {
     let Some((role, argument)) = common::role() else { return };
@@ -48,7 +48,8 @@ struct Map(*mut u8, usize);
 
 impl Map {
     fn new(file: &File, len: usize) -> Map {
-        // SAFETY: maps anew, at an address of the kernel's choice; unmapped when dropped.
+        // SAFETY: creates a new mapping at an address of the kernel's choice; unmapped when
+        // dropped.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -65,7 +66,8 @@ impl Map {
 
     fn byte(&self, offset: usize) -> &std::sync::atomic::AtomicU8 {
         assert!(offset < self.1);
-        // SAFETY: inside of the mapping, which lives as long as `self`; others access it atomically.
+        // SAFETY: inside the mapping, which exists as long as `self`; other processes access it
+        // atomically.
         unsafe { std::sync::atomic::AtomicU8::from_ptr(self.0.add(offset)) }
     }
 
@@ -80,7 +82,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, used by nobody any more.
+        // SAFETY: mapped by `new`, and no longer used.
         unsafe { libc::munmap(self.0.cast(), self.1) };
     }
 }
@@ -104,15 +106,15 @@ fn two_processes_append_without_loss() {
 }
 
 #[test]
-fn shared_maps_are_shared_and_kept() {
+fn shared_maps_are_shared_and_durable() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         let path = m.path("map");
         let file = File::create(&path).unwrap();
         file.set_len(8192).unwrap();
         let kid = Kid::start(common::helper("map", &path));
-        // In this process, which serves the mount, only plain reads and writes: a fault could wait
-        // for a thread that waits for the address space.
+        // This process serves the mount, so it uses only plain reads and writes. A page fault could
+        // wait for a thread that waits for the address space.
         let mut byte = [0];
         common::eventually("the mapped byte", || {
             File::open(&path).unwrap().read_exact_at(&mut byte, 4096).unwrap();
@@ -164,7 +166,7 @@ fn unlinked_files_live_while_open() {
         fs::write(&path, "another").unwrap();
         file.set_len(3).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "another");
-        // A directory as well.
+        // Directories too.
         fs::create_dir(m.path("d")).unwrap();
         let dir = File::open(m.path("d")).unwrap();
         fs::remove_dir(m.path("d")).unwrap();
@@ -173,7 +175,7 @@ fn unlinked_files_live_while_open() {
 }
 
 #[test]
-fn a_handle_keeps_the_rights_it_was_opened_with() {
+fn a_handle_retains_the_rights_it_was_opened_with() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         let path = m.path("f");
@@ -188,11 +190,11 @@ fn a_handle_keeps_the_rights_it_was_opened_with() {
 }
 
 #[test]
-fn large_files_come_back_as_written() {
+fn large_files_are_read_as_written() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         let path = m.path("big");
-        // Every eight bytes tell where they are.
+        // The content identifies the offset of every eight bytes.
         let data: Vec<u8> = (0..3_000_000_u64).flat_map(u64::to_le_bytes).collect();
         fs::write(&path, &data).unwrap();
         assert!(fs::read(&path).unwrap() == data, "from the cache");
@@ -235,7 +237,7 @@ fn direct_io_reads_what_is_written_either_way() {
 #[repr(align(4096))]
 struct Aligned([u8; 4096]);
 
-/// Space for some pages of a direct write is left: Linux makes `EIO` of a short answer to it.
+/// Some pages of a direct write fit: Linux turns a short reply to it into `EIO`.
 #[test]
 fn direct_writes_that_do_not_fit_are_told_enospc() {
     for sharing in BOTH {
@@ -249,7 +251,7 @@ fn direct_writes_that_do_not_fit_are_told_enospc() {
         let pages: Vec<_> = (0..64).map(|_| Aligned([3; 4096])).collect();
         let bytes: Vec<_> = pages.iter().map(|page| std::io::IoSlice::new(&page.0)).collect();
         let mut at = 4096;
-        // So that the space is hardly a multiple of the writes.
+        // An odd start: the space is hardly a multiple of the length of the writes.
         file.write_all_at(&pages[0].0, 0).unwrap();
         let error = loop {
             match rustix::io::pwritev(&file, &bytes, at) {
@@ -257,7 +259,7 @@ fn direct_writes_that_do_not_fit_are_told_enospc() {
                 Ok(count) => at += count as u64,
                 Err(error) => break error,
             }
-            assert!(at < 16 << 20, "{sharing:?}: it is not full");
+            assert!(at < 16 << 20, "{sharing:?}: not full");
         };
         assert_eq!(error, Errno::NOSPC, "{sharing:?} at {at}");
         assert!(at > 6 << 20, "{sharing:?}: full at {at}");
@@ -342,7 +344,7 @@ fn gathered_writes_arrive() {
     run(Command::new("sync"));
 }
 
-/// How a reader says that the time of the access is not to be kept.
+/// How a reader requests that its access does not update the access time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Quiet {
     No,
@@ -361,10 +363,11 @@ fn open_quiet(path: &Path, quiet: Quiet) -> std::os::fd::OwnedFd {
 }
 
 #[test]
-fn readers_keep_the_time_of_access_unless_they_say_otherwise() {
+fn reads_update_the_access_time_unless_they_must_not() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
-        // Each access shows. What is made beside the mount is in no cache of the kernel yet.
+        // Updates the access time on each access. The kernel caches nothing yet of files created
+        // through the library.
         let task = m.vfs.task();
         task.remount("/", vfscale::MountFlags::STRICTATIME).unwrap();
         for quiet in [Quiet::No, Quiet::Opened, Quiet::Set] {

@@ -1,4 +1,4 @@
-//! Mounting and unmounting, and what the kernel is told and forgets.
+//! Mounting and unmounting; lookups and forgets.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -18,7 +18,7 @@ fn is_mounted(dir: &std::path::Path) -> bool {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_of_mounting_name_their_cause() {
     let vfs = vfscale::memory().build().unwrap();
     let mount = |dir: &std::path::Path| Builder::new(&vfs).mount(dir).map(drop).unwrap_err();
     let dir = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ fn dropping_unmounts() {
 }
 
 #[test]
-fn somebody_else_unmounts() {
+fn another_program_unmounts() {
     let Some(mut m) = TestMount::new(Sharing::Exclusive) else { return };
     if !is_root() {
         return;
@@ -79,7 +79,7 @@ fn somebody_else_unmounts() {
     assert!(Command::new("umount").arg(m.dir()).status().unwrap().success());
     let mounted = m.take();
     eventually("the end of the workers", || !mounted.is_mounted());
-    // The directory has a new mount, which dropping the former one must leave alone.
+    // A new mount at the directory, which dropping the former one must not end.
     let other = Builder::new(&m.vfs).mount(m.dir()).unwrap();
     drop(mounted);
     assert!(is_mounted(m.dir()));
@@ -97,7 +97,7 @@ fn a_file_system_outlives_its_mounts() {
     drop(again);
 }
 
-/// Nodes and lookups must come to exactly nothing when the kernel forgets everything.
+/// The counts of nodes and lookups are exactly zero after the kernel has forgotten everything.
 #[test]
 fn lookups_and_forgets_are_exact() {
     for sharing in BOTH {
@@ -118,12 +118,12 @@ fn lookups_and_forgets_are_exact() {
             let stats = m.mounted().stats();
             (stats.nodes, stats.lookups, stats.open_files) == (0, 0, 0)
         });
-        // What was forgotten is found again.
+        // Forgotten entries are found again.
         assert_eq!(fs::read_dir(m.path("d")).unwrap().count(), 4 * 40);
     }
 }
 
-/// Makes, links, moves, lists and removes beside three others.
+/// Creates, links, renames, lists and removes, concurrently with three other threads.
 fn work(m: &TestMount, t: u32) {
     for i in 0..200 {
         let name = m.path(&format!("d/{t}-{i}"));
@@ -158,7 +158,8 @@ fn removed_files_leave_no_nodes() {
             fs::write(&path, "x").unwrap();
             fs::remove_file(&path).unwrap();
         }
-        // Without dropping caches: the kernel forgets a file when its last name and user are gone.
+        // Without dropping caches: the kernel forgets a file when its last name and user have
+        // ended.
         eventually("the last forget", || m.mounted().stats().nodes == 0);
         let free = |s: vfscale::StatFs| s.blocks_free;
         let empty = vfscale::memory().size(256 << 20).build().unwrap();
@@ -170,7 +171,7 @@ fn removed_files_leave_no_nodes() {
 }
 
 #[test]
-fn changes_by_the_library_show_at_once_without_caching() {
+fn without_caching_changes_by_the_library_show_immediately() {
     let Some(m) = TestMount::new(common::SHARED) else { return };
     let task = m.vfs.task();
     assert!(fs::metadata(m.path("f")).is_err());
@@ -183,7 +184,7 @@ fn changes_by_the_library_show_at_once_without_caching() {
     assert_eq!(mode & 0o777, 0o600);
     task.rename(At::Cwd, "/f", At::Cwd, "/g", vfscale::RenameFlags::empty()).unwrap();
     assert!(fs::metadata(m.path("f")).is_err());
-    // The library's task is user 0, who made it.
+    // The library's task is user 0, so it created the file as user 0.
     let (uid, gid) = common::owner();
     task.chown(At::Cwd, "/g", Some(uid), Some(gid), vfscale::AtFlags::empty()).unwrap();
     fs::write(m.path("g"), "by the mount").unwrap();

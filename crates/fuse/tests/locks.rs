@@ -19,7 +19,7 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
 }
 
-/// `fcntl` with a lock of `kind` on `len` bytes from `start`; gives back what it filled in.
+/// Calls `fcntl` with a lock of `kind` on `len` bytes from `start`; returns the lock as filled in.
 fn fcntl(file: &File, call: i32, kind: i32, start: i64, len: i64) -> std::io::Result<libc::flock> {
     use std::os::fd::AsRawFd;
     // SAFETY: zeros are a valid value of this structure of numbers.
@@ -46,17 +46,17 @@ fn ofd(file: &File, kind: i32, start: i64, len: i64) -> Result<(), Errno> {
         .map_err(|e| Errno::from_io_error(&e).unwrap())
 }
 
-/// What this binary does in the other processes of its tests.
+/// The part of the helper processes of these tests.
 #[test]
 fn helper() {
     let Some((role, path)) = common::role() else { return };
     let file = open(Path::new(&path));
     let done = format!("{path}.done.{}", std::process::id());
     match role.as_str() {
-        // Holds a lock until it is killed.
+        // Holds a lock until killed.
         "hold" => posix(&file, libc::F_WRLCK, 0, 10).unwrap(),
         "hold-flock" => flock(&file, FlockOperation::LockExclusive).unwrap(),
-        // Waits for one, says so, and ends.
+        // Waits for a lock, creates a file when it has it, and ends.
         "wait" => {
             fcntl(&file, libc::F_SETLKW, libc::F_WRLCK, 0, 10).unwrap();
             File::create(done).unwrap();
@@ -87,7 +87,7 @@ fn helper() {
     std::thread::sleep(Duration::from_secs(60));
 }
 
-/// A signal with a handler ends the wait for a lock, with `EINTR`.
+/// Waits for a lock until a signal with a handler ends the wait with `EINTR`.
 fn interrupt_wait(file: &File) {
     extern "C" fn nothing(_: i32) {}
     // SAFETY: zeros are a valid value; the handler does nothing.
@@ -95,18 +95,18 @@ fn interrupt_wait(file: &File) {
     action.sa_sigaction = nothing as *const () as usize;
     // SAFETY: installs the handler, without SA_RESTART.
     unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
-    // SAFETY: gives a number.
+    // SAFETY: returns a number.
     let waiter = unsafe { libc::pthread_self() };
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
-        // SAFETY: that thread waits here until it gets the signal.
+        // SAFETY: the thread waits below until it gets the signal.
         unsafe { libc::pthread_kill(waiter, libc::SIGUSR1) };
     });
     let interrupted = fcntl(file, libc::F_SETLKW, libc::F_WRLCK, 0, 10).unwrap_err();
     assert_eq!(interrupted.raw_os_error(), Some(libc::EINTR));
 }
 
-/// Waits until a helper has written that it is done.
+/// Returns whether a helper has finished its work.
 fn done(m: &TestMount, kid: &Kid) -> bool {
     m.path(&format!("f.done.{}", kid.0.id())).exists()
 }
@@ -144,13 +144,13 @@ fn waiting_ends_when_the_holder_dies() {
 }
 
 #[test]
-fn many_who_wait_leave_the_workers_free() {
+fn waiting_requests_occupy_no_worker() {
     let Some(m) = TestMount::new(SHARED) else { return };
     let file = open(&m.path("f"));
     posix(&file, libc::F_WRLCK, 0, 10).unwrap();
     let waiters: Vec<_> = (0..8).map(|_| Kid::start(kid("wait", m.path("f")))).collect();
     eventually("eight who wait", || m.mounted().stats().waiting == 8);
-    // There are two workers.
+    // There are two workers, fewer than waiting requests.
     std::fs::write(m.path("g"), "free").unwrap();
     assert_eq!(std::fs::read_to_string(m.path("g")).unwrap(), "free");
     posix(&file, libc::F_UNLCK, 0, 0).unwrap();
@@ -159,7 +159,7 @@ fn many_who_wait_leave_the_workers_free() {
 }
 
 #[test]
-fn who_waits_can_be_killed() {
+fn a_waiting_process_can_be_killed() {
     for wait in ["wait", "wait-flock"] {
         let Some(m) = TestMount::new(SHARED) else { return };
         let file = open(&m.path("f"));
@@ -167,9 +167,9 @@ fn who_waits_can_be_killed() {
         flock(&file, FlockOperation::LockExclusive).unwrap();
         let waiter = Kid::start(kid(wait, m.path("f")));
         eventually("one who waits", || m.mounted().stats().waiting == 1);
-        // Kills, and would hang here if the request could not be interrupted.
+        // Kills the waiter. Would hang here if the request could not be interrupted.
         drop(waiter);
-        eventually("nobody who waits", || m.mounted().stats().waiting == 0);
+        eventually("no waiting request", || m.mounted().stats().waiting == 0);
         posix(&file, libc::F_UNLCK, 0, 0).unwrap();
         flock(&file, FlockOperation::Unlock).unwrap();
         let other = open(&m.path("f"));
@@ -256,7 +256,7 @@ fn the_library_and_the_mount_share_locks() {
     assert_eq!(posix(&ours, libc::F_RDLCK, 10, 1), Err(Errno::AGAIN));
     flock(&ours, FlockOperation::LockExclusive).unwrap();
     assert_eq!(theirs.flock(Some(LockKind::Shared), None).unwrap_err().errno(), Errno::AGAIN);
-    // All that was locked through the mount ends with it.
+    // The unmount ends all locks of the mount.
     let mounted = m.take();
     if rustix::process::geteuid().is_root() {
         mounted.unmounter().force().unwrap();
@@ -269,7 +269,7 @@ fn the_library_and_the_mount_share_locks() {
 #[test]
 fn deadlocks_are_refused() {
     let Some(m) = TestMount::new(SHARED) else { return };
-    // A process of the mount and a task of the library, each waiting for the other.
+    // A process of the mount and a task of the library wait for each other.
     let task = std::sync::Arc::new(m.vfs.task());
     let theirs = task.open("/f", OFlags::RDWR | OFlags::CREATE, Mode::from_bits_retain(0o600));
     let theirs = theirs.unwrap();

@@ -186,7 +186,7 @@ fn large_directories_are_read_whole() {
             assert_eq!(seen, names, "pass {pass}");
             common::drop_caches();
         }
-        // Removing what was just read, while reading on, must neither skip nor repeat.
+        // Removing the entries just read, while reading on, must neither skip nor repeat entries.
         let mut removed = 0;
         for entry in fs::read_dir(m.dir()).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
@@ -197,7 +197,7 @@ fn large_directories_are_read_whole() {
 }
 
 #[test]
-fn negative_names_come_to_life() {
+fn negative_names_can_be_created() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         for i in 0..100 {

@@ -1,6 +1,6 @@
-//! Who may do what through a mount: other users, their groups, set-id bits, umask, ACLs.
+//! Permissions through a mount: other users, their groups, set-id bits, umask, ACLs.
 //!
-//! Needs root, to become others.
+//! Needs root, to run helpers as other users.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -21,13 +21,13 @@ const ALICE: u32 = 4001;
 const BOB: u32 = 4002;
 const STAFF: u32 = 4100;
 
-/// The variable that tells a helper which user to become: a number, and those of the groups after it.
+/// The environment variable with a helper's user: a number, followed by those of the groups.
 const BECOMES: &str = "VFSCALE_TEST_USER";
 
-/// A helper that works in `dir` as another user, with these groups.
+/// Returns a helper that runs in `dir` as another user, with these groups.
 ///
-/// It is started as root, and in `dir` already: what leads to this binary, and to where the mount is, may be
-/// closed to others.
+/// It starts as root and in `dir`: the path to this binary or to the mount may not be accessible to
+/// other users.
 fn user(uid: u32, groups: &[u32], role: &str, dir: &Path) -> Command {
     let mut command = common::helper(role, ".");
     let ids: Vec<String> = std::iter::once(&uid).chain(groups).map(u32::to_string).collect();
@@ -35,13 +35,13 @@ fn user(uid: u32, groups: &[u32], role: &str, dir: &Path) -> Command {
     command
 }
 
-/// Becomes the user that this helper is to be, if it is to be another one.
+/// Changes to the user of this helper, if one is set.
 fn become_user() {
     let Ok(ids) = std::env::var(BECOMES) else { return };
     let ids: Vec<u32> = ids.split(',').map(|id| id.parse().unwrap()).collect();
     let (uid, groups) = (ids[0], &ids[1..]);
     let done = |code| assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the groups are read as far as their number says; the other calls take no pointers.
+    // SAFETY: the call reads as many groups as the given number; the other calls take no pointers.
     unsafe {
         done(libc::setgroups(groups.len(), groups.as_ptr()));
         done(libc::setresgid(uid, uid, uid));
@@ -49,11 +49,11 @@ fn become_user() {
     }
 }
 
-/// A helper that is user 0 without a capability.
+/// Returns a helper that is user 0 without a capability.
 fn root_without(cap: libc::c_ulong, role: &str, argument: &Path) -> Command {
     let mut command = common::helper(role, argument);
-    // SAFETY: this is a system call, which is allowed between `fork` and `exec`. What it takes from the
-    // bounding set, `exec` does not give.
+    // SAFETY: `prctl` is a system call, which is allowed between `fork` and `exec`. `exec` does not
+    // grant capabilities that are missing from the bounding set.
     unsafe {
         command.pre_exec(move || match libc::prctl(libc::PR_CAPBSET_DROP, cap, 0, 0, 0) {
             0 => Ok(()),
@@ -63,7 +63,7 @@ fn root_without(cap: libc::c_ulong, role: &str, argument: &Path) -> Command {
     command
 }
 
-/// The names of extended attributes.
+/// Returns the names of extended attributes.
 fn names(path: &Path) -> Vec<String> {
     let mut list = [0; 256];
     let len = rustix::fs::listxattr(path, &mut list).unwrap();
@@ -83,7 +83,7 @@ fn chmod(path: impl AsRef<Path>, mode: u32) -> std::io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// What this binary does as other users.
+/// The part of the helper processes of these tests.
 #[test]
 fn helper() {
     let Some((role, dir)) = common::role() else { return };
@@ -103,7 +103,7 @@ fn helper() {
             assert_eq!(fs::read_to_string(path("group-only")).unwrap(), "for staff");
             fs::write(path("group-dir/new"), "").unwrap();
             fs::write(path("acl"), "named").unwrap();
-            // In the group, so the set-group-id bit stays.
+            // The user is in the group, so the set-group-id bit is retained.
             chmod(path("mine"), 0o2755).unwrap();
             assert_eq!(mode(path("mine")), 0o2755);
             rustix::fs::removexattr(path("mine"), "system.posix_acl_access").unwrap();
@@ -144,7 +144,7 @@ fn helper() {
         "set-lists" => {
             let list = [(USER_OBJ, 7, NONE), (GROUP_OBJ, 5, NONE), (OTHER, 5, NONE)];
             set_acl(&path("d"), "default", &list);
-            assert_eq!(mode(path("d")), 0o2755, "a default list is no part of the mode");
+            assert_eq!(mode(path("d")), 0o2755, "a default list is not part of the mode");
             set_acl(&path("d"), "access", &list);
             assert_eq!(mode(path("d")), 0o755);
         }
@@ -197,7 +197,7 @@ fn only_the_owner_reads_without_a_time_of_access() {
 }
 
 #[test]
-fn files_belong_to_who_makes_them() {
+fn files_belong_to_their_creator() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         if !is_root() {
@@ -240,7 +240,8 @@ fn permissions_bind_others() {
     }
 }
 
-/// Attributes of the administrator's are hidden from others, be they user 0.
+/// Attributes of the administrator are hidden from other users, and from user 0 without the
+/// capability.
 #[test]
 fn trusted_names_are_for_the_administrator() {
     const SYS_ADMIN: libc::c_ulong = 21;
@@ -301,7 +302,7 @@ const MASK: u16 = 16;
 const OTHER: u16 = 32;
 const NONE: u32 = u32::MAX;
 
-/// Sets an ACL of tags, permissions and ids, in the form of Linux's attribute.
+/// Sets an ACL from tags, permissions and ids, in the format of Linux's attribute.
 fn set_acl(path: &Path, kind: &str, entries: &[(u16, u16, u32)]) {
     let mut value = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
@@ -321,7 +322,7 @@ fn acl(path: &Path, kind: &str) -> Result<Vec<u8>, Errno> {
 }
 
 #[test]
-fn access_lists_are_kept_and_handed_down() {
+fn access_lists_are_stored_and_inherited() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         fs::create_dir(m.path("d")).unwrap();
@@ -336,7 +337,7 @@ fn access_lists_are_kept_and_handed_down() {
         let mut make = Command::new("sh");
         make.args(["-c", "umask 077; : >d/f; mkdir d/sub"]).current_dir(m.dir());
         run(make);
-        // The default list takes the place of the umask.
+        // The default list replaces the umask.
         assert_eq!(mode(m.path("d/f")), 0o660);
         let inherited = acl(&m.path("d/f"), "access").unwrap();
         assert_eq!(inherited.len(), 4 + 5 * 8);
@@ -354,7 +355,7 @@ fn access_lists_are_kept_and_handed_down() {
 }
 
 #[test]
-fn who_is_not_in_the_group_loses_its_set_id_bit_by_an_access_list() {
+fn an_access_list_set_from_outside_the_group_clears_the_set_group_id_bit() {
     if !is_root() {
         return;
     }
@@ -380,7 +381,7 @@ fn the_umask_takes_bits_away() {
 }
 
 #[test]
-fn set_id_bits_go_when_others_write() {
+fn a_write_by_another_user_clears_set_id_bits() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         if !is_root() {
@@ -403,7 +404,7 @@ fn set_id_bits_go_when_others_write() {
         for name in ["suid", "sgid", "truncated", "opened", "allocated"] {
             assert_eq!(mode(m.path(name)), 0o777, "{name} {sharing:?}");
         }
-        // Root keeps them when it writes, and not when it changes the owner.
+        // Root retains them when it writes, but not when it changes the owner.
         OpenOptions::new().append(true).open(m.path("root")).unwrap().write_all(b"x").unwrap();
         assert_eq!(mode(m.path("root")), 0o6777);
         chown(m.path("chowned"), Some(ALICE), None).unwrap();
@@ -412,7 +413,7 @@ fn set_id_bits_go_when_others_write() {
 }
 
 #[test]
-fn capabilities_of_a_file_go_when_others_write() {
+fn a_write_by_another_user_removes_file_capabilities() {
     // Version 2, effective, `CAP_CHOWN`.
     let value = [1, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let name = "security.capability";
@@ -450,7 +451,7 @@ fn a_cut_that_changes_nothing_leaves_the_times() {
         OpenOptions::new().write(true).open(&open).unwrap().set_len(0).unwrap();
         let is_old = |path| fs::metadata(path).unwrap().mtime() == 0;
         assert!(!is_old(opened) && !is_old(open), "{sharing:?}");
-        // In exclusive use the kernel says the same of it as of `O_TRUNC`.
+        // In exclusive use the kernel sends the same request as for `O_TRUNC`.
         assert_eq!(is_old(cut), sharing == common::SHARED);
     }
 }
@@ -472,7 +473,7 @@ fn sticky_directories_protect() {
 }
 
 #[test]
-fn what_may_only_be_run_is_run() {
+fn files_with_only_execute_permission_run() {
     for sharing in BOTH {
         let Some(m) = TestMount::new(sharing) else { return };
         if !is_root() {

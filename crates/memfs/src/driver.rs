@@ -1,21 +1,21 @@
-//! The driver: inodes, links, space and data on behalf of the VFS.
+//! The driver: inodes, links, space and data for the VFS.
 //!
 //! # What is charged
 //!
-//! | for | bytes |
+//! | object | bytes |
 //! | --- | --- |
 //! | an inode | [`INODE_BYTES`] |
 //! | a name | [`NAME_BYTES`], and its length if it does not fit into a dentry |
-//! | a directory | [`DIRECTORY_BYTES`] besides |
-//! | a symbolic link | its length besides |
-//! | a file that has data | [`DATA_BYTES`], then for each page and node as [`pages`](crate::pages) says |
-//! | extended attributes, ACLs | as the VFS says |
+//! | a directory | [`DIRECTORY_BYTES`] more |
+//! | a symbolic link | the length of its target more |
+//! | a file with data | [`DATA_BYTES`], and for each page and node as described in [`pages`](crate::pages) |
+//! | extended attributes, ACLs | as the VFS charges |
 //!
-//! `statfs` calls what is left free, and available as many pages of it as a new file can have, beside the
-//! nodes that lead to them.
+//! `statfs` reports the uncharged bytes as free. It reports as available as many pages as a new
+//! file can have, together with the nodes above them.
 //!
-//! An inode with one name takes [`INODE_BYTES`]` + `[`NAME_BYTES`]; a test holds that against the
-//! memory that it really occupies.
+//! An inode with one name is charged [`INODE_BYTES`]` + `[`NAME_BYTES`]; a test compares that with
+//! the memory it occupies.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,34 +31,34 @@ use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FallocateFlags, FileType, StatFs};
 
 use crate::machine;
-use crate::page_turns::PageTurns;
+use crate::page_locks::PageLocks;
 use crate::pages::{MALLOC_BYTES, PAGE, PAGE_BYTES, PageTree, pages_within};
 use crate::space::Space;
 
-/// What an inode takes: itself, and its share of the slab.
+/// Charge of an inode: its memory and its share of the slab.
 pub(crate) const INODE_BYTES: u64 = 264;
 
-/// What a name takes: a dentry, its share of the slab, and its share of the directory's table while
-/// that is at its emptiest.
+/// Charge of a name: a dentry, its share of the slab, and its share of the directory's table at its
+/// lowest load.
 pub(crate) const NAME_BYTES: u64 = 248;
 
-/// The longest name that fits into a dentry.
+/// Maximum length of a name that is stored in its dentry.
 const NAME_INLINE: usize = 63;
 
-/// What a directory takes besides: the first buckets of its children table, and what allocating them
-/// on a line of their own costs.
+/// Additional charge of a directory: the first buckets of its table of children, and the overhead
+/// of allocating them on a cache line of their own.
 const DIRECTORY_BYTES: u64 = FIRST_TABLE_BYTES as u64 + 96;
 
-/// What the data of a file takes besides its pages and nodes.
+/// Charge of the data of a file, without its pages and nodes.
 const DATA_BYTES: u64 = size_of::<PageTree>() as u64 + 24;
 
-/// From this number of pages on, a file that goes is worth handing its memory over at once.
+/// Minimum number of pages of a file whose memory is handed over immediately when it is evicted.
 const BIG_PAGES: u64 = 256;
 
-/// The size of the blocks that `stat` counts.
+/// Size of the blocks in `st_blocks`.
 const SECTOR: u64 = 512;
 
-/// The magic number of tmpfs: what programs look for to learn that files are memory.
+/// The magic number of tmpfs, by which programs recognise files in memory.
 const MAGIC: u64 = 0x0102_1994;
 
 const NAME_MAX: u32 = 255;
@@ -78,56 +78,58 @@ pub struct MemFsBuilder {
 }
 
 impl MemFsBuilder {
-    /// The most memory it may take, in bytes. Default: half of what the process may use.
+    /// Sets the maximum memory of the file system, in bytes. Default: half of what the process may
+    /// use.
     #[must_use]
     pub fn size(mut self, bytes: u64) -> Self {
         self.size_bytes = Some(bytes);
         self
     }
 
-    /// The most memory it may take, in bytes, as it was set or is by default.
+    /// Returns the maximum memory of the file system, in bytes, as set or by default.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.unwrap_or_else(|| machine::memory_bytes() / 2)
     }
 
-    /// The most inodes it may have, with the root. Default: as many as there is memory for.
+    /// Sets the maximum number of inodes, including the root. Default: as many as fit into the
+    /// memory.
     #[must_use]
     pub fn inodes(mut self, inodes_max: u64) -> Self {
         self.inodes_max = Some(inodes_max);
         self
     }
 
-    /// The permission bits of the root directory. Default: 0755, as on a disk that has just been
-    /// formatted. Other bits are ignored.
+    /// Sets the permission bits of the root directory. Default: 0755, as on a newly formatted disk.
+    /// Other bits are ignored.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode & 0o7777;
         self
     }
 
-    /// The owner and group of the root directory. Default: 0 and 0.
+    /// Sets the owner and group of the root directory. Default: 0 and 0.
     #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
         (self.uid, self.gid) = (uid, gid);
         self
     }
 
-    /// The number of slots of its per-CPU accounts, at least one. Default: the number of CPUs. One
-    /// slot is an account that all CPUs share.
+    /// Sets the number of slots of its per-CPU budgets, at least one. Default: the number of CPUs.
+    /// One slot is a budget that all CPUs share.
     #[must_use]
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = Some(slots);
         self
     }
 
-    /// Makes the file system, ready to be mounted.
+    /// Creates the file system. It must then be mounted.
     #[must_use]
     pub fn build(self) -> Arc<MemFs> {
         let slots = self.slots.unwrap_or_else(|| cpu::possible() as usize);
         Arc::new(MemFs {
             space: Space::new(self.size_bytes(), slots),
-            turns: PageTurns::new(slots),
+            page_locks: PageLocks::new(slots),
             inodes: self.inodes_max.map(|inodes_max| Budget::new(inodes_max, slots)),
             root_mode: self.mode,
             root_uid: self.uid,
@@ -137,15 +139,15 @@ impl MemFsBuilder {
     }
 }
 
-/// A file system in memory. See the [crate](crate).
+/// A file system in memory. See the [crate].
 ///
-/// `Send` and `Sync`. It can be mounted once; its files are gone when that mount and all binds of it
-/// are, and its space is given back.
+/// `Send` and `Sync`. It can be mounted once. When that mount and all binds of it have ended, its
+/// files are freed and its space is returned.
 pub struct MemFs {
     space: Space,
-    /// One unit for each inode, if their number has a bound.
+    /// One unit for each inode, if their number is limited.
     inodes: Option<Budget>,
-    turns: PageTurns,
+    page_locks: PageLocks,
     root_mode: u32,
     root_uid: u32,
     root_gid: u32,
@@ -153,7 +155,7 @@ pub struct MemFs {
 }
 
 impl MemFs {
-    /// Options to make one with.
+    /// Returns options for a new file system.
     #[must_use]
     pub fn builder() -> MemFsBuilder {
         MemFsBuilder {
@@ -166,17 +168,17 @@ impl MemFs {
         }
     }
 
-    /// Bytes taken by all that is stored; exact while nothing changes.
+    /// Returns the charged bytes; exact while no other thread changes the file system.
     pub fn used_bytes(&self) -> u64 {
         self.space.used()
     }
 
-    /// The most bytes that may be taken.
+    /// Returns the maximum of charged bytes.
     pub fn size_bytes(&self) -> u64 {
         self.space.total()
     }
 
-    /// Takes an inode and `bytes`, or neither.
+    /// Charges an inode and `bytes`, or neither.
     fn take_inode(&self, bytes: u64) -> Result<(), Errno> {
         if self.inodes.as_ref().is_some_and(|inodes| !inodes.take(1)) {
             return Err(Errno::NOSPC);
@@ -193,12 +195,12 @@ impl MemFs {
         }
     }
 
-    /// The data of a file that is about to get some.
+    /// Returns the data of a file that is about to be written, creating it if there is none.
     fn data_or_init<'i>(&self, inode: &'i Inode) -> Result<&'i PageTree, Errno> {
         if let Some(data) = inode.private::<PageTree>() {
             return Ok(data);
         }
-        // The inode's lock is held, so that nobody does this at the same time.
+        // The inode's lock is held, so no other thread creates the data concurrently.
         self.space.take(DATA_BYTES)?;
         let data = inode.private_or_init(PageTree::default);
         data.ok_or_else(|| {
@@ -247,12 +249,12 @@ fn sub_pages(inode: &Inode, pages: u64) {
     }
 }
 
-/// What a name of `len` bytes takes.
+/// Returns the charge of a name of `len` bytes.
 fn name_bytes(len: usize) -> u64 {
     if len <= NAME_INLINE { NAME_BYTES } else { NAME_BYTES + len as u64 + MALLOC_BYTES }
 }
 
-/// What an inode of this kind takes, without names and data.
+/// Returns the charge of an inode of this kind, without names and data.
 fn inode_bytes(is_dir: bool, target_len: usize) -> u64 {
     let directory = if is_dir { DIRECTORY_BYTES } else { 0 };
     let target = if target_len > 0 { target_len as u64 + 2 * MALLOC_BYTES } else { 0 };
@@ -293,8 +295,8 @@ impl FileSystem for MemFs {
     fn statfs(&self, sb: &SuperBlock) -> StatFs {
         let free = self.space.total().saturating_sub(self.space.used());
         let inodes_free = free / (INODE_BYTES + NAME_BYTES);
-        // What is free is bytes of all kinds. Available is what a program may count on for data: as much as
-        // goes into one new file, whatever its name.
+        // Free are bytes for any purpose. Available is what a program can rely on for data: as much
+        // as fits into one new file, whatever its name.
         let new_file = INODE_BYTES + name_bytes(NAME_MAX as usize) + DATA_BYTES;
         let (files, files_free) = match &self.inodes {
             Some(inodes) => (inodes.total(), inodes.available()),
@@ -409,7 +411,7 @@ impl FileSystem for MemFs {
             return Err(Errno::NOSPC);
         }
         add_pages(inode, written.pages);
-        // After the data, so that no reader finds a byte that is not there yet.
+        // After the data, so no reader accesses a byte that has not been written.
         let end = offset + written.bytes as u64;
         if end > inode.size() {
             inode.set_size(end);
@@ -419,7 +421,7 @@ impl FileSystem for MemFs {
 
     fn overwrite(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
         let data = inode.private::<PageTree>();
-        data.is_some_and(|data| data.overwrite(offset, buf, inode.ino(), &self.turns))
+        data.is_some_and(|data| data.overwrite(offset, buf, inode.ino(), &self.page_locks))
     }
 
     fn has_space_beyond(&self, inode: &Inode, size: u64) -> bool {
@@ -428,11 +430,11 @@ impl FileSystem for MemFs {
 
     fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
         let before = inode.size();
-        // Before the pages go, so that a reader that begins afterwards does not look for them.
+        // Before the pages are freed, so a reader that starts afterwards does not access them.
         if size != before {
             inode.set_size(size);
         }
-        // The same size, too, frees what was set aside beyond it.
+        // A truncation to the same size also frees the space reserved beyond it.
         if size <= before
             && let Some(data) = inode.private::<PageTree>()
         {
@@ -484,7 +486,7 @@ impl FileSystem for MemFs {
     }
 }
 
-/// A small file should not take more than it costs others.
+/// A bound on the charge of a small file.
 const _: () = assert!(INODE_BYTES + NAME_BYTES <= 512 && PAGE_BYTES > PAGE);
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! How much memory there is.
+//! The memory that the process may use.
 
 use std::fs;
 use std::path::Path;
 
-/// The memory that this process may use, in bytes: the machine's, or what the control groups (v2)
-/// that it is in allow, if that is less.
+/// Returns the memory that this process may use, in bytes: the machine's, or the limit of its
+/// control groups (v2) if that is less.
 pub(crate) fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
@@ -12,10 +12,10 @@ pub(crate) fn memory_bytes() -> u64 {
     group_limit(&groups, Path::new("/sys/fs/cgroup")).map_or(machine, |limit| machine.min(limit))
 }
 
-/// The lowest `memory.max` of the group named in `groups` (the contents of `/proc/self/cgroup`) and
-/// of the groups around it, below `root`.
+/// Returns the lowest `memory.max` of the group named in `groups` (the contents of
+/// `/proc/self/cgroup`) and of its ancestors, below `root`.
 fn group_limit(groups: &str, root: &Path) -> Option<u64> {
-    // The line of the unified hierarchy.
+    // The line of the unified hierarchy (v2).
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     Path::new(group)
         .ancestors()

@@ -2,33 +2,33 @@
 //!
 //! # Purpose
 //!
-//! Each regular file with data has a [`PageTree`]. Nodes have 64 slots; the tree is as high as the
-//! highest page it ever had needs, so that a file of one page is a slot that holds the page, and
-//! one of 16 GiB is four nodes deep. (The kernel's page cache has the same shape.)
+//! Each regular file with data has a [`PageTree`]. Nodes have 64 slots. The tree is as high as the
+//! highest page it ever had requires: a file of one page is a slot with the page, and one of 16 GiB
+//! has four levels of nodes. (Linux's page cache has the same shape.)
 //!
-//! A slot is empty (a hole), *reserved* (space that is set aside by `fallocate` but was never
-//! written: the bytes are taken from the budget, the page is not made yet), or a page.
+//! A slot is empty (a hole), *reserved* (space that `fallocate` has reserved but no write has used:
+//! the bytes are charged, the page does not exist), or a page.
 //!
-//! # Who may do what
+//! # Concurrency
 //!
 //! * Readers ([`read`](PageTree::read), [`seek_data`](PageTree::seek_data),
-//!   [`seek_hole`](PageTree::seek_hole)) take no lock and write no memory. Beside a writer they see
-//!   each byte as it was at some moment of the call; a page that is being cut away reads as it was,
-//!   or as zeros.
-//! * [`overwrite`](PageTree::overwrite) changes bytes of pages that are there, and not the tree. Those who do
-//!   it at the same time take turns at each page ([`page_turns`](crate::page_turns)).
-//! * Everything else changes the tree. The caller serialises these calls on one tree with each other and with
-//!   overwrites (the VFS holds the inode's lock). It holds an RCU guard of its own only if it holds a lock
-//!   that deferred work may wait for: long calls have a guard for each node.
+//!   [`seek_hole`](PageTree::seek_hole)) take no lock and write no memory. During a concurrent
+//!   change they see each byte as it was at some moment of the call; a page that is being removed
+//!   reads as before, or as zeros.
+//! * [`overwrite`](PageTree::overwrite) changes bytes of existing pages, but not the tree.
+//!   Concurrent overwrites of a page exclude each other ([`page_locks`](crate::page_locks)).
+//! * All other calls change the tree. The caller serialises these calls on one tree with each other
+//!   and with overwrites (the VFS holds the inode's lock). It holds an RCU guard of its own only if
+//!   it holds a lock that deferred work may wait for: long calls pin a guard per node.
 //!
 //! # Invariants
 //!
-//! * All slots of a node of shift 0 are empty, reserved or pages; all slots of higher ones are
+//! * All slots of a node of shift 0 are empty, reserved or pages; all slots of higher nodes are
 //!   empty or nodes. The root slot is any of these, but a page or reservation in it has index 0.
-//! * A node other than one that is being filled has an occupied slot.
-//! * [`PAGE_BYTES`] are taken for each page and each reservation, [`NODE_BYTES`] for each node.
-//! * Whatever is cut away is freed after a grace period; see [`space`](crate::space) for when its
-//!   bytes are given back.
+//! * A node other than one that is being filled has a non-empty slot.
+//! * [`PAGE_BYTES`] are charged for each page and each reservation, [`NODE_BYTES`] for each node.
+//! * Removed memory is freed after a grace period; see [`space`](crate::space) for when its bytes
+//!   are uncharged.
 //! * The bytes of a page past the end of the file are zero, provided that the caller truncates
 //!   whenever it lowers the size, and raises the size after it has written. Therefore a file that
 //!   is extended never shows old bytes.
@@ -40,24 +40,24 @@ use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, write_pages};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::slot::{Contents, Entry, Slot};
 
-use crate::page_turns::{PAGES_MAX, PageTurns};
+use crate::page_locks::{PAGES_MAX, PageLocks};
 use crate::space::{NoSpace, Space};
 
 mod fill;
 
 pub(crate) use fill::pages_within;
 
-/// The size of a page, for offsets.
+/// Size of a page, for offsets.
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
 
-/// What the allocator adds to a piece of memory.
+/// Overhead of an allocation.
 pub(crate) const MALLOC_BYTES: u64 = 16;
 
-/// What a page or a reservation takes from the budget: itself, and its share of the header of the
-/// pool's region (a page for 511 others).
+/// Charge of a page or a reservation: the page, and its share of the header of the pool's region (a
+/// page for 511 others).
 pub(crate) const PAGE_BYTES: u64 = PAGE + 16;
 
-/// What a node takes from the budget.
+/// Charge of a node.
 pub(crate) const NODE_BYTES: u64 = size_of::<Node>() as u64 + MALLOC_BYTES;
 
 const FANOUT_BITS: u32 = 6;
@@ -67,7 +67,7 @@ type PageSlot = Slot<PageBox, Node>;
 
 /// An inner node.
 struct Node {
-    /// A slot stands for `1 << shift` pages.
+    /// Each slot stands for `1 << shift` pages.
     shift: u32,
     slots: [PageSlot; FANOUT],
 }
@@ -77,35 +77,35 @@ impl Node {
         Box::new(Node { shift, slots: [const { Slot::empty() }; FANOUT] })
     }
 
-    /// The number of the slot for page `index`.
+    /// Returns the number of the slot for page `index`.
     #[inline]
     fn slot_of(&self, index: u64) -> usize {
         (index >> self.shift) as usize & (FANOUT - 1)
     }
 
-    /// Whether a tree with this root has room for page `index`.
+    /// Returns whether a tree with this root includes page `index`.
     #[inline]
     fn covers(&self, index: u64) -> bool {
         index >> self.shift >> FANOUT_BITS == 0
     }
 }
 
-/// What there is at an index and after it.
+/// The contents of a tree at an index and after it.
 enum Run<'g> {
     /// The slots from this index to the end of its node: at least one.
     Slots(&'g [PageSlot]),
-    /// What the root slot had when it was looked at; the index is 0.
+    /// The contents of the root slot when it was read; the index is 0.
     Root(Entry<'g, PageBox, Node>),
-    /// Nothing, for this many pages.
+    /// A hole of this many pages.
     Hole(u64),
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
     /// Bytes written, from the start of the buffer.
     pub(crate) bytes: usize,
-    /// Pages that the file has more than before.
+    /// Number of pages added to the file.
     pub(crate) pages: u64,
 }
 
@@ -113,13 +113,13 @@ pub(crate) struct Written {
 #[derive(Default)]
 pub(crate) struct PageTree {
     root: PageSlot,
-    /// No page or reservation has this index or a higher one, so that a cut which removes nothing
-    /// need not look for it. Written by writers only.
+    /// Upper bound (exclusive) of the indices of pages and reservations, so a truncation that
+    /// removes nothing need not search. Written by writers only.
     end: AtomicU64,
 }
 
 impl PageTree {
-    /// Finds what is at `index`.
+    /// Finds the contents at `index`.
     #[inline]
     fn find<'g>(&'g self, index: u64, guard: &'g Guard) -> Run<'g> {
         let mut node = match self.root.read(guard) {
@@ -143,26 +143,28 @@ impl PageTree {
         }
     }
 
-    /// The slots from `index` to the end of its node, if there is a place for it; for writers.
+    /// Returns the slots from `index` to the end of its node, if the tree has the node. For
+    /// writers.
     #[inline]
     fn slots<'g>(&'g self, index: u64, guard: &'g Guard) -> Option<&'g [PageSlot]> {
         match self.find(index, guard) {
             Run::Slots(slots) => Some(slots),
-            // Only writers change it, and that is us.
+            // Only writers change the root, and this thread is the only one.
             Run::Root(_) => Some(std::slice::from_ref(&self.root)),
             Run::Hole(_) => None,
         }
     }
 
-    /// Notes that there are pages below `end`; before they come, or they might be overlooked.
+    /// Raises the upper bound to `end`. Must be called before pages below `end` are added, or a
+    /// truncation might miss them.
     fn raise_end(&self, end: u64) {
         if end > self.end.load(Ordering::Relaxed) {
             self.end.store(end, Ordering::Relaxed);
         }
     }
 
-    /// Whether there may be a page, or a part of one, beyond `size` bytes. For whoever does not keep writers
-    /// out, that is so at the moment.
+    /// Returns whether there may be a page, or a part of one, beyond `size` bytes. If the caller
+    /// does not exclude writers, the result is only momentary.
     pub(crate) fn reaches_beyond(&self, size: u64) -> bool {
         !size.is_multiple_of(PAGE) || self.end.load(Ordering::Acquire) > size / PAGE
     }
@@ -171,7 +173,7 @@ impl PageTree {
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) {
         let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            // A guard for each node, so that a long read does not hold memory back.
+            // A guard per node: a long read must not delay the freeing of memory.
             let guard = rcu::pin();
             let done = self.read_run(offset, rest, &guard);
             offset += done as u64;
@@ -179,7 +181,7 @@ impl PageTree {
         }
     }
 
-    /// Reads at least a byte, at most what is within one node; returns the number of bytes.
+    /// Reads at least a byte, and at most the rest of one node; returns the number of bytes.
     #[inline]
     fn read_run(&self, offset: u64, buf: &mut [u8], guard: &Guard) -> usize {
         let mut within = (offset % PAGE) as usize;
@@ -211,7 +213,7 @@ impl PageTree {
         }
     }
 
-    /// Writes `buf` at `offset`. Fewer bytes than that mean that space ran out.
+    /// Writes `buf` at `offset`. Writes fewer bytes if space runs out.
     pub(crate) fn write(&self, offset: u64, buf: &[u8], space: &Space) -> Written {
         let mut all = Written::default();
         self.raise_end((offset + buf.len() as u64).div_ceil(PAGE));
@@ -225,9 +227,9 @@ impl PageTree {
         all
     }
 
-    /// Writes `buf` over bytes of at most [`PAGES_MAX`] pages, if all of them are there; otherwise does
-    /// nothing.
-    pub(crate) fn overwrite(&self, offset: u64, buf: &[u8], ino: u64, turns: &PageTurns) -> bool {
+    /// Overwrites bytes of at most [`PAGES_MAX`] pages with `buf` if all these pages exist;
+    /// otherwise does nothing. Returns whether it has written.
+    pub(crate) fn overwrite(&self, offset: u64, buf: &[u8], ino: u64, locks: &PageLocks) -> bool {
         let guard = rcu::pin();
         let (first, within) = (offset / PAGE, (offset % PAGE) as usize);
         let count = (within + buf.len()).div_ceil(PAGE_SIZE);
@@ -238,12 +240,12 @@ impl PageTree {
                 return false;
             }
         }
-        let _turns = turns.take(ino, first, count);
+        let _locked = locks.lock(ino, first, count);
         write_pages(pages.iter().flatten().copied(), within, buf);
         true
     }
 
-    /// The page at `index`, if there is one.
+    /// Returns the page at `index`, if it exists.
     #[inline]
     fn page<'g>(&'g self, index: u64, guard: &'g Guard) -> Option<&'g Page> {
         let entry = match self.find(index, guard) {
@@ -257,7 +259,7 @@ impl PageTree {
         }
     }
 
-    /// Writes at least a byte, at most what is within one node.
+    /// Writes at least a byte, and at most the rest of one node.
     fn write_run(
         &self,
         offset: u64,
@@ -269,7 +271,7 @@ impl PageTree {
         let (slots, mut page_taken) = match self.slots(index, guard) {
             Some(slots) => (slots, false),
             None => {
-                // Nodes and a page together or not at all, so that no node is left without use.
+                // Charges nodes and a page together, so no node is created without use.
                 space.take(self.nodes_missing(index, guard) * NODE_BYTES + PAGE_BYTES)?;
                 (self.build(index, guard), true)
             }
@@ -332,21 +334,21 @@ impl PageTree {
         self.remove(whole.start..whole.end.min(self.end.load(Ordering::Relaxed)), space, &guard)
     }
 
-    /// The first offset at or after `offset` that has data, in a file of `size` bytes.
+    /// Returns the first offset with data at or after `offset`, in a file of `size` bytes.
     pub(crate) fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
         let index = self.next_data(offset / PAGE, size.div_ceil(PAGE))?;
         Some(offset.max(index * PAGE)).filter(|&found| found < size)
     }
 
-    /// The first offset at or after `offset` that has none, in a file of `size` bytes; `size` if
-    /// there is no other.
+    /// Returns the first offset in a hole at or after `offset`, in a file of `size` bytes; `size`
+    /// if there is none.
     pub(crate) fn seek_hole(&self, offset: u64, size: u64) -> u64 {
         let index = self.next_hole(offset / PAGE, size.div_ceil(PAGE));
         offset.max(index * PAGE).min(size)
     }
 
-    /// The index of the first page at or after `index`. `end` bounds the search, but if a node
-    /// straddles it, what is found may be after it.
+    /// Returns the index of the first page at or after `index`. `end` bounds the search, but if a
+    /// node straddles it, the result may be after it.
     fn next_data(&self, index: u64, end: u64) -> Option<u64> {
         let mut index = index;
         while index < end {
@@ -367,8 +369,8 @@ impl PageTree {
         None
     }
 
-    /// The index of the first hole (or reservation) at or after `index`. `end` bounds the search,
-    /// as above; it is the answer if there is nothing before it.
+    /// Returns the index of the first hole (or reservation) at or after `index`, or `end` if there
+    /// is none before it. If a node straddles `end`, the result may be after it.
     fn next_hole(&self, index: u64, end: u64) -> u64 {
         let mut index = index;
         while index < end {
@@ -401,7 +403,7 @@ impl PageTree {
         }
     }
 
-    /// Zeros what `range` covers of the pages that it covers in part.
+    /// Zeros the bytes of `range` in pages that it covers only partly.
     fn zero_edges(&self, range: &Range<u64>, guard: &Guard) {
         let whole = whole_pages(range);
         if whole.start > whole.end {
@@ -414,8 +416,8 @@ impl PageTree {
     }
 }
 
-/// The pages that lie within a range of bytes as a whole. Starts after its end if the range is
-/// within one page and touches neither of its ends.
+/// Returns the pages that lie entirely in a range of bytes. The result starts after its end if the
+/// range is within one page and touches neither of its ends.
 fn whole_pages(range: &Range<u64>) -> Range<u64> {
     range.start.div_ceil(PAGE)..range.end / PAGE
 }
@@ -433,7 +435,7 @@ fn is_data(entry: Entry<'_, PageBox, Node>) -> bool {
     matches!(entry, Entry::Leaf(_))
 }
 
-/// Puts a new page with `bytes` at `within` into a slot that has none.
+/// Fills a slot without a page with a new page that has `bytes` at `within`.
 fn fill(slot: &PageSlot, within: usize, bytes: &[u8], guard: &Guard) {
     drop(slot.replace(Contents::Leaf(Page::with(within, bytes)), guard));
 }

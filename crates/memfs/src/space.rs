@@ -46,19 +46,19 @@ use vfscale_sync::percpu::{Budget, PerCpu};
 use vfscale_sync::rcu;
 use vfscale_sync::slot::{Leaf, Retired};
 
-/// The smallest limbo: enough for a burst of small files.
+/// Minimum size of the limbo: enough for a burst of small files.
 const LIMBO_MIN: u64 = 4 << 20;
 
-/// The share of the total size that may be in limbo besides.
+/// The limbo's limit is the total size divided by this, in addition to the size.
 const LIMBO_SHARE: u64 = 8;
 
-/// How long to wait for readers before space that they hold up counts as taken.
+/// Maximum time to wait for readers; then the space that they hold counts as used.
 const RECLAIM_TIME: Duration = Duration::from_millis(500);
 
-/// The size of a batch of freed bytes.
+/// Size of a batch of freed bytes.
 const BATCH: u64 = 64 << 10;
 
-/// There is not enough space left.
+/// The error that there is not enough space left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
 
@@ -71,11 +71,11 @@ impl From<NoSpace> for Errno {
 struct Budgets {
     taken: Budget,
     limbo: Budget,
-    /// Bytes that were ever withheld, and those that have been given back since. They change only
-    /// while the limbo is full.
+    /// Bytes withheld so far, and those of them returned since. They change only while the limbo is
+    /// full.
     withheld: AtomicU64,
     given_late: AtomicU64,
-    /// The superblock ends: nobody waits for space any more.
+    /// Whether the superblock has ended: no caller waits for space any more.
     is_over: AtomicBool,
 }
 
@@ -86,11 +86,11 @@ impl Budgets {
     }
 }
 
-/// A CPU's part, on a line of its own.
+/// A CPU's batch, on cache lines of its own.
 #[repr(align(128))]
 struct Local {
     budgets: Arc<Budgets>,
-    /// Bytes of the batch that is being gathered.
+    /// Bytes in the batch that is being filled.
     batch: AtomicU64,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// `total` bytes, in per-CPU structures of `slots` slots.
+    /// Creates a space of `total` bytes, with per-CPU structures of `slots` slots.
     pub(crate) fn new(total: u64, slots: usize) -> Space {
         let limbo = (total / LIMBO_SHARE).max(LIMBO_MIN);
         let budgets = Arc::new(Budgets {
@@ -116,7 +116,8 @@ impl Space {
         Space { budgets, locals }
     }
 
-    /// Takes `bytes`, or nothing if there are fewer. The caller holds an RCU guard if it holds a lock.
+    /// Charges `bytes`, or nothing if there are fewer. If the caller holds a lock, it also holds an
+    /// RCU guard.
     #[inline]
     pub(crate) fn take(&self, bytes: u64) -> Result<(), NoSpace> {
         if self.budgets.taken.take(bytes) { Ok(()) } else { self.take_slow(bytes) }
@@ -128,7 +129,7 @@ impl Space {
         if self.budgets.taken.take(bytes) { Ok(()) } else { Err(NoSpace) }
     }
 
-    /// Gives back `bytes` for which there is no memory.
+    /// Returns `bytes` that have no memory to be freed.
     #[inline]
     pub(crate) fn give(&self, bytes: u64) {
         self.budgets.taken.give(bytes);
@@ -182,17 +183,17 @@ impl Space {
         given_late() > before
     }
 
-    /// Says that the superblock ends, and nobody waits for space any more.
+    /// Records that the superblock has ended and no caller waits for space any more.
     pub(crate) fn end(&self) {
         self.budgets.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn total(&self) -> u64 {
         self.budgets.taken.total()
     }
 
-    /// Bytes taken by what is stored; exact while nothing changes.
+    /// Returns the charged bytes; exact while no other thread changes the file system.
     pub(crate) fn used(&self) -> u64 {
         let budgets = &self.budgets;
         let batched: u64 = self.locals.iter().map(|l| l.batch.load(Ordering::Relaxed)).sum();
@@ -201,13 +202,14 @@ impl Space {
         budgets.taken.used().saturating_sub(batched + withheld)
     }
 
-    /// Bytes of freed memory that wait for a grace period and have been given back already.
+    /// Returns the bytes of freed memory that wait for a grace period and have already been
+    /// returned.
     #[cfg(test)]
     pub(crate) fn limbo_used(&self) -> u64 {
         self.budgets.limbo.used()
     }
 
-    /// The most bytes that may be in limbo.
+    /// Returns the maximum of bytes in the limbo.
     #[cfg(test)]
     pub(crate) fn limbo_total(&self) -> u64 {
         self.budgets.limbo.total()

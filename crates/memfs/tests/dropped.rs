@@ -1,5 +1,5 @@
-//! Memory of a file system that is dropped goes back to the system while the program is idle. A process of
-//! its own, because it watches the memory of the whole process.
+//! The memory of a dropped file system is returned to the system while the program is idle. A test
+//! process of its own, because it measures the memory of the whole process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,12 +19,12 @@ use memory_common::resident_bytes;
 
 const MIB: u64 = 1 << 20;
 
-/// Returns more than the page pool ever keeps.
+/// Returns an upper bound of the idle pages in the page pool, in bytes.
 fn reserve() -> u64 {
     26 * MIB + u64::from(cpu::possible()) * MIB / 2
 }
 
-/// A file system with so many files of a page, in directories of a thousand.
+/// Returns a file system with `files` files of one page each, in directories of a thousand.
 fn filled(files: u32) -> Vfs {
     let vfs = Vfs::new(MemFs::builder().size(16 << 30).build()).unwrap();
     let task = vfs.task();
@@ -40,7 +40,7 @@ fn filled(files: u32) -> Vfs {
     vfs
 }
 
-/// Sleeps until less than `most` bytes are resident above `before`; returns how long.
+/// Sleeps until at most `most` bytes are resident above `before`; returns how long that took.
 fn wait_for_memory(before: u64, most: u64) -> Duration {
     let start = Instant::now();
     while resident_bytes().saturating_sub(before) > most {
@@ -54,9 +54,10 @@ fn wait_for_memory(before: u64, most: u64) -> Duration {
     start.elapsed()
 }
 
-/// Memory that the dead tree had deferred stayed until somebody made some hundred thousand calls.
+/// In the past, memory whose freeing the dead tree had deferred was not freed until the process
+/// made some hundred thousand calls.
 #[test]
-fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
+fn a_dropped_file_system_returns_its_memory_without_further_calls() {
     let before = resident_bytes();
     let vfs = filled(100_000);
     assert!(resident_bytes() - before > 400 * MIB);
@@ -64,7 +65,7 @@ fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
     wait_for_memory(before, reserve());
 }
 
-/// Files of every kind: without data, of a page, sparse, with space set aside, large.
+/// Files of every kind: empty, of one page, sparse, with reserved space, large.
 #[test]
 fn a_dropped_file_system_has_nothing_taken() {
     let fs = MemFs::builder().size(1 << 30).build();
@@ -90,15 +91,15 @@ fn a_dropped_file_system_has_nothing_taken() {
     assert_eq!(fs.used_bytes(), 0);
 }
 
-/// Returns how long this thread has had a CPU.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Figures: `cargo test --release -p vfscale-memfs --test dropped -- --ignored --nocapture`. Every second
-/// time another thread opens files meanwhile; how long that takes is CPU time, so that it is not the
-/// scheduler's.
+/// Measurement: `cargo test --release -p vfscale-memfs --test dropped -- --ignored --nocapture`. In
+/// every second round another thread opens files concurrently. Its times are CPU time, which
+/// excludes the scheduler's delays.
 #[test]
 #[ignore = "measures, and takes 5 GiB"]
 fn figures_of_a_million_files() {
@@ -126,7 +127,8 @@ fn figures_of_a_million_files() {
     }
 }
 
-/// Opens a file of another file system again and again. Returns how often, and the longest time.
+/// Opens a file of another file system repeatedly. Returns the number of calls, and the longest
+/// time.
 fn open_until(is_over: &AtomicBool) -> (u64, Duration) {
     let task = Vfs::new(MemFs::builder().build()).unwrap().task();
     task.open("/f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();

@@ -1,5 +1,5 @@
-//! What files really cost in memory, against what they are charged. A process of its own, because
-//! it watches the memory of the whole process.
+//! The memory that files occupy is no more than what they are charged. A test process of its own,
+//! because it measures the memory of the whole process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use vfscale_memfs::MemFs;
 use vfscale_sync::page;
 use vfscale_vfs::{At, Mode, OFlags, Task, Vfs};
 
-/// Bytes of memory that are resident, without pages that wait to be used.
+/// Returns the resident memory without idle pages of the pool, in bytes.
 fn resident_bytes() -> u64 {
     let idle = page::idle_bytes() as u64;
     memory_common::resident_bytes() - idle
@@ -23,13 +23,13 @@ fn make_files(task: &Task, dir: &str, range: std::ops::Range<u32>) {
     }
 }
 
-/// Does `work`; returns what it added to the resident memory and to what is charged, in bytes for
-/// each of `pieces`.
+/// Calls `work`; returns what it added to the resident memory and to the charge, in bytes per
+/// piece.
 fn cost(fs: &MemFs, pieces: u32, work: impl FnOnce()) -> (f64, f64) {
     let (resident, charged) = (resident_bytes(), fs.used_bytes());
     work();
     let each = |bytes: u64| bytes as f64 / f64::from(pieces);
-    // A process may also shrink.
+    // The process may also have shrunk.
     (each(resident_bytes().saturating_sub(resident)), each(fs.used_bytes() - charged))
 }
 
@@ -38,11 +38,11 @@ fn files_cost_no_more_than_they_are_charged() {
     const FIRST: u32 = 5_000;
     let fs = MemFs::builder().size(1 << 30).build();
     let task = Vfs::new(fs.clone()).unwrap().task();
-    // Whatever is set up once is not the files' cost.
+    // Memory that is allocated only once is not a cost of the files.
     make_files(&task, "", 0..FIRST);
     let (resident, charged) = (resident_bytes(), fs.used_bytes());
     for step in 1..20 {
-        // Watched on the way, because the table of the directory is sometimes fuller than at others.
+        // Checked at each step, because the load factor of the directory's table varies.
         make_files(&task, "", FIRST * step..FIRST * (step + 1));
         let each = |bytes: u64| bytes as f64 / f64::from(FIRST * step);
         let (cost, charge) = (each(resident_bytes() - resident), each(fs.used_bytes() - charged));
@@ -58,7 +58,7 @@ fn files_cost_no_more_than_they_are_charged() {
 fn directories(fs: &MemFs, task: &Task) {
     for files in [0, 1, 3, 8, 20] {
         const DIRS: u32 = 5_000;
-        // Below a directory of their own: that of all the others may grow at any time.
+        // In a directory of their own: the root's table may grow at any time.
         let (cost, charge) = cost(fs, DIRS, || {
             task.mkdir(At::Cwd, format!("/dirs-{files}"), Mode::from_bits_retain(0o755)).unwrap();
             for n in 0..DIRS {

@@ -1,5 +1,5 @@
-//! Memory of files that are removed goes back to the system, and other files can have it. A process of its
-//! own, because it watches the memory of the whole process.
+//! The memory of removed files is returned to the system, and other files can use it. A test
+//! process of its own, because it measures the memory of the whole process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use memory_common::resident_bytes;
 
 const MIB: u64 = 1 << 20;
 
-/// What the page pool keeps at most.
+/// Returns an upper bound of the idle pages in the page pool, in bytes.
 fn reserve() -> u64 {
     18 * MIB + u64::from(cpu::possible()) * MIB / 2
 }
@@ -28,7 +28,7 @@ fn file_system(size: u64) -> (Arc<MemFs>, Task) {
     (fs, task)
 }
 
-/// Makes files of `len` bytes until there is no space left; returns how many there are.
+/// Creates files of `len` bytes until there is no space left; returns their number.
 fn fill(task: &Task, prefix: &str, len: usize) -> u64 {
     let bytes = vec![7; len];
     for n in 0.. {
@@ -54,7 +54,7 @@ fn remove(task: &Task, prefix: &str, range: Range<u64>) {
     }
 }
 
-/// Both in one test, since they would disturb each other.
+/// Both parts in one test, since they would disturb each other.
 #[test]
 fn removed_files_give_their_memory_back() {
     let before = resident_bytes();
@@ -81,8 +81,8 @@ fn one_large_file(before: u64) {
     assert!(after <= reserve() + 8 * MIB, "{after} bytes stay resident");
 }
 
-/// A file system that was full of data and is then filled with names, which are other memory, takes no
-/// more than its size, what is free but may still be read, and the pool's reserve.
+/// A file system that was full of data and is then filled with names, which use other memory, takes
+/// no more than its size, the freed memory that readers may still access, and the pool's reserve.
 fn data_then_names(before: u64) {
     const SIZE: u64 = 128 * MIB;
     let (fs, task) = file_system(SIZE);

@@ -1,5 +1,5 @@
-//! The same calls by chance on files whose names live in the dcache and on files whose driver keeps
-//! directories itself: they say the same, errors included. `VFSCALE_SEED` repeats a run.
+//! Compares a directory-backed file system with a dcache-backed (memory) one: the same random calls
+//! give the same results, errors included. `VFSCALE_SEED` repeats a run.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)]
@@ -22,10 +22,10 @@ use vfscale_vfs::{
 };
 
 const STEPS: usize = 20_000;
-/// Files that are open at a time.
+/// Maximum number of open files.
 const OPEN: usize = 4;
 
-/// One of the two, with a privileged task and one that is not.
+/// One of the two trees, with a privileged task and an unprivileged one.
 struct Side {
     tasks: [Task; 2],
     open: Vec<File>,
@@ -41,7 +41,7 @@ impl Side {
     }
 }
 
-/// A path of up to four names, of few, some of which lead elsewhere or have something behind them.
+/// Returns a path of up to four names out of a few. Some lead elsewhere or have a suffix.
 fn path(random: &mut Random) -> String {
     let mut path = String::new();
     for _ in 0..=random.below(3) {
@@ -61,7 +61,7 @@ fn said<T: Debug>(result: Result<T>) -> String {
     }
 }
 
-/// What is to be the same of a file.
+/// Returns the attributes that must be equal on both sides.
 fn seen(task: &Task, path: &str) -> String {
     said(task.stat(At::Cwd, path, AtFlags::SYMLINK_NOFOLLOW).map(|stat| {
         let size = if stat.mode & 0o170_000 == 0o040_000 { 0 } else { stat.size };
@@ -93,7 +93,7 @@ fn access_list(random: &mut Random) -> Vec<u8> {
     Acl::new(entries).unwrap().to_xattr()
 }
 
-/// Opens, and keeps what has been opened.
+/// Opens a file and adds it to the open files.
 fn open(side: &mut Side, who: usize, path: &str, flags: OFlags, mode: Mode) -> String {
     let opened = side.tasks[who].open(path, flags, mode);
     match opened {
@@ -105,7 +105,7 @@ fn open(side: &mut Side, who: usize, path: &str, flags: OFlags, mode: Mode) -> S
     }
 }
 
-/// One call that changes names.
+/// Makes a call that changes names.
 fn change_names(side: &mut Side, random: &mut Random) -> String {
     let who = random.below(4).min(1) as usize ^ 1;
     let (one, other) = (path(random), path(random));
@@ -149,7 +149,7 @@ fn change_names(side: &mut Side, random: &mut Random) -> String {
     format!("{call} by {who} on {one} and {other}: {result}")
 }
 
-/// One call that changes what a file is or has.
+/// Makes a call that changes a file's attributes or contents.
 fn change_file(side: &mut Side, random: &mut Random) -> String {
     let who = random.below(2) as usize;
     let one = path(random);
@@ -203,7 +203,7 @@ fn change_file(side: &mut Side, random: &mut Random) -> String {
     format!("{call} by {who} on {one}, {name}: {result}")
 }
 
-/// One call that looks.
+/// Makes a call that changes nothing.
 fn look(side: &mut Side, random: &mut Random) -> String {
     let who = random.below(2) as usize;
     let one = path(random);
@@ -224,7 +224,7 @@ fn look(side: &mut Side, random: &mut Random) -> String {
     format!("looked at {one} by {who}: {result}")
 }
 
-/// A step, of which `random` decides all, so that it is the same on both sides.
+/// Makes a step. All its choices come from `random`, so both sides make the same step.
 fn step(side: &mut Side, random: &mut Random) -> String {
     let said = match random.below(4) {
         0 | 1 => change_names(side, random),
@@ -239,7 +239,7 @@ fn step(side: &mut Side, random: &mut Random) -> String {
     format!("{said} {of_open:?}")
 }
 
-/// All that is below a directory.
+/// Lists everything below a directory.
 fn tree(task: &Task, dir: &str) -> Vec<String> {
     let mut found = vec![format!("{dir} {}", seen(task, dir))];
     let Ok(file) = task.open(dir, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) else {
@@ -262,7 +262,7 @@ fn tree(task: &Task, dir: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_driver_with_directories_says_what_memory_says() {
+fn a_directory_backed_driver_gives_the_results_of_memory() {
     let seed = random::seed();
     let memory = Vfs::new(MemFs::builder().build()).unwrap();
     let fs: Arc<Tables> = Tables::new();
@@ -279,7 +279,7 @@ fn a_driver_with_directories_says_what_memory_says() {
         assert_eq!(expected, found, "step {number} after\n{}", latest());
         succeeded += usize::from(expected.contains(": ()") || expected.contains(": opened"));
         done.push(expected);
-        // What the dcache forgets makes no difference.
+        // Dropping cached entries makes no difference.
         if random.below(8) == 0 {
             fs.with_super(|sb| sb.shrink(usize::MAX));
         }

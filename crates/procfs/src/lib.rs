@@ -1,35 +1,39 @@
-//! The introspection driver: a tree's own state as a file system, with text as in the kernel's files.
+//! The introspection driver: the state of a tree as a file system, with text in the formats of the
+//! kernel's files.
 //!
 //! # Purpose
 //!
-//! [`ProcFs`] is mounted anywhere in the tree that it tells of, as often as one likes (one value each).
+//! A [`ProcFs`] describes one tree. It can be mounted anywhere in that tree, any number of times
+//! (one value each).
 //!
-//! | file | as the kernel's | tells |
+//! | file | counterpart in Linux | contents |
 //! | --- | --- | --- |
-//! | `mounts` | `/proc/mounts` | what is mounted where, seen from the root of the tree |
-//! | `dentry-state` | `/proc/sys/fs/dentry-state` | dentries: all, unused, negative ones |
-//! | `inode-state` | `/proc/sys/fs/inode-state` | inodes: all, free |
-//! | `file-nr` | `/proc/sys/fs/file-nr` | open files: all, free, at most |
-//! | `lock_stat` | `/proc/lock_stat` | what happened to the locks of each class |
-//! | `scaling` | | each patch: `after` it or `before` it |
+//! | `mounts` | `/proc/mounts` | the mounts, as seen from the root of the tree |
+//! | `dentry-state` | `/proc/sys/fs/dentry-state` | number of dentries, unused and negative ones |
+//! | `inode-state` | `/proc/sys/fs/inode-state` | number of inodes, and of unused ones |
+//! | `file-nr` | `/proc/sys/fs/file-nr` | number of open files, and its limit |
+//! | `lock_stat` | `/proc/lock_stat` | contention statistics of each lock class |
+//! | `scaling` | | for each patch: `after` or `before` |
 //! | `tasks/ID/fd/N` | `/proc/PID/fd/N` | a symbolic link for each descriptor |
 //! | `tasks/ID/cwd` | `/proc/PID/cwd` | a symbolic link to the working directory |
-//! | `tasks/ID/maps` | `/proc/PID/maps` | what is mapped: a line for each entry of the task's table ([`vfscale_vfs::maps`]) |
+//! | `tasks/ID/maps` | `/proc/PID/maps` | a line for each mapping of the task ([`vfscale_vfs::maps`]) |
 //!
-//! Tasks are the ones that were given to [`ProcFs::show`]: a tree knows of no tasks, as making one should
-//! cost nothing. What of a task is told only to its owner (`fd`, `maps`) has a mode that says so.
+//! Only tasks passed to [`ProcFs::show`] are listed: a tree has no list of its tasks, so that
+//! creating one costs nothing. The modes of `fd` and `maps` restrict them to the task's owner.
 //!
 //! # Invariants
 //!
-//! * Nothing is counted for the sake of this: numbers are summed when a file is read.
-//! * A file is read as it was when its beginning was read ([`vfscale_vfs::inode::InodeInit`], `text`).
-//! * The number of an inode tells what it is (`node::Node`); a driver keeps nothing of its own but the
-//!   links' text.
-//! * The driver does not keep its tree, nor tasks. What has ended is not there.
+//! * The file system maintains no counters for this driver: numbers are summed when a file is read.
+//! * A reader gets the contents as of its read at offset 0 ([`vfscale_vfs::inode::InodeInit`],
+//!   `text`).
+//! * An inode's number identifies what the inode stands for (`node::Node`). The driver stores
+//!   nothing else but the targets of links.
+//! * The driver owns neither its tree nor tasks. Ended tasks are not listed.
 //!
 //! # Locks
 //!
-//! `proc_tasks`, held for a look at the map; a task that is found is dropped outside of it.
+//! `proc_tasks`, held for one access to the map. A task that is found is dropped after the lock is
+//! released.
 
 mod node;
 mod texts;
@@ -60,7 +64,7 @@ lock_class! {
     pub ProcTasks = ("proc_tasks", 112);
 }
 
-/// What `statfs` says it is.
+/// The magic number that `statfs` returns.
 const MAGIC: u64 = 0x5646_5350;
 
 /// The introspection driver; see the [module](self). `Send` and `Sync`.
@@ -69,10 +73,10 @@ pub struct ProcFs {
     tasks: Mutex<BTreeMap<u64, Weak<Task>>, ProcTasks>,
 }
 
-/// What a symbolic link held when it was last asked.
+/// The target of a symbolic link when it was last read.
 struct Target(Rcu<Vec<u8>>);
 
-/// Who owns a file.
+/// Owner and group of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Owner {
     uid: u32,
@@ -82,13 +86,14 @@ struct Owner {
 const ROOT: Owner = Owner { uid: 0, gid: 0 };
 
 impl ProcFs {
-    /// A driver that tells of `vfs`, to be mounted there or elsewhere. It does not keep the tree.
+    /// Creates a driver that describes `vfs`, to be mounted in that tree or another. Does not own
+    /// the tree.
     #[must_use]
     pub fn new(vfs: &Vfs) -> Arc<ProcFs> {
         Arc::new(ProcFs { vfs: vfs.downgrade(), tasks: Mutex::new(BTreeMap::new()) })
     }
 
-    /// Shows a task under `tasks`, as long as it lives.
+    /// Lists a task under `tasks` until the task ends.
     pub fn show(&self, task: &Arc<Task>) {
         let mut tasks = self.tasks.lock();
         tasks.retain(|_, task| task.strong_count() > 0);
@@ -100,18 +105,18 @@ impl ProcFs {
         task?.upgrade()
     }
 
-    /// What `name` stands for in a directory, and whose it is.
+    /// Returns the node and owner of `name` in a directory.
     fn find(&self, dir: Node, name: &[u8]) -> Option<(Node, Owner)> {
         let name = std::str::from_utf8(name).ok()?;
         match dir {
-            Node::Root => Some((node::in_root(name)?, ROOT)),
+            Node::Root => Some((node::find_in_root(name)?, ROOT)),
             Node::Tasks => {
                 let id = node::parse(name)?;
                 Some((Node::Task(id), self.owner(id)?))
             }
             Node::Task(id) => {
                 let owner = self.owner(id)?;
-                let found = node::IN_TASK.iter().find(|(own, _)| *own == name)?;
+                let found = node::TASK_ENTRIES.iter().find(|(own, _)| *own == name)?;
                 Some(((found.1)(id), owner))
             }
             Node::Fds(id) => {
@@ -128,7 +133,7 @@ impl ProcFs {
         self.task(id).map(|task| owner_of(&task))
     }
 
-    /// Where a link leads at the moment.
+    /// Returns the present target of a link.
     fn target(&self, node: Node) -> Result<Vec<u8>, Errno> {
         let (Node::Cwd(id) | Node::Fd(id, ..)) = node else { return Err(Errno::INVAL) };
         let task = self.task(id).ok_or(Errno::NOENT)?;
@@ -139,7 +144,7 @@ impl ProcFs {
         Ok(task.path_of(&file)?.into_os_string().into_vec())
     }
 
-    /// Emits entries with these positions (those behind them are one more).
+    /// Emits the entries from position `pos` on. The position after an entry is its own plus one.
     fn emit_all(
         dir: Node,
         pos: u64,
@@ -162,7 +167,7 @@ fn owner_of(task: &Task) -> Owner {
     Owner { uid: credentials.uid, gid: credentials.gid }
 }
 
-/// The inode of a node.
+/// Returns the inode of a node, creating it if needed.
 fn inode(sb: &SuperBlock, node: Node, owner: Owner) -> InodeRef {
     sb.iget(node.ino(), || InodeInit {
         mode: node.mode(),
@@ -179,7 +184,7 @@ impl Directories for ProcFs {
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno> {
         let here = Node::of(dir.ino());
         let found = self.find(here, name);
-        // Tasks and descriptors come and go by themselves; what is in the root does not.
+        // Tasks and descriptors change without calls to this driver; the names in the root do not.
         Ok(Found {
             inode: found.map(|(node, owner)| inode(dir.sb(), node, owner)),
             check: here != Node::Root,
@@ -198,14 +203,14 @@ impl Directories for ProcFs {
             all.collect::<Vec<_>>()
         };
         let all = match here {
-            Node::Root => listed(node::all_in_root().collect()),
+            Node::Root => listed(node::root_entries().collect()),
             Node::Tasks => {
                 let tasks = self.tasks.lock();
                 let alive = tasks.iter().filter(|(_, task)| task.strong_count() > 0);
                 alive.map(|(id, _)| (id + 2, id.to_string(), Node::Task(*id))).collect()
             }
             Node::Task(id) if self.task(id).is_some() => {
-                listed(node::IN_TASK.iter().map(|(name, node)| (*name, node(id))).collect())
+                listed(node::TASK_ENTRIES.iter().map(|(name, node)| (*name, node(id))).collect())
             }
             Node::Fds(id) => {
                 let fds = self.task(id).map(|task| task.descriptor_list()).unwrap_or_default();
@@ -220,7 +225,8 @@ impl Directories for ProcFs {
         Ok(())
     }
 
-    /// What they tell of, and its owner, changes without them.
+    /// Returns false: the objects that inodes stand for, and their owners, change without calls to
+    /// the inodes.
     fn caches_inodes(&self) -> bool {
         false
     }
@@ -228,7 +234,7 @@ impl Directories for ProcFs {
     fn is_current(&self, dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
         match (self.find(Node::of(dir.ino()), name), inode) {
             (Some((node, owner)), Some(inode)) if node.ino() == inode.ino() => {
-                // A task may have taken other credentials since.
+                // The task's credentials may have changed since.
                 if owner != (Owner { uid: inode.uid(), gid: inode.gid() }) {
                     inode.set_owner(owner.uid, owner.gid);
                 }
@@ -274,7 +280,7 @@ impl FileSystem for ProcFs {
         Ok(target.0.read(guard))
     }
 
-    /// All there is to read is text, and lies past the end.
+    /// Reads nothing: the files contain only text, which [`text`](FileSystem::text) returns.
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         Ok(0)
     }

@@ -1,12 +1,13 @@
-//! What there is in the tree, and the inode numbers that tell it.
+//! The nodes of the tree, and their inode numbers.
 //!
-//! The root is 1, what is in it follows. Of a task, the bits from [`TASK_SHIFT`] on are its number;
-//! below are its directory, what is in that, and with [`FD_BIT`] its descriptors, each with its
-//! access mode, since a link shows that in its own mode.
+//! The root is 1, followed by the nodes in it. For the nodes of a task, the bits from
+//! [`TASK_SHIFT`] on are the task's number. The lower bits identify its directory, the nodes in
+//! that, or with [`FD_BIT`] a descriptor. The number of a descriptor's node includes the access
+//! mode, since the permission bits of the link show it.
 
 use vfscale_vfs::{FileType, OFlags};
 
-/// Files in the root that hold text.
+/// The text files in the root.
 pub(crate) const TEXTS: &[(&str, Text)] = &[
     ("mounts", Text::Mounts),
     ("dentry-state", Text::DentryState),
@@ -18,11 +19,11 @@ pub(crate) const TEXTS: &[(&str, Text)] = &[
 
 const TASKS: &str = "tasks";
 
-/// Something of a task, by the task's number.
+/// Constructor of a node of a task, from the task's number.
 type OfTask = fn(u64) -> Node;
 
-/// What is in the directory of a task.
-pub(crate) const IN_TASK: &[(&str, OfTask)] =
+/// The entries of a task's directory.
+pub(crate) const TASK_ENTRIES: &[(&str, OfTask)] =
     &[("cwd", Node::Cwd), ("fd", Node::Fds), ("maps", Node::Maps)];
 
 const ROOT_INO: u64 = 1;
@@ -35,7 +36,7 @@ const TASK_FDS: u64 = 3;
 const TASK_MAPS: u64 = 4;
 const FD_BIT: u64 = 1 << 23;
 
-/// A file that holds text.
+/// A text file in the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
     Mounts,
@@ -46,7 +47,7 @@ pub(crate) enum Text {
     Scaling,
 }
 
-/// What a descriptor was opened for.
+/// The access mode of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) read: bool,
@@ -74,7 +75,7 @@ pub(crate) enum Node {
     Fds(u64),
     Maps(u64),
     Fd(u64, i32, Access),
-    /// No number of ours.
+    /// Not a number of this file system.
     Unknown,
 }
 
@@ -122,13 +123,14 @@ impl Node {
         }
     }
 
-    /// Type and permission bits, those of the kernel's files if not said otherwise.
+    /// Returns type and permission bits. They equal those of the kernel's files unless stated
+    /// otherwise.
     pub(crate) fn mode(self) -> u32 {
         let (file_type, mode) = match self {
             Node::Root | Node::Tasks | Node::Task(_) => (FileType::Directory, 0o555),
             Node::Fds(_) => (FileType::Directory, 0o500),
             Node::Text(Text::LockStat) => (FileType::RegularFile, 0o600),
-            // The kernel's is 0444, and looks at who opens it.
+            // The kernel's is 0444, and its `open` checks the caller.
             Node::Maps(_) => (FileType::RegularFile, 0o400),
             Node::Text(_) | Node::Unknown => (FileType::RegularFile, 0o444),
             Node::Cwd(_) => (FileType::Symlink, 0o777),
@@ -145,7 +147,7 @@ impl Node {
         matches!(self, Node::Root | Node::Tasks | Node::Task(_) | Node::Fds(_))
     }
 
-    /// Whether it holds text.
+    /// Returns whether the node is a text file.
     pub(crate) fn is_text(self) -> bool {
         matches!(self, Node::Text(_) | Node::Maps(_))
     }
@@ -155,18 +157,18 @@ impl Node {
     }
 }
 
-/// Everything in the root.
-pub(crate) fn all_in_root() -> impl Iterator<Item = (&'static str, Node)> {
+/// Returns the entries of the root.
+pub(crate) fn root_entries() -> impl Iterator<Item = (&'static str, Node)> {
     let texts = TEXTS.iter().map(|(name, text)| (*name, Node::Text(*text)));
     texts.chain([(TASKS, Node::Tasks)])
 }
 
-/// What a name in the root stands for.
-pub(crate) fn in_root(name: &str) -> Option<Node> {
-    all_in_root().find(|(own, _)| *own == name).map(|(_, node)| node)
+/// Returns the node of a name in the root.
+pub(crate) fn find_in_root(name: &str) -> Option<Node> {
+    root_entries().find(|(own, _)| *own == name).map(|(_, node)| node)
 }
 
-/// A number as it is written in a name: without a sign or zeros in front.
+/// Parses a number in a name: decimal, without a sign or leading zeros.
 pub(crate) fn parse(name: &str) -> Option<u64> {
     let number: u64 = name.parse().ok()?;
     (number.to_string() == name).then_some(number)

@@ -8,7 +8,7 @@ use vfscale_vfs::lockstat::{Row, Times};
 use vfscale_vfs::{OFlags, Scaling};
 
 #[test]
-fn an_inode_number_tells_what_it_is() {
+fn an_inode_number_identifies_its_node() {
     let access = |read, write| Access { read, write };
     let mut all = vec![Node::Root, Node::Tasks];
     all.extend(node::TEXTS.iter().map(|(_, text)| Node::Text(*text)));
@@ -39,8 +39,8 @@ fn names_and_modes() {
     for bad in ["", "017", "+1", "-1", "1 ", "x", "99999999999999999999999"] {
         assert_eq!(node::parse(bad), None);
     }
-    assert_eq!(node::in_root("mounts"), Some(Node::Text(Text::Mounts)));
-    assert_eq!(node::in_root("Mounts"), None);
+    assert_eq!(node::find_in_root("mounts"), Some(Node::Text(Text::Mounts)));
+    assert_eq!(node::find_in_root("Mounts"), None);
     let mode = |flags| Node::Fd(1, 0, Access::of(flags)).mode() & 0o7777;
     assert_eq!(mode(OFlags::RDONLY), 0o500);
     assert_eq!(mode(OFlags::WRONLY | OFlags::APPEND), 0o300);
@@ -48,7 +48,7 @@ fn names_and_modes() {
     assert_eq!(mode(OFlags::PATH), 0);
 }
 
-/// A line of `lock_stat` is a name up to a colon and twelve numbers, in columns of their own.
+/// A line of `lock_stat` is a name, a colon and twelve numbers in columns of fixed width.
 #[test]
 fn the_table_of_locks_is_the_kernels() {
     let times = |us: u64| Times {

@@ -1,4 +1,4 @@
-//! The texts: the formats of the kernel's files, from the numbers of the library.
+//! The contents of the text files: the library's numbers in the formats of the kernel's files.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -10,11 +10,11 @@ use vfscale_vfs::{PATCHES, Scaling, Task, Vfs};
 
 use crate::node::Text;
 
-/// How wide the name of a lock class is in `lock_stat`, and each of the columns after it.
+/// Widths of the name of a lock class in `lock_stat`, and of each column after it.
 const NAME_WIDTH: usize = 40;
 const COLUMN_WIDTH: usize = 14;
 
-/// The column before that of the name in `maps`.
+/// Column before that of the name in `maps`.
 const MAPS_WIDTH: usize = 72;
 
 pub(crate) fn text(text: Text, vfs: &Vfs) -> String {
@@ -30,34 +30,35 @@ pub(crate) fn text(text: Text, vfs: &Vfs) -> String {
 
 fn mounts(vfs: &Vfs) -> String {
     vfs.task().mounts().iter().fold(String::new(), |mut text, mount| {
-        // Writing to a string does not fail.
+        // Writing to a string never fails.
         let _ = writeln!(text, "{}", mount.mounts());
         text
     })
 }
 
-/// As `/proc/sys/fs/dentry-state`: dentries, unused ones, an age limit and a number of wanted pages, which
-/// mean nothing any more, negative ones, and a zero.
+/// Formats `/proc/sys/fs/dentry-state`: dentries, unused dentries, the obsolete age limit and
+/// number of wanted pages, negative dentries, and a zero.
 #[must_use]
 pub fn dentry_state(counts: &Counts) -> String {
     let Counts { dentries, unused_dentries, negative_dentries, .. } = counts;
     format!("{dentries}\t{unused_dentries}\t45\t0\t{negative_dentries}\t0\n")
 }
 
-/// As `/proc/sys/fs/inode-state`: inodes, unused ones, and five numbers that mean nothing.
+/// Formats `/proc/sys/fs/inode-state`: inodes, unused inodes, and five unused numbers.
 #[must_use]
 pub fn inode_state(counts: &Counts) -> String {
     format!("{}\t{}\t0\t0\t0\t0\t0\n", counts.inodes, counts.unused_inodes)
 }
 
-/// As `/proc/sys/fs/file-nr`: open files, free ones (none is kept), and the most there may be.
+/// Formats `/proc/sys/fs/file-nr`: open files, free ones (always 0), and the maximum.
 #[must_use]
 pub fn file_nr(counts: &Counts, max: u64) -> String {
     format!("{}\t0\t{max}\n", counts.open_files)
 }
 
-/// A line for each patch: its name, a tab, and whether the tree is as the kernel was `after` it or `before`
-/// it. With one CPU there are patches that make no difference; of these it says `before`.
+/// Formats a line for each patch: its name, a tab, and whether the tree behaves as the kernel
+/// `after` the patch or `before` it. With one CPU some patches make no difference; their state is
+/// `before`.
 #[must_use]
 pub fn scaling(scaling: &Scaling) -> String {
     PATCHES.iter().fold(String::new(), |mut text, patch| {
@@ -68,7 +69,7 @@ pub fn scaling(scaling: &Scaling) -> String {
     })
 }
 
-/// As `/proc/lock_stat`, version 0.4, with a line for each class and times in microseconds.
+/// Formats `/proc/lock_stat`, version 0.4, with a line for each class and times in microseconds.
 #[must_use]
 pub fn lock_stat(rows: &[Row]) -> String {
     let line = "-".repeat(NAME_WIDTH + 1 + Row::COLUMNS.len() * (COLUMN_WIDTH + 1));
@@ -87,9 +88,10 @@ pub fn lock_stat(rows: &[Row]) -> String {
     text
 }
 
-/// As `/proc/PID/maps`: a line for each mapping of a task, with the path that its file has now, seen from the
-/// task's root. Paths are looked for with nothing held, each was true at some moment. A newline in a
-/// name is `\012`, and nothing else is written in another way; a path that is too long is `?`.
+/// Formats `/proc/PID/maps`: a line for each mapping of a task, with the present path of its file
+/// as seen from the task's root. The paths are determined without locks, so each was valid at some
+/// moment. A newline in a name is written as `\012`; nothing else is escaped. A path that is too
+/// long is `?`.
 #[must_use]
 pub fn maps(task: &Task) -> Vec<u8> {
     task.mappings().iter().fold(Vec::new(), |mut text, mapping| {
@@ -104,11 +106,11 @@ fn push_mapping(text: &mut Vec<u8>, mapping: &Mapping, task: &Task) {
     let (read, write) = (bit(Protection::READ, 'r'), bit(Protection::WRITE, 'w'));
     let execute = bit(Protection::EXEC, 'x');
     let sharing = if mapping.sharing == Sharing::Shared { 's' } else { 'p' };
-    // An open file always tells what it is.
+    // `stat` of an open file does not fail.
     let stat = file.as_ref().and_then(|file| file.stat().ok()).unwrap_or_default();
     let (major, minor) = (rustix::fs::major(stat.dev), rustix::fs::minor(stat.dev));
-    let place = format!("{start:08x}-{end:08x} {read}{write}{execute}{sharing} {offset:08x}");
-    let line = format!("{place} {major:02x}:{minor:02x} {} ", stat.ino);
+    let range = format!("{start:08x}-{end:08x} {read}{write}{execute}{sharing} {offset:08x}");
+    let line = format!("{range} {major:02x}:{minor:02x} {} ", stat.ino);
     let path = file.as_ref().map(|file| task.path_of(file).unwrap_or_else(|_| "?".into()));
     let name = path.as_ref().map_or(mapping.name.as_bytes(), |path| path.as_os_str().as_bytes());
     if name.is_empty() {

@@ -1,36 +1,35 @@
-//! What each patch of the seeds costs a single thread, in time: every call is made with the patch
-//! and without it in turn, in short batches beside each other, so that what the machine does
-//! otherwise meets both.
+//! Measures what each patch costs a single thread, in time. Every call is made alternately with and
+//! without the patch, in short batches one after the other, so that other load of the machine
+//! affects both.
 //!
 //! ```sh
-//! cargo run --release --example paired                # all calls, each with the patches that it meets
-//! cargo run --release --example paired -- open pipe   # these
+//! cargo run --release --example paired                # all calls, with their patches
+//! cargo run --release --example paired -- open pipe   # only these
 //! ```
 //!
-//! Both file systems of a pair are made anew several times, because where things happen to lie in
-//! memory counts for some percent. A line is the median of the pairs' ratios of such a couple, of
-//! which it prints the median and the interval that has it with a probability of at least 95 %, and
-//! in brackets the range. A change is what having the patch costs (+) or saves (-). Run it on a
-//! machine that does nothing else.
+//! Both file systems of a couple are created several times, because their addresses in memory make
+//! a difference of some percent. The result of a couple is the median of its pairs' ratios. A line
+//! shows the median of these results, the interval that contains it with a probability of at least
+//! 95 %, and in brackets the range. A change is what the patch costs (+) or saves (-). Run it on an
+//! otherwise idle machine.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-#[path = "calls/kinds.rs"]
-mod kinds;
+mod measured;
 
-use kinds::{Ground, KINDS, Kind};
+use measured::{Ground, KINDS, Kind};
 
-/// Couples of file systems: of so many medians the fourth from below and the fourth from above
-/// enclose the one of all couples with more than 95 %.
+/// Number of couples of file systems. The fourth lowest and the fourth highest of this number of
+/// medians enclose the median of all couples with a probability above 95 %.
 const COUPLES: usize = 15;
 const OUTER: usize = 3;
-/// Pairs of batches for each couple.
+/// Number of pairs of batches per couple.
 const PAIRS: usize = 12;
 const BATCH: Duration = Duration::from_millis(2);
 
-/// Nanoseconds for each call, of a batch.
+/// Returns the nanoseconds per call of a batch.
 fn time(ground: &Ground, kind: &Kind, times: u64) -> vfscale::Result<f64> {
     let start = Instant::now();
     ground.call(black_box(kind), times)?;
@@ -47,7 +46,8 @@ fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// With and without, in nanoseconds, and their ratio: medians of the pairs of one couple.
+/// Measures one couple: returns the medians of its pairs with the patch, without it (in
+/// nanoseconds), and of their ratio.
 fn couple(kind: &Kind, patch: &str) -> Result<[f64; 3], Box<dyn Error>> {
     let with = Ground::new(kind, &[])?;
     let without = Ground::new(kind, &[patch.to_owned()])?;
@@ -58,7 +58,7 @@ fn couple(kind: &Kind, patch: &str) -> Result<[f64; 3], Box<dyn Error>> {
     time(&without, kind, times)?;
     let mut columns = [const { Vec::new() }; 3];
     for pair in 0..PAIRS {
-        // Whoever comes first may find the machine as the other has left it.
+        // The first of a pair may be affected by the one before; so the order alternates.
         let (a, b) = if pair.is_multiple_of(2) {
             let a = time(&with, kind, times)?;
             (a, time(&without, kind, times)?)

@@ -1,5 +1,5 @@
-//! A sandbox: a tree with bounds on memory, and a guest in it who is a plain user, can't leave his
-//! root, and can't follow links out of his directory.
+//! A sandbox: a tree with memory limits and an untrusted guest. The guest is an unprivileged user,
+//! can't leave its root, and can't make the host follow links out of its directory.
 
 use vfscale::{At, AtFlags, Credentials, Errno, Limits, Mode, OFlags, OpenHow, ResolveFlags};
 
@@ -18,7 +18,8 @@ fn main() -> vfscale::Result<()> {
     let guest = vfs.task();
     guest.chroot("/guests/eve")?;
     guest.chdir("/home")?;
-    // Also the numbers that he may choose, of which the highest decides how large his table is.
+    // Also limits the descriptor numbers it may choose; the highest determines the size of its
+    // table.
     guest.set_descriptors_max(64)?;
     guest.set_credentials(Credentials::user(1000, 1000));
     guest.write_file("notes", "all mine")?;
@@ -27,9 +28,9 @@ fn main() -> vfscale::Result<()> {
     let outside = guest.read_to_string("/../../secret").map_err(|error| error.errno());
     assert_eq!(outside, Err(Errno::NOENT));
     let denied = guest.write_file("/forbidden", "x").map_err(|error| error.to_string());
-    println!("outside of his home: {denied:?}");
+    println!("outside of its home: {denied:?}");
 
-    // The host serves a path that the guest names, and follows nothing out of the guest's directory.
+    // The host opens a path that the guest names, and follows no link out of the guest's directory.
     guest.symlink("/secret", At::Cwd, "trap")?;
     let home = host.open("/guests/eve/home", OFlags::PATH, Mode::empty())?;
     let how = OpenHow { resolve: ResolveFlags::BENEATH, ..OpenHow::new(OFlags::RDONLY) };
@@ -43,7 +44,11 @@ fn main() -> vfscale::Result<()> {
     assert_eq!(descriptors, 64);
     let handles: Vec<_> =
         (0..).map_while(|_| guest.open("notes", OFlags::RDONLY, Mode::empty()).ok()).collect();
-    println!("{descriptors} descriptors, and {} files beside; {:?}", handles.len(), vfs.usage());
+    println!(
+        "{descriptors} descriptors, and {} other open files; {:?}",
+        handles.len(),
+        vfs.usage()
+    );
     println!("{:?}", host.statfs(At::Cwd, "/")?);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The ten lines to begin with.
+//! Ten lines to start with.
 
 use vfscale::Mode;
 

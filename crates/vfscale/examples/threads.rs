@@ -1,4 +1,4 @@
-//! Threads on one tree: a task each, one directory for all, and a file that everybody opens.
+//! Threads on one tree: a task for each, in one directory, and a file that all threads open.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ fn main() -> vfscale::Result<()> {
             }
         });
         let rate = f64::from(threads * FILES) / begin.elapsed().as_secs_f64();
-        println!("{threads} thread(s): {rate:.0} files made, opened beside and removed a second");
+        println!("{threads} thread(s): {rate:.0} files created, opened and removed per second");
     }
     Ok(())
 }

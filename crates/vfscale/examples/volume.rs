@@ -1,4 +1,5 @@
-//! A volume in an image file: what was synced is there after a crash, and everything after `close`.
+//! A volume in an image file: synced changes survive a crash, and all changes survive after
+//! `close`.
 //!
 //! ```sh
 //! cargo run --example volume -- disk.vfs
@@ -8,7 +9,7 @@ use vfscale::{Mode, OFlags};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let image = std::env::args().nth(1).unwrap_or_else(|| "disk.vfs".into());
-    // Made if there is none; what a crash has left is recovered.
+    // Creates the image if it does not exist; recovers it after a crash.
     let volume = vfscale::volume(&image).create(64 << 20).open()?;
     let task = volume.task();
     task.create_dir_all("/log", Mode::from_bits_retain(0o755))?;
@@ -16,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
     let log = task.open("/log/runs", flags, Mode::from_bits_retain(0o644))?;
     log.write_all(b"one more run\n")?;
-    // From here on the line is there, whatever happens.
+    // From here on the line is durable.
     log.sync_all()?;
     drop(log);
 

@@ -14,20 +14,23 @@
 //! # }
 //! ```
 //!
-//! A [`Vfs`] is a tree of mounted file systems. A [`Task`] is who acts in it: root and working directory,
-//! umask, credentials, descriptors; any number of threads may share one, and make their own. Its methods
-//! are Linux's calls with Linux's errors, without a system call. A [`File`] is an open file, which works
-//! without a task, and is `Read`, `Write` and `Seek`.
+//! A [`Vfs`] is a tree of mounted file systems. A [`Task`] is a process, in POSIX terms: it has a
+//! root and working directory, umask, credentials and descriptors. Any number of threads may share
+//! a task, and each may create its own. The methods of a task are Linux's calls with Linux's
+//! errors, without a system call. A [`File`] is an open file. It can be used without a task, and
+//! implements `Read`, `Write` and `Seek`.
 //!
-//! A volume keeps what is in it: [`volume()`] opens one in an image file or on a device ([`mod@volume`]).
+//! A volume stores a tree durably: [`volume()`] opens one in an image file or on a device
+//! ([`mod@volume`]).
 //!
-//! Everything is `Send` and `Sync`. No call blocks on anything but short critical sections, except those
-//! that wait for advisory locks, for the other end of a pipe or fifo, and `umount`, which say so; and those
-//! on a volume, which wait for its device.
+//! Everything is `Send` and `Sync`. Calls block only for short critical sections, with two
+//! exceptions. Calls on a volume wait for its device. Calls that wait for an advisory lock or for
+//! the other end of a pipe or fifo, and `umount`, say so in their documentation.
 //!
-//! A process that has made a tree and then forks is told from its child: calls in the child fail with
-//! [`Errno::NOTRECOVERABLE`] and drops do nothing, until it executes another program. Threads that held
-//! locks at that moment are not there any more, and what a volume is written with is the parent's.
+//! Fork: if a process with a tree forks, the tree can be used only in the parent. In the child,
+//! calls fail with [`Errno::NOTRECOVERABLE`] and drops do nothing, until it executes another
+//! program. The threads that held locks at the fork do not exist in the child, and only the
+//! parent's threads write a volume.
 
 pub mod volume;
 
@@ -41,7 +44,8 @@ pub use vfscale_vfs::*;
 
 use std::sync::Arc;
 
-/// A memory file system as the root of a new tree: set it up, then [`build`](MemoryBuilder::build).
+/// Returns the options of a memory file system as the root of a new tree; create it with
+/// [`build`](MemoryBuilder::build).
 pub fn memory() -> MemoryBuilder {
     let (options, scaling) = (MemFs::builder(), Scaling::default());
     MemoryBuilder { options, memory_files: None, limits: None, scaling }
@@ -57,55 +61,55 @@ pub struct MemoryBuilder {
 }
 
 impl MemoryBuilder {
-    /// The most memory that its files may take, in bytes; `ENOSPC` beyond. Half of the machine's by default.
-    /// A file that is open and has no name any more, or never had one (`O_TMPFILE`), counts as others do.
-    /// Other memory of a tree follows the size, too: see [`limits`](Self::limits) and
-    /// [`memory_files`](Self::memory_files).
+    /// Sets the maximum memory of its files, in bytes; beyond it, calls fail with `ENOSPC`. By
+    /// default half of the machine's memory. Open files without a name (unlinked, or created with
+    /// `O_TMPFILE`) count like others. The default limits of other memory of a tree follow from the
+    /// size: see [`limits`](Self::limits) and [`memory_files`](Self::memory_files).
     #[must_use]
     pub fn size(mut self, bytes: u64) -> Self {
         self.options = self.options.size(bytes);
         self
     }
 
-    /// The most memory that files of memory ([`Task::memfd_create`]) may take, all of them together, in
-    /// bytes; `ENOSPC` beyond. As much as [`size`](Self::size) by default.
+    /// Sets the maximum memory of all memory files ([`Task::memfd_create`]) together, in bytes;
+    /// beyond that, calls fail with `ENOSPC`. By default the same as [`size`](Self::size).
     #[must_use]
     pub fn memory_files(mut self, bytes: u64) -> Self {
         self.memory_files = Some(bytes);
         self
     }
 
-    /// Bounds what the tree takes beside the data of its files: open files, pipes, sockets, locks. Those for
-    /// its size ([`Limits::for_size`]) by default.
+    /// Sets limits for the memory of the tree other than the data of its files: open files, pipes,
+    /// sockets, locks. By default the limits for its size ([`Limits::for_size`]).
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Some(limits);
         self
     }
 
-    /// The most inodes it may have. As many as there is memory for by default.
+    /// Sets the maximum number of inodes. By default as many as fit into its memory.
     #[must_use]
     pub fn inodes(mut self, inodes_max: u64) -> Self {
         self.options = self.options.inodes(inodes_max);
         self
     }
 
-    /// The permission bits of the root directory; 0755 by default.
+    /// Sets the permission bits of the root directory; 0755 by default.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.options = self.options.mode(mode.bits());
         self
     }
 
-    /// The owner and group of the root directory; 0 and 0 by default.
+    /// Sets the owner and group of the root directory; 0 and 0 by default.
     #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
         self.options = self.options.owner(uid, gid);
         self
     }
 
-    /// How far its structures are spread; as far as the machine has CPUs by default. With
-    /// [`Scaling::before`] it is as the kernel was before one of the patches.
+    /// Sets how its structures are sharded; by default for the number of CPUs of the machine. With
+    /// [`Scaling::before`] the tree behaves like the kernel before one of the patches.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -123,10 +127,10 @@ impl MemoryBuilder {
         self
     }
 
-    /// Makes the file system and mounts it as the root of a new tree.
+    /// Creates the file system and mounts it as the root of a new tree.
     ///
     /// # Errors
-    /// `ENOSPC` if the size does not even hold the root directory.
+    /// Returns `ENOSPC` if the size does not suffice for the root directory.
     pub fn build(self) -> Result<Vfs> {
         let limits = self.limits.unwrap_or_else(|| Limits::for_size(self.options.size_bytes()));
         let memory_files = self.memory_files.unwrap_or_else(|| self.options.size_bytes());

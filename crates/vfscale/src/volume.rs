@@ -1,25 +1,27 @@
-//! Volumes: file systems in an image file or on a device, which survive a crash.
+//! Volumes: crash-safe file systems in an image file or on a device.
 //!
 //! # Purpose
 //!
-//! [`volume`] (a path) and [`volume_on`] (any [`Device`]) set a volume up; [`VolumeBuilder::open`] recovers
-//! what a crash has left and mounts it as the root of a new tree; [`Volume::close`] takes leave of
-//! it. What [`close`](Volume::close) or a sync has returned for is durable.
+//! [`volume`] (a path) and [`volume_on`] (any [`Device`]) set the options of a volume.
+//! [`VolumeBuilder::open`] recovers it after a crash and mounts it as the root of a new tree;
+//! [`Volume::close`] closes it. All changes made before a successful [`close`](Volume::close) or
+//! sync are durable.
 //!
 //! # Invariants
 //!
-//! * One opener at a time: who comes second gets an error that names the first.
-//! * A volume that is dropped without having been closed is as after a crash: all that was synced is there,
-//!   and the next opening recovers it.
-//! * The image is free for others as soon as the last of the volume, its tasks and its open files has
-//!   gone, and is not written after that. Nobody waits for a grace period, which may be long.
+//! * A volume has one opener, or several that only read: another one gets an error that names the
+//!   first.
+//! * Dropping a volume without closing it has the effect of a crash: all synced changes are
+//!   durable, and the next opening recovers the volume.
+//! * The image is unlocked as soon as the last of the volume, its tasks and its open files is
+//!   dropped, and is not written after that. This waits for no grace period, which may be long.
 //!
-//! # Who holds which reference
+//! # References
 //!
-//! A [`Volume`] holds its tree and its driver. Tasks hold the tree, tasks and files the mounts of it: as
-//! long as there are any, the volume is not closed. Dentries and inodes that still wait to be freed,
-//! behind grace periods, hold the driver and so the device: so this ends both explicitly
-//! ([`DiskFs::leave`]).
+//! A [`Volume`] holds its tree and its driver. Tasks hold the tree; tasks and files hold its
+//! mounts. The volume is not closed while there are any. Dentries and inodes whose freeing waits
+//! for a grace period hold the driver, and so the device. Therefore dropping a volume releases both
+//! explicitly ([`DiskFs::leave`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -36,7 +38,8 @@ use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 
-/// A volume in an image file, or on a block device: set it up, then [`open`](VolumeBuilder::open).
+/// Returns the options of a volume in an image file or on a block device; open it with
+/// [`open`](VolumeBuilder::open).
 ///
 /// ```
 /// use vfscale::{At, Mode};
@@ -55,33 +58,34 @@ use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 /// # }
 /// ```
 pub fn volume(path: impl Into<PathBuf>) -> VolumeBuilder {
-    VolumeBuilder::new(Place::Path(path.into()))
+    VolumeBuilder::new(DeviceSource::Path(path.into()))
 }
 
-/// A volume on a device of the caller's.
+/// Returns the options of a volume on a device of the caller's.
 pub fn volume_on(device: Arc<dyn Device>) -> VolumeBuilder {
-    VolumeBuilder::new(Place::Device(device))
+    VolumeBuilder::new(DeviceSource::Device(device))
 }
 
+/// Where the device of a volume or log comes from.
 #[derive(Clone, Debug)]
-enum Place {
+enum DeviceSource {
     Path(PathBuf),
     Device(Arc<dyn Device>),
 }
 
-impl Place {
+impl DeviceSource {
     fn name(&self) -> String {
         match self {
-            Place::Path(path) => path.display().to_string(),
-            Place::Device(device) => device.name().to_owned(),
+            DeviceSource::Path(path) => path.display().to_string(),
+            DeviceSource::Device(device) => device.name().to_owned(),
         }
     }
 
     fn open(&self, read_only: bool) -> Result<Opened, VolumeError> {
         match self {
-            Place::Device(device) => Ok(Opened::Theirs(device.clone())),
-            Place::Path(path) => match FileOptions::new().read_only(read_only).open(path) {
-                Ok(device) => Ok(Opened::Ours(Arc::new(device))),
+            DeviceSource::Device(device) => Ok(Opened::Callers(device.clone())),
+            DeviceSource::Path(path) => match FileOptions::new().read_only(read_only).open(path) {
+                Ok(device) => Ok(Opened::Own(Arc::new(device))),
                 Err(error) if is_missing(&error) => Err(VolumeError::Missing(path.clone())),
                 Err(error) => Err(VolumeError::Device(error)),
             },
@@ -89,30 +93,32 @@ impl Place {
     }
 }
 
-/// A device, and whose it is.
+/// An open device, with its owner.
 enum Opened {
-    /// Opened here, and to be released.
-    Ours(Arc<FileDevice>),
-    Theirs(Arc<dyn Device>),
+    /// Opened by the volume, which releases it.
+    Own(Arc<FileDevice>),
+    /// The caller's.
+    Callers(Arc<dyn Device>),
 }
 
 impl Opened {
     fn device(&self) -> Arc<dyn Device> {
         match self {
-            Opened::Ours(device) => device.clone(),
-            Opened::Theirs(device) => device.clone(),
+            Opened::Own(device) => device.clone(),
+            Opened::Callers(device) => device.clone(),
         }
     }
 
-    /// Others may have it, whoever refers to it still. Nobody uses it any more.
+    /// Unlocks the device for other openers, whatever references to it remain. The volume no longer
+    /// uses it.
     fn release(&self) {
-        if let Opened::Ours(device) = self {
+        if let Opened::Own(device) = self {
             device.release();
         }
     }
 }
 
-/// What a volume is on, and its log. Dropped, they are released.
+/// The device of a volume, and that of its log. Released when dropped.
 struct Devices([Option<Opened>; 2]);
 
 impl Devices {
@@ -127,24 +133,26 @@ impl Drop for Devices {
     }
 }
 
-/// The driver of a volume. Dropped, it and its devices are left when the last mount ends.
-struct Held {
+/// The driver of an open volume. After it is dropped, the end of the last mount releases the driver
+/// and its devices.
+struct OpenDriver {
     fs: Arc<DiskFs>,
     devices: Option<Devices>,
-    /// Which errors of write-back its owner was told of.
-    told: ErrorCursor,
+    /// The errors of write-back that have been reported to the volume's owner.
+    reported: ErrorCursor,
 }
 
-impl Held {
-    /// Makes all durable; tells what went wrong, now or since this was last called.
+impl OpenDriver {
+    /// Makes all changes durable; returns an error of this call, or of write-back since the last
+    /// call.
     fn sync(&self) -> Result<(), Errno> {
         let synced = self.fs.sync_fs();
-        let told = self.fs.all_write_errors().and_then(|errors| self.told.advance(errors));
-        synced.and(told.map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code))))
+        let reported = self.fs.all_write_errors().and_then(|errors| self.reported.advance(errors));
+        synced.and(reported.map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code))))
     }
 }
 
-impl Drop for Held {
+impl Drop for OpenDriver {
     fn drop(&mut self) {
         if let Some(devices) = self.devices.take() {
             self.fs.leave(move || devices.release());
@@ -158,15 +166,16 @@ fn is_missing(error: &vfscale_block::Error) -> bool {
         if not_found(*source))
 }
 
-/// The least that changed metadata may take in memory: some hundred blocks, so that a change or two fit.
+/// Minimum of changed metadata in memory, in bytes: some hundred blocks, enough for a change or
+/// two.
 const CHANGED_BYTES_MIN: u64 = 1 << 20;
 
 /// Options of [`volume`] and [`volume_on`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened before `open`"]
 pub struct VolumeBuilder {
-    place: Place,
-    log: Option<Place>,
+    place: DeviceSource,
+    log: Option<DeviceSource>,
     size: Option<u64>,
     log_size: Option<u64>,
     root: RootDirectory,
@@ -176,69 +185,73 @@ pub struct VolumeBuilder {
 }
 
 impl VolumeBuilder {
-    fn new(place: Place) -> Self {
+    fn new(place: DeviceSource) -> Self {
         let (options, scaling) = (DiskOptions::default(), Scaling::default());
         let root = RootDirectory::default();
         let limits = Limits::default();
         Self { place, log: None, size: None, log_size: None, root, options, limits, scaling }
     }
 
-    /// Makes an image of so many bytes, which is sparse, if there is none. Only where a path was given.
+    /// Creates a sparse image of `bytes` if there is none. Only for a volume with a path.
     pub fn create(mut self, bytes: u64) -> Self {
         self.size = Some(bytes);
         self
     }
 
-    /// The size of the log, in bytes, of an image that is made. By default it follows the size of the
-    /// image.
+    /// Sets the size of the log, in bytes, of an image that is created. By default it depends on
+    /// the size of the image.
     pub fn log_size(mut self, bytes: u64) -> Self {
         self.log_size = Some(bytes);
         self
     }
 
-    /// The owner and group of the root directory of an image that is made; 0 and 0 by default. An image
-    /// that is there keeps those it has.
+    /// Sets the owner and group of the root directory of an image that is created; 0 and 0 by
+    /// default. Does not affect an existing image.
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
         (self.root.uid, self.root.gid) = (uid, gid);
         self
     }
 
-    /// The permission bits of the root directory of an image that is made; 0755 by default.
+    /// Sets the permission bits of the root directory of an image that is created; 0755 by default.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.root.mode = mode.bits();
         self
     }
 
-    /// Bounds what the tree takes in memory beside its files: open files, pipes, sockets, locks.
+    /// Sets limits for the memory of the tree other than its files: open files, pipes, sockets,
+    /// locks.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Writes nothing: no byte of the image changes. The log of a volume that was not closed is replayed in
-    /// memory, which keeps what it has (as much as the log at most) until the volume is closed.
+    /// Opens the volume without writing: no byte of the image changes. If the volume was not
+    /// closed, its log is replayed in memory. The result (at most the size of the log) stays in
+    /// memory until the volume is closed.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.options.read_only = read_only;
         self
     }
 
-    /// Reads what is home and does not look at the log, nor need it, and writes nothing: as
-    /// [`read_only`](Self::read_only) for a volume whose log can't be read or is lost, or whose repair was
-    /// interrupted. What was changed last may be missing, or damaged where only half of it is home.
+    /// Opens the volume without reading its log and without writing: like
+    /// [`read_only`](Self::read_only), for a volume whose log is lost or can't be read, or whose
+    /// repair was interrupted. Only metadata that was written back is visible. The latest changes
+    /// may be missing, or damaged if only part of a change was written back.
     pub fn no_recovery(mut self, no_recovery: bool) -> Self {
         self.options.no_recovery = no_recovery;
         self
     }
 
-    /// What callers see when the volume meets damage, or its log fails: [`OnError::Shutdown`] by default.
+    /// Sets what callers see when the volume is found to be corrupted, or its log fails:
+    /// [`OnError::Shutdown`] by default.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.options.on_error = on_error;
         self
     }
 
-    /// How many bytes it keeps in memory, about: three quarters of them of files, a quarter of what
-    /// describes them. What describes them and was changed may take half as much again until it is written
-    /// in its place; from there on changes wait for that, whatever room the log has. 320 MiB by default.
+    /// Sets the approximate size of the caches, in bytes: three quarters for file data, a quarter
+    /// for metadata. Changed metadata may take another half of the size until it is written back;
+    /// at that limit changes wait for write-back, even if the log has space. 320 MiB by default.
     pub fn cache_size(mut self, bytes: u64) -> Self {
         self.options.metadata_cache_bytes = bytes / 4;
         self.options.data_cache_bytes = bytes - bytes / 4;
@@ -246,46 +259,48 @@ impl VolumeBuilder {
         self
     }
 
-    /// After how long changes are durable that nobody has synced, data with their names: 5 seconds by
-    /// default, and what a slow device takes longer. `None`: when the log is full, and not before.
+    /// Sets the time after which changes are durable without a sync, data together with names: 5
+    /// seconds by default, plus the delays of a slow device. With `None`, changes are written only
+    /// when the log is full.
     pub fn sync_interval(mut self, interval: Option<Duration>) -> Self {
         self.options.sync_interval = interval;
         self
     }
 
-    /// Writes the data of a file that replaces another, by a rename or after having been cut to
-    /// nothing, before that is durable: who writes a new file and renames it over the old one finds one
-    /// of the two after a crash, also if nobody has synced. On by default; without it such a file may
-    /// be empty then, as after `noauto_da_alloc` of ext4.
+    /// Sets whether the data of a file that replaces another (by a rename, or after a truncation to
+    /// zero) is written before the replacement is durable. Then a program that writes a new file
+    /// and renames it over the old one has one of the two after a crash, even without a sync. On by
+    /// default. If off, such a file may be empty after a crash, as with ext4's `noauto_da_alloc`.
     pub fn auto_da_alloc(mut self, auto_da_alloc: bool) -> Self {
         self.options.auto_da_alloc = auto_da_alloc;
         self
     }
 
-    /// The image or device with its log, for a volume that was made with one of its own.
+    /// Sets the path of the log's image or device, for a volume that was created with an external
+    /// log.
     pub fn log_path(mut self, path: impl Into<PathBuf>) -> Self {
-        self.log = Some(Place::Path(path.into()));
+        self.log = Some(DeviceSource::Path(path.into()));
         self
     }
 
-    /// The same, a device of the caller's.
+    /// Sets the log's device, for a volume that was created with an external log.
     pub fn log_device(mut self, device: Arc<dyn Device>) -> Self {
-        self.log = Some(Place::Device(device));
+        self.log = Some(DeviceSource::Device(device));
         self
     }
 
-    /// How far its structures are spread; as far as the machine has CPUs by default.
+    /// Sets how its structures are sharded; by default for the number of CPUs of the machine.
     pub fn scaling(mut self, scaling: Scaling) -> Self {
         self.scaling = scaling;
         self
     }
 
-    /// Recovers the volume, if it was not closed, and mounts it as the root of a new tree.
+    /// Recovers the volume if it was not closed, and mounts it as the root of a new tree.
     ///
-    /// Blocks for the I/O; after a crash for as long as it takes to read and replay the log.
+    /// Blocks for the I/O: after a crash, until the log is read and replayed.
     ///
     /// # Errors
-    /// See [`VolumeError`]; its text says what is wrong and the remedy.
+    /// Returns a [`VolumeError`], whose text names the cause and the remedy.
     pub fn open(self) -> Result<Volume, VolumeError> {
         let name = self.place.name();
         if fork::is_child() {
@@ -307,7 +322,8 @@ impl VolumeBuilder {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
-        let held = Owned::new(Held { fs, devices: Some(devices), told: ErrorCursor::default() });
+        let held =
+            Owned::new(OpenDriver { fs, devices: Some(devices), reported: ErrorCursor::default() });
         Ok(Volume { vfs, held, name, is_new })
     }
 
@@ -315,13 +331,13 @@ impl VolumeBuilder {
         self.options.read_only || self.options.no_recovery
     }
 
-    /// The device, and whether it was made just now.
+    /// Opens or creates the device; returns it, and whether it was created.
     fn device(&self) -> Result<(Opened, bool), VolumeError> {
         match (self.place.open(self.is_read_only()), &self.place, self.size) {
-            (Err(VolumeError::Missing(_)), Place::Path(path), Some(bytes))
+            (Err(VolumeError::Missing(_)), DeviceSource::Path(path), Some(bytes))
                 if !self.is_read_only() =>
             {
-                self.make(path, bytes).map(|device| (Opened::Ours(device), true))
+                self.make(path, bytes).map(|device| (Opened::Own(device), true))
             }
             (device, ..) => device.map(|device| (device, false)),
         }
@@ -332,7 +348,7 @@ impl VolumeBuilder {
         let log_blocks = self.log_size.map(|bytes| bytes / BLOCK_BYTES as u64);
         let options = MkfsOptions { log_blocks, root: self.root, ..MkfsOptions::default() };
         if let Err(error) = mkfs::format(&device, &options) {
-            // Nobody else has had it: it was made a moment ago, and is locked.
+            // No other process can have used the image: it was just created, and is locked.
             let _ = std::fs::remove_file(path);
             let (name, error) = (path.display().to_string(), Box::new(error));
             return Err(VolumeError::Make { name, error });
@@ -341,14 +357,14 @@ impl VolumeBuilder {
     }
 }
 
-/// Mounts it as the root of a new tree.
+/// Creates a tree with the file system mounted as its root.
 fn mount(fs: &Arc<DiskFs>, scaling: Scaling, limits: Limits) -> Result<Vfs, Errno> {
     let vfs = Vfs::with_limits(fs.clone(), scaling, limits)?;
     vfs.set_memory_driver(MemFs::builder().slots(scaling.slots()).build())?;
     Ok(vfs)
 }
 
-/// The settings of the log in those of everything.
+/// Returns the scaling settings of the log.
 fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
     vfscale_journal::Scaling {
         read_mostly: scaling.read_mostly(),
@@ -360,49 +376,50 @@ fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
     }
 }
 
-/// A volume that is open, and mounted as the root of a tree. `Send` and `Sync`.
+/// An open volume, mounted as the root of a tree. `Send` and `Sync`.
 ///
-/// Dropping it without [`close`](Self::close) writes nothing more: the next opening recovers what was
-/// synced. The drop of the last of the volume, its tasks and its open files lets go of the image, which
-/// can be opened again when that returns; it waits for I/O that is under way. In the child of a fork the drop
-/// does nothing.
+/// Dropping it without [`close`](Self::close) writes nothing more: the next opening recovers all
+/// synced changes. When the last of the volume, its tasks and its open files is dropped, the image
+/// is released. When that drop returns, the image can be opened again; it waits for I/O in
+/// progress. In the child of a fork, the drop does nothing.
 #[must_use = "a volume that is dropped is as after a crash; close it"]
 pub struct Volume {
     vfs: Vfs,
-    held: Owned<Held>,
+    held: Owned<OpenDriver>,
     name: String,
     is_new: bool,
 }
 
 impl Volume {
-    /// The tree.
+    /// Returns the tree.
     #[must_use]
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
 
-    /// A task at the root of the tree, with all rights.
+    /// Returns a new task at the root of the tree, with all rights.
     #[must_use]
     pub fn task(&self) -> Task {
         self.vfs.task()
     }
 
-    /// The driver: what it has recovered, its figures.
+    /// Returns the driver, with its statistics and the results of recovery.
     #[must_use]
     pub fn driver(&self) -> &Arc<DiskFs> {
         &self.held.fs
     }
 
-    /// Whether the image was made when it was opened.
+    /// Returns whether the image was created when it was opened.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Makes all that was changed so far durable. Blocks for the I/O.
+    /// Makes all changes so far durable. Blocks for the I/O.
     ///
     /// # Errors
-    /// [`VolumeError::Sync`]; [`VolumeError::Forked`].
+    /// [`VolumeError::Sync`] if not all changes became durable; [`VolumeError::Forked`] in the
+    /// child of a fork.
     pub fn sync(&self) -> Result<(), VolumeError> {
         if fork::is_child() {
             return Err(VolumeError::Forked { name: self.name.clone() });
@@ -411,17 +428,19 @@ impl Volume {
         synced.map_err(|errno| VolumeError::Sync { name: self.name.clone(), errno })
     }
 
-    /// Makes everything durable, closes the volume, and lets go of its image, which can be opened again at
-    /// once.
+    /// Makes all changes durable, closes the volume and releases its image, which can be opened
+    /// again after the return.
     ///
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// [`VolumeError::InUse`] if there are other tasks, or files of it are open: the volume is
-    /// [given back](CloseError::into_volume), with everything durable, and can be used and closed again.
-    /// [`VolumeError::Sync`] if not everything became durable; the volume is given back if it is in use,
-    /// or is closed. [`VolumeError::Close`] if it was not closed properly; its image is released.
-    /// [`VolumeError::Forked`] in the child of a fork: the volume is given back.
+    /// * [`VolumeError::InUse`] if there are other tasks or open files. The volume is
+    ///   [returned](CloseError::into_volume), with all changes durable, and can be used and closed
+    ///   again.
+    /// * [`VolumeError::Sync`] if not all changes became durable. The volume is returned if it is
+    ///   in use, and closed otherwise.
+    /// * [`VolumeError::Close`] if it was not closed properly. Its image is released.
+    /// * [`VolumeError::Forked`] in the child of a fork. The volume is returned.
     pub fn close(self) -> Result<(), CloseError> {
         if fork::is_child() {
             let error = VolumeError::Forked { name: self.name.clone() };
@@ -446,9 +465,9 @@ impl Volume {
     }
 }
 
-/// Why a volume is not closed, and the volume, if it is in use: [`Volume::close`].
+/// Why [`Volume::close`] failed, with the volume if it is in use.
 ///
-/// Dropped, it drops the volume. It turns into its [`VolumeError`] with `?`.
+/// Dropping the error drops the volume. `?` converts it to its [`VolumeError`].
 #[derive(Debug)]
 pub struct CloseError {
     error: VolumeError,
@@ -456,13 +475,13 @@ pub struct CloseError {
 }
 
 impl CloseError {
-    /// Why.
+    /// Returns why the volume is not closed.
     #[must_use]
     pub fn error(&self) -> &VolumeError {
         &self.error
     }
 
-    /// The volume, open as it was, if it is in use. To be closed again when its users have gone.
+    /// Returns the volume, still open, if it is in use. Close it again when its users have ended.
     #[must_use]
     pub fn into_volume(self) -> Option<Volume> {
         self.volume.map(|volume| *volume)
@@ -482,7 +501,7 @@ impl std::error::Error for CloseError {
 }
 
 impl From<CloseError> for VolumeError {
-    /// Drops the volume, if it was given back.
+    /// Drops the volume, if the error has one.
     fn from(error: CloseError) -> Self {
         error.error
     }
@@ -494,66 +513,66 @@ impl fmt::Debug for Volume {
     }
 }
 
-/// Why a volume can't be opened, made or closed. The text says what to do about it.
+/// Why a volume can't be opened, created or closed. The text names the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// There is no such image.
+    /// The image does not exist.
     #[error(
-        "{}: there is no such image; make one with `vfscale mkfs`, or say its size to have it made",
+        "{}: there is no such image; make one with `vfscale mkfs`, or give a size to create it",
         .0.display()
     )]
     Missing(PathBuf),
-    /// The device can't be opened or made: somebody else has it, or the system says no.
+    /// The device can't be opened or created: it is locked, or the system refuses.
     #[error("{}{}", .0, remedy_of_device(.0))]
     Device(vfscale_block::Error),
-    /// It can't be opened.
+    /// The volume can't be opened.
     #[error("{}{}", named(.name, .fault), remedy(.fault))]
     Open {
         /// The volume.
         name: String,
-        /// Why.
+        /// The cause.
         fault: Box<Fault>,
     },
-    /// The image was made, and no volume in it.
+    /// The image was created, but not a volume in it.
     #[error("{name}: cannot make a volume: {error}")]
     Make {
         /// The image.
         name: String,
-        /// Why.
+        /// The cause.
         error: Box<MkfsError>,
     },
-    /// It was opened, and can't be mounted.
-    #[error("{name}: cannot mount it: {errno}; `vfscale fsck` says more")]
+    /// The volume was opened, but can't be mounted.
+    #[error("{name}: cannot mount it: {errno}; `vfscale fsck` shows details")]
     Mount {
         /// The volume.
         name: String,
-        /// Why.
+        /// The cause.
         errno: Errno,
     },
-    /// Not everything became durable.
+    /// Not all changes became durable.
     #[error("{name}: not everything could be written: {errno}; what was not synced may be lost")]
     Sync {
         /// The volume.
         name: String,
-        /// Why.
+        /// The cause.
         errno: Errno,
     },
-    /// There are tasks, files or mounts of its tree.
+    /// The tree still has tasks, open files or mounts.
     #[error(
-        "{name}: not closed: {} and {} use it still; end them, and close it again",
+        "{name}: not closed: {} and {} still use it; end them, and close it again",
         counted(*.tasks, "task"), counted(*.open_files, "open file")
     )]
     InUse {
         /// The volume.
         name: String,
-        /// How many tasks and clones of its [`Vfs`] there are; another tree counts as one.
+        /// Number of tasks and clones of its [`Vfs`]; another tree counts as one.
         tasks: usize,
-        /// How many of its files are open.
+        /// Number of open files.
         open_files: usize,
     },
-    /// This process is the child of one that forked after it had used the library, and is not another program
-    /// since. Only the parent can use the volume, and go on writing it.
+    /// This process is the child of a fork of a process that had used the library, and has not
+    /// executed another program since. Only the parent can use the volume.
     #[error(
         "{name}: a child of fork can't use it; open it in the child of a process that has not used vfscale"
     )]
@@ -561,12 +580,13 @@ pub enum VolumeError {
         /// The volume.
         name: String,
     },
-    /// It was not closed properly; what was synced is there when it is opened again.
+    /// The volume was not closed properly; all synced changes are recovered when it is opened
+    /// again.
     #[error("{name}: not closed: {fault}; it will be recovered when it is opened again")]
     Close {
         /// The volume.
         name: String,
-        /// Why.
+        /// The cause.
         fault: Box<Fault>,
     },
 }
@@ -575,7 +595,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What is wrong with which volume; most faults of a device name it already.
+/// Returns the text of a fault with the volume's name; most faults of a device already include it.
 fn named(name: &str, fault: &Fault) -> String {
     let text = fault.to_string();
     if text.starts_with(name) { text } else { format!("{name}: {text}") }
@@ -592,14 +612,14 @@ fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::Open(OpenError::NoVolume { .. }) => "; `vfscale mkfs` makes a volume",
         Fault::Damage(_) | Fault::Open(OpenError::Superblock { .. }) => {
-            "; `vfscale fsck` says more, and `--repair` mends it"
+            "; `vfscale fsck` shows details, and `--repair` repairs it"
         }
-        Fault::ReadOnly => "; it can be opened for reading only",
+        Fault::ReadOnly => "; it can be opened read-only",
         Fault::LogDevice(_) => "; say where its log is",
         Fault::Journal(vfscale_journal::Error::Features { .. }) => "",
         Fault::Journal(_) => {
-            "; `vfscale fsck` says more, what is home can be read without the log (`-o ro,norecovery`), and \
-             `vfscale fsck --repair --discard-log` makes a new one, without what this one has"
+            "; `vfscale fsck` shows details, the volume can be read without its log (`-o ro,norecovery`), and \
+             `vfscale fsck --repair --discard-log` makes a new log, without the changes in this one"
         }
         _ => "",
     }

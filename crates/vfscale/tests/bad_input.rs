@@ -1,4 +1,4 @@
-//! Bad input, sizes at the edge, and use in ways nobody should: the right error, nothing lost.
+//! Bad input, extreme sizes, and misuse: the right error, and nothing lost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -147,7 +147,7 @@ fn offsets_at_the_end_of_64_bits() {
     let file = make(&task, "/f");
     let last = i64::MAX as u64;
     let mut buf = [0; 16];
-    // Linux refuses what reaches past the last offset as a whole.
+    // Linux refuses the whole of a range that extends beyond the last offset.
     assert_eq!(file.pread(&mut buf[..8], last - 8).unwrap(), 0);
     assert_eq!(errno(file.pread(&mut buf[..9], last - 8)), Errno::INVAL);
     for offset in [last + 1, u64::MAX] {
@@ -197,7 +197,7 @@ fn a_million_entries_in_one_directory() {
     assert_eq!(task.metadata("/d/777777").unwrap().nlink, 1);
     assert_eq!(errno(task.rmdir(At::Cwd, "/d")), Errno::NOTEMPTY);
 
-    // Removal while reading: everything is seen once and is gone in the end.
+    // Removal while reading: every entry is seen once and is finally gone.
     dir.seek(Whence::Set(0)).unwrap();
     let mut removed = 0;
     for entry in dir.read_dir() {
@@ -235,7 +235,7 @@ fn positions_survive_changes() {
         if name.to_string_lossy().starts_with("stays") {
             assert!(seen.insert(name), "an entry came twice");
         }
-        // Grow and shrink the table under the reader.
+        // Grows and shrinks the table while it is read.
         if turn < 100 {
             for n in 0..20 {
                 make(&task, &format!("/goes{turn}-{n}"));
@@ -252,8 +252,9 @@ fn positions_survive_changes() {
     assert_eq!(seen.len(), 500);
 }
 
-/// Names come and go under the reader, within the directory, to another one, and in exchange. Those that stay
-/// come once, whatever they stand for, and none comes that the directory never had.
+/// While a directory is read, names are renamed within it, to another directory, and exchanged. The
+/// names that stay are returned once, whatever they refer to, and no name is returned that the
+/// directory never had.
 #[test]
 fn positions_survive_renames() {
     let task = task();

@@ -1,7 +1,8 @@
-//! Every kind of call at once: 64 threads that claim to run on 80 CPUs, one small tree, and what must be
-//! left when all have ended.
+//! All kinds of calls concurrently: 64 threads that pretend to run on 80 CPUs, one small tree, and
+//! the invariants of its final state.
 //!
-//! `VFSCALE_STRESS_SECONDS` sets how long (10 by default), `VFSCALE_SEED` where the random calls begin.
+//! `VFSCALE_STRESS_SECONDS` sets the duration (10 by default), `VFSCALE_SEED` the seed of the
+//! random calls.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -25,13 +26,13 @@ const THREADS: usize = 64;
 const CPUS: u32 = 80;
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// Mounts in sight of a task from which on it adds none: binds of binds would double them.
+/// Number of visible mounts from which on a task adds none: binds of binds would double them.
 const MOUNTS_ENOUGH: usize = 24;
 
-/// No call takes as long as this, however busy the machine is.
+/// Time limit of a call, however busy the machine is.
 const STUCK: Duration = Duration::from_secs(120);
 
-/// What calls may fail with when others change everything under them.
+/// Errors that calls may return while other threads change everything.
 const EXPECTED: &[Errno] = &[
     Errno::NOENT,
     Errno::EXIST,
@@ -66,22 +67,22 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-/// What the threads have in common.
+/// State shared by the threads.
 struct Shared {
     vfs: Vfs,
     stop: AtomicBool,
-    /// Every file system that was mounted; none may be left.
+    /// Every file system that was mounted; in the end none may be left.
     mounted: Mutex<Vec<Weak<MemFs>>>,
-    /// A private list of files, as terminals have.
+    /// A private list of files, such as a terminal's.
     terminal: FileList,
-    /// When each thread began its last call, in milliseconds, and which that is.
+    /// For each thread the start of its last call, in milliseconds, and the call's index.
     began: Vec<(AtomicU64, AtomicUsize)>,
     start: Instant,
     done: AtomicU64,
     succeeded: AtomicU64,
 }
 
-/// A thread's own.
+/// State of one thread.
 struct Actor {
     shared: Arc<Shared>,
     task: Task,
@@ -92,7 +93,7 @@ struct Actor {
 
 type Call = fn(&mut Actor) -> Result<()>;
 
-/// Every kind of call, often enough for things to exist.
+/// Every kind of call; those that create objects occur more often.
 const CALLS: &[Call] = &[
     Actor::create,
     Actor::create,
@@ -246,7 +247,7 @@ impl Actor {
         let dir = self.task.open(path, OFlags::RDONLY | OFlags::DIRECTORY, MODE)?;
         let names: Vec<_> =
             dir.read_dir().map(|entry| entry.map(|e| e.name)).collect::<Result<_>>()?;
-        // Other names may come and go meanwhile, and be seen before and after.
+        // Other names may be removed and created during the read, and so be seen twice.
         for dots in [".", ".."] {
             assert_eq!(names.iter().filter(|name| *name == dots).count(), 1, "{names:?}");
         }
@@ -383,7 +384,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Another task in the place of this one: forked, in a tree of its own, or from the first tree.
+    /// Replaces the task by another: forked, in a tree of its own, or from the first tree.
     fn new_task(&mut self) -> Result<()> {
         self.fds.clear();
         self.task = match self.random.below(6) {
@@ -408,7 +409,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Directories move into each other, deeper and deeper; now and then a tree goes as a whole.
+    /// Directories move into each other, deeper and deeper; sometimes a whole tree is removed.
     fn remove_tree(&mut self) -> Result<()> {
         if self.random.below(8) != 0 {
             return Ok(());
@@ -425,7 +426,7 @@ impl Actor {
     }
 }
 
-/// One thread: random calls, on a CPU that changes now and then.
+/// Runs one thread: random calls, on a CPU that changes from time to time.
 fn act(shared: &Arc<Shared>, number: usize, seed: u64) {
     let random = Random::new(seed ^ (number as u64) << 32);
     let mut actor = Actor {
@@ -454,7 +455,7 @@ fn act(shared: &Arc<Shared>, number: usize, seed: u64) {
     shared.began[number].0.store(u64::MAX, Ordering::Relaxed);
 }
 
-/// Ends the process, and says which calls hang, when some do.
+/// Ends the process if calls hang, and prints which.
 fn watch(shared: &Shared, until: Instant) {
     loop {
         thread::sleep(Duration::from_millis(200));
@@ -534,7 +535,7 @@ fn everything_at_once() {
     remove_below(&task, open_dir(&task, At::Cwd, "/").unwrap(), usize::MAX).unwrap();
     let mounted = shared.mounted.into_inner().unwrap();
     let left = || mounted.iter().filter(|fs| fs.strong_count() > 0).count();
-    // What is freed comes a few grace periods after the last use.
+    // Freeing completes a few grace periods after the last use.
     for _ in 0..50 {
         reclaim::settle();
         if left() == 0 && (free(&task), counted(&shared.vfs)) == before {
@@ -543,7 +544,7 @@ fn everything_at_once() {
     }
     assert_eq!(left(), 0, "of {} file systems some are still mounted somewhere", mounted.len());
     let after = (free(&task), counted(&shared.vfs));
-    assert_eq!(after, before, "something was not given back: space, dentries, inodes, files");
+    assert_eq!(after, before, "something was not freed: space, dentries, inodes, files");
 }
 
 struct StopOnPanic<'a>(&'a Shared, usize);
@@ -557,7 +558,7 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// Ends everything that is mounted in the first tree; the others have ended with their tasks.
+/// Ends all mounts of the first tree; the others have ended with their tasks.
 fn end_all_mounts(task: &Task) {
     task.set_propagation("/", Propagation::Private, true).unwrap();
     loop {
@@ -565,15 +566,15 @@ fn end_all_mounts(task: &Task) {
         if mounts.len() == 1 {
             break;
         }
-        // Some are behind others, and come into sight when those have gone.
+        // Some are covered by others, and become visible when those have ended.
         let flags = UmountFlags::DETACH | UmountFlags::NOFOLLOW;
         let ended = mounts[1..].iter().filter(|m| task.umount(&m.mount_point, flags).is_ok());
-        assert_ne!(ended.count(), 0, "no way to {mounts:?}");
+        assert_ne!(ended.count(), 0, "can't reach {mounts:?}");
     }
     task.remount("/", MountFlags::empty()).unwrap();
 }
 
-/// Opens a directory by its name in another; a path to it may be too long.
+/// Opens a directory by its name in another, since its path may be too long.
 fn open_dir(task: &Task, at: At<'_>, name: impl AsRef<Path>) -> Result<File> {
     task.openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW, MODE)
 }
@@ -585,7 +586,7 @@ fn names(dir: &File) -> Result<Vec<OsString>> {
     Ok(names.into_iter().filter(|name| name != "." && name != "..").collect())
 }
 
-/// Link counts are the numbers of names.
+/// Checks that link counts equal the numbers of names.
 fn check_links(task: &Task) {
     let mut links = HashMap::new();
     let mut dirs = vec![open_dir(task, At::Cwd, "/").unwrap()];
@@ -607,7 +608,7 @@ fn check_links(task: &Task) {
     }
 }
 
-/// Removes all that is in a directory, in so many steps at most.
+/// Removes everything in a directory, in at most `steps_max` steps.
 fn remove_below(task: &Task, top: File, steps_max: usize) -> Result<()> {
     let mut inside = vec![top];
     for _ in 0..steps_max {

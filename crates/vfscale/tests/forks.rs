@@ -1,4 +1,4 @@
-//! Processes that fork without becoming another program: calls in the child fail, and nothing hangs there.
+//! Processes that fork without executing another program: calls in the child fail, and none hangs.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used)]
@@ -15,36 +15,36 @@ use vfscale::{
 };
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
-/// A child that takes longer hangs, and is ended.
+/// Time limit of a child, in seconds; after it, the child is killed as hung.
 const SECONDS_MAX: u32 = 20;
 const FORKS: usize = 40;
 
-/// Tests fork one after the other: the child of one is that of all.
+/// Serialises tests: a fork copies the whole process.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Forks, runs `call` in the child, and says whether it came to its end there, in time.
+/// Forks and runs `call` in the child; returns whether it ended there without a panic, in time.
 fn in_child(call: impl FnOnce()) -> bool {
-    // SAFETY: the child runs `call`, which takes no lock that a thread of the parent may hold but those
-    // that this test is about, and ends without going on in the test.
+    // SAFETY: the child runs `call`, which takes no lock that a thread of the parent may hold
+    // except those under test, and then exits without returning into the test.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        // SAFETY: no memory is involved.
+        // SAFETY: the call accesses no memory.
         unsafe { libc::alarm(SECONDS_MAX) };
         let ended = catch_unwind(AssertUnwindSafe(call)).is_ok();
-        // SAFETY: it does not return, and leaves the parent's output alone.
+        // SAFETY: the call does not return, and leaves the parent's output alone.
         unsafe { libc::_exit(i32::from(!ended)) };
     }
     let mut status = 0;
-    // SAFETY: `status` is there for the length of the call.
+    // SAFETY: `status` is valid during the call.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
 }
 
-/// Asserts that calls in a child of this process failed as they should.
+/// Checks that a call in a child of this process failed with the right error.
 fn fails<T>(name: &str, result: Result<T>) {
     match result {
         Err(error) => assert_eq!(error.errno(), Errno::NOTRECOVERABLE, "{name}"),
@@ -52,7 +52,7 @@ fn fails<T>(name: &str, result: Result<T>) {
     }
 }
 
-/// Threads that do everything at once in the tree until they are stopped.
+/// Threads that use the tree in every way until they are stopped.
 struct Crowd {
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -151,7 +151,8 @@ fn calls_on_a_file(task: &Task, file: &vfscale::File) {
     fails("stat at", task.stat(At::File(file), "", AtFlags::EMPTY_PATH));
 }
 
-/// Calls and drops, beside whom others work in the tree when the process forks.
+/// Calls and drops fail or do nothing in a child, although other threads were using the tree at the
+/// fork.
 #[test]
 fn calls_fail_in_a_child_and_nothing_hangs() {
     let _turn = turn();
@@ -174,7 +175,7 @@ fn calls_fail_in_a_child_and_nothing_hangs() {
             drop((file, reader));
             drop(task);
             drop(vfs);
-            // Another thread of the child is no better off.
+            // Another thread of the child fails, too.
             let other = thread::spawn(|| vfscale::memory().build().is_err());
             assert!(other.join().unwrap());
         });
@@ -190,7 +191,7 @@ fn open(path: &Path) -> std::result::Result<Volume, VolumeError> {
     vfscale::volume(path).create(64 << 20).sync_interval(None).open()
 }
 
-/// A volume is the parent's: the child neither closes nor writes it, nor lets others have it.
+/// A volume belongs to the parent: the child neither closes, writes nor unlocks it.
 #[test]
 fn a_child_leaves_the_volume_alone() {
     let _turn = turn();
@@ -213,9 +214,9 @@ fn a_child_leaves_the_volume_alone() {
         }));
     }
     crowd.end();
-    // Threads of the parent still free what the crowd has removed, so it may take some attempts until
-    // they leave the image alone. What is not synced is new each time: a child that wrote it would change
-    // the image.
+    // Threads of the parent still free what the crowd has removed, so the image may change during
+    // the first attempts. The unsynced data is new in each attempt: a child that wrote it would
+    // change the image.
     let mut is_left_alone = |attempt: u8| {
         let task = volume.as_ref().unwrap().task();
         task.write_file("/unsynced", vec![attempt; 100_000]).unwrap();

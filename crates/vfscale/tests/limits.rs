@@ -1,5 +1,5 @@
-//! All that a tree takes beside the data of its files is bounded: each kind is filled until the error comes,
-//! given back, and filled again, by several threads, too.
+//! All memory of a tree other than file data is bounded. Each kind of object is created until the
+//! error, freed, and created again, by several threads, too.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -19,7 +19,7 @@ use vfscale_sync::reclaim::{self, Work};
 
 const MODE: Mode = Mode::from_bits_retain(0o644);
 const SIZE: u64 = 64 << 20;
-/// Long enough for a thread to go to sleep.
+/// Long enough for a thread to fall asleep.
 const A_WHILE: Duration = Duration::from_millis(30);
 
 fn vfs(limits: Limits) -> Vfs {
@@ -34,7 +34,7 @@ fn errno<T: Debug>(result: vfscale::Result<T>) -> Errno {
     result.unwrap_err().errno()
 }
 
-/// Makes things until that fails; returns them and why.
+/// Creates objects until that fails; returns them and the error.
 fn fill<T: Debug>(mut make: impl FnMut(usize) -> vfscale::Result<T>) -> (Vec<T>, Errno) {
     let mut made = Vec::new();
     loop {
@@ -50,7 +50,7 @@ fn create(task: &Task, path: impl AsRef<std::path::Path>) -> File {
 }
 
 #[test]
-fn open_files_end_with_enfile_and_come_back() {
+fn open_files_are_limited_by_enfile_and_returned() {
     for open in [1, 33, 1000] {
         let vfs = vfs(limits().open_files(open));
         let task = vfs.task();
@@ -58,7 +58,7 @@ fn open_files_end_with_enfile_and_come_back() {
         for _ in 0..3 {
             let (files, error) = fill(|_| task.open("file", OFlags::RDONLY, MODE));
             assert_eq!((files.len() as u64, error), (open, Errno::NFILE));
-            // Nothing else that has to be opened is, and nothing is made by trying.
+            // Other calls that open files fail as well, and an attempt creates nothing.
             let tries = [
                 errno(task.open("new", OFlags::CREATE | OFlags::WRONLY, MODE)),
                 errno(task.open("new", OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, MODE)),
@@ -72,7 +72,7 @@ fn open_files_end_with_enfile_and_come_back() {
             ];
             assert!(tries.iter().all(|error| *error == Errno::NFILE), "{tries:?}");
             assert!(!task.exists("new").unwrap());
-            // More descriptors are no more open files.
+            // More descriptors are not more open files.
             drop((files[0].clone(), task.install(files[0].clone()).unwrap()));
             task.close_all();
         }
@@ -93,7 +93,7 @@ fn files_of_all_file_systems_of_a_tree_count_together() {
     }
     let other = task.unshare_mounts().unwrap();
     for round in 0..6 {
-        // Lists of other file systems keep units for files to come, which are called in.
+        // Lists of other file systems reserve units for future files; these are taken back.
         let task = if round % 2 == 0 { &task } else { &other };
         let path = format!("/{}/file", round % 3);
         let (files, error) = fill(|_| task.open(&path, OFlags::RDONLY, MODE));
@@ -173,7 +173,7 @@ fn descriptors_of_a_task_end_with_emfile() {
         task.close(first).unwrap();
         assert_eq!(task.install(file.clone()).unwrap(), first);
 
-        // What is open stays when the limit falls; nobody raises it but who may.
+        // Open descriptors remain when the limit is lowered; only a privileged task may raise it.
         task.set_descriptors_max(1).unwrap();
         assert_eq!(task.descriptor_list().len(), max);
         assert_eq!(task.fork().descriptor_list().len(), max);
@@ -193,12 +193,12 @@ fn pipes_get_one_page_beyond_the_soft_limit_and_none_beyond_the_hard_one() {
     let task = vfs.task();
     for _ in 0..3 {
         let (pipes, error) = fill(|_| task.pipe2(OFlags::NONBLOCK));
-        // Six of sixteen pages each, then the ten beyond, and the four that are left.
+        // Six pipes of sixteen pages each, then ten beyond the soft limit, and four for the rest.
         assert_eq!((pipes.len(), error), (6 + 10 + 4, Errno::NFILE));
         let sizes: Vec<_> = pipes.iter().map(|(reader, _)| reader.pipe_size().unwrap()).collect();
         assert!(sizes[..6].iter().all(|size| *size == 16 << 12));
         assert!(sizes[6..].iter().all(|size| *size == 1 << 12));
-        // As much goes in, and comes out.
+        // A pipe holds as many bytes as its size.
         for ((reader, writer), size) in pipes.iter().zip(&sizes) {
             assert_eq!(writer.write(&vec![7; 1 << 20]).unwrap(), *size);
             assert_eq!(reader.read(&mut vec![0; 1 << 20]).unwrap(), *size);
@@ -252,7 +252,8 @@ fn a_pipe_that_can_not_be_opened_takes_nothing() {
     assert_eq!((vfs.usage().pipe_pages, vfs.counts().open_files), (0, 0));
 }
 
-/// Writes into pairs of sockets until nothing fits any more; returns how much is in all of them.
+/// Writes into pairs of sockets until none accepts more; returns the number of bytes in all of
+/// them.
 fn flood(pairs: &[(File, File)], kind: SocketType) -> usize {
     let message = vec![1; if kind == SocketType::Stream { 1 << 20 } else { 3000 }];
     let mut bytes = 0;
@@ -276,9 +277,9 @@ fn sockets_hold_as_much_as_there_is_for_all() {
             let held = flood(&pairs, kind) as u64;
             assert!((BYTES / 2..=BYTES).contains(&held), "{kind:?}: {held} bytes");
             assert!(vfs.usage().socket_bytes <= BYTES);
-            // One with nothing in it could wait for ever.
+            // A socket without data in its queue could wait for ever.
             assert_eq!(errno(pairs[19].0.write(&[0; 4096])), Errno::NOBUFS);
-            // What one reads, it can write again; and it loses nothing.
+            // After a read, the same amount can be written again, and nothing is lost.
             let mut buf = vec![0; 8192];
             assert!(pairs[0].1.read(&mut buf).unwrap() > 0);
             assert!(pairs[0].0.write(&[0; 100]).unwrap() == 100);
@@ -369,12 +370,12 @@ fn locks_end_with_enolck() {
             errno(vfs.task().posix_lock(&files[3], Some(LockKind::Shared), byte(0), None)),
             Errno::NOLCK
         );
-        // What is there can be given up, and converted.
+        // Held locks can be released and converted.
         task.posix_lock(&files[0], None, byte(0), None).unwrap();
         files[3].flock(Some(LockKind::Shared), None).unwrap();
         files[3].flock(Some(LockKind::Exclusive), None).unwrap();
         files[3].flock(None, None).unwrap();
-        // A request that waits takes its place along.
+        // A waiting request takes its slot with it.
         let other = vfs.task();
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
@@ -401,7 +402,7 @@ fn locks_end_with_enolck() {
 }
 
 #[test]
-fn threads_lock_beside_each_other_up_to_the_limit() {
+fn threads_lock_concurrently_up_to_the_limit() {
     let vfs = vfs(limits().locks(64));
     thread::scope(|scope| {
         for n in 0..4 {
@@ -483,7 +484,7 @@ fn the_same_with_one_slot_for_all() {
     }
 }
 
-/// Work that keeps the reclaim thread from all other work until it is told to end.
+/// A job that occupies the reclaim thread until it is told to end.
 struct Busy(Arc<AtomicBool>);
 
 impl Work for Busy {
@@ -493,21 +494,21 @@ impl Work for Busy {
     }
 }
 
-/// Their lists of open files keep places for files to come; others get them although the file systems that
-/// have ended have not been taken down yet.
+/// The open-file lists of ended file systems reserve units for future files. Other file systems get
+/// these units even before the superblocks have been taken down.
 #[test]
-fn open_files_of_file_systems_that_have_ended_come_back_at_once() {
+fn open_files_of_ended_file_systems_are_returned_immediately() {
     let task = vfs(limits().open_files(64)).task();
     task.mkdir(At::Cwd, "/m", Mode::RWXU).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     assert!(reclaim::submit(u64::MAX, Box::new(Busy(Arc::clone(&is_over)))).is_ok());
     for _ in 0..200 {
         task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
-        // The last use ends after the umount, which would wait for the end.
+        // The last user ends after the unmount, which would otherwise wait for the end.
         let file = create(&task, "/m/file");
         task.umount("/m", UmountFlags::DETACH).unwrap();
         drop(file);
-        // Three grace periods at most lie between that and the end of the superblock.
+        // At most three grace periods pass until the superblock ends.
         (0..3).for_each(|_| rcu::synchronize());
     }
     is_over.store(true, Ordering::Relaxed);

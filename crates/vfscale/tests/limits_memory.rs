@@ -1,5 +1,5 @@
-//! How much memory a guest gets hold of who has a tree of 64 MiB, and takes all that he is given. A process
-//! of its own, because it watches the memory of the whole process.
+//! The memory that a guest with a tree of 64 MiB can get if it takes all it is allowed to. A test
+//! process of its own, because it measures the memory of the whole process.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -13,7 +13,7 @@ use memory_common::resident;
 const MODE: Mode = Mode::from_bits_retain(0o666);
 const SIZE: usize = 64 << 20;
 
-/// Makes up to `most` things, and holds them; tells how many, and what they took.
+/// Creates up to `most` objects and holds them; prints their number and their memory.
 fn grab<T>(
     what: &str,
     most: usize,
@@ -33,7 +33,7 @@ fn grab<T>(
     }
     let took = resident().saturating_sub(before);
     println!("{} {what}: {} KiB", held.len(), took >> 10);
-    assert!(held.len() < most, "nobody refused {what}");
+    assert!(held.len() < most, "no limit of {what}");
     assert!(took <= SIZE / 2, "{} {what} take {took} bytes", held.len());
     held
 }

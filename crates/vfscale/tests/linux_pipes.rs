@@ -1,5 +1,5 @@
-//! Compares pipes and fifos with those of the kernel this runs on: the same calls, chosen at random, give
-//! the same results, bytes and errors.
+//! Compares pipes and fifos with those of this kernel: the same random calls give the same results,
+//! bytes and errors.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -12,11 +12,11 @@ use proptest::prelude::*;
 use rustix::pipe::PipeFlags;
 use vfscale::{At, FallocateFlags, File, FileType, Mode, OFlags, Task, Whence};
 
-/// Lengths at which something happens.
+/// Lengths at limits.
 const EDGES: [usize; 12] = [0, 1, 5, 100, 4000, 4095, 4096, 4097, 8192, 12_345, 65_536, 70_000];
-/// Said of every file by a kernel of 64 bits.
+/// Set by 64-bit kernels for every file.
 const LARGEFILE: u32 = 0o100_000;
-/// Files that are open at once.
+/// Maximum number of open files.
 const HANDLES: usize = 8;
 const MODE: Mode = Mode::from_bits_retain(0o600);
 
@@ -37,13 +37,13 @@ enum Op {
     Misplaced { handle: usize, call: usize },
 }
 
-/// What a call gave.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Out {
     Number(u64),
     Bytes(Vec<u8>),
     Error(i32),
-    /// There was nothing to call it on.
+    /// There was no file for the call.
     Nothing,
 }
 
@@ -77,7 +77,7 @@ fn access(bits: u32) -> OFlags {
     OFlags::from_bits_retain(bits) | OFlags::NONBLOCK
 }
 
-/// Data that tells where it belongs.
+/// Returns data whose bytes identify their position.
 fn data(lens: &[usize], written: &mut u64) -> Vec<Vec<u8>> {
     let mut next = || {
         *written += 1;
@@ -86,7 +86,7 @@ fn data(lens: &[usize], written: &mut u64) -> Vec<Vec<u8>> {
     lens.iter().map(|len| (0..*len).map(|_| next()).collect()).collect()
 }
 
-/// Buffers of these lengths, read into by `read`; what it read.
+/// Calls `read` with buffers of these lengths; returns the bytes read.
 fn gathered(lens: &[usize], read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, i32>) -> Out {
     let mut memory: Vec<Vec<u8>> = lens.iter().map(|len| vec![0; *len]).collect();
     let mut bufs: Vec<_> = memory.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
@@ -100,7 +100,7 @@ fn number<T: Into<u64>>(result: Result<T, i32>) -> Out {
     result.map_or_else(Out::Error, |n| Out::Number(n.into()))
 }
 
-/// What both sides have.
+/// The open files of one side.
 struct Handles<T>(Vec<Option<T>>);
 
 impl<T> Handles<T> {
@@ -108,7 +108,7 @@ impl<T> Handles<T> {
         Handles((0..HANDLES).map(|_| None).collect())
     }
 
-    /// Keeps what was opened, in the first place that is free; closes it if there is none.
+    /// Stores opened files in the first free slots; closes those for which there is none.
     fn keep(&mut self, opened: Result<Vec<T>, i32>) -> Out {
         match opened {
             Err(errno) => Out::Error(errno),
@@ -217,7 +217,7 @@ impl Kernel {
     }
 }
 
-/// Calls that make no sense for a pipe.
+/// Makes a call that makes no sense for a pipe.
 fn misplaced_kernel(file: &OwnedFd, which: usize) -> Out {
     let fd = file.as_fd();
     let mut buf = [0; 4];

@@ -1,5 +1,5 @@
-//! Rules of Linux that nobody would guess: which mistake of several is reported, and what flags turn
-//! into. The comparison with tmpfs showed them.
+//! Unobvious rules of Linux: which of several errors is reported, and how flags are changed. The
+//! comparison with tmpfs showed them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use vfscale::{
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const LARGEFILE: OFlags = OFlags::from_bits_retain(0o100_000);
-/// The half of `SYNC` that is not `DSYNC`.
+/// The bit of `SYNC` that is not in `DSYNC`.
 const HALF_SYNC: OFlags = OFlags::SYNC.difference(OFlags::DSYNC);
 
 fn task() -> Task {
@@ -26,10 +26,9 @@ fn make(task: &Task, path: &str) -> File {
     task.open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
 }
 
-/// Nothing is looked up in a directory that is gone, so that everything is missing from it, whatever
-/// else is wrong.
+/// No lookup is made in a removed directory: every name is missing, whatever else is wrong.
 #[test]
-fn a_directory_that_is_gone_comes_before_other_mistakes() {
+fn a_removed_directory_is_reported_before_other_errors() {
     let task = task();
     let dir = |path: &str| task.mkdir(At::Cwd, path, MODE).unwrap();
     ["/a", "/b", "/b/gone", "/b/gone/sub"].into_iter().for_each(dir);
@@ -37,9 +36,9 @@ fn a_directory_that_is_gone_comes_before_other_mistakes() {
     task.bind("/b/gone", "/a", false).unwrap();
     task.rmdir(At::Cwd, "/b/gone/sub").unwrap();
     task.rmdir(At::Cwd, "/b/gone").unwrap();
-    // On another mount.
+    // The source is on another mount.
     assert_eq!(errno(task.link(At::Cwd, "/f", At::Cwd, "/a/f", AtFlags::empty())), Errno::NOENT);
-    // With a name that is too long.
+    // The name is too long.
     let long = format!("/a/{}", "n".repeat(256));
     assert_eq!(errno(task.metadata(&long)), Errno::NOENT);
     assert_eq!(errno(task.chdir(format!("{long}/f"))), Errno::NOENT);
@@ -48,14 +47,14 @@ fn a_directory_that_is_gone_comes_before_other_mistakes() {
     assert_eq!(errno(task.rmdir(At::Cwd, &long)), Errno::NOENT);
     let rename = task.rename(At::Cwd, &long, At::Cwd, "/a/x", RenameFlags::empty());
     assert_eq!(errno(rename), Errno::NOENT);
-    // On a mount that is read-only.
+    // The mount is read-only.
     task.remount_bind("/a", MountFlags::RDONLY).unwrap();
     assert_eq!(errno(task.mkdir(At::Cwd, "/a/d", MODE)), Errno::NOENT);
-    // One that is there tells the two apart.
+    // In an existing directory the error differs.
     assert_eq!(errno(task.metadata(format!("/b/{}", "n".repeat(256)))), Errno::NAMETOOLONG);
 }
 
-/// A missing permission is reported before a mount that is read-only, and after a file system that is.
+/// A missing permission is reported before a read-only mount, and after a read-only file system.
 #[test]
 fn truncation_of_a_file_on_a_read_only_mount() {
     let task = task();
@@ -72,7 +71,8 @@ fn truncation_of_a_file_on_a_read_only_mount() {
     assert_eq!(errno(user.truncate("/d/f", 5)), Errno::ROFS);
 }
 
-/// `SYNC` has two bits, and the one that `DSYNC` is without means both. `LARGEFILE` means nothing.
+/// `SYNC` has two bits, and the one that is not in `DSYNC` implies the other. `LARGEFILE` has no
+/// meaning.
 #[test]
 fn flags_that_stay_with_a_file() {
     let task = task();
@@ -83,7 +83,7 @@ fn flags_that_stay_with_a_file() {
     assert_eq!(flags(OFlags::NONBLOCK | LARGEFILE), OFlags::NONBLOCK);
 }
 
-/// File capabilities speak of what is in a file and of whose it is; a change of that ends them, by whomever.
+/// File capabilities depend on a file's contents and owner; any change of either removes them.
 #[test]
 fn file_capabilities_end_with_a_change() {
     const NAME: &str = "security.capability";
@@ -110,7 +110,7 @@ fn file_capabilities_end_with_a_change() {
     for name in ["/f", "/g"] {
         task.unlink(At::Cwd, name, AtFlags::empty()).unwrap();
     }
-    // The end of a mount waits for what is freed.
+    // The end of a mount waits until removed files are freed.
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
     task.mount(vfscale::MemFs::builder().build(), "/d", MountFlags::empty()).unwrap();
     task.umount("/d", UmountFlags::empty()).unwrap();
@@ -119,8 +119,8 @@ fn file_capabilities_end_with_a_change() {
     assert_eq!(after.blocks_free, before.blocks_free);
 }
 
-/// Who is still inside of a mount that was taken off the tree can't bring it back by a bind, nor mount
-/// anything on it.
+/// A task that is still in a detached mount can't attach it again by a bind, nor mount anything on
+/// it.
 #[test]
 fn a_detached_mount_is_not_bound() {
     let task = task();
@@ -137,15 +137,16 @@ fn a_detached_mount_is_not_bound() {
     assert_eq!(errno(inside.bind("t", "/b", false)), Errno::NOENT);
     let fs = MemFs::builder().size(1 << 20).build();
     assert_eq!(errno(inside.mount(fs.clone(), "/b", MountFlags::empty())), Errno::NOENT);
-    // The driver is not used up by that.
+    // The failed calls have not used the driver up.
     task.mount(fs, "/t", MountFlags::empty()).unwrap();
     assert_eq!(errno(inside.move_mount("t", "/b")), Errno::NOENT);
     assert_eq!(errno(inside.move_mount("/b", "t")), Errno::INVAL);
 }
 
-/// Who is below a mount ends it by the place where he is, which every other call takes for what is below.
+/// `umount` of a directory that is itself covered by a mount ends that mount, while other calls see
+/// the directory below it.
 #[test]
-fn umount_ends_what_was_mounted_over_the_place_itself() {
+fn umount_ends_the_mount_over_the_directory_itself() {
     let task = task();
     for dir in ["/d", "/d/sub", "/t"] {
         task.mkdir(At::Cwd, dir, MODE).unwrap();
@@ -158,7 +159,7 @@ fn umount_ends_what_was_mounted_over_the_place_itself() {
     let top = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().mnt_id;
     let root = top("/");
     task.chdir("/d").unwrap();
-    // Two of them, for the second is mounted on the first.
+    // Twice, since the second mount covers the first.
     for _ in 0..2 {
         mount("/d");
         mount(".");
@@ -173,12 +174,12 @@ fn umount_ends_what_was_mounted_over_the_place_itself() {
     umount("..").unwrap();
     assert_eq!(errno(umount("..")), Errno::INVAL);
     mount("/");
-    // The walk that begins in the root is below the mount.
+    // A walk that starts in the root is below the mount.
     assert_eq!((top("/"), top("/d")), (root, root));
     assert_ne!(top("/.."), root);
     umount("/").unwrap();
     assert_eq!(errno(umount("/")), Errno::BUSY);
-    // What is moved, remounted or bound is what the walk arrives at.
+    // Moves, remounts and binds act on the path's last directory, below the mount.
     task.chdir("/d").unwrap();
     mount("/d");
     assert_eq!(errno(task.move_mount(".", "/t")), Errno::INVAL);
@@ -187,7 +188,7 @@ fn umount_ends_what_was_mounted_over_the_place_itself() {
     task.stat(At::Cwd, "/t/sub", AtFlags::empty()).unwrap();
 }
 
-/// A file that was mounted on something and then removed is no place to mount on.
+/// A file that was a mountpoint and is then removed is not a mountpoint any more.
 #[test]
 fn nothing_is_mounted_on_a_removed_file() {
     let task = task();
@@ -201,7 +202,7 @@ fn nothing_is_mounted_on_a_removed_file() {
     assert_eq!(errno(task.bind("/f", "/f", false)), Errno::NOENT);
 }
 
-/// The set-group-id bit of a file whose mode a change of owner changes is asked of the new group.
+/// When a change of owner also changes the mode, the set-group-id bit depends on the new group.
 #[test]
 fn set_group_id_after_a_change_of_owner() {
     let task = task();
@@ -221,7 +222,7 @@ fn set_group_id_after_a_change_of_owner() {
     assert_eq!(made(0o2602, 0), 0o2602);
 }
 
-/// A file that goes when it is closed keeps its file system from becoming read-only.
+/// An open file without a name prevents its file system from becoming read-only.
 #[test]
 fn an_open_file_without_a_name_keeps_a_file_system_writable() {
     let task = task();
@@ -233,7 +234,7 @@ fn an_open_file_without_a_name_keeps_a_file_system_writable() {
     task.remount("/", MountFlags::RDONLY).unwrap();
 }
 
-/// A truncation to the same size is a change of the data if there is space to be freed.
+/// A truncation to the same size is a change of the data if space has to be freed.
 #[test]
 fn truncation_to_the_same_size() {
     let task = task();
@@ -252,7 +253,7 @@ fn truncation_to_the_same_size() {
     assert!(changes(&|file| file.fallocate(FallocateFlags::KEEP_SIZE, 0, 1).unwrap()));
 }
 
-/// A file on which a task had a record lock is not in use when the task has closed it.
+/// A file with a record lock is not in use after the task has closed it.
 #[test]
 fn a_closed_file_with_a_record_lock_is_not_in_use() {
     let task = task();
@@ -275,9 +276,10 @@ fn a_closed_file_with_a_record_lock_is_not_in_use() {
     task.umount("/m", UmountFlags::empty()).unwrap();
 }
 
-/// What was moved out of the part of a tree that a mount shows has no path in that mount.
+/// A directory that was moved out of the part of a tree that a mount shows has no path in that
+/// mount.
 #[test]
-fn the_path_of_what_left_a_bind() {
+fn the_path_of_a_directory_moved_out_of_a_bind() {
     let task = task();
     for dir in ["/a", "/a/sub", "/m"] {
         task.mkdir(At::Cwd, dir, MODE).unwrap();
@@ -295,7 +297,7 @@ fn the_path_of_what_left_a_bind() {
     assert_eq!(task.getcwd().unwrap().to_str(), Some("/m/sub"));
 }
 
-/// A descriptor that is only a place has no part in record locks.
+/// A descriptor opened with `O_PATH` has no effect on record locks.
 #[test]
 fn record_locks_outlive_a_closed_place() {
     let task = task();
@@ -312,7 +314,8 @@ fn record_locks_outlive_a_closed_place() {
     assert!(other.posix_lock_test(&file, LockKind::Shared, range).unwrap().is_none());
 }
 
-/// The bits of a mode that are no permissions count from when they are set until they are taken away.
+/// The bits of a mode that are not permissions are effective from when they are set until they are
+/// cleared.
 #[test]
 fn bits_beyond_permissions_follow_the_mode() {
     let task = task();
@@ -332,7 +335,7 @@ fn bits_beyond_permissions_follow_the_mode() {
         assert_eq!(by_bob.err(), removed, "{bits:o}");
         let _ = task.unlink(At::Cwd, "/d/f", AtFlags::empty());
     }
-    // A write by somebody without privileges takes set-id bits, and leaves what else there is.
+    // A write by an unprivileged user clears set-id bits, and no others.
     let file = make(&ann, "/d/f");
     for (bits, left) in [(0o6755, 0o755), (0o1644, 0o1644), (0o4600, 0o600)] {
         ann.chmod(At::Cwd, "/d/f", mode(bits), AtFlags::empty()).unwrap();
@@ -342,10 +345,10 @@ fn bits_beyond_permissions_follow_the_mode() {
     }
 }
 
-/// A record lock on a handle that is no descriptor keeps the file, until it is given up or refused: then
-/// nothing of it is left, and its mount can go.
+/// A record lock on a handle without a descriptor holds the file until the lock is released or
+/// refused. Then nothing holds the file, and its mount can be ended.
 #[test]
-fn a_lock_that_was_given_up_keeps_no_mount() {
+fn a_released_lock_holds_no_mount() {
     let task = task();
     task.mkdir(At::Cwd, "/m", MODE).unwrap();
     let mounted = |call: &dyn Fn(&File)| {
@@ -362,13 +365,13 @@ fn a_lock_that_was_given_up_keeps_no_mount() {
     })
     .unwrap();
     mounted(&|file| {
-        let beside = task.fork();
-        beside.posix_lock(file, Some(LockKind::Shared), half, None).unwrap();
+        let other = task.fork();
+        other.posix_lock(file, Some(LockKind::Shared), half, None).unwrap();
         let refused = lock(file, Some(LockKind::Exclusive), LockRange::WHOLE);
         assert_eq!(errno(refused), Errno::AGAIN);
     })
     .unwrap();
-    // What is locked still keeps it, until the task ends.
+    // A lock that is held holds the file until the task ends.
     let result = mounted(&|file| {
         lock(file, Some(LockKind::Exclusive), LockRange::WHOLE).unwrap();
         lock(file, None, half).unwrap();
@@ -376,8 +379,8 @@ fn a_lock_that_was_given_up_keeps_no_mount() {
     assert_eq!(errno(result), Errno::BUSY);
 }
 
-/// `..` of a directory that was moved out of what a bind mount shows is not there, however it is asked for
-/// (CVE-2015-2925); what is below it has its `..` no more than that, as long as it is outside.
+/// `..` of a directory that was moved out of what a bind mount shows does not exist, whichever call
+/// looks it up (CVE-2015-2925). Neither does `..` of its subdirectories, as long as it is outside.
 #[test]
 fn parents_outside_of_what_a_mount_shows() {
     let task = task();
@@ -401,7 +404,7 @@ fn parents_outside_of_what_a_mount_shows() {
     for resolve in [ResolveFlags::IN_ROOT, ResolveFlags::BENEATH, ResolveFlags::NO_XDEV] {
         let how = OpenHow { resolve, ..OpenHow::new(OFlags::PATH) };
         let deep = jailed.open(".", OFlags::PATH, MODE).unwrap();
-        // The start itself is the root of a scoped walk, so that `..` stays or is refused there.
+        // The start is the root of a scoped walk, so its `..` is the start itself or is refused.
         let expected = match resolve {
             ResolveFlags::IN_ROOT => None,
             ResolveFlags::BENEATH => Some(Errno::XDEV),
@@ -417,7 +420,7 @@ fn parents_outside_of_what_a_mount_shows() {
         errno(jailed.rename(At::Cwd, "../b", At::Cwd, "c", RenameFlags::empty())),
         Errno::NOENT
     );
-    // What comes back can be walked again.
+    // A directory that is moved back can be walked again.
     rename("/data/out/a", "/data/sub/a");
     assert_eq!(jailed.getcwd().unwrap().to_str(), Some("/m/a/b"));
     jailed.chdir("../..").unwrap();

@@ -1,5 +1,5 @@
-//! What a task has mapped, beside what the kernel this runs on says of a process: the same calls, chosen at
-//! random, give the same errors and the same lines of `maps`.
+//! Compares a task's mappings with those of a process of this kernel: the same random calls give
+//! the same errors and the same lines of `maps`.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -20,12 +20,12 @@ use vfscale::{
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// Where nothing of a process is by itself.
+/// Start of an address range that a process does not use by itself.
 const BASE: u64 = 0x2000_0000_0000;
-/// Pages that are mapped there.
+/// Number of pages mapped there.
 const PAGES: u64 = 24;
 
-/// What is mapped: a name, how it is opened, and whether it is removed after that.
+/// The mapped files: a name, how it is opened, and whether it is removed after that.
 const FILES: [(&str, OFlags, bool); 6] = [
     ("both", OFlags::RDWR, false),
     ("reads", OFlags::RDONLY, false),
@@ -69,7 +69,7 @@ fn make_theirs(dir: &std::path::Path) -> Vec<OwnedFd> {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Without a file, if there is none of that number.
+    /// Anonymous if there is no file of that number.
     Map {
         at: u64,
         len: u64,
@@ -90,7 +90,7 @@ enum Op {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    // Mostly whole pages, and inside of the range.
+    // Mostly whole pages, and inside the range.
     let at = || {
         prop_oneof![
             19 => (0..PAGES).prop_map(|n| n * PAGE_BYTES),
@@ -104,7 +104,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             1 => prop::sample::select(&[u64::MAX - 4095, u64::MAX][..]),
         ]
     };
-    // Few, so that pieces often belong together.
+    // Few, so adjacent mappings can often be merged.
     let offset = || {
         prop_oneof![
             8 => (0..4_u64).prop_map(|n| n * PAGE_BYTES),
@@ -114,7 +114,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         4 => (at(), len(), 0..8_u8, any::<bool>(), 0..8_usize, offset()).prop_map(
             |(at, len, protection, shared, file, offset)| {
-                // Offsets that go on where the address does.
+                // Offsets that continue where the addresses do.
                 let offset = if offset < 1 << 20 { offset + at } else { offset };
                 Op::Map { at, len, protection, shared, file, offset }
             }
@@ -126,7 +126,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..40)
 }
 
-/// What shared memory without a file is called: it is a file that nobody has named, to the kernel.
+/// Name of anonymous shared memory: for the kernel it is an unnamed file.
 const SHARED_MEMORY: &str = "/dev/zero (deleted)";
 
 fn ours(task: &Task, files: &[File], op: &Op) -> Result<(), Errno> {
@@ -152,29 +152,29 @@ fn theirs(files: &[OwnedFd], op: &Op) -> Result<(), Errno> {
         Op::Map { at, len, protection, shared, file, offset } => {
             let protection = ProtFlags::from_bits_retain(protection.into());
             let sharing = if shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
-            // What is accounted for does not go on in what is not.
+            // Accounted mappings are not merged with unaccounted ones.
             let flags = sharing | MapFlags::FIXED | MapFlags::NORESERVE;
             let len = len as usize;
             let mapped = match files.get(file) {
-                // SAFETY: nothing else of this process is in that range, and nobody looks into it.
+                // SAFETY: nothing else of this process is in that range, and no code accesses it.
                 Some(file) => unsafe { mm::mmap(place(at), len, protection, flags, file, offset) },
-                // SAFETY: as above.
+                // SAFETY: the range is used only by this test, as in the call with a file.
                 None => unsafe { mm::mmap_anonymous(place(at), len, protection, flags) },
             };
             mapped.map(drop)
         }
-        // SAFETY: as above.
+        // SAFETY: the range is used only by this test, and no code accesses it.
         Op::Unmap { at, len } => unsafe { mm::munmap(place(at), len as usize) },
         Op::Protect { at, len, protection } => {
             let flags = MprotectFlags::from_bits_retain(protection.into());
-            // SAFETY: as above.
+            // SAFETY: the range is used only by this test, and no code accesses it.
             unsafe { mm::mprotect(place(at), len as usize, flags) }
         }
     }
 }
 
-/// The lines of a table that speak of the range: what is before the device, and the name with the column that
-/// it begins at.
+/// Returns the lines of a table for the range: the text before the device, and the name with its
+/// column.
 fn lines(table: &[u8], dir: &str) -> Vec<(String, Option<(usize, String)>)> {
     let table = String::from_utf8(table.to_vec()).unwrap();
     let lines = table.lines().filter_map(|line| {
@@ -215,7 +215,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let (files, fds) = (make(&task, ""), make_theirs(dir.path()));
         let all = Op::Unmap { at: 0, len: 2 * PAGES * PAGE_BYTES };
-        // What a case that failed has left.
+        // Removes what a failed case has left.
         theirs(&fds, &all).unwrap();
         for op in &ops {
             prop_assert_eq!(ours(&task, &files, op), theirs(&fds, op), "{:?}", op);
@@ -223,7 +223,7 @@ proptest! {
         let real = std::fs::read("/proc/self/maps").unwrap();
         let real = lines(&real, dir.path().to_str().unwrap());
         prop_assert_eq!(&lines(&table(&task), "none"), &real);
-        // A child has the same, whatever becomes of the parent's.
+        // A fork copies the mappings, whatever happens to the parent's.
         let child = Arc::new(task.fork());
         ours(&task, &files, &all).unwrap();
         prop_assert!(table(&task).is_empty());
@@ -232,7 +232,7 @@ proptest! {
     }
 }
 
-/// The whole of a line, and what a device and an inode are in it.
+/// A complete line, with the device and inode numbers.
 #[test]
 fn a_line_is_the_kernels() {
     let (_vfs, _proc, task) = tree();
@@ -258,9 +258,9 @@ fn a_line_is_the_kernels() {
     assert_eq!(mode, 0o100_400);
 }
 
-/// A mapped file is an open file: it keeps its data, and a file system from being made read-only.
+/// A mapped file is an open file: its data exists, and its file system can't become read-only.
 #[test]
-fn a_mapping_keeps_its_file() {
+fn a_mapping_holds_its_file() {
     let (vfs, _proc, task) = tree();
     task.mkdir(At::Cwd, "/m", MODE).unwrap();
     task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
@@ -272,7 +272,8 @@ fn a_mapping_keeps_its_file() {
     assert_eq!(vfs.counts().open_files, 1);
     let readonly = || task.remount("/m", MountFlags::RDONLY).map_err(|e| e.errno());
     assert_eq!(readonly(), Err(Errno::BUSY));
-    // A hole in the middle leaves two that keep it, and the last one that goes closes it.
+    // A hole in the middle leaves two mappings of the file, and the last one to be unmapped closes
+    // it.
     task.unmap(BASE + PAGE_BYTES, 1).unwrap();
     let mappings = task.mappings();
     assert_eq!(mappings.len(), 2);
@@ -283,7 +284,7 @@ fn a_mapping_keeps_its_file() {
     drop(mappings);
     task.unmap(BASE, PAGE_BYTES).unwrap();
     assert_eq!(readonly(), Err(Errno::BUSY));
-    // So does the end of the task that has it.
+    // The end of the task closes it, too.
     let child = task.fork();
     task.unmap(BASE, 3 * PAGE_BYTES).unwrap();
     assert_eq!(readonly(), Err(Errno::BUSY));
@@ -293,7 +294,7 @@ fn a_mapping_keeps_its_file() {
 }
 
 #[test]
-fn what_can_not_be_mapped() {
+fn files_that_can_not_be_mapped() {
     let (_vfs, _proc, task) = tree();
     let map = |file: &File, protection| {
         let source = Source::File { file, offset: 0 };
@@ -320,7 +321,8 @@ fn what_can_not_be_mapped() {
     assert!(told.ends_with(" /memfd:heap (deleted)\n"), "{told}");
 }
 
-/// Beside renames of the directories that lead there, every line has a path that was true.
+/// While directories above the files are renamed, every line has a path that was valid at some
+/// moment.
 #[test]
 fn paths_are_read_safely() {
     let (_vfs, _proc, task) = tree();

@@ -1,4 +1,4 @@
-//! The end of a tree gives its memory back to the system without another call.
+//! After the end of a tree its memory is returned to the system without another call.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn a_dropped_tree_frees_its_memory() {
     assert!(full - before > 190 << 20, "{before} {full}");
     drop(task);
     drop(vfs);
-    // All but what is kept for new pages comes back to the system, while this thread makes no call.
+    // All memory but the reserve for new pages is returned while this thread makes no call.
     let start = Instant::now();
     while resident() >= before + (32 << 20) {
         let after = resident();

@@ -1,5 +1,5 @@
-//! Calls that change nothing take no lock: those that fail because of what is there, and those that find
-//! that all is as it should be. So whoever looks at the same names and files is not disturbed.
+//! Calls that change nothing take no lock: those that fail, and those that find the requested state
+//! already set. So they do not disturb readers of the same names and files.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -13,8 +13,8 @@ use vfscale::{
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// `full` and `other` are directories with a file in each, `empty` one without; `file` and `link` are one
-/// file.
+/// Returns a tree in which `full` and `other` are directories with a file each, `empty` is an empty
+/// one, and `file` and `link` are one file.
 fn tree() -> Task {
     let task = vfscale::memory().size(64 << 20).build().unwrap().task();
     for dir in ["/full", "/other", "/empty"] {
@@ -28,7 +28,7 @@ fn tree() -> Task {
     task
 }
 
-/// The locks that a call takes.
+/// Returns the result of a call, and the locks it takes.
 fn taken<T>(call: impl FnOnce() -> T) -> (T, Vec<&'static str>) {
     let mut result = None;
     let rows = all_recorded(|| result = Some(call()));
@@ -37,7 +37,7 @@ fn taken<T>(call: impl FnOnce() -> T) -> (T, Vec<&'static str>) {
 }
 
 #[test]
-fn removing_what_may_not_be_takes_no_lock() {
+fn a_refused_removal_takes_no_lock() {
     let _alone = alone();
     let task = tree();
     let mounted = vfscale::MemFs::builder().size(1 << 20).build();
@@ -92,7 +92,7 @@ fn a_rename_that_fails_or_has_nothing_to_do_takes_no_lock() {
 }
 
 #[test]
-fn what_leaves_a_file_as_it_is_takes_no_lock() {
+fn a_call_that_leaves_a_file_unchanged_takes_no_lock() {
     let _alone = alone();
     let task = tree();
     let chmod = |mode| task.chmod(At::Cwd, "/file", mode, AtFlags::empty());

@@ -1,4 +1,4 @@
-//! Reads with `O_NOATIME` leave the time of the last access as it is, of files and directories.
+//! Reads with `O_NOATIME` do not update the access time of files and directories.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -13,7 +13,7 @@ const MODE: Mode = Mode::from_bits_retain(0o755);
 
 fn task() -> Task {
     let task = vfscale::memory().size(8 << 20).build().unwrap().task();
-    // Each access shows.
+    // Updates the access time on each access.
     task.remount("/", MountFlags::STRICTATIME).unwrap();
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
     task.write_file("/d/f", "some bytes").unwrap();
@@ -21,7 +21,7 @@ fn task() -> Task {
     task
 }
 
-/// Whether a use of an open file shows in its time of access.
+/// Returns whether a use of an open file updates its access time.
 fn shows(file: &File, mut use_it: impl FnMut(&File)) -> bool {
     let before = file.stat().unwrap().atime;
     std::thread::sleep(std::time::Duration::from_millis(2));
@@ -29,7 +29,7 @@ fn shows(file: &File, mut use_it: impl FnMut(&File)) -> bool {
     file.stat().unwrap().atime != before
 }
 
-/// A call, and its name.
+/// A call with its name.
 type Named = (&'static str, fn(&File));
 
 fn reads() -> [Named; 4] {
@@ -44,7 +44,7 @@ fn reads() -> [Named; 4] {
 }
 
 #[test]
-fn files_keep_their_time() {
+fn reads_of_files_leave_their_access_time() {
     let task = task();
     let noatime = task.open("/d/f", OFlags::RDONLY | OFlags::NOATIME, MODE).unwrap();
     let other = task.open("/d/f", OFlags::RDONLY, MODE).unwrap();
@@ -55,7 +55,7 @@ fn files_keep_their_time() {
 }
 
 #[test]
-fn directories_keep_their_time() {
+fn reads_of_directories_leave_their_access_time() {
     let task = task();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let noatime = task.open("/d", flags | OFlags::NOATIME, MODE).unwrap();
@@ -69,7 +69,7 @@ fn directories_keep_their_time() {
 }
 
 #[test]
-fn fifos_keep_their_time_and_flags_change_it() {
+fn fifos_follow_the_flag_as_it_changes() {
     let task = task();
     let fifo = task.open("/fifo", OFlags::RDWR | OFlags::NOATIME, MODE).unwrap();
     let pass: fn(&File) = |fifo| {
@@ -91,7 +91,7 @@ fn only_the_owner_may_ask_for_it() {
     for (path, flags) in [("/d/f", OFlags::RDONLY), ("/d", OFlags::DIRECTORY)] {
         let error = user.open(path, flags | OFlags::NOATIME, MODE).unwrap_err();
         assert_eq!(error.errno(), Errno::PERM, "{path}");
-        // By name only, it is not asked.
+        // `O_PATH` ignores the flag.
         user.open(path, OFlags::PATH | OFlags::NOATIME, MODE).unwrap();
         let file = user.open(path, flags, MODE).unwrap();
         let set = file.set_flags(OFlags::NOATIME, &user.credentials()).unwrap_err();

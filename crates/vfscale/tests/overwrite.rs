@@ -1,5 +1,5 @@
-//! Short writes over bytes that are there, to a file that several CPUs use: they are made side by side, and
-//! nothing else about them is different.
+//! Short writes over existing bytes of a file that several CPUs use: they run concurrently, and
+//! otherwise behave like any write.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -19,7 +19,7 @@ const CPUS: usize = 4;
 const PAGE: u64 = 4096;
 const MODE: Mode = Mode::from_bits_retain(0o666);
 
-/// A tree for several CPUs, and the file system in it whose memory is counted.
+/// Returns a tree for several CPUs, and the file system in it whose memory is counted.
 fn tree(scaling: Scaling) -> (Task, Arc<MemFs>) {
     let task = vfscale::memory().scaling(scaling).build().unwrap().task();
     let fs = MemFs::builder().size(16 << 20).slots(CPUS).build();
@@ -28,14 +28,14 @@ fn tree(scaling: Scaling) -> (Task, Arc<MemFs>) {
     (task, fs)
 }
 
-/// A file of so many pages of zeros.
+/// Creates a file of `pages` pages of zeros.
 fn file(task: &Task, pages: usize) -> File {
     let file = task.open("/d/file", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
     file.pwrite(&vec![0; pages * PAGE as usize], 0).unwrap();
     file
 }
 
-/// Several CPUs share the lock of a file in turn, often enough for it to be spread.
+/// Lets several CPUs alternately take the lock of a file, often enough for it to be sharded.
 fn share(file: &File) {
     for turn in 0..40 {
         let _on = cpu::pretend(turn % CPUS as u32);
@@ -43,7 +43,7 @@ fn share(file: &File) {
     }
 }
 
-/// A file of so many pages whose lock is spread.
+/// Creates a file of `pages` pages whose lock is sharded.
 fn shared(pages: usize) -> (Task, File) {
     let (task, fs) = tree(Scaling::with_slots(CPUS));
     let file = file(&task, pages);
@@ -60,7 +60,7 @@ fn bytes(file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn the_parts_of_a_lock_are_charged_until_the_file_goes() {
+fn the_shards_of_a_lock_are_charged_until_the_file_is_freed() {
     let (task, fs) = tree(Scaling::with_slots(CPUS));
     rcu::synchronize();
     let before = fs.used_bytes();
@@ -88,9 +88,9 @@ fn what_one_cpu_uses_or_before_brlock_is_not_spread() {
     }
 }
 
-/// Those that wait for each other to overwrite get it spread as well.
+/// Overwriting threads that wait for each other get the lock sharded, too.
 #[test]
-fn overwriters_that_wait_spread_the_lock() {
+fn overwriters_that_wait_shard_the_lock() {
     let (task, fs) = tree(Scaling::with_slots(CPUS));
     let file = file(&task, 16);
     let before = fs.used_bytes();
@@ -114,7 +114,7 @@ fn overwriters_that_wait_spread_the_lock() {
 }
 
 #[test]
-fn without_memory_for_parts_a_lock_is_not_spread() {
+fn without_memory_for_shards_a_lock_is_not_sharded() {
     let task = vfscale::memory().scaling(Scaling::with_slots(CPUS)).build().unwrap().task();
     let fs = MemFs::builder().size(64 << 10).slots(1).build();
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
@@ -122,7 +122,7 @@ fn without_memory_for_parts_a_lock_is_not_spread() {
     let file = file(&task, 1);
     let full = task.open("/d/full", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
     while full.pwrite(&[1; 4096], full.stat().unwrap().size).is_ok() {}
-    // What is left is for something smaller.
+    // The rest of the memory is for smaller allocations.
     let name = "n".repeat(200);
     for n in 0..100 {
         let _ = task.open(format!("/d/{name}{n}"), OFlags::CREATE | OFlags::RDWR, MODE);
@@ -134,7 +134,8 @@ fn without_memory_for_parts_a_lock_is_not_spread() {
     file.pwrite(b"data", 0).unwrap();
 }
 
-/// Ranges within a page, over several, at the end of a page and of the file, and of all lengths.
+/// Ranges within a page, over several pages, at the end of a page and of the file, and of all
+/// lengths.
 #[test]
 fn bytes_are_where_they_were_written() {
     let (_task, file) = shared(70);
@@ -144,7 +145,7 @@ fn bytes_are_where_they_were_written() {
     let lens = [1, 2, 96, 97, 4095, 4096, 4097, 8192, 16 << 10, (16 << 10) + 1, 32 << 10];
     let mut value = 0_u8;
     for (at, len) in offsets.iter().flat_map(|&at| lens.map(|len| (at, len as u64))) {
-        // The last ones end where the file does.
+        // The last ranges end where the file does.
         for at in [at, size - len] {
             value = value % 250 + 1;
             let _on = cpu::pretend(u32::from(value) % CPUS as u32);
@@ -160,10 +161,10 @@ fn bytes_are_where_they_were_written() {
 }
 
 #[test]
-fn what_is_more_than_overwriting_is_done_as_well() {
+fn writes_that_do_more_than_overwrite_are_complete() {
     let (task, file) = shared(2);
     let stat = || file.stat().unwrap();
-    // A part behind the end.
+    // A write partly beyond the end.
     assert_eq!(file.pwrite(&[1; 8], 2 * PAGE - 4).unwrap(), 8);
     assert_eq!(stat().size, 2 * PAGE + 4);
     // A hole.
@@ -172,7 +173,7 @@ fn what_is_more_than_overwriting_is_done_as_well() {
     let blocks = stat().blocks;
     assert_eq!(file.pwrite(&[2; 8], 6 * PAGE).unwrap(), 8);
     assert_eq!(stat().blocks, blocks + PAGE / 512);
-    // A page that was set aside.
+    // A reserved page.
     file.fallocate(FallocateFlags::empty(), 7 * PAGE, PAGE).unwrap();
     share(&file);
     assert_eq!(file.pwrite(&[3; 8], 7 * PAGE).unwrap(), 8);
@@ -181,7 +182,7 @@ fn what_is_more_than_overwriting_is_done_as_well() {
         [all[2 * PAGE as usize + 3], all[6 * PAGE as usize], all[7 * PAGE as usize]],
         [1, 2, 3]
     );
-    // At the end.
+    // An append.
     let appends = task.open("/d/file", OFlags::WRONLY | OFlags::APPEND, MODE).unwrap();
     share(&file);
     assert_eq!(appends.pwrite(&[4; 8], 0).unwrap(), 8);
@@ -229,7 +230,7 @@ fn privileges_are_taken_away() {
 }
 
 #[test]
-fn what_is_sealed_is_not_written() {
+fn a_sealed_file_is_not_written() {
     let (task, _) = tree(Scaling::with_slots(CPUS));
     let file = task.memfd_create("memory", MemfdFlags::ALLOW_SEALING).unwrap();
     file.pwrite(&[0; 8192], 0).unwrap();
@@ -241,10 +242,10 @@ fn what_is_sealed_is_not_written() {
     assert_eq!(bytes(&file)[..8], [1; 8]);
 }
 
-/// Overwrites beside cuts, holes, and writes that make the file longer: in the end what is behind a cut is
-/// zero, and space is what it should be.
+/// Overwrites concurrent with truncations, holes and extending writes: in the end the bytes beyond
+/// a truncation are zero, and the used space is right.
 #[test]
-fn stress_overwrites_beside_other_changes() {
+fn stress_overwrites_and_other_changes() {
     let (_task, file) = shared(8);
     let done = AtomicBool::new(false);
     let (file, done) = (&file, &done);

@@ -1,6 +1,5 @@
-//! The introspection file system, read by a parser that others have written for the kernel's files: that of
-//! the crate `procfs`. Whatever programs expect of these files beyond what their manual pages say,
-//! it does, too.
+//! The introspection file system, read by an independent parser of the kernel's files, that of the
+//! crate `procfs`. It relies on properties of these files beyond their manual pages.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -29,7 +28,7 @@ fn tree() -> (Arc<ProcFs>, Arc<Task>) {
     (proc, task)
 }
 
-/// Maps a page of a file that is made for it, in the page `at`; returns what the file is.
+/// Maps a page of a new file at the page `at`; returns the file's attributes.
 fn map(task: &Task, name: &str, at: u64, protection: Protection, sharing: Sharing) -> Stat {
     let file = task.open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
     let source = Source::File { file: &file, offset: 0x3000 };
@@ -96,7 +95,7 @@ fn mounts_are_read() {
     assert!(mounts.iter().all(|mount| (mount.fs_freq, mount.fs_passno) == (0, 0)));
 }
 
-/// The library tells these lines of each mount; whoever embeds it has a file for them.
+/// The library provides these lines for each mount; programs that embed it serve them as a file.
 #[test]
 fn mountinfo_is_read() {
     let (_proc, task) = tree();

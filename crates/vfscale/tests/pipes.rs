@@ -1,5 +1,4 @@
-//! Pipes, fifos and files of memory: what blocks and what ends that, what they are called, and what
-//! becomes of them.
+//! Pipes, fifos and memory files: what blocks, what ends the wait, their names, and their lifetime.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -16,7 +15,7 @@ use vfscale::{
 use vfscale_sync::rcu;
 
 const MODE: Mode = Mode::from_bits_retain(0o600);
-/// Long enough for a thread to go to sleep.
+/// Long enough for a thread to fall asleep.
 const A_WHILE: Duration = Duration::from_millis(30);
 
 fn vfs() -> Vfs {
@@ -35,7 +34,7 @@ fn pipe(task: &Task) -> (File, File) {
     task.pipe2(OFlags::empty()).unwrap()
 }
 
-/// Runs `blocks` on a thread of its own; checks that it does block until `ends` was called.
+/// Runs `blocks` on another thread; checks that it blocks until `ends` is called.
 fn blocked<T: Send>(blocks: impl FnOnce() -> T + Send, ends: impl FnOnce()) -> T {
     let (done, when) = mpsc::channel();
     thread::scope(|scope| {
@@ -66,9 +65,9 @@ fn a_writer_waits_for_room_and_is_told_of_the_end() {
     let (reader, writer) = pipe(&task());
     let size = reader.pipe_size().unwrap();
     assert_eq!((size, writer.pipe_size().unwrap()), (65_536, 65_536));
-    let nobody = Credentials::user(1000, 1000);
-    assert_eq!(errno(reader.set_pipe_size((1 << 20) + 1, &nobody)), Errno::PERM);
-    assert_eq!(errno(reader.set_pipe_size((1 << 31) + 1, &nobody)), Errno::INVAL);
+    let user = Credentials::user(1000, 1000);
+    assert_eq!(errno(reader.set_pipe_size((1 << 20) + 1, &user)), Errno::PERM);
+    assert_eq!(errno(reader.set_pipe_size((1 << 31) + 1, &user)), Errno::INVAL);
     let data = vec![7; size + 5000];
     let mut got = vec![0; size];
     let written = blocked(
@@ -78,16 +77,17 @@ fn a_writer_waits_for_room_and_is_told_of_the_end() {
         },
     );
     assert_eq!(written.unwrap(), data.len());
-    // Two pages hold the 5000 bytes that are left. A write that was begun says how far it got.
+    // Two pages hold the remaining 5000 bytes. A write in progress returns how many bytes were
+    // written.
     let begun = blocked(|| writer.write(&data[..size]), || drop(reader));
     assert_eq!(begun.unwrap(), size - 2 * PIPE_BUF);
     assert_eq!(errno(writer.write(b"x")), Errno::PIPE);
     assert_eq!(writer.write(b"").unwrap(), 0);
 }
 
-/// As Linux does, but for the signal.
+/// Like Linux, without the signal.
 #[test]
-fn writing_to_nobody_is_an_error_and_no_signal() {
+fn writing_without_a_reader_is_an_error_and_no_signal() {
     let (reader, writer) = pipe(&task());
     drop(reader);
     assert_eq!(errno(writer.write(b"x")), Errno::PIPE);
@@ -118,7 +118,7 @@ fn many_readers_are_woken_one_by_one_and_all_at_the_end() {
     assert!(seen.iter().copied().eq(0..200));
 }
 
-/// Writers of up to `PIPE_BUF` bytes never mix, whatever the reader takes at once.
+/// Writes of up to `PIPE_BUF` bytes are never interleaved, whatever lengths the reader reads.
 #[test]
 fn short_writes_are_whole() {
     let (reader, writer) = pipe(&task());
@@ -163,7 +163,7 @@ fn a_token_interrupts_reads_writes_and_openings() {
     let token = WaitToken::new();
     let read = blocked(|| reader.read_interruptible(&mut [0], &token), || token.cancel());
     assert_eq!(errno(read), Errno::INTR);
-    // What is there is not waited for.
+    // Available data is not waited for.
     writer.write(b"x").unwrap();
     assert_eq!(reader.read_interruptible(&mut [0], &token).unwrap(), 1);
     assert_eq!(errno(reader.read_interruptible(&mut [0], &token)), Errno::INTR);
@@ -177,7 +177,7 @@ fn a_token_interrupts_reads_writes_and_openings() {
         let open = || task.open_interruptible(At::Cwd, "/fifo", &OpenHow::new(flags), &token);
         assert_eq!(errno(blocked(open, || token.cancel())), Errno::INTR);
     }
-    // Those who gave up are not taken for partners.
+    // Interrupted openers do not count as partners.
     let nonblock = OFlags::WRONLY | OFlags::NONBLOCK;
     assert_eq!(errno(task.open("/fifo", nonblock, MODE)), Errno::NXIO);
     let file = task.open("/fifo", OFlags::RDONLY | OFlags::NONBLOCK, MODE).unwrap();
@@ -198,7 +198,7 @@ fn the_ends_of_a_fifo_wait_for_each_other() {
     drop(reader);
     assert_eq!(errno(writer.write(b"x")), Errno::PIPE);
     drop(writer);
-    // A writer that comes and goes while a reader is waking up has been there.
+    // A writer that opens and closes while a reader is waking up has counted as its partner.
     let reader = blocked(
         || open(OFlags::RDONLY),
         || {
@@ -209,7 +209,7 @@ fn the_ends_of_a_fifo_wait_for_each_other() {
     assert_eq!(reader.read(&mut buf).unwrap(), 4);
     assert_eq!(reader.read(&mut buf).unwrap(), 0);
     drop(reader);
-    // Both ends at once wait for nobody, and what nobody has read is lost with the last file.
+    // An opening for both ends does not wait, and unread data is lost with the last file.
     let both = open(OFlags::RDWR);
     both.write(b"lost").unwrap();
     drop(both);
@@ -217,8 +217,8 @@ fn the_ends_of_a_fifo_wait_for_each_other() {
     assert_eq!(reader.read(&mut buf).unwrap(), 0);
 }
 
-/// A fifo opened for writing does not keep its file system from becoming read-only, and can be written to
-/// there; its times stay.
+/// A fifo opened for writing does not prevent its file system from becoming read-only. It can still
+/// be written to then; its times do not change.
 #[test]
 fn a_fifo_on_a_file_system_that_is_read_only() {
     let task = task();
@@ -309,7 +309,7 @@ fn descriptors_of_pipes_and_files_of_memory() {
     task.close(writer).unwrap();
     assert_eq!(task.read(reader, &mut [0]).unwrap(), 1);
     assert_eq!(errno(task.read(reader, &mut [0])), Errno::AGAIN);
-    // A task that was forked has the other end too.
+    // A forked task has the other end, too.
     let child = task.fork();
     task.close(copy).unwrap();
     assert_eq!(errno(task.read(reader, &mut [0])), Errno::AGAIN);
@@ -337,7 +337,7 @@ fn files_of_memory_have_no_name_and_end_with_their_last_file() {
     assert_eq!(file.seek(Whence::Hole(0)).unwrap(), 4096);
     let link = task.link(At::File(&file), "", At::Cwd, "/name", AtFlags::EMPTY_PATH);
     assert_eq!(errno(link), Errno::XDEV);
-    // Memory is counted, and comes back.
+    // The memory is counted, and freed.
     let free = |file: &File| file.statfs().unwrap().blocks_free;
     let other = task.memfd_create("", MemfdFlags::empty()).unwrap();
     drop((file, again));
@@ -354,7 +354,7 @@ fn files_of_memory_have_no_name_and_end_with_their_last_file() {
     assert_eq!(errno(task.memfd_create("", MemfdFlags::HUGETLB)), Errno::INVAL);
 }
 
-/// Ends of pipes outlive the task and the tree that they were made in.
+/// Ends of pipes outlive the task and the tree in which they were created.
 #[test]
 fn pipes_outlive_their_tree() {
     for scaling in [Scaling::default(), Scaling::before_pseudo(), Scaling::kernel_2_6()] {

@@ -1,5 +1,5 @@
-//! The introspection file system, read by those who read the kernel's: each file is taken apart as its
-//! usual parser does, and what it says is compared with what was done.
+//! The introspection file system, read like the kernel's: each file is parsed as its usual parser
+//! does, and its contents are compared with the calls made before.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -16,7 +16,7 @@ use vfscale::{
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// Lock counters belong to the process, and other tests take locks: one at a time.
+/// Serialises the tests: lock counters belong to the process, and other tests take locks.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -26,7 +26,7 @@ fn errno<T: Debug>(result: vfscale::Result<T>) -> Errno {
     result.unwrap_err().errno()
 }
 
-/// A tree with its own state at `/proc`, and a task that is shown there.
+/// Returns a tree with its own state at `/proc`, and a task that is listed there.
 fn tree() -> (Vfs, Arc<ProcFs>, Arc<Task>) {
     let vfs = vfscale::memory().size(16 << 20).scaling(Scaling::with_slots(2)).build().unwrap();
     let task = Arc::new(vfs.task());
@@ -64,12 +64,12 @@ fn the_root_is_a_directory_of_empty_files_that_can_be_read() {
     assert_eq!(errno(task.mkdir(At::Cwd, "/proc/new", MODE)), Errno::ROFS);
     assert_eq!(errno(task.unlink(At::Cwd, "/proc/mounts", AtFlags::empty())), Errno::ROFS);
     assert_eq!(errno(task.metadata("/proc/nothing")), Errno::NOENT);
-    let nobody = task.with_credentials(Credentials::user(1000, 1000));
-    assert_eq!(errno(nobody.open("/proc/lock_stat", OFlags::RDONLY, MODE)), Errno::ACCESS);
+    let user = task.with_credentials(Credentials::user(1000, 1000));
+    assert_eq!(errno(user.open("/proc/lock_stat", OFlags::RDONLY, MODE)), Errno::ACCESS);
     task.umount("/proc", UmountFlags::empty()).unwrap();
 }
 
-/// A text stays as it was when its beginning was read, for this open file, and is made anew from there.
+/// For one open file, a text is unchanged from its first read until the beginning is read again.
 #[test]
 fn a_text_is_of_one_moment() {
     let (_vfs, _proc, task) = tree();
@@ -84,12 +84,12 @@ fn a_text_is_of_one_moment() {
     assert_eq!([&start, &rest[..n]].concat(), whole.as_bytes());
     assert_eq!(file.read(&mut rest).unwrap(), 0);
     let n = file.pread(&mut rest, 0).unwrap();
-    let anew = String::from_utf8(rest[..n].to_vec()).unwrap();
-    assert!(anew.starts_with(&whole) && anew.lines().count() == whole.lines().count() + 1);
+    let reread = String::from_utf8(rest[..n].to_vec()).unwrap();
+    assert!(reread.starts_with(&whole) && reread.lines().count() == whole.lines().count() + 1);
     assert_eq!(file.pread(&mut rest, 5).unwrap(), n - 5);
     assert_eq!(file.pread(&mut rest, 1 << 40).unwrap(), 0);
-    // Another open file of the same has a text of its own.
-    assert_eq!(task.read_to_string("/proc/mounts").unwrap(), anew);
+    // Another open file has its own text.
+    assert_eq!(task.read_to_string("/proc/mounts").unwrap(), reread);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn mounts_are_read_by_findmnt() {
     let findmnt =
         Command::new("findmnt").arg("-F").arg(&path).args(["-rno", "TARGET,FSTYPE"]).output();
     let Ok(output) = findmnt else {
-        println!("######## SKIPPED: findmnt is not there");
+        println!("######## SKIPPED: findmnt is not installed");
         return;
     };
     let told = String::from_utf8(output.stdout).unwrap();
@@ -123,10 +123,10 @@ fn files_dentries_and_inodes_are_counted_exactly() {
     let files = || numbers(&task.read_to_string("/proc/file-nr").unwrap());
     let inodes = || numbers(&task.read_to_string("/proc/inode-state").unwrap());
     let dentries = || numbers(&task.read_to_string("/proc/dentry-state").unwrap());
-    // What reads the file is open itself.
+    // The read itself opens the file.
     let max = i64::try_from(vfs.limits().open_files_max()).unwrap();
     assert_eq!(files(), [1, 0, max]);
-    // The names of the three files are known now.
+    // The names of the three files are now cached.
     assert!(dentries()[0] > 0 && inodes()[0] > 0);
     let before = (dentries(), inodes());
     assert_eq!((before.0.len(), before.1.len()), (6, 7));
@@ -134,7 +134,7 @@ fn files_dentries_and_inodes_are_counted_exactly() {
     task.link(At::Cwd, "/file", At::Cwd, "/link", AtFlags::empty()).unwrap();
     assert_eq!(files()[0], 2);
     assert_eq!((dentries()[0], inodes()[0]), (before.0[0] + 2, before.1[0] + 1));
-    // On a private list it is open all the same; so are files without a name.
+    // A file on a private list counts as open, and so do files without a name.
     let list = FileList::new();
     assert!(list.adopt(&file));
     assert_eq!(files()[0], 2);
@@ -143,7 +143,7 @@ fn files_dentries_and_inodes_are_counted_exactly() {
     assert_eq!(files()[0], 5);
     drop((reader, writer, memory, file));
     assert_eq!(files()[0], 1);
-    // A name that does not exist is a negative dentry.
+    // A nonexistent name is a negative dentry.
     let negative = dentries()[4];
     assert!(task.metadata("/proc/nothing").is_err());
     assert_eq!(dentries()[4], negative + 1);
@@ -164,7 +164,8 @@ fn patches_are_listed() {
     assert!(task.read_to_string("/p/scaling").unwrap().lines().all(|l| l.ends_with("\tbefore")));
 }
 
-/// Read as the tools for the kernel's file do: names end at a colon, and the columns follow the heading.
+/// Parses like the tools for the kernel's file: names end at a colon, and the columns follow the
+/// heading.
 #[test]
 fn locks_are_counted_while_they_are_recorded() {
     let _alone = alone();
@@ -221,7 +222,7 @@ fn tasks_show_their_descriptors_and_directories() {
     assert_eq!(told(&format!("fd/{}", fd.0)), "/dir/file");
     let ino = task.fstat(reader).unwrap().ino;
     assert_eq!(told(&format!("fd/{}", reader.0)), format!("pipe:[{ino}]"));
-    // As they change.
+    // Links follow renames.
     task.rename(At::Cwd, "file", At::Cwd, "new", vfscale::RenameFlags::empty()).unwrap();
     assert_eq!(told(&format!("fd/{}", fd.0)), "/dir/new");
     task.unlink(At::Cwd, "new", AtFlags::empty()).unwrap();
@@ -233,7 +234,7 @@ fn tasks_show_their_descriptors_and_directories() {
     assert_eq!((mode(fd.0).unwrap(), mode(reader.0).unwrap()), (0o300, 0o500));
     let names = || task.list_dir(format!("{own}/fd")).unwrap().len();
     assert_eq!(names(), 3);
-    // A descriptor that is closed is not there, and one that stands for another file says so.
+    // A closed descriptor does not exist; a descriptor reused for another file shows that.
     task.close(fd).unwrap();
     assert_eq!(errno(mode(fd.0)), Errno::NOENT);
     task.dup2(reader, fd).unwrap();
@@ -242,14 +243,14 @@ fn tasks_show_their_descriptors_and_directories() {
     for bad in ["07", "x", "-1", "1048576", "99"] {
         assert_eq!(errno(link(&format!("fd/{bad}"))), Errno::NOENT);
     }
-    // Only the owner looks into its descriptors.
+    // Only the owner may read a task's descriptors.
     let theirs = format!("/proc/tasks/{}/fd", other.id());
     assert_eq!(task.metadata(&theirs).unwrap().uid, 1000);
     assert!(other.list_dir(&theirs).is_ok());
     assert_eq!(errno(other.list_dir(format!("{own}/fd"))), Errno::ACCESS);
     other.set_credentials(Credentials::user(1001, 100));
     assert_eq!(task.metadata(&theirs).unwrap().uid, 1001);
-    // What has ended is not there any more.
+    // An ended task does not exist.
     let held = task.open(&theirs, OFlags::RDONLY, MODE).unwrap();
     drop(other);
     assert_eq!(ids(), [task.id()]);
@@ -260,7 +261,7 @@ fn tasks_show_their_descriptors_and_directories() {
     task.umount("/proc", UmountFlags::empty()).unwrap();
 }
 
-/// The driver keeps neither the tree nor what is in it.
+/// The driver owns neither the tree nor its contents.
 #[test]
 fn the_tree_ends_with_its_state_mounted_in_it() {
     let (vfs, proc, task) = tree();

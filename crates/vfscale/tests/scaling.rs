@@ -1,6 +1,6 @@
-//! That each setting of [`Scaling`] takes back its patch: the one lock, or the one counter, that the
-//! patch did away with is used again, and by default it isn't. Calls are made on two CPUs in turn, so that
-//! everything can be counted exactly; that threads wait for one another there is shown by `waits.rs`.
+//! Each setting of [`Scaling`] reverts its patch: the one lock or counter that the patch removed is
+//! used again, and by default it is not. The calls alternate between two CPUs, so the counts are
+//! exact. `waits.rs` shows that threads then wait for each other.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -21,7 +21,7 @@ fn memory(scaling: Scaling) -> Vfs {
     vfscale::memory().size(64 << 20).scaling(scaling).build().unwrap()
 }
 
-/// A tree with a directory for each of two CPUs, and a file in it.
+/// Returns a tree with a directory for each of two CPUs, and a file in each.
 fn tree(scaling: Scaling) -> Task {
     let task = memory(scaling).task();
     for cpu in 0..2 {
@@ -45,7 +45,8 @@ fn lockref_before_takes_d_lock_for_every_reference() {
     assert!(taken(Scaling::before_lockref()).acquisitions >= 2 * CALLS);
 }
 
-/// One file that everybody opens: its lock goes from CPU to CPU, and its count is never spread.
+/// A file that all CPUs open: without the patch its lock moves between CPUs, and its count is never
+/// sharded.
 #[test]
 fn lockref_before_bounces_for_a_file_that_everybody_opens() {
     let _alone = alone();
@@ -110,14 +111,14 @@ fn brlock_before_takes_one_lock_to_cross_a_mount() {
     assert!(before.acquisitions >= CALLS && before.acq_bounces >= CALLS - 1, "{before:?}");
 }
 
-/// Files are opened on one CPU and closed there: each takes its own lock, or all take one.
+/// Files are opened and closed on one CPU: each CPU takes its own lock, or all take one.
 #[test]
 fn files_lock_before_takes_one_lock_to_open_and_close() {
     let _alone = alone();
     let opens = |scaling| {
         let task = tree(scaling);
         let open = |cpu| drop(task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap());
-        // The first open on each CPU gets its memory, which takes the lock twice.
+        // The first open on each CPU allocates memory, which takes the lock twice.
         in_turn(open);
         recorded("files_lock", || in_turn(open))
     };
@@ -142,7 +143,7 @@ fn dcache_hash_before_takes_one_lock_for_names_in_different_directories() {
         })
     };
     assert_eq!(changes(Scaling::default(), "dcache_lock").acquisitions, 0);
-    // A table that grows may get memory in which another CPU had a bucket before.
+    // A growing table may get memory in which another CPU had a bucket before.
     let after = changes(Scaling::default(), "d_children");
     assert!(after.acq_bounces < CALLS / 4, "{after:?}");
     let before = changes(Scaling::before_dcache_hash(), "dcache_lock");
@@ -150,9 +151,9 @@ fn dcache_hash_before_takes_one_lock_for_names_in_different_directories() {
     assert!(before.acq_bounces >= CALLS - 1, "{before:?}");
 }
 
-/// A rename takes the locks of its two names' buckets and no other, whatever else is going on in the tree;
-/// one of a directory to another directory that of such moves besides, on its own CPU. Before the patch all
-/// of these took one, and every move of a directory `rename_lock`.
+/// A rename takes only the locks of its two names' buckets, whatever else happens in the tree. A
+/// move of a directory to another directory also takes the lock of such moves, on its own CPU.
+/// Before the patch all of these took one lock, and every move of a directory `rename_lock`.
 #[test]
 fn a_rename_takes_the_locks_of_its_names_only() {
     let _alone = alone();
@@ -174,7 +175,7 @@ fn a_rename_takes_the_locks_of_its_names_only() {
         let mut taken: Vec<_> = taken.map(row).collect();
         taken.sort_unstable();
         let (class, buckets, _) = taken.remove(0);
-        // Names of one directory may share one.
+        // Names of one directory may share a bucket.
         assert!(class == "d_children" && (2..=4).contains(&buckets), "{buckets} of {class}");
         taken
     };
@@ -210,7 +211,7 @@ fn inode_hash_before_takes_one_lock_for_a_lookup() {
     assert!(before.acquisitions >= CALLS && before.acq_bounces >= CALLS - 1, "{before:?}");
 }
 
-/// Files of memory are on no list of inodes by default, since nobody looks for them there.
+/// By default, files in memory are not on a list of inodes, since no code searches for them there.
 #[test]
 fn inode_list_before_takes_one_lock_to_create_and_unlink() {
     let _alone = alone();
@@ -229,8 +230,8 @@ fn inode_list_before_takes_one_lock_to_create_and_unlink() {
     assert_eq!((before.acquisitions, before.acq_bounces), (2 * CALLS, CALLS - 1), "{before:?}");
 }
 
-/// No lock was done away with here, and nobody waits for a counter; but the numbers of files made on two CPUs
-/// in turn tell whether these share one.
+/// This patch removed no lock, and threads do not wait for a counter. But the inode numbers of
+/// files created alternately on two CPUs show whether the CPUs share a counter.
 #[test]
 fn ino_alloc_before_has_one_counter() {
     let _alone = alone();
@@ -253,7 +254,7 @@ fn ino_alloc_before_has_one_counter() {
     assert_eq!(unique.len(), default.len());
 }
 
-/// What is observed does not depend on the setting: a mixture of calls ends in the same tree.
+/// The results do not depend on the setting: a mixture of calls produces the same tree.
 #[test]
 fn results_are_the_same_before_and_after() {
     let _alone = alone();
@@ -282,21 +283,21 @@ fn task_scaling(task: &Task) -> &Scaling {
     task.vfs().scaling()
 }
 
-/// Pipes, sockets and files of memory that are made and closed on two CPUs: no lock and no counter goes
-/// from one to the other, and before the patch they all meet below one root.
+/// Pipes, sockets and memory files are created and closed on two CPUs: no lock and no counter moves
+/// between them. Before the patch all of them are below one root.
 #[test]
 fn pseudo_before_hangs_every_pipe_below_one_root() {
     const FILES: usize = 64;
     let _alone = alone();
     let run = |scaling: Scaling| {
-        // Far from the limit of pipes, near which CPUs share what is left.
+        // Far from the limit of pipes, near which the CPUs share the rest.
         let builder = vfscale::memory().size(64 << 20).scaling(scaling);
         let vfs = builder.limits(Limits::default()).build().unwrap();
         let tasks = [0, 1].map(|cpu| {
             let _there = cpu::pretend(cpu);
             vfs.task()
         });
-        // As many on each CPU, made and closed in turn; their numbers.
+        // Creates and closes the same number on each CPU, alternately; returns their inode numbers.
         let round = || {
             let mut numbers = [const { Vec::new() }; 2];
             let mut files = [const { Vec::new() }; 2];
@@ -318,7 +319,7 @@ fn pseudo_before_hangs_every_pipe_below_one_root() {
             }
             numbers
         };
-        // The first of each kind makes its file system, and each CPU gets memory.
+        // The first of each kind creates its file system, and each CPU allocates memory.
         round();
         reclaim::settle();
         lockstat_reset();

@@ -1,6 +1,6 @@
-//! That two threads which work in different directories of a volume meet at no lock of it; and that each
-//! setting which takes back a patch about volumes makes them meet again, at the lock that the patch did
-//! away with.
+//! Two threads that work in different directories of a volume never contend for one of its locks.
+//! Each setting that reverts a patch of volumes makes them contend again, for the lock that the
+//! patch removed.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -17,14 +17,15 @@ use vfscale_sync::cpu;
 use vfscale_sync::lock::LockStatRow;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
-/// The locks of the log and of volumes have ranks from here to there.
+/// The range of ranks of the locks of the log and of volumes.
 const OF_VOLUMES: std::ops::Range<u16> = 28_000..64_000;
 
-/// Blocks and inodes are spread over these by their numbers, so that two that have nothing to do with
-/// one another may share one.
+/// Classes of locks that are chosen by the number of a block or inode, so unrelated ones may share
+/// a lock.
 const BY_CHANCE: [&str; 2] = ["cache_shard", "inode_table"];
 
-/// A volume that nothing is written to but by its calls, with a directory made on each of two CPUs.
+/// Returns a volume that is written to only by the test's calls, with a directory created on each
+/// of two CPUs.
 fn volume(scaling: Scaling) -> Volume {
     let device = MemoryDevice::new(256 << 20).unwrap();
     mkfs::format(&device, &MkfsOptions::default()).unwrap();
@@ -38,7 +39,7 @@ fn volume(scaling: Scaling) -> Volume {
     volume
 }
 
-/// A file in the directory of each of two CPUs, in turn, that is open and has data on the device.
+/// Creates open files with data on the device, alternately in the directories of two CPUs.
 fn files(volume: &Volume, bytes: usize) -> Vec<File> {
     let (task, mut files) = (volume.task(), Vec::new());
     in_turn(|cpu| {
@@ -55,8 +56,8 @@ fn before(patch: &str) -> Scaling {
     Scaling::with_slots(2).and_before(patch).unwrap()
 }
 
-/// The classes of volumes among these whose locks went from one CPU to the other: not just once from whoever
-/// prepared it all.
+/// Returns the classes of volume locks among `rows` that moved between CPUs more often than the
+/// setup alone causes.
 fn bouncing(rows: &[LockStatRow]) -> Vec<(&'static str, u64)> {
     let is_told =
         |row: &&LockStatRow| OF_VOLUMES.contains(&row.rank) && !BY_CHANCE.contains(&row.name);
@@ -68,7 +69,7 @@ fn unlink(task: &Task, cpu: u32, number: usize) {
     task.unlink(At::Cwd, format!("/{cpu}/{number}"), AtFlags::empty()).unwrap();
 }
 
-/// Removes the names of files that are open: each becomes an orphan.
+/// Removes the names of open files: each becomes an orphan.
 fn unlinked(scaling: Scaling) -> Vec<LockStatRow> {
     let volume = volume(scaling);
     let files = files(&volume, 100);
@@ -95,7 +96,7 @@ fn unlinking_open_files_in_different_directories_meets_at_no_lock() {
     assert_eq!(bouncing(&rows), []);
 }
 
-/// Makes files, and removes their names while they are open.
+/// Creates files, and removes their names while they are open.
 fn made_and_unlinked(scaling: Scaling) -> Vec<LockStatRow> {
     let volume = volume(scaling);
     let (task, mut files) = (volume.task(), Vec::new());
@@ -112,7 +113,7 @@ fn made_and_unlinked(scaling: Scaling) -> Vec<LockStatRow> {
     rows
 }
 
-/// The tables of `docs/SCALING.md`: with `--nocapture` they are printed.
+/// Prints the tables of `docs/SCALING.md` with `--nocapture`.
 #[test]
 fn each_patch_does_away_with_a_lock_that_bounces() {
     let _alone = alone();
@@ -131,8 +132,9 @@ fn each_patch_does_away_with_a_lock_that_bounces() {
     }
 }
 
-/// The table in the discussion of seed 003, patch 3: what checkpoints had reserved, used and gave back.
-/// There a tenth was given back. With `--nocapture` it is printed.
+/// The table in the discussion of patch 3 of Chinner, per-CPU delayed logging (2020): the space
+/// that checkpoints reserved, used and returned. There a tenth was returned. Printed with
+/// `--nocapture`.
 #[test]
 fn checkpoints_reserve_little_more_than_they_use() {
     let _alone = alone();
@@ -163,13 +165,13 @@ fn checkpoints_reserve_little_more_than_they_use() {
 fn orphan_before_holds_one_lock_for_all_of_it() {
     let _alone = alone();
     let row = of_class(&unlinked(before("orphan")), "s_orphan_lock");
-    // Once to ask, and once for the whole change.
+    // One for the check, and one for the whole change.
     assert_eq!(row.acquisitions, 2 * CALLS);
     assert!(row.acq_bounces >= CALLS - 2, "{row:?}");
 }
 
-/// The stress of seed 001: files are cut by a byte, again and again. None of them has to become an
-/// orphan for that.
+/// The stress test of Kara, orphan list scaling (2014): files are truncated by a byte repeatedly.
+/// None has to become an orphan for that.
 #[test]
 fn orphan_before_asks_under_the_lock_whenever_a_file_is_cut() {
     let _alone = alone();
@@ -204,7 +206,8 @@ fn inode_list_before_has_one_list_of_dirty_files() {
         let mut number = 0;
         let rows = all_recorded(|| {
             in_turn(|_| {
-                // Only the first write of each makes it dirty; its times may, too, if the clock has moved on.
+                // Only the first write of each makes it dirty; its times may, too, if the clock has
+                // advanced.
                 for at in 0..3 {
                     files[number].pwrite(&[2; 100], at * 100).unwrap();
                 }
@@ -222,7 +225,7 @@ fn inode_list_before_has_one_list_of_dirty_files() {
     assert!(once.contains(&row.acquisitions) && row.acq_bounces >= CALLS - 2, "{row:?}");
 }
 
-/// Files are cut to nothing: their blocks are busy until that is durable.
+/// Truncates files to zero: their blocks are busy until that is durable.
 fn freed(scaling: Scaling) -> Vec<LockStatRow> {
     let volume = volume(scaling);
     let files = files(&volume, 64 << 10);

@@ -1,6 +1,6 @@
-//! Seals of files of memory, beside the kernel's: the same calls, chosen at random, give the same results,
-//! bytes and errors. (That what is sealed against writes can be mapped shared for reading is new in Linux
-//! 6.7.)
+//! Compares seals of memory files with the kernel's: the same random calls give the same results,
+//! bytes and errors. (That a file sealed against writes can be mapped shared for reading is new in
+//! Linux 6.7.)
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -17,9 +17,9 @@ use vfscale::{
     At, AtFlags, Errno, FallocateFlags, File, MemfdFlags, Mode, OFlags, SealFlags, Task,
 };
 
-/// Where nothing of a process is by itself.
+/// Start of an address range that a process does not use by itself.
 const BASE: u64 = 0x2000_0000_0000;
-/// Places that a page is mapped at.
+/// Number of slots in which a page is mapped.
 const PLACES: u64 = 4;
 
 #[derive(Clone, Debug)]
@@ -51,9 +51,9 @@ enum Op {
         place: u64,
         protection: u8,
     },
-    /// Seals it by a description that only reads.
+    /// Seals the file through a description opened for reading.
     SealReading,
-    /// Empties it by opening it once more.
+    /// Truncates the file by opening it once more.
     Reopen,
     Size,
 }
@@ -145,15 +145,15 @@ fn theirs(fd: &OwnedFd, op: &Op) -> Out {
             let protection = ProtFlags::from_bits_retain(protection.into());
             let sharing = if shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
             let flags = sharing | MapFlags::FIXED;
-            // SAFETY: nothing else of this process is in that range, and nobody looks into it.
+            // SAFETY: nothing else of this process is in that range, and no code accesses it.
             let mapped = unsafe { mm::mmap(at(place), page, protection, flags, fd, 0) };
             mapped.map(|_| 0)
         }
-        // SAFETY: as above.
+        // SAFETY: the range is used only by this test, and no code accesses it.
         Op::Unmap { place } => unsafe { mm::munmap(at(place), page) }.map(none),
         Op::Protect { place, protection } => {
             let flags = MprotectFlags::from_bits_retain(protection.into());
-            // SAFETY: as above.
+            // SAFETY: the range is used only by this test, and no code accesses it.
             unsafe { mm::mprotect(at(place), page, flags) }.map(none)
         }
         Op::SealReading => {
@@ -165,7 +165,7 @@ fn theirs(fd: &OwnedFd, op: &Op) -> Out {
     }
 }
 
-/// Both files hold the same.
+/// Returns the contents of both files, which should be equal.
 fn contents(file: &File, fd: &OwnedFd) -> (Vec<u8>, Vec<u8>) {
     let (mut ours, mut theirs) = (vec![0; 40_000], vec![0; 40_000]);
     let n = file.pread(&mut ours, 0).unwrap();
@@ -225,7 +225,7 @@ fn other_files_have_no_seals() {
     assert_eq!(errno(place.seals().map(drop)), Err(Errno::BADF));
 }
 
-/// Writers run against the seal: what is there when it is there stays.
+/// Writers race with sealing: after the seal is set, the contents do not change.
 #[test]
 fn nothing_is_written_behind_a_seal() {
     for _ in 0..50 {

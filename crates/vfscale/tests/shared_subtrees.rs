@@ -1,5 +1,5 @@
-//! Shared subtrees and mount trees of one's own. `crates/difftest` compares them with the kernel's; here
-//! are the rules by themselves, and what only the library can show.
+//! Shared subtrees and private mount trees. `crates/difftest` compares them with the kernel's;
+//! these tests show the single rules, and what only the library can show.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use vfscale::{
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// A tree with some directories in its root, whose mount is shared as `root` says.
+/// Returns a tree with some directories in its root, whose mount is shared as `root` says.
 fn task(root: Propagation) -> Task {
     let task = vfscale::memory().size(64 << 20).build().unwrap().task();
     for dir in ["/a", "/a/x", "/b", "/c", "/m", "/m/y"] {
@@ -46,13 +46,14 @@ fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
     result.unwrap_err().errno()
 }
 
-/// Where something is mounted, in the order of mounting, but for the root.
+/// Returns the mountpoints in the order of mounting, without the root.
 fn points(task: &Task) -> Vec<String> {
     let all = task.mounts().into_iter().skip(1);
     all.map(|mount| mount.mount_point.to_str().unwrap().to_owned()).collect()
 }
 
-/// With whom the uppermost mount at a place shares: its group, its master, and where that comes from.
+/// Returns the propagation of the topmost mount at a path: its peer group, its master, and the
+/// nearest visible master.
 fn sharing(task: &Task, path: &str) -> (Option<u64>, Option<u64>, Option<u64>) {
     let id = task.stat(At::Cwd, path, AtFlags::empty()).unwrap().mnt_id;
     let mounts = task.mounts();
@@ -86,7 +87,7 @@ fn slaves_get_and_give_nothing_back() {
     }
     share(&task, "/b", Propagation::Slave);
     share(&task, "/c", Propagation::Slave);
-    // A slave that shares as well, with a slave of its own.
+    // A slave that is also shared, with a slave of its own.
     share(&task, "/c", Propagation::Shared);
     bind(&task, "/c", "/m");
     share(&task, "/m", Propagation::Slave);
@@ -103,9 +104,9 @@ fn slaves_get_and_give_nothing_back() {
     assert_eq!(points(&task).len(), 4);
 }
 
-/// Who does not see the master of a mount is told of the nearest one above that he sees.
+/// A task that does not see the master of a mount is shown the nearest visible master above it.
 #[test]
-fn where_propagation_comes_from() {
+fn the_nearest_visible_master_is_shown() {
     let task = task(Propagation::Private);
     bind(&task, "/m/y", "/m/y");
     share(&task, "/m/y", Propagation::Shared);
@@ -138,9 +139,9 @@ fn what_is_there_already_stays_on_top() {
     task.read_to_string("/b/x/mine").unwrap();
 }
 
-/// A mount that would take along what is mounted on it by itself does not go with its peer.
+/// A mount with other mounts on it is not unmounted together with its peer.
 #[test]
-fn what_has_mounts_of_its_own_stays() {
+fn a_mount_with_mounts_on_it_stays() {
     let task = task(Propagation::Private);
     bind(&task, "/a", "/a");
     share(&task, "/a", Propagation::Shared);
@@ -150,7 +151,7 @@ fn what_has_mounts_of_its_own_stays() {
     mount(&task, "/b/x/y");
     umount(&task, "/a/x");
     assert_eq!(points(&task), ["/a", "/b", "/b/x", "/b/x/y"]);
-    // In use, and nothing on it: busy.
+    // In use, without mounts on it: busy.
     umount(&task, "/b/x/y");
     umount(&task, "/b/x");
     let cwd = task.fork();
@@ -166,22 +167,22 @@ fn moves_and_binds_that_are_refused() {
     bind(&task, "/a", "/a");
     mount(&task, "/a/x");
     share(&task, "/a", Propagation::Shared);
-    assert_eq!(errno(task.move_mount("/a/x", "/b")), Errno::INVAL, "from what is shared");
+    assert_eq!(errno(task.move_mount("/a/x", "/b")), Errno::INVAL, "from a shared mount");
     mount(&task, "/m");
     share(&task, "/m", Propagation::Unbindable);
     share(&task, "/a/x", Propagation::Shared);
     assert_eq!(errno(task.bind("/m", "/b", false)), Errno::INVAL);
-    assert_eq!(errno(task.move_mount("/m", "/a/x")), Errno::INVAL, "to what is shared");
+    assert_eq!(errno(task.move_mount("/m", "/a/x")), Errno::INVAL, "to a shared mount");
     share(&task, "/a/x", Propagation::Private);
     task.move_mount("/m", "/a/x").unwrap();
     assert_eq!(errno(task.set_propagation("/b", Propagation::Shared, false)), Errno::INVAL);
     let user = task.with_credentials(Credentials::user(1000, 1000));
     assert_eq!(errno(user.set_propagation("/a", Propagation::Shared, false)), Errno::PERM);
     assert_eq!(errno(user.unshare_mounts()), Errno::PERM);
-    assert_eq!(errno(task.move_mount("/", "/a")), Errno::INVAL, "with what is unbindable");
+    assert_eq!(errno(task.move_mount("/", "/a")), Errno::INVAL, "with an unbindable mount");
     share(&task, "/a", Propagation::Private);
     assert_eq!(errno(task.move_mount("/", "/a")), Errno::LOOP);
-    // What can't be bound is left out of a bind of what is above it.
+    // An unbindable mount is left out of a bind of a directory above it.
     task.bind("/a", "/c", true).unwrap();
     assert_eq!(points(&task), ["/a", "/a/x", "/a/x", "/c", "/c/x"]);
 }
@@ -196,23 +197,23 @@ fn a_tree_of_its_own() {
     mount(&sandbox, "/b");
     umount(&sandbox, "/m");
     assert_eq!((points(&host), points(&sandbox)), (vec!["/m".into()], vec!["/b".into()]));
-    // The file systems are the same.
+    // The file systems are shared by the trees.
     sandbox.write_file("/a/f", "seen").unwrap();
     assert_eq!(host.read_to_string("/a/f").unwrap(), "seen");
     let ids = |task: &Task| task.mounts().iter().map(|mount| mount.id).collect::<Vec<_>>();
     assert!(ids(&host).iter().all(|id| !ids(&sandbox).contains(id)));
-    // Another task of that tree, and a tree made from it.
+    // Another task of that tree, and a tree copied from it.
     assert_eq!(points(&sandbox.vfs().task()), ["/b"]);
     let inner = sandbox.unshare_mounts().unwrap();
     drop(sandbox);
     assert_eq!(points(&inner), ["/b"]);
-    // A place in another tree is none to mount on or from.
+    // A directory in another tree can't be mounted on or bound.
     let elsewhere = host.open("/", OFlags::RDONLY, MODE).unwrap();
     inner.fchdir(&elsewhere).unwrap();
     assert_eq!(errno(inner.mount(memory(), "c", MountFlags::empty())), Errno::INVAL);
     assert_eq!(errno(inner.bind("c", "/c", false)), Errno::INVAL);
     assert_eq!(errno(inner.umount("m", UmountFlags::empty())), Errno::INVAL);
-    // Nor is it in the list, which is that of the tree.
+    // Nor is it in the list, which contains only mounts of the tree.
     inner.chroot("m").unwrap();
     assert_eq!(inner.mounts(), []);
 }
@@ -227,20 +228,20 @@ fn trees_that_share() {
     assert_eq!([points(&host), points(&slave)], [["/a/x"], ["/a/x"]]);
     mount(&slave, "/b");
     assert_eq!((points(&host).len(), points(&peer).len()), (1, 1));
-    // In use in any of them: busy for all.
+    // In use in any of the trees: busy in all.
     let file = slave.open("/a/x", OFlags::RDONLY, MODE).unwrap();
     assert_eq!(errno(host.umount("/a/x", UmountFlags::empty())), Errno::BUSY);
     drop(file);
     umount(&host, "/a/x");
     assert_eq!((points(&peer), points(&slave)), (vec![], vec!["/b".to_owned()]));
-    // The end of a tree takes nothing from its peers.
+    // The end of a tree unmounts nothing in its peers.
     mount(&host, "/c");
     drop(peer);
     assert_eq!(points(&slave), ["/b", "/c"]);
     assert_eq!(points(&host), ["/c"]);
 }
 
-/// What is removed in one tree is no mountpoint in others any more.
+/// A directory removed in one tree is no longer a mountpoint in other trees.
 #[test]
 fn names_that_are_mountpoints_elsewhere() {
     let host = task(Propagation::Private);
@@ -259,14 +260,14 @@ fn names_that_are_mountpoints_elsewhere() {
     );
     rename("/m", "/c").unwrap();
     assert_eq!(points(&other), ["/a/x"]);
-    // Renamed itself, it stays one.
+    // A mountpoint that is renamed remains one.
     rename("/a/x", "/z").unwrap();
     assert_eq!(points(&other), ["/z"]);
     drop(other);
     host.rmdir(At::Cwd, "/z").unwrap();
 }
 
-/// What is mounted where a handle leads counts as elsewhere, if the handle is of another tree.
+/// A mount at a directory that is reached through a handle of another tree counts as elsewhere.
 #[test]
 fn names_of_another_tree_are_no_mountpoints_of_ones_own() {
     let host = task(Propagation::Private);
@@ -281,8 +282,8 @@ fn names_of_another_tree_are_no_mountpoints_of_ones_own() {
     assert_eq!(points(&host), ["/a"]);
 }
 
-/// Binds of binds, files that outlive their tree, names that go while other trees have them: at the end all
-/// is free again.
+/// Binds of binds, files that outlive their tree, names that are removed while other trees use
+/// them: in the end everything is freed.
 #[test]
 fn the_end_of_trees_gives_everything_back() {
     let host = task(Propagation::Shared);
@@ -303,7 +304,7 @@ fn the_end_of_trees_gives_everything_back() {
         host.unlink(At::Cwd, "/a/f", AtFlags::empty()).unwrap();
         host.rmdir(At::Cwd, "/dir").unwrap();
     }
-    // The end of a mount waits for what is freed.
+    // The end of a mount waits until removed files are freed.
     mount(&host, "/c");
     umount(&host, "/c");
     assert_eq!(free(&host), before);

@@ -1,21 +1,20 @@
-//! Changes by path, which count no reference, against the eviction of what they change:
+//! Changes by path, which take no reference, against the eviction of the inode they change:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_evict`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "shuttle_common/mod.rs"]
-mod common;
+mod shuttle_common;
 
 use std::sync::Arc;
 
-use common::{MODE, assert_empty, check, errno, free, make, memory, rename};
 use shuttle::thread;
+use shuttle_common::{MODE, assert_empty, check, errno, free, make, memory, rename};
 use vfscale::{At, AtFlags, Errno, OFlags, RenameFlags, Task, XattrFlags};
 
-/// More than a block, so that what is charged for it is seen in `statfs`.
+/// More than a block, so its charge shows in `statfs`.
 const VALUE: [u8; 5000] = [7; 5000];
 
 fn set(task: &Task, name: &str) -> Option<Errno> {
@@ -23,8 +22,8 @@ fn set(task: &Task, name: &str) -> Option<Errno> {
     errno(task.setxattr(At::Cwd, "/x", name, &VALUE, how, flags))
 }
 
-/// While `calls` change `/x` by its path, it is removed; what it took comes back, once. The file is made by
-/// `prepare`.
+/// Removes `/x`, created by `prepare`, while `calls` change it by its path; its space must be
+/// returned exactly once.
 fn against_unlink(prepare: fn(&Task), calls: &'static [fn(&Task) -> Option<Errno>]) {
     check(move || {
         let task = Arc::new(memory().task());
@@ -44,7 +43,8 @@ fn against_unlink(prepare: fn(&Task), calls: &'static [fn(&Task) -> Option<Errno
     });
 }
 
-/// The first attribute brings memory of its own with it, of which eviction may just have found none.
+/// The first attribute allocates memory of its own, which a concurrent eviction may have just found
+/// missing.
 #[test]
 fn the_first_attribute() {
     against_unlink(
@@ -80,7 +80,7 @@ fn an_attribute_more_and_one_less() {
     against_unlink(prepare, calls);
 }
 
-/// Pages go once, whoever cuts them off.
+/// Pages are freed once, whichever thread cuts them off.
 #[test]
 fn a_cut() {
     let prepare = |task: &Task| {
@@ -90,8 +90,8 @@ fn a_cut() {
     against_unlink(prepare, &[|task| errno(task.truncate("/x", 5000))]);
 }
 
-/// Three meet: one sets the first attribute by path, one takes the name away, and one who has the file open
-/// closes it, and so is the one that evicts it. `remove` is called with the file `/x`.
+/// Three threads: one sets the first attribute by path, one removes the name, and one that has the
+/// file open closes it, and so evicts it. `remove` is called to remove the file `/x`.
 fn against_close(remove: fn(&Task)) {
     check(move || {
         let task = Arc::new(memory().task());
@@ -123,7 +123,7 @@ fn the_first_attribute_while_another_file_takes_the_name() {
     });
 }
 
-/// The one who has it open is in a directory, which is removed.
+/// The user of the directory is a task whose working directory it is; the directory is removed.
 #[test]
 fn the_first_attribute_of_a_directory_while_the_last_user_leaves() {
     check(|| {

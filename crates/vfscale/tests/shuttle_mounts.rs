@@ -1,18 +1,17 @@
-//! Schedules of calls that change mount trees, and of what runs beside them, chosen at random:
+//! Random schedules of calls that change mount trees, and of concurrent calls:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_mounts`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "shuttle_common/mod.rs"]
-mod common;
+mod shuttle_common;
 
 use std::sync::{Arc, Weak};
 
-use common::{MODE, assert_empty, check_delays, errno, free, ino, make, memory, rename};
 use shuttle::thread;
+use shuttle_common::{MODE, assert_empty, check_delays, errno, free, ino, make, memory, rename};
 use vfscale::{
     At, AtFlags, Errno, MemFs, MountFlags, OFlags, Propagation, RenameFlags, Scaling, Task,
     UmountFlags,
@@ -20,7 +19,7 @@ use vfscale::{
 use vfscale_sync::{cpu, rcu};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    common::check_times(1_500, model);
+    shuttle_common::check_times(1_500, model);
 }
 
 fn task(dirs: &[&str]) -> Arc<Task> {
@@ -39,7 +38,7 @@ fn umount(task: &Task, path: &str) -> Option<Errno> {
     errno(task.umount(path, UmountFlags::empty()))
 }
 
-fn beside<T: Send + 'static>(
+fn spawn<T: Send + 'static>(
     task: &Arc<Task>,
     call: impl FnOnce(&Task) -> T + Send + 'static,
 ) -> thread::JoinHandle<T> {
@@ -47,7 +46,7 @@ fn beside<T: Send + 'static>(
     thread::spawn(move || call(&task))
 }
 
-/// How often something is mounted at a place.
+/// Returns the number of mounts at a path.
 fn mounted(task: &Task, path: &str) -> usize {
     task.mounts().iter().filter(|mount| mount.mount_point.to_str() == Some(path)).count()
 }
@@ -56,10 +55,10 @@ fn assert_gone(fs: &Weak<MemFs>) {
     for _ in 0..4 {
         rcu::synchronize();
     }
-    assert_eq!(fs.strong_count(), 0, "a mount that has ended is kept");
+    assert_eq!(fs.strong_count(), 0, "an ended mount is still referenced");
 }
 
-/// What is mounted on one of two peers is on both or on none of them, whenever one looks.
+/// A mount on one of two peers is visible on both or on neither, at any moment.
 #[test]
 fn propagation_against_umount() {
     check(|| {
@@ -67,8 +66,8 @@ fn propagation_against_umount() {
         task.bind("/a", "/a", false).unwrap();
         task.set_propagation("/a", Propagation::Shared, false).unwrap();
         task.bind("/a", "/b", false).unwrap();
-        let mounts = beside(&task, |task| mount(task, "/a/x"));
-        let umounts = beside(&task, |task| umount(task, "/b/x"));
+        let mounts = spawn(&task, |task| mount(task, "/a/x"));
+        let umounts = spawn(&task, |task| umount(task, "/b/x"));
         for _ in 0..2 {
             let all = task.mounts();
             let at = |path: &str| all.iter().any(|m| m.mount_point.to_str() == Some(path));
@@ -86,7 +85,8 @@ fn propagation_against_umount() {
     });
 }
 
-/// A mount is detached lazily while two threads open a file in it: who got in keeps it, and nobody else does.
+/// A mount is detached lazily while two threads open a file in it. The threads that succeeded, and
+/// no others, hold the mount.
 #[test]
 fn lazy_umount_against_open() {
     check(|| {
@@ -95,7 +95,7 @@ fn lazy_umount_against_open() {
         let (_, fs) = mount(&task, "/m");
         make(&task, "/m/x");
         let open = |task: &Task| task.open("/m/x", OFlags::RDWR, MODE).unwrap();
-        let opens = [(); 2].map(|()| beside(&task, open));
+        let opens = [(); 2].map(|()| spawn(&task, open));
         assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
         assert_eq!(ino(&task, "/m/x"), Ok(outside));
         let root = task.stat(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
@@ -109,8 +109,8 @@ fn lazy_umount_against_open() {
     });
 }
 
-/// By force is as otherwise where there is no server to wait for: the mount is busy exactly if
-/// somebody got in.
+/// A forced unmount equals a plain one if there is no server to wait for: it is busy if and only if
+/// a thread has opened a file in the mount.
 #[test]
 fn forced_umount_against_open() {
     check(|| {
@@ -118,7 +118,7 @@ fn forced_umount_against_open() {
         let outside = make(&task, "/m/x");
         let (_, fs) = mount(&task, "/m");
         make(&task, "/m/x");
-        let opens = beside(&task, |task| task.open("/m/x", OFlags::RDONLY, MODE).unwrap());
+        let opens = spawn(&task, |task| task.open("/m/x", OFlags::RDONLY, MODE).unwrap());
         let ended = errno(task.umount("/m", UmountFlags::FORCE));
         let file = opens.join().unwrap();
         let root = task.stat(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
@@ -133,20 +133,21 @@ fn forced_umount_against_open() {
     });
 }
 
-/// A mount that is moved is at one of the two places for every walk, and who has been at the new one does not
-/// find it at the old one any more; a third thread changes the tree elsewhere meanwhile.
+/// For every walk, a mount that is moved is at exactly one of the two paths, and a thread that has
+/// found it at the new one never finds it at the old one again. A third thread concurrently changes
+/// another part of the tree.
 #[test]
 fn a_moved_mount_against_lookups() {
     check(|| {
         let task = task(&["/m", "/n", "/o"]);
         let (_, fs) = mount(&task, "/m");
         let inside = make(&task, "/m/x");
-        let mounts = beside(&task, |task| {
+        let mounts = spawn(&task, |task| {
             let (made, fs) = mount(task, "/o");
             assert_eq!((made, umount(task, "/o")), (None, None));
             fs
         });
-        let looks = beside(&task, move |task| {
+        let looks = spawn(&task, move |task| {
             [0; 2].map(|_| (ino(task, "/n/x").is_ok(), ino(task, "/m/x").is_ok()))
         });
         task.move_mount("/m", "/n").unwrap();
@@ -161,8 +162,8 @@ fn a_moved_mount_against_lookups() {
     });
 }
 
-/// Genocide: a file system that was taken off the tree ends with the last who leaves, with a walk in it until
-/// then.
+/// The end of a whole tree: a file system that was detached from the tree ends with its last user,
+/// with a walk in it until then.
 #[test]
 fn the_end_of_a_tree_against_a_walk() {
     check(|| {
@@ -185,16 +186,16 @@ fn the_end_of_a_tree_against_a_walk() {
     });
 }
 
-/// Of an unmount and a change to the place one comes first: nobody ends up in a mount that has ended,
-/// though a third thread uses it for a moment.
+/// Either the unmount or the change of directory happens first: no task ends up in an ended mount,
+/// although a third thread uses it for a moment.
 #[test]
 fn umount_against_chdir() {
     check_delays(|| {
         let task = task(&["/m"]);
         let (_, fs) = mount(&task, "/m");
         let other = Arc::new(task.fork());
-        let changes = beside(&other, |other| other.chdir("/m").unwrap());
-        let opens = beside(&task, |task| drop(task.open("/m", OFlags::RDONLY, MODE).unwrap()));
+        let changes = spawn(&other, |other| other.chdir("/m").unwrap());
+        let opens = spawn(&task, |task| drop(task.open("/m", OFlags::RDONLY, MODE).unwrap()));
         let ended = umount(&task, "/m");
         changes.join().unwrap();
         opens.join().unwrap();
@@ -209,8 +210,8 @@ fn umount_against_chdir() {
     });
 }
 
-/// The working directory is the last to use a mount that was detached, and is left while something
-/// is opened in it: that keeps the mount, or is in the new working directory.
+/// The working directory is the last user of a detached mount, and is left while a file is opened
+/// in it. Either the open file holds the mount, or it is in the new working directory.
 #[test]
 fn chdir_against_open() {
     check(|| {
@@ -219,7 +220,7 @@ fn chdir_against_open() {
         task.chdir("/m").unwrap();
         assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
-        let opens = beside(&task, move |task| task.open("x", flags, MODE).unwrap());
+        let opens = spawn(&task, move |task| task.open("x", flags, MODE).unwrap());
         task.chdir("/").unwrap();
         let file = opens.join().unwrap();
         if ino(&task, "/x").is_err() {
@@ -231,7 +232,7 @@ fn chdir_against_open() {
     });
 }
 
-/// A removed directory goes when the task leaves it, while a walk goes through it.
+/// A removed directory is freed when the task leaves it, while a walk passes through it.
 #[test]
 fn chdir_against_walk() {
     check(|| {
@@ -241,7 +242,7 @@ fn chdir_against_walk() {
         task.chdir("/d/e").unwrap();
         task.rmdir(At::Cwd, "/d/e").unwrap();
         task.rmdir(At::Cwd, "/d").unwrap();
-        let walks = beside(&task, |task| {
+        let walks = spawn(&task, |task| {
             let up = ino(task, "..");
             (up, task.getcwd().map_err(|e| e.errno()))
         });
@@ -253,14 +254,15 @@ fn chdir_against_walk() {
     });
 }
 
-/// A bind beside a remount to read-only: once that has succeeded nothing is written through either.
+/// A bind concurrent with a remount to read-only: after the remount has succeeded, writes fail
+/// through either.
 #[test]
 fn remount_against_bind() {
     check(|| {
         let task = task(&["/m", "/n"]);
         assert_eq!(mount(&task, "/m").0, None);
         make(&task, "/m/f");
-        let binds = beside(&task, |task| {
+        let binds = spawn(&task, |task| {
             task.bind("/m", "/n", false).unwrap();
             task.open("/n/f", OFlags::WRONLY, MODE).map_err(|e| e.errno())
         });
@@ -278,19 +280,19 @@ fn remount_against_bind() {
     });
 }
 
-/// A remount to read-only, a file that is open for writing and is closed meanwhile, and a writer beside both:
-/// who is refused was refused by a remount that has succeeded.
+/// A remount to read-only, the close of a file that is open for writing, and a writer, all
+/// concurrent. If the writer is refused, a remount has succeeded.
 fn remount_against_a_holder_and_a_writer(remount: fn(&Task) -> Option<Errno>) {
     check(move || {
         let task = task(&["/m"]);
         assert_eq!(mount(&task, "/m").0, None);
         ["/m/f", "/m/g"].iter().for_each(|path| _ = make(&task, path));
         let held = task.open("/m/f", OFlags::WRONLY, MODE).unwrap();
-        let writes = beside(&task, |task| {
+        let writes = spawn(&task, |task| {
             let opened = task.open("/m/g", OFlags::WRONLY, MODE).map(drop);
             [errno(opened), errno(task.mkdir(At::Cwd, "/m/d", MODE))]
         });
-        let closes = beside(&task, move |_| drop(held));
+        let closes = spawn(&task, move |_| drop(held));
         let remounted = remount(&task);
         let written = writes.join().unwrap();
         closes.join().unwrap();
@@ -320,13 +322,14 @@ fn remount_of_a_mount_against_a_holder_and_a_writer() {
     });
 }
 
-/// Two remounts of one mount: file system and mount are in the end as one of them made both.
+/// Two concurrent remounts of one mount: in the end the flags of both file system and mount are
+/// those of one of them.
 #[test]
 fn remount_against_remount() {
     check(|| {
         let task = task(&["/m"]);
         assert_eq!(mount(&task, "/m").0, None);
-        let other = beside(&task, |task| task.remount("/m", MountFlags::RDONLY).unwrap());
+        let other = spawn(&task, |task| task.remount("/m", MountFlags::RDONLY).unwrap());
         task.remount("/m", MountFlags::NOEXEC).unwrap();
         other.join().unwrap();
         let mounts = task.mounts();
@@ -337,12 +340,12 @@ fn remount_against_remount() {
     });
 }
 
-/// Of two directories that are to move into each other one does.
+/// Of two directories that are moved into each other, one is moved.
 #[test]
 fn directories_that_cross() {
     check(|| {
         let task = task(&["/a", "/b", "/a/c"]);
-        let other = beside(&task, |task| rename(task, "/a", "/b/a", RenameFlags::empty()));
+        let other = spawn(&task, |task| rename(task, "/a", "/b/a", RenameFlags::empty()));
         let this = rename(&task, "/b", "/a/c/b", RenameFlags::empty());
         let both = (this, other.join().unwrap());
         let there = |path: &str| ino(&task, path).is_ok();
@@ -355,14 +358,14 @@ fn directories_that_cross() {
     });
 }
 
-/// The path of a file that is renamed is one of the two.
+/// The path of a file that is being renamed is one of the two.
 #[test]
 fn the_path_of_a_file_that_is_renamed() {
     check(|| {
         let task = task(&["/a", "/b"]);
         make(&task, "/a/f");
         let file = task.open("/a/f", OFlags::RDONLY, MODE).unwrap();
-        let moves = beside(&task, |task| rename(task, "/a/f", "/b/g", RenameFlags::empty()));
+        let moves = spawn(&task, |task| rename(task, "/a/f", "/b/g", RenameFlags::empty()));
         let told = [(); 2].map(|()| task.path_of(&file).unwrap());
         assert_eq!(moves.join().unwrap(), None);
         let place = told.map(|path| ["/a/f", "/b/g"].map(|p| path.to_str() == Some(p)));
@@ -371,7 +374,7 @@ fn the_path_of_a_file_that_is_renamed() {
     });
 }
 
-/// A file that is removed has its path until then, and is said to be deleted from then on.
+/// A file that is being removed has its path until then, and is reported as deleted from then on.
 #[test]
 fn the_path_of_a_file_that_is_removed() {
     check(|| {
@@ -379,7 +382,7 @@ fn the_path_of_a_file_that_is_removed() {
         make(&task, "/d/f");
         let file = task.open("/d/f", OFlags::RDONLY, MODE).unwrap();
         task.chdir("/d").unwrap();
-        let removes = beside(&task, |task| {
+        let removes = spawn(&task, |task| {
             task.unlink(At::Cwd, "/d/f", AtFlags::empty()).unwrap();
             task.rmdir(At::Cwd, "/d").unwrap();
         });
@@ -394,8 +397,8 @@ fn the_path_of_a_file_that_is_removed() {
     });
 }
 
-/// A file loses one name and gets another while it is opened by its handle: it has a name throughout, and the
-/// path is one of them, or that of the one that has just gone.
+/// A file loses one name and gets another while it is opened by its handle. It has a name
+/// throughout, and the path is one of its names or the one just removed.
 #[test]
 fn names_that_come_and_go_against_open_by_handle() {
     check(|| {
@@ -404,12 +407,12 @@ fn names_that_come_and_go_against_open_by_handle() {
         let before = free(&task);
         let inode = make(&task, "/a");
         let handle = task.name_to_handle(At::Cwd, "/a", AtFlags::empty()).unwrap();
-        let opens = beside(&task, move |task| {
+        let opens = spawn(&task, move |task| {
             let file = task.open_by_handle(&root, &handle, OFlags::RDONLY).unwrap();
             assert_eq!(file.stat().unwrap().ino, inode);
             task.path_of(&file).unwrap()
         });
-        let links = beside(&task, |task| {
+        let links = spawn(&task, |task| {
             task.link(At::Cwd, "/a", At::Cwd, "/c", AtFlags::empty()).unwrap();
             task.unlink(At::Cwd, "/c", AtFlags::empty()).unwrap();
         });
@@ -424,8 +427,8 @@ fn names_that_come_and_go_against_open_by_handle() {
     });
 }
 
-/// A file whose count is spread over CPUs loses its name while it is opened and closed: it goes with the last
-/// who has it, once.
+/// A file whose reference count is sharded over CPUs loses its name while it is opened and closed.
+/// The last reference frees it, once.
 #[test]
 fn a_hot_file_against_its_removal() {
     check(|| {
@@ -438,7 +441,7 @@ fn a_hot_file_against_its_removal() {
             drop(task.open("/f", OFlags::RDONLY, MODE).unwrap());
         }
         let opens = [0, 1].map(|n| {
-            beside(&task, move |task| {
+            spawn(&task, move |task| {
                 let _there = cpu::pretend(n);
                 let opened = task.open("/f", OFlags::RDONLY, MODE);
                 opened.map(|file| file.stat().unwrap().size).map_err(|error| error.errno())
@@ -454,7 +457,8 @@ fn a_hot_file_against_its_removal() {
     });
 }
 
-/// A handle is opened while the last name goes: it gives the file or is stale, and nothing is left.
+/// A handle is opened while the last name is removed: it opens the file or is stale, and everything
+/// is freed.
 #[test]
 fn open_by_handle_against_unlink() {
     check(|| {
@@ -463,7 +467,7 @@ fn open_by_handle_against_unlink() {
         let before = free(&task);
         let inode = make(&task, "/f");
         let handle = task.name_to_handle(At::Cwd, "/f", AtFlags::empty()).unwrap();
-        let opens = beside(&task, move |task| {
+        let opens = spawn(&task, move |task| {
             let file = task.open_by_handle(&root, &handle, OFlags::RDONLY);
             file.and_then(|file| file.stat()).map(|stat| stat.ino).map_err(|e| e.errno())
         });
@@ -474,8 +478,8 @@ fn open_by_handle_against_unlink() {
     });
 }
 
-/// Three threads ask for the handle of a file that never had one, one of them by a name that then goes: each
-/// opens the file by the handle that it was given.
+/// Three threads request the handle of a file that never had one, one of them by a name that is
+/// then removed. Each opens the file by the handle it got.
 #[test]
 fn handles_of_one_file_against_one_another() {
     check(|| {
@@ -493,10 +497,10 @@ fn handles_of_one_file_against_one_another() {
                 assert_eq!(found.map_err(|error| error.errno()), Ok(inode));
             }
         };
-        let another = beside(&task, asks("/a"));
+        let another = spawn(&task, asks("/a"));
         let (of_b, unlinks) =
             (asks("/b"), |task: &Task| task.unlink(At::Cwd, "/b", AtFlags::empty()));
-        let by_b = beside(&task, move |task| {
+        let by_b = spawn(&task, move |task| {
             of_b(task);
             unlinks(task).unwrap();
         });
@@ -508,18 +512,19 @@ fn handles_of_one_file_against_one_another() {
     });
 }
 
-/// A tree is copied while something is mounted in it: the copy has it as well, whoever came first.
+/// A tree is copied while a file system is mounted in it: the copy has the mount as well, whichever
+/// comes first.
 #[test]
 fn a_copy_of_the_tree_against_a_mount() {
     check(|| {
         let task = task(&["/a"]);
         task.set_propagation("/", Propagation::Shared, false).unwrap();
-        let copies = beside(&task, |task| task.unshare_mounts().unwrap());
+        let copies = spawn(&task, |task| task.unshare_mounts().unwrap());
         let (made, fs) = mount(&task, "/a");
         assert_eq!(made, None);
         let copy = copies.join().unwrap();
         assert_eq!((mounted(&copy, "/a"), mounted(&task, "/a")), (1, 1));
-        // And it ends while that is unmounted.
+        // The copy ends while that mount is unmounted.
         let ends = thread::spawn(move || drop(copy));
         assert_eq!(umount(&task, "/a"), None);
         ends.join().unwrap();
@@ -527,13 +532,13 @@ fn a_copy_of_the_tree_against_a_mount() {
     });
 }
 
-/// A directory is removed here and mounted on there.
+/// A directory is removed in one tree and mounted on in another.
 #[test]
 fn rmdir_against_a_mount_in_another_tree() {
     check(|| {
         let task = task(&["/d"]);
         let other = Arc::new(task.unshare_mounts().unwrap());
-        let mounts = beside(&other, |other| mount(other, "/d"));
+        let mounts = spawn(&other, |other| mount(other, "/d"));
         assert_eq!(errno(task.rmdir(At::Cwd, "/d")), None);
         let (made, fs) = mounts.join().unwrap();
         assert!(matches!(made, None | Some(Errno::NOENT)), "{made:?}");

@@ -1,20 +1,19 @@
-//! Schedules of moves of directories to other directories, beside one another and beside what looks at
-//! ancestors, chosen at random:
+//! Random schedules of moves of directories to other directories, concurrent with each other and
+//! with readers of ancestors:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_moves`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "shuttle_common/mod.rs"]
-mod common;
+mod shuttle_common;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{MODE, check, errno, ino, memory, rename};
 use shuttle::thread;
+use shuttle_common::{MODE, check, errno, ino, memory, rename};
 use vfscale::{At, Errno, MemFs, MountFlags, RenameFlags, Task};
 use vfscale_sync::cpu;
 
@@ -24,8 +23,8 @@ fn task(dirs: &[&str]) -> Arc<Task> {
     Arc::new(task)
 }
 
-/// On another CPU.
-fn beside<T: Send + 'static>(
+/// Starts a thread on another CPU.
+fn spawn<T: Send + 'static>(
     task: &Arc<Task>,
     call: impl FnOnce(&Task) -> T + Send + 'static,
 ) -> thread::JoinHandle<T> {
@@ -41,15 +40,15 @@ fn moves(
     from: &'static str,
     to: &'static str,
 ) -> thread::JoinHandle<Option<Errno>> {
-    beside(task, move |task| rename(task, from, to, RenameFlags::empty()))
+    spawn(task, move |task| rename(task, from, to, RenameFlags::empty()))
 }
 
-/// What can be reached from the root, with it.
+/// Returns the number of entries that can be reached from the root, including it.
 fn reached(task: &Task) -> usize {
     task.walk_dir("/").count()
 }
 
-/// Three moves that would make a loop together, any two of which make none: one or two of them are made.
+/// Three moves would together form a loop, any two of them would not: one or two succeed.
 #[test]
 fn three_directories_that_would_make_a_loop() {
     check(|| {
@@ -64,7 +63,7 @@ fn three_directories_that_would_make_a_loop() {
     });
 }
 
-/// A directory below another changes places with one into which that moves.
+/// A directory below another is exchanged with one into which that other is moved.
 #[test]
 fn an_exchange_against_a_move_that_would_make_a_loop() {
     check(|| {
@@ -82,7 +81,7 @@ fn an_exchange_against_a_move_that_would_make_a_loop() {
 fn exchanges_that_would_make_a_loop() {
     check(|| {
         let task = task(&["/a", "/a/x", "/b", "/b/y"]);
-        let other = beside(&task, |task| rename(task, "/a", "/b/y", RenameFlags::EXCHANGE));
+        let other = spawn(&task, |task| rename(task, "/a", "/b/y", RenameFlags::EXCHANGE));
         let this = rename(&task, "/b", "/a/x", RenameFlags::EXCHANGE);
         let both = [this, other.join().unwrap()];
         assert!(both.contains(&None), "{both:?}");
@@ -90,12 +89,12 @@ fn exchanges_that_would_make_a_loop() {
     });
 }
 
-/// A directory comes to one that is removed, with what is above it: one of the two fails.
+/// A directory is moved into one that is removed: one of the two calls fails.
 #[test]
 fn a_move_against_the_end_of_where_it_goes() {
     check(|| {
         let task = task(&["/a", "/a/x", "/b", "/b/c"]);
-        let ends = beside(&task, |task| ["/b/c", "/b"].map(|dir| errno(task.rmdir(At::Cwd, dir))));
+        let ends = spawn(&task, |task| ["/b/c", "/b"].map(|dir| errno(task.rmdir(At::Cwd, dir))));
         let moved = rename(&task, "/a", "/b/c/a", RenameFlags::empty());
         match (moved, ends.join().unwrap()) {
             (None, [Some(Errno::NOTEMPTY), Some(Errno::NOTEMPTY)]) => assert_eq!(reached(&task), 5),
@@ -105,11 +104,11 @@ fn a_move_against_the_end_of_where_it_goes() {
     });
 }
 
-/// Where `c` can be, in this order, while one thread gives `b` and then `a` another name, and one moves the
-/// directory where that goes.
+/// Possible paths of `c`, in this order, while one thread renames `b` and then `a`, and one moves
+/// the directory they are moved to.
 const PLACES: [&str; 4] = ["/a/b/c", "/a/x/c", "/z/a/x/c", "/y/z/a/x/c"];
 
-/// Has `tell` say where `c` is, twice, while directories above it move beside one another.
+/// Calls `tell` twice for the path of `c`, while directories above it move concurrently.
 fn told_while_directories_move(
     prepare: impl Fn(&Task) + Send + Sync + 'static,
     tell: impl Fn(&Task) -> String + Send + Sync + 'static,
@@ -117,7 +116,7 @@ fn told_while_directories_move(
     check(move || {
         let task = task(&["/a", "/a/b", "/a/b/c", "/y", "/z"]);
         prepare(&task);
-        let below = beside(&task, |task| {
+        let below = spawn(&task, |task| {
             assert_eq!(rename(task, "/a/b", "/a/x", RenameFlags::empty()), None);
             rename(task, "/a", "/z/a", RenameFlags::empty())
         });
@@ -137,7 +136,7 @@ fn a_path_beside_moves() {
     told_while_directories_move(prepare, |task| task.getcwd().unwrap().display().to_string());
 }
 
-/// Where something is mounted is told with all directories kept where they are.
+/// The path of a mountpoint is determined while all directories are held in place.
 #[test]
 fn a_mountpoint_beside_moves() {
     let prepare = |task: &Task| {
@@ -151,7 +150,8 @@ fn a_mountpoint_beside_moves() {
     });
 }
 
-/// A task in `/jail`, which shows `/data/sub` as `/jail/mnt`, with its working directory there.
+/// Returns a task in `/jail`, which shows `/data/sub` as `/jail/mnt`, with its working directory
+/// there.
 fn jailed(task: &Task, cwd: &str) -> Task {
     ["/jail", "/jail/mnt"].iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
     task.bind("/data/sub", "/jail/mnt", false).unwrap();
@@ -161,15 +161,15 @@ fn jailed(task: &Task, cwd: &str) -> Task {
     jailed
 }
 
-/// A walk of `..` out of a directory that another thread moves out of what the mount shows, and back:
-/// it ends within, or finds nothing.
+/// A walk of `..` from a directory that another thread moves out of what the mount shows, and back:
+/// it ends inside, or fails with `ENOENT`.
 #[test]
 fn parents_beside_moves_out_of_a_mount() {
     check(|| {
         let task = task(&["/data", "/data/sub", "/data/sub/a", "/data/sub/a/b", "/data/out"]);
         let jailed = jailed(&task, "/mnt/a/b");
         let inside = ["/data/sub/a", "/data/sub"].map(|path| ino(&task, path).ok());
-        let mover = beside(&task, |task| {
+        let mover = spawn(&task, |task| {
             for (from, to) in [("/data/sub/a", "/data/out/a"), ("/data/out/a", "/data/sub/a")] {
                 assert_eq!(rename(task, from, to, RenameFlags::empty()), None);
             }
@@ -181,10 +181,11 @@ fn parents_beside_moves_out_of_a_mount() {
     });
 }
 
-/// The directory was moved out. While a walk climbs, it leaves its parent, which comes back without it:
-/// at no moment is what is above shown by the mount, though each step up is right at some moment. Where
-/// it is what the walk stands on, or is to arrive at, that is seen by its own count; else by those of all
-/// names on the way.
+/// The directory was moved out of the mount. While a walk climbs, the directory leaves its parent,
+/// which is moved back without it. At no moment does the mount show an ancestor of the directory,
+/// although each single step is valid at some moment. If the walk stands on the changed directory,
+/// or is about to arrive at it, the directory's own sequence count shows the change; otherwise the
+/// counts of all names on the way do.
 #[test]
 fn parents_that_come_back_without_the_child() {
     for cwd in ["/mnt/x/a", "/mnt/x/a/b", "/mnt/x/a/b/c"] {
@@ -194,8 +195,8 @@ fn parents_that_come_back_without_the_child() {
                 .map(|dir| task.mkdir(At::Cwd, format!("/data/sub/x/a/{dir}"), MODE).unwrap());
             let jailed = jailed(&task, cwd);
             assert_eq!(rename(&task, "/data/sub/x", "/data/out/x", RenameFlags::empty()), None);
-            let mover = beside(&task, |task| {
-                // The other one may have given `out` another name.
+            let mover = spawn(&task, |task| {
+                // The other thread may have renamed `out`.
                 for (from, to) in [("/data/out/x/a", "/data/out/a"), ("/data/out/x", "/data/sub/x")]
                 {
                     let moved = rename(task, from, to, RenameFlags::empty());

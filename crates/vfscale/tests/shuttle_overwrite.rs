@@ -1,18 +1,17 @@
-//! Schedules of overwrites beside what keeps them out, chosen at random:
+//! Random schedules of overwrites and of calls that exclude them:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_overwrite`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "shuttle_common/mod.rs"]
-mod common;
+mod shuttle_common;
 
 use std::sync::Arc;
 
-use common::{MODE, check_times, errno};
 use shuttle::thread;
+use shuttle_common::{MODE, check_times, errno};
 use vfscale::{
     At, AtFlags, Credentials, Errno, File, MemfdFlags, Mode, OFlags, Scaling, SealFlags, Task,
     Whence,
@@ -32,7 +31,7 @@ fn task() -> Task {
     vfscale::memory().size(4 << 20).scaling(scaling).build().unwrap().task()
 }
 
-/// Gives a file so many pages of zeros, and has two CPUs share its lock until that is spread.
+/// Writes `pages` pages of zeros, and lets two CPUs share the file's lock until it is sharded.
 fn share(file: &File, pages: usize) {
     file.pwrite(&vec![0; pages * PAGE], 0).unwrap();
     for turn in 0..16 {
@@ -47,8 +46,8 @@ fn shared(task: &Task, pages: usize) -> Arc<File> {
     Arc::new(file)
 }
 
-/// Begins a thread on another CPU.
-fn beside<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+/// Starts a thread on another CPU.
+fn spawn<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
     thread::spawn(move || {
         let _on = cpu::pretend(1);
         call()
@@ -61,7 +60,7 @@ fn byte(file: &File, at: usize) -> u8 {
     byte[0]
 }
 
-/// What was cut off is gone, and doesn't come back when the file is made longer.
+/// Data that was cut off is not visible again when the file is extended.
 #[test]
 fn overwrite_against_truncate() {
     check(|| {
@@ -69,7 +68,7 @@ fn overwrite_against_truncate() {
         let file = shared(&task, 1);
         let writes = {
             let file = file.clone();
-            beside(move || file.pwrite(&[1; PAGE], 0).unwrap())
+            spawn(move || file.pwrite(&[1; PAGE], 0).unwrap())
         };
         file.truncate(100).unwrap();
         writes.join().unwrap();
@@ -79,7 +78,7 @@ fn overwrite_against_truncate() {
     });
 }
 
-/// Bits that make a file run as its owner are gone once others have written to it.
+/// Set-id bits are cleared once another user has written to the file.
 #[test]
 fn overwrite_against_chmod() {
     check(|| {
@@ -90,7 +89,7 @@ fn overwrite_against_chmod() {
         let user = task.with_credentials(Credentials::user(1000, 1000));
         let writes = {
             let file = user.open("/file", OFlags::RDWR, MODE).unwrap();
-            beside(move || file.pwrite(&[1; 8], 0).unwrap())
+            spawn(move || file.pwrite(&[1; 8], 0).unwrap())
         };
         let set_id = Mode::from_bits_retain(0o4777);
         task.chmod(At::Cwd, "/file", set_id, AtFlags::empty()).unwrap();
@@ -101,7 +100,7 @@ fn overwrite_against_chmod() {
     });
 }
 
-/// Once a file is sealed nobody writes to it.
+/// After a file is sealed, no write succeeds.
 #[test]
 fn overwrite_against_a_seal() {
     check(|| {
@@ -111,7 +110,7 @@ fn overwrite_against_a_seal() {
         let file = Arc::new(file);
         let writes = {
             let file = file.clone();
-            beside(move || errno(file.pwrite(&[1; 8], 0)))
+            spawn(move || errno(file.pwrite(&[1; 8], 0)))
         };
         file.add_seals(SealFlags::WRITE).unwrap();
         let seen = byte(&file, 0);
@@ -121,7 +120,7 @@ fn overwrite_against_a_seal() {
     });
 }
 
-/// A long write comes before or after an overwrite on all of its pages.
+/// A long write precedes or follows an overwrite on all of its pages.
 #[test]
 fn overwrite_against_a_long_write() {
     check(|| {
@@ -129,7 +128,7 @@ fn overwrite_against_a_long_write() {
         let file = shared(&task, 5);
         let writes = {
             let file = file.clone();
-            beside(move || file.pwrite(&[1; 2 * PAGE], 0).unwrap())
+            spawn(move || file.pwrite(&[1; 2 * PAGE], 0).unwrap())
         };
         file.pwrite(&[9; 5 * PAGE], 0).unwrap();
         writes.join().unwrap();

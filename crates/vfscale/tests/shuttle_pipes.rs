@@ -1,7 +1,8 @@
-//! Schedules of pipes, fifos and sockets, chosen at random:
+//! Random schedules of pipes, fifos and sockets:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_pipes`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A thread that sleeps for ever is a failure.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A thread that sleeps for ever is a
+//! failure.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -19,8 +20,8 @@ use vfscale_sync::model::{self, Schedules};
 const SCHEDULES: usize = 3_000;
 const MODE: Mode = Mode::from_bits_retain(0o600);
 
-/// Runs a model under schedules in which threads take turns at any moment, and those in which one is done
-/// before another goes on.
+/// Runs a model under schedules that switch threads at any moment, and under schedules that run one
+/// thread to completion before another continues.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
 }
@@ -45,7 +46,7 @@ fn drain(reader: &File) -> Vec<u8> {
     }
 }
 
-/// Two readers get every byte of two writers once, and both see the end.
+/// Two readers get every byte of two writers exactly once, and both see the end.
 #[test]
 fn every_byte_is_read_once_and_everybody_sees_the_end() {
     check(|| {
@@ -64,7 +65,7 @@ fn every_byte_is_read_once_and_everybody_sees_the_end() {
     });
 }
 
-/// Two writers that wait for room in a pipe of one page, and a reader that makes some, and goes.
+/// Two writers wait for room in a pipe of one page; a reader makes room, and closes.
 #[test]
 fn writers_get_room_or_the_end() {
     check(|| {
@@ -82,14 +83,14 @@ fn writers_get_room_or_the_end() {
         assert!(page.iter().all(|byte| *byte == page[0]));
         drop(reader);
         let results = writers.map(|writer| writer.join().unwrap());
-        // The one whose page was read has written it; the other may have, and may have been told.
+        // The writer whose page was read succeeded. The other may have succeeded, or got an error.
         let whole = results.iter().filter(|result| **result == Ok(PIPE_BUF)).count();
         let told = results.iter().filter(|result| **result == Err(Errno::PIPE)).count();
         assert!(whole >= 1 && whole + told == 2, "{results:?}");
     });
 }
 
-/// A wake-up that goes to a reader who is interrupted goes on to the other.
+/// A wake-up that reaches an interrupted reader is passed on to the other.
 #[test]
 fn an_interrupted_reader_passes_the_wake_up_on() {
     check(|| {
@@ -107,7 +108,7 @@ fn an_interrupted_reader_passes_the_wake_up_on() {
         writer.write(b"x").unwrap();
         let hasty = hasty.join().unwrap().map_err(|e| e.errno());
         if hasty == Ok(1) {
-            // It got the only byte: the other waits for the end.
+            // This reader got the only byte; the other waits for the end.
             drop(writer);
             assert_eq!(patient.join().unwrap(), 0);
         } else {
@@ -117,7 +118,7 @@ fn an_interrupted_reader_passes_the_wake_up_on() {
     });
 }
 
-/// The two ends of a fifo find each other, however short one of them stays.
+/// The two ends of a fifo meet, however briefly one of them is open.
 #[test]
 fn openers_of_a_fifo_never_miss_each_other() {
     check(|| {
@@ -130,12 +131,13 @@ fn openers_of_a_fifo_never_miss_each_other() {
         let writer = task.open("/fifo", OFlags::WRONLY, MODE).unwrap();
         let written = writer.write(b"ab").map_err(|e| e.errno());
         drop(writer);
-        // The reader may have come, waited for nobody any more, and gone? It reads to the end, so no.
+        // The reader may have opened and, no longer waiting, closed before the write? It reads to
+        // the end, so no.
         assert_eq!((written, reads.join().unwrap()), (Ok(2), b"ab".to_vec()));
     });
 }
 
-/// An opener that is interrupted is nobody's partner: the other one waits on, until a real one comes.
+/// An interrupted opener is no partner: the other end waits until a real one opens.
 #[test]
 fn an_interrupted_opener_leaves_nothing_behind() {
     check(|| {
@@ -160,7 +162,7 @@ fn an_interrupted_opener_leaves_nothing_behind() {
         let opened = opens.join().unwrap().map_err(|e| e.errno());
         cancels.join().unwrap();
         assert!(matches!(opened, Ok(()) | Err(Errno::INTR)), "{opened:?}");
-        // Whoever comes now lets a writer that still waits go on.
+        // This reader lets a writer that still waits continue.
         let reader = task.open("/fifo", OFlags::RDONLY | OFlags::NONBLOCK, MODE).unwrap();
         assert!(matches!(writes.join().unwrap(), Ok(1) | Err(Errno::PIPE)));
         drop(reader);
@@ -169,8 +171,8 @@ fn an_interrupted_opener_leaves_nothing_behind() {
     });
 }
 
-/// The first two pipes of a tree belong to one file system, and close beside each other; with and without
-/// a root that they hang below.
+/// The first two pipes of a tree belong to one file system, and are closed concurrently; with and
+/// without a root above them.
 #[test]
 fn the_first_pipes_of_a_tree() {
     for scaling in [Scaling::default(), Scaling::before_pseudo()] {
@@ -193,7 +195,8 @@ fn the_first_pipes_of_a_tree() {
     }
 }
 
-/// Two sockets that write to each other at the same time, and a third thread that ends one direction.
+/// Two sockets that write to each other concurrently, and a third thread that shuts one direction
+/// down.
 #[test]
 fn sockets_end_one_direction_at_a_time() {
     check(|| {
@@ -209,7 +212,7 @@ fn sockets_end_one_direction_at_a_time() {
         };
         let written = one.write(b"abc").map_err(|e| e.errno());
         assert!(matches!(written, Ok(3) | Err(Errno::PIPE)), "{written:?}");
-        // The other direction is open.
+        // The other direction remains open.
         assert_eq!(other.write(b"back").unwrap(), 4);
         let mut back = [0; 4];
         assert_eq!(one.read(&mut back).unwrap(), 4);
@@ -218,7 +221,7 @@ fn sockets_end_one_direction_at_a_time() {
     });
 }
 
-/// A socket is closed while its peer waits for room: the peer goes on, and is told.
+/// A socket is closed while its peer waits for room: the peer is woken, and gets an error.
 #[test]
 fn a_writer_outlives_the_socket_that_it_writes_to() {
     check(|| {
@@ -239,15 +242,16 @@ fn a_writer_outlives_the_socket_that_it_writes_to() {
         assert_eq!(other.read(&mut page).unwrap(), PIPE_BUF);
         drop(other);
         let (written, read) = writes.join().unwrap();
-        // What was read was written; the rest was lost if it came in time.
+        // Data that was read was written; data written later was lost, if it was written before the
+        // close.
         assert!(written >= PIPE_BUF);
         let lost = written > PIPE_BUF;
         assert_eq!(read, if lost { Err(Errno::CONNRESET) } else { Ok(0) });
     });
 }
 
-/// Messages between two sockets, of which one is closed when it has read some: each is whole, and whoever
-/// waits for room goes on and is told.
+/// Messages between two sockets, of which one is closed after some reads. Each message is whole,
+/// and a sender that waits for room is woken and gets an error.
 #[test]
 fn a_sender_of_messages_outlives_its_peer() {
     check(|| {
@@ -267,7 +271,7 @@ fn a_sender_of_messages_outlives_its_peer() {
             assert_eq!(read, [4, 4]);
             drop(other);
             let (sent, errno) = sends.join().unwrap();
-            // No more fit in at once than one and another.
+            // The buffer holds no more than two messages.
             assert!((2..=4).contains(&sent), "{sent}");
             let told = match kind {
                 SocketType::Datagram => Errno::CONNREFUSED,

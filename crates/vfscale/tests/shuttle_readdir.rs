@@ -1,29 +1,29 @@
-//! Schedules of readers of a directory beside renames within it, out of it and into it, chosen at random:
+//! Random schedules of readers of a directory, concurrent with renames within it, out of it and
+//! into it:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_readdir`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "shuttle_common/mod.rs"]
-mod common;
+mod shuttle_common;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{MODE, check_times, make, memory, rename};
 use shuttle::thread;
+use shuttle_common::{MODE, check_times, make, memory, rename};
 use vfscale::{At, OFlags, RenameFlags, Task};
 use vfscale_sync::cpu;
 
-/// Fewer than elsewhere, for there are many steps in each.
+/// Fewer schedules than elsewhere, since each has many steps.
 const SCHEDULES: usize = 1_000;
 
-/// A rename, as arguments.
+/// The arguments of a rename.
 type Rename = (&'static str, &'static str, RenameFlags);
 
-/// The names in `/d`, read `step` at a time.
+/// Returns the names in `/d`, read `step` at a time.
 fn names(task: &Task, step: usize) -> Vec<String> {
     let dir = task.open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
     let (mut names, mut pos) = (Vec::new(), 2);
@@ -42,9 +42,9 @@ fn names(task: &Task, step: usize) -> Vec<String> {
     }
 }
 
-/// Reads a directory with `k1`, `k2`, `a` and `b` beside two threads that rename: what `stays` comes
-/// once, and nothing but that and what `comes`.
-fn read_beside(
+/// Reads a directory with `k1`, `k2`, `a` and `b` while two threads rename: the names in `stays`
+/// are read exactly once, and no others but those in `comes`.
+fn read_during(
     renames: [&'static [Rename]; 2],
     stays: &'static [&'static str],
     comes: &'static [&'static str],
@@ -85,12 +85,12 @@ const PLAIN: RenameFlags = RenameFlags::empty();
 
 #[test]
 fn renames_within_and_out() {
-    read_beside([&[("/d/a", "/d/z", PLAIN)], &[("/d/b", "/e/q", PLAIN)]], &[], &["a", "z", "b"]);
+    read_during([&[("/d/a", "/d/z", PLAIN)], &[("/d/b", "/e/q", PLAIN)]], &[], &["a", "z", "b"]);
 }
 
 #[test]
 fn renames_out_and_in_again() {
-    read_beside(
+    read_during(
         [&[("/d/a", "/e/q", PLAIN), ("/e/q", "/d/z", PLAIN)], &[("/e/c", "/d/c", PLAIN)]],
         &["b"],
         &["a", "z", "c"],
@@ -99,7 +99,7 @@ fn renames_out_and_in_again() {
 
 #[test]
 fn exchanges_with_another_directory() {
-    read_beside(
+    read_during(
         [&[("/d/a", "/e/c", RenameFlags::EXCHANGE)], &[("/d/b", "/e/t", RenameFlags::EXCHANGE)]],
         &["a", "b"],
         &[],
@@ -108,17 +108,17 @@ fn exchanges_with_another_directory() {
 
 #[test]
 fn exchanges_within() {
-    read_beside(
+    read_during(
         [&[("/d/a", "/d/b", RenameFlags::EXCHANGE)], &[("/d/k1", "/d/a", RenameFlags::EXCHANGE)]],
         &["a", "b"],
         &[],
     );
 }
 
-/// The idiom of everybody who replaces a file as a whole.
+/// The usual way of replacing a whole file.
 #[test]
 fn files_that_take_a_name() {
-    read_beside(
+    read_during(
         [&[("/e/t", "/d/a", PLAIN)], &[("/d/b", "/d/k2", PLAIN), ("/e/c", "/d/k2", PLAIN)]],
         &["a"],
         &["b"],

@@ -1,18 +1,17 @@
-//! Schedules of changes beside looks at their times, chosen at random:
+//! Random schedules of changes, concurrent with reads of their times:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_times`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "shuttle_common/mod.rs"]
-mod common;
+mod shuttle_common;
 
 use std::sync::Arc;
 
-use common::{MODE, check, make, memory};
 use shuttle::thread;
+use shuttle_common::{MODE, check, make, memory};
 use vfscale::{At, AtFlags, Stat, Task};
 use vfscale_sync::cpu;
 
@@ -20,8 +19,9 @@ fn look(task: &Task) -> Stat {
     task.stat(At::Cwd, "/d", AtFlags::empty()).unwrap()
 }
 
-/// Whoever changes a directory, or is told that it was changed, between two looks is shown two times,
-/// the second one later, whatever others do who change and look.
+/// If a directory changes between two calls of `stat`, the second returns a later time, whatever
+/// other threads change and read concurrently. The change may be the thread's own or one that it
+/// learns of.
 fn changes_show(others: [fn(&Task); 2]) {
     check(move || {
         let task = Arc::new(memory().task());

@@ -1,26 +1,27 @@
-//! Schedules of calls on one tree, chosen at random:
+//! Random schedules of calls on one tree:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle_tree`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "shuttle_common/mod.rs"]
-mod common;
+mod shuttle_common;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{MODE, assert_empty, check, check_delays, errno, free, ino, make, memory, rename};
 use shuttle::thread;
+use shuttle_common::{
+    MODE, assert_empty, check, check_delays, errno, free, ino, make, memory, rename,
+};
 use vfscale::{
     At, AtFlags, Errno, FileList, MountFlags, OFlags, OpenFileInfo, RenameFlags, Task, UmountFlags,
 };
 use vfscale_sync::cpu;
 
-/// While a file is renamed over another, the name stands for the old one, then for the new one,
-/// and never for nothing.
+/// While a file is renamed over another, the name refers to the old one, then to the new one, and
+/// always to one of them.
 #[test]
 fn a_replaced_name_is_never_missing() {
     check(|| {
@@ -39,14 +40,14 @@ fn a_replaced_name_is_never_missing() {
     });
 }
 
-/// Once a remount to read-only has succeeded nobody has a file open for writing, on whatever CPU it was
-/// opened and whoever owns it.
+/// After a remount to read-only has succeeded, no file is open for writing, whichever CPU it was
+/// opened on and whoever owns it.
 #[test]
 fn remount_against_opens_for_writing() {
     check(remount_against_opens);
 }
 
-/// The same when a close takes long to get from one thing that it takes back to the next.
+/// Variant with long delays between the steps of a close.
 #[test]
 fn remount_against_opens_for_writing_under_long_delays() {
     check_delays(remount_against_opens);
@@ -76,7 +77,7 @@ fn remount_against_opens() {
     assert_eq!(task.open_files("/").unwrap(), []);
 }
 
-/// Two names that change places are there all the time.
+/// Two names that are exchanged exist at all times.
 #[test]
 fn exchanged_names_are_never_missing() {
     check(|| {
@@ -93,8 +94,8 @@ fn exchanged_names_are_never_missing() {
     });
 }
 
-/// Three threads make, remove and rename one name: what is left, and what it takes, is what their results
-/// say.
+/// Three threads create, remove and rename one name. What is left, and the space it takes, agree
+/// with their results.
 #[test]
 fn create_unlink_and_rename_of_one_name() {
     check(|| {
@@ -128,7 +129,8 @@ fn create_unlink_and_rename_of_one_name() {
     });
 }
 
-/// Two threads open one name with `O_CREAT`: they get the same file, and only one with `O_EXCL` does.
+/// Two threads open one name with `O_CREAT`: both get the same file, and with `O_EXCL` only one
+/// succeeds.
 #[test]
 fn one_name_is_made_once() {
     check(|| {
@@ -149,8 +151,8 @@ fn one_name_is_made_once() {
     });
 }
 
-/// Two threads remove one name, or one of them gives it away: it goes once. A search that has met a name
-/// must not take it for one that is still there because nothing happens to it after the search.
+/// Two threads remove one name, or one of them renames it: only one succeeds. A search that found a
+/// name must not conclude from the lack of later changes that the name still exists.
 #[test]
 fn one_name_is_removed_once() {
     for renames in [false, true] {
@@ -182,7 +184,7 @@ fn one_name_is_removed_once() {
     }
 }
 
-/// A directory is removed while something is made in it: one of the two fails.
+/// A directory is removed while a file is created in it: one of the two fails.
 #[test]
 fn rmdir_against_create() {
     check(|| {
@@ -206,7 +208,7 @@ fn rmdir_against_create() {
     });
 }
 
-/// The last directory in another one goes, and then that one: its link count ends at nothing.
+/// The last directory in another one is removed, and then that one: its link count ends at zero.
 #[test]
 fn rmdir_against_rmdir_of_the_directory_above() {
     check(|| {
@@ -228,9 +230,8 @@ fn rmdir_against_rmdir_of_the_directory_above() {
     });
 }
 
-/// A directory that is empty gets another name, and a file after that. Whoever removes it by the
-/// old name finds it empty or does not find it: there is no moment at which it has that name and is
-/// not empty.
+/// An empty directory is renamed, and a file is created in it after that. A removal by the old name
+/// finds it empty or not at all: at no moment does it have that name and an entry.
 #[test]
 fn rmdir_against_a_directory_that_fills_elsewhere() {
     check(|| {
@@ -254,8 +255,8 @@ fn rmdir_against_a_directory_that_fills_elsewhere() {
     });
 }
 
-/// A file and a full directory change places. Calls on either name that can't be fail with what one
-/// of the two is a reason for, and never find nothing.
+/// A file and a non-empty directory are exchanged. Calls on either name that must fail do so for a
+/// reason that applies to one of the two, and never with `ENOENT`.
 #[test]
 fn calls_that_fail_against_an_exchange() {
     check(|| {
@@ -278,8 +279,8 @@ fn calls_that_fail_against_an_exchange() {
     });
 }
 
-/// A mount is ended while a path is walked through it: the walk ends in it or below it, and the mount
-/// is busy exactly if somebody got in.
+/// A mount is ended while a walk passes through it. The walk ends in the mount or below it, and the
+/// unmount is busy if and only if the walk ended in it.
 #[test]
 fn umount_against_lookup() {
     check(|| {
@@ -303,7 +304,7 @@ fn umount_against_lookup() {
                 assert_eq!(dev(&file), below, "a file of a mount that has gone");
             }
             Some(Errno::BUSY) => {
-                assert_ne!(dev(&file), below, "nobody was in the way");
+                assert_ne!(dev(&file), below, "busy without a user");
                 drop(file);
                 task.umount("/m", UmountFlags::empty()).unwrap();
             }
@@ -312,7 +313,8 @@ fn umount_against_lookup() {
     });
 }
 
-/// The last close, the removal of the name, and an open by it: whoever is last frees the file, once.
+/// The last close, the removal of the name, and an open by it: the last of them frees the file,
+/// once.
 #[test]
 fn last_close_against_unlink() {
     check(|| {
@@ -337,7 +339,7 @@ fn last_close_against_unlink() {
     });
 }
 
-/// Paths are told as they were at one moment, while two directories on the way move.
+/// A path is one of those at some moment, while two directories on it are moved.
 #[test]
 fn paths_against_moves_of_directories() {
     check(|| {
@@ -365,8 +367,8 @@ fn paths_against_moves_of_directories() {
     });
 }
 
-/// No path mixes names of two moments: the directory below is renamed first, so that it never has its first
-/// name below the second name of the one above.
+/// No path mixes names of two moments. The lower directory is renamed first, so its first name
+/// never occurs below the second name of the upper one.
 #[test]
 fn a_path_is_of_one_moment() {
     check(|| {

@@ -1,6 +1,6 @@
-//! Pairs of sockets, beside those of the kernel this runs on: the same calls, chosen at random, give the same
-//! results, bytes and errors. (Which error comes first was another before Linux 6.16 for datagrams that are
-//! too long, and an empty packet that nobody read was a loss.)
+//! Compares pairs of sockets with those of this kernel: the same random calls give the same
+//! results, bytes and errors. (Before Linux 6.16 the order of errors differed for datagrams that
+//! are too long, and an unread empty packet counted as lost.)
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -65,11 +65,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => side().prop_map(|side| Op::Close { side }),
         1 => (side(), 0..6_usize).prop_map(|(side, call)| Op::Misplaced { side, call }),
     ];
-    // So few that neither side is ever full but by the longest message there can be.
+    // So few that neither side is ever full, except by the longest possible message.
     prop::collection::vec(op, 1..30)
 }
 
-/// What a call gave: bytes, or an error.
+/// The result of a call: bytes, or an error.
 type Out = Result<Vec<u8>, i32>;
 
 fn data(round: usize, len: usize) -> Vec<u8> {
@@ -168,7 +168,7 @@ proptest! {
 }
 
 #[test]
-fn a_socket_tells_what_it_is() {
+fn a_socket_reports_its_type() {
     let task = task();
     let (one, other) = task.socketpair(SocketType::Stream, OFlags::NONBLOCK).unwrap();
     let (one_stat, other_stat) = (one.stat().unwrap(), other.stat().unwrap());
@@ -190,7 +190,7 @@ fn a_socket_tells_what_it_is() {
     task.unlink(vfscale::At::Cwd, "/f", AtFlags::empty()).unwrap();
 }
 
-/// Descriptors are given in order, or none.
+/// Descriptors are allocated in pairs, in order, or not at all.
 #[test]
 fn descriptors_come_in_pairs() {
     let task = task();
@@ -218,16 +218,16 @@ fn the_last_close_wakes_the_peer() {
     assert_eq!(reads.join().unwrap(), 0);
 }
 
-/// How the two kinds of messages differ in what a peer that waits is told.
+/// The two kinds of messages differ in how a waiting peer learns of the end.
 #[test]
-fn whoever_waits_for_a_message_is_told_of_the_end() {
+fn a_receiver_that_waits_learns_of_the_end() {
     let read = |file: File| thread::spawn(move || file.read(&mut [0; 8]).map_err(|e| e.errno()));
     let [one, other] = pair_of(SocketType::SeqPacket, OFlags::empty());
     let reads = read(other.clone());
     drop(one);
     assert_eq!(reads.join().unwrap(), Ok(0));
     assert_eq!(other.write(b"x").unwrap_err().errno(), Errno::PIPE);
-    // A datagram could come from anywhere: only shutting one's own end down ends the wait.
+    // A datagram could come from any socket, so only shutting down the own end ends the wait.
     let [one, other] = pair_of(SocketType::Datagram, OFlags::empty());
     let reads = read(other.clone());
     drop(one);
@@ -242,7 +242,8 @@ fn whoever_waits_for_a_message_is_told_of_the_end() {
     assert_eq!(read.errno(), Errno::INTR);
 }
 
-/// Linux does not count a first packet that is empty among those that a close loses, but a second one.
+/// Of the unread packets that a close loses, Linux does not count a first one that is empty, but
+/// does count a second one.
 #[test]
 fn an_unread_packet_is_lost_unless_it_is_first_and_empty() {
     for (unread, told) in
@@ -257,7 +258,7 @@ fn an_unread_packet_is_lost_unless_it_is_first_and_empty() {
     }
 }
 
-/// Messages come whole and in order, and none is lost, however often both wait for the other.
+/// Messages are whole and in order, and none is lost, however often both sides wait for each other.
 #[test]
 fn messages_wait_for_room() {
     for kind in [SocketType::SeqPacket, SocketType::Datagram] {
@@ -267,7 +268,7 @@ fn messages_wait_for_room() {
             for n in 0..2_000 {
                 assert_eq!(one.write(&data(n, len(n))).unwrap(), len(n));
             }
-            // Until its messages are read it is there, whatever a close means.
+            // Held until its messages are read, whatever a close would do.
             one
         });
         let mut buf = [0; 10_000];
@@ -276,7 +277,7 @@ fn messages_wait_for_room() {
             assert_eq!(&buf[..got], data(n, len(n)), "{kind:?} {n}");
         }
         drop(writes.join().unwrap());
-        // A reader that goes sets a writer free.
+        // A reader that closes wakes the writer.
         let [one, other] = pair_of(kind, OFlags::empty());
         let writes = thread::spawn(move || {
             loop {
@@ -294,7 +295,7 @@ fn messages_wait_for_room() {
 }
 
 #[test]
-fn whoever_waits_can_be_interrupted_or_shut_down() {
+fn a_waiting_thread_can_be_interrupted_or_shut_down() {
     let [one, _other] = pair(OFlags::empty());
     let token = WaitToken::new();
     token.cancel();
@@ -306,7 +307,7 @@ fn whoever_waits_can_be_interrupted_or_shut_down() {
     };
     one.shutdown(Shutdown::Read).unwrap();
     assert_eq!(waits.join().unwrap(), 0);
-    // The whole of it is written when there is room, and not before.
+    // All of it is written once there is room, and not before.
     let [one, other] = pair(OFlags::empty());
     let writes = thread::spawn(move || one.write(&vec![7; 1 << 20]).unwrap());
     let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! Space that was freed can be used again, although readers hold its memory for a while: whoever makes
-//! something waits for them before he is told that there is no space.
+//! Freed space can be used again although readers hold its memory for a while: a call that needs
+//! space waits for them before it fails with `ENOSPC`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,9 +13,9 @@ const MODE: Mode = Mode::from_bits_retain(0o755);
 const SIZE: u64 = 12 << 20;
 const ROUNDS: u32 = 4;
 
-/// Runs `body` on a file system of [`SIZE`] bytes while a reader holds memory back, 20 milliseconds at a
-/// time.
-fn beside_a_reader(body: impl FnOnce(&Task)) {
+/// Runs `body` on a file system of [`SIZE`] bytes while a reader holds memory for 20 milliseconds
+/// at a time.
+fn with_a_reader(body: impl FnOnce(&Task)) {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -35,8 +35,9 @@ fn beside_a_reader(body: impl FnOnce(&Task)) {
     });
 }
 
-/// Makes things until there is no space left, removes them, and makes as many again, and again.
-fn fill_again_and_again(
+/// Creates objects until there is no space left, removes them, and creates as many again, several
+/// times.
+fn fill_repeatedly(
     task: &Task,
     make: impl Fn(u32) -> vfscale::Result<()>,
     remove: impl Fn(u32) -> vfscale::Result<()>,
@@ -70,15 +71,15 @@ fn unlink(task: &Task, path: String) -> vfscale::Result<()> {
 
 #[test]
 fn files_and_directories() {
-    beside_a_reader(|task| {
-        fill_again_and_again(
+    with_a_reader(|task| {
+        fill_repeatedly(
             task,
             |n| task.open(format!("/f{n}"), OFlags::CREATE | OFlags::EXCL, MODE).map(drop),
             |n| unlink(task, format!("/f{n}")),
         );
     });
-    beside_a_reader(|task| {
-        fill_again_and_again(
+    with_a_reader(|task| {
+        fill_repeatedly(
             task,
             |n| task.mkdir(At::Cwd, format!("/d{n}"), MODE),
             |n| task.rmdir(At::Cwd, format!("/d{n}")),
@@ -89,16 +90,16 @@ fn files_and_directories() {
 #[test]
 fn symbolic_links_and_other_names() {
     let target = "t".repeat(2000);
-    beside_a_reader(|task| {
-        fill_again_and_again(
+    with_a_reader(|task| {
+        fill_repeatedly(
             task,
             |n| task.symlink(&target, At::Cwd, format!("/s{n}")),
             |n| unlink(task, format!("/s{n}")),
         );
     });
-    beside_a_reader(|task| {
+    with_a_reader(|task| {
         drop(task.open("/f", OFlags::CREATE, MODE).unwrap());
-        fill_again_and_again(
+        fill_repeatedly(
             task,
             |n| task.link(At::Cwd, "/f", At::Cwd, format!("/l{n}"), AtFlags::empty()),
             |n| unlink(task, format!("/l{n}")),
@@ -110,7 +111,7 @@ fn symbolic_links_and_other_names() {
 #[test]
 fn longer_names() {
     const FILES: u32 = 16_300;
-    beside_a_reader(|task| {
+    with_a_reader(|task| {
         for n in 0..FILES {
             drop(task.open(format!("/{n}"), OFlags::CREATE, MODE).unwrap());
         }
@@ -119,14 +120,14 @@ fn longer_names() {
             task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty())
         };
         let grow = |n| if n < FILES { rename(format!("/{n}"), long(n)) } else { panic!("no end") };
-        fill_again_and_again(task, grow, |n| rename(long(n), format!("/{n}")));
+        fill_repeatedly(task, grow, |n| rename(long(n), format!("/{n}")));
     });
 }
 
 #[test]
 fn extended_attributes() {
     let value = vec![7; 30_000];
-    beside_a_reader(|task| {
+    with_a_reader(|task| {
         for n in 0..1000 {
             drop(task.open(format!("/{n}"), OFlags::CREATE, MODE).unwrap());
         }
@@ -136,7 +137,8 @@ fn extended_attributes() {
             task.setxattr(At::Cwd, path, "user.a", &value, how, AtFlags::empty())
         };
         let remove = |n| task.removexattr(At::Cwd, format!("/{n}"), "user.a", AtFlags::empty());
-        // What an inode keeps for attributes stays with it, and is no part of what comes back.
+        // The memory that an inode retains for attributes is not freed with them, so it is
+        // allocated before.
         (0..1000).for_each(|n| {
             task.setxattr(
                 At::Cwd,
@@ -149,12 +151,12 @@ fn extended_attributes() {
             .and_then(|()| remove(n))
             .unwrap();
         });
-        fill_again_and_again(task, set, remove);
+        fill_repeatedly(task, set, remove);
     });
 }
 
-/// What one thread lacks another has just removed, and it may be anywhere: withheld, or in a batch of another
-/// CPU. A write is whole all the same.
+/// The space that one thread needs was just freed by another, and may be withheld, or in a batch of
+/// another CPU. A write is complete nevertheless.
 #[test]
 fn eight_threads_write_what_they_remove() {
     const THREADS: u64 = 8;

@@ -1,4 +1,4 @@
-//! Directories that several CPUs change where there is no room for spreading them over these.
+//! Directories that several CPUs change when there is no memory to shard them.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used)]
@@ -10,7 +10,7 @@ use vfscale_sync::{cpu, rcu};
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: usize = 8;
 
-/// Makes directories in `dir` on all CPUs in turn.
+/// Creates directories in `dir` on all CPUs in turn.
 fn make(task: &Task, dir: &str, names: std::ops::Range<u32>) {
     for n in names {
         let _on = cpu::pretend(n / 8 % CPUS as u32);
@@ -29,7 +29,7 @@ fn links(task: &Task, dir: &str) -> u32 {
     task.stat(At::Cwd, dir, AtFlags::empty()).unwrap().nlink
 }
 
-/// Makes and removes a name in each of so many directories, on two CPUs in turn.
+/// Creates and removes a name in each of `dirs` directories, alternately on two CPUs.
 fn contend(task: &Task, dirs: usize) {
     for dir in 0..dirs {
         for turn in 0..400 {
@@ -48,13 +48,13 @@ fn link_counts_are_right_and_memory_is_bounded_where_there_is_no_room() {
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
     let before = spread::taken();
     let rest = Room::take(spread::BYTES_MAX - before).unwrap();
-    // More than a table that nobody has spread gets for two entries.
+    // More than an unsharded table gets for two entries.
     make(&task, "/d", 0..2_000);
     assert_eq!(links(&task, "/d"), 2_002);
     contend_elsewhere(&task);
     assert_eq!(spread::taken(), spread::BYTES_MAX);
     drop(rest);
-    // Half of them were counted in the inode, and go from a count of their own.
+    // Half of them were counted in the inode, and are now subtracted from a separate count.
     make(&task, "/d", 2_000..4_000);
     assert_eq!(links(&task, "/d"), 4_002);
     assert!(spread::taken() > before, "there is room again");

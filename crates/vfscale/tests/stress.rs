@@ -1,4 +1,4 @@
-//! Threads that change one small tree at random, and what must hold whatever they do.
+//! Threads that change one small tree at random, and the invariants that must hold.
 
 #![allow(clippy::unwrap_used)]
 
@@ -51,10 +51,10 @@ fn random_changes_leave_a_sound_tree() {
     random_changes(&memory(), 40_000);
 }
 
-/// The order of locks, which debug builds check, holds without the patches as well; and with a slot for
-/// each of many CPUs.
+/// The order of locks, which debug builds check, must hold also without the patches, and with a
+/// slot for each of many CPUs.
 #[test]
-fn random_changes_leave_a_sound_tree_however_it_is_spread() {
+fn random_changes_leave_a_sound_tree_however_it_is_sharded() {
     let many = Scaling::with_slots(80).with_vfsmount_lock(80);
     for scaling in [Scaling::kernel_2_6(), many] {
         random_changes(
@@ -64,7 +64,7 @@ fn random_changes_leave_a_sound_tree_however_it_is_spread() {
     }
 }
 
-/// Threads make `steps` random changes each; then the tree is checked, and taken down.
+/// Lets threads make `steps` random changes each; then checks the tree and removes it.
 fn random_changes(vfs: &Vfs, steps: u64) {
     const THREADS: u64 = 6;
     let seed = seed();
@@ -115,11 +115,11 @@ fn random_changes(vfs: &Vfs, steps: u64) {
     }
     vfscale_sync::rcu::synchronize();
     let after = task.statfs(At::Cwd, "/").unwrap();
-    assert_eq!(before.blocks_free, after.blocks_free, "something was not given back");
+    assert_eq!(before.blocks_free, after.blocks_free, "something was not freed");
     assert_eq!(task.open_files("/").unwrap(), [], "a file was left open");
 }
 
-/// Directories that move into one another at random remain one tree, of all of them.
+/// Directories that are moved into each other at random remain one tree of all of them.
 #[test]
 fn directories_that_move_remain_a_tree() {
     const DIRS: u64 = 4;
@@ -162,7 +162,8 @@ fn directories_that_move_remain_a_tree() {
     assert_eq!(task.walk_dir("/").count() as u64, DIRS + 1, "with the root");
 }
 
-/// A name that exists before and after every rename is never missing, and is never seen to go back.
+/// A name that exists before and after every rename always exists, and never refers to an older
+/// file again.
 #[test]
 fn a_replaced_name_is_never_missing() {
     let vfs = memory();
@@ -183,7 +184,7 @@ fn a_replaced_name_is_never_missing() {
                 }
             });
         }
-        // On a busy machine all could be over before the others begin.
+        // On a busy machine all renames could be done before the readers begin.
         while looked.load(Ordering::Relaxed) == 0 {
             thread::yield_now();
         }
@@ -196,7 +197,7 @@ fn a_replaced_name_is_never_missing() {
     });
 }
 
-/// Two names that are exchanged are both always there.
+/// Two names that are exchanged exist at all times.
 #[test]
 fn exchanged_names_are_never_missing() {
     let vfs = memory();
@@ -222,8 +223,8 @@ fn exchanged_names_are_never_missing() {
     });
 }
 
-/// Many threads that open one file make its count spread over the CPUs; removing the name gathers it
-/// again, and the inode goes with the last handle.
+/// A file that many threads open gets a sharded reference count. Removing the name collapses it,
+/// and the last handle frees the inode.
 #[test]
 fn a_hot_file_is_freed_in_the_end() {
     let vfs = memory();
@@ -252,16 +253,16 @@ fn a_hot_file_is_freed_in_the_end() {
     vfscale_sync::rcu::synchronize();
     vfscale_sync::rcu::synchronize();
     let after = task.statfs(At::Cwd, "/").unwrap();
-    assert_eq!(before.blocks_free, after.blocks_free, "something was not given back");
+    assert_eq!(before.blocks_free, after.blocks_free, "something was not freed");
 }
 
-/// Mounting and unmounting against walks through the mount, and opens in it.
+/// Mounting and unmounting, concurrent with walks through the mount and opens in it.
 #[test]
 fn umount_against_lookups() {
     unmount_under_lookups(&memory(), 300);
 }
 
-/// The same where crossing a mount takes a lock: the one of all CPUs, or that of the CPU.
+/// Variant in which crossing a mount takes a lock: the one of all CPUs, or that of the CPU.
 #[test]
 fn umount_against_lookups_that_take_a_lock() {
     for scaling in [Scaling::kernel_2_6(), Scaling::with_slots(3).with_vfsmount_lock(3)] {
@@ -312,8 +313,8 @@ fn unmount_under_lookups(vfs: &Vfs, rounds: u32) {
     assert_eq!(task.descriptor_list(), Vec::<Fd>::new());
 }
 
-/// A directory can't be removed while something is being made in it, and nothing can be made in one
-/// that was removed.
+/// A directory can't be removed while a file is created in it, and no file can be created in a
+/// removed one.
 #[test]
 fn rmdir_against_create() {
     let vfs = memory();

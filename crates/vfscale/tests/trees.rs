@@ -1,4 +1,4 @@
-//! Walks over trees and removals of trees while others change them.
+//! Walks over trees and removals of trees, concurrent with changes.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -16,7 +16,7 @@ fn vfs() -> Vfs {
     vfscale::memory().size(64 << 20).build().unwrap()
 }
 
-/// A tree of three levels at `top`, with so many directories and files in each directory.
+/// Creates a tree of three levels at `top`, with `width` directories and files in each directory.
 fn plant(task: &Task, top: &str, width: usize) {
     for n in 0..width {
         for m in 0..width {
@@ -33,7 +33,7 @@ fn walk(task: &Task, top: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_walk_leaves_out_what_is_gone_when_its_turn_comes() {
+fn a_walk_skips_entries_removed_before_it_reaches_them() {
     let task = vfs().task();
     plant(&task, "/t", 3);
     let mut walking = task.walk_dir("/t");
@@ -47,7 +47,7 @@ fn a_walk_leaves_out_what_is_gone_when_its_turn_comes() {
             task.remove_dir_all(path).unwrap();
         }
     }
-    // Also what is in the directory that it is in, and that one itself.
+    // Removes also the directory that the walk is in, with its contents.
     task.remove_dir_all(&first.path).unwrap();
     assert_eq!(walking.map(Result::unwrap).count(), 0);
     let missing = task.walk_dir("/missing").next().unwrap().unwrap_err();
@@ -64,7 +64,7 @@ fn a_walk_stays_in_the_directories_it_has_come_to() {
     let mut walking = task.walk_dir("/t");
     let paths = [(); 2].map(|()| walking.next().unwrap().unwrap().path);
     assert_eq!(paths, ["/t", "/t/d"].map(PathBuf::from));
-    // What it is in goes elsewhere, and a link takes its place.
+    // The directory that the walk is in is moved, and a link replaces it.
     task.rename(At::Cwd, "/t/d", At::Cwd, "/elsewhere", RenameFlags::empty()).unwrap();
     task.symlink("/precious/d", At::Cwd, "/t/d").unwrap();
     let entry = walking.next().unwrap().unwrap();
@@ -73,7 +73,7 @@ fn a_walk_stays_in_the_directories_it_has_come_to() {
 }
 
 #[test]
-fn a_walk_goes_deeper_than_a_path_can_say() {
+fn a_walk_descends_deeper_than_the_longest_path() {
     let task = vfs().task();
     task.mkdir(At::Cwd, "/deep", MODE).unwrap();
     let mut dir = task.open("/deep", vfscale::OFlags::DIRECTORY, MODE).unwrap();
@@ -120,7 +120,7 @@ fn a_walk_does_not_follow_a_link_that_takes_the_place_of_a_directory() {
 }
 
 #[test]
-fn walks_beside_makers_and_removers_find_no_error() {
+fn walks_concurrent_with_creations_and_removals_find_no_error() {
     let vfs = vfs();
     vfs.task().mkdir(At::Cwd, "/t", MODE).unwrap();
     let over = AtomicBool::new(false);
@@ -148,7 +148,8 @@ fn walks_beside_makers_and_removers_find_no_error() {
     });
 }
 
-/// A removal has ended well, found nothing to begin with, or says what others kept making.
+/// Checks that a removal succeeded, found nothing to remove, or names a path that other threads
+/// kept creating.
 fn ends_well(removal: vfscale::Result<()>, below: &[&str]) {
     let Err(error) = removal else { return };
     let path = error.path().unwrap();
@@ -170,7 +171,7 @@ fn removals_of_one_tree_beside_each_other_end_well() {
                 scope.spawn(move || {
                     barrier.wait();
                     match task.remove_dir_all("/t") {
-                        // The others were done before it began.
+                        // The other threads were done before it began.
                         Err(error) if error.errno() == Errno::NOENT => {
                             assert_eq!(error.path(), Some(Path::new("/t")));
                         }
@@ -196,7 +197,7 @@ fn a_removal_beside_creations_ends_well() {
             let (maker, barrier) = (vfs.task(), &barrier);
             scope.spawn(move || {
                 barrier.wait();
-                // In each directory fewer than would keep the removal from ending.
+                // Fewer in each directory than would prevent the removal from ending.
                 for n in 0..WIDTH * 60 {
                     let _ = maker.mkdir(At::Cwd, format!("/t/{}/new{n}", n % WIDTH), MODE);
                 }
@@ -209,7 +210,7 @@ fn a_removal_beside_creations_ends_well() {
 }
 
 #[test]
-fn a_removal_beside_endless_creations_says_which_path() {
+fn a_removal_concurrent_with_endless_creations_names_a_path() {
     let vfs = vfs();
     let task = vfs.task();
     task.create_dir_all("/t/d", MODE).unwrap();
@@ -237,7 +238,7 @@ fn a_removal_beside_endless_creations_says_which_path() {
 }
 
 #[test]
-fn a_removal_says_the_whole_path_of_what_it_can_not_remove() {
+fn a_removal_names_the_whole_path_that_it_can_not_remove() {
     let task = vfs().task();
     plant(&task, "/t", 2);
     let fs = vfscale::MemFs::builder().size(1 << 20).build();
@@ -248,7 +249,7 @@ fn a_removal_says_the_whole_path_of_what_it_can_not_remove() {
     task.remove_dir_all("/t").unwrap();
     let error = task.remove_dir_all("/t").unwrap_err();
     assert_eq!((error.errno(), error.path()), (Errno::NOENT, Some(Path::new("/t"))));
-    // One that is no directory, and a link to one.
+    // A non-directory, and a link to a directory.
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
     task.symlink("/d", At::Cwd, "/link").unwrap();
     task.remove_dir_all("/link").unwrap();
@@ -268,7 +269,7 @@ fn a_removal_meets_names_that_change_what_they_stand_for() {
             let (swapper, barrier) = (vfs.task(), &barrier);
             scope.spawn(move || {
                 barrier.wait();
-                // Fewer than would keep the removal from ending.
+                // Fewer than would prevent the removal from ending.
                 for _ in 0..60 {
                     let how = RenameFlags::EXCHANGE;
                     let _ = swapper.rename(At::Cwd, "/t/d", At::Cwd, "/t/l", how);

@@ -1,4 +1,4 @@
-//! Threads that change one volume at random: what they leave is sound, and the same after closing and
+//! Threads that change one volume at random: the volume is sound, and unchanged after closing and
 //! opening.
 
 #![allow(clippy::unwrap_used)]
@@ -27,7 +27,7 @@ fn made(bytes: u64) -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-/// With caches that are much too small, so that everything is evicted all the time.
+/// Opens a volume with caches that are much too small, so everything is evicted continually.
 fn opened(device: &Arc<MemoryDevice>) -> Volume {
     vfscale::volume_on(device.clone())
         .cache_size(2 << 20)
@@ -46,7 +46,7 @@ fn path(random: &mut Random) -> String {
     path
 }
 
-/// Writes, cuts and allocates somewhere in a file.
+/// Writes, truncates and allocates at random in a file.
 fn change_data(task: &Task, path: &str, random: &mut Random) -> vfscale::Result<()> {
     let file = task.open(path, OFlags::CREATE | OFlags::RDWR, MODE)?;
     let (offset, len) = (random.below(300_000), random.below(60_000) + 1);
@@ -82,7 +82,7 @@ fn step(task: &Task, random: &mut Random) -> Result<(), Errno> {
     done.map_err(|error| error.errno())
 }
 
-/// What random changes may well meet with.
+/// Returns whether random changes may fail with this error.
 fn is_expected(errno: Errno) -> bool {
     [
         Errno::NOENT,
@@ -99,12 +99,12 @@ fn is_expected(errno: Errno) -> bool {
     .contains(&errno)
 }
 
-/// All there is in a tree, by path.
+/// Returns everything in a tree, by path.
 fn contents(task: &Task) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for entry in task.walk_dir("/") {
         let entry = match entry {
-            // Directories that were moved into others, again and again.
+            // Directories that were moved into others repeatedly.
             Err(error) if error.errno() == Errno::NAMETOOLONG => continue,
             entry => entry.unwrap(),
         };
@@ -164,7 +164,7 @@ fn threads_leave_a_sound_volume() {
     run(256 << 20, 20_000);
 }
 
-/// The same where space runs out all the time.
+/// Variant in which space runs out continually.
 #[test]
 fn threads_leave_a_sound_volume_that_is_full() {
     run(16 << 20, 20_000);

@@ -1,4 +1,4 @@
-//! Volumes that are opened and closed.
+//! Opening and closing of volumes.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![cfg(not(any(loom, shuttle)))]
@@ -17,9 +17,10 @@ use vfscale_diskfs::LogPlace;
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
-/// Also while somebody is in the middle of a walk: what refers to the image then is dropped later.
+/// Also while another thread is in the middle of a walk: references to the image are then dropped
+/// later.
 #[test]
-fn what_is_closed_can_be_opened_at_once() {
+fn a_closed_volume_can_be_opened_immediately() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
@@ -41,7 +42,7 @@ fn what_is_closed_can_be_opened_at_once() {
     });
 }
 
-/// A device of the caller's stays the caller's.
+/// The volume does not release a device of the caller's.
 #[test]
 fn the_devices_of_others_are_not_released() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,8 +58,9 @@ fn the_devices_of_others_are_not_released() {
     assert!(matches!(locked, vfscale::VolumeError::Device(vfscale_block::Error::Locked { .. })));
 }
 
-/// A thread that is in the middle of a walk for as long as `work` takes: no grace period ends meanwhile.
-fn beside_a_walk<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work` while another thread is in the middle of a walk: no grace period ends during that
+/// time.
+fn during_a_walk<T>(work: impl FnOnce() -> T) -> T {
     let (is_over, is_pinned) = (AtomicBool::new(false), Barrier::new(2));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -83,15 +85,15 @@ fn write_and_rename(task: &Task, name: &str) {
     }
 }
 
-/// What was synced is there; nothing is written any more by what was dropped, and the image is free at once,
-/// whoever is in the middle of a walk.
+/// Dropping a volume writes nothing more and releases the image before it returns, even if a thread
+/// is in the middle of a walk. Synced data is found again.
 #[test]
-fn what_is_dropped_can_be_opened_at_once() {
+fn a_dropped_volume_can_be_opened_immediately() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
     for round in 0..10 {
-        beside_a_walk(|| {
+        during_a_walk(|| {
             let volume = vfscale::volume(&path).open().unwrap();
             volume.task().write_file("/synced", format!("{round}")).unwrap();
             volume.sync().unwrap();
@@ -108,7 +110,7 @@ fn what_is_dropped_can_be_opened_at_once() {
     }
 }
 
-/// The last of volume, tasks and open files lets go of the image, whichever it is, and none before.
+/// The last of volume, tasks and open files releases the image, whichever it is, and none before.
 #[test]
 fn the_last_user_of_a_dropped_volume_lets_go_of_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,7 +121,7 @@ fn the_last_user_of_a_dropped_volume_lets_go_of_it() {
         Err(VolumeError::Device(vfscale_block::Error::Locked { .. })) => false,
         Err(error) => panic!("{error}"),
     };
-    beside_a_walk(|| {
+    during_a_walk(|| {
         let volume = vfscale::volume(&path).open().unwrap();
         let task = volume.task();
         let tree = task.unshare_mounts().unwrap();
@@ -141,7 +143,7 @@ fn the_last_user_of_a_dropped_volume_lets_go_of_it() {
     assert!(is_free());
 }
 
-/// A device of the caller's is written by nobody any more when the volume on it has been dropped.
+/// After a volume on a device of the caller's is dropped, nothing writes to the device.
 #[test]
 fn a_dropped_volume_leaves_the_device_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,7 +158,7 @@ fn a_dropped_volume_leaves_the_device_alone() {
         device.read_at(0, &mut bytes).unwrap();
         bytes
     };
-    beside_a_walk(|| {
+    during_a_walk(|| {
         let volume = vfscale::volume_on(device.clone()).sync_interval(interval).open().unwrap();
         write_and_rename(&volume.task(), "file");
         drop(volume);
@@ -166,7 +168,7 @@ fn a_dropped_volume_leaves_the_device_alone() {
     });
 }
 
-/// What stands in the way is told with numbers, and goes on as before.
+/// The error names the number of users, and the volume can be used as before.
 #[test]
 fn a_volume_in_use_is_given_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -196,14 +198,14 @@ fn a_volume_in_use_is_given_back() {
     volume.close().unwrap();
 }
 
-/// An image that could not be opened, or not be mounted, is free.
+/// An image that could not be opened or mounted is released.
 #[test]
-fn what_can_not_be_opened_is_free() {
+fn an_image_that_can_not_be_opened_is_released() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
     let free = || drop(vfscale_block::FileDevice::open(&path).unwrap());
-    beside_a_walk(|| {
+    during_a_walk(|| {
         let missing = vfscale::volume(&path).log_path(dir.path().join("none")).open();
         assert!(matches!(missing, Err(VolumeError::Missing(_))));
         free();
@@ -216,13 +218,13 @@ fn what_can_not_be_opened_is_free() {
     });
 }
 
-/// Three who let go of it at the same time: one of them is the last.
+/// Three threads drop their references concurrently: one of them is the last.
 #[test]
 fn users_of_a_dropped_volume_that_end_together() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
-    beside_a_walk(|| {
+    during_a_walk(|| {
         for _ in 0..50 {
             let volume = vfscale::volume(&path).open().unwrap();
             let task = volume.task();
@@ -238,7 +240,7 @@ fn users_of_a_dropped_volume_that_end_together() {
     });
 }
 
-/// A volume as a crash leaves it: what was synced is in the log, and not home.
+/// Leaves a volume as after a crash: the synced changes are in the log, but not written back.
 fn crashed(builder: VolumeBuilder) {
     let volume = builder.sync_interval(None).open().unwrap();
     let task = volume.task();
@@ -247,7 +249,7 @@ fn crashed(builder: VolumeBuilder) {
         task.write_file(format!("/dir/{number}"), vec![number; 9000]).unwrap();
     }
     volume.sync().unwrap();
-    task.write_file("/lost", "nobody synced it").unwrap();
+    task.write_file("/lost", "not synced").unwrap();
 }
 
 fn assert_recovered(volume: &Volume) {
@@ -261,9 +263,10 @@ fn assert_recovered(volume: &Volume) {
     assert_eq!(task.remount("/", MountFlags::empty()).unwrap_err().errno(), Errno::ROFS);
 }
 
-/// generic/388: what a mount would recover is there, and not a byte of the image is written.
+/// generic/388: a read-only open shows what a recovery would restore, and writes not a byte of the
+/// image.
 #[test]
-fn what_crashed_can_be_opened_to_read() {
+fn a_crashed_volume_can_be_opened_read_only() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     crashed(vfscale::volume(&path).create(64 << 20));
@@ -271,7 +274,7 @@ fn what_crashed_can_be_opened_to_read() {
     for _ in 0..2 {
         let volume = vfscale::volume(&path).read_only(true).open().unwrap();
         assert!(volume.driver().opened().log.items > 100);
-        // Others may read it as well.
+        // Other openers may read it at the same time.
         let other = vfscale::volume(&path).read_only(true).open().unwrap();
         assert_recovered(&volume);
         assert_recovered(&other);
@@ -285,7 +288,7 @@ fn what_crashed_can_be_opened_to_read() {
 }
 
 #[test]
-fn what_crashed_can_be_opened_to_read_with_its_log_elsewhere() {
+fn a_crashed_volume_with_an_external_log_can_be_opened_read_only() {
     let dir = tempfile::tempdir().unwrap();
     let (path, log) = (dir.path().join("disk.vfs"), dir.path().join("log.vfs"));
     let (device, log_device) = (
@@ -302,7 +305,7 @@ fn what_crashed_can_be_opened_to_read_with_its_log_elsewhere() {
     assert_recovered(&volume);
     volume.close().unwrap();
     assert!(before == images(), "written");
-    // The log is lost: what is home can be reached, and nothing else.
+    // The log is lost: only metadata that was written back can be read.
     std::fs::remove_file(&log).unwrap();
     assert!(vfscale::volume(&path).read_only(true).open().is_err());
     for builder in [vfscale::volume(&path), vfscale::volume(&path).log_path(&log)] {
@@ -312,7 +315,7 @@ fn what_crashed_can_be_opened_to_read_with_its_log_elsewhere() {
     }
 }
 
-/// A log of which no record can be read keeps nobody from what is home.
+/// Metadata that was written back can be read even if no record of the log can.
 #[test]
 fn a_log_that_is_lost_need_not_be_looked_at() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,16 +1,17 @@
-//! That threads wait for one another at the lock which a patch did away with, as long as the patch is taken
-//! back; and that by default nobody waits there, nor at the locks that stand in its place.
+//! Threads wait for each other at the lock that a patch removed, as long as the patch is reverted.
+//! By default they wait neither there nor at the locks that replace it.
 //!
-//! `scaling.rs` counts how often these locks are taken, which needs no two threads at once. Here there are
-//! some, and who has to wait is left to them: they call until lockstat has seen one wait, however long that
-//! takes, and as often by default. That ends even where threads have one CPU between them, since some
-//! lose it inside the lock. By default there is nothing to be seen by chance: each thread is on a
-//! CPU of its own, pretended or not, and a lock that no two of them take is waited for by nobody.
+//! `scaling.rs` counts how often these locks are taken, which needs no concurrent threads. Here
+//! threads run concurrently and call until lockstat has recorded a wait, however long that takes;
+//! then they make as many calls with the default settings. This ends even if all threads share one
+//! CPU, since some are preempted while they hold the lock. With the default settings no wait can
+//! occur by chance: each thread is on a CPU of its own, pretended or real, and no two of them take
+//! the same lock.
 //!
-//! Two patches have no lock, but a counter that all CPUs wrote: `mount-count`
+//! Two patches removed no lock, but a counter that all CPUs wrote: `mount-count`
 //! (`mount_count_before_has_one_counter` in `crates/vfs/src/mount/vfsmount/tests.rs`) and `ino-alloc`
-//! (`ino_alloc_before_has_one_counter` in `scaling.rs`). Nobody waits for a counter, so these ask
-//! where it was counted: in one place for all CPUs, or in one for each.
+//! (`ino_alloc_before_has_one_counter` in `scaling.rs`). Threads do not wait for a counter, so
+//! these tests check whether there is one counter for all CPUs, or one for each.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -32,19 +33,21 @@ use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset}
 use vfscale_sync::{cpu, reclaim};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
-/// Threads, each on a pretended CPU of its own.
+/// Number of threads, each on a pretended CPU of its own.
 const CPUS: u32 = 4;
-/// Calls that a thread makes between two looks at lockstat.
+/// Number of calls of a thread between two reads of lockstat.
 const BURST: u64 = 64;
-/// Calls of each thread that are enough to say that nobody waits, if it took less to see somebody wait.
+/// Minimum number of calls of each thread that must not wait, even if a wait was recorded sooner
+/// before the patch.
 const CALLS_MIN: u64 = 20 * BURST;
-/// Nobody waits for so long to see a wait, unless there is none to be seen.
+/// Time limit for a wait to be recorded.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Runs `call` in a thread for each CPU, `calls` times at least, and, if `class` is given, until somebody has
-/// waited for a lock of that. Returns what happened to all locks, and the most calls that a thread has made.
+/// Runs `call` in a thread for each CPU, at least `calls` times, and if `class` is given, until a
+/// thread has waited for a lock of the class. Returns the statistics of all locks, and the highest
+/// number of calls of a thread.
 fn run(calls: u64, class: Option<&str>, call: impl Fn(u32) + Sync) -> (Vec<LockStatRow>, u64) {
-    // What is made once is made before: memory for each CPU, and counts that are spread over CPUs.
+    // One-time allocations are made before: memory for each CPU, and sharded counts.
     for n in 0..BURST as u32 * CPUS {
         let _there = cpu::pretend(n % CPUS);
         call(n % CPUS);
@@ -72,8 +75,8 @@ fn run(calls: u64, class: Option<&str>, call: impl Fn(u32) + Sync) -> (Vec<LockS
     (lockstat(), most.into_inner())
 }
 
-/// Threads wait at locks of `class` before `patch`; and by default, after as many calls, neither there nor at
-/// those of the class `instead`.
+/// Checks that threads wait at locks of `class` before `patch`, and by default, after as many
+/// calls, wait neither there nor at locks of the class `instead`.
 fn waits<T: Sync>(
     patch: &str,
     class: &str,
@@ -86,16 +89,16 @@ fn waits<T: Sync>(
     let made = prepare(default.and_before(patch).unwrap());
     let (rows, calls) = run(0, Some(class), |cpu| call(&made, cpu));
     let before = of_class(&rows, class);
-    assert!(before.contentions > 0, "{patch}: nobody waited in {calls} calls: {before:?}");
+    assert!(before.contentions > 0, "{patch}: no thread waited in {calls} calls: {before:?}");
     let made = prepare(default);
     let (rows, _) = run(calls.max(CALLS_MIN), None, |cpu| call(&made, cpu));
     for class in [class, instead] {
         let after = of_class(&rows, class);
-        assert_eq!(after.contentions, 0, "{class} without {patch} taken back: {after:?}");
+        assert_eq!(after.contentions, 0, "{class} without {patch} reverted: {after:?}");
     }
 }
 
-/// A tree with a directory for each CPU, and a file in it.
+/// Returns a tree with a directory for each CPU, and a file in each.
 fn tree(scaling: Scaling) -> Task {
     let task = vfscale::memory().size(64 << 20).scaling(scaling).build().unwrap().task();
     for cpu in 0..CPUS {
@@ -111,7 +114,8 @@ fn make_and_remove(task: &Task, cpu: u32) {
     task.unlink(At::Cwd, &new, AtFlags::empty()).unwrap();
 }
 
-/// By default the count of a file that everybody opens is spread over CPUs, and its lock is not taken.
+/// By default the reference count of a file that all threads open is sharded over CPUs, and its
+/// lock is not taken.
 #[test]
 fn lockref_before_makes_threads_wait_for_the_lock_of_a_file_that_all_open() {
     waits("lockref", "lockref", "lockref", tree, |task, _| {
@@ -120,7 +124,7 @@ fn lockref_before_makes_threads_wait_for_the_lock_of_a_file_that_all_open() {
 }
 
 #[test]
-fn seqrwlock_before_makes_threads_wait_who_ask_for_paths() {
+fn seqrwlock_before_makes_threads_wait_for_paths() {
     let open = |scaling| -> (Task, Vec<File>) {
         let task = tree(scaling);
         let open = |cpu| task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap();
@@ -133,7 +137,8 @@ fn seqrwlock_before_makes_threads_wait_who_ask_for_paths() {
     });
 }
 
-/// Who crosses a mount shares the one lock with others who do, and waits for who mounts something elsewhere.
+/// A walk across a mount takes the one lock shared with other walks, and waits for a thread that
+/// mounts elsewhere.
 #[test]
 fn brlock_before_makes_walks_wait_for_mounts_elsewhere() {
     let mounted = |scaling| {
@@ -161,21 +166,21 @@ fn brlock_before_makes_walks_wait_for_mounts_elsewhere() {
 }
 
 #[test]
-fn files_lock_before_makes_threads_wait_who_open_and_close() {
+fn files_lock_before_makes_threads_wait_that_open_and_close() {
     waits("files-lock", "files_lock", "files_lock", tree, |task, cpu| {
         drop(task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap());
     });
 }
 
 #[test]
-fn dcache_hash_before_makes_threads_wait_who_change_different_directories() {
+fn dcache_hash_before_makes_threads_wait_that_change_different_directories() {
     waits("dcache-hash", "dcache_lock", "d_children", tree, make_and_remove);
 }
 
-/// Names of a volume that are asked for, are not there, and are forgotten again: each was on a list. They are
-/// too few for anybody to look whether they are too many.
+/// Names of a volume that are looked up, do not exist, and are dropped again: each was on a list.
+/// They are too few to trigger a check of the cache's size.
 #[test]
-fn lru_before_makes_threads_wait_whose_names_come_and_go() {
+fn lru_before_makes_threads_wait_that_cache_and_drop_names() {
     let volume = |scaling| -> (Task, Volume) {
         let device = MemoryDevice::new(64 << 20).unwrap();
         mkfs::format(&device, &MkfsOptions::default()).unwrap();
@@ -197,7 +202,7 @@ fn lru_before_makes_threads_wait_whose_names_come_and_go() {
 }
 
 #[test]
-fn inode_hash_before_makes_threads_wait_who_open_by_handle() {
+fn inode_hash_before_makes_threads_wait_that_open_by_handle() {
     let handles = |scaling| -> (Task, File, Vec<FileHandle>) {
         let task = tree(scaling);
         let mount = task.open("/", OFlags::RDONLY, MODE).unwrap();
@@ -213,12 +218,12 @@ fn inode_hash_before_makes_threads_wait_who_open_by_handle() {
 }
 
 #[test]
-fn inode_list_before_makes_threads_wait_who_make_and_remove_files() {
+fn inode_list_before_makes_threads_wait_that_create_and_remove_files() {
     waits("inode-list", "inode_sb_list_lock", "inode_sb_list_lock", tree, make_and_remove);
 }
 
 #[test]
-fn pseudo_before_makes_threads_wait_who_make_and_close_pipes() {
+fn pseudo_before_makes_threads_wait_that_create_and_close_pipes() {
     let tasks = |scaling| {
         let vfs = tree(scaling).vfs().clone();
         let task = |cpu| {

@@ -7,138 +7,139 @@ use vfscale::{Access, At, AtFlags, Capabilities, Errno, File, Mode, SetTime, Sta
 use super::files::Target;
 use super::names::rights_for_mode;
 use super::nodes::Level;
-use super::{Rights, Server, Turn};
+use super::{RequestCtx, Rights, Server};
 use crate::wire::request::SetAttr;
 
 const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
 
 impl Server {
-    fn stat(&self, turn: &Turn<'_>, fh: Option<u64>) -> Result<Stat, Errno> {
+    fn stat(&self, ctx: &RequestCtx<'_>, fh: Option<u64>) -> Result<Stat, Errno> {
         let file = match fh {
             Some(fh) if fh != 0 => Target::Handle(self.files.get(fh)?),
-            _ => Target::Node(self.nodes.get(turn.node)?.file),
+            _ => Target::Node(self.nodes.get(ctx.node)?.file),
         };
         Ok(file.stat()?)
     }
 
-    fn put_attr(&self, turn: &mut Turn<'_>, stat: &Stat) {
-        let ino = self.nodes.shown_ino(turn.node, stat);
-        turn.reply.attr(ino, stat, self.valid.attr);
+    fn put_attr(&self, ctx: &mut RequestCtx<'_>, stat: &Stat) {
+        let ino = self.nodes.shown_ino(ctx.node, stat);
+        ctx.reply.attr(ino, stat, self.valid.attr);
     }
 
-    pub(super) fn getattr(&self, turn: &mut Turn<'_>, fh: Option<u64>) -> Result<(), Errno> {
-        let stat = self.stat(turn, fh)?;
-        self.put_attr(turn, &stat);
+    pub(super) fn getattr(&self, ctx: &mut RequestCtx<'_>, fh: Option<u64>) -> Result<(), Errno> {
+        let stat = self.stat(ctx, fh)?;
+        self.put_attr(ctx, &stat);
         Ok(())
     }
 
-    pub(super) fn statx(&self, turn: &mut Turn<'_>, fh: Option<u64>) -> Result<(), Errno> {
-        let stat = self.stat(turn, fh)?;
-        let ino = self.nodes.shown_ino(turn.node, &stat);
-        turn.reply.statx(ino, &stat, self.valid.attr);
+    pub(super) fn statx(&self, ctx: &mut RequestCtx<'_>, fh: Option<u64>) -> Result<(), Errno> {
+        let stat = self.stat(ctx, fh)?;
+        let ino = self.nodes.shown_ino(ctx.node, &stat);
+        ctx.reply.statx(ino, &stat, self.valid.attr);
         Ok(())
     }
 
-    /// Changes what is selected: size first, since that may fail for want of space, then owner,
-    /// mode and times, so that a later one has the last word on what an earlier one changes too.
-    pub(super) fn setattr(&self, turn: &mut Turn<'_>, set: &SetAttr) -> Result<(), Errno> {
-        let file = self.nodes.get(turn.node)?.file;
+    /// Changes the selected attributes: size first, since that may fail for lack of space, then
+    /// owner, mode and times. Later changes take precedence over side effects of earlier ones.
+    pub(super) fn setattr(&self, ctx: &mut RequestCtx<'_>, set: &SetAttr) -> Result<(), Errno> {
+        let file = self.nodes.get(ctx.node)?.file;
         if let Some(size) = set.size {
-            self.truncate(turn, set, size)?;
+            self.truncate(ctx, set, size)?;
         }
         if set.uid.is_some() || set.gid.is_some() {
-            // Whether a set-group-id bit goes depends on the caller's groups.
-            self.act(turn, Rights::Exact, |task| {
+            // The caller's groups decide whether a set-group-id bit is cleared.
+            self.act(ctx, Rights::Exact, |task| {
                 task.chown(At::File(&file), "", set.uid, set.gid, ITSELF)
             })?;
         }
         if let Some(mode) = set.mode {
-            self.act(turn, rights_for_mode(mode), |task| {
+            self.act(ctx, rights_for_mode(mode), |task| {
                 task.chmod(At::File(&file), "", Mode::from_bits_truncate(mode), ITSELF)
             })?;
         }
         if set.times != [SetTime::Omit; 2] {
-            self.act(turn, Rights::Lazy, |task| {
+            self.act(ctx, Rights::Lazy, |task| {
                 task.utimens(At::File(&file), "", set.times, ITSELF)
             })?;
         }
         let stat = file.stat()?;
-        self.put_attr(turn, &stat);
+        self.put_attr(ctx, &stat);
         Ok(())
     }
 
-    fn truncate(&self, turn: &mut Turn<'_>, set: &SetAttr, size: u64) -> Result<(), Errno> {
+    fn truncate(&self, ctx: &mut RequestCtx<'_>, set: &SetAttr, size: u64) -> Result<(), Errno> {
         let mut is_same = false;
         let file = match set.fh {
-            // An open file was checked when it was opened.
-            Some(fh) => self.open_file(turn.node, fh, Level::Write)?,
+            // Permission was checked when the file was opened.
+            Some(fh) => self.open_file(ctx.node, fh, Level::Write)?,
             None => {
-                let file = self.nodes.get(turn.node)?.file;
-                self.act(turn, Rights::Lazy, |task| {
+                let file = self.nodes.get(ctx.node)?.file;
+                self.act(ctx, Rights::Lazy, |task| {
                     let flags = AtFlags::EACCESS | ITSELF;
                     task.access(At::File(&file), "", Access::WRITE, flags)
                 })?;
-                // By its path, which changes no time if it changes nothing else. In exclusive use the kernel
-                // sends the same for `O_TRUNC`, which always does.
+                // A truncation by path changes no time if it changes nothing else. In exclusive use
+                // the kernel sends the same request for `O_TRUNC`, which always changes the times.
                 let stat = file.stat()?;
                 is_same = !self.config.is_exclusive() && stat.size == size && stat.blocks == 0;
-                Target::Node(self.at_level(turn.node, Level::Write)?)
+                Target::Node(self.at_level(ctx.node, Level::Write)?)
             }
         };
         if !is_same {
             file.truncate(size)?;
         }
         if set.kill_priv {
-            self.kill_priv(turn, &file)?;
+            self.kill_priv(ctx, &file)?;
         }
         Ok(())
     }
 
-    /// Takes away the set-id bits that a change of the data takes away. The kernel decides whether,
-    /// for it knows the capabilities of the one who writes, and keeps others out meanwhile. A set-group-id
-    /// bit that nobody can execute by stays if the writer is in the group.
-    pub(super) fn kill_priv(&self, turn: &Turn<'_>, file: &File) -> Result<(), Errno> {
+    /// Clears the set-id bits as a change of the data does. The kernel decides when, because it
+    /// knows the capabilities of the writer, and excludes concurrent changes. A set-group-id bit
+    /// without group execute permission is retained if the writer is in the group.
+    pub(super) fn kill_priv(&self, ctx: &RequestCtx<'_>, file: &File) -> Result<(), Errno> {
         let Stat { mode, gid, .. } = file.stat()?;
-        let mut kept = mode & 0o7777 & !0o4000;
-        if kept & 0o2000 != 0 && (mode & 0o0010 != 0 || !turn.caller.is_in_group(gid)) {
-            kept &= !0o2000;
+        let mut retained = mode & 0o7777 & !0o4000;
+        if retained & 0o2000 != 0 && (mode & 0o0010 != 0 || !ctx.caller.is_in_group(gid)) {
+            retained &= !0o2000;
         }
-        if kept != mode & 0o7777 {
-            self.base.chmod(At::File(file), "", Mode::from_bits_truncate(kept), ITSELF)?;
+        if retained != mode & 0o7777 {
+            self.base.chmod(At::File(file), "", Mode::from_bits_truncate(retained), ITSELF)?;
         }
         Ok(())
     }
 
-    /// The same where the kernel does not say whether: it leaves that to the server, as for writing, but its
-    /// message has no room for it.
-    pub(super) fn kill_priv_unasked(&self, turn: &Turn<'_>, file: &File) -> Result<(), Errno> {
-        if file.stat()?.mode & 0o6000 == 0 || turn.caller.has(Capabilities::FSETID) {
+    /// Clears the set-id bits like [`kill_priv`](Self::kill_priv) after requests that leave the
+    /// decision to the server. The kernel does so as for writes, but these messages have no flag
+    /// for it.
+    pub(super) fn kill_priv_unasked(&self, ctx: &RequestCtx<'_>, file: &File) -> Result<(), Errno> {
+        if file.stat()?.mode & 0o6000 == 0 || ctx.caller.has(Capabilities::FSETID) {
             return Ok(());
         }
-        self.kill_priv(turn, file)
+        self.kill_priv(ctx, file)
     }
 
-    pub(super) fn readlink(&self, turn: &mut Turn<'_>) -> Result<(), Errno> {
-        let file = self.nodes.get(turn.node)?.file;
+    pub(super) fn readlink(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
+        let file = self.nodes.get(ctx.node)?.file;
         let target = self.base.readlink(At::File(&file), "")?;
-        turn.reply.put(target.as_os_str().as_bytes());
+        ctx.reply.put(target.as_os_str().as_bytes());
         Ok(())
     }
 
-    /// Not asked for while the kernel checks permissions itself.
-    pub(super) fn access(&self, turn: &mut Turn<'_>, mask: u32) -> Result<(), Errno> {
-        let file = self.nodes.get(turn.node)?.file;
+    /// Checks access. The kernel does not send this request while it checks permissions itself.
+    pub(super) fn access(&self, ctx: &mut RequestCtx<'_>, mask: u32) -> Result<(), Errno> {
+        let file = self.nodes.get(ctx.node)?.file;
         let mask = Access::from_bits_truncate(mask as u8);
-        self.act(turn, Rights::Lazy, |task| {
+        self.act(ctx, Rights::Lazy, |task| {
             task.access(At::File(&file), "", mask, AtFlags::EACCESS | ITSELF)
         })
     }
 
-    pub(super) fn statfs(&self, turn: &mut Turn<'_>) -> Result<(), Errno> {
+    pub(super) fn statfs(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
         self.reclaim.finish();
-        let file = self.nodes.get(turn.node)?.file;
+        let file = self.nodes.get(ctx.node)?.file;
         let statfs = self.base.statfs(At::File(&file), "")?;
-        turn.reply.statfs(&statfs);
+        ctx.reply.statfs(&statfs);
         Ok(())
     }
 }

@@ -1,21 +1,21 @@
-//! Acting for the calling process, with its credentials.
+//! Calls with the credentials of the calling process.
 //!
 //! A request carries the caller's user and group, but neither its other groups nor its
-//! capabilities; those are in `/proc`, and reading them there costs as much as the rest of a
-//! request. So a call is first tried without them, and repeated with them only when it was refused:
-//! more groups and more capabilities never turn a permitted call into a refused one. The few calls
-//! that succeed differently with more rights (they keep or drop a set-group-id bit) ask for the
-//! exact credentials at once.
+//! capabilities. Those are in `/proc`, and reading them costs as much as the rest of a request. So
+//! a call is first tried without them, and repeated with them only if it was refused: more groups
+//! and more capabilities never ctx a permitted call into a refused one. A few calls succeed
+//! differently with more rights (they retain or clear a set-group-id bit); these use the exact
+//! credentials from the start.
 //!
-//! User 0 is first taken to have all capabilities. The kernel checks permissions as well, with the
-//! caller's true credentials and before the request is made (the mount has `default_permissions`),
-//! so that a root process that gave its capabilities up is refused there.
+//! User 0 is first assumed to have all capabilities. The kernel checks permissions as well, with
+//! the caller's true credentials and before it sends the request (the mount has
+//! `default_permissions`). It refuses a root process that has dropped its capabilities.
 
 use vfscale::{Capabilities, Credentials, Errno, Task};
 
 use crate::wire::request::{Header, Request};
 
-/// Who calls.
+/// The process that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     uid: u32,
@@ -45,14 +45,14 @@ impl Caller {
         self.uid
     }
 
-    /// Whether the group is one of the caller's.
+    /// Returns whether the caller is in the group.
     pub(crate) fn is_in_group(self, gid: u32) -> bool {
         self.gid == gid
             || self.group == Some(gid)
             || self.exact_credentials().is_some_and(|exact| exact.groups.contains(&gid))
     }
 
-    /// Whether it has these capabilities.
+    /// Returns whether the caller has these capabilities.
     pub(crate) fn has(self, caps: Capabilities) -> bool {
         let known = || self.known_credentials();
         self.exact_credentials().unwrap_or_else(known).caps.contains(caps)
@@ -68,7 +68,7 @@ impl Caller {
         credentials
     }
 
-    /// The credentials with what `/proc` says; `None` when it says nothing.
+    /// Returns the credentials as read from `/proc`; `None` if they can't be read.
     fn exact_credentials(self) -> Option<Credentials> {
         if self.pid == 0 {
             return None;
@@ -83,7 +83,7 @@ impl Caller {
     }
 }
 
-/// Supplementary groups and effective capabilities from `/proc/PID/status`.
+/// Parses supplementary groups and effective capabilities from `/proc/PID/status`.
 fn parse_status(status: &str) -> Option<(Vec<u32>, Capabilities)> {
     let field = |name: &str| {
         status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
@@ -93,10 +93,10 @@ fn parse_status(status: &str) -> Option<(Vec<u32>, Capabilities)> {
     Some((groups, Capabilities::from_bits_truncate(caps)))
 }
 
-/// How many callers a worker remembers.
+/// Number of callers that a worker remembers.
 const REMEMBERED: usize = 4;
 
-/// Tasks that act for callers seen lately; each worker has its own.
+/// Tasks that act for recent callers. Each worker has its own.
 #[derive(Default)]
 pub(crate) struct Callers {
     recent: [Option<(Caller, Task)>; REMEMBERED],
@@ -104,7 +104,7 @@ pub(crate) struct Callers {
 }
 
 impl Callers {
-    /// A task with the credentials that the request names.
+    /// Returns a task with the credentials that the request names.
     fn known(&mut self, base: &Task, caller: Caller) -> &Task {
         let key = Caller { pid: 0, ..caller };
         let found = self.recent.iter().position(|slot| slot.as_ref().is_some_and(|s| s.0 == key));
@@ -121,10 +121,10 @@ impl Callers {
         task
     }
 
-    /// Has a task with the caller's credentials do something.
+    /// Calls `call` with a task that has the caller's credentials.
     ///
     /// # Errors
-    /// Those of `call`.
+    /// Returns the error of `call`.
     pub(crate) fn act<T>(
         &mut self,
         base: &Task,
@@ -155,5 +155,4 @@ impl Callers {
 }
 
 #[cfg(test)]
-#[path = "caller_tests.rs"]
 mod tests;

@@ -1,40 +1,40 @@
-//! What other programs ask of the mount; see [`control`].
+//! Requests of other programs to the mount; see [`control`].
 
 use rustix::ioctl;
 use vfscale::{At, Errno, OFlags};
 
-use super::{Rights, Server, Turn};
+use super::{RequestCtx, Rights, Server};
 use crate::control;
 use crate::wire;
 
 impl Server {
     pub(super) fn ioctl(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         command: u32,
         data: &[u8],
     ) -> Result<(), Errno> {
         match ioctl::Opcode::from(command) {
             control::SYNC => {
                 self.make_durable()?;
-                turn.reply.ioctl_done();
+                ctx.reply.ioctl_done();
                 return Ok(());
             }
-            control::GROW if turn.node == wire::ROOT => {}
+            control::GROW if ctx.node == wire::ROOT => {}
             _ => return Err(Errno::NOTTY),
         }
         let bytes = control::bytes_of(data)?;
-        let root = self.nodes.get(turn.node)?.file;
-        let grown = if turn.caller.uid() == self.owner {
+        let root = self.nodes.get(ctx.node)?.file;
+        let grown = if ctx.caller.uid() == self.owner {
             self.base.grow_fs(At::File(&root), "", bytes)?
         } else {
-            self.act(turn, Rights::Exact, |task| task.grow_fs(At::File(&root), "", bytes))?
+            self.act(ctx, Rights::Exact, |task| task.grow_fs(At::File(&root), "", bytes))?
         };
-        turn.reply.ioctl(grown);
+        ctx.reply.ioctl(grown);
         Ok(())
     }
 
-    /// Makes everything durable that was changed through the mount or otherwise. Blocks for the I/O.
+    /// Makes all changes durable, made through the mount or otherwise. Blocks for the I/O.
     pub(crate) fn make_durable(&self) -> Result<(), Errno> {
         if self.config.volatile {
             return Ok(());

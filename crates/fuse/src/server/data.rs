@@ -3,61 +3,61 @@
 use vfscale::{Access, At, AtFlags, Errno, FallocateFlags, File, OFlags, Whence};
 
 use super::nodes::Level;
-use super::{Rights, Server, Turn};
+use super::{RequestCtx, Rights, Server};
 use crate::session::TRANSFER_MAX;
-use crate::wire::request::{Place, Reading};
+use crate::wire::request::{CopyEnd, Reading};
 use crate::wire::{OpenReply, WriteFlags};
 
-/// The kernel opens to execute; it asks for the right to that instead of the right to read.
+/// Flag of opening to execute: the kernel checks execute permission instead of read permission.
 const OPEN_EXEC: u32 = 0x20;
 
-/// The part of the kernel's open flags that matters here; it has dealt with the rest.
+/// Returns the kernel's open flags that the server must handle; the kernel has handled the others.
 pub(super) fn open_flags(flags: u32) -> OFlags {
-    let kept = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NOATIME;
-    // The kernel opens fifos itself; one that gets here all the same must not be waited for.
-    OFlags::from_bits_retain(flags) & kept | OFlags::NONBLOCK
+    let retained = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NOATIME;
+    // The kernel opens fifos itself; opening one that arrives here anyway must not block.
+    OFlags::from_bits_retain(flags) & retained | OFlags::NONBLOCK
 }
 
 impl Server {
-    /// In exclusive use the kernel is told that opening needs no message: it has the attributes to
-    /// check permissions with, and node numbers are enough to read and write by.
+    /// Opens a file. In exclusive use the kernel is told that opening needs no message: it checks
+    /// permissions with cached attributes, and reads and writes by node number.
     pub(super) fn open(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         flags: u32,
         kill_priv: bool,
     ) -> Result<(), Errno> {
         if self.config.is_exclusive() {
             return Err(Errno::NOSYS);
         }
-        let named = self.nodes.get(turn.node)?.file;
+        let named = self.nodes.get(ctx.node)?.file;
         let wanted = open_flags(flags);
         let file = if flags & OPEN_EXEC != 0 {
-            self.act(turn, Rights::Lazy, |task| {
+            self.act(ctx, Rights::Lazy, |task| {
                 let how = AtFlags::EACCESS | AtFlags::EMPTY_PATH;
                 task.access(At::File(&named), "", Access::EXEC, how)
             })?;
             self.base.reopen(&named, wanted)?
         } else {
-            self.act(turn, Rights::Lazy, |task| task.reopen(&named, wanted))?
+            self.act(ctx, Rights::Lazy, |task| task.reopen(&named, wanted))?
         };
         if kill_priv && wanted.contains(OFlags::TRUNC) {
-            self.kill_priv(turn, &file)?;
+            self.kill_priv(ctx, &file)?;
         }
-        // What is made when it is read has no size that the kernel could go by.
+        // Generated text has no size that the kernel could use.
         let how = if file.is_text() { OpenReply::DIRECT_IO } else { OpenReply::empty() };
         let fh = self.files.insert(file);
-        turn.worker.opened = Some(fh);
-        turn.reply.open(fh, how);
+        ctx.worker.opened = Some(fh);
+        ctx.reply.open(fh, how);
         Ok(())
     }
 
-    pub(super) fn read(&self, turn: &mut Turn<'_>, at: Reading) -> Result<(), Errno> {
-        let file = self.file_to_read(turn.node, at)?;
+    pub(super) fn read(&self, ctx: &mut RequestCtx<'_>, at: Reading) -> Result<(), Errno> {
+        let file = self.file_to_read(ctx.node, at)?;
         let Reading { offset, size, .. } = at;
-        let buf = turn.reply.space((size as usize).min(TRANSFER_MAX));
+        let buf = ctx.reply.space((size as usize).min(TRANSFER_MAX));
         let mut done = 0;
-        // The kernel takes a short reply for the end of the file.
+        // The kernel takes a short reply as end of file.
         while done < buf.len() {
             match file.pread(&mut buf[done..], offset.saturating_add(done as u64)) {
                 Ok(0) => break,
@@ -66,25 +66,25 @@ impl Server {
                 Err(_) => break,
             }
         }
-        turn.reply.shorten(done);
+        ctx.reply.shorten(done);
         Ok(())
     }
 
-    /// Writes `data` into a file at an offset; with `is_whole`, a part for which there is no space is an
-    /// error of all of it.
+    /// Writes `data` into a file at an offset. With `is_whole`, the write fails if there is no
+    /// space for a part of it.
     pub(super) fn write(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         (fh, offset): (u64, u64),
         flags: WriteFlags,
         is_whole: bool,
         data: &[u8],
     ) -> Result<(), Errno> {
-        // What comes from the page cache may carry the handle of any writer, even one that appends.
+        // A write from the page cache may carry the handle of any writer, even one that appends.
         let fh = if flags.contains(WriteFlags::CACHE) { 0 } else { fh };
-        let file = self.open_file(turn.node, fh, Level::Write)?;
+        let file = self.open_file(ctx.node, fh, Level::Write)?;
         if flags.contains(WriteFlags::KILL_SUIDGID) {
-            self.kill_priv(turn, &file)?;
+            self.kill_priv(ctx, &file)?;
         }
         let mut done = file.pwrite(data, offset)?;
         while done < data.len() {
@@ -97,23 +97,28 @@ impl Server {
         if is_whole && done < data.len() {
             return Err(Errno::NOSPC);
         }
-        turn.reply.count(done as u32);
+        ctx.reply.count(done as u32);
         Ok(())
     }
 
-    pub(super) fn fsync(&self, turn: &mut Turn<'_>, fh: u64, data_only: bool) -> Result<(), Errno> {
+    pub(super) fn fsync(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        fh: u64,
+        data_only: bool,
+    ) -> Result<(), Errno> {
         if self.config.volatile {
-            // The kernel remembers this answer and reports success from then on.
+            // The kernel remembers this reply and reports success from then on.
             return Err(Errno::NOSYS);
         }
-        let file = self.open_file(turn.node, fh, Level::Read)?;
+        let file = self.open_file(ctx.node, fh, Level::Read)?;
         Ok(if data_only { file.sync_data() } else { file.sync_all() }?)
     }
 
-    /// Linux asks this of some kinds of servers only, and of others not at all.
+    /// Makes all changes durable. Linux sends this request only to some kinds of servers.
     pub(super) fn syncfs(&self) -> Result<(), Errno> {
         if self.config.volatile {
-            // As for `fsync`.
+            // The kernel remembers this reply, as with `fsync`.
             return Err(Errno::NOSYS);
         }
         self.make_durable()
@@ -121,26 +126,26 @@ impl Server {
 
     pub(super) fn fallocate(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         fh: u64,
         offset: u64,
         len: u64,
         mode: u32,
     ) -> Result<(), Errno> {
-        let file = self.open_file(turn.node, fh, Level::Write)?;
+        let file = self.open_file(ctx.node, fh, Level::Write)?;
         let mode = FallocateFlags::from_bits_retain(mode);
         file.fallocate(mode, offset, len)?;
-        self.kill_priv_unasked(turn, &file)
+        self.kill_priv_unasked(ctx, &file)
     }
 
     pub(super) fn lseek(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         fh: u64,
         offset: u64,
         whence: u32,
     ) -> Result<(), Errno> {
-        /// `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself.
+        /// `SEEK_DATA` and `SEEK_HOLE`; the kernel handles the others itself.
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
         let whence = match whence {
@@ -148,29 +153,29 @@ impl Server {
             HOLE => Whence::Hole(offset),
             _ => return Err(Errno::INVAL),
         };
-        let file = self.open_file(turn.node, fh, Level::Read)?;
-        turn.reply.u64(file.seek(whence)?);
+        let file = self.open_file(ctx.node, fh, Level::Read)?;
+        ctx.reply.u64(file.seek(whence)?);
         Ok(())
     }
 
     pub(super) fn copy_file_range(
         &self,
-        turn: &mut Turn<'_>,
-        from: Place,
-        to: Place,
+        ctx: &mut RequestCtx<'_>,
+        from: CopyEnd,
+        to: CopyEnd,
         len: u64,
         wide: bool,
     ) -> Result<(), Errno> {
         let source = self.open_file(from.node, from.fh, Level::Read)?;
         let target = self.open_file(to.node, to.fh, Level::Write)?;
-        // The older form counts in 32 bits; a shorter copy than asked for is allowed.
+        // The older form counts in 32 bits; a copy may be shorter than requested.
         let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
         let copied = copy(&source, from.offset, &target, to.offset, len)?;
-        self.kill_priv_unasked(turn, &target)?;
+        self.kill_priv_unasked(ctx, &target)?;
         if wide {
-            turn.reply.u64(copied);
+            ctx.reply.u64(copied);
         } else {
-            turn.reply.count(copied as u32);
+            ctx.reply.count(copied as u32);
         }
         Ok(())
     }

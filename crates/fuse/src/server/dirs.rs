@@ -1,11 +1,12 @@
-//! Reading directories.
+//! Reading of directories.
 //!
-//! Positions are the file system's own: an entry that is there throughout is returned once, whatever
-//! is made and removed meanwhile, and a position stays good for as long as the directory lives.
+//! Positions are the file system's own. An entry that exists throughout is returned exactly once,
+//! whatever is created and removed concurrently, and a position is valid as long as the directory
+//! exists.
 //!
 //! With attributes (`READDIRPLUS`) each entry in the reply is a lookup, except `.` and `..` and
-//! names that were gone when they were looked up. The lookups come after the reading, for only
-//! entries that fit, so none is counted that the kernel does not get to see.
+//! names that no longer existed when they were looked up. Lookups follow the reading and cover only
+//! entries that fit, so no lookup is counted that the kernel does not receive.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -14,76 +15,76 @@ use std::os::unix::ffi::OsStrExt;
 use vfscale::{At, Errno, File, Mode, OFlags};
 
 use super::nodes::Level;
-use super::{Rights, Server, Turn};
+use super::{RequestCtx, Rights, Server};
 use crate::wire::OpenReply;
 use crate::wire::reply::{Dirent, Reply};
 use crate::wire::request::Reading;
 
-/// Entries of a reply whose attributes are still to be filled in.
+/// Entries of a reply whose attributes are not yet filled in.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    /// The names, one after the other.
+    /// The names, concatenated.
     names: Vec<u8>,
-    /// The place in the reply, and where the name ends in `names`.
+    /// For each entry: its offset in the reply, and the end of its name in `names`.
     entries: Vec<(usize, usize)>,
 }
 
 impl Server {
-    pub(super) fn opendir(&self, turn: &mut Turn<'_>, flags: u32) -> Result<(), Errno> {
+    pub(super) fn opendir(&self, ctx: &mut RequestCtx<'_>, flags: u32) -> Result<(), Errno> {
         if self.config.is_exclusive() {
             return Err(Errno::NOSYS);
         }
-        let named = self.nodes.get(turn.node)?.file;
+        let named = self.nodes.get(ctx.node)?.file;
         let flags = super::data::open_flags(flags) | OFlags::DIRECTORY;
-        let file = self.act(turn, Rights::Lazy, |task| task.reopen(&named, flags))?;
+        let file = self.act(ctx, Rights::Lazy, |task| task.reopen(&named, flags))?;
         let fh = self.files.insert(file);
-        turn.worker.opened = Some(fh);
-        turn.reply.open(fh, OpenReply::empty());
+        ctx.worker.opened = Some(fh);
+        ctx.reply.open(fh, OpenReply::empty());
         Ok(())
     }
 
-    pub(super) fn readdir(&self, turn: &mut Turn<'_>, at: Reading) -> Result<(), Errno> {
-        let dir = self.file_to_read(turn.node, at)?;
-        list(&dir, at, turn.reply, |reply, size, dirent| reply.dirent(size, dirent))
+    pub(super) fn readdir(&self, ctx: &mut RequestCtx<'_>, at: Reading) -> Result<(), Errno> {
+        let dir = self.file_to_read(ctx.node, at)?;
+        list(&dir, at, ctx.reply, |reply, size, dirent| reply.dirent(size, dirent))
     }
 
-    pub(super) fn readdirplus(&self, turn: &mut Turn<'_>, at: Reading) -> Result<(), Errno> {
-        let dir = self.file_to_read(turn.node, at)?;
-        let mut listing = std::mem::take(&mut turn.worker.listing);
+    pub(super) fn readdirplus(&self, ctx: &mut RequestCtx<'_>, at: Reading) -> Result<(), Errno> {
+        let dir = self.file_to_read(ctx.node, at)?;
+        let mut listing = std::mem::take(&mut ctx.worker.listing);
         listing.names.clear();
         listing.entries.clear();
-        let listed = list(&dir, at, turn.reply, |reply, size, dirent| {
-            let Some(place) = reply.direntplus(size, dirent) else { return false };
+        let listed = list(&dir, at, ctx.reply, |reply, size, dirent| {
+            let Some(entry_at) = reply.direntplus(size, dirent) else { return false };
             if dirent.name != "." && dirent.name != ".." {
                 listing.names.extend_from_slice(dirent.name.as_bytes());
-                listing.entries.push((place, listing.names.len()));
+                listing.entries.push((entry_at, listing.names.len()));
             }
             true
         });
         let mut start = 0;
-        for &(place, end) in &listing.entries {
+        for &(entry_at, end) in &listing.entries {
             let name = OsStr::from_bytes(&listing.names[start..end]);
             start = end;
-            // One that can't be looked up stays without attributes; the kernel asks when it needs
-            // them.
-            let _ = self.fill(turn, &dir, name, place);
+            // An entry that can't be looked up has no attributes; the kernel requests them when it
+            // needs them.
+            let _ = self.fill(ctx, &dir, name, entry_at);
         }
-        turn.worker.listing = listing;
+        ctx.worker.listing = listing;
         listed
     }
 
     fn fill(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         dir: &File,
         name: &OsStr,
-        place: usize,
+        entry_at: usize,
     ) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let file = self.base.openat(At::File(dir), name, flags, Mode::empty())?;
         let stat = file.stat()?;
-        let node = self.grant(turn.worker, file, Level::Path, &stat);
-        turn.reply.fill_entry(place, &self.entry(node, &stat));
+        let node = self.grant(ctx.worker, file, Level::Path, &stat);
+        ctx.reply.fill_entry(entry_at, &self.entry(node, &stat));
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
-//! Open files: what the kernel knows by file handle.
+//! Open files by file handle.
 //!
-//! A handle is a place in a table, spread over shards with a lock each. It is made by `OPEN`,
-//! `CREATE` or `OPENDIR` and goes with the one `RELEASE` that the kernel sends for each of them.
+//! A handle is an index into a table that is sharded, with one lock per shard. `OPEN`, `CREATE` and
+//! `OPENDIR` create a handle; the kernel sends one `RELEASE` for each, which removes it.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vfscale::{Errno, File, Owner};
 
-/// As many low bits of a handle, less one, name the shard.
+/// Number of shards. A handle less one, modulo this, is the shard.
 const SHARDS: usize = 16;
 
 /// A file opened through the mount.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) file: File,
-    /// Who has asked for record locks through this handle and has not closed it since.
+    /// The owners that requested record locks through this handle and have not closed it since.
     owners: Mutex<Vec<Owner>>,
 }
 
@@ -25,7 +25,7 @@ impl Open {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that `owner` locks through this handle.
+    /// Records that `owner` locks through this handle.
     pub(crate) fn note_owner(&self, owner: Owner) {
         let mut owners = self.owners();
         if !owners.contains(&owner) {
@@ -33,18 +33,18 @@ impl Open {
         }
     }
 
-    /// Notes that `owner` has closed a descriptor of this handle, which ends its locks.
+    /// Removes `owner`, which has closed a descriptor of this handle; that ends its locks.
     pub(crate) fn drop_owner(&self, owner: Owner) {
         self.owners().retain(|other| *other != owner);
     }
 
-    /// Takes what is noted.
+    /// Takes the recorded owners.
     pub(crate) fn take_owners(&self) -> Vec<Owner> {
         std::mem::take(&mut *self.owners())
     }
 }
 
-/// A file to act on: of a handle, or of a node.
+/// A file to act on: that of a handle, or that of a node.
 #[derive(Debug)]
 pub(crate) enum Target {
     Handle(Arc<Open>),
@@ -63,82 +63,85 @@ impl Deref for Target {
 }
 
 #[derive(Debug, Default)]
-struct Shard {
-    places: Vec<Option<Arc<Open>>>,
+struct HandleTable {
+    slots: Vec<Option<Arc<Open>>>,
     free: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Slot(Mutex<Shard>);
+struct FileShard(Mutex<HandleTable>);
 
 /// All open files of one connection.
 #[derive(Debug)]
 pub(crate) struct Files {
-    shards: Box<[Slot]>,
+    shards: Box<[FileShard]>,
     next: AtomicUsize,
 }
 
 impl Files {
     pub(crate) fn new() -> Files {
-        Files { shards: (0..SHARDS).map(|_| Slot::default()).collect(), next: AtomicUsize::new(0) }
+        Files {
+            shards: (0..SHARDS).map(|_| FileShard::default()).collect(),
+            next: AtomicUsize::new(0),
+        }
     }
 
-    fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
+    fn shard(&self, index: usize) -> MutexGuard<'_, HandleTable> {
         self.shards[index % SHARDS].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shard and the place that a handle names; 0 is no handle.
+    /// Returns the shard and the index of a handle; 0 is no handle.
     fn split(fh: u64) -> Option<(usize, usize)> {
         let n = usize::try_from(fh.checked_sub(1)?).ok()?;
         Some((n % SHARDS, n / SHARDS))
     }
 
-    /// Enters an open file and gives its handle, which is never 0.
+    /// Adds an open file and returns its handle, which is never 0.
     pub(crate) fn insert(&self, file: File) -> u64 {
         let open = Arc::new(Open { file, owners: Mutex::default() });
         let index = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut shard = self.shard(index);
-        let place = shard.free.pop().unwrap_or_else(|| {
-            shard.places.push(None);
-            shard.places.len() - 1
+        let slot = shard.free.pop().unwrap_or_else(|| {
+            shard.slots.push(None);
+            shard.slots.len() - 1
         });
-        shard.places[place] = Some(open);
-        (place * SHARDS + index + 1) as u64
+        shard.slots[slot] = Some(open);
+        (slot * SHARDS + index + 1) as u64
     }
 
-    /// The open file of a handle.
+    /// Returns the open file of a handle.
     ///
     /// # Errors
-    /// `EBADF` for a handle that was not given out.
+    /// Returns `EBADF` for an unknown handle.
     pub(crate) fn get(&self, fh: u64) -> Result<Arc<Open>, Errno> {
-        let (index, place) = Files::split(fh).ok_or(Errno::BADF)?;
-        self.shard(index).places.get(place).cloned().flatten().ok_or(Errno::BADF)
+        let (index, slot) = Files::split(fh).ok_or(Errno::BADF)?;
+        self.shard(index).slots.get(slot).cloned().flatten().ok_or(Errno::BADF)
     }
 
-    /// Takes an open file out of the table.
+    /// Removes an open file from the table.
     pub(crate) fn remove(&self, fh: u64) -> Option<Arc<Open>> {
-        let (index, place) = Files::split(fh)?;
+        let (index, slot) = Files::split(fh)?;
         let mut shard = self.shard(index);
-        let open = shard.places.get_mut(place)?.take()?;
-        shard.free.push(place);
+        let open = shard.slots.get_mut(slot)?.take()?;
+        shard.free.push(slot);
         Some(open)
     }
 
-    /// Takes all open files out of the table.
+    /// Removes all open files from the table.
     pub(crate) fn take_all(&self) -> Vec<Arc<Open>> {
         let take = |i| {
-            let Shard { places, .. } = std::mem::take(&mut *self.shard(i));
-            places.into_iter().flatten()
+            let HandleTable { slots, .. } = std::mem::take(&mut *self.shard(i));
+            slots.into_iter().flatten()
         };
         (0..SHARDS).flat_map(take).collect()
     }
 
-    /// How many files are open.
+    /// Returns the number of open files.
     pub(crate) fn count(&self) -> usize {
         let count = |i| {
             let shard = self.shard(i);
-            shard.places.len() - shard.free.len()
+            shard.slots.len() - shard.free.len()
         };
         (0..SHARDS).map(count).sum()
     }

@@ -1,17 +1,18 @@
-//! File locks, for a mount that shares them with the library. (In exclusive use the kernel keeps
-//! them itself.)
+//! File locks of a mount that shares them with the library. (In exclusive use the kernel manages
+//! locks itself.)
 //!
-//! A request for a lock that is not to be had at once waits without a thread: the lock's release
-//! calls back and the reply is sent from there. So any number of waiting requests leave all workers
-//! free. `INTERRUPT` (a signal, a killed process) and the end of the connection cancel the wait.
+//! A request for a lock that is not free waits without a thread: the release of the lock calls
+//! back, and the callback sends the reply. So waiting requests, however many, occupy no worker.
+//! `INTERRUPT` (a signal, a killed process) and the end of the connection cancel the wait.
 //!
-//! The kernel names the owner of a record lock by a number that stands for a process or, for locks
-//! of the open file, for that; it does not say which. Both are a task to the lock table. The locks
-//! of a process go when it closes a descriptor (`FLUSH` carries its number); those of an open file
-//! go with its `RELEASE`, when of all owners that locked through the handle only it is left.
+//! The kernel identifies the owner of a record lock by a number that stands for a process or, for
+//! an open file description lock, for the open file; it does not say which. The lock table treats
+//! both as a task. The locks of a process end when it closes a descriptor (`FLUSH` carries its
+//! number). Those of an open file end with its `RELEASE`, when it is the only remaining owner of
+//! those that locked through the handle.
 //!
-//! An `INTERRUPT` may be read, by another worker, before the request that it speaks of has been
-//! registered; such numbers are kept for a while. They never come twice.
+//! Another worker may read an `INTERRUPT` before the request that it refers to has been registered.
+//! The numbers of such requests are stored for a while. They are never reused.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,23 +22,24 @@ use vfscale::{
 };
 
 use super::files::Open;
-use super::{Server, Turn};
-use crate::session::{Later, Served};
+use super::{RequestCtx, Server};
+use crate::session::{DeferredReply, Served};
 use crate::wire::request::Lock;
 
 const F_RDLCK: u32 = 0;
 const F_WRLCK: u32 = 1;
 const F_UNLCK: u32 = 2;
 
-/// Tells owners named by the kernel from tasks of the library, whose numbers count up from 1.
+/// Distinguishes owners that the kernel names from tasks of the library, whose numbers count up
+/// from 1.
 const OF_KERNEL: u64 = 1 << 63;
 
-/// How many interrupts without a request are kept.
+/// Maximum number of stored interrupts without a request.
 const EARLY_MAX: usize = 1024;
 
 #[derive(Default)]
-struct State {
-    /// By the number of the request.
+struct WaitState {
+    /// Wait tokens, by number of the request.
     waiting: HashMap<u64, WaitToken>,
     early: VecDeque<u64>,
     ended: bool,
@@ -45,25 +47,25 @@ struct State {
 
 /// Requests that wait for a lock.
 #[derive(Clone, Default)]
-pub(crate) struct Waiting(Arc<Mutex<State>>);
+pub(crate) struct Waiting(Arc<Mutex<WaitState>>);
 
 impl Waiting {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// Returns the number of waiting requests.
     pub(crate) fn count(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// Enters a request that may come to wait.
+    /// Registers a request that may have to wait.
     fn enter(&self, unique: u64) -> WaitToken {
         let token = WaitToken::new();
         let mut state = self.state();
         let early = state.early.iter().position(|&n| n == unique);
-        if let Some(place) = early {
-            state.early.remove(place);
+        if let Some(index) = early {
+            state.early.remove(index);
         }
         if early.is_some() || state.ended {
             drop(state);
@@ -78,7 +80,7 @@ impl Waiting {
         self.state().waiting.remove(&unique);
     }
 
-    /// A signal came for the process behind a request.
+    /// Cancels the wait of a request, because its process got a signal.
     pub(super) fn interrupt(&self, unique: u64) {
         let mut state = self.state();
         let token = state.waiting.get(&unique).cloned();
@@ -89,13 +91,13 @@ impl Waiting {
             state.early.push_back(unique);
         }
         drop(state);
-        // Calls back, which takes the state's lock.
+        // The cancellation calls back, which takes the lock of the state.
         if let Some(token) = token {
             token.cancel();
         }
     }
 
-    /// Gives all of them up.
+    /// Cancels all waits.
     pub(super) fn end(&self) {
         let mut state = self.state();
         state.ended = true;
@@ -104,8 +106,8 @@ impl Waiting {
         tokens.iter().for_each(WaitToken::cancel);
     }
 
-    /// Has the request answered when its lock is granted or its wait cancelled.
-    fn answer_later(&self, pending: PendingLock, token: &WaitToken, later: Later) {
+    /// Sends the reply when the lock is granted or its wait cancelled.
+    fn answer_later(&self, pending: PendingLock, token: &WaitToken, later: DeferredReply) {
         let waiting = self.clone();
         pending.notify(token, move |outcome| {
             waiting.leave(later.unique());
@@ -133,16 +135,16 @@ fn record(lock: &Lock, kind: LockKind) -> Result<RecordLock, Errno> {
 }
 
 impl Server {
-    pub(super) fn getlk(&self, turn: &mut Turn<'_>, lock: &Lock) -> Result<(), Errno> {
+    pub(super) fn getlk(&self, ctx: &mut RequestCtx<'_>, lock: &Lock) -> Result<(), Errno> {
         let open = self.files.get(lock.fh)?;
         let kind = kind_of(lock)?.ok_or(Errno::INVAL)?;
         match open.file.test_lock(&record(lock, kind)?)? {
             Some(other) => {
                 let kind = if other.kind == LockKind::Shared { F_RDLCK } else { F_WRLCK };
                 let (start, end) = (other.range.start(), other.range.end());
-                turn.reply.lock(start, end, kind, other.pid.cast_unsigned());
+                ctx.reply.lock(start, end, kind, other.pid.cast_unsigned());
             }
-            None => turn.reply.lock(lock.start, lock.end, F_UNLCK, 0),
+            None => ctx.reply.lock(lock.start, lock.end, F_UNLCK, 0),
         }
         Ok(())
     }
@@ -151,7 +153,7 @@ impl Server {
         &self,
         lock: &Lock,
         wait: bool,
-        later: &dyn Fn() -> Later,
+        later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
         if self.config.is_exclusive() {
             return Err(Errno::NOSYS);
@@ -175,7 +177,7 @@ impl Server {
             }
             Ok(Acquire::Waiting(pending)) => {
                 self.waiting.answer_later(pending, &token, later);
-                Ok(Served::Later)
+                Ok(Served::Deferred)
             }
             Err(errno) => {
                 self.waiting.leave(unique);
@@ -184,10 +186,10 @@ impl Server {
         }
     }
 
-    /// A process closes a descriptor of an open file.
+    /// Ends the locks of a process that closes a descriptor of an open file.
     pub(super) fn flush(&self, fh: u64, owner: u64) -> Result<(), Errno> {
         if self.config.is_exclusive() {
-            // There are no locks here, and nothing is kept back that would have to be written.
+            // There are no locks here, and no data is held back that would have to be written.
             return Err(Errno::NOSYS);
         }
         let open = self.files.get(fh)?;
@@ -197,7 +199,7 @@ impl Server {
         Ok(())
     }
 
-    /// The last descriptor of an open file is gone.
+    /// Closes an open file whose last descriptor is closed.
     pub(super) fn release(&self, fh: u64) -> Result<(), Errno> {
         let _working = self.reclaim.work();
         if let Some(open) = self.files.remove(fh) {
@@ -206,7 +208,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends what is left of locks and open files when the connection has ended.
+    /// Ends all remaining locks and open files when the connection has ended.
     pub(super) fn end_files(&self) {
         self.waiting.end();
         self.files.take_all().iter().for_each(|open| close(open));
@@ -217,7 +219,7 @@ fn close(open: &Open) {
     for owner in open.take_owners() {
         end_locks(&open.file, owner);
     }
-    // Ends with the last handle anyway, which may be in use by a request still.
+    // The lock ends with the last handle anyway, but a request may still use that handle.
     let _ = open.file.flock(None, None);
 }
 

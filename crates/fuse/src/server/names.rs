@@ -1,18 +1,19 @@
-//! Names: looking up, making, removing, moving.
+//! Names: lookup, creation, removal, renaming.
 
 use std::ffi::OsStr;
 
 use vfscale::{At, AtFlags, Errno, File, FileType, Mode, OFlags, RenameFlags, Task};
 
 use super::nodes::Level;
-use super::{Rights, Server, Turn};
+use super::{RequestCtx, Rights, Server};
 use crate::wire::request::Create;
 use crate::wire::{OpenReply, decode_dev};
 
-/// Names the inode behind `name` itself, whatever it is.
+/// Opens the inode of a name itself, whatever its type.
 const NAME_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
-/// Keeping or dropping a set-group-id bit depends on the caller's groups and capabilities.
+/// Returns the rights for a call that sets `mode`: the caller's groups and capabilities decide
+/// whether a set-group-id bit is retained.
 pub(super) fn rights_for_mode(mode: u32) -> Rights {
     if mode & 0o2000 != 0 { Rights::Exact } else { Rights::Lazy }
 }
@@ -26,165 +27,179 @@ impl Server {
         task.openat(At::File(dir), name, NAME_ONLY, Mode::empty())
     }
 
-    pub(super) fn lookup(&self, turn: &mut Turn<'_>, name: &OsStr) -> Result<(), Errno> {
-        let dir = self.nodes.get(turn.node)?.file;
-        match self.act(turn, Rights::Lazy, |task| Self::name_only(task, &dir, name)) {
-            Ok(file) => self.put_entry(turn, file, Level::Path),
+    pub(super) fn lookup(&self, ctx: &mut RequestCtx<'_>, name: &OsStr) -> Result<(), Errno> {
+        let dir = self.nodes.get(ctx.node)?.file;
+        match self.act(ctx, Rights::Lazy, |task| Self::name_only(task, &dir, name)) {
+            Ok(file) => self.put_entry(ctx, file, Level::Path),
             Err(Errno::NOENT) if !self.valid.entry.is_zero() => {
-                turn.reply.no_entry(self.valid.entry);
+                ctx.reply.no_entry(self.valid.entry);
                 Ok(())
             }
             Err(errno) => Err(errno),
         }
     }
 
-    /// Replies with a name that was just made.
-    fn put_made(&self, turn: &mut Turn<'_>, dir: &File, name: &OsStr) -> Result<(), Errno> {
+    /// Replies with the node of a name that was just created.
+    fn put_created(&self, ctx: &mut RequestCtx<'_>, dir: &File, name: &OsStr) -> Result<(), Errno> {
         let file = Self::name_only(&self.base, dir, name)?;
-        self.put_entry(turn, file, Level::Path)
+        self.put_entry(ctx, file, Level::Path)
     }
 
     pub(super) fn symlink(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         name: &OsStr,
         target: &OsStr,
     ) -> Result<(), Errno> {
-        let dir = self.nodes.get(turn.node)?.file;
-        self.act(turn, Rights::Lazy, |task| task.symlink(target, At::File(&dir), name))?;
-        self.put_made(turn, &dir, name)
+        let dir = self.nodes.get(ctx.node)?.file;
+        self.act(ctx, Rights::Lazy, |task| task.symlink(target, At::File(&dir), name))?;
+        self.put_created(ctx, &dir, name)
     }
 
     pub(super) fn mknod(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         name: &OsStr,
         mode: u32,
         rdev: u32,
         umask: u32,
     ) -> Result<(), Errno> {
-        let dir = self.nodes.get(turn.node)?.file;
+        let dir = self.nodes.get(ctx.node)?.file;
         let kind = FileType::from_raw_mode(mode);
         let rights = rights_for_mode(mode);
         if kind == FileType::RegularFile {
-            // It will be written next, most likely, so its node gets a handle for that at once.
+            // A new file is most likely written next, so its node gets a writable handle here.
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW;
-            let file = self.act(turn, rights, |task| {
+            let file = self.act(ctx, rights, |task| {
                 task.umask(mode_of(umask));
                 task.openat(At::File(&dir), name, flags, mode_of(mode))
             })?;
-            return self.put_writable(turn, file);
+            return self.put_writable(ctx, file);
         }
-        self.act(turn, rights, |task| {
+        self.act(ctx, rights, |task| {
             task.umask(mode_of(umask));
             task.mknod(At::File(&dir), name, kind, mode_of(mode), decode_dev(rdev))
         })?;
-        self.put_made(turn, &dir, name)
+        self.put_created(ctx, &dir, name)
     }
 
     pub(super) fn mkdir(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         name: &OsStr,
         mode: u32,
         umask: u32,
     ) -> Result<(), Errno> {
-        let dir = self.nodes.get(turn.node)?.file;
-        self.act(turn, rights_for_mode(mode), |task| {
+        let dir = self.nodes.get(ctx.node)?.file;
+        self.act(ctx, rights_for_mode(mode), |task| {
             task.umask(mode_of(umask));
             task.mkdir(At::File(&dir), name, mode_of(mode))
         })?;
-        self.put_made(turn, &dir, name)
+        self.put_created(ctx, &dir, name)
     }
 
-    /// Makes and opens a file. Not asked for in exclusive use, where the kernel makes do with
+    /// Creates and opens a file. In exclusive use the kernel does not send this request; it uses
     /// `MKNOD`, one message less.
-    pub(super) fn create(&self, turn: &mut Turn<'_>, create: &Create<'_>) -> Result<(), Errno> {
+    pub(super) fn create(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        create: &Create<'_>,
+    ) -> Result<(), Errno> {
         if self.config.is_exclusive() {
             return Err(Errno::NOSYS);
         }
-        let dir = self.nodes.get(turn.node)?.file;
+        let dir = self.nodes.get(ctx.node)?.file;
         let flags = super::data::open_flags(create.flags) | OFlags::CREATE | OFlags::NOFOLLOW;
         let excl = OFlags::from_bits_retain(create.flags) & OFlags::EXCL;
-        let file = self.act(turn, rights_for_mode(create.mode), |task| {
+        let file = self.act(ctx, rights_for_mode(create.mode), |task| {
             task.umask(mode_of(create.umask));
             task.openat(At::File(&dir), create.name, flags | excl, mode_of(create.mode))
         })?;
-        self.put_opened(turn, file)
+        self.put_opened(ctx, file)
     }
 
-    /// Makes a file without a name (`O_TMPFILE`); the name in the request means nothing.
-    pub(super) fn tmpfile(&self, turn: &mut Turn<'_>, create: &Create<'_>) -> Result<(), Errno> {
-        let dir = self.nodes.get(turn.node)?.file;
+    /// Creates a file without a name (`O_TMPFILE`); the name in the request is ignored.
+    pub(super) fn tmpfile(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        create: &Create<'_>,
+    ) -> Result<(), Errno> {
+        let dir = self.nodes.get(ctx.node)?.file;
         let excl = OFlags::from_bits_retain(create.flags) & OFlags::EXCL;
         let flags = OFlags::TMPFILE | OFlags::RDWR | excl;
-        let file = self.act(turn, rights_for_mode(create.mode), |task| {
+        let file = self.act(ctx, rights_for_mode(create.mode), |task| {
             task.umask(mode_of(create.umask));
             task.openat(At::File(&dir), ".", flags, mode_of(create.mode))
         })?;
-        self.put_opened(turn, file)
+        self.put_opened(ctx, file)
     }
 
-    /// Replies with a new node, by whose handle everybody will write whom the kernel lets. Whether that takes
-    /// set-id bits away is the kernel's to say, so the handle must be one that keeps them.
-    fn put_writable(&self, turn: &mut Turn<'_>, file: File) -> Result<(), Errno> {
-        let file = if turn.caller.uid() == 0 {
+    /// Replies with a new node. All writers that the kernel permits will write through the node's
+    /// handle. The kernel decides whether their writes clear set-id bits, so the handle must be one
+    /// that retains them.
+    fn put_writable(&self, ctx: &mut RequestCtx<'_>, file: File) -> Result<(), Errno> {
+        let file = if ctx.caller.uid() == 0 {
             file
         } else {
             self.base.reopen(&file, OFlags::RDWR | OFlags::NONBLOCK)?
         };
-        self.put_entry(turn, file, Level::Write)
+        self.put_entry(ctx, file, Level::Write)
     }
 
     /// Replies with a new node and an open file of it.
-    fn put_opened(&self, turn: &mut Turn<'_>, file: File) -> Result<(), Errno> {
+    fn put_opened(&self, ctx: &mut RequestCtx<'_>, file: File) -> Result<(), Errno> {
         if self.config.is_exclusive() {
-            self.put_writable(turn, file)?;
-            turn.reply.open(0, OpenReply::KEEP_CACHE);
+            self.put_writable(ctx, file)?;
+            ctx.reply.open(0, OpenReply::KEEP_CACHE);
             return Ok(());
         }
         let named = self.base.reopen(&file, OFlags::PATH)?;
-        self.put_entry(turn, named, Level::Path)?;
+        self.put_entry(ctx, named, Level::Path)?;
         let fh = self.files.insert(file);
-        turn.worker.opened = Some(fh);
-        turn.reply.open(fh, OpenReply::empty());
+        ctx.worker.opened = Some(fh);
+        ctx.reply.open(fh, OpenReply::empty());
         Ok(())
     }
 
     pub(super) fn unlink(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         name: &OsStr,
         flags: AtFlags,
     ) -> Result<(), Errno> {
-        let dir = self.nodes.get(turn.node)?.file;
-        self.act(turn, Rights::Lazy, |task| task.unlink(At::File(&dir), name, flags))?;
+        let dir = self.nodes.get(ctx.node)?.file;
+        self.act(ctx, Rights::Lazy, |task| task.unlink(At::File(&dir), name, flags))?;
         self.reclaim.removed();
         Ok(())
     }
 
     pub(super) fn rename(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         name: &OsStr,
         to: u64,
         to_name: &OsStr,
         flags: u32,
     ) -> Result<(), Errno> {
-        let (from_dir, to_dir) = (self.nodes.get(turn.node)?.file, self.nodes.get(to)?.file);
+        let (from_dir, to_dir) = (self.nodes.get(ctx.node)?.file, self.nodes.get(to)?.file);
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        self.act(turn, Rights::Lazy, |task| {
+        self.act(ctx, Rights::Lazy, |task| {
             task.rename(At::File(&from_dir), name, At::File(&to_dir), to_name, flags)
         })?;
         self.reclaim.removed();
         Ok(())
     }
 
-    pub(super) fn link(&self, turn: &mut Turn<'_>, node: u64, name: &OsStr) -> Result<(), Errno> {
-        let (file, dir) = (self.nodes.get(node)?.file, self.nodes.get(turn.node)?.file);
-        self.act(turn, Rights::Lazy, |task| {
+    pub(super) fn link(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        node: u64,
+        name: &OsStr,
+    ) -> Result<(), Errno> {
+        let (file, dir) = (self.nodes.get(node)?.file, self.nodes.get(ctx.node)?.file);
+        self.act(ctx, Rights::Lazy, |task| {
             task.link(At::File(&file), "", At::File(&dir), name, AtFlags::EMPTY_PATH)
         })?;
-        self.put_made(turn, &dir, name)
+        self.put_created(ctx, &dir, name)
     }
 }

@@ -1,15 +1,14 @@
-//! The node table: what the kernel knows by number.
+//! The node table: the inodes that the kernel knows by number.
 //!
-//! A node stands for an inode and holds an open handle of it, so that the inode lives and can be
-//! acted on whatever becomes of its names. All names of an inode share one node. The kernel counts
-//! how often it was told of a node (each entry in a reply is one lookup) and gives lookups back
-//! with `FORGET`; the count here is the same number, and the node goes when it reaches zero.
+//! A node stands for an inode and holds an open handle of it, so the inode exists and can be acted
+//! on even if its names are removed. All names of an inode share one node. Each entry in a reply is
+//! one lookup, which the kernel counts; it returns lookups with `FORGET`. The count here is the
+//! same number. The node is removed when it reaches zero.
 //!
-//! * Invariant: a node is in the table if and only if its count is above zero; the root, number 1,
-//!   always is, and is never counted.
-//! * Locks: one mutex per shard, held for a hash table operation and no longer. The lock over
-//!   foreign numbers comes before a shard's. No handle is dropped under either, since that may free
-//!   a file.
+//! * Invariant: a node is in the table if and only if its count is above zero. The root, number 1,
+//!   is always present and never counted.
+//! * Locks: one mutex per shard, held for one hash table operation only. The lock over foreign
+//!   numbers comes before a shard's. No handle is dropped under either, since that may free a file.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,20 +19,20 @@ use vfscale::{Errno, File, Stat};
 
 use crate::wire::ROOT;
 
-/// Enough that two workers seldom meet on one.
+/// Number of shards, large enough that two workers rarely contend for one.
 const SHARDS: usize = 64;
 
-/// Numbers at and above this stand for inodes of other mounts than the root's.
+/// The first number for inodes of other mounts than the root's.
 const FOREIGN_FIRST: u64 = 1 << 62;
 
-/// What the handle of a node can be used for.
+/// The operations that a node's handle permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// To name the inode (`O_PATH`).
+    /// Naming the inode (`O_PATH`).
     Path,
-    /// To read it as well.
+    /// Reading, too.
     Read,
-    /// To write it as well.
+    /// Writing, too.
     Write,
 }
 
@@ -52,13 +51,13 @@ struct Node {
     foreign: Option<(u64, u64)>,
 }
 
-type Shard = HashMap<u64, Node, BuildHasherDefault<Spread>>;
+type NodeMap = HashMap<u64, Node, BuildHasherDefault<NumberHasher>>;
 
-/// Spreads numbers that count up; they come from the file system, not from an adversary.
+/// Hasher for numbers that count up. They come from the file system, not from an adversary.
 #[derive(Debug, Default)]
-struct Spread(u64);
+struct NumberHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -75,7 +74,7 @@ impl Hasher for Spread {
     }
 }
 
-/// Numbers of inodes of other mounts.
+/// Node numbers of inodes of other mounts.
 #[derive(Debug)]
 struct Foreign {
     numbers: HashMap<(u64, u64), u64>,
@@ -84,14 +83,14 @@ struct Foreign {
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct Slot(Mutex<Shard>);
+struct NodeShard(Mutex<NodeMap>);
 
 /// All nodes of one connection.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    shards: Box<[Slot]>,
+    shards: Box<[NodeShard]>,
     root: Handle,
-    /// A handle of the root that can do more, once one was needed.
+    /// A handle of the root with a higher level, set when one is first needed.
     root_improved: OnceLock<Handle>,
     root_mount: u64,
     root_ino: u64,
@@ -99,15 +98,15 @@ pub(crate) struct Nodes {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks leaves a table half changed.
+    // No code under these locks can panic with a table half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Nodes {
-    /// A table with only the root in it.
+    /// Creates a table that contains only the root.
     pub(crate) fn new(root: File, stat: &Stat) -> Nodes {
         Nodes {
-            shards: (0..SHARDS).map(|_| Slot(Mutex::default())).collect(),
+            shards: (0..SHARDS).map(|_| NodeShard(Mutex::default())).collect(),
             root: Handle { file: root, level: Level::Path },
             root_improved: OnceLock::new(),
             root_mount: stat.mnt_id,
@@ -116,12 +115,14 @@ impl Nodes {
         }
     }
 
-    fn shard(&self, id: u64) -> MutexGuard<'_, Shard> {
-        // The low bits count up with the inode numbers, so neighbours land in different shards.
+    fn shard(&self, id: u64) -> MutexGuard<'_, NodeMap> {
+        // The low bits count up with the inode numbers, so consecutive inodes are in different
+        // shards.
         lock(&self.shards[(id % SHARDS as u64) as usize].0)
     }
 
-    /// The number of an inode on the root's mount; root and 1 change places.
+    /// Returns the node number of an inode on the root's mount. The root's inode number and 1 are
+    /// swapped.
     fn own_number(&self, stat: &Stat) -> Option<u64> {
         if stat.mnt_id != self.root_mount || stat.ino == 0 || stat.ino >= FOREIGN_FIRST {
             None
@@ -134,16 +135,16 @@ impl Nodes {
         }
     }
 
-    /// The inode number that the kernel is to show for a node.
+    /// Returns the inode number that the kernel shows for a node.
     ///
-    /// Inodes of other mounts may have the numbers of others, but the kernel shows all of them on
-    /// one device, so they show the node's number.
+    /// An inode of another mount may have the same number as one of the root's, and the kernel
+    /// shows all of them on one device. So such an inode shows the node's number.
     pub(crate) fn shown_ino(&self, node: u64, stat: &Stat) -> u64 {
         if stat.mnt_id == self.root_mount { stat.ino } else { node }
     }
 
-    /// Counts one lookup of the inode that `file` stands for, making its node if there is none, and
-    /// gives its number.
+    /// Counts one lookup of the inode of `handle`, creating its node if there is none, and returns
+    /// the node's number.
     pub(crate) fn grant(&self, handle: Handle, stat: &Stat) -> u64 {
         if let Some(id) = self.own_number(stat) {
             if id != ROOT {
@@ -165,10 +166,11 @@ impl Nodes {
         id
     }
 
-    /// Gives back a handle that was not needed, to be dropped without locks.
+    /// Adds a lookup. Returns the handle that is not needed, to be dropped after the locks are
+    /// released.
     #[must_use]
     fn add(
-        shard: &mut Shard,
+        shard: &mut NodeMap,
         id: u64,
         handle: Handle,
         foreign: Option<(u64, u64)>,
@@ -194,12 +196,13 @@ impl Nodes {
         Nodes::add(&mut shard, id, handle, foreign)
     }
 
-    /// Takes `lookups` off a node's count.
+    /// Subtracts `lookups` from a node's count.
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
         if id == ROOT {
             return;
         }
-        // Taken first for foreign nodes only, so that number and node come and go together.
+        // Taken for foreign nodes only, before the shard's lock: number and node are added and
+        // removed together.
         let mut foreign = (id >= FOREIGN_FIRST).then(|| lock(&self.foreign));
         let mut shard = self.shard(id);
         let Some(node) = shard.get_mut(&id) else {
@@ -213,19 +216,20 @@ impl Nodes {
         if node.lookups > 0 {
             return;
         }
-        let gone = shard.remove(&id);
+        let removed = shard.remove(&id);
         drop(shard);
-        if let (Some(foreign), Some(key)) = (&mut foreign, gone.as_ref().and_then(|n| n.foreign)) {
+        if let (Some(foreign), Some(key)) = (&mut foreign, removed.as_ref().and_then(|n| n.foreign))
+        {
             foreign.numbers.remove(&key);
         }
         drop(foreign);
-        drop(gone);
+        drop(removed);
     }
 
-    /// A node's handle.
+    /// Returns a node's handle.
     ///
     /// # Errors
-    /// `ESTALE` for a number that the kernel can't know.
+    /// Returns `ESTALE` for a number that the kernel can't know.
     pub(crate) fn get(&self, id: u64) -> Result<Handle, Errno> {
         if id == ROOT {
             return Ok(self.root_improved.get().unwrap_or(&self.root).clone());
@@ -233,10 +237,10 @@ impl Nodes {
         self.shard(id).get(&id).map(|node| node.handle.clone()).ok_or(Errno::STALE)
     }
 
-    /// Keeps a better handle for a node, if the node is still known.
+    /// Stores a handle of a higher level for a node that is still known.
     pub(crate) fn improve(&self, id: u64, handle: &Handle) {
         if id == ROOT {
-            // A directory has only one level beyond `Path`, so the first is as good as any.
+            // A directory has only one level above `Path`, so the first such handle suffices.
             let _ = self.root_improved.set(handle.clone());
             return;
         }
@@ -248,7 +252,7 @@ impl Nodes {
         drop(old);
     }
 
-    /// The number of an inode that the kernel knows.
+    /// Returns the node number of an inode that the kernel knows.
     pub(crate) fn find(&self, stat: &Stat) -> Option<u64> {
         let id = match self.own_number(stat) {
             Some(ROOT) => return Some(ROOT),
@@ -258,7 +262,7 @@ impl Nodes {
         self.shard(id).contains_key(&id).then_some(id)
     }
 
-    /// How many nodes there are beside the root, and the sum of their lookups.
+    /// Returns the number of nodes without the root, and the sum of their lookups.
     pub(crate) fn totals(&self) -> (usize, u64) {
         self.shards.iter().fold((0, 0), |(nodes, lookups), slot| {
             let shard = lock(&slot.0);

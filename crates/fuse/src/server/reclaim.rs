@@ -1,31 +1,32 @@
-//! Waiting for memory that is about to come back.
+//! Waiting for memory that is about to be freed.
 //!
-//! The kernel does not wait for `FORGET` and `RELEASE`. Who removes a file and writes another right
-//! after may have the write served by one worker while another still gives the file's memory back,
-//! or has only just been handed the message. On Linux's own file systems the memory would be there.
-//! So when something was removed lately, lack of space is reported only after a while of trying.
+//! The kernel does not wait for `FORGET` and `RELEASE`. If a program removes a file and writes
+//! another right afterwards, one worker may serve the write while another still frees the memory of
+//! the removed file, or has only just read the message. On Linux's own file systems the memory
+//! would be free. So after a recent removal, a lack of space is reported only after retrying for a
+//! while.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// For how long a removal may still have work behind it.
+/// Time after a removal in which memory may still have to be freed.
 const LATELY: Duration = Duration::from_millis(500);
-/// For how long to try.
+/// Time for which to retry.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The time between two tries.
+/// Time between two attempts.
 const STEP: Duration = Duration::from_millis(1);
 
-/// Knows of requests that give memory back.
+/// A record of requests that free memory.
 #[derive(Debug)]
 pub(super) struct Reclaim {
-    /// How many are being served.
+    /// Number of such requests being served.
     working: AtomicUsize,
-    /// When something was removed last, in milliseconds after `start`, plus 1; 0 for never.
+    /// Time of the last removal, in milliseconds after `start`, plus 1; 0 for never.
     removed: AtomicU64,
     start: Instant,
 }
 
-/// One such request.
+/// A request that frees memory, while it is served.
 pub(super) struct Working<'a>(&'a AtomicUsize);
 
 impl Drop for Working<'_> {
@@ -43,22 +44,23 @@ impl Reclaim {
         u64::try_from(self.start.elapsed().as_millis()).map_or(u64::MAX, |ms| ms + 1)
     }
 
-    /// To be kept while a request that may give memory back is served.
+    /// Counts a request that may free memory, until the guard is dropped.
     pub(super) fn work(&self) -> Working<'_> {
         self.working.fetch_add(1, Ordering::Relaxed);
         Working(&self.working)
     }
 
-    /// Notes that a name was removed.
+    /// Records that a name was removed.
     pub(super) fn removed(&self) {
         let now = self.now();
-        // Most removals come many to a millisecond, and then need not write what all share.
+        // There are usually many removals per millisecond; all but the first need not write the
+        // shared word.
         if self.removed.load(Ordering::Relaxed) != now {
             self.removed.store(now, Ordering::Relaxed);
         }
     }
 
-    /// Tries again what failed for want of space, while there is hope.
+    /// Repeats `attempt`, which failed for lack of space, while memory may still be freed.
     pub(super) fn retry<T>(&self, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
         let removed = self.removed.load(Ordering::Relaxed);
         if removed == 0 || Duration::from_millis(self.now().saturating_sub(removed)) > LATELY {
@@ -75,9 +77,9 @@ impl Reclaim {
         None
     }
 
-    /// Waits for what is under way, for a while at most.
+    /// Waits until no request that frees memory is being served, for a limited time.
     ///
-    /// The caller is not [working](Self::work) itself.
+    /// The caller must not hold the guard of [`work`](Self::work) itself.
     pub(super) fn finish(&self) {
         if self.working.load(Ordering::Acquire) == 0 {
             return;

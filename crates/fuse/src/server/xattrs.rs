@@ -1,36 +1,36 @@
-//! Extended attributes, POSIX ACLs among them.
+//! Extended attributes, including POSIX ACLs.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use vfscale::{At, AtFlags, Capabilities, Errno, Mode, Task, XattrFlags};
 
-use super::{Rights, Server, Turn};
+use super::{RequestCtx, Rights, Server};
 
 const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
-/// What a program may do beyond the rights of who runs it.
+/// File capabilities: rights that a program has beyond those of the user who runs it.
 const CAPABILITIES: &str = "security.capability";
-/// Where names begin that only the administrator sees.
+/// Prefix of the names that only the administrator sees.
 const TRUSTED: &[u8] = b"trusted.";
-/// The list that the permission bits are part of.
+/// The ACL that includes the permission bits.
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
 impl Server {
     pub(super) fn setxattr(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         name: &OsStr,
         value: &[u8],
         flags: u32,
         kill_sgid: bool,
     ) -> Result<(), Errno> {
-        let file = self.nodes.get(turn.node)?.file;
+        let file = self.nodes.get(ctx.node)?.file;
         let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        // Setting an access ACL may drop a set-group-id bit, depending on groups.
-        self.act(turn, Rights::Exact, |task| {
+        // Setting an access ACL may clear a set-group-id bit, depending on the caller's groups.
+        self.act(ctx, Rights::Exact, |task| {
             task.setxattr(At::File(&file), "", name, value, flags, ITSELF)
         })?;
-        // The kernel asks for it with default lists as well, which are no part of the mode.
+        // The kernel sets the flag for default ACLs as well, which are not part of the mode.
         if kill_sgid && name == ACCESS_LIST {
             let mode = file.stat()?.permissions();
             if mode.contains(Mode::SGID) {
@@ -42,54 +42,55 @@ impl Server {
 
     pub(super) fn getxattr(
         &self,
-        turn: &mut Turn<'_>,
+        ctx: &mut RequestCtx<'_>,
         name: &OsStr,
         size: u32,
     ) -> Result<(), Errno> {
-        let file = self.nodes.get(turn.node)?.file;
+        let file = self.nodes.get(ctx.node)?.file;
         let value =
-            self.act(turn, Rights::Lazy, |task| task.getxattr(At::File(&file), "", name, ITSELF))?;
-        put_sized(turn, &value, size)
+            self.act(ctx, Rights::Lazy, |task| task.getxattr(At::File(&file), "", name, ITSELF))?;
+        put_sized(ctx, &value, size)
     }
 
-    pub(super) fn listxattr(&self, turn: &mut Turn<'_>, size: u32) -> Result<(), Errno> {
-        let file = self.nodes.get(turn.node)?.file;
+    pub(super) fn listxattr(&self, ctx: &mut RequestCtx<'_>, size: u32) -> Result<(), Errno> {
+        let file = self.nodes.get(ctx.node)?.file;
         let names = self.base.listxattr(At::File(&file), "", ITSELF)?;
         let is_trusted = |name: &OsStr| name.as_bytes().starts_with(TRUSTED);
-        // Whether the caller is the administrator, who alone sees these, is asked if there are any.
+        // Only the administrator sees these names. Checking for the capability is costly, so only
+        // if there are any.
         let hides =
-            names.iter().any(|name| is_trusted(name)) && !turn.caller.has(Capabilities::SYS_ADMIN);
+            names.iter().any(|name| is_trusted(name)) && !ctx.caller.has(Capabilities::SYS_ADMIN);
         let mut list = Vec::new();
         for name in names.iter().filter(|name| !(hides && is_trusted(name))) {
             list.extend_from_slice(name.as_bytes());
             list.push(0);
         }
-        put_sized(turn, &list, size)
+        put_sized(ctx, &list, size)
     }
 
-    pub(super) fn removexattr(&self, turn: &mut Turn<'_>, name: &OsStr) -> Result<(), Errno> {
-        let file = self.nodes.get(turn.node)?.file;
+    pub(super) fn removexattr(&self, ctx: &mut RequestCtx<'_>, name: &OsStr) -> Result<(), Errno> {
+        let file = self.nodes.get(ctx.node)?.file;
         let remove = |task: &Task| task.removexattr(At::File(&file), "", name, ITSELF);
         if name == CAPABILITIES {
-            // The kernel has it removed in the name of whoever changes the data, and lets nobody else ask
-            // for it who has not the right to.
+            // The kernel has this attribute removed on behalf of every process that changes the
+            // data. It has checked the permission of a process that asks for the removal itself.
             return Ok(remove(&self.base)?);
         }
-        // As setting it does, taking an access ACL off may drop a set-group-id bit.
+        // Like setting it, removing an access ACL may clear a set-group-id bit.
         let rights = if name == ACCESS_LIST { Rights::Exact } else { Rights::Lazy };
-        self.act(turn, rights, remove)
+        self.act(ctx, rights, remove)
     }
 }
 
-/// Replies with a value if it fits, or with its size if that was asked for.
-fn put_sized(turn: &mut Turn<'_>, value: &[u8], size: u32) -> Result<(), Errno> {
+/// Replies with a value if it fits, or with its size if `size` is 0.
+fn put_sized(ctx: &mut RequestCtx<'_>, value: &[u8], size: u32) -> Result<(), Errno> {
     if size == 0 {
-        turn.reply.count(u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?);
+        ctx.reply.count(u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?);
         return Ok(());
     }
     if value.len() > size as usize {
         return Err(Errno::RANGE);
     }
-    turn.reply.put(value);
+    ctx.reply.put(value);
     Ok(())
 }

@@ -8,16 +8,16 @@ use vfscale::{Errno, FileType, Stat, StatFs, Timestamp};
 
 use super::{InitFlags, MAJOR, MINOR, OUT_HEADER, OpenReply, encode_dev};
 
-/// What the kernel may believe for how long.
+/// How long the kernel may cache the contents of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Validity {
-    /// That a name leads to a node, or to none.
+    /// Time for which a name leads to a node, or to none.
     pub(crate) entry: Duration,
-    /// The attributes of a node.
+    /// Time for which the attributes of a node are valid.
     pub(crate) attr: Duration,
 }
 
-/// A node as the kernel gets to know it.
+/// A node in a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) node: u64,
@@ -27,27 +27,27 @@ pub(crate) struct Entry<'a> {
     pub(crate) valid: Validity,
 }
 
-/// What the server wants, answering the kernel's offer.
+/// The server's choices in answer to the kernel's offer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) minor: u32,
     pub(crate) readahead_max: u32,
     pub(crate) flags: InitFlags,
-    /// Requests that nobody waits for, such as readahead, in flight at most.
+    /// Maximum number of background requests in flight, such as readahead.
     pub(crate) background_max: u16,
-    /// Bytes in one `WRITE` at most.
+    /// Maximum bytes in one `WRITE`.
     pub(crate) write_max: u32,
-    /// Pages in one request at most.
+    /// Maximum pages in one request.
     pub(crate) pages_max: u16,
 }
 
-/// The buffer that a worker builds replies in, header first.
+/// A worker's buffer for replies, header first.
 ///
-/// It keeps its memory from one reply to the next.
+/// The memory is reused for the next reply.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
     bytes: Vec<u8>,
-    /// How much of `bytes` counts; the rest is left over from larger replies.
+    /// Length of the message in `bytes`; the rest is left from larger replies.
     len: usize,
 }
 
@@ -56,18 +56,18 @@ impl Reply {
         Reply { bytes: vec![0; 4096], len: OUT_HEADER }
     }
 
-    /// Forgets what was built.
+    /// Discards the contents.
     pub(crate) fn clear(&mut self) {
         self.len = OUT_HEADER;
     }
 
-    /// Bytes after the header.
+    /// Returns the number of bytes after the header.
     pub(crate) fn payload_len(&self) -> usize {
         self.len - OUT_HEADER
     }
 
-    /// Room for `n` more bytes, with any content; [`shorten`](Self::shorten) gives back what was
-    /// not filled.
+    /// Appends `n` bytes with arbitrary contents and returns them; [`shorten`](Self::shorten) cuts
+    /// off the unfilled rest.
     pub(crate) fn space(&mut self, n: usize) -> &mut [u8] {
         let start = self.len;
         self.len += n;
@@ -101,13 +101,13 @@ impl Reply {
         self.put(&value.to_ne_bytes());
     }
 
-    /// The outcome of an `ioctl` that succeeds.
+    /// Appends the outcome of a successful `ioctl`.
     pub(crate) fn ioctl_done(&mut self) {
-        // The result of the call, flags, and two counts for another kind of call.
+        // Result, flags, and two counts for unrestricted `ioctl`s.
         self.zeros(16);
     }
 
-    /// The same with a number.
+    /// Appends the outcome of a successful `ioctl` that returns a number.
     pub(crate) fn ioctl(&mut self, value: u64) {
         self.ioctl_done();
         self.u64(value);
@@ -117,8 +117,8 @@ impl Reply {
         self.space(n).fill(0);
     }
 
-    /// The finished message: `error` is 0 or a positive error number, in which case the payload is
-    /// left out; for a notification it is the negated code.
+    /// Returns the finished message. `error` is 0, a positive error number (the payload is then
+    /// left out) or the negated code of a notification.
     #[expect(clippy::host_endian_bytes, reason = "the device speaks the machine's byte order")]
     pub(crate) fn finish(&mut self, unique: u64, error: i32) -> &[u8] {
         let len = if error > 0 { OUT_HEADER } else { self.len };
@@ -128,7 +128,7 @@ impl Reply {
         &self.bytes[..len]
     }
 
-    /// As [`finish`](Self::finish), for the outcome of an operation.
+    /// Returns the finished message for the outcome of an operation; see [`finish`](Self::finish).
     pub(crate) fn finish_with(&mut self, unique: u64, outcome: Result<(), Errno>) -> &[u8] {
         self.finish(unique, outcome.err().map_or(0, Errno::raw_os_error))
     }
@@ -141,7 +141,7 @@ impl Reply {
         self.u16(settings.background_max);
         self.u16(settings.background_max / 4 * 3);
         self.u32(settings.write_max);
-        // Times are kept to the nanosecond.
+        // Times have a granularity of one nanosecond.
         self.u32(1);
         self.u16(settings.pages_max);
         self.u16(0);
@@ -149,7 +149,8 @@ impl Reply {
         self.zeros(28);
     }
 
-    /// The version only, for a kernel with a newer major version, which then asks again.
+    /// Appends only the version, for a kernel with a newer major version, which then repeats
+    /// `INIT`.
     pub(crate) fn version(&mut self) {
         self.u32(MAJOR);
         self.u32(MINOR);
@@ -166,7 +167,7 @@ impl Reply {
         self.stat(entry.ino, entry.stat);
     }
 
-    /// No such name, which the kernel may remember for `valid`.
+    /// Appends a negative entry, which the kernel may cache for `valid`.
     pub(crate) fn no_entry(&mut self, valid: Duration) {
         self.zeros(16);
         self.u64(valid.as_secs());
@@ -239,7 +240,8 @@ impl Reply {
         self.u32(0);
     }
 
-    /// A count of bytes, as `WRITE`, `COPY_FILE_RANGE` and the attribute sizes give it.
+    /// Appends a number of bytes, in the form of `WRITE`, `COPY_FILE_RANGE` and the attribute
+    /// sizes.
     pub(crate) fn count(&mut self, n: u32) {
         self.u32(n);
         self.u32(0);
@@ -255,7 +257,7 @@ impl Reply {
         self.zeros(4 + 24);
     }
 
-    /// A lock that stands in the way, or `F_UNLCK`.
+    /// Appends a conflicting lock, or `F_UNLCK`.
     pub(crate) fn lock(&mut self, start: u64, end: u64, kind: u32, pid: u32) {
         self.u64(start);
         self.u64(end);
@@ -263,7 +265,7 @@ impl Reply {
         self.u32(pid);
     }
 
-    /// Adds a name to a directory listing of at most `size` bytes, unless it does not fit.
+    /// Appends a name to a directory listing of at most `size` bytes; returns whether it fits.
     pub(crate) fn dirent(&mut self, size: usize, d: &Dirent<'_>) -> bool {
         let needed = (24 + d.name.len()).next_multiple_of(8);
         if self.payload_len() + needed > size {
@@ -273,25 +275,25 @@ impl Reply {
         true
     }
 
-    /// As [`dirent`](Self::dirent), with attributes; the entry is left empty and is filled in by
-    /// [`fill_entry`](Self::fill_entry), so that nothing is looked up that does not fit.
-    ///
-    /// Gives the place of the entry.
+    /// Appends a name with room for its attributes to a directory listing of at most `size` bytes.
+    /// Returns the offset of the entry, or `None` if it does not fit. The caller then looks the
+    /// name up and calls [`fill_entry`](Self::fill_entry), so no name is looked up that does not
+    /// fit.
     pub(crate) fn direntplus(&mut self, size: usize, d: &Dirent<'_>) -> Option<usize> {
         let needed = (152 + d.name.len()).next_multiple_of(8);
         if self.payload_len() + needed > size {
             return None;
         }
-        let place = self.payload_len();
+        let at = self.payload_len();
         self.zeros(128);
         self.put_dirent(d);
-        Some(place)
+        Some(at)
     }
 
     /// Fills in an entry that [`direntplus`](Self::direntplus) left empty.
-    pub(crate) fn fill_entry(&mut self, place: usize, entry: &Entry<'_>) {
+    pub(crate) fn fill_entry(&mut self, at: usize, entry: &Entry<'_>) {
         let end = self.len;
-        self.len = OUT_HEADER + place;
+        self.len = OUT_HEADER + at;
         self.entry(entry);
         self.len = end;
     }
@@ -306,11 +308,11 @@ impl Reply {
     }
 }
 
-/// One name of a directory.
+/// A directory entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dirent<'a> {
     pub(crate) ino: u64,
-    /// The position after it.
+    /// The position after this entry.
     pub(crate) next: u64,
     pub(crate) kind: FileType,
     pub(crate) name: &'a OsStr,

@@ -11,7 +11,7 @@ use super::{AttrMask, InitFlags, WriteFlags, opcode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Reads fields one after the other.
+/// A reader of consecutive fields.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -37,7 +37,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    /// A string up to its terminating zero, which is consumed.
+    /// Reads a string and its terminating zero; returns the string.
     fn name(&mut self) -> Result<&'a OsStr, Malformed> {
         let end = self.0.iter().position(|&b| b == 0).ok_or(Malformed)?;
         let name = OsStr::from_bytes(&self.0[..end]);
@@ -46,20 +46,20 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What every request begins with.
+/// The header of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
-    /// The operation's number.
+    /// Number of the operation.
     pub(crate) opcode: u32,
-    /// The number that the answer must carry.
+    /// Number of the request, which the reply must carry.
     pub(crate) unique: u64,
-    /// The node it concerns.
+    /// The node that the request concerns.
     pub(crate) node: u64,
     /// The caller's file system user.
     pub(crate) uid: u32,
     /// The caller's file system group.
     pub(crate) gid: u32,
-    /// The calling thread, or 0 when the kernel calls for itself or for an unknown one.
+    /// The calling thread, or 0 if the kernel calls for itself or the thread is unknown.
     pub(crate) pid: u32,
 }
 
@@ -67,13 +67,13 @@ pub(crate) struct Header {
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) header: Header,
-    /// A supplementary group of the caller that matters: the group of the directory that a new
-    /// file is made in.
+    /// A supplementary group of the caller, if relevant: the group of the directory in which a file
+    /// is created.
     pub(crate) group: Option<u32>,
     pub(crate) operation: Operation<'a>,
 }
 
-/// Fields of a `SETATTR` that the mask selects.
+/// The fields of a `SETATTR` that the mask selects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetAttr {
     pub(crate) fh: Option<u64>,
@@ -94,7 +94,7 @@ pub(crate) struct Create<'a> {
     pub(crate) umask: u32,
 }
 
-/// A record lock, or one of `flock(2)` over the whole file.
+/// A record lock, or a lock of `flock(2)` on the whole file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lock {
     pub(crate) fh: u64,
@@ -108,25 +108,25 @@ pub(crate) struct Lock {
     pub(crate) flock: bool,
 }
 
-/// One end of a copy.
+/// The source or target of a copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CopyEnd {
     pub(crate) node: u64,
     pub(crate) fh: u64,
     pub(crate) offset: u64,
 }
 
-/// Where a file or directory is read, and how.
+/// Parameters of reading a file or directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) fh: u64,
     pub(crate) offset: u64,
     pub(crate) size: u32,
-    /// The reader's `O_NOATIME`.
+    /// Whether the reader has `O_NOATIME`.
     pub(crate) keeps_atime: bool,
 }
 
-/// What the kernel says of itself at the start.
+/// The kernel's version and features at `INIT`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     pub(crate) major: u32,
@@ -135,7 +135,7 @@ pub(crate) struct Offer {
     pub(crate) flags: InitFlags,
 }
 
-/// Pairs of a node and how many of its lookups are forgotten.
+/// Pairs of a node and its number of forgotten lookups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forgets<'a>(&'a [u8]);
 
@@ -150,7 +150,7 @@ impl Iterator for Forgets<'_> {
     }
 }
 
-/// What is asked. The node it concerns is in the header.
+/// An operation. The node that it concerns is in the header.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
     Init(Offer),
@@ -215,7 +215,7 @@ pub(crate) enum Operation<'a> {
         fh: u64,
         offset: u64,
         flags: WriteFlags,
-        /// The file is open with `O_DIRECT`.
+        /// Whether the file is open with `O_DIRECT`.
         is_direct: bool,
         data: &'a [u8],
     },
@@ -280,8 +280,8 @@ pub(crate) enum Operation<'a> {
         whence: u32,
     },
     CopyFileRange {
-        from: Place,
-        to: Place,
+        from: CopyEnd,
+        to: CopyEnd,
         len: u64,
         wide: bool,
     },
@@ -289,22 +289,22 @@ pub(crate) enum Operation<'a> {
         command: u32,
         data: &'a [u8],
     },
-    /// Anything else, to be answered with `ENOSYS`.
+    /// Any other operation, answered with `ENOSYS`.
     Unknown,
 }
 
-/// Which variable parts of a message depend on what was agreed at the start.
+/// The agreed features that change the format of messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dialect {
-    /// `SETXATTR` has its longer form.
+    /// Whether `SETXATTR` has its longer form.
     pub(crate) setxattr_ext: bool,
 }
 
 impl<'a> Request<'a> {
-    /// Takes one message apart.
+    /// Parses one message.
     ///
     /// # Errors
-    /// The header, when it was readable, so that the request can be refused by its number.
+    /// Returns the header if it was readable, so that the request can be refused by its number.
     pub(crate) fn parse(bytes: &'a [u8], dialect: Dialect) -> Result<Request<'a>, Option<Header>> {
         let mut fields = Fields(bytes);
         let (header, extension) = header(&mut fields, bytes.len()).map_err(|Malformed| None)?;
@@ -319,7 +319,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The header, and how many bytes at the end of the message are extensions.
+/// Parses the header. Also returns the length of the extensions at the end of the message.
 fn header(fields: &mut Fields<'_>, received: usize) -> Result<(Header, usize), Malformed> {
     let len = fields.u32()?;
     let header = Header {
@@ -338,7 +338,7 @@ fn header(fields: &mut Fields<'_>, received: usize) -> Result<(Header, usize), M
     Ok((header, extension))
 }
 
-/// The first group in the extensions.
+/// Returns the first group in the extensions.
 fn group(bytes: &[u8]) -> Result<Option<u32>, Malformed> {
     let mut fields = Fields(bytes);
     while !fields.0.is_empty() {
@@ -394,7 +394,7 @@ fn operation<'a>(
     })
 }
 
-/// Operations on names in a directory.
+/// Parses operations on names in a directory.
 fn name_operation<'a>(header: &Header, f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
     Ok(match header.opcode {
         opcode::SYMLINK => {
@@ -476,7 +476,7 @@ fn xattr_operation<'a>(
     })
 }
 
-/// Operations that begin with a file handle.
+/// Parses operations that begin with a file handle.
 fn handle_operation<'a>(header: &Header, f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
     use Operation as Op;
     if !matches!(
@@ -523,8 +523,8 @@ fn handle_operation<'a>(header: &Header, f: &mut Fields<'a>) -> Result<Operation
         opcode::FALLOCATE => Op::FAllocate { fh, offset: f.u64()?, len: f.u64()?, mode: f.u32()? },
         opcode::LSEEK => Op::LSeek { fh, offset: f.u64()?, whence: f.u32()? },
         _ => {
-            let from = Place { node: header.node, fh, offset: f.u64()? };
-            let to = Place { node: f.u64()?, fh: f.u64()?, offset: f.u64()? };
+            let from = CopyEnd { node: header.node, fh, offset: f.u64()? };
+            let to = CopyEnd { node: f.u64()?, fh: f.u64()?, offset: f.u64()? };
             let wide = header.opcode == opcode::COPY_FILE_RANGE_64;
             Op::CopyFileRange { from, to, len: f.u64()?, wide }
         }

@@ -1,4 +1,4 @@
-//! Tests of taking requests apart and putting replies together.
+//! Tests of parsing requests and building replies.
 
 #![allow(clippy::host_endian_bytes, reason = "the device speaks the machine's byte order")]
 
@@ -11,10 +11,10 @@ use super::reply::{Dirent, Reply};
 use super::request::{Dialect, Operation, Request};
 use super::*;
 
-/// Bytes of the header in front of each request.
+/// Size of the header of each request, in bytes.
 const IN_HEADER: usize = 40;
 
-/// A message with this body and extension.
+/// Returns a message with this body and extension.
 fn message(opcode: u32, body: &[u8], extension: &[u8]) -> Vec<u8> {
     let mut m = Vec::new();
     m.extend(((IN_HEADER + body.len() + extension.len()) as u32).to_ne_bytes());
@@ -166,7 +166,7 @@ fn device_numbers_survive() {
 }
 
 #[test]
-fn errors_go_without_payload() {
+fn errors_have_no_payload() {
     let mut reply = Reply::new();
     reply.put(&[1; 100]);
     let sent = reply.finish_with(9, Err(Errno::NOENT)).to_vec();
@@ -203,7 +203,7 @@ fn a_reply_is_clean_after_a_larger_one() {
 }
 
 proptest! {
-    /// Whatever arrives, taking it apart neither panics nor reads beyond it.
+    /// Parsing neither panics nor reads beyond the message, whatever its bytes.
     #[test]
     fn any_bytes_are_taken_apart(
         code in 0_u32..60, body in prop::collection::vec(any::<u8>(), 0..200), ext in 0_usize..4,

@@ -1,4 +1,4 @@
-//! What the tests of the mount share.
+//! Helpers of the tests of mounts.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 use vfscale::Vfs;
 use vfscale_fuse::{Builder, MountError, Mounted, Sharing};
 
-/// Nothing here takes a tenth of it.
+/// Time limit of a test; no test takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub const SHARED: Sharing = Sharing::Shared { cache: Duration::ZERO };
-/// The ways to mount that have to behave alike.
+/// The two kinds of mount, which must behave alike.
 pub const BOTH: [Sharing; 2] = [Sharing::Exclusive, SHARED];
 
-/// A memory file system whose root directory belongs to who runs the tests, root or not.
+/// Returns a memory file system whose root directory belongs to the user who runs the tests.
 pub fn memory(bytes: u64) -> Vfs {
     let (uid, gid) = owner();
     vfscale::memory().size(bytes).owner(uid, gid).build().unwrap()
 }
 
-/// User and group who run the tests.
+/// Returns the user and group that run the tests.
 pub fn owner() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// A memory file system at a temporary directory.
+/// A memory file system mounted at a temporary directory.
 pub struct TestMount {
     mounted: Option<Mounted>,
     pub vfs: Vfs,
@@ -39,7 +39,7 @@ pub struct TestMount {
 }
 
 impl TestMount {
-    /// Mounts, or says loudly that this machine does not let us.
+    /// Mounts, or reports visibly that this machine does not permit it.
     pub fn new(sharing: Sharing) -> Option<TestMount> {
         TestMount::with(sharing, |builder| builder)
     }
@@ -60,7 +60,7 @@ impl TestMount {
             Ok(mounted) => mounted,
             Err(e @ (MountError::Device { .. } | MountError::Denied { .. })) => {
                 std::fs::remove_dir(&dir).unwrap();
-                // The same words for every test, so that a run tells them once.
+                // One text for all tests, so a run reports it once.
                 skipped(&e.to_string().replace(&*dir.to_string_lossy(), "a directory"));
                 return None;
             }
@@ -98,12 +98,12 @@ impl Drop for TestMount {
     }
 }
 
-/// Says that a test did not run, in a way that can't be overlooked.
+/// Reports visibly that a test was skipped.
 pub fn skipped(why: &str) {
     eprintln!("\n######## SKIPPED: {why}\n");
 }
 
-/// Whether we are root, without which a test can't do what it is about.
+/// Returns whether this process is root; reports the test as skipped otherwise.
 pub fn is_root() -> bool {
     if !rustix::process::geteuid().is_root() {
         skipped("needs root");
@@ -112,7 +112,7 @@ pub fn is_root() -> bool {
     true
 }
 
-/// Ends the process, and the mount first, if a test hangs.
+/// Unmounts and ends the process if a test hangs.
 fn watch(dir: &Path, done: &Arc<AtomicBool>) {
     let (dir, done) = (dir.to_owned(), Arc::clone(done));
     std::thread::spawn(move || {
@@ -129,22 +129,22 @@ fn watch(dir: &Path, done: &Arc<AtomicBool>) {
     });
 }
 
-/// Waits until `ready` says so.
+/// Waits until `ready` returns true.
 ///
 /// # Panics
-/// When that takes too long.
+/// Panics if that takes too long.
 pub fn eventually(what: &str, mut ready: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !ready() {
-        assert!(Instant::now() < end, "in vain: {what}");
+        assert!(Instant::now() < end, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The variable that tells a process of this test binary that it is a helper, and which.
+/// The environment variable with the role of a helper process of this test binary.
 const ROLE: &str = "VFSCALE_TEST_ROLE";
 
-/// A command that runs this test binary as a helper in another process.
+/// Returns a command that runs this test binary as a helper in another process.
 ///
 /// The binary must have a test `helper` that calls [`role`].
 pub fn helper(role: &str, argument: impl AsRef<OsStr>) -> Command {
@@ -155,13 +155,13 @@ pub fn helper(role: &str, argument: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Which helper this process is, with its argument; `None` in the test itself.
+/// Returns the role and argument of this helper process; `None` in the test itself.
 pub fn role() -> Option<(String, String)> {
     let role = std::env::var(ROLE).ok()?;
     Some((role, std::env::var("VFSCALE_TEST_ARGUMENT").unwrap()))
 }
 
-/// Runs a helper to its end, which must be a success.
+/// Runs a helper and checks that it succeeds.
 pub fn run(mut command: Command) {
     let status = command.status().unwrap();
     assert!(status.success(), "{command:?}: {status}");
@@ -179,7 +179,7 @@ impl Kid {
         self.0.try_wait().unwrap().is_none()
     }
 
-    /// Waits for a successful end.
+    /// Waits for the child to end successfully.
     pub fn finish(mut self) {
         let mut status = None;
         eventually("the end of a helper", || {
@@ -197,18 +197,18 @@ impl Drop for Kid {
     }
 }
 
-/// `truncate(2)`.
+/// Calls `truncate(2)`.
 pub fn truncate(path: &Path, size: i64) -> std::io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: reads a string that ends with a zero.
+    // SAFETY: the call reads a string that ends with a zero.
     match unsafe { libc::truncate(path.as_ptr(), size) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }
 }
 
-/// Has the kernel forget what it can.
+/// Makes the kernel drop its caches.
 pub fn drop_caches() {
     static WARNED: Once = Once::new();
     rustix::fs::sync();

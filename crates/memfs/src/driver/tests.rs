@@ -44,7 +44,7 @@ fn errno<T>(result: vfscale_vfs::Result<T>) -> Option<Errno> {
 }
 
 #[test]
-fn data_goes_in_and_comes_out() {
+fn data_is_read_as_written() {
     let (_, task) = of_size(MIB);
     let file = create(&task, "/a").unwrap();
     assert_eq!(file.pwrite(b"hello", 4094).unwrap(), 5);
@@ -53,7 +53,7 @@ fn data_goes_in_and_comes_out() {
     assert_eq!(&buf[..7], b"\0\0hello");
     assert_eq!(file.pread(&mut buf, 5000).unwrap(), 0);
     assert_eq!((file.stat().unwrap().size, blocks(&file)), (4099, 16));
-    // A file that nobody names any more keeps its data.
+    // A file without a name has its data.
     unlink(&task, "/a");
     assert_eq!(file.pread(&mut buf[..5], 4094).unwrap(), 5);
     assert_eq!(&buf[..5], b"hello");
@@ -96,7 +96,7 @@ fn a_write_that_finds_some_room_is_short() {
 }
 
 #[test]
-fn what_does_not_fit_fails_and_takes_nothing() {
+fn calls_without_space_fail_and_charge_nothing() {
     let (fs, task) = of_size(64 << 10);
     let file = create(&task, "/file").unwrap();
     let mut made = 0;
@@ -120,9 +120,9 @@ fn what_does_not_fit_fails_and_takes_nothing() {
         errno(file.fallocate(FallocateFlags::ZERO_RANGE, 0, 4096)),
     ];
     assert_eq!(full, [Some(Errno::NOSPC); 9]);
-    // A file that was about to get data, or attributes, may keep the room for their beginnings.
+    // A file that was about to get data or attributes may retain the space for their headers.
     assert!(fs.used_bytes() - used <= DATA_BYTES + 1024);
-    // Names may always change places, get other names of their length, and go.
+    // Names can always be exchanged, renamed to names of their length, and removed.
     task.rename(At::Cwd, "/file", At::Cwd, "/fil2", RenameFlags::empty()).unwrap();
     task.rename(At::Cwd, "/fil2", At::Cwd, "/0", RenameFlags::EXCHANGE).unwrap();
     unlink(&task, "/0");
@@ -197,14 +197,15 @@ fn statfs_tells_the_truth() {
     file.write(&[1; 100 * 4096]).unwrap();
     let after = statfs(&task);
     assert!((100..=102).contains(&(empty.blocks_free - after.blocks_free)));
-    // As many files as it says can really be made.
+    // As many files as reported can be created.
     let promised = after.files_free;
     (0..promised).for_each(|n| drop(create(&task, &format!("/{n}")).unwrap()));
     assert_eq!(errno(create(&task, "/more")), Some(Errno::NOSPC));
     assert_eq!(statfs(&task).files_free, 0);
 }
 
-/// One file takes all that is said to be available, and hardly more: set aside, and again byte by byte.
+/// Checks that one file can use all the space reported as available, and hardly more: reserved, and
+/// also written byte by byte.
 fn assert_available_can_be_had(task: &Task) {
     let promised = statfs(task).blocks_available;
     let file = create(task, "/promised").unwrap();
@@ -229,12 +230,12 @@ fn assert_available_can_be_had(task: &Task) {
 }
 
 #[test]
-fn what_is_available_goes_into_one_file() {
+fn one_file_can_have_all_available_space() {
     let odd = [10_000, 64 << 10, 300_001, MIB, 7 * MIB + 4097, 64 * MIB + 1, 100 * MIB, 1 << 30];
     for size in odd {
         let (fs, task) = of_size(size);
         assert_available_can_be_had(&task);
-        // The tool that asks `df` before it writes leaves half a megabyte.
+        // Programs that check the available space before they write leave half a megabyte.
         if size > MIB {
             let len = statfs(&task).blocks_available * PAGE - (512 << 10);
             let file = create(&task, "/all").unwrap();
@@ -245,7 +246,7 @@ fn what_is_available_goes_into_one_file() {
 }
 
 #[test]
-fn what_many_small_files_leave_is_available() {
+fn the_space_left_by_many_small_files_is_available() {
     let (_, task) = of_size(4 * MIB);
     let mut made = 0;
     loop {
@@ -253,7 +254,7 @@ fn what_many_small_files_leave_is_available() {
         let before = statfs(&task).blocks_available;
         for n in 0..97 {
             let Ok(file) = create(&task, &format!("/{made}-{n}")) else { break };
-            // Some of one page, some of several, some of none.
+            // Files of one page, of several, and of none.
             let bytes = [1, 5000, 0, 4096, 20_000][n % 5];
             let _ = file.write(&vec![1; bytes]);
         }
@@ -273,7 +274,7 @@ fn inodes_can_be_limited() {
     create(&task, "/a").unwrap();
     create(&task, "/b").unwrap();
     assert_eq!(errno(create(&task, "/c")), Some(Errno::NOSPC));
-    // A name is no inode.
+    // A name is not an inode.
     task.link(At::Cwd, "/a", At::Cwd, "/c", AtFlags::empty()).unwrap();
     unlink(&task, "/a");
     assert_eq!(errno(create(&task, "/a")), Some(Errno::NOSPC));
@@ -306,7 +307,7 @@ fn without_options_it_may_take_half_of_the_memory() {
 }
 
 #[test]
-fn symbolic_links_hold_what_they_were_given() {
+fn symbolic_links_hold_their_targets() {
     let (_, task) = of_size(MIB);
     let target = "../some/where".repeat(20);
     task.symlink(&target, At::Cwd, "/link").unwrap();
@@ -315,9 +316,9 @@ fn symbolic_links_hold_what_they_were_given() {
     assert_eq!((stat.size, stat.blocks, stat.nlink), (target.len() as u64, 0, 1));
 }
 
-/// What the kernel's tmpfs was seen to do, Linux 6.18, but for `ZERO_RANGE`, which it lacks.
+/// Observed behaviour of tmpfs, Linux 6.18; tmpfs has no `ZERO_RANGE`.
 #[test]
-fn fallocate_does_what_it_does_on_tmpfs() {
+fn fallocate_behaves_as_on_tmpfs() {
     const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;
     let punch = FallocateFlags::PUNCH_HOLE | KEEP;
     let (_, task) = of_size(MIB);
@@ -365,10 +366,11 @@ fn fallocate_does_what_it_does_on_tmpfs() {
     }
 }
 
-/// A file that fills most of a small file system is written again and again, and removed, cut,
-/// punched, or replaced before: space that is still being read must not look like space that is used.
+/// A file that fills most of a small file system is repeatedly written, and removed, truncated,
+/// punched or replaced before the next round: space whose memory is still being read must not count
+/// as used.
 #[test]
-fn a_full_file_system_can_be_filled_again_at_once() {
+fn a_full_file_system_can_be_filled_again_immediately() {
     let (fs, task) = of_size(24 * MIB);
     let data = vec![1; 22 * MIB as usize];
     let file = create(&task, "/kept").unwrap();
@@ -421,12 +423,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Names of different lengths, some of which don't fit into a dentry.
+/// Returns names of different lengths, some of which don't fit into a dentry.
 fn path(name: u8) -> String {
     format!("/{}", "n".repeat(1 + 50 * usize::from(name)))
 }
 
-/// Does `op`, which may fail for want of space or of the file.
+/// Makes the call `op`, which may fail for lack of space or of the file.
 fn apply(task: &Task, op: &Op) -> vfscale_vfs::Result<()> {
     let none = AtFlags::empty();
     let open = |name| task.open(path(name), OFlags::RDWR, RW);
@@ -460,7 +462,8 @@ fn apply(task: &Task, op: &Op) -> vfscale_vfs::Result<()> {
 }
 
 proptest! {
-    /// Whatever is done, in plenty or in want of space: when all is gone, nothing is taken.
+    /// After any calls, with enough space or too little: when everything is removed, nothing is
+    /// charged.
     #[test]
     fn the_account_is_exact(ops in prop::collection::vec(op(), 1..80), plenty in any::<bool>()) {
         let (fs, task) = of_size(if plenty { 64 * MIB } else { 150_000 });
@@ -482,8 +485,8 @@ proptest! {
     }
 }
 
-/// One thread appends records and cuts the file now and then; readers at any place find whole
-/// records or zeros, and never more than the size allows.
+/// One thread appends records and truncates the file occasionally. Readers at any offset find whole
+/// records or zeros, and never bytes beyond the size.
 #[test]
 fn readers_see_records_or_zeros_while_the_file_is_cut() {
     const RECORD: u64 = 1_000;
@@ -522,7 +525,8 @@ fn readers_see_records_or_zeros_while_the_file_is_cut() {
     assert_eq!(fs.used_bytes(), used);
 }
 
-/// Threads fill a small file system together and empty it again: no space is lost or won.
+/// Threads fill a small file system together and empty it again: the used space is exact in the
+/// end.
 #[test]
 fn space_is_exact_when_threads_compete_for_it() {
     let (fs, task) = of_size(2 * MIB);

@@ -1,4 +1,4 @@
-//! Making room in a page tree: new levels, new nodes, reservations.
+//! Growth of a page tree: new levels, new nodes, reservations.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use super::{
 };
 use crate::space::{NoSpace, Space};
 
-/// The number of levels of nodes above page `index` in the lowest tree that has room for it.
+/// Returns the number of levels of nodes above page `index` in the lowest tree that includes it.
 fn height_for(index: u64) -> u32 {
     (u64::BITS - index.leading_zeros()).div_ceil(FANOUT_BITS)
 }
 
-/// The number of pages that a file can have from its beginning on if `bytes` are all that there is for them
-/// and for the nodes above them.
+/// Returns the number of pages, from the beginning of a file, that fit into `bytes` together with
+/// the nodes above them.
 pub(crate) fn pages_within(bytes: u64) -> u64 {
     let (mut most, mut beyond) = (0, bytes / PAGE_BYTES + 1);
     while beyond - most > 1 {
@@ -30,14 +30,14 @@ pub(crate) fn pages_within(bytes: u64) -> u64 {
     most
 }
 
-/// What the first `pages` pages of a file, one at least, take from the budget with their nodes.
+/// Returns the charge of the first `pages` pages of a file, at least one, with their nodes.
 fn full_bytes(pages: u64) -> u128 {
     let last = pages - 1;
     let nodes: u64 = (1..=height_for(last)).map(|level| (last >> (level * FANOUT_BITS)) + 1).sum();
     u128::from(nodes) * u128::from(NODE_BYTES) + u128::from(pages) * u128::from(PAGE_BYTES)
 }
 
-/// What stands in a range of a tree.
+/// The contents of a range of a tree.
 #[derive(Default)]
 struct Census {
     nodes: u64,
@@ -46,7 +46,7 @@ struct Census {
 }
 
 impl PageTree {
-    /// The number of levels of nodes, and whether there is anything in the tree.
+    /// Returns the number of levels of nodes, and whether the tree has any contents.
     fn height(&self, guard: &Guard) -> (u32, bool) {
         match self.root.read(guard) {
             Entry::Empty => (0, false),
@@ -55,14 +55,13 @@ impl PageTree {
         }
     }
 
-    /// How many nodes have to be made before page `index` has a slot.
+    /// Returns the number of nodes that page `index` lacks.
     pub(super) fn nodes_missing(&self, index: u64, guard: &Guard) -> u64 {
         self.cost(index..index + 1, guard).nodes
     }
 
-    /// What has to be made to fill all of `range`, which is not empty.
-    ///
-    /// The time it takes goes with what is there in the range, not with the range.
+    /// Returns the nodes and pages that are missing to fill `range`, which is not empty. The time
+    /// depends on the contents of the range, not on its length.
     fn cost(&self, range: Range<u64>, guard: &Guard) -> Census {
         let last = range.end - 1;
         let (height_now, occupied) = self.height(guard);
@@ -71,8 +70,8 @@ impl PageTree {
         for level in 1..=height {
             let shift = level * FANOUT_BITS;
             nodes += (last >> shift) - (range.start >> shift) + 1;
-            // A level that is put on top of the tree starts with a node for what is there now,
-            // which may lie outside of the range.
+            // A new level on top of the tree starts with a node for the present contents, which may
+            // lie outside the range.
             if level > height_now && occupied && range.start >> shift != 0 {
                 nodes += 1;
             }
@@ -82,8 +81,8 @@ impl PageTree {
         Census { nodes: nodes - there.nodes, pages: range.end - range.start - there.pages }
     }
 
-    /// Makes the nodes that page `index` needs, whose space is taken already, and returns the slots
-    /// from it to the end of its node.
+    /// Creates the nodes that page `index` needs, whose space has been charged, and returns the
+    /// slots from `index` to the end of its node.
     pub(super) fn build<'g>(&'g self, index: u64, guard: &'g Guard) -> &'g [PageSlot] {
         let mut node = loop {
             match self.root.read(guard) {
@@ -109,23 +108,23 @@ impl PageTree {
         }
     }
 
-    /// Puts a node on top of the tree.
+    /// Adds a node on top of the tree.
     fn raise(&self, shift: u32, guard: &Guard) {
         self.root.nest(Node::boxed(shift), |node| &mut node.slots[0], guard);
     }
 
-    /// Sets space aside for all pages that `range` (bytes) touches and that have none; returns
-    /// their number.
+    /// Reserves space for all pages that `range` (bytes) touches and that have none; returns their
+    /// number.
     ///
     /// # Errors
-    /// If there is not enough space, and then nothing is set aside.
+    /// Returns [`NoSpace`] if there is not enough space; then nothing is reserved.
     pub(crate) fn allocate(&self, range: Range<u64>, space: &Space) -> Result<u64, NoSpace> {
         let range = range.start / PAGE..range.end.div_ceil(PAGE);
         if range.is_empty() {
             return Ok(0);
         }
         let missing = self.cost(range.clone(), &rcu::pin());
-        // No file reaches 2^51 pages, so that this stays below 2^64.
+        // No file has 2^51 pages, so this stays below 2^64.
         space.take(missing.nodes * NODE_BYTES + missing.pages * PAGE_BYTES)?;
         self.raise_end(range.end);
         let mut index = range.start;
@@ -141,11 +140,11 @@ impl PageTree {
         Ok(missing.pages)
     }
 
-    /// Makes `range` (bytes) read as zeros with its space set aside; returns the number of pages
-    /// that had none.
+    /// Makes `range` (bytes) read as zeros and reserves its space; returns the number of pages that
+    /// had none.
     ///
     /// # Errors
-    /// If there is not enough space, and then nothing has changed.
+    /// Returns [`NoSpace`] if there is not enough space; then nothing has changed.
     pub(crate) fn zero_range(&self, range: Range<u64>, space: &Space) -> Result<u64, NoSpace> {
         let added = self.allocate(range.clone(), space)?;
         self.zero_edges(&range, &rcu::pin());
@@ -162,8 +161,8 @@ impl PageTree {
     }
 }
 
-/// Turns a page into a reservation. If too much freed memory waits for a grace period already, the
-/// page is set to zero instead: the space stays taken, so that its memory must not linger.
+/// Turns a page into a reservation. If too much freed memory already waits for a grace period, sets
+/// the page to zero instead: the space stays charged, so the memory must not be retained.
 fn unwrite(slot: &PageSlot, space: &Space, guard: &Guard) {
     if let Entry::Leaf(page) = slot.read(guard)
         && !space.retire_keeping(PAGE_BYTES, || slot.replace(Contents::Reserved, guard))
@@ -172,7 +171,7 @@ fn unwrite(slot: &PageSlot, space: &Space, guard: &Guard) {
     }
 }
 
-/// Counts what `slot`, whose first page is `first`, has in `range`.
+/// Counts the contents of `range` in `slot`, whose first page is `first`.
 fn census(slot: &PageSlot, first: u64, range: &Range<u64>, guard: &Guard, all: &mut Census) {
     match slot.read(guard) {
         Entry::Empty => {}

@@ -10,7 +10,7 @@ const SLOTS: usize = 2;
 const GIB: u64 = 1 << 30;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// A file as the driver makes it of a tree: with a size and a count of its pages.
+/// A file as the driver builds it from a tree: with a size and a number of pages.
 struct TestFile {
     tree: PageTree,
     space: Space,
@@ -89,7 +89,7 @@ impl TestFile {
         (offset < self.size()).then(|| self.tree.seek_hole(offset, self.size()))
     }
 
-    /// Checks the tree's shape, and that what is taken is what there is.
+    /// Checks the tree's shape, and that the charge matches the contents.
     fn check(&self) {
         let guard = rcu::pin();
         let (nodes, pages) = check_slot(&self.tree.root, None, &guard);
@@ -98,7 +98,7 @@ impl TestFile {
     }
 }
 
-/// Checks what is below `slot`, whose parent has shift `above`; returns its nodes and pages.
+/// Checks the tree below `slot`, whose parent has shift `above`; returns its nodes and pages.
 fn check_slot(slot: &PageSlot, above: Option<u32>, guard: &Guard) -> (u64, u64) {
     match slot.read(guard) {
         Entry::Empty => (0, 0),
@@ -120,15 +120,15 @@ fn check_slot(slot: &PageSlot, above: Option<u32>, guard: &Guard) -> (u64, u64) 
     }
 }
 
-/// What a file should be: its size, its pages, of which `None` is a reservation.
+/// The expected file: its size, and its pages, of which `None` is a reservation.
 #[derive(Default)]
 struct Model {
     size: u64,
     pages: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
-/// The pages that a range of bytes, which is not empty, touches, each with the part of it that is
-/// in the range.
+/// Returns the pages that a range of bytes, which is not empty, touches, each with its part of the
+/// range.
 fn pieces(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> + use<> {
     let (start, end) = (range.start, range.end);
     (start / PAGE..end.div_ceil(PAGE)).map(move |index| {
@@ -177,7 +177,7 @@ impl Model {
         self.size = size;
     }
 
-    /// The pages that are wholly in `range`.
+    /// Returns the pages that are entirely in `range`.
     fn whole(range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
         let range = range.clone();
         (range.start / PAGE..range.end.div_ceil(PAGE))
@@ -254,7 +254,7 @@ enum Op {
     Cycle,
 }
 
-/// Offsets around the places where a tree gets another level or node.
+/// Returns offsets around those where a tree gets another level or node.
 fn offset() -> impl Strategy<Value = u64> {
     let base = prop_oneof![
         4 => Just(0),
@@ -285,7 +285,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Does `op` on both; what space does not allow is not done on the model either.
+/// Applies `op` to both; an operation for which there is no space is not applied to the model.
 fn apply(op: &Op, file: &mut TestFile, model: &mut Model) {
     match *op {
         Op::Write(offset, len, byte) => {
@@ -341,7 +341,7 @@ fn run(space: u64, ops: &[Op]) {
 
 proptest! {
     #[test]
-    fn does_what_a_plain_map_of_pages_does(ops in prop::collection::vec(op(), 1..40)) {
+    fn behaves_like_a_plain_map_of_pages(ops in prop::collection::vec(op(), 1..40)) {
         run(64 << 20, &ops);
     }
 
@@ -390,7 +390,7 @@ fn extending_after_a_cut_shows_no_old_bytes() {
 }
 
 #[test]
-fn an_impossible_allocation_fails_at_once_and_changes_nothing() {
+fn an_impossible_allocation_fails_immediately_and_changes_nothing() {
     let mut file = TestFile::new(GIB);
     file.write(5 * PAGE, b"here");
     let used = file.space.used();
@@ -405,13 +405,13 @@ fn an_impossible_allocation_fails_at_once_and_changes_nothing() {
 }
 
 #[test]
-fn a_reservation_is_kept_for_its_file() {
+fn a_reservation_belongs_to_its_file() {
     let mut file = TestFile::new(100 * PAGE_BYTES);
     assert!(file.allocate(0..80 * PAGE, true));
     let mut other = TestFile { space: file.space, ..TestFile::new(0) };
     assert!(other.write(0, &[1; 100 * PAGE as usize]) < 20 * PAGE as usize);
     file.space = other.space;
-    // The space was set aside, so that none has to be taken.
+    // The space is reserved, so none has to be charged.
     assert_eq!(file.write(0, &[2; 80 * PAGE as usize]), 80 * PAGE as usize);
     assert_eq!(file.pages, 80);
 }
@@ -428,8 +428,8 @@ fn seeking_over_a_big_hole_takes_few_steps() {
     assert!(start.elapsed() < std::time::Duration::from_secs(5));
 }
 
-/// The byte that the stress tests keep at an offset. Pages and their neighbours differ, so that a
-/// page that is used again while somebody still reads it shows.
+/// Returns the byte that the stress tests store at an offset. Neighbouring pages differ, so the
+/// reuse of a page that is still being read shows.
 fn pattern(at: u64) -> u8 {
     (at / 7 % 251) as u8 + 1
 }
@@ -439,7 +439,7 @@ fn pattern_of(range: Range<u64>) -> Vec<u8> {
 }
 
 #[test]
-fn readers_beside_a_writer_see_its_bytes_or_zeros() {
+fn concurrent_readers_see_the_writers_bytes_or_zeros() {
     const PAGES: u64 = 300;
     const ROUNDS: u64 = 3_000;
     let mut file = TestFile::new(GIB);
@@ -486,12 +486,12 @@ fn readers_beside_a_writer_see_its_bytes_or_zeros() {
     file.tree.truncate(0, &file.space);
     assert_eq!(file.space.used(), 0);
     rcu::synchronize();
-    // Closures of this thread's are done; the readers never freed anything.
+    // The deferred work of this thread is done; the readers never freed anything.
     assert_eq!(file.space.limbo_used(), 0);
 }
 
 #[test]
-fn readers_never_miss_what_stays_while_the_tree_grows_around_it() {
+fn readers_find_fixed_pages_while_the_tree_grows_around_them() {
     const STAYS: Range<u64> = 10..20;
     let done = AtomicBool::new(false);
     for start in [0, 100 * PAGE, 5_000 * PAGE] {
@@ -509,7 +509,7 @@ fn readers_never_miss_what_stays_while_the_tree_grows_around_it() {
                 });
             }
             for round in 0..400u64 {
-                // Ever higher, and down again to what stays.
+                // At ever higher offsets, and then truncated again to the fixed pages.
                 let offset = start + (PAGE << (round % 50));
                 file.tree.write(offset, b"above", &file.space);
                 if round % 10 == 9 {
@@ -536,8 +536,8 @@ fn a_reader_that_sleeps_causes_no_growth_without_bound() {
     let bound = file.space.total() + file.space.limbo_total();
     let asleep = rcu::pin();
     let mut written = 0;
-    // The file holds a chunk at most, and yet the memory of all the old ones is kept from being
-    // used again by the guard.
+    // The file has at most one chunk, but the guard prevents the memory of all former chunks from
+    // being reused.
     while file.write(0, &[1; CHUNK]) == CHUNK {
         written += CHUNK as u64;
         assert!(written <= bound, "more memory than the bound is in use");
@@ -552,9 +552,9 @@ fn a_reader_that_sleeps_causes_no_growth_without_bound() {
 }
 
 #[test]
-fn an_overwrite_changes_nothing_before_it_has_the_turns_at_all_its_pages() {
+fn an_overwrite_changes_nothing_before_it_has_locked_all_its_pages() {
     let space = Space::new(1 << 20, 1);
-    let (tree, turns) = (PageTree::default(), PageTurns::new(1));
+    let (tree, locks) = (PageTree::default(), PageLocks::new(1));
     tree.write(0, &[1; 3 * PAGE_SIZE], &space);
     let seen = || {
         let mut bytes = [0; 3 * PAGE_SIZE];
@@ -563,12 +563,12 @@ fn an_overwrite_changes_nothing_before_it_has_the_turns_at_all_its_pages() {
     };
     let _section = rcu::pin();
     for held_page in [1, 2] {
-        let held = turns.take(7, held_page, 1);
+        let held = locks.lock(7, held_page, 1);
         std::thread::scope(|scope| {
             let value = 1 + held_page as u8;
             let tree = &tree;
-            let turns = &turns;
-            let done = scope.spawn(move || tree.overwrite(PAGE, &[value; 2 * PAGE_SIZE], 7, turns));
+            let locks = &locks;
+            let done = scope.spawn(move || tree.overwrite(PAGE, &[value; 2 * PAGE_SIZE], 7, locks));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!seen().contains(&value));
             drop(held);
@@ -583,34 +583,34 @@ fn an_overwrite_changes_nothing_before_it_has_the_turns_at_all_its_pages() {
 #[test]
 fn an_overwrite_with_a_page_missing_changes_nothing() {
     let space = Space::new(1 << 20, 1);
-    let (tree, turns) = (PageTree::default(), PageTurns::new(1));
+    let (tree, locks) = (PageTree::default(), PageLocks::new(1));
     tree.write(0, &[1; PAGE_SIZE], &space);
-    assert!(!tree.overwrite(100, &[2; PAGE_SIZE], 7, &turns));
+    assert!(!tree.overwrite(100, &[2; PAGE_SIZE], 7, &locks));
     let mut bytes = [0; PAGE_SIZE];
     tree.read(0, &mut bytes);
     assert!(bytes.iter().all(|&byte| byte == 1));
-    assert!(tree.overwrite(PAGE - 8, &[2; 8], 7, &turns));
+    assert!(tree.overwrite(PAGE - 8, &[2; 8], 7, &locks));
     tree.truncate(0, &space);
 }
 
 #[test]
-fn stress_who_has_the_turns_at_all_pages_sees_whole_overwrites() {
+fn stress_a_thread_that_has_locked_all_pages_sees_whole_overwrites() {
     const BYTES: usize = (PAGES_MAX - 1) * PAGE_SIZE;
     let space = Space::new(1 << 20, 1);
-    let (tree, turns, done) = (PageTree::default(), PageTurns::new(1), AtomicBool::new(false));
+    let (tree, locks, done) = (PageTree::default(), PageLocks::new(1), AtomicBool::new(false));
     tree.write(0, &[1; BYTES], &space);
     std::thread::scope(|scope| {
         for value in [1, 2] {
-            let (tree, turns, done) = (&tree, &turns, &done);
+            let (tree, locks, done) = (&tree, &locks, &done);
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
-                    assert!(tree.overwrite(0, &[value; BYTES], 7, turns));
+                    assert!(tree.overwrite(0, &[value; BYTES], 7, locks));
                 }
             });
         }
         let are_whole = |_| {
             let _section = rcu::pin();
-            let _turns = turns.take(7, 0, PAGES_MAX - 1);
+            let _locked = locks.lock(7, 0, PAGES_MAX - 1);
             let mut bytes = [0; BYTES];
             tree.read(0, &mut bytes);
             bytes.iter().all(|&byte| byte == bytes[0])

@@ -8,7 +8,7 @@ use super::*;
 const TOTAL: u64 = 1 << 20;
 
 #[test]
-fn what_is_taken_and_given_is_exact() {
+fn charges_and_returns_are_exact() {
     let space = Space::new(TOTAL, 4);
     assert_eq!(space.take(TOTAL + 1), Err(NoSpace));
     assert_eq!(space.take(TOTAL), Ok(()));
@@ -17,7 +17,7 @@ fn what_is_taken_and_given_is_exact() {
     assert_eq!((space.used(), space.total()), (0, TOTAL));
 }
 
-/// The batches of other CPUs are called in before anybody is refused.
+/// The batches of other CPUs are added before a call is refused.
 #[test]
 fn a_batch_on_another_cpu_is_no_loss() {
     let space = Space::new(TOTAL, 4);
@@ -74,13 +74,13 @@ fn reclaiming_waits_for_readers_but_not_for_ever() {
     });
     let start = Instant::now();
     while !space.reclaim() {
-        // Another test's reader may be in the way for a moment.
+        // The reader of another test may delay the grace period.
         assert!(start.elapsed() < RECLAIM_TIME * 100);
     }
     assert_eq!(space.take(4 * LIMBO_MIN), Ok(()));
 }
 
-/// What a thread has withheld comes back also when that thread sleeps and frees nothing more.
+/// Space that a thread has withheld is returned even if that thread sleeps and frees nothing more.
 #[test]
 fn reclaiming_gets_what_another_thread_has_withheld() {
     let space = Space::new(4 * LIMBO_MIN, 2);
@@ -88,13 +88,13 @@ fn reclaiming_gets_what_another_thread_has_withheld() {
     let (freed, done) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // More than the limbo takes.
+            // More than the limbo's limit.
             space.give_deferred(2 * LIMBO_MIN);
             freed.wait();
             done.wait();
         });
         freed.wait();
-        // Another test's reader may be in the way for a moment.
+        // The reader of another test may delay the grace period.
         let start = Instant::now();
         while space.take(2 * LIMBO_MIN).is_err() && start.elapsed() < RECLAIM_TIME * 20 {
             space.reclaim();
@@ -105,7 +105,7 @@ fn reclaiming_gets_what_another_thread_has_withheld() {
     });
 }
 
-/// Many threads take and free; in the end nothing is missing, nothing is there twice.
+/// Many threads charge and free; in the end nothing is lost or returned twice.
 #[test]
 fn nothing_is_lost_between_cpus() {
     let space = Space::new(TOTAL, 4);
@@ -122,7 +122,7 @@ fn nothing_is_lost_between_cpus() {
                         space.give_deferred(bytes);
                     }
                 }
-                // Closures that are still in this thread's bag.
+                // Deferred work that is still in this thread's bag.
                 rcu::synchronize();
             });
         }

@@ -1,4 +1,4 @@
-//! Counting what happens to locks while calls run in turn on two CPUs.
+//! Counts events at locks while calls run alternately on two CPUs.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
@@ -9,16 +9,16 @@ use vfscale_sync::{cpu, reclaim};
 
 pub const CALLS: u64 = 100;
 
-/// lockstat belongs to the process, and records whatever runs in it: one test at a time, also of those that
-/// ask it nothing.
+/// Serialises the tests of a process, including those that do not read lockstat: it belongs to the
+/// process and records all of them.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What happens to all locks while `calls` runs.
+/// Returns the statistics of all locks while `calls` runs.
 pub fn all_recorded(calls: impl FnOnce()) -> Vec<LockStatRow> {
-    // What earlier tests have left to be freed takes locks of its own.
+    // Deferred frees of earlier tests take locks of their own.
     reclaim::settle();
     lockstat_reset();
     lockstat_record(true);
@@ -27,7 +27,7 @@ pub fn all_recorded(calls: impl FnOnce()) -> Vec<LockStatRow> {
     lockstat()
 }
 
-/// What happened to the locks of a class.
+/// Returns the statistics of the locks of a class.
 pub fn of_class(rows: &[LockStatRow], class: &str) -> LockStatRow {
     rows.iter().find(|row| row.name == class).cloned().unwrap_or_else(|| LockStatRow {
         name: "",
@@ -42,12 +42,12 @@ pub fn of_class(rows: &[LockStatRow], class: &str) -> LockStatRow {
     })
 }
 
-/// What happens to the locks of a class while `calls` runs.
+/// Returns the statistics of the locks of a class while `calls` runs.
 pub fn recorded(class: &str, calls: impl FnOnce()) -> LockStatRow {
     of_class(&all_recorded(calls), class)
 }
 
-/// Runs `call` on two CPUs in turn.
+/// Runs `call` alternately on two CPUs.
 pub fn in_turn(mut call: impl FnMut(u32)) {
     for n in 0..CALLS {
         let cpu = (n % 2) as u32;

@@ -1,4 +1,4 @@
-//! The memory of the process, for tests that are alone in theirs.
+//! The memory of the process, for tests that run alone in their process.
 
 /// Returns the resident memory of the process in bytes.
 pub fn resident() -> usize {

@@ -1,4 +1,4 @@
-//! What models of the VFS are run with.
+//! Helpers of the models of the VFS.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -9,17 +9,17 @@ use vfscale_sync::rcu;
 const SCHEDULES: usize = 5_000;
 pub const MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// Runs a model under many schedules, with all patches and without any.
+/// Runs a model under many schedules, with all patches and with none.
 pub fn check(model: impl Fn() + Send + Sync + 'static) {
     check_times(SCHEDULES, model);
 }
 
-/// As [`check`], under another number of schedules.
+/// Runs a model like [`check`], with another number of schedules.
 pub fn check_times(schedules: usize, model: impl Fn() + Send + Sync + 'static) {
     model::check_patches(&[Schedules::Turns(schedules), Schedules::Delays(schedules)], model);
 }
 
-/// As [`check`], under schedules with long delays.
+/// Runs a model like [`check`], under schedules with long delays.
 pub fn check_delays(model: impl Fn() + Send + Sync + 'static) {
     model::check_patches(&[Schedules::Delays(2 * SCHEDULES)], model);
 }
@@ -47,7 +47,7 @@ pub fn rename(task: &Task, from: &str, to: &str, flags: RenameFlags) -> Option<E
     errno(task.rename(At::Cwd, from, At::Cwd, to, flags))
 }
 
-/// Every inode and block that was taken since is given back.
+/// Checks that all inodes and blocks taken since `before` are free again.
 pub fn assert_empty(task: &Task, before: (u64, u64)) {
     rcu::synchronize();
     assert_eq!(free(task), before);

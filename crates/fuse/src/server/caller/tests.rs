@@ -33,7 +33,7 @@ fn own_credentials_are_found() {
 }
 
 #[test]
-fn a_caller_that_is_gone_has_only_what_the_request_names() {
+fn an_exited_caller_has_only_the_credentials_of_the_request() {
     let caller = Caller { uid: 7, gid: 8, pid: u32::MAX, group: None };
     assert!(caller.exact_credentials().is_none());
 }

@@ -1,16 +1,17 @@
-//! Tests of what is told of a helper that fails.
+//! Tests of the error reported for a helper that fails.
 
 use super::*;
 
 #[test]
-fn a_device_that_is_closed_to_the_user_is_named() {
+fn a_device_without_permission_is_reported() {
     let refused = || Some(io::Error::from(io::ErrorKind::PermissionDenied));
     let helper = |message: &str| MountError::Helper { message: message.into() };
     let closed = || helper("fusermount3: failed to open /dev/fuse: Permission denied");
     let error = blame_device(closed(), refused());
     assert!(matches!(error, MountError::Device { .. }), "{error:?}");
     assert!(error.to_string().contains("chmod 0666 /dev/fuse"), "{error}");
-    // Whoever could open it has another trouble, and so has who can't mount there.
+    // If the device was not refused, or the helper failed for another reason, its message is
+    // reported.
     let others = [
         blame_device(closed(), None),
         blame_device(helper("fusermount3: user has no write access to mountpoint /"), refused()),

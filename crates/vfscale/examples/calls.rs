@@ -1,6 +1,5 @@
-//! Makes one kind of call a number of times, without patches if some are named: a program to count
-//! instructions of, as `scripts/instructions` does. `list` prints the kinds, each with the patches that it
-//! meets.
+//! Makes one kind of call a number of times, without the named patches. `scripts/instructions`
+//! counts its instructions. `list` prints the kinds, each with the patches that affect it.
 //!
 //! ```sh
 //! cargo run --release --example calls -- open 100000 lockref
@@ -8,9 +7,9 @@
 
 use std::error::Error;
 
-mod kinds;
+mod measured;
 
-use kinds::{Ground, KINDS};
+use measured::{Ground, KINDS};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

@@ -1,4 +1,4 @@
-//! Calls whose cost is measured, each with the patches that it meets, and a file system to make them on.
+//! The measured calls, each with the patches that affect it, and a file system to make them on.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use vfscale::{
 };
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
-/// With slots for several CPUs whatever the machine, so that figures compare.
+/// Fixed, so that results of machines with different numbers of CPUs can be compared.
 const SLOTS: usize = 8;
 const MEMORY_BYTES: u64 = 64 << 20;
 const VOLUME_BYTES: u64 = 256 << 20;
 
-/// A kind of call, and the patches that make a difference to it.
+/// A kind of call, and the patches that affect it.
 pub struct Kind {
     pub name: &'static str,
     pub patches: &'static [&'static str],
     call: fn(&Task, &File) -> vfscale::Result<()>,
-    /// Whether it is made on a volume.
+    /// Whether the call is made on a volume.
     on_volume: bool,
 }
 
@@ -59,7 +59,7 @@ pub const KINDS: &[Kind] = &[
         task.rename(At::Cwd, "file", At::Cwd, "other", RenameFlags::empty())?;
         task.rename(At::Cwd, "other", At::Cwd, "file", RenameFlags::empty())
     }),
-    // A directory gets another parent, and its old one again.
+    // A directory is moved to another parent and back.
     kind("move", &["seqrwlock", "dcache-hash"], |task, _| {
         task.rename(At::Cwd, "below", At::Cwd, "../below", RenameFlags::empty())?;
         task.rename(At::Cwd, "../below", At::Cwd, "below", RenameFlags::empty())
@@ -81,7 +81,7 @@ pub const KINDS: &[Kind] = &[
     }),
     kind("seek", &[], |_, file| file.seek(Whence::Set(2)).map(drop)),
     kind("chmod", &[], |task, _| task.chmod(At::Cwd, "file", MODE, AtFlags::empty())),
-    // A name that the driver is asked for.
+    // A lookup that has to call the driver.
     on_volume("miss", &["lru", "inode-list", "dcache-hash"], |task, _| {
         stat(task, "below/name")?;
         task.drop_cached(At::Cwd, "below").map(drop)
@@ -91,7 +91,7 @@ pub const KINDS: &[Kind] = &[
         &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents", "orphan"],
         |task, _| create(task),
     ),
-    // A transaction of one inode, which mostly has been logged already.
+    // A transaction of one inode, which usually has been logged before.
     on_volume(
         "touch",
         &["read-mostly", "active-trans", "cil-counters", "cil-lists"],
@@ -110,7 +110,7 @@ fn create(task: &Task) -> vfscale::Result<()> {
     task.unlink(At::Cwd, "new", AtFlags::empty())
 }
 
-/// A file system, and what calls are made with.
+/// A file system, and the task and file that calls are made with.
 pub struct Ground {
     task: Task,
     file: File,
@@ -118,7 +118,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// One for calls of a kind, without these patches.
+    /// Creates a file system for a kind of call, without the patches `before`.
     pub fn new(kind: &Kind, before: &[String]) -> Result<Ground, Box<dyn Error>> {
         let all = Scaling::with_slots(SLOTS);
         let scaling = before.iter().try_fold(all, |scaling, patch| scaling.and_before(patch))?;
@@ -143,7 +143,7 @@ impl Ground {
         Ok(Ground { task, file, _volume: volume })
     }
 
-    /// Makes so many calls.
+    /// Makes `times` calls.
     pub fn call(&self, kind: &Kind, times: u64) -> vfscale::Result<()> {
         for _ in 0..times {
             (kind.call)(&self.task, &self.file)?;

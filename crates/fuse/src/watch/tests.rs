@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_line_tells_of_its_file_system() {
+fn a_line_describes_its_file_system() {
     let table = b"36 35 98:0 / /mnt rw,noatime shared:1 - fuse.vfscale /disk.vfs rw,user_id=0\n\
         37 35 0:55 / /a\\040b rw,relatime - fuse.vfscale x ro,user_id=0\n\n";
     let lines: Vec<_> = lines(table).collect();

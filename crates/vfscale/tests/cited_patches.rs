@@ -1,5 +1,5 @@
-//! Rows of the seeds as somebody would check them from outside: crowds of threads beside the rare
-//! call that the structure has to get right.
+//! The requirements of the cited patches, checked from outside: many concurrent threads, and the
+//! rare call that the structure must handle correctly.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -17,9 +17,9 @@ use vfscale::{
 use vfscale_sync::{cpu, reclaim};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
-/// Threads, each on a pretended CPU of its own.
+/// Number of threads, each on a pretended CPU of its own.
 const CROWD: u32 = 64;
-/// Calls that one of a crowd makes before it lets others run.
+/// Number of calls that a thread makes before it lets other threads run.
 const BURST: u32 = 8;
 
 fn memory() -> Vfs {
@@ -27,11 +27,13 @@ fn memory() -> Vfs {
     vfscale::memory().size(64 << 20).scaling(scaling).build().unwrap()
 }
 
-/// A crowd, each with a task, does `call` until `beside` is over; returns what that returned.
-fn crowd<T>(vfs: &Vfs, call: impl Fn(u32, &Task) + Sync, beside: impl FnOnce() -> T) -> T {
+/// Runs `call` in many threads, each with a task, until `meantime` has ended; returns the result of
+/// `meantime`.
+fn crowd<T>(vfs: &Vfs, call: impl Fn(u32, &Task) + Sync, meantime: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        // What the threads have deferred is handed on when they end, not when the scope does.
+        // The threads are joined: at its end a thread hands over its deferred work, but the end of
+        // the scope does not wait for that.
         let threads = Vec::from_iter((0..CROWD).map(|n| {
             let (call, stop) = (&call, &stop);
             scope.spawn(move || {
@@ -39,19 +41,19 @@ fn crowd<T>(vfs: &Vfs, call: impl Fn(u32, &Task) + Sync, beside: impl FnOnce() -
                 let task = vfs.task();
                 while !stop.load(Ordering::Relaxed) {
                     (0..BURST).for_each(|_| call(n, &task));
-                    // What lost its CPU in the middle of a call keeps all grace periods waiting.
+                    // A thread that is preempted in the middle of a call blocks all grace periods.
                     thread::sleep(Duration::from_millis(1));
                 }
             })
         }));
-        let done = beside();
+        let done = meantime();
         stop.store(true, Ordering::Relaxed);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         done
     })
 }
 
-/// Waits until a counter is `more` above what it is now.
+/// Waits until a counter is `more` above its present value.
 fn wait_for(counter: &AtomicU64, more: u64) {
     let goal = counter.load(Ordering::Relaxed) + more;
     while counter.load(Ordering::Relaxed) < goal {
@@ -59,8 +61,9 @@ fn wait_for(counter: &AtomicU64, more: u64) {
     }
 }
 
-/// A mount comes and goes under thousands of lookups, some of which open what they find: they come to what is
-/// mounted or to what is below, and the file system is gone when nobody has it open.
+/// A mount is created and ended during thousands of lookups, some of which open the file they find.
+/// They find the file in the mount or the one below it, and the mounted file system is freed when
+/// no file in it is open.
 fn umount_against_thousands(flags: UmountFlags) {
     const ROUNDS: u64 = 6;
     const LOOKUPS: u64 = 1000;
@@ -103,7 +106,7 @@ fn umount_against_thousands(flags: UmountFlags) {
         reclaim::settle();
     }
     for fs in ended {
-        assert_eq!(Arc::strong_count(&fs), 1, "{flags:?}: kept by somebody");
+        assert_eq!(Arc::strong_count(&fs), 1, "{flags:?}: still in use");
     }
 }
 
@@ -117,8 +120,8 @@ fn lazy_umount_against_thousands_of_lookups() {
     umount_against_thousands(UmountFlags::DETACH);
 }
 
-/// Nothing here waits for a server, so that by force is as otherwise, as on Linux's tmpfs: who has
-/// a file open keeps it.
+/// There is no server to wait for, so a forced unmount equals a plain one, as with Linux's tmpfs:
+/// open files hold the mount.
 #[test]
 fn forced_umount_against_thousands_of_lookups() {
     umount_against_thousands(UmountFlags::FORCE);
@@ -132,13 +135,13 @@ fn forced_umount_against_thousands_of_lookups() {
     assert_eq!(held.stat().unwrap().size, 1);
 }
 
-/// Where the two directories are after so many moves of them.
+/// Returns the positions of the two directories after `moves` moves.
 fn place(moves: u64) -> (u64, u64) {
     (moves.div_ceil(2), moves / 2)
 }
 
-/// Thousands of paths are told at once while directories above are renamed: each is one that was true at some
-/// moment between the call's beginning and its end.
+/// Thousands of paths are determined while directories above them are renamed. Each was valid at
+/// some moment between the beginning and the end of the call.
 #[test]
 fn thousands_of_paths_beside_renames_of_their_ancestors() {
     const PATHS: u64 = 10_000;
@@ -185,8 +188,8 @@ fn thousands_of_paths_beside_renames_of_their_ancestors() {
     assert!(moves >= 100);
 }
 
-/// Genocide: a tree of thousands of names that nobody can come to any more ends as a whole, when the last
-/// who is still in it leaves, with walks in it until then. Nothing of it is left.
+/// The end of a whole tree: a tree of thousands of names that can't be reached any more ends when
+/// its last user leaves, with walks in it until then. Everything is freed.
 #[test]
 fn genocide_of_a_subtree_beside_walks_in_it() {
     const DIRS: u32 = 64;
@@ -217,7 +220,7 @@ fn genocide_of_a_subtree_beside_walks_in_it() {
                 while left.load(Ordering::SeqCst) == 0 {
                     thread::sleep(Duration::from_millis(1));
                 }
-                // The mount has been taken off the tree, and everybody is still in it.
+                // The mount has been detached from the tree, and all threads are still in it.
                 for file in 0..FILES {
                     let path = format!("{}/sub/../sub/{file}", (n + file) % DIRS);
                     assert_eq!(task.stat(At::Cwd, path, AtFlags::empty()).unwrap().nlink, 2);
@@ -231,7 +234,7 @@ fn genocide_of_a_subtree_beside_walks_in_it() {
             thread::yield_now();
         }
         task.umount("/m", UmountFlags::DETACH).unwrap();
-        assert!(Arc::strong_count(&fs) > 1, "somebody is in it");
+        assert!(Arc::strong_count(&fs) > 1, "no thread is in it");
         left.store(1, Ordering::SeqCst);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
@@ -242,10 +245,10 @@ fn genocide_of_a_subtree_beside_walks_in_it() {
             return;
         }
     }
-    panic!("the tree is still there");
+    panic!("the tree has not been freed");
 }
 
-/// No inode number is used twice, by whatever CPU it is given out, whether the file has gone or not.
+/// No inode number is used twice, whichever CPU allocates it, whether or not the file still exists.
 #[test]
 fn no_inode_number_is_used_twice_across_64_threads() {
     const FILES: u64 = 300;
@@ -256,7 +259,7 @@ fn no_inode_number_is_used_twice_across_64_threads() {
             for n in 0..CROWD {
                 let (vfs, all) = (&vfs, &all);
                 scope.spawn(move || {
-                    // Several threads share each of some CPUs, and all move about.
+                    // Several threads share each of some CPUs, and all change CPUs.
                     let task = vfs.task();
                     let mut own = Vec::new();
                     for file in 0..FILES {
