@@ -47,7 +47,7 @@ use crate::format::Damage;
 use crate::format::dir::{COLLISIONS_MAX, NAME_BYTES_MAX, POSITION_MIN};
 pub use crate::format::dir::{DirDamage, DirFault, DirTree};
 use crate::format::inode::block_of;
-use crate::inode_core::{DataFork, FileKind, InodeCore};
+use crate::inode::core::{DataFork, FileKind, InodeCore};
 
 /// What a call returns that reads or changes blocks.
 type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;

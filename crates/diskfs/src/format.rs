@@ -14,6 +14,7 @@ pub mod btree;
 mod damage;
 pub mod dir;
 pub mod extent;
+pub mod geometry;
 pub mod group;
 pub mod header;
 pub mod inode;

@@ -26,42 +26,26 @@
 //! none: they are values, or calls on a device that their caller owns. Functions that take a
 //! [`Device`](vfscale_block::Device) block for its I/O; of the writing ones, one runs at a time.
 
-pub mod attr;
-pub mod blob;
+pub mod alloc;
+pub mod base;
 pub mod btree;
-pub mod cache;
-pub mod check;
-pub mod copies;
+pub mod buffer;
+pub mod data;
 pub mod dir;
-pub mod driver;
-pub mod dump;
-pub mod extents;
-pub mod fault;
-pub mod file;
 pub mod format;
-pub mod geometry;
-pub mod group;
-pub mod grow;
-pub mod identity;
-pub mod inactivate;
-pub mod inode_core;
-pub mod mkfs;
-pub mod node;
-pub mod node_table;
-mod numbers;
-pub mod orphans;
-pub mod ranks;
-mod recovery;
-pub mod rescue;
-pub mod space;
-pub mod tx;
+pub mod icache;
+pub mod inode;
+pub mod page_cache;
+pub mod tools;
+pub mod vfs_impl;
 pub mod volume;
 
-pub use copies::{CopyState, Found, OpenError, SuperblockCopy};
-pub use fault::Fault;
+pub use alloc::space::Space;
+pub use base::fault::Fault;
+pub use format::geometry::{self, Geometry};
 pub use format::superblock::{Features, Label, LogPlace, Stopped, Superblock, Timestamp};
 pub use format::uuid::Uuid;
-pub use geometry::Geometry;
-pub use space::Space;
-pub use tx::{Need, Run};
+pub use tools::{check, dump, identity, mkfs, rescue};
+pub use volume::copies::{self, CopyState, Found, OpenError, SuperblockCopy};
+pub use volume::tx::{Need, Run};
 pub use volume::{Reader, Volume, VolumeOptions};

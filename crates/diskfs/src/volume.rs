@@ -28,9 +28,13 @@
 //! A volume holds its device, its log, its cache, its groups. Transactions and readers borrow the
 //! volume; what a transaction does when it is durable holds the groups.
 
+pub mod copies;
+pub mod grow;
 mod hooks;
 mod reader;
+pub(crate) mod recovery;
 pub(crate) mod stopped;
+pub mod tx;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,18 +47,16 @@ use vfscale_sync::{Mutex, cpu};
 
 pub use reader::Reader;
 
-use crate::cache::BufferCache;
-use crate::copies;
-use crate::fault::Fault;
+use crate::alloc::Groups;
+use crate::alloc::space::Space;
+use crate::base::fault::Fault;
+use crate::base::ranks::SuperblockLock;
+use crate::buffer::BufferCache;
+use crate::format::geometry::{GROUP_BLOCKS_KEPT, Geometry};
 use crate::format::superblock::{LogPlace, LogSeen, Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, byte_of_block};
-use crate::geometry::{GROUP_BLOCKS_KEPT, Geometry};
-use crate::group::Groups;
-use crate::grow;
-use crate::orphans::OrphanList;
-use crate::ranks::SuperblockLock;
-use crate::recovery::Replay;
-use crate::space::Space;
+use crate::inode::orphans::OrphanList;
+use crate::volume::recovery::Replay;
 use crate::{Uuid, volume::hooks::VolumeHooks};
 
 /// How a volume is opened.

@@ -43,7 +43,7 @@ pub const CHUNK_BLOCKS: u64 = 8;
 pub const CHUNK_INODES: u64 = INODES_PER_BLOCK * CHUNK_BLOCKS;
 /// The number of the root directory: the first of the first chunk, which lies behind what is kept of
 /// group 0.
-pub const ROOT_INO: u64 = crate::geometry::GROUP_BLOCKS_KEPT * INODES_PER_BLOCK;
+pub const ROOT_INO: u64 = crate::format::geometry::GROUP_BLOCKS_KEPT * INODES_PER_BLOCK;
 
 /// The bytes of a record.
 pub const RECORD_BYTES: usize = 504;

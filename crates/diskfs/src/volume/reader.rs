@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::Places;
+use crate::base::fault::Fault;
 use crate::btree::{Error, Expected, Nodes};
-use crate::cache::BufferCache;
-use crate::fault::Fault;
+use crate::buffer::BufferCache;
 use crate::format::Block;
 
 /// The blocks of a volume as the last commits have left them. `Copy`, `Send` and `Sync`; costs

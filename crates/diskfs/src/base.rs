@@ -1,0 +1,5 @@
+//! The error of the crate, the classes of its locks, and maps by numbers.
+
+pub mod fault;
+pub(crate) mod numbers;
+pub mod ranks;

@@ -1,0 +1,7 @@
+//! Programs over a whole volume: making, checking, repairing, showing and rescuing one.
+
+pub mod check;
+pub mod dump;
+pub mod identity;
+pub mod mkfs;
+pub mod rescue;
