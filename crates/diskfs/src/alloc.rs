@@ -20,7 +20,7 @@
 //!   is logged behind that.
 //! * Whatever the index holds was checked against what a group can have. Damage is an error of the call that
 //!   meets it.
-//! * The trees find the blocks they need: `group/work.rs` has the argument.
+//! * The trees find the blocks they need: `alloc/ag_update.rs` has the argument.
 //!
 //! # Indexes are loaded in parts
 //!
@@ -47,7 +47,9 @@
 //! Files go to the group of their directory, directories are spread over the groups, each CPU
 //! beginning elsewhere; so threads that work in different directories lock different groups.
 
-mod aside;
+mod ag_update;
+mod agfl;
+mod alloc_group;
 pub mod changes;
 mod chunks;
 mod extents;
@@ -58,13 +60,11 @@ mod list;
 mod load;
 pub mod memory;
 mod nodes;
-mod one;
 mod pending;
 mod run;
 pub mod space;
 #[cfg(test)]
 mod tests;
-mod work;
 mod zones;
 
 use std::collections::hash_map::RandomState;
@@ -86,11 +86,11 @@ use crate::format::Damage;
 use crate::format::group::{GroupFault, fault};
 use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::{Geometry, LogPlace, Run};
+use ag_update::{Outcome, Part, Work, impossible, in_order};
+use alloc_group::Group;
 use list::GroupList;
 use load::Effort;
 use memory::IndexMemory;
-use one::Group;
-use work::{Outcome, Part, Work, impossible, in_order};
 
 /// Runs shorter than this are left alone as long as there are others, in whatever group.
 const RUN_WANTED: u32 = 16;

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::U64;
 
 use super::Layout;
-use super::work::ASIDE_EXTRA;
+use super::ag_update::ASIDE_EXTRA;
 use crate::Uuid;
 use crate::btree::{Expected, Record, Tree};
 use crate::format::group::{FreeSpace, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk};

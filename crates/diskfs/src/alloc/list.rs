@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::one::Group;
+use super::alloc_group::Group;
 
 /// How often a volume can grow while it is open.
 const SEGMENTS: usize = 64;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use zerocopy::little_endian::U64;
 
 use super::Layout;
+use super::alloc_group::Group;
 use super::index::{Index, Reach, Search};
-use super::one::Group;
 use super::zones::{ZONE_BLOCKS, ZONE_LOG2};
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
 use crate::format::Damage;

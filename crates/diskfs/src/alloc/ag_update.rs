@@ -20,10 +20,10 @@
 use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
-use super::aside::{Aside, TreeNodes};
+use super::agfl::{Aside, TreeNodes};
+use super::alloc_group::Group;
 use super::changes::{InodeChange, Inodes, Undo};
 use super::load::Source;
-use super::one::Group;
 use super::{GroupNodes, Layout};
 use crate::Run;
 use crate::btree::{Error, Found, Nodes};
