@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::Places;
+use super::block_map::Places;
 use crate::base::fault::Fault;
 use crate::btree::{Error, Expected, Nodes};
 use crate::buffer::BufferCache;

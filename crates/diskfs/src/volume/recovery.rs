@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vfscale_block::Device;
 use vfscale_journal::{LogKey, Lsn, RecoverySink};
 
+use super::block_map::Places;
 use crate::Uuid;
 use crate::base::fault::Fault;
 use crate::buffer::{KIND_BLOCK, KIND_INODE_CHUNK};
@@ -31,7 +32,6 @@ use crate::format::inode::{
 };
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
 use crate::inode::incore::KIND_INODE;
-use crate::volume::Places;
 use crate::volume::copies::read_block;
 
 /// How many blocks are kept before they are written.
