@@ -4,4 +4,7 @@ pub mod check;
 pub mod dump;
 pub mod identity;
 pub mod mkfs;
+mod moment;
 pub mod rescue;
+mod stopped;
+pub mod value;

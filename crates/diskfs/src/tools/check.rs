@@ -24,7 +24,7 @@
 //! * It needs a bit for each block of the volume that is next to one of another kind, and some
 //!   bytes for each inode in use and each directory; nothing grows with what is wrong, but the list of
 //!   findings up to what the caller permits, and for a repair what it is to change.
-//! * A repair does what can't make things worse, in transactions of the volume's own log: `check/repair.rs`
+//! * A repair does what can't make things worse, in transactions of the volume's own log: `tools/check/repair.rs`
 //!   says what it does, and why.
 //!
 //! # Locks, references
@@ -38,6 +38,7 @@ mod discard;
 mod draft;
 mod finding;
 mod groups;
+mod home;
 mod inodes;
 mod log;
 mod media;
@@ -62,7 +63,8 @@ use crate::LogPlace;
 use crate::base::fault::Fault;
 use crate::format::superblock::Stopped;
 use crate::icache::inactivate::Orphans;
-use crate::tools::dump::{self, Value};
+use crate::tools::stopped::stopped;
+use crate::tools::value::Value;
 use crate::volume::copies::{self, CopyState, Found, OpenError};
 use blocks::BlockSet;
 use chunks::Candidate;
@@ -507,7 +509,7 @@ impl Report {
             .with("found", self.count)
             .with("left", self.left)
             .with("log", log)
-            .with("stopped", self.stopped.as_ref().map(dump::stopped))
+            .with("stopped", self.stopped.as_ref().map(stopped))
             .with("unfinished", unfinished)
             .with("blocks", self.figures.blocks)
             .with("used blocks", self.figures.used_blocks)

@@ -19,21 +19,19 @@
 mod blocks;
 mod inodes;
 mod log;
-mod moment;
-mod value;
 
 use std::sync::Arc;
 
 use vfscale_block::Device;
 
-pub use value::Value;
+pub use super::value::Value;
 
+use super::moment::moment;
+use super::stopped::stopped;
 use crate::format::Damage;
-use crate::format::superblock::Stopped;
 use crate::tools::check::{CheckError, Logged, Media};
 use crate::volume::copies::{self, CopyState, Found};
 use crate::{LogPlace, Superblock};
-use moment::moment;
 
 /// What is to be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,14 +171,6 @@ impl Dump {
             .with("orphans", orphans);
         if unreadable == 0 { value } else { value.with("groups that can't be read", unreadable) }
     }
-}
-
-/// What has stopped a mount of a volume that was not checked since.
-pub(crate) fn stopped(stopped: &Stopped) -> Value {
-    Value::fields()
-        .with("by", format!("V{:03}", stopped.by()))
-        .with("when", moment(stopped.when()))
-        .with("why", stopped.why())
 }
 
 fn superblock(superblock: &Superblock) -> Value {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfscale_block::{CowDevice, Device};
 use vfscale_journal::{Inspection, Journal, Known, Options, Region, VolumeId};
 
-use super::repair::Home;
+use super::home::Home;
 use super::{CheckError, Problem};
 use crate::Superblock;
 use crate::volume::recovery::Replay;

@@ -8,7 +8,7 @@ use super::{Check, Findings, Part, Phase, Problem};
 use crate::dir::{self, DirEntry, NameHash};
 use crate::format::inode::{ROOT_INO, block_of, chunk_of};
 use crate::inode::core::{FileKind, InodeCore};
-use crate::tools::dump::Value;
+use crate::tools::value::Value;
 
 /// What is known of a directory.
 #[derive(Clone, Copy, Debug, Default)]

@@ -40,9 +40,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_journal::{
-    Hooks, ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Pushed, Reservation,
-};
+use vfscale_journal::{ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Pushed, Reservation};
 
 use super::discard;
 use super::draft::Draft;
@@ -589,14 +587,5 @@ impl LogItem for Image {
         block.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
         self.device.write_at(byte_of_block(self.address), block.bytes())?;
         Ok(Pushed::Written)
-    }
-}
-
-/// Flushes what was written home.
-pub(crate) struct Home(pub(crate) Arc<dyn Device>);
-
-impl Hooks for Home {
-    fn flush_home(&self) -> vfscale_journal::Result<()> {
-        Ok(self.0.flush()?)
     }
 }

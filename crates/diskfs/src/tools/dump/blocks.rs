@@ -1,6 +1,6 @@
 //! Blocks, groups and trees.
 
-use super::inodes::record;
+use super::inodes::{extent, record};
 use super::{Dump, DumpError, Value};
 use crate::btree::{Kind, Record, Tree};
 use crate::dir::DirTree;
@@ -199,15 +199,6 @@ fn chunk(record: &Record<InodeChunks>) -> Value {
 
 fn piece<K: crate::inode::blob::BlobKind>(record: &Record<K>) -> Value {
     Value::fields().with("piece", record.key.get()).with("bytes", Value::hex(&record.value.0))
-}
-
-/// An extent by its fields.
-pub(super) fn extent(extent: &Extent) -> Value {
-    Value::fields()
-        .with("file block", extent.file_block)
-        .with("start", extent.start)
-        .with("blocks", extent.blocks)
-        .with("unwritten", extent.is_unwritten)
 }
 
 /// The bytes of a block in lines of 32, without those that are all zero.

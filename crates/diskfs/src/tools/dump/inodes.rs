@@ -1,7 +1,5 @@
 //! Inodes, and what they have.
 
-use super::blocks::extent;
-use super::moment::nanoseconds;
 use super::{Dump, DumpError, Value};
 use crate::btree::{Error, Record, Tree};
 use crate::dir::{Directory, NameHash};
@@ -15,6 +13,7 @@ use crate::inode::blob::{self, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
 use crate::tools::check::NoChange;
+use crate::tools::moment::nanoseconds;
 
 impl Dump {
     fn read_record(&self, ino: u64) -> Result<InodeRecord, DumpError> {
@@ -221,4 +220,13 @@ fn fields(value: Value, core: &InodeCore) -> Value {
         }
     };
     value.with("data", data).with("attributes", attributes)
+}
+
+/// An extent by its fields.
+pub(super) fn extent(extent: &Extent) -> Value {
+    Value::fields()
+        .with("file block", extent.file_block)
+        .with("start", extent.start)
+        .with("blocks", extent.blocks)
+        .with("unwritten", extent.is_unwritten)
 }

@@ -1,10 +1,10 @@
 //! Moments as people write them, in universal time.
 
-use super::Value;
+use super::value::Value;
 use crate::Timestamp;
 
 /// The moment, or nothing if it never was.
-pub(super) fn moment(at: Timestamp) -> Value {
+pub(crate) fn moment(at: Timestamp) -> Value {
     match at {
         Timestamp::NEVER => Value::Nothing,
         at => shown(at.seconds(), at.nanoseconds()).into(),
@@ -12,7 +12,7 @@ pub(super) fn moment(at: Timestamp) -> Value {
 }
 
 /// So many nanoseconds since 1970.
-pub(super) fn nanoseconds(at: i64) -> Value {
+pub(crate) fn nanoseconds(at: i64) -> Value {
     let second = 1_000_000_000;
     let fraction = u32::try_from(at.rem_euclid(second)).unwrap_or_default();
     shown(at.div_euclid(second), fraction).into()
