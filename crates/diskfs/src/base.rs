@@ -2,4 +2,5 @@
 
 pub mod fault;
 pub(crate) mod numbers;
+pub mod open_error;
 pub mod ranks;

@@ -50,6 +50,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Condvar, Mutex, RwLock, cpu};
 
+pub(crate) use block::compare;
 pub use block::{Buffer, KIND_BLOCK};
 pub(crate) use cancel::Cancel;
 pub use chunk::{InodeChunk, KIND_INODE_CHUNK};
@@ -59,9 +60,9 @@ use crate::Uuid;
 use crate::base::fault::Fault;
 use crate::base::numbers::{NumberMap, shard_of};
 use crate::base::ranks::{CacheShard, InodeHomes};
-use crate::btree::Expected;
+use crate::format::Expected;
 use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
-use crate::format::{BLOCK_BYTES, Block, Damage, Identity, byte_of_block};
+use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 
 /// How many buffers the hand passes for each one that comes in. More than one, so that it catches up
 /// with what was in use when it came by.
@@ -398,20 +399,6 @@ impl Drop for Loading<'_> {
         drop(entries);
         self.shard.loaded.notify_all();
     }
-}
-
-/// What a block in memory is, against what a caller wants it to be.
-pub(crate) fn compare(address: u64, block: &Block, expected: &Expected) -> Result<(), Damage> {
-    let header = block.header();
-    if header.magic != expected.magic {
-        let (found, expected) = (header.magic, expected.magic);
-        return Err(Damage::Magic { address, found, expected });
-    }
-    if header.owner != expected.owner {
-        let (found, expected) = (header.owner.get(), expected.owner);
-        return Err(Damage::Owner { address, found, expected });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -78,6 +78,7 @@
 mod cache;
 mod dirty;
 mod extend;
+mod mapping;
 mod pages;
 mod punch;
 mod read;
@@ -94,6 +95,7 @@ use vfscale_sync::{Mutex, RwLock, lock_class};
 
 pub use cache::PageCache;
 pub use dirty::DirtyFiles;
+pub use mapping::Mapping;
 pub use store::{Change, Cut, Store};
 
 use pages::Pages;

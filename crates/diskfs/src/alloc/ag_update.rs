@@ -25,9 +25,9 @@ use super::alloc_group::Group;
 use super::changes::{InodeChange, Inodes, Undo};
 use super::load::Source;
 use super::{GroupNodes, Layout};
-use crate::Run;
 use crate::btree::{Error, Found, Nodes};
 use crate::format::Damage;
+use crate::format::Run;
 use crate::format::group::{GroupFault, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 

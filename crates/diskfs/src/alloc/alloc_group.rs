@@ -6,16 +6,18 @@ use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 
 use super::Layout;
-use super::index::{Index, Reach, Search, available};
+use super::index::{Index, available};
 use super::load::{Effort, Part, Source};
 use super::memory::IndexMemory;
+use super::search::{Reach, Search};
 use crate::base::ranks::{GroupIndex, GroupLock};
 use crate::btree::{Error, Nodes};
+use crate::format::Run;
 use crate::format::geometry::LAST_GROUP_BLOCKS_MIN;
 use crate::format::group::{GroupFault, GroupHeader, fault};
 use crate::format::inode::CHUNK_BLOCKS;
 use crate::format::{Block, Damage};
-use crate::{Geometry, LogPlace, Run};
+use crate::{Geometry, LogPlace};
 
 /// One group. On cache lines of its own.
 #[repr(align(128))]

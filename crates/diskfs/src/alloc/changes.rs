@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
-use crate::Run;
+use crate::format::Run;
 
 /// What a transaction does with blocks and inodes of the groups, collected until it commits.
 ///

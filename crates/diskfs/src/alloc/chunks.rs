@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::index::{Reach, Search};
+use super::search::{Reach, Search};
 use super::zones::{UNKNOWN, Zones};
 use crate::format::inode::chunk_of;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::Run;
+use crate::format::Run;
 
 /// How many runs on each side of a wish are looked at before the fit counts for more than the
 /// distance.

@@ -3,8 +3,9 @@
 use super::chunks::Chunks;
 use super::extents::FreeExtents;
 use super::pending::Pending;
+use super::search::{Reach, Search};
 use super::zones::{UNKNOWN, ZONE_BLOCKS, Zones};
-use crate::Run;
+use crate::format::Run;
 use crate::format::inode::CHUNK_BLOCKS;
 
 /// In the summary of a zone: it may have a place for a chunk of inodes. Below this, how many blocks the
@@ -32,28 +33,6 @@ pub(super) struct Index {
     hand: u64,
     /// How many of its entries the volume's count has.
     pub(super) counted: usize,
-}
-
-/// The result of a search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Search<T> {
-    /// Something was found, and taken.
-    Taken(T),
-    /// A zone, by its number, that is to be loaded before the search is repeated.
-    Load(usize),
-    /// There is nothing, as far as it was to look.
-    Nothing,
-}
-
-/// The bounds of a search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// Zones that are loaded.
-    Loaded,
-    /// These, and others where there may be something better.
-    Better,
-    /// All zones, until there is something that will do.
-    Anything,
 }
 
 /// How many of `free` blocks can be had by files, when the trees have `tree_total` of the

@@ -1,14 +1,16 @@
 //! A group as it is when a volume is made.
 
+use vfscale_block::Device;
 use zerocopy::little_endian::U64;
 
 use super::Layout;
 use super::ag_update::ASIDE_EXTRA;
 use crate::Uuid;
-use crate::btree::{Expected, Record, Tree};
+use crate::btree::{Record, Tree};
+use crate::format::Expected;
 use crate::format::group::{FreeSpace, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES};
-use crate::format::{Block, Identity};
+use crate::format::{Block, Identity, byte_of_block};
 
 /// How many blocks are set aside for trees without any block below the root.
 const ASIDE: u64 = 2 * (1 + 2) + ASIDE_EXTRA;
@@ -51,4 +53,18 @@ pub fn blocks(layout: &Layout, volume: Uuid) -> [Box<Block>; 3] {
     seal(&mut second, layout.free_tree().root(), &layout.free_tree().expected());
     seal(&mut third, layout.chunk_tree().root(), &layout.chunk_tree().expected());
     [first, second, third]
+}
+
+/// Writes what describes a group in which nothing is used yet. Also for groups that a volume grows by.
+pub(crate) fn write_group(
+    device: &dyn Device,
+    layout: &Layout,
+    volume: Uuid,
+) -> Result<(), vfscale_block::Error> {
+    let blocks = blocks(layout, volume);
+    let writes: Vec<_> = blocks
+        .iter()
+        .map(|block| (byte_of_block(block.header().address.get()), block.bytes()))
+        .collect();
+    device.write_many(&writes)
 }

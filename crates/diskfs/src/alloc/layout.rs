@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::LogPlace;
-use crate::Run;
 use crate::btree::{Kind, Tree};
+use crate::format::Run;
 use crate::format::geometry::{GROUP_BLOCKS_KEPT, Geometry};
 use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, HEADER_AT, InodeChunks};
 use crate::format::inode::CHUNK_BLOCKS;

@@ -7,7 +7,8 @@ use zerocopy::little_endian::U64;
 
 use super::Layout;
 use super::alloc_group::Group;
-use super::index::{Index, Reach, Search};
+use super::index::Index;
+use super::search::{Reach, Search};
 use super::zones::{ZONE_BLOCKS, ZONE_LOG2};
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
 use crate::format::Damage;

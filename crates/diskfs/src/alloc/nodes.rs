@@ -1,6 +1,7 @@
 //! What groups need of blocks beyond what trees need.
 
-use crate::btree::{Error, Expected, Nodes};
+use crate::btree::{Error, Nodes};
+use crate::format::Expected;
 
 /// Blocks at places that the caller has chosen: groups decide where blocks are, so they can't ask
 /// for *any* block as trees do.

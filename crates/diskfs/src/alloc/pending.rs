@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use crate::Run;
+use crate::format::Run;
 
 /// Runs that are free in the tree of a group, or will be, and can't be had: they are claimed, or busy. An
 /// index is what the tree has without these, so any part of it can be read again at any time.

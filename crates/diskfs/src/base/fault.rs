@@ -2,9 +2,8 @@
 
 use rustix::io::Errno;
 
-use crate::btree;
+use super::open_error::OpenError;
 use crate::format::Damage;
-use crate::volume::copies::OpenError;
 
 /// Why a call on a volume failed. Unless it is said otherwise, nothing was changed then.
 ///
@@ -70,24 +69,6 @@ fn of_open(error: &OpenError) -> Errno {
             Errno::UCLEAN
         }
         OpenError::NoVolume { .. } | OpenError::Features { .. } => Errno::INVAL,
-    }
-}
-
-impl From<btree::Error<Self>> for Fault {
-    fn from(error: btree::Error<Self>) -> Self {
-        match error {
-            btree::Error::Damage(damage) => Self::Damage(damage),
-            btree::Error::Nodes(fault) => fault,
-        }
-    }
-}
-
-impl From<Fault> for btree::Error<Fault> {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Damage(damage) => Self::Damage(damage),
-            fault => Self::Nodes(fault),
-        }
     }
 }
 

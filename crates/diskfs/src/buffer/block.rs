@@ -17,11 +17,11 @@ use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
-use super::{Home, compare, pool};
+use super::{Home, pool};
 use crate::base::fault::Fault;
 use crate::base::ranks::BufferContent;
-use crate::btree::Expected;
-use crate::format::{AlignedBlock, BLOCK_BYTES, Block, Identity, byte_of_block};
+use crate::format::Expected;
+use crate::format::{AlignedBlock, BLOCK_BYTES, Block, Damage, Identity, byte_of_block};
 
 /// The kind of log item that a block of metadata is.
 pub const KIND_BLOCK: u32 = 1;
@@ -227,4 +227,18 @@ impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Buffer").field("address", &self.address).finish_non_exhaustive()
     }
+}
+
+/// What a block in memory is, against what a caller wants it to be.
+pub(crate) fn compare(address: u64, block: &Block, expected: &Expected) -> Result<(), Damage> {
+    let header = block.header();
+    if header.magic != expected.magic {
+        let (found, expected) = (header.magic, expected.magic);
+        return Err(Damage::Magic { address, found, expected });
+    }
+    if header.owner != expected.owner {
+        let (found, expected) = (header.owner.get(), expected.owner);
+        return Err(Damage::Owner { address, found, expected });
+    }
+    Ok(())
 }

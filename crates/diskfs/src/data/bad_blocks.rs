@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use vfscale_sync::{Mutex, lock_class};
 
-use crate::volume::tx::Run;
+use crate::format::Run;
 
 lock_class! {
     /// The blocks that are left out because they could not be written.

@@ -6,7 +6,7 @@ use vfscale_sync::page::PAGE_SIZE;
 
 use super::*;
 use crate::base::fault::Fault;
-use crate::inode::extents::Mapping;
+use crate::page_cache::Mapping;
 use crate::page_cache::tests::POISON;
 use crate::page_cache::{PAGE, Store};
 

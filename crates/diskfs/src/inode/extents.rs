@@ -30,12 +30,13 @@ use zerocopy::little_endian::U64;
 
 use crate::btree::counted::Counted;
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
+use crate::format::Run;
 use crate::format::extent::{
     EXTENT_MAGIC, Extent, ExtentDamage, ExtentFault, FILE_BLOCKS_MAX, RawPlace, check_order,
 };
 use crate::format::{Damage, Magic};
 use crate::inode::core::DataFork;
-use crate::volume::tx::Run;
+use crate::page_cache::Mapping;
 
 /// The tree of a file with many extents.
 #[derive(Clone, Copy, Debug)]
@@ -58,25 +59,6 @@ pub enum ExtentMap {
     List(Arc<[Extent]>),
     /// More than that: the root of an [`ExtentTree`].
     Tree(u64),
-}
-
-/// What is at a block of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mapping {
-    /// These many blocks from there on lie one behind the other.
-    Mapped {
-        /// Where the first one lies, in blocks of the device.
-        start: u64,
-        /// How many.
-        blocks: u64,
-        /// Nothing was written there yet: they read as zeros.
-        is_unwritten: bool,
-    },
-    /// No blocks.
-    Hole {
-        /// How many blocks the hole has from there on.
-        blocks: u64,
-    },
 }
 
 /// Whose map is changed.

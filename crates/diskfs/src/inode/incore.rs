@@ -42,8 +42,8 @@ use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Mutex, RwLock};
 
 use crate::base::ranks::{NodeCore, NodeLock};
-use crate::btree::Expected;
 use crate::buffer::BufferCache;
+use crate::format::Expected;
 use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records_mut, slot_of};
 use crate::inode::core::InodeCore;
 use crate::page_cache::FileData;

@@ -5,10 +5,10 @@ use std::ops::Range;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
+use super::Mapping;
 use super::write_back::Inline;
 use super::{Change, Cut, FileData, PAGE, Store, page_of, pages_of};
 use crate::base::fault::Fault;
-use crate::inode::extents::Mapping;
 
 impl FileData {
     /// Cuts the file, or extends it with a hole; with the same size, gives back what was allocated

@@ -3,9 +3,9 @@
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
+use super::Mapping;
 use super::{FileData, PAGE, PIECE_PAGES, PageCache, Store, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
-use crate::inode::extents::Mapping;
 
 /// How many pages are read ahead the first time that somebody reads on where he stopped.
 const AHEAD_MIN: u32 = 16;

@@ -1,8 +1,8 @@
 //! Where there is data, and where there are holes.
 
+use super::Mapping;
 use super::{FileData, Store, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
-use crate::inode::extents::Mapping;
 
 impl FileData {
     /// The first offset at or behind `offset` that has data; `None` if there is none before the end

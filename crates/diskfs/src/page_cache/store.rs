@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use vfscale_sync::page::PageBox;
 
+use super::Mapping;
 use crate::base::fault::Fault;
-use crate::inode::extents::Mapping;
-use crate::volume::tx::Run;
+use crate::format::Run;
 
 /// A change of what a file has on the device. Each is one transaction: it is done, or nothing of it.
 #[derive(Clone, Copy, Debug)]

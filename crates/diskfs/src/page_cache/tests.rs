@@ -9,9 +9,9 @@ use super::pages::Marks;
 use super::*;
 use crate::base::fault::Fault;
 use crate::btree::memory::Memory;
+use crate::format::Run;
 use crate::format::extent::Extent;
-use crate::inode::extents::{ExtentMap, Mapping, Owner};
-use crate::volume::tx::Run;
+use crate::inode::extents::{ExtentMap, Owner};
 
 mod crash;
 mod faults;

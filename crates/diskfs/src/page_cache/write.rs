@@ -3,10 +3,10 @@
 use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
+use super::Mapping;
 use super::pages::CHUNK_PAGES;
 use super::{FileData, PAGE, Store, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
-use crate::inode::extents::Mapping;
 
 /// What is known of the device: from page `from` up to page `to` it is all the same.
 #[derive(Clone, Copy, Debug, Default)]

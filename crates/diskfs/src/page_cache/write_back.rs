@@ -3,11 +3,11 @@
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page};
 
+use super::Mapping;
 use super::pages::Flight;
 use super::{Change, FileData, PIECE_PAGES, Store, WRITE_PAGES, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
-use crate::inode::extents::Mapping;
-use crate::volume::tx::Run;
+use crate::format::Run;
 
 /// How many writes may fail in a pass over a file before whole pieces are given up: to find a few bad blocks
 /// is worth it, to try each block of a dead device is not.

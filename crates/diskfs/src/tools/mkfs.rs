@@ -19,7 +19,8 @@ use vfscale_journal::{Journal, Region, VolumeId};
 
 pub use signatures::recognise;
 
-use crate::alloc::{Layout, initial};
+use crate::alloc::Layout;
+use crate::alloc::initial::write_group;
 use crate::format::geometry::SizeError;
 use crate::format::group::ROOT_CHUNK;
 use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, ROOT_INO, records_mut};
@@ -177,20 +178,6 @@ fn place_log(geometry: Geometry, options: &MkfsOptions) -> Result<LogPlace, Mkfs
         return Err(MkfsError::LogSize { blocks, most });
     }
     Ok(LogPlace::Outside { device: Uuid::random()?, blocks })
-}
-
-/// Writes what describes a group in which nothing is used yet. Also for groups that a volume grows by.
-pub(crate) fn write_group(
-    device: &dyn Device,
-    layout: &Layout,
-    volume: Uuid,
-) -> Result<(), vfscale_block::Error> {
-    let blocks = initial::blocks(layout, volume);
-    let writes: Vec<_> = blocks
-        .iter()
-        .map(|block| (byte_of_block(block.header().address.get()), block.bytes()))
-        .collect();
-    device.write_many(&writes)
 }
 
 /// Writes the first chunk of inodes, with the root directory.

@@ -24,9 +24,9 @@
 
 use vfscale_block::Device;
 
+pub use crate::base::open_error::OpenError;
 use crate::format::geometry::{COPIES, GROUP_LOG2_MAX, GROUP_LOG2_MIN};
 use crate::format::superblock::{DecodeError, MAGIC, Superblock, Timestamp};
-use crate::format::uuid::Uuid;
 use crate::format::{BLOCK_BYTES, Block, Damage, byte_of_block};
 
 /// What has become of a copy.
@@ -75,59 +75,6 @@ impl Found {
     pub fn is_read_only(&self) -> bool {
         self.superblock.features.unknown().ro_compat != 0
     }
-}
-
-/// Why there is no volume to open.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The device failed.
-    #[error(transparent)]
-    Device(#[from] vfscale_block::Error),
-    /// Neither a superblock nor a copy is there.
-    #[error("{device}: no volume")]
-    NoVolume {
-        /// The device's name.
-        device: String,
-    },
-    /// There was a superblock, but neither it nor a copy can be read.
-    #[error("{device}: {error}")]
-    Superblock {
-        /// The device's name.
-        device: String,
-        /// What is wrong with that in block 0.
-        error: DecodeError,
-    },
-    /// The volume uses what this program does not know.
-    #[error("{device}: the volume has features that this program does not know: {bits:#x}")]
-    Features {
-        /// The device's name.
-        device: String,
-        /// The unknown bits of `incompat`.
-        bits: u64,
-    },
-    /// The image was cut off, or is on a smaller device than it was.
-    #[error("{device}: the volume has {volume_bytes} bytes, and the device only {device_bytes}")]
-    CutOff {
-        /// The device's name.
-        device: String,
-        /// The size of the volume.
-        volume_bytes: u64,
-        /// The size of the device.
-        device_bytes: u64,
-    },
-    /// The superblock is damaged, and copies of several volumes are there.
-    #[error("{device}: no superblock, and copies of several volumes: {}", shown(.volumes))]
-    Several {
-        /// The device's name.
-        device: String,
-        /// Their ids.
-        volumes: Vec<Uuid>,
-    },
-}
-
-fn shown(volumes: &[Uuid]) -> String {
-    volumes.iter().map(Uuid::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A block of a device, or why it can't be read.

@@ -20,10 +20,10 @@ use rustix::io::Errno;
 use vfscale_block::{Error, OsError};
 
 use crate::alloc::Layout;
+use crate::alloc::initial::write_group;
 use crate::base::fault::Fault;
 use crate::format::BLOCK_BYTES;
 use crate::format::geometry::SizeError;
-use crate::tools::mkfs::write_group;
 use crate::volume::tx::Need;
 use crate::{Geometry, Volume};
 

@@ -47,40 +47,18 @@ use vfscale_journal::{LogKey, Reservation, Transaction};
 
 use crate::alloc::{Busy, Changes, Finished, GroupNodes};
 use crate::base::fault::Fault;
-use crate::btree::{Error, Expected, Nodes};
+use crate::btree::{Error, Nodes};
 use crate::buffer::{Cancel, InodeChunk, KIND_INODE_CHUNK};
+use crate::format::Expected;
 use crate::format::inode::{
     CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, RECORD_BYTES, chunk_of, ino_at,
 };
-use crate::format::{BLOCK_BYTES, Block, Identity};
+use crate::format::{BLOCK_BYTES, Block, Identity, Run};
 use crate::inode::core::InodeCore;
 use crate::inode::incore::{KIND_INODE, Node};
 use crate::volume::Volume;
 use shadows::Shadows;
 pub use shadows::{BlockRef, Slot};
-
-/// Consecutive blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Run {
-    /// The address of the first one.
-    pub start: u64,
-    /// How many there are.
-    pub blocks: u32,
-}
-
-impl Run {
-    /// One block.
-    #[must_use]
-    pub const fn one(address: u64) -> Self {
-        Self { start: address, blocks: 1 }
-    }
-
-    /// The address behind the last block; the largest number for a run that no volume has.
-    #[must_use]
-    pub const fn end(self) -> u64 {
-        self.start.saturating_add(self.blocks as u64)
-    }
-}
 
 /// What a transaction may need at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use vfscale_sync::random::Random;
 use zerocopy::little_endian::U64;
 
 use super::world::World;
-use crate::Run;
 use crate::alloc::{Changes, Groups, Layout};
 use crate::btree::memory::{Failure, number};
 use crate::btree::{Error, Nodes};
+use crate::format::Run;
 use crate::format::group::{GroupHeader, RawChunk};
 
 fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {

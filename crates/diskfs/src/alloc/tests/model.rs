@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::world::World;
-use crate::Run;
 use crate::alloc::Changes;
+use crate::format::Run;
 
 #[derive(Clone, Debug)]
 enum Call {

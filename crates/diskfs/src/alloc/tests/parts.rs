@@ -6,8 +6,8 @@ use super::super::load::RECORDS_MAX;
 use super::super::memory::ENTRY_BYTES;
 use super::super::zones::ZONE_BLOCKS;
 use super::world::World;
-use crate::Run;
 use crate::alloc::Changes;
+use crate::format::Run;
 
 /// A volume of four groups of 64 zones in which every second block is free, opened anew.
 fn in_pieces() -> World {

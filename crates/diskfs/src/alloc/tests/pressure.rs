@@ -3,8 +3,8 @@
 use vfscale_sync::random::Random;
 
 use super::world::World;
-use crate::Run;
 use crate::alloc::Changes;
+use crate::format::Run;
 
 /// Claims everything in runs of up to `max` blocks.
 fn claim_all(world: &mut World, max: u32) {

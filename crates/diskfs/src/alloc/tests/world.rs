@@ -7,10 +7,12 @@ use crate::alloc::chunks::Chunks;
 use crate::alloc::zones::UNKNOWN;
 use crate::alloc::{Busy, Changes, GroupNodes, Groups, Layout};
 use crate::btree::memory::{Failure, Memory, VOLUME};
-use crate::btree::{Error, Expected, Nodes};
+use crate::btree::{Error, Nodes};
+use crate::format::Expected;
+use crate::format::Run;
 use crate::format::group::GroupHeader;
 use crate::format::inode::{CHUNK_BLOCKS, INODES_PER_BLOCK};
-use crate::{Geometry, LogPlace, Run};
+use crate::{Geometry, LogPlace};
 
 impl GroupNodes for Memory {
     fn create(&mut self, address: u64, expected: &Expected) -> Result<u64, Error<Failure>> {

@@ -6,10 +6,11 @@ use vfscale_sync::cpu;
 use super::*;
 use crate::base::fault::Fault;
 use crate::format::BLOCK_BYTES;
+use crate::format::Run;
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
 use crate::tools::mkfs::{MkfsOptions, format};
-use crate::volume::tx::{Need, Run, Tx};
+use crate::volume::tx::{Need, Tx};
 use crate::volume::{Volume, VolumeOptions};
 
 fn volume(orphan_lists: usize) -> Volume {

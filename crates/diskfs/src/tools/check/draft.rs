@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::media::{Media, NoChange};
-use crate::btree::{Error, Expected, Nodes};
+use crate::btree::{Error, Nodes};
+use crate::format::Expected;
 use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records, records_mut, slot_of};
 use crate::format::{Block, Identity};
 use crate::inode::core::InodeCore;

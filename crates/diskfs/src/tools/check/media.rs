@@ -9,7 +9,8 @@ use vfscale_block::Device;
 use vfscale_journal::{Known, Lsn};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::btree::{Error, Expected, Nodes};
+use crate::btree::{Error, Nodes};
+use crate::format::Expected;
 use crate::format::geometry::Geometry;
 use crate::format::{Block, Damage, Header, Identity, Magic, byte_of_block};
 use crate::volume::Places;

@@ -6,7 +6,7 @@ use vfscale_block::{
 };
 
 use super::*;
-use crate::{Features, Geometry};
+use crate::{Features, Geometry, Uuid};
 
 /// 16 MiB, with groups of 4 MiB.
 const BLOCKS: u64 = 4096;

@@ -16,8 +16,8 @@ use vfscale_journal::{Reservation, Transaction};
 
 use crate::Uuid;
 use crate::base::fault::Fault;
-use crate::btree::Expected;
 use crate::buffer::{Buffer, BufferCache, compare, pool};
+use crate::format::Expected;
 use crate::format::{BLOCK_BYTES, Block, Identity};
 
 /// An address that no block has.

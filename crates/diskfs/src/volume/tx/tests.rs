@@ -8,9 +8,10 @@ use std::sync::Arc;
 use vfscale_block::{Device, MemoryDevice};
 use zerocopy::little_endian::U64;
 
-use super::{Need, Run, Tx};
+use super::{Need, Tx};
 use crate::base::fault::Fault;
 use crate::btree::{Kind, Nodes, Tree};
+use crate::format::Run;
 use crate::format::inode::{INODE_MAGIC, chunk_of};
 use crate::format::{BLOCK_BYTES, Magic, byte_of_block};
 use crate::icache::table::NodeTable;
@@ -295,7 +296,7 @@ fn new_inodes_come_in_chunks_whose_blocks_are_there() {
         for address in numbers.iter().map(|ino| ino / 8) {
             let owner = chunk_of(address);
             let expected =
-                crate::btree::Expected { magic: INODE_MAGIC, owner, check: |_, _| Ok(()) };
+                crate::format::Expected { magic: INODE_MAGIC, owner, check: |_, _| Ok(()) };
             volume.cache().read(address, &expected).unwrap();
         }
         assert_eq!(available(&volume), free);

@@ -9,8 +9,9 @@ use super::{
 };
 use crate::base::fault::Fault;
 use crate::btree::{Nodes, Tree};
+use crate::format::Run;
 use crate::volume::Volume;
-use crate::volume::tx::{Need, Run};
+use crate::volume::tx::Need;
 
 fn plan() -> CrashPlan {
     CrashPlan::default().exhaustive_bits(2).listed_max(3).samples(2)
