@@ -82,10 +82,9 @@ pub use nodes::GroupNodes;
 
 use crate::base::ranks::{GroupLock, GrowthLock};
 use crate::btree::{Entry, Error, Nodes};
-use crate::format::Damage;
-use crate::format::Run;
 use crate::format::group::{GroupFault, fault};
 use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
+use crate::format::{Damage, Run};
 use crate::{Geometry, LogPlace};
 use ag_update::{Outcome, Part, Work, impossible, in_order};
 use alloc_group::Group;

@@ -60,9 +60,8 @@ use crate::Uuid;
 use crate::base::fault::Fault;
 use crate::base::numbers::{NumberMap, shard_of};
 use crate::base::ranks::{CacheShard, InodeHomes};
-use crate::format::Expected;
 use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
-use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
+use crate::format::{BLOCK_BYTES, Block, Expected, Identity, byte_of_block};
 
 /// How many buffers the hand passes for each one that comes in. More than one, so that it catches up
 /// with what was in use when it came by.

@@ -12,8 +12,7 @@ use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_diskfs::Uuid;
 use vfscale_diskfs::buffer::{Buffer, BufferCache};
-use vfscale_diskfs::format::Expected;
-use vfscale_diskfs::format::{BLOCK_BYTES, Block, Identity, Magic, byte_of_block};
+use vfscale_diskfs::format::{BLOCK_BYTES, Block, Expected, Identity, Magic, byte_of_block};
 use vfscale_journal::{LogItem, Lsn, Pushed};
 use vfscale_sync::model::{self, Schedules};
 

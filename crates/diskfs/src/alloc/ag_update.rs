@@ -26,10 +26,9 @@ use super::changes::{InodeChange, Inodes, Undo};
 use super::load::Source;
 use super::{GroupNodes, Layout};
 use crate::btree::{Error, Found, Nodes};
-use crate::format::Damage;
-use crate::format::Run;
 use crate::format::group::{GroupFault, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
+use crate::format::{Damage, Run};
 
 /// More blocks than this are not kept set aside.
 const ASIDE_HIGH: u64 = 48;

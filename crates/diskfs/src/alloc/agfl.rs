@@ -3,8 +3,7 @@
 use super::GroupNodes;
 use super::layout::Layout;
 use crate::btree::{Error, Nodes};
-use crate::format::Block;
-use crate::format::Expected;
+use crate::format::{Block, Expected};
 
 /// What is set aside for the trees of a group while a transaction changes them.
 #[derive(Clone, Debug, Default)]

@@ -12,11 +12,10 @@ use super::memory::IndexMemory;
 use super::search::{Reach, Search};
 use crate::base::ranks::{GroupIndex, GroupLock};
 use crate::btree::{Error, Nodes};
-use crate::format::Run;
 use crate::format::geometry::LAST_GROUP_BLOCKS_MIN;
 use crate::format::group::{GroupFault, GroupHeader, fault};
 use crate::format::inode::CHUNK_BLOCKS;
-use crate::format::{Block, Damage};
+use crate::format::{Block, Damage, Run};
 use crate::{Geometry, LogPlace};
 
 /// One group. On cache lines of its own.

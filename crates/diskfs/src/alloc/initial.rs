@@ -7,10 +7,9 @@ use super::Layout;
 use super::ag_update::ASIDE_EXTRA;
 use crate::Uuid;
 use crate::btree::{Record, Tree};
-use crate::format::Expected;
 use crate::format::group::{FreeSpace, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES};
-use crate::format::{Block, Identity, byte_of_block};
+use crate::format::{Block, Expected, Identity, byte_of_block};
 
 /// How many blocks are set aside for trees without any block below the root.
 const ASIDE: u64 = 2 * (1 + 2) + ASIDE_EXTRA;

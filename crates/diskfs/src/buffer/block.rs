@@ -20,8 +20,7 @@ use vfscale_sync::{Condvar, Mutex, MutexGuard};
 use super::{Home, pool};
 use crate::base::fault::Fault;
 use crate::base::ranks::BufferContent;
-use crate::format::Expected;
-use crate::format::{AlignedBlock, BLOCK_BYTES, Block, Damage, Identity, byte_of_block};
+use crate::format::{AlignedBlock, BLOCK_BYTES, Block, Damage, Expected, Identity, byte_of_block};
 
 /// The kind of log item that a block of metadata is.
 pub const KIND_BLOCK: u32 = 1;

@@ -8,8 +8,7 @@ use vfscale_journal::{LogItem, Lsn, Pushed};
 use super::{Buffer, BufferCache};
 use crate::Uuid;
 use crate::base::fault::Fault;
-use crate::format::Expected;
-use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
+use crate::format::{BLOCK_BYTES, Block, Damage, Expected, Identity, Magic, byte_of_block};
 
 const VOLUME: Uuid = Uuid::from_bytes(*b"volume of caches");
 const MAGIC: Magic = Magic(*b"test");

@@ -7,14 +7,12 @@ use vfscale_sync::page::PageBox;
 use super::files::Files;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
-use crate::format::Run;
-use crate::format::byte_of_block;
 use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
+use crate::format::{Run, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, Owner};
 use crate::inode::incore::Node;
-use crate::page_cache::Mapping;
-use crate::page_cache::{Change, Cut, PAGE, Store, pages_of};
+use crate::page_cache::{Change, Cut, Mapping, PAGE, Store, pages_of};
 use crate::volume::tx::{Need, Tx};
 
 /// How many extents a transaction changes at most.

@@ -6,9 +6,8 @@ use vfscale_sync::page::PAGE_SIZE;
 
 use super::*;
 use crate::base::fault::Fault;
-use crate::page_cache::Mapping;
 use crate::page_cache::tests::POISON;
-use crate::page_cache::{PAGE, Store};
+use crate::page_cache::{Mapping, PAGE, Store};
 
 mod syncs;
 mod volume;

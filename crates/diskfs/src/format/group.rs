@@ -10,11 +10,10 @@ use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_mut, transmute_ref,
 };
 
-use super::Expected;
 use super::btree::Kind;
 use super::header::{BODY_BYTES, Block, HEADER_BYTES, Magic};
 use super::inode::CHUNK_INODES;
-use super::{BLOCK_BYTES, Damage};
+use super::{BLOCK_BYTES, Damage, Expected};
 use crate::format::geometry::GROUP_BLOCKS_KEPT;
 
 /// What headers of groups begin with.

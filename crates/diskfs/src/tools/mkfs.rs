@@ -27,8 +27,7 @@ use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, ROOT_INO, records_mut};
 use crate::format::superblock::{LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::inode::core::{InodeCore, TYPE_DIRECTORY};
-use crate::volume::copies;
-use crate::volume::seen;
+use crate::volume::{copies, seen};
 use crate::{Geometry, Label, LogPlace, Superblock, Timestamp, Uuid};
 
 /// How a volume is made. `Default`: as large as its device, without a name, with a log inside.

@@ -49,8 +49,7 @@ use crate::inode::blob::{self, AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
 use crate::tools::check::{Media, NoChange};
-use crate::volume::copies;
-use crate::volume::{Places, VolumeOptions, replay_in_memory};
+use crate::volume::{Places, VolumeOptions, copies, replay_in_memory};
 use crate::{OpenError, Superblock};
 use longer::Longer;
 

@@ -7,8 +7,7 @@ use super::block_map::Places;
 use crate::base::fault::Fault;
 use crate::btree::{Error, Nodes};
 use crate::buffer::BufferCache;
-use crate::format::Block;
-use crate::format::Expected;
+use crate::format::{Block, Expected};
 
 /// The blocks of a volume as the last commits have left them. `Copy`, `Send` and `Sync`; costs
 /// nothing to make.

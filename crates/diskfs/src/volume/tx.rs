@@ -49,11 +49,10 @@ use crate::alloc::{Busy, Changes, Finished, GroupNodes};
 use crate::base::fault::Fault;
 use crate::btree::{Error, Nodes};
 use crate::buffer::{Cancel, InodeChunk, KIND_INODE_CHUNK};
-use crate::format::Expected;
 use crate::format::inode::{
     CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, RECORD_BYTES, chunk_of, ino_at,
 };
-use crate::format::{BLOCK_BYTES, Block, Identity, Run};
+use crate::format::{BLOCK_BYTES, Block, Expected, Identity, Run};
 use crate::inode::core::InodeCore;
 use crate::inode::incore::{KIND_INODE, Node};
 use crate::volume::Volume;

@@ -8,10 +8,9 @@ use crate::alloc::zones::UNKNOWN;
 use crate::alloc::{Busy, Changes, GroupNodes, Groups, Layout};
 use crate::btree::memory::{Failure, Memory, VOLUME};
 use crate::btree::{Error, Nodes};
-use crate::format::Expected;
-use crate::format::Run;
 use crate::format::group::GroupHeader;
 use crate::format::inode::{CHUNK_BLOCKS, INODES_PER_BLOCK};
+use crate::format::{Expected, Run};
 use crate::{Geometry, LogPlace};
 
 impl GroupNodes for Memory {

@@ -2,9 +2,8 @@ use super::*;
 use crate::Uuid;
 use crate::btree::memory::Memory;
 use crate::dir::{Directory, Insertion, NameHash};
-use crate::inode::attr;
-use crate::inode::blob;
 use crate::inode::core::{TYPE_DIRECTORY, TYPE_LINK, TYPE_REGULAR};
+use crate::inode::{attr, blob};
 
 const INO: u64 = 800;
 

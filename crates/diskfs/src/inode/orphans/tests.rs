@@ -5,8 +5,7 @@ use vfscale_sync::cpu;
 
 use super::*;
 use crate::base::fault::Fault;
-use crate::format::BLOCK_BYTES;
-use crate::format::Run;
+use crate::format::{BLOCK_BYTES, Run};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
 use crate::tools::mkfs::{MkfsOptions, format};

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use super::media::{Media, NoChange};
 use crate::btree::{Error, Nodes};
-use crate::format::Expected;
 use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records, records_mut, slot_of};
-use crate::format::{Block, Identity};
+use crate::format::{Block, Expected, Identity};
 use crate::inode::core::InodeCore;
 
 /// Blocks of a volume as they are to be, above those that are on the device.

@@ -10,9 +10,8 @@ use vfscale_journal::{Known, Lsn};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::btree::{Error, Nodes};
-use crate::format::Expected;
 use crate::format::geometry::Geometry;
-use crate::format::{Block, Damage, Header, Identity, Magic, byte_of_block};
+use crate::format::{Block, Damage, Expected, Header, Identity, Magic, byte_of_block};
 use crate::volume::Places;
 use crate::volume::copies::read_block;
 use crate::{Superblock, Uuid};

@@ -8,8 +8,7 @@ use vfscale_journal::{
 use super::*;
 use crate::format::{BLOCK_BYTES, Identity, byte_of_block};
 use crate::tools::check::{self, CheckError, Discarded, LogState, Options, Report};
-use crate::volume::copies;
-use crate::volume::{Volume, VolumeOptions};
+use crate::volume::{Volume, VolumeOptions, copies};
 use crate::{LogPlace, Superblock};
 
 /// How many blocks the log has: few, so that it is filled more than once.

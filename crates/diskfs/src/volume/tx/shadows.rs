@@ -17,8 +17,7 @@ use vfscale_journal::{Reservation, Transaction};
 use crate::Uuid;
 use crate::base::fault::Fault;
 use crate::buffer::{Buffer, BufferCache, compare, pool};
-use crate::format::Expected;
-use crate::format::{BLOCK_BYTES, Block, Identity};
+use crate::format::{BLOCK_BYTES, Block, Expected, Identity};
 
 /// An address that no block has.
 const NOWHERE: u64 = u64::MAX;

@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use super::super::draft::Draft;
 use super::{Pool, Repair, Written};
 use crate::dir::Insertion;
-use crate::format::inode::INODE_MAGIC;
-use crate::format::inode::{CHUNK_INODES, ROOT_INO, block_of, chunk_of, records, slot_of};
+use crate::format::inode::{
+    CHUNK_INODES, INODE_MAGIC, ROOT_INO, block_of, chunk_of, records, slot_of,
+};
 use crate::format::superblock::Timestamp;
 use crate::inode::core::{FileKind, InodeCore, TYPE_DIRECTORY};
 

@@ -7,8 +7,7 @@ use super::sample::{GROUP, Sample};
 use crate::format::byte_of_block;
 use crate::format::group::{GroupHeader, HEADER_AT, MAGIC};
 use crate::tools::check::draft::Draft;
-use crate::tools::check::repair;
-use crate::tools::check::{LogState, Logged};
+use crate::tools::check::{LogState, Logged, repair};
 
 /// Opens the volume's log, commits a change of the header of group 1, and ends without writing it home.
 pub(super) fn change_header(sample: &Sample, change: impl FnOnce(&mut GroupHeader)) {

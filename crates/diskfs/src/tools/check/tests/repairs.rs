@@ -12,8 +12,7 @@ use crate::format::byte_of_block;
 use crate::format::group::{FREE_ROOT_AT, FreeSpace};
 use crate::format::inode::ROOT_INO;
 use crate::tools::check::{self, LogState, Options, Report};
-use crate::volume::copies;
-use crate::volume::{Volume, VolumeOptions};
+use crate::volume::{Volume, VolumeOptions, copies};
 
 type Damaged = (&'static str, fn(&Sample));
 

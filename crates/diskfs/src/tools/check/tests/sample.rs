@@ -19,10 +19,9 @@ use crate::format::inode::{
     CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, ROOT_INO, block_of, chunk_of, records_mut, slot_of,
 };
 use crate::format::{Block, Identity, byte_of_block};
-use crate::inode::attr;
-use crate::inode::blob;
 use crate::inode::core::{DataFork, FileKind, InodeCore};
 use crate::inode::extents::ExtentTree;
+use crate::inode::{attr, blob};
 use crate::tools::check::draft::Draft;
 use crate::tools::check::media::Media;
 use crate::tools::check::{self, Finding, Options, Report};
