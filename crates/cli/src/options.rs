@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use vfscale::MountFlags;
-use vfscale::diskfs::driver::{OnError, OnErrorError};
+use vfscale::diskfs::vfs_impl::{OnError, OnErrorError};
 
 /// An amount of memory as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,47 +58,17 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use zerocopy::little_endian::U64;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-pub use crate::format::btree::{Entry, LEVELS_MAX, TreeDamage, TreeFault};
+pub(crate) use crate::format::btree::Branch;
+pub use crate::format::btree::{Entry, Kind, LEVELS_MAX, OnDisk, Record, TreeDamage, TreeFault};
 pub use check::Summary;
 pub use cursor::{Cursor, Range};
-pub use nodes::{Error, Expected, Nodes};
+pub use nodes::{Error, Nodes};
+
+use crate::format::Expected;
 pub(crate) use salvage::{Around, Kept};
 
-use crate::format::Magic;
 use crate::format::btree::AREA_BYTES;
-
-/// What lies on disk as it is: bytes in little-endian order, without padding or alignment.
-pub trait OnDisk:
-    Copy + fmt::Debug + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned
-{
-}
-
-impl<T: Copy + fmt::Debug + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned> OnDisk
-    for T
-{
-}
-
-/// What a tree holds.
-pub trait Kind {
-    /// Ordered as the tree is; any bytes are a key. Types of `zerocopy::little_endian` and structs
-    /// of them compare as numbers do, without a conversion on little-endian machines.
-    type Key: OnDisk + Ord;
-    /// What belongs to a key; any bytes are a value.
-    type Value: OnDisk;
-    /// What its blocks begin with.
-    const MAGIC: Magic;
-    /// The least key.
-    const KEY_MIN: Self::Key;
-    /// The most records of a block, if there is room for more. For tests, which want high trees.
-    const RECORDS_MAX: usize = AREA_BYTES;
-}
-
-/// A record of a leaf.
-pub type Record<K> = Entry<<K as Kind>::Key, <K as Kind>::Value>;
-/// A record of a block above the leaves.
-pub(crate) type Branch<K> = Entry<<K as Kind>::Key, U64>;
 
 /// A record, and where in its tree it is.
 #[derive(Debug)]

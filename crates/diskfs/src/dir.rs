@@ -35,19 +35,23 @@
 //! reads one with a tree holds it shared; entries in the inode are read from the core, which never changes.
 
 mod check;
+mod entry;
 mod inline;
 mod tree;
 
 use std::ops::ControlFlow;
 
+pub use entry::{DirEntry, Found, is_name};
+
 use crate::Uuid;
 use crate::btree::counted::Counted;
 use crate::btree::{Error, Nodes, Tree};
 use crate::format::Damage;
-use crate::format::dir::{COLLISIONS_MAX, NAME_BYTES_MAX, POSITION_MIN};
+use crate::format::dir::{COLLISIONS_MAX, POSITION_MIN};
 pub use crate::format::dir::{DirDamage, DirFault, DirTree};
 use crate::format::inode::block_of;
-use crate::inode_core::{DataFork, FileKind, InodeCore};
+use crate::inode::core::{DataFork, FileKind, InodeCore};
+use entry::{damage, taken_bit};
 
 /// What a call returns that reads or changes blocks.
 type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
@@ -91,38 +95,6 @@ impl NameHash {
         let hash = siphasher::sip::SipHasher24::new_with_key(&self.key).hash(name);
         ((hash >> 1) & !(COLLISIONS_MAX - 1)).max(POSITION_MIN)
     }
-}
-
-/// An entry of a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirEntry<'a> {
-    /// Where it is in the directory: 16 to 2^63 - 1.
-    pub position: u64,
-    /// The inode that it leads to.
-    pub ino: u64,
-    /// What that is.
-    pub kind: FileKind,
-    /// The name.
-    pub name: &'a [u8],
-}
-
-impl DirEntry<'_> {
-    /// What it leads to, and where it is.
-    #[must_use]
-    pub fn found(&self) -> Found {
-        Found { position: self.position, ino: self.ino, kind: self.kind }
-    }
-}
-
-/// What a name leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Where the entry is in the directory.
-    pub position: u64,
-    /// The inode.
-    pub ino: u64,
-    /// What that is.
-    pub kind: FileKind,
 }
 
 /// What became of a new name.
@@ -421,30 +393,9 @@ impl Directory {
     }
 }
 
-/// Whether a file can have this name: 1 to 255 bytes, without `/` and NUL, neither `.` nor `..`.
-#[must_use]
-pub fn is_name(name: &[u8]) -> bool {
-    (1..=NAME_BYTES_MAX).contains(&name.len())
-        && !matches!(name, b"." | b"..")
-        && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
-}
-
-/// What is wrong with the entry at `position` of directory `ino`.
-fn damage(ino: u64, position: u64, fault: DirFault) -> Damage {
-    DirDamage { ino, position, fault }.into()
-}
-
 /// What an entry takes in an inode.
 fn entry_bytes(name: &[u8]) -> u64 {
     (crate::format::dir::ENTRY_BYTES + name.len()) as u64
-}
-
-/// The bit of a position among the sixteen from `base` on; none if it is another.
-fn taken_bit(base: u64, position: u64) -> u16 {
-    match position.checked_sub(base) {
-        Some(index) if index < COLLISIONS_MAX => 1 << index,
-        _ => 0,
-    }
 }
 
 fn count(core: &mut InodeCore, grown: i64) {

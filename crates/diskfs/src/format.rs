@@ -13,16 +13,21 @@ pub mod attr;
 pub mod btree;
 mod damage;
 pub mod dir;
+mod expected;
 pub mod extent;
+pub mod geometry;
 pub mod group;
 pub mod header;
 pub mod inode;
+mod run;
 pub mod superblock;
 pub mod uuid;
 
 pub use damage::Damage;
+pub use expected::Expected;
 pub(crate) use header::AlignedBlock;
 pub use header::{Block, Header, Identity, Magic};
+pub use run::Run;
 
 /// The bytes of a block.
 pub const BLOCK_BYTES: usize = 4096;

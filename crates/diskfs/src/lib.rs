@@ -3,11 +3,27 @@
 //! # Purpose
 //!
 //! A volume is an image file or a block device in blocks of 4 KiB, split into allocation groups.
-//! Its foundations are blocks that say what they are ([`format::header`]), the superblock
-//! ([`format::superblock`]) and the keeping of its copies ([`copies`]), how a volume of a given
-//! size is divided ([`geometry`]), and the tree that everything in it is found by ([`btree`]).
-//! On them stand the blocks of metadata in memory ([`cache`]) and the open volume ([`volume`]),
-//! which is changed by transactions of the journal. `docs/FORMAT.md` gives every byte.
+//! `docs/FORMAT.md` gives every byte.
+//!
+//! # Rooms
+//!
+//! Each module imports from those above it only.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`mod@format`] | the types on disk, and how a volume of a given size is divided |
+//! | [`base`] | the error of the crate, the classes of its locks |
+//! | [`btree`] | the tree that everything is found by |
+//! | [`buffer`] | blocks of metadata in memory |
+//! | [`alloc`] | allocation groups: free blocks and free inodes |
+//! | [`page_cache`] | the pages of files |
+//! | [`inode`] | one inode, on disk and in memory |
+//! | [`dir`] | directories |
+//! | [`volume`] | the open volume and its transactions |
+//! | [`icache`] | the table of inodes in use, and their inactivation |
+//! | [`data`] | the data of files between page cache and volume |
+//! | [`vfs_impl`] | the file system, as the VFS calls it |
+//! | [`tools`] | making, checking, repairing, showing and rescuing a volume |
 //!
 //! # Invariants
 //!
@@ -22,46 +38,32 @@
 //!
 //! # Locks, references
 //!
-//! [`ranks`] has the classes of locks, and the pages of the modules say who takes them. The foundations have
+//! [`base::ranks`] has the classes of locks, and the pages of the modules say who takes them. The foundations have
 //! none: they are values, or calls on a device that their caller owns. Functions that take a
 //! [`Device`](vfscale_block::Device) block for its I/O; of the writing ones, one runs at a time.
 
-pub mod attr;
-pub mod blob;
+pub mod alloc;
+pub mod base;
 pub mod btree;
-pub mod cache;
-pub mod check;
-pub mod copies;
+pub mod buffer;
+pub mod data;
 pub mod dir;
-pub mod driver;
-pub mod dump;
-pub mod extents;
-pub mod fault;
-pub mod file;
 pub mod format;
-pub mod geometry;
-pub mod group;
-pub mod grow;
-pub mod identity;
-pub mod inactivate;
-pub mod inode_core;
-pub mod mkfs;
-pub mod node;
-pub mod node_table;
-mod numbers;
-pub mod orphans;
-pub mod ranks;
-mod recovery;
-pub mod rescue;
-pub mod space;
-pub mod tx;
+pub mod icache;
+pub mod inode;
+pub mod page_cache;
+pub mod tools;
+pub mod vfs_impl;
 pub mod volume;
 
-pub use copies::{CopyState, Found, OpenError, SuperblockCopy};
-pub use fault::Fault;
+pub use alloc::space::Space;
+pub use base::fault::Fault;
+pub use base::open_error::OpenError;
+pub use format::Run;
+pub use format::geometry::{self, Geometry};
 pub use format::superblock::{Features, Label, LogPlace, Stopped, Superblock, Timestamp};
 pub use format::uuid::Uuid;
-pub use geometry::Geometry;
-pub use space::Space;
-pub use tx::{Need, Run};
+pub use tools::{check, dump, identity, mkfs, rescue};
+pub use volume::copies::{self, CopyState, Found, SuperblockCopy};
+pub use volume::tx::Need;
 pub use volume::{Reader, Volume, VolumeOptions};

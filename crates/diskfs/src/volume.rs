@@ -10,7 +10,7 @@
 //!
 //! * Nothing of the volume is read before the log was replayed. A volume that is open for reading
 //!   only has no log, and its device is not written: what its log has is replayed into a copy of the
-//!   device in memory, which holds changes only ([`CowDevice`]); or the log is not looked at at all
+//!   device in memory, which holds changes only ([`CowDevice`](vfscale_block::CowDevice)); or the log is not looked at at all
 //!   ([`VolumeOptions::no_recovery`]), for a volume whose log can't be read.
 //! * Data is durable before metadata that refers to it: whoever has written data says so
 //!   ([`Volume::mark_data_written`]) before the transaction is committed, and the log asks for a
@@ -28,34 +28,39 @@
 //! A volume holds its device, its log, its cache, its groups. Transactions and readers borrow the
 //! volume; what a transaction does when it is durable holds the groups.
 
+mod block_map;
+pub mod copies;
+pub mod grow;
 mod hooks;
+mod log;
 mod reader;
+pub(crate) mod recovery;
 pub(crate) mod stopped;
+pub mod tx;
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use vfscale_block::{CowDevice, Device};
-use vfscale_journal::{Journal, Known, Lsn, Recovered, Region, VolumeId};
+use vfscale_block::Device;
+use vfscale_journal::{Journal, Recovered};
 use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Mutex, cpu};
 
+pub(crate) use block_map::Places;
+pub(crate) use log::{known, log_of, replay_in_memory, seen};
 pub use reader::Reader;
 
-use crate::cache::BufferCache;
-use crate::copies;
-use crate::fault::Fault;
-use crate::format::superblock::{LogPlace, LogSeen, Superblock, Timestamp};
-use crate::format::{BLOCK_BYTES, byte_of_block};
-use crate::geometry::{GROUP_BLOCKS_KEPT, Geometry};
-use crate::group::Groups;
-use crate::grow;
-use crate::orphans::OrphanList;
-use crate::ranks::SuperblockLock;
-use crate::recovery::Replay;
-use crate::space::Space;
-use crate::{Uuid, volume::hooks::VolumeHooks};
+use crate::Uuid;
+use crate::alloc::Groups;
+use crate::alloc::space::Space;
+use crate::base::fault::Fault;
+use crate::base::ranks::SuperblockLock;
+use crate::buffer::BufferCache;
+use crate::format::geometry::Geometry;
+use crate::format::superblock::{LogSeen, Superblock, Timestamp};
+use crate::inode::orphans::OrphanList;
+use hooks::VolumeHooks;
+use log::{Logged, open_log, read_log};
 
 /// How a volume is opened.
 #[derive(Clone, Debug)]
@@ -123,83 +128,6 @@ pub(crate) struct Shared {
     pub(crate) space: Space,
     /// Transactions that were refused because they would have logged more than they had reserved.
     overruns: AtomicU64,
-}
-
-/// Where in a volume there are blocks of metadata.
-#[derive(Debug)]
-pub(crate) struct Places {
-    /// How many blocks the volume has. Only becomes more.
-    blocks: AtomicU64,
-    group_blocks: u64,
-    /// The blocks of the log; none if it is on another device.
-    log: Range<u64>,
-}
-
-/// The blocks at the start of a group that are roots of trees.
-const GROUP_ROOTS: Range<u64> = 2..4;
-/// The block of a group that has its header.
-const GROUP_HEADER: u64 = 1;
-
-impl Places {
-    pub(crate) fn new(superblock: &Superblock) -> Self {
-        let log = match superblock.log() {
-            LogPlace::Inside { start, blocks } => start..start + blocks,
-            LogPlace::Outside { .. } => 0..0,
-        };
-        let geometry = superblock.geometry();
-        let (blocks, group_blocks) = (AtomicU64::new(geometry.blocks()), geometry.group_blocks());
-        Self { blocks, group_blocks, log }
-    }
-
-    /// Where the headers of the groups are.
-    pub(crate) fn headers(&self) -> impl Iterator<Item = u64> {
-        let blocks = self.blocks.load(Ordering::Acquire);
-        (0..blocks.div_ceil(self.group_blocks))
-            .map(|group| group * self.group_blocks + GROUP_HEADER)
-    }
-
-    /// Where in its group a block is that is neither outside of the volume nor in the log.
-    fn in_group(&self, address: u64) -> Option<u64> {
-        let blocks = self.blocks.load(Ordering::Acquire);
-        let is_there = address < blocks && !self.log.contains(&address);
-        is_there.then_some(address & (self.group_blocks - 1))
-    }
-
-    /// Whether the whole log lies between the blocks of a run.
-    fn has_log_in(&self, run: &Range<u64>) -> bool {
-        !self.log.is_empty() && run.start <= self.log.start && self.log.end <= run.end
-    }
-
-    /// Whether files can have all blocks of a run, and there is one: it lies in one group, behind the blocks
-    /// that the group keeps, and not over the log. Groups are powers of two, so this costs no more than
-    /// a look at both ends.
-    pub(crate) fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
-        let Some(last) = start.checked_add(blocks).and_then(|end| end.checked_sub(1)) else {
-            return false;
-        };
-        // The log lies in one group: a run with neither end in it may have all of it inside.
-        blocks > 0
-            && (start ^ last) < self.group_blocks
-            && self.is_for_files(start)
-            && self.is_for_files(last)
-            && !self.has_log_in(&(start..last + 1))
-    }
-
-    /// Whether files can have this block.
-    pub(crate) fn is_for_files(&self, address: u64) -> bool {
-        self.in_group(address).is_some_and(|at| at >= GROUP_BLOCKS_KEPT)
-    }
-
-    /// Whether a block of a tree can be there.
-    pub(crate) fn is_for_trees(&self, address: u64) -> bool {
-        self.in_group(address)
-            .is_some_and(|at| at >= GROUP_BLOCKS_KEPT || GROUP_ROOTS.contains(&at))
-    }
-
-    /// Whether a block that is logged as a whole can be there.
-    pub(crate) fn is_for_metadata(&self, address: u64) -> bool {
-        self.is_for_trees(address) || self.in_group(address) == Some(GROUP_HEADER)
-    }
 }
 
 impl Volume {
@@ -298,7 +226,7 @@ impl Volume {
     /// The volume is divided so from now on: it has grown. False if it has done so too often.
     pub(crate) fn set_geometry(&self, geometry: Geometry) -> Result<bool, Fault> {
         // Who gets a block of a new group can refer to it.
-        self.places.blocks.fetch_max(geometry.blocks(), Ordering::AcqRel);
+        self.places.grow(geometry.blocks());
         Ok(self.groups().grow(&self.reader(), geometry)?)
     }
 
@@ -526,114 +454,6 @@ impl Volume {
     /// How far the log has come, if it is not being written.
     fn log_seen(&self) -> Option<LogSeen> {
         self.journal.as_ref().and_then(Journal::known).map(seen)
-    }
-}
-
-/// A volume whose log was looked at.
-struct Logged {
-    /// What the volume is to be read from, and written to if there is a journal.
-    device: Arc<dyn Device>,
-    hooks: Arc<VolumeHooks>,
-    journal: Option<Journal>,
-    recovered: Recovered,
-}
-
-impl Logged {
-    fn read_only(device: Arc<dyn Device>, recovered: Recovered) -> Self {
-        let hooks = Arc::new(VolumeHooks::new(device.clone()));
-        Self { device, hooks, journal: None, recovered }
-    }
-}
-
-/// Replays the log in memory, unless it is not to be looked at.
-fn read_log(
-    device: Arc<dyn Device>,
-    superblock: &Superblock,
-    places: &Places,
-    options: &VolumeOptions,
-) -> Result<Logged, Fault> {
-    if options.no_recovery {
-        return Ok(Logged::read_only(device, Recovered::default()));
-    }
-    let (device, recovered) = replay_in_memory(device, superblock, places, options)?;
-    Ok(Logged::read_only(device, recovered))
-}
-
-/// The device as it is after a replay of the log: a copy, if there is something to replay.
-///
-/// # Errors
-/// Those of the device and the log, and damage in what that has.
-pub(crate) fn replay_in_memory(
-    device: Arc<dyn Device>,
-    superblock: &Superblock,
-    places: &Places,
-    options: &VolumeOptions,
-) -> Result<(Arc<dyn Device>, Recovered), Fault> {
-    let (log_device, region) = log_of(&device, superblock, options)?;
-    let volume = VolumeId(superblock.volume().to_bytes());
-    let copy = Arc::new(CowDevice::in_place_of(device.clone()));
-    let mut sink = Replay::new(&*copy, superblock.volume(), places);
-    let recovered = Journal::replay(&*log_device, region, volume, &known(superblock), &mut sink)?;
-    if recovered.items == 0 {
-        return Ok((device, recovered));
-    }
-    tracing::info!(items = recovered.items, "the log was replayed in memory");
-    Ok((copy, recovered))
-}
-
-/// Opens the log, which replays it.
-fn open_log(
-    device: Arc<dyn Device>,
-    superblock: &Superblock,
-    places: &Places,
-    options: &VolumeOptions,
-) -> Result<Logged, Fault> {
-    let (log_device, region) = log_of(&device, superblock, options)?;
-    let volume = VolumeId(superblock.volume().to_bytes());
-    let mut sink = Replay::new(&*device, superblock.volume(), places);
-    let hooks = Arc::new(VolumeHooks::new(device.clone()));
-    let journal = vfscale_journal::Options { known: known(superblock), ..options.journal };
-    let opened = Journal::open(log_device, region, volume, hooks.clone(), &mut sink, journal);
-    let (journal, recovered) = opened?;
-    drop(sink);
-    Ok(Logged { device, hooks, journal: Some(journal), recovered })
-}
-
-/// Reads what a superblock knows of the volume's log.
-pub(crate) fn known(superblock: &Superblock) -> Known {
-    let LogSeen { epoch, last, checkpoint, is_closed } = superblock.log_seen;
-    let device = match superblock.log() {
-        LogPlace::Inside { .. } => Uuid::NIL,
-        LogPlace::Outside { device, .. } => device,
-    };
-    let (last, device) = (Lsn::from_bits(last), device.to_bytes());
-    Known { epoch, last, checkpoint, is_closed, device }
-}
-
-/// Returns what a superblock says of a log of which so much is known.
-pub(crate) fn seen(known: Known) -> LogSeen {
-    let Known { epoch, last, checkpoint, is_closed, .. } = known;
-    LogSeen { epoch, last: last.to_bits(), checkpoint, is_closed }
-}
-
-/// The device with the log, and where on it the log is.
-pub(crate) fn log_of(
-    device: &Arc<dyn Device>,
-    superblock: &Superblock,
-    options: &VolumeOptions,
-) -> Result<(Arc<dyn Device>, Region), Fault> {
-    let length = superblock.log().blocks() * BLOCK_BYTES as u64;
-    match (superblock.log(), &options.log_device) {
-        (LogPlace::Inside { start, .. }, None) => {
-            Ok((device.clone(), Region { offset: byte_of_block(start), length }))
-        }
-        (LogPlace::Outside { .. }, Some(log)) => Ok((log.clone(), Region { offset: 0, length })),
-        (LogPlace::Inside { .. }, Some(_)) => {
-            Err(Fault::LogDevice("the volume has its log inside, not on a device of its own"))
-        }
-        (LogPlace::Outside { .. }, None) => {
-            Err(Fault::LogDevice("the volume has its log on a device of its own: name that too"))
-        }
     }
 }
 

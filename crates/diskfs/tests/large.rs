@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use vfscale_block::{Device, Error, MemoryDevice};
-use vfscale_diskfs::file::Files;
-use vfscale_diskfs::inode_core::InodeCore;
-use vfscale_diskfs::mkfs::{MkfsOptions, format};
-use vfscale_diskfs::node::Node;
-use vfscale_diskfs::node_table::NodeTable;
-use vfscale_diskfs::{Fault, Need, Run, Volume, VolumeOptions, check};
+use vfscale_diskfs::data::Files;
+use vfscale_diskfs::icache::table::NodeTable;
+use vfscale_diskfs::inode::core::InodeCore;
+use vfscale_diskfs::inode::incore::Node;
+use vfscale_diskfs::tools::check;
+use vfscale_diskfs::tools::mkfs::{MkfsOptions, format};
+use vfscale_diskfs::{Fault, Need, Run, Volume, VolumeOptions};
 use vfscale_sync::random::Random;
 
 const TIB: u64 = 1 << 40;

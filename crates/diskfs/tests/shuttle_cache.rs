@@ -11,9 +11,8 @@ use std::sync::Arc;
 use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_diskfs::Uuid;
-use vfscale_diskfs::btree::Expected;
-use vfscale_diskfs::cache::{Buffer, BufferCache};
-use vfscale_diskfs::format::{BLOCK_BYTES, Block, Identity, Magic, byte_of_block};
+use vfscale_diskfs::buffer::{Buffer, BufferCache};
+use vfscale_diskfs::format::{BLOCK_BYTES, Block, Expected, Identity, Magic, byte_of_block};
 use vfscale_journal::{LogItem, Lsn, Pushed};
 use vfscale_sync::model::{self, Schedules};
 

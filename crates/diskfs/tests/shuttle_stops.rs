@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::thread;
 use vfscale_block::{Device, FaultyDevice};
-use vfscale_diskfs::check;
-use vfscale_diskfs::driver::{DiskFs, DiskOptions, OnError};
+use vfscale_diskfs::tools::check;
+use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions, OnError};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, AtFlags, Errno, Mode, MountFlags, Task, Vfs};
 

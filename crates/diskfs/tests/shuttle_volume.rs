@@ -14,11 +14,12 @@ use std::sync::{Arc, OnceLock};
 
 use shuttle::thread;
 use vfscale_block::{Device, FaultyDevice};
-use vfscale_diskfs::file::Files;
-use vfscale_diskfs::inode_core::InodeCore;
-use vfscale_diskfs::node::Node;
-use vfscale_diskfs::node_table::NodeTable;
-use vfscale_diskfs::{Fault, Need, Volume, VolumeOptions, check};
+use vfscale_diskfs::data::Files;
+use vfscale_diskfs::icache::table::NodeTable;
+use vfscale_diskfs::inode::core::InodeCore;
+use vfscale_diskfs::inode::incore::Node;
+use vfscale_diskfs::tools::check;
+use vfscale_diskfs::{Fault, Need, Volume, VolumeOptions};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::types::{FallocateFlags, Mode};
 use vfscale_vfs::{At, AtFlags, FileHandle, OFlags, Task};

@@ -29,9 +29,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale_block::{Device, FileDevice, FileOptions, Operation};
-use vfscale_diskfs::driver::{DiskFs, DiskOptions, OnError};
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions, RootDirectory};
+use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions, OnError};
 use vfscale_diskfs::{Fault, OpenError};
 use vfscale_memfs::MemFs;
 use vfscale_vfs::driver::ErrorCursor;

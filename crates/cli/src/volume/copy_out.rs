@@ -19,7 +19,7 @@ use std::sync::Arc;
 use clap::Args;
 use vfscale::block::Device;
 use vfscale::diskfs::format::inode::ROOT_INO;
-use vfscale::diskfs::inode_core::InodeCore;
+use vfscale::diskfs::inode::core::InodeCore;
 use vfscale::diskfs::rescue::{LogRead, Name, Rescue};
 
 use super::open;

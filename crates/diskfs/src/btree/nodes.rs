@@ -2,7 +2,8 @@
 
 use std::ops::Deref;
 
-use crate::format::{Block, Damage, Magic};
+use crate::base::fault::Fault;
+use crate::format::{Block, Damage, Expected};
 
 /// Why a call on a tree failed. The tree is as it was.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -15,17 +16,22 @@ pub enum Error<E> {
     Nodes(E),
 }
 
-/// What a block of a tree must be.
-#[derive(Clone, Copy, Debug)]
-pub struct Expected {
-    /// The kind.
-    pub magic: Magic,
-    /// What it belongs to.
-    pub owner: u64,
-    /// What is to be checked of a block that comes from the device, beside its header; gets its
-    /// address too. What is found here once need not be looked at again for as long as the block is
-    /// in memory.
-    pub check: fn(u64, &Block) -> Result<(), Damage>,
+impl From<Error<Self>> for Fault {
+    fn from(error: Error<Self>) -> Self {
+        match error {
+            Error::Damage(damage) => Self::Damage(damage),
+            Error::Nodes(fault) => fault,
+        }
+    }
+}
+
+impl From<Fault> for Error<Fault> {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Damage(damage) => Self::Damage(damage),
+            fault => Self::Nodes(fault),
+        }
+    }
 }
 
 /// The blocks of a volume, as a tree sees them: for reading, and for changing within a transaction.

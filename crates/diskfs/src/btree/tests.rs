@@ -2,9 +2,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::memory::{Failure, Memory, number};
 use super::*;
+use crate::format::Magic;
 
 mod bulk;
 mod damage;

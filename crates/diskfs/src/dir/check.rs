@@ -5,7 +5,7 @@ use super::{DirEntry, DirFault, Directory, Outcome, damage, entry_bytes, inline}
 use crate::btree::{Nodes, Record, Summary};
 use crate::format::Damage;
 use crate::format::dir::{COLLISIONS_MAX, DirTree};
-use crate::inode_core::{DataFork, InodeCore};
+use crate::inode::core::{DataFork, InodeCore};
 
 /// What is known of the entries so far.
 struct Seen<'d> {

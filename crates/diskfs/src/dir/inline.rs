@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{DirEntry, DirFault, damage, is_name};
 use crate::format::Damage;
 use crate::format::dir::{ENTRY_BYTES, POSITION_MAX, POSITION_MIN, RawEntry};
-use crate::inode_core::{DataFork, FileKind};
+use crate::inode::core::{DataFork, FileKind};
 
 /// The bytes of the entries.
 pub(super) fn bytes(data: &DataFork) -> &[u8] {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::btree::memory::{Failure, Memory, number};
 use crate::btree::{Entry, Summary};
-use crate::inode_core::{AttrFork, TYPE_DIRECTORY};
+use crate::inode::core::{AttrFork, TYPE_DIRECTORY};
 
 mod damage;
 mod model;

@@ -11,7 +11,7 @@ use crate::format::dir::{
     COLLISIONS_MAX, DirKey, DirPart, DirTree, HEAD_NAME_BYTES, PART_NAME_BYTES, POSITION_MAX,
     POSITION_MIN, RawHead,
 };
-use crate::inode_core::FileKind;
+use crate::inode::core::FileKind;
 
 /// Records that are put together to entries, one after the other.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@
 //! `RawNode`. Which keys and values are in it follows from the magic. Keys and values have a
 //! fixed size and lie there as they are compared and used, one record behind the other.
 
+use std::fmt;
 use std::mem::offset_of;
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -12,7 +13,7 @@ use zerocopy::{
 };
 
 use super::BLOCK_BYTES;
-use super::header::{BODY_BYTES, Block, HEADER_BYTES};
+use super::header::{BODY_BYTES, Block, HEADER_BYTES, Magic};
 
 /// The bytes of a block that records can have.
 pub const AREA_BYTES: usize = BODY_BYTES - FIELDS_BYTES;
@@ -179,6 +180,37 @@ impl TreeFault {
         }
     }
 }
+
+/// What lies on disk as it is: bytes in little-endian order, without padding or alignment.
+pub trait OnDisk:
+    Copy + fmt::Debug + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned
+{
+}
+
+impl<T: Copy + fmt::Debug + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned> OnDisk
+    for T
+{
+}
+
+/// What a tree holds.
+pub trait Kind {
+    /// Ordered as the tree is; any bytes are a key. Types of `zerocopy::little_endian` and structs
+    /// of them compare as numbers do, without a conversion on little-endian machines.
+    type Key: OnDisk + Ord;
+    /// What belongs to a key; any bytes are a value.
+    type Value: OnDisk;
+    /// What its blocks begin with.
+    const MAGIC: Magic;
+    /// The least key.
+    const KEY_MIN: Self::Key;
+    /// The most records of a block, if there is room for more. For tests, which want high trees.
+    const RECORDS_MAX: usize = AREA_BYTES;
+}
+
+/// A record of a leaf.
+pub type Record<K> = Entry<<K as Kind>::Key, <K as Kind>::Value>;
+/// A record of a block above the leaves.
+pub(crate) type Branch<K> = Entry<<K as Kind>::Key, U64>;
 
 #[cfg(test)]
 mod tests;

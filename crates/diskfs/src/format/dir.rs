@@ -5,8 +5,8 @@ use std::mem::offset_of;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::btree::Kind;
 use super::header::Magic;
-use crate::btree::Kind;
 
 /// What blocks of directories begin with. Their owner is the inode.
 pub const DIR_MAGIC: Magic = Magic(*b"vfsD");

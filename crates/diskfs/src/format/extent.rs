@@ -9,11 +9,12 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Magic;
+use super::inode::{AREA_BYTES, ATTR_BYTES_MAX, DATA_BYTES_MAX};
 
 /// The bytes of an extent.
 pub const EXTENT_BYTES: usize = 20;
 /// The most extents that an inode has in itself.
-pub const LIST_MAX: usize = super::inode::DATA_BYTES_MAX / EXTENT_BYTES;
+pub const LIST_MAX: usize = DATA_BYTES_MAX / EXTENT_BYTES;
 /// The most blocks of an extent.
 pub const EXTENT_BLOCKS_MAX: u32 = UNWRITTEN - 1;
 /// No file has this block or a later one: sizes are less than 2^63.
@@ -55,6 +56,7 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
 const _: () = {
     assert!(size_of::<RawExtent>() == EXTENT_BYTES && size_of::<RawPlace>() == 12);
     assert!(offset_of!(RawExtent, place) == 8 && offset_of!(RawPlace, length) == 8);
+    assert!(LIST_MAX == 19 && ATTR_BYTES_MAX + EXTENT_BYTES * 7 <= AREA_BYTES);
 };
 
 /// Consecutive blocks of a file that lie one behind the other on the device.

@@ -1,7 +1,7 @@
 //! What describes an allocation group on disk: its header, and the records of its two trees.
 //!
 //! The header counts what the trees hold, so that mounting reads one block per group, and keeps the
-//! blocks that are set aside for the trees. See [`group`](crate::group) for how they are used.
+//! blocks that are set aside for the trees. See [`alloc`](crate::alloc) for how they are used.
 
 use std::mem::offset_of;
 
@@ -10,11 +10,11 @@ use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_mut, transmute_ref,
 };
 
+use super::btree::Kind;
 use super::header::{BODY_BYTES, Block, HEADER_BYTES, Magic};
 use super::inode::CHUNK_INODES;
-use super::{BLOCK_BYTES, Damage};
-use crate::btree::{Expected, Kind};
-use crate::geometry::GROUP_BLOCKS_KEPT;
+use super::{BLOCK_BYTES, Damage, Expected};
+use crate::format::geometry::GROUP_BLOCKS_KEPT;
 
 /// What headers of groups begin with.
 pub const MAGIC: Magic = Magic(*b"vfsG");

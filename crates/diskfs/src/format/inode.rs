@@ -30,7 +30,6 @@ use zerocopy::{
 };
 
 use super::Damage;
-use super::extent::{EXTENT_BYTES, LIST_MAX};
 use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity, Magic};
 
 /// What a block of inodes begins with. Its owner is the first block of its chunk.
@@ -43,7 +42,7 @@ pub const CHUNK_BLOCKS: u64 = 8;
 pub const CHUNK_INODES: u64 = INODES_PER_BLOCK * CHUNK_BLOCKS;
 /// The number of the root directory: the first of the first chunk, which lies behind what is kept of
 /// group 0.
-pub const ROOT_INO: u64 = crate::geometry::GROUP_BLOCKS_KEPT * INODES_PER_BLOCK;
+pub const ROOT_INO: u64 = crate::format::geometry::GROUP_BLOCKS_KEPT * INODES_PER_BLOCK;
 
 /// The bytes of a record.
 pub const RECORD_BYTES: usize = 504;
@@ -409,7 +408,6 @@ const _: () = {
     assert!(offset_of!(RawInode, rdev) == 40 && offset_of!(RawInode, parent) == 80);
     assert!(offset_of!(RawInode, data_format) == 88 && offset_of!(RawInode, area) == 96);
     assert!(offset_of!(RawInodeBlock, records) == 0 && CHUNK_INODES == 64 && ROOT_INO == 64);
-    assert!(LIST_MAX == 19 && ATTR_BYTES_MAX + EXTENT_BYTES * 7 <= AREA_BYTES);
 };
 
 #[cfg(test)]

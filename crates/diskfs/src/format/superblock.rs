@@ -7,7 +7,7 @@
 //! * Encoding and decoding are inverse to each other. What lies behind the fields that are known here is
 //!   kept, for a *compat* feature may have put it there.
 //! * The generation grows by one with each writing. Of several copies the one with the greatest generation
-//!   counts ([`copies`](crate::copies)).
+//!   counts ([`copies`](crate::volume::copies)).
 //!
 //! # Versions and features
 //!
@@ -28,7 +28,7 @@ use zerocopy::{
 use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity, Magic};
 use super::uuid::Uuid;
 use super::{BLOCK_BYTES, Damage};
-use crate::geometry::{COPIES, GROUP_BLOCKS_KEPT, Geometry};
+use crate::format::geometry::{COPIES, GROUP_BLOCKS_KEPT, Geometry};
 
 /// What superblocks begin with.
 pub const MAGIC: Magic = Magic(*b"vfsS");

@@ -16,8 +16,8 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::Kept;
 use vfscale_sync::{Condvar, Mutex};
 
-use crate::cache::Home;
-use crate::ranks::DataFlush;
+use crate::base::ranks::DataFlush;
+use crate::buffer::Home;
 
 /// What the log of a volume calls.
 #[derive(Debug)]

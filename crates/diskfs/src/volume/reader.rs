@@ -3,11 +3,11 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::Places;
-use crate::btree::{Error, Expected, Nodes};
-use crate::cache::BufferCache;
-use crate::fault::Fault;
-use crate::format::Block;
+use super::block_map::Places;
+use crate::base::fault::Fault;
+use crate::btree::{Error, Nodes};
+use crate::buffer::BufferCache;
+use crate::format::{Block, Expected};
 
 /// The blocks of a volume as the last commits have left them. `Copy`, `Send` and `Sync`; costs
 /// nothing to make.

@@ -8,7 +8,7 @@ use vfscale_journal::Error;
 use vfscale_sync::atomic::Ordering;
 
 use super::Volume;
-use crate::fault::Fault;
+use crate::base::fault::Fault;
 use crate::format::superblock::{Stopped, Timestamp};
 
 /// The number for a log that can't be written, or what is to go home.

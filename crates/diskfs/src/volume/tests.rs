@@ -8,9 +8,9 @@ use vfscale_journal::{Hooks, Reservation};
 
 use super::hooks::VolumeHooks;
 use super::{Places, Volume, VolumeOptions};
-use crate::fault::Fault;
+use crate::base::fault::Fault;
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
-use crate::mkfs::{self, MkfsOptions};
+use crate::tools::mkfs::{self, MkfsOptions};
 use crate::{Geometry, LogPlace, Superblock, Timestamp, Uuid};
 
 const ID: Uuid = Uuid::from_bytes(*b"volume of opens.");

@@ -6,8 +6,8 @@ use shuttle::sync::RwLock;
 use shuttle::thread;
 use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
 use vfscale_diskfs::Fault;
-use vfscale_diskfs::driver::{DiskFs, DiskOptions};
-use vfscale_diskfs::mkfs::{self, MkfsOptions};
+use vfscale_diskfs::tools::mkfs::{self, MkfsOptions};
+use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions};
 use vfscale_sync::model::{self, Schedules};
 use vfscale_vfs::Vfs;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
-use vfscale::diskfs::inode_core::{FileKind, InodeCore};
+use vfscale::diskfs::inode::core::{FileKind, InodeCore};
 use vfscale::diskfs::rescue::Rescue;
 
 use crate::error::Failure;

@@ -201,7 +201,8 @@ fn superblocks() -> impl Strategy<Value = Superblock> {
     let stopped = (any::<u32>(), "[^\\x00]{0,40}");
     let log = (any::<bool>(), any::<[u8; 16]>(), LOG_BLOCKS_MIN..=LOG_BLOCKS_MAX);
     let rest = prop::collection::vec(any::<u8>(), 0..40);
-    let size = crate::geometry::VOLUME_BLOCKS_MIN..=crate::geometry::VOLUME_BLOCKS_MAX;
+    let size =
+        crate::format::geometry::VOLUME_BLOCKS_MIN..=crate::format::geometry::VOLUME_BLOCKS_MAX;
     let numbers = (any::<[u8; 16]>(), any::<[u64; 4]>(), size, any::<([u64; 3], bool)>());
     let texts = ("[^\\x00]{0,16}", stopped);
     (numbers, log, times, texts, rest).prop_map(|(numbers, log, times, texts, rest)| {

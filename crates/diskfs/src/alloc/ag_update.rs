@@ -1,0 +1,518 @@
+//! Writing what a transaction does into the trees of one group.
+//!
+//! # The trees always get the blocks they need
+//!
+//! An insertion takes as many blocks as its tree has levels, and one, at most. [`Work::top_up`] is called
+//! before each change, and sees to it that twice as many and more are set aside. Where it gets them:
+//!
+//! * A run that is freed gives blocks directly: that needs no tree.
+//! * Otherwise from free space, and taking that out of the tree may be an insertion itself, when
+//!   somebody else has claimed what is behind it; that is why twice as many are kept. It is the end
+//!   of the longest run, so one change fetches many blocks as long as there is a long run.
+//! * There is free space for that. All blocks that the trees could ever come to need
+//!   ([`Layout::tree_blocks_max`]), and don't have, are kept from being claimed by files
+//!   (`Index::available`).
+//!
+//! What is left: a group whose free space is in single blocks, all of them between claims of others,
+//! whose leaves are all full. Then a transaction can find nothing set aside and fails with
+//! [`GroupNodes::no_space`]; nothing has changed then.
+
+use smallvec::SmallVec;
+use zerocopy::little_endian::U64;
+
+use super::agfl::{Aside, TreeNodes};
+use super::alloc_group::Group;
+use super::changes::{InodeChange, Inodes, Undo};
+use super::load::Source;
+use super::{GroupNodes, Layout};
+use crate::btree::{Error, Found, Nodes};
+use crate::format::group::{GroupFault, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
+use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
+use crate::format::{Damage, Run};
+
+/// More blocks than this are not kept set aside.
+const ASIDE_HIGH: u64 = 48;
+/// How many blocks beyond the least are set aside when some are fetched.
+pub(super) const ASIDE_EXTRA: u64 = 8;
+/// How many inodes that are free stay in a group when an empty chunk is given up, so that making and
+/// removing a file does not make and remove a chunk each time.
+const INODES_KEPT: u64 = CHUNK_INODES;
+
+/// What a transaction does in one group.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// In order, without overlaps.
+    pub(super) claims: Vec<Run>,
+    /// The same.
+    pub(super) frees: Vec<Run>,
+    pub(super) destroyed: Vec<Run>,
+    /// In ascending order.
+    pub(super) inodes: Inodes,
+    pub(super) new_chunks: Vec<u64>,
+    /// It accounts for all of its blocks.
+    pub(super) is_extended: bool,
+}
+
+impl Part {
+    /// Whether nothing happens but to inodes that are there, so that mostly no tree gets more or fewer
+    /// records.
+    fn is_of_inodes(&self) -> bool {
+        self.claims.is_empty()
+            && self.frees.is_empty()
+            && self.destroyed.is_empty()
+            && self.new_chunks.is_empty()
+            && !self.is_extended
+    }
+}
+
+/// What became of that.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) header: GroupHeader,
+    /// Runs that are free on disk, and can be used by files once that is durable.
+    pub(super) busy: Vec<Run>,
+    /// Blocks that were claimed, and are no longer free in the tree.
+    pub(super) used: Vec<Run>,
+    /// Among those that are free now, what was claimed in the same transaction.
+    pub(super) freed_claims: Vec<Run>,
+    /// Among the runs that are free, how many blocks were the trees' before.
+    pub(super) drained: u64,
+    /// Blocks that were freed and went to the trees.
+    pub(super) donated: u64,
+    /// Among these, how many were not accounted for before.
+    pub(super) extended: u64,
+    /// By chunk, inodes that were freed.
+    pub(super) freed_inodes: SmallVec<[(u64, u64); 1]>,
+}
+
+/// Changes the trees and the header of a group, whose lock the caller holds and whose index is loaded.
+pub(super) struct Work<'a, N: Nodes> {
+    group: &'a Group,
+    layout: Layout,
+    nodes: &'a mut N,
+    header: N::Slot,
+    /// Nothing, as long as it `is_counters_only`.
+    aside: Aside,
+    outcome: Outcome,
+    undo: &'a mut Undo,
+    tree_max: u64,
+    /// What is set aside was not looked at: no tree gets more or fewer records.
+    is_counters_only: bool,
+    has_fetched: bool,
+}
+
+/// How many blocks there should be set aside before a change that may take `need`.
+const fn aside_low(need: u64) -> u64 {
+    2 * (need + 1)
+}
+
+type Done<N> = Result<(), Error<<N as Nodes>::Error>>;
+
+impl<'a, N: GroupNodes> Work<'a, N> {
+    /// Does `part`. If it fails, `undo` has what was taken out of the index, and the transaction
+    /// must not be committed.
+    pub(super) fn run(
+        group: &'a Group,
+        nodes: &'a mut N,
+        undo: &'a mut Undo,
+        part: Part,
+    ) -> Result<Outcome, Error<N::Error>> {
+        let former = group.layout();
+        let layout = if part.is_extended { group.whole() } else { former.clone() };
+        let expected = GroupHeader::expected(layout.group());
+        let header = nodes.writable(layout.header(), &expected)?;
+        let outcome =
+            Outcome { header: GroupHeader::counters(nodes.edit(header)), ..Outcome::default() };
+        let mut work = Self {
+            group,
+            layout,
+            nodes,
+            header,
+            aside: Aside::default(),
+            outcome,
+            undo,
+            tree_max: 0,
+            is_counters_only: true,
+            has_fetched: false,
+        };
+        if !part.is_of_inodes() {
+            work.look_aside()?;
+        }
+        let Part { claims, mut frees, destroyed, inodes, new_chunks, .. } = part;
+        work.extend(former.blocks().end)?;
+        work.donate(&mut frees)?;
+        for run in &claims {
+            work.top_up()?;
+            work.take(*run)?;
+        }
+        work.outcome.used.extend(claims);
+        let empty = work.inodes(&new_chunks, &inodes)?;
+        for run in frees.into_iter().chain(destroyed).chain(empty) {
+            work.top_up()?;
+            work.give(run)?;
+            work.outcome.busy.push(run);
+        }
+        work.drain()?;
+        Ok(work.done())
+    }
+
+    /// Looks at what is set aside: a tree will get more or fewer records.
+    fn look_aside(&mut self) -> Done<N> {
+        if self.is_counters_only {
+            let whole = self.group.decode(self.nodes.edit(self.header))?;
+            let (list, tree_blocks) = (whole.set_aside, whole.tree_blocks);
+            self.aside = Aside { list, fresh: Vec::new(), tree_blocks };
+            self.tree_max = self.layout.tree_blocks_max();
+            self.is_counters_only = false;
+        }
+        Ok(())
+    }
+
+    /// Writes the header.
+    fn done(self) -> Outcome {
+        let Self { aside, mut outcome, nodes, header, is_counters_only, .. } = self;
+        let block = nodes.edit(header);
+        if is_counters_only {
+            outcome.header.encode_counters(block);
+            return outcome;
+        }
+        outcome.header.tree_blocks = aside.tree_blocks;
+        outcome.header.set_aside = aside.list;
+        outcome.header.set_aside.extend(aside.fresh);
+        outcome.header.encode(block);
+        outcome
+    }
+
+    fn tree_nodes(&mut self) -> TreeNodes<'_, N> {
+        TreeNodes { nodes: &mut *self.nodes, layout: &self.layout, aside: &mut self.aside }
+    }
+
+    fn fault<T>(&self, what: GroupFault) -> Result<T, Error<N::Error>> {
+        Err(Error::Damage(fault(self.layout.header(), what)))
+    }
+
+    /// How many blocks a change of a tree may take.
+    fn need(&mut self) -> Result<u64, Error<N::Error>> {
+        let (free, chunks) = (self.layout.free_tree(), self.layout.chunk_tree());
+        let height = free.height(&self.tree_nodes())?.max(chunks.height(&self.tree_nodes())?);
+        Ok(u64::from(height) + 1)
+    }
+
+    /// How many blocks the trees may still need beyond those that can be used in this transaction.
+    fn room(&self) -> u64 {
+        self.tree_max.saturating_sub(self.aside.tree_blocks + self.aside.list.len() as u64)
+    }
+
+    /// Makes what lies behind `end` free.
+    fn extend(&mut self, end: u64) -> Done<N> {
+        let blocks = self.layout.blocks();
+        self.outcome.header.blocks = blocks.end - blocks.start;
+        // The log does not lie there: it was in the volume before it grew.
+        if end < blocks.end {
+            let run = Run::new(end, (blocks.end - end) as u32);
+            self.top_up()?;
+            self.give(run)?;
+            self.outcome.busy.push(run);
+            self.outcome.extended = run.len();
+        }
+        Ok(())
+    }
+
+    /// Takes blocks of the runs that are freed, if too few are set aside.
+    fn donate(&mut self, frees: &mut Vec<Run>) -> Done<N> {
+        if frees.is_empty() {
+            return Ok(());
+        }
+        let low = aside_low(self.need()?);
+        loop {
+            let have = self.aside.list.len() as u64;
+            if have >= low || self.room() == 0 {
+                return Ok(());
+            }
+            let Some(run) = frees.pop() else { return Ok(()) };
+            // What is free already must not be set aside.
+            self.neighbours(run)?;
+            let blocks = (low + ASIDE_EXTRA - have).min(self.room()).min(run.len());
+            self.aside.list.extend(run.end() - blocks..run.end());
+            self.outcome.donated += blocks;
+            let rest = Run::new(run.start, (run.len() - blocks) as u32);
+            if !rest.is_empty() {
+                frees.push(rest);
+            }
+        }
+    }
+
+    /// Sees to it that enough blocks are set aside for a change of a tree. After the first time in a
+    /// transaction, which is what its log space is reckoned with, no more than that.
+    fn top_up(&mut self) -> Done<N> {
+        let need = self.need()?;
+        let low = aside_low(need);
+        loop {
+            let have = self.aside.list.len() as u64;
+            let wanted = (low + ASIDE_EXTRA).saturating_sub(have).min(self.room());
+            let is_enough = have >= if self.has_fetched { need } else { low };
+            if is_enough || wanted == 0 {
+                return Ok(());
+            }
+            let source = Source { nodes: &*self.nodes, layout: &self.layout };
+            let Some(run) = self.group.claim_for_trees(&source, wanted)? else { return Ok(()) };
+            self.undo.fetched.push(run);
+            self.outcome.used.push(run);
+            self.has_fetched = true;
+            self.take(run)?;
+            self.aside.list.extend(run.range());
+        }
+    }
+
+    /// Takes a run out of free space.
+    fn take(&mut self, run: Run) -> Done<N> {
+        let tree = self.layout.free_tree();
+        let (start, end) = (run.start, run.end());
+        let found = tree.at_or_before(&self.tree_nodes(), start.into())?;
+        let found = found.map(|record| (record.key.get(), record.value.get()));
+        let inside = found.filter(|(at, len)| at.checked_add(*len).is_some_and(|to| end <= to));
+        let Some((at, len)) = inside else {
+            return self.fault(GroupFault::NotFree { start, blocks: run.len() });
+        };
+        let nodes = &mut self.tree_nodes();
+        if at == start {
+            tree.remove(nodes, at.into())?;
+        } else {
+            tree.update(nodes, at.into(), U64::from(start - at))?;
+        }
+        if end < at + len {
+            tree.insert(nodes, end.into(), U64::from(at + len - end))?;
+        }
+        self.count(|header| &mut header.free, 0, run.len())
+    }
+
+    /// The free runs that touch a run which is in use: where the one before it begins, with its length,
+    /// and the length of the one behind it.
+    fn neighbours(&mut self, run: Run) -> Result<Neighbours, Error<N::Error>> {
+        let tree = self.layout.free_tree();
+        let not_in_use = GroupFault::NotInUse { start: run.start, blocks: run.len() };
+        if !self.layout.is_usable(run.start, run.len()) {
+            return self.fault(not_in_use);
+        }
+        let nodes = self.tree_nodes();
+        let record = tree.at_or_before(&nodes, run.start.into())?;
+        let before = record.map(|record| (record.key.get(), record.value.get()));
+        let record = tree.at_or_after(&nodes, run.start.into())?;
+        let behind = record.map(|record| (record.key.get(), record.value.get()));
+        // A length that leads out of all numbers overlaps what is behind it, too.
+        let is_free = before.is_some_and(|(at, len)| at.saturating_add(len) > run.start)
+            || behind.is_some_and(|(at, _)| at < run.end());
+        if is_free {
+            return self.fault(not_in_use);
+        }
+        Ok(Neighbours {
+            before: before.filter(|(at, len)| at + len == run.start),
+            behind: behind.filter(|(at, _)| *at == run.end()).map(|(_, len)| len),
+        })
+    }
+
+    /// Adds a run to free space.
+    fn give(&mut self, run: Run) -> Done<N> {
+        let tree = self.layout.free_tree();
+        let Neighbours { before, behind } = self.neighbours(run)?;
+        // Before it is in the tree: nobody is to find it there.
+        self.undo.withheld.push(run);
+        if self.group.change_index(|index| index.withhold(run)) == Some(false) {
+            self.outcome.freed_claims.push(run);
+        }
+        let nodes = &mut self.tree_nodes();
+        if behind.is_some() {
+            tree.remove(nodes, run.end().into())?;
+        }
+        let blocks = run.len().saturating_add(behind.unwrap_or(0));
+        match before {
+            Some((at, len)) => {
+                tree.update(nodes, at.into(), U64::from(len.saturating_add(blocks)))?;
+            }
+            None => {
+                tree.insert(nodes, run.start.into(), U64::from(blocks))?;
+            }
+        }
+        self.count(|header| &mut header.free, run.len(), 0)
+    }
+
+    /// Gives back what is set aside beyond measure.
+    fn drain(&mut self) -> Done<N> {
+        if self.is_counters_only {
+            return Ok(());
+        }
+        loop {
+            let aside = self.aside.len();
+            let is_enough = aside <= ASIDE_HIGH && aside + self.aside.tree_blocks <= self.tree_max;
+            // Blocks from this transaction first: the others can be used at once.
+            let drained = if is_enough { None } else { self.aside.fresh.pop() };
+            let drained = if is_enough { None } else { drained.or_else(|| self.aside.list.pop()) };
+            let Some(address) = drained else { return Ok(()) };
+            let run = Run::new(address, 1);
+            self.give(run)?;
+            self.outcome.busy.push(run);
+            self.outcome.drained += 1;
+        }
+    }
+
+    /// Adds to a counter, and subtracts from it.
+    fn count(
+        &mut self,
+        counter: fn(&mut GroupHeader) -> &mut u64,
+        more: u64,
+        less: u64,
+    ) -> Done<N> {
+        let counter = counter(&mut self.outcome.header);
+        match counter.checked_add(more).and_then(|sum| sum.checked_sub(less)) {
+            Some(now) => {
+                *counter = now;
+                Ok(())
+            }
+            None => self.fault(GroupFault::Counter),
+        }
+    }
+
+    /// Makes chunks, and changes inodes. Returns the chunks that are given up, as runs.
+    fn inodes(
+        &mut self,
+        new_chunks: &[u64],
+        inodes: &[(u64, InodeChange)],
+    ) -> Result<Vec<Run>, Error<N::Error>> {
+        let tree = self.layout.chunk_tree();
+        for &chunk in new_chunks {
+            self.top_up()?;
+            let value = RawChunk { free: u64::MAX.into(), orphan: U64::ZERO };
+            let is_possible = self.layout.is_chunk(chunk);
+            if !is_possible || !tree.insert(&mut self.tree_nodes(), chunk.into(), value)? {
+                return self.fault(GroupFault::Chunk { start: chunk });
+            }
+            self.count(|header| &mut header.inodes, CHUNK_INODES, 0)?;
+            self.count(|header| &mut header.free_inodes, CHUNK_INODES, 0)?;
+        }
+        let mut empty = Vec::new();
+        let mut rest = inodes.iter().peekable();
+        while let Some(&&(ino, _)) = rest.peek() {
+            let found = self.chunk_of(ino)?;
+            let (chunk, former) = (found.record.key.get(), found.record.value);
+            let end = (chunk + CHUNK_BLOCKS) * INODES_PER_BLOCK;
+            let mut now = (former.free.get(), former.orphan.get());
+            let mut freed = 0;
+            while let Some(&(ino, change)) = rest.next_if(|(ino, _)| *ino < end) {
+                let bit = 1 << (ino - chunk * INODES_PER_BLOCK);
+                if !apply(&mut now, bit, change) {
+                    return self.fault(GroupFault::Inode { ino });
+                }
+                freed |= if change.is_freed { bit } else { 0 };
+            }
+            // A value that is replaced takes no block, nor does a record that is removed.
+            self.write_chunk(&found, now)?;
+            if self.give_up(chunk, now.0, freed)? {
+                empty.push(Run::new(chunk, CHUNK_BLOCKS as u32));
+            } else if freed != 0 {
+                self.outcome.freed_inodes.push((chunk, freed));
+            }
+        }
+        Ok(empty)
+    }
+
+    /// The chunk that an inode is in.
+    fn chunk_of(&mut self, ino: u64) -> Result<Found<InodeChunks>, Error<N::Error>> {
+        let tree = self.layout.chunk_tree();
+        // Mostly the record is in the root, which then need not be looked for again to be changed.
+        self.nodes.writable(tree.root(), &tree.expected())?;
+        match tree.find(&self.tree_nodes(), chunk_of(block_of(ino)).into())? {
+            Some(found) => Ok(found),
+            None => self.fault(GroupFault::Inode { ino }),
+        }
+    }
+
+    /// Writes the record of a chunk, and counts what is different in it.
+    fn write_chunk(&mut self, found: &Found<InodeChunks>, now: (u64, u64)) -> Done<N> {
+        let former = (found.record.value.free.get(), found.record.value.orphan.get());
+        if former == now {
+            return Ok(());
+        }
+        let tree = self.layout.chunk_tree();
+        let value = RawChunk { free: now.0.into(), orphan: now.1.into() };
+        tree.replace(&mut self.tree_nodes(), found, value)?;
+        let bits = |mask: u64| u64::from(mask.count_ones());
+        self.count(|header| &mut header.free_inodes, bits(now.0), bits(former.0))?;
+        self.count(|header| &mut header.orphans, bits(now.1), bits(former.1))
+    }
+
+    /// Takes a chunk out of the tree if all of its inodes are free, nobody has claimed one, and
+    /// enough others are free. Says whether it did.
+    fn give_up(&mut self, chunk: u64, free: u64, freed: u64) -> Result<bool, Error<N::Error>> {
+        let header = &self.outcome.header;
+        let is_needed = free != u64::MAX
+            || chunk == ROOT_CHUNK
+            || header.free_inodes < CHUNK_INODES + INODES_KEPT;
+        if is_needed {
+            return Ok(false);
+        }
+        self.look_aside()?;
+        let Some(mask) = self.group.claim_chunk(chunk, freed) else { return Ok(false) };
+        self.undo.chunks.push((chunk, mask));
+        let tree = self.layout.chunk_tree();
+        tree.remove(&mut self.tree_nodes(), chunk.into())?;
+        self.count(|header| &mut header.inodes, 0, CHUNK_INODES)?;
+        self.count(|header| &mut header.free_inodes, 0, CHUNK_INODES)?;
+        Ok(true)
+    }
+}
+
+/// The free runs that touch a run.
+struct Neighbours {
+    before: Option<(u64, u64)>,
+    behind: Option<u64>,
+}
+
+/// Changes an inode in the masks of its chunk: free, orphan. False if it can't be so.
+fn apply((free, orphan): &mut (u64, u64), bit: u64, change: InodeChange) -> bool {
+    if (*free & bit != 0) != change.is_new {
+        return false;
+    }
+    *free &= !bit;
+    match change.orphan {
+        Some(true) => *orphan |= bit,
+        Some(false) => *orphan &= !bit,
+        None => {}
+    }
+    if change.is_freed {
+        *free |= bit;
+        *orphan &= !bit;
+    }
+    true
+}
+
+/// Puts runs in order and together, and finds the group of each. `None` for a run that overlaps another, is
+/// empty, or lies in no group or more than one.
+pub(super) fn in_order(
+    mut runs: Vec<Run>,
+    mut group_of: impl FnMut(Run) -> Option<u32>,
+) -> Result<Vec<(u32, Run)>, Run> {
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut ordered: Vec<(u32, Run)> = Vec::with_capacity(runs.len());
+    for run in runs {
+        let group = group_of(run).ok_or(run)?;
+        match ordered.last_mut() {
+            Some((_, last)) if last.end() > run.start => return Err(run),
+            Some((same, last)) if *same == group && last.end() == run.start => {
+                last.blocks = last.blocks.checked_add(run.blocks).ok_or(run)?;
+            }
+            _ => ordered.push((group, run)),
+        }
+    }
+    Ok(ordered)
+}
+
+/// What a run that can't be freed or used is called.
+pub(super) fn impossible(address: u64, run: Run, is_free: bool) -> Damage {
+    let (start, blocks) = (run.start, run.len());
+    let what = if is_free {
+        GroupFault::NotFree { start, blocks }
+    } else {
+        GroupFault::NotInUse { start, blocks }
+    };
+    fault(address, what)
+}

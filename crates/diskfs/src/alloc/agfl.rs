@@ -1,0 +1,99 @@
+//! The blocks of a group's own trees: from what is set aside, and back to it.
+
+use super::GroupNodes;
+use super::layout::Layout;
+use crate::btree::{Error, Nodes};
+use crate::format::{Block, Expected};
+
+/// What is set aside for the trees of a group while a transaction changes them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Aside {
+    /// Blocks that can be used.
+    pub(super) list: Vec<u64>,
+    /// Blocks of the trees that became free in this transaction. They can be used by the next one.
+    pub(super) fresh: Vec<u64>,
+    /// Blocks that the trees have, without their roots.
+    pub(super) tree_blocks: u64,
+}
+
+impl Aside {
+    /// How many blocks are set aside.
+    pub(super) fn len(&self) -> u64 {
+        (self.list.len() + self.fresh.len()) as u64
+    }
+}
+
+/// Blocks as a tree of a group gets them.
+pub(super) struct TreeNodes<'a, N> {
+    pub(super) nodes: &'a mut N,
+    pub(super) layout: &'a Layout,
+    pub(super) aside: &'a mut Aside,
+}
+
+impl<N: GroupNodes> TreeNodes<'_, N> {
+    fn address(&mut self, slot: N::Slot) -> u64 {
+        self.nodes.edit(slot).header().address.get()
+    }
+}
+
+impl<N: GroupNodes> Nodes for TreeNodes<'_, N> {
+    type Error = N::Error;
+    type Ref<'b>
+        = N::Ref<'b>
+    where
+        Self: 'b;
+    type Slot = N::Slot;
+
+    fn is_possible(&self, address: u64) -> bool {
+        self.layout.is_node(address)
+    }
+
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        self.layout.is_usable(start, blocks)
+    }
+
+    fn read(&self, address: u64, expected: &Expected) -> Result<N::Ref<'_>, Error<N::Error>> {
+        self.nodes.read(address, expected)
+    }
+
+    fn writable(&mut self, address: u64, expected: &Expected) -> Result<N::Slot, Error<N::Error>> {
+        self.nodes.writable(address, expected)
+    }
+
+    fn freeable(&mut self, address: u64, expected: &Expected) -> Result<N::Slot, Error<N::Error>> {
+        self.nodes.freeable(address, expected)
+    }
+
+    fn allocate(
+        &mut self,
+        _hint: u64,
+        expected: &Expected,
+    ) -> Result<(u64, N::Slot), Error<N::Error>> {
+        let Some(&address) = self.aside.list.last() else {
+            return Err(Error::Nodes(N::no_space()));
+        };
+        let slot = self.nodes.create(address, expected)?;
+        self.aside.list.pop();
+        self.aside.tree_blocks += 1;
+        Ok((address, slot))
+    }
+
+    fn edit(&mut self, slot: N::Slot) -> &mut Block {
+        self.nodes.edit(slot)
+    }
+
+    fn free(&mut self, slot: N::Slot) {
+        let address = self.address(slot);
+        self.nodes.destroy(slot);
+        self.aside.fresh.push(address);
+        // What the header says may be too low; a check finds that out.
+        self.aside.tree_blocks = self.aside.tree_blocks.saturating_sub(1);
+    }
+
+    fn cancel(&mut self, slot: N::Slot) {
+        let address = self.address(slot);
+        self.nodes.uncreate(slot);
+        self.aside.list.push(address);
+        self.aside.tree_blocks -= 1;
+    }
+}

@@ -1,0 +1,270 @@
+//! One group in memory.
+
+use std::sync::Arc;
+
+use vfscale_sync::Mutex;
+use vfscale_sync::atomic::{AtomicU64, Ordering};
+
+use super::Layout;
+use super::index::{Index, available};
+use super::load::{Effort, Part, Source};
+use super::memory::IndexMemory;
+use super::search::{Reach, Search};
+use crate::base::ranks::{GroupIndex, GroupLock};
+use crate::btree::{Error, Nodes};
+use crate::format::geometry::LAST_GROUP_BLOCKS_MIN;
+use crate::format::group::{GroupFault, GroupHeader, fault};
+use crate::format::inode::CHUNK_BLOCKS;
+use crate::format::{Block, Damage, Run};
+use crate::{Geometry, LogPlace};
+
+/// One group. On cache lines of its own.
+#[repr(align(128))]
+pub(super) struct Group {
+    /// Where things would lie if it were as large as any group.
+    full: Layout,
+    /// How many blocks it has.
+    end: AtomicU64,
+    /// How many of its blocks are accounted for.
+    pub(super) blocks: AtomicU64,
+    /// How much memory the indexes of the volume take.
+    memory: Arc<IndexMemory>,
+    /// What is on disk.
+    pub(super) lock: Mutex<(), GroupLock>,
+    /// What can be had; none before it is needed.
+    pub(super) index: Mutex<Option<Index>, GroupIndex>,
+    /// How many blocks files can have, and how many inodes can be had, as the index has it.
+    pub(super) available: AtomicU64,
+    pub(super) free_inodes: AtomicU64,
+    /// What the header on disk says.
+    pub(super) counts: Counts,
+}
+
+/// The counters of a header that are wanted without reading it.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) free: AtomicU64,
+    pub(super) inodes: AtomicU64,
+    pub(super) free_inodes: AtomicU64,
+    pub(super) orphans: AtomicU64,
+    /// Blocks of its trees.
+    pub(super) trees: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn set(&self, header: &GroupHeader) {
+        self.free.store(header.free, Ordering::Relaxed);
+        self.inodes.store(header.inodes, Ordering::Relaxed);
+        self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
+        self.orphans.store(header.orphans, Ordering::Relaxed);
+        self.trees.store(header.tree_blocks, Ordering::Relaxed);
+    }
+}
+
+impl Group {
+    /// Group number `number`; none if there is no such group. Nothing is known of it yet.
+    pub(super) fn new(
+        geometry: Geometry,
+        log: LogPlace,
+        number: u32,
+        memory: &Arc<IndexMemory>,
+    ) -> Option<Self> {
+        let whole = Layout::new(geometry, log, number)?;
+        let blocks = whole.blocks().end - whole.blocks().start;
+        Some(Self {
+            full: whole.full(geometry, log),
+            end: AtomicU64::new(blocks),
+            blocks: AtomicU64::new(blocks),
+            memory: Arc::clone(memory),
+            lock: Mutex::new(()),
+            index: Mutex::new(None),
+            available: AtomicU64::new(0),
+            free_inodes: AtomicU64::new(0),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Where things lie in all of it.
+    pub(super) fn whole(&self) -> Layout {
+        self.full.clone().with_blocks(self.end.load(Ordering::Acquire))
+    }
+
+    /// The most levels that one of its trees can ever have.
+    pub(super) fn levels_max(&self) -> u64 {
+        self.whole().levels_max()
+    }
+
+    /// It has so many blocks from now on, which it does not account for yet.
+    pub(super) fn grow(&self, blocks: u64) {
+        self.end.store(blocks, Ordering::Release);
+    }
+
+    /// That many blocks are accounted for.
+    pub(super) fn account(&self, blocks: u64) {
+        self.blocks.store(blocks, Ordering::Release);
+    }
+
+    /// Where things lie, as far as it is accounted for.
+    pub(super) fn layout(&self) -> Layout {
+        self.full.clone().with_blocks(self.blocks.load(Ordering::Acquire))
+    }
+
+    /// The header in a block.
+    pub(super) fn decode(&self, block: &Block) -> Result<GroupHeader, Damage> {
+        let whole = self.whole();
+        let address = whole.header();
+        let is_usable = |block| whole.is_usable(block, 1);
+        let header = GroupHeader::decode(address, block, is_usable)?;
+        let range = whole.blocks();
+        if !(LAST_GROUP_BLOCKS_MIN..=range.end - range.start).contains(&header.blocks) {
+            return Err(fault(address, GroupFault::Size { blocks: header.blocks }));
+        }
+        if header.free.saturating_add(header.tree_blocks) > whole.usable_blocks() {
+            let GroupHeader { free, inodes, free_inodes, orphans, .. } = header;
+            return Err(fault(address, GroupFault::Counts { free, inodes, free_inodes, orphans }));
+        }
+        Ok(header)
+    }
+
+    /// Reads the header, and remembers what it says.
+    pub(super) fn read_header<N: Nodes>(&self, nodes: &N) -> Result<GroupHeader, Error<N::Error>> {
+        let expected = GroupHeader::expected(self.full.group());
+        let block = nodes.read(self.full.header(), &expected)?;
+        let header = self.decode(&block)?;
+        self.account(header.blocks);
+        let tree_total = header.tree_blocks + header.set_aside.len() as u64;
+        let available = available(header.free, tree_total, self.layout().tree_blocks_max());
+        self.available.store(available, Ordering::Relaxed);
+        self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
+        self.counts.set(&header);
+        Ok(header)
+    }
+
+    /// Makes the index, if there is none: from the header, with nothing loaded. The caller holds the lock of
+    /// the group.
+    pub(super) fn make_index<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
+        if self.index.lock().is_some() {
+            return Ok(());
+        }
+        let header = self.read_header(nodes)?;
+        let full = self.full.blocks();
+        let mut index = Index::new(full.start, full.end - full.start);
+        index.blocks = header.free;
+        index.tree_total = header.tree_blocks + header.set_aside.len() as u64;
+        index.tree_max = self.layout().tree_blocks_max();
+        index.chunks.inodes = header.free_inodes;
+        self.publish(&mut index);
+        *self.index.lock() = Some(index);
+        Ok(())
+    }
+
+    /// What others see of the index without its lock. Written with it held.
+    fn publish(&self, index: &mut Index) {
+        self.available.store(index.available(), Ordering::Relaxed);
+        self.free_inodes.store(index.chunks.inodes, Ordering::Relaxed);
+        let entries = index.entries();
+        self.memory.count(&mut index.counted, entries);
+    }
+
+    /// Changes the index; `None` if there is none.
+    pub(super) fn change_index<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Option<T> {
+        let mut guard = self.index.lock();
+        let index = guard.as_mut()?;
+        let changed = change(index);
+        self.publish(index);
+        Some(changed)
+    }
+
+    /// Searches the index, which is made if there is none, and loads what the search asks for. The caller
+    /// holds no lock of a group.
+    fn search<N: Nodes, T>(
+        &self,
+        nodes: &N,
+        part: Part,
+        effort: &mut Effort,
+        mut search: impl FnMut(&mut Index, Reach) -> Search<T>,
+    ) -> Result<Option<T>, Error<N::Error>> {
+        let mut found = self.change_index(|index| search(index, effort.reach()));
+        loop {
+            match found {
+                Some(Search::Taken(taken)) => return Ok(Some(taken)),
+                Some(Search::Nothing) => return Ok(None),
+                Some(Search::Load(zone)) => {
+                    let _guard = self.lock.lock();
+                    let source = Source { nodes, layout: &self.layout() };
+                    found = self.load(&source, part, zone, effort, &mut search)?;
+                }
+                None => {
+                    let _guard = self.lock.lock();
+                    self.make_index(nodes)?;
+                    found = self.change_index(|index| search(index, effort.reach()));
+                }
+            }
+        }
+    }
+
+    pub(super) fn claim<N: Nodes>(
+        &self,
+        nodes: &N,
+        near: u64,
+        (min, max): (u32, u32),
+        effort: &mut Effort,
+    ) -> Result<Option<Run>, Error<N::Error>> {
+        // Groups that are full need not be read, nor locked.
+        if self.available.load(Ordering::Relaxed) < u64::from(min) {
+            return Ok(None);
+        }
+        let near = if self.layout().blocks().contains(&near) {
+            near
+        } else {
+            self.layout().blocks().start
+        };
+        self.search(nodes, Part::Free, effort, |index, reach| {
+            index.claim(near, min.into(), max.into(), reach)
+        })
+    }
+
+    pub(super) fn claim_inode<N: Nodes>(
+        &self,
+        nodes: &N,
+        near: u64,
+        effort: &mut Effort,
+    ) -> Result<Option<(u64, u32)>, Error<N::Error>> {
+        if self.free_inodes.load(Ordering::Relaxed) == 0 {
+            return Ok(None);
+        }
+        self.search(nodes, Part::Chunks, effort, |index, reach| index.chunks.claim(near, reach))
+    }
+
+    pub(super) fn claim_for_chunk<N: Nodes>(
+        &self,
+        nodes: &N,
+        near: u64,
+        effort: &mut Effort,
+    ) -> Result<Option<Run>, Error<N::Error>> {
+        if self.available.load(Ordering::Relaxed) < CHUNK_BLOCKS {
+            return Ok(None);
+        }
+        self.search(nodes, Part::Free, effort, |index, reach| index.claim_for_chunk(near, reach))
+    }
+
+    /// Takes up to `blocks` blocks for the trees. The caller holds the lock of the group, and has made the
+    /// index.
+    pub(super) fn claim_for_trees<N: Nodes>(
+        &self,
+        source: &Source<'_, N>,
+        blocks: u64,
+    ) -> Result<Option<Run>, Error<N::Error>> {
+        let mut found = self.change_index(|index| index.claim_for_trees(blocks));
+        while let Some(Search::Load(zone)) = found {
+            let claim = |index: &mut Index, _| index.claim_for_trees(blocks);
+            found = self.load(source, Part::Free, zone, &mut Effort::anything(), claim)?;
+        }
+        Ok(if let Some(Search::Taken(run)) = found { Some(run) } else { None })
+    }
+
+    /// See [`Chunks::claim_whole`](super::chunks::Chunks::claim_whole).
+    pub(super) fn claim_chunk(&self, chunk: u64, also: u64) -> Option<u64> {
+        self.change_index(|index| index.chunks.claim_whole(chunk, also)).flatten()
+    }
+}

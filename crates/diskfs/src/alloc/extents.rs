@@ -1,0 +1,184 @@
+//! Free runs in memory, by place and by length.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::format::Run;
+
+/// How many runs on each side of a wish are looked at before the fit counts for more than the
+/// distance.
+const NEAR_RUNS: usize = 16;
+
+/// Free runs of a group, which don't touch each other.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FreeExtents {
+    by_start: BTreeMap<u64, u64>,
+    /// Length, start.
+    by_length: BTreeSet<(u64, u64)>,
+    blocks: u64,
+}
+
+impl FreeExtents {
+    /// How many blocks are free.
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Returns how many runs there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_start.len()
+    }
+
+    /// Finds where the first run begins that begins at `block` or behind it.
+    pub(super) fn next_start(&self, block: u64) -> Option<u64> {
+        self.by_start.range(block..).next().map(|(start, _)| *start)
+    }
+
+    /// Returns where the run ends that begins at `start`.
+    pub(super) fn end_of(&self, start: u64) -> u64 {
+        start + self.by_start.get(&start).copied().unwrap_or(0)
+    }
+
+    /// Takes out everything from `start` to `end`, and calls `piece` for each part of a run that was there,
+    /// with where it begins and ends.
+    pub(super) fn cut(&mut self, start: u64, end: u64, mut piece: impl FnMut(u64, u64)) {
+        let crossing = self.at_or_before(start).filter(|(at, blocks)| at + blocks > start);
+        let mut next = crossing.map(|(at, _)| at).or_else(|| self.next_start(start));
+        while let Some(at) = next.filter(|at| *at < end) {
+            let Some(blocks) = self.take(at) else { return };
+            let behind = at + blocks;
+            if at < start {
+                self.put(at, start - at);
+            }
+            if end < behind {
+                self.put(end, behind - end);
+            }
+            piece(at.max(start), behind.min(end));
+            next = self.next_start(behind);
+        }
+    }
+
+    /// Lists all runs.
+    #[cfg(test)]
+    pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.by_start.iter().map(|(start, blocks)| (*start, *blocks))
+    }
+
+    fn put(&mut self, start: u64, blocks: u64) {
+        self.by_start.insert(start, blocks);
+        self.by_length.insert((blocks, start));
+        self.blocks += blocks;
+    }
+
+    fn take(&mut self, start: u64) -> Option<u64> {
+        let blocks = self.by_start.remove(&start)?;
+        self.by_length.remove(&(blocks, start));
+        self.blocks -= blocks;
+        Some(blocks)
+    }
+
+    /// The run that `block` is in, or the last one before it.
+    fn at_or_before(&self, block: u64) -> Option<(u64, u64)> {
+        self.by_start.range(..=block).next_back().map(|(start, blocks)| (*start, *blocks))
+    }
+
+    /// Adds a run, which is put together with those that it touches. False, and no change, if some of it is
+    /// there already.
+    pub(super) fn insert(&mut self, start: u64, blocks: u64) -> bool {
+        let end = start + blocks;
+        let before = self.at_or_before(start);
+        let behind = self.by_start.range(start..).next().map(|(start, blocks)| (*start, *blocks));
+        if before.is_some_and(|(at, len)| at + len > start)
+            || behind.is_some_and(|(at, _)| at < end)
+        {
+            return false;
+        }
+        let (mut start, mut blocks) = (start, blocks);
+        if let Some((at, _)) = before.filter(|(at, len)| at + len == start) {
+            blocks += self.take(at).unwrap_or(0);
+            start = at;
+        }
+        if let Some((at, _)) = behind.filter(|(at, _)| *at == end) {
+            blocks += self.take(at).unwrap_or(0);
+        }
+        self.put(start, blocks);
+        true
+    }
+
+    /// Takes a run out that lies in one of those that are there. False, and no change, if it does not.
+    pub(super) fn remove(&mut self, start: u64, blocks: u64) -> bool {
+        let Some((at, len)) = self.at_or_before(start) else { return false };
+        let (end, behind) = (start + blocks, at + len);
+        if end > behind {
+            return false;
+        }
+        self.take(at);
+        if at < start {
+            self.put(at, start - at);
+        }
+        if end < behind {
+            self.put(end, behind - end);
+        }
+        true
+    }
+
+    /// The best place for `max` blocks, or fewer but `min` at least: right at `near`, so that what ends
+    /// there goes on; else where all of it fits, not far from there; else where it fits best; else the
+    /// longest run there is. `min` is not more than `max`, and not 0.
+    pub(super) fn find(&self, near: u64, min: u64, max: u64) -> Option<Run> {
+        let at = |start: u64, blocks: u64| {
+            // A group has 2 to the power of 26 blocks at most, so this is less.
+            Run::new(start, u32::try_from(blocks.min(max)).unwrap_or(u32::MAX))
+        };
+        if let Some((start, blocks)) = self.at_or_before(near) {
+            let left = (start + blocks).saturating_sub(near);
+            if left >= min {
+                return Some(at(near, left));
+            }
+        }
+        let fits = |(start, blocks): (&u64, &u64)| (*blocks >= max).then_some((*start, *blocks));
+        let behind = self.by_start.range(near..).take(NEAR_RUNS).find_map(fits);
+        let before = self.by_start.range(..near).rev().take(NEAR_RUNS).find_map(fits);
+        let nearest = match (before, behind) {
+            (Some(before), Some(behind)) => {
+                Some(if near - before.0 < behind.0 - near { before } else { behind })
+            }
+            (before, behind) => before.or(behind),
+        };
+        let found = nearest
+            .or_else(|| self.by_length.range((max, 0)..).next().map(|(len, at)| (*at, *len)))
+            .or_else(|| self.longest().filter(|(_, blocks)| *blocks >= min))?;
+        Some(at(found.0, found.1))
+    }
+
+    /// A place for `blocks` blocks at a multiple of that: not far behind or before `near` if possible.
+    pub(super) fn find_aligned(&self, near: u64, blocks: u32) -> Option<Run> {
+        let unit = u64::from(blocks);
+        let fits = |(start, length): (u64, u64)| {
+            let first = start.next_multiple_of(unit);
+            (first + unit <= start + length).then_some(Run::new(first, blocks))
+        };
+        let of = |(start, length): (&u64, &u64)| fits((*start, *length));
+        let behind = || self.by_start.range(near..).take(NEAR_RUNS).find_map(of);
+        let before = || self.by_start.range(..near).rev().take(NEAR_RUNS).find_map(of);
+        // Of the run that `near` is in, what is behind it.
+        let here = self.at_or_before(near).and_then(|(start, length)| {
+            let left = (start + length).saturating_sub(near);
+            if left < unit { None } else { fits((near, left)) }
+        });
+        // So long a run has such a place wherever it begins; the others have to be looked at.
+        let sure = || self.by_length.range((2 * unit - 1, 0)..).next();
+        let rest = || self.by_length.range((unit, 0)..).map(|(length, at)| (*at, *length));
+        here.or_else(behind)
+            .or_else(before)
+            .or_else(|| sure().and_then(|(length, at)| fits((*at, *length))))
+            .or_else(|| rest().find_map(fits))
+    }
+
+    /// The longest run: where it begins, and its blocks.
+    pub(super) fn longest(&self) -> Option<(u64, u64)> {
+        self.by_length.last().map(|(blocks, start)| (*start, *blocks))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! Groups, of which there are more and more.
+
+use std::sync::OnceLock;
+
+use super::alloc_group::Group;
+
+/// How often a volume can grow while it is open.
+const SEGMENTS: usize = 64;
+
+/// The groups of a volume, by number. Those that were there stay where they are when others are added, so
+/// nobody locks anything in order to find one: a segment is written once, before it is seen.
+pub(super) struct GroupList {
+    segments: [OnceLock<Segment>; SEGMENTS],
+}
+
+struct Segment {
+    first: u32,
+    groups: Box<[Group]>,
+}
+
+impl GroupList {
+    /// These groups, from number 0 on.
+    pub(super) fn new(groups: Box<[Group]>) -> Self {
+        let list = Self { segments: [const { OnceLock::new() }; SEGMENTS] };
+        list.push(groups);
+        list
+    }
+
+    fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().map_while(OnceLock::get)
+    }
+
+    /// Adds groups behind those that are there; one thread at a time does so. False, and nothing is
+    /// added, if that was done too often.
+    pub(super) fn push(&self, groups: Box<[Group]>) -> bool {
+        let first = self.segments().map(|segment| segment.groups.len() as u32).sum();
+        let free = self.segments.iter().find(|segment| segment.get().is_none());
+        free.is_some_and(|free| free.set(Segment { first, groups }).is_ok())
+    }
+
+    /// The group with this number.
+    pub(super) fn at(&self, number: u32) -> Option<&Group> {
+        self.segments()
+            .find_map(|segment| segment.groups.get(number.checked_sub(segment.first)? as usize))
+    }
+
+    /// All groups.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.segments().flat_map(|segment| &segment.groups)
+    }
+}

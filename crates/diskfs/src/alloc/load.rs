@@ -1,0 +1,243 @@
+//! Reading parts of a group's trees into its index.
+
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Range;
+
+use zerocopy::little_endian::U64;
+
+use super::Layout;
+use super::alloc_group::Group;
+use super::index::Index;
+use super::search::{Reach, Search};
+use super::zones::{ZONE_BLOCKS, ZONE_LOG2};
+use crate::btree::{Error, Kind, Nodes, Record, Tree};
+use crate::format::Damage;
+use crate::format::group::{FreeSpace, GroupFault, InodeChunks, fault};
+use crate::format::inode::CHUNK_BLOCKS;
+
+/// How many records are read at a time. A zone has as many at most, so one zone at least is loaded.
+pub(super) const RECORDS_MAX: u64 = ZONE_BLOCKS / 2;
+/// How many records a claim reads at most in search of a place that is better than others.
+const RECORDS_FOR_BETTER: u64 = 4 * RECORDS_MAX;
+/// The price of reading a part beside its records, as records: for the way to them.
+const RECORDS_FOR_WAY: u64 = 16;
+
+/// The records that a claim may still read.
+#[derive(Debug)]
+pub(super) struct Effort {
+    /// Records, in search of something better; `None` if it is to find anything that will do.
+    left: Option<u64>,
+}
+
+impl Effort {
+    /// Begins the search for a good place, among those that are not far to seek.
+    pub(super) fn better() -> Self {
+        Self { left: Some(RECORDS_FOR_BETTER) }
+    }
+
+    /// Begins the search for any place there is.
+    pub(super) fn anything() -> Self {
+        Self { left: None }
+    }
+
+    pub(super) fn reach(&self) -> Reach {
+        match self.left {
+            None => Reach::Anything,
+            Some(0) => Reach::Loaded,
+            Some(_) => Reach::Better,
+        }
+    }
+
+    fn spend(&mut self, records: usize) {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(records as u64 + RECORDS_FOR_WAY);
+        }
+    }
+}
+
+/// The trees that a part is read from, as the holder of the group's lock sees them.
+pub(super) struct Source<'a, N> {
+    pub(super) nodes: &'a N,
+    pub(super) layout: &'a Layout,
+}
+
+/// A part of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Free,
+    Chunks,
+}
+
+/// Zones that were read: the first of them, the one behind the last, and what is there: the records' keys,
+/// and how many blocks they have or which inodes are free.
+struct Zone {
+    first: usize,
+    end: usize,
+    records: Vec<(u64, u64)>,
+}
+
+impl Group {
+    /// Loads the zone `zone` and others behind it, unless it is loaded, and repeats the `search`, before
+    /// anybody can drop what was loaded. The caller holds the lock of the group.
+    ///
+    /// What is loaded is what the trees have, without what is pending. So it makes no difference
+    /// whether they are read before a transaction, or through the copies of one that is half way: what
+    /// it takes out of free space or puts into it is pending before it does so, and until that is
+    /// published or abandoned. That does not go for inodes, which are not loaded half way.
+    pub(super) fn load<N: Nodes, T>(
+        &self,
+        source: &Source<'_, N>,
+        part: Part,
+        zone: usize,
+        effort: &mut Effort,
+        search: impl FnOnce(&mut Index, Reach) -> Search<T>,
+    ) -> Result<Option<Search<T>>, Error<N::Error>> {
+        let zones = self.read_zones(source, part, zone)?;
+        effort.spend(zones.iter().map(|zone| zone.records.len()).sum());
+        let found = self.change_index(|index| {
+            let mut is_right = true;
+            for Zone { first, end, records } in &zones {
+                is_right &= match part {
+                    Part::Free => index.load(*first, *end, records),
+                    Part::Chunks => index.chunks.load(*first, *end, records),
+                };
+            }
+            if !is_right {
+                // Nobody is to have anything of it: who comes next finds the same.
+                index.unload();
+                return None;
+            }
+            Some(search(index, effort.reach()))
+        });
+        match found {
+            Some(None) => Err(fault(source.layout.header(), GroupFault::Counter).into()),
+            found => Ok(found.flatten()),
+        }
+    }
+
+    /// Reads zones from `zone` on that are not loaded, and those at the beginning of the group if there are
+    /// few records.
+    fn read_zones<N: Nodes>(
+        &self,
+        source: &Source<'_, N>,
+        part: Part,
+        zone: usize,
+    ) -> Result<Vec<Zone>, Error<N::Error>> {
+        let next_loaded = |zone| {
+            self.change_index(|index| {
+                let zones = if part == Part::Free { &index.zones } else { &index.chunks.zones };
+                (zones.next_loaded(zone), zones.len())
+            })
+        };
+        let mut read = Vec::new();
+        let Some((end, count)) = next_loaded(zone).filter(|(end, _)| zone < *end) else {
+            return Ok(read);
+        };
+        let here = source.read_part(part, zone..end, RECORDS_MAX, true)?;
+        let left =
+            RECORDS_MAX.saturating_sub(here.iter().map(|zone| zone.records.len() as u64).sum());
+        let is_at_end = here.as_ref().is_some_and(|zone| zone.end == count);
+        read.extend(here);
+        if is_at_end && let Some((end, _)) = next_loaded(0).filter(|(end, _)| *end > 0) {
+            read.extend(source.read_part(part, 0..end.min(zone), left, false)?);
+        }
+        Ok(read)
+    }
+
+    /// Checks a record of free space, and returns where the run begins, and its length.
+    fn free_run(layout: &Layout, record: &Record<FreeSpace>) -> Result<(u64, u64), Damage> {
+        let (start, blocks) = (record.key.get(), record.value.get());
+        if layout.is_usable(start, blocks) {
+            return Ok((start, blocks));
+        }
+        Err(fault(layout.free_tree().root(), GroupFault::FreeRun { start, blocks }))
+    }
+
+    /// Checks a record of a chunk, and returns its first block, and its masks: free, orphans.
+    pub(super) fn chunk(
+        layout: &Layout,
+        record: &Record<InodeChunks>,
+    ) -> Result<(u64, (u64, u64)), Damage> {
+        let (chunk, free) = (record.key.get(), record.value.free.get());
+        let orphan = record.value.orphan.get();
+        if !layout.is_chunk(chunk) || free & orphan != 0 {
+            return Err(fault(layout.chunk_tree().root(), GroupFault::Chunk { start: chunk }));
+        }
+        Ok((chunk, (free, orphan)))
+    }
+}
+
+impl<N: Nodes> Source<'_, N> {
+    /// Reads zones, about `most` records: `None` if these are not enough for the first zone, unless it
+    /// `must` be read.
+    fn read_part(
+        &self,
+        part: Part,
+        zones: Range<usize>,
+        most: u64,
+        must: bool,
+    ) -> Result<Option<Zone>, Error<N::Error>> {
+        let layout = self.layout;
+        match part {
+            Part::Free => self.read(&layout.free_tree(), zones, (most, must), |record, end| {
+                let (start, blocks) = Group::free_run(layout, record)?;
+                if start <= end && end > 0 {
+                    let what = GroupFault::FreeRun { start, blocks };
+                    return Err(fault(layout.free_tree().root(), what));
+                }
+                Ok(((start, blocks), start + blocks))
+            }),
+            Part::Chunks => self.read(&layout.chunk_tree(), zones, (most, must), |record, _| {
+                let (chunk, (free, _)) = Group::chunk(layout, record)?;
+                Ok(((chunk, free), chunk + CHUNK_BLOCKS))
+            }),
+        }
+    }
+
+    /// Reads records of a tree; `parsed` gets each with the end of the one before it, and gives what it says
+    /// and where it ends.
+    fn read<K: Kind<Key = U64>>(
+        &self,
+        tree: &Tree<K>,
+        zones: Range<usize>,
+        (most, must): (u64, bool),
+        parsed: impl Fn(&Record<K>, u64) -> Result<((u64, u64), u64), Damage>,
+    ) -> Result<Option<Zone>, Error<N::Error>> {
+        let start = self.layout.blocks().start;
+        let block = |zone: usize| start + ((zone as u64) << ZONE_LOG2);
+        let (first, behind) = (block(zones.start), block(zones.end));
+        let mut read = Zone { first: zones.start, end: zones.end, records: Vec::new() };
+        let mut end = 0;
+        // The one before them may lead into them.
+        let before = match first.checked_sub(1) {
+            Some(before) => tree.at_or_before(self.nodes, before.into())?,
+            None => None,
+        };
+        if let Some(record) = before {
+            let (before, to) = parsed(&record, 0)?;
+            if to > first {
+                read.records.push(before);
+            }
+            end = to;
+        }
+        // What is behind the group is damage, and to be found.
+        let is_last = behind >= self.layout.blocks().end;
+        let upto = if is_last { Unbounded } else { Excluded(U64::from(behind)) };
+        for record in tree.range(self.nodes, (Included(U64::from(first)), upto))? {
+            let (here, to) = parsed(&record?, end)?;
+            read.records.push(here);
+            end = to;
+            let whole = ((end - start) >> ZONE_LOG2) as usize;
+            if read.records.len() as u64 >= most && whole < read.end {
+                if whole > read.first {
+                    read.end = whole;
+                    break;
+                }
+                if !must {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(read))
+    }
+}

@@ -1,0 +1,215 @@
+//! What is refused, and what a failure leaves behind: nothing.
+
+use vfscale_sync::random::Random;
+use zerocopy::little_endian::U64;
+
+use super::world::World;
+use crate::alloc::{Changes, Groups, Layout};
+use crate::btree::memory::{Failure, number};
+use crate::btree::{Error, Nodes};
+use crate::format::Run;
+use crate::format::group::{GroupHeader, RawChunk};
+
+fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {
+    let before = world.nodes.clone();
+    let mut changes = Changes::new();
+    fill(&mut changes);
+    let error = world.groups.finish(&mut world.nodes, &mut changes).err().expect("is refused");
+    // Nothing is the transaction's, so there is nothing to take back but what was fetched.
+    changes.claims.clear();
+    world.groups.abandon(changes);
+    world.nodes = before;
+    world.check();
+    number(&error)
+}
+
+#[test]
+fn what_is_free_is_not_freed_and_what_is_used_not_used() {
+    let mut world = World::new(4096, 10);
+    let run = world.claim(500, 20, 20).unwrap();
+    let mut changes = Changes::new();
+    world.use_claim(0, &mut changes);
+    world.commit(changes);
+    let (start, end) = (run.start, run.end());
+    for (start, blocks) in
+        [(start - 1, 1), (start - 1, 2), (end, 1), (end - 1, 2), (700, 30), (start - 1, 22)]
+    {
+        let run = Run::new(start, blocks);
+        assert_eq!(refused(&mut world, |changes| changes.free(run)), Some(304), "{run:?}");
+        let free = |changes: &mut Changes| {
+            run.range().for_each(|block| changes.free_destroyed(block));
+        };
+        assert_eq!(refused(&mut world, free), Some(304), "{run:?}");
+    }
+    let twice = |changes: &mut Changes| {
+        changes.free(Run::new(start, 5));
+        changes.free(Run::new(start + 4, 2));
+    };
+    assert_eq!(refused(&mut world, twice), Some(304));
+    for (start, blocks) in [(start, 1), (start - 1, 2), (end - 1, 3), (start, 20)] {
+        let run = Run::new(start, blocks);
+        assert_eq!(refused(&mut world, |changes| changes.use_claim(run)), Some(305), "{run:?}");
+    }
+    // Blocks that nobody has: kept, of the log, of two groups, outside.
+    for (start, blocks) in
+        [(0, 1), (7, 3), (1023, 2), (1024, 8), (2056, 3), (4095, 2), (1 << 40, 1), (u64::MAX, 9)]
+    {
+        let run = Run::new(start, blocks);
+        assert_eq!(refused(&mut world, |changes| changes.free(run)), Some(304), "{run:?}");
+        assert_eq!(refused(&mut world, |changes| changes.use_claim(run)), Some(305), "{run:?}");
+    }
+}
+
+#[test]
+fn inodes_are_freed_once_and_only_where_there_are_any() {
+    let mut world = World::new(4096, 10);
+    for ino in [65, 127, 63, 128, 1024 * 8, 4096 * 8, u64::MAX] {
+        assert_eq!(refused(&mut world, |changes| changes.free_inode(ino)), Some(306), "{ino}");
+        let orphan = |changes: &mut Changes| changes.set_orphan(ino, true);
+        assert_eq!(refused(&mut world, orphan), Some(306), "{ino}");
+    }
+}
+
+/// Everything that can fail fails once, in a transaction that does a bit of everything.
+#[test]
+fn a_failure_at_any_call_leaves_nothing_behind() {
+    let mut world = World::new(1 << 15, 13);
+    let mut random = Random::new(5);
+    // Fragments first, so that trees have levels.
+    while world.claim(0, 1, 1).is_some_and(|run| run.start < 4000) {}
+    while !world.claims.is_empty() {
+        let mut changes = Changes::new();
+        for _ in 0..world.claims.len().min(50) {
+            let at = random.below(world.claims.len() as u64) as usize;
+            if random.below(2) == 0 { world.unclaim(at) } else { world.use_claim(at, &mut changes) }
+        }
+        world.commit(changes);
+    }
+    let mut changes = Changes::new();
+    for _ in 0..200 {
+        world.groups.claim_inode(&world.nodes, 8, false, &mut changes).unwrap().unwrap();
+    }
+    world.commit(changes);
+    world.durable();
+    world.check();
+    let mut failed = 0;
+    for call in 1.. {
+        let before = world.nodes.clone();
+        let mut changes = Changes::new();
+        for at in 0..20 {
+            if world.claim(at * 300, 1, 3).is_some() {
+                world.use_claim(world.claims.len() - 1, &mut changes);
+            }
+        }
+        let used: Vec<_> = world.used.iter().copied().step_by(97).collect();
+        used.iter().for_each(|block| changes.free(Run::new(*block, 1)));
+        let inodes: Vec<_> = world.inodes.keys().copied().filter(|ino| *ino >= 128).collect();
+        inodes.iter().for_each(|ino| changes.free_inode(*ino));
+        world.nodes.failing = Some(world.nodes.calls.get() + call);
+        match world.groups.finish(&mut world.nodes, &mut changes) {
+            Err(error) => {
+                assert_eq!(error, Error::Nodes(Failure::Injected));
+                failed += 1;
+            }
+            Ok(finished) => {
+                // All calls succeed from here on: the transaction is abandoned this time.
+                drop(finished);
+                world.groups.abandon(changes);
+                world.nodes = before;
+                world.nodes.failing = None;
+                world.check();
+                break;
+            }
+        }
+        world.groups.abandon(changes);
+        world.nodes = before;
+        world.nodes.failing = None;
+        world.check();
+    }
+    assert!(failed > 100, "{failed} calls");
+}
+
+/// Changes a group on disk behind everybody's back and says what a claim in it makes of that.
+fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<Run>, Option<u32>> {
+    let mut world = World::new(4096, 10);
+    let layout = world.layouts[1].clone();
+    change(&mut world, &layout);
+    world.nodes.commit();
+    let log = crate::LogPlace::inside(world.groups.geometry(), None);
+    let groups = Groups::load(&world.nodes, world.groups.geometry(), log);
+    let groups = groups.map_err(|error| number(&error))?;
+    // It is told again and again; of what is wrong with chunks only who wants an inode is told.
+    let inode = groups.claim_inode(&world.nodes, 1500, false, &mut Changes::new());
+    let inode = inode.map_err(|error| number(&error));
+    let again = groups.claim_inode(&world.nodes, 1500, false, &mut Changes::new());
+    assert_eq!(inode.is_err(), again.is_err());
+    let claim = groups.claim(&world.nodes, 1500, 1, 1).map_err(|error| number(&error));
+    inode.and(claim)
+}
+
+fn header(world: &mut World, layout: &Layout, change: impl FnOnce(&mut GroupHeader)) {
+    let expected = GroupHeader::expected(layout.group());
+    let slot = world.nodes.writable(layout.header(), &expected).unwrap();
+    let block = world.nodes.edit(slot);
+    let mut header = GroupHeader::decode(layout.header(), block, |_| true).unwrap();
+    change(&mut header);
+    header.encode(block);
+}
+
+fn free_run(world: &mut World, layout: &Layout, start: u64, blocks: u64) {
+    let tree = layout.free_tree();
+    if tree.update(&mut world.nodes, start.into(), blocks.into()).unwrap().is_none() {
+        tree.insert(&mut world.nodes, start.into(), blocks.into()).unwrap();
+    }
+}
+
+#[test]
+fn damage_is_told_by_number() {
+    assert_eq!(damaged(|_, _| {}), Ok(Some(Run::new(1500, 1))));
+    let first = |world: &World, layout: &Layout| {
+        layout.free_tree().first(&world.nodes).unwrap().unwrap().key.get()
+    };
+    let of_run = |start: u64, blocks: u64| {
+        damaged(move |world, layout| free_run(world, layout, start, blocks))
+    };
+    for (start, blocks) in [(1028, 1), (1100, 5), (2048, 1), (2047, 1), (2047, 2), (5, u64::MAX)] {
+        assert_eq!(of_run(start, blocks), Err(Some(302)), "{start} {blocks}");
+    }
+    let changed = damaged(|world, layout| {
+        let start = first(world, layout);
+        free_run(world, layout, start, 0);
+    });
+    assert_eq!(changed, Err(Some(302)));
+    let shorter = damaged(|world, layout| {
+        let start = first(world, layout);
+        free_run(world, layout, start, 700);
+    });
+    assert_eq!(shorter, Err(Some(307)));
+    type Change = fn(&mut GroupHeader);
+    let of_header: [(Change, u32); 6] = [
+        (|header| header.free -= 1, 307),
+        (|header| header.free = u64::MAX, 300),
+        (|header| header.tree_blocks = u64::MAX, 300),
+        (|header| header.orphans = 1, 300),
+        (|header| header.inodes = 64, 0),
+        (|header| header.set_aside[0] = 1030, 301),
+    ];
+    for (change, expected) in of_header {
+        let found = damaged(|world, layout| header(world, layout, change));
+        assert_eq!(found.err().flatten().unwrap_or(0), expected);
+    }
+    let of_chunk = |start: u64, free: u64, orphan: u64, free_inodes: u64| {
+        damaged(move |world, layout| {
+            let value = RawChunk { free: U64::from(free), orphan: U64::from(orphan) };
+            layout.chunk_tree().insert(&mut world.nodes, start.into(), value).unwrap();
+            header(world, layout, |header| (header.inodes, header.free_inodes) = (64, free_inodes));
+        })
+    };
+    assert_eq!(of_chunk(1504, 0, 1, 0), Ok(Some(Run::new(1500, 1))), "that is for a check to find");
+    for (start, free, orphan) in
+        [(1504, 1, 1), (1500, 0, 0), (1024, 0, 0), (2048, 0, 0), (u64::MAX, 0, 0)]
+    {
+        assert_eq!(of_chunk(start, free, orphan, 1), Err(Some(303)), "{start}");
+    }
+    assert_eq!(of_chunk(1504, 1, 0, 2), Err(Some(307)));
+}

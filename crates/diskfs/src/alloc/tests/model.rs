@@ -1,0 +1,133 @@
+//! Random claims, frees and transactions against a model, in groups whose trees have several levels.
+
+use proptest::prelude::*;
+
+use super::world::World;
+use crate::alloc::Changes;
+use crate::format::Run;
+
+#[derive(Clone, Debug)]
+enum Call {
+    Claim {
+        near: u64,
+        min: u32,
+        more: u32,
+    },
+    Unclaim(usize),
+    /// Uses some of the claims, and frees pieces of what is used: where, how many blocks.
+    Commit {
+        claims: Vec<usize>,
+        frees: Vec<(u64, u64)>,
+    },
+    Abandon(Vec<usize>),
+    Durable,
+    /// Zones are dropped.
+    Shrink,
+    /// An inode is made, or one that is there freed.
+    Inode(bool, u64),
+    Reopen,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let index = any::<prop::sample::Index>().prop_map(|index| index.index(1 << 20));
+    prop_oneof![
+        6 => (0..4096u64, 1..9u32, 0..60u32)
+            .prop_map(|(near, min, more)| Call::Claim { near, min, more }),
+        1 => index.clone().prop_map(Call::Unclaim),
+        4 => (prop::collection::vec(index.clone(), 0..6),
+              prop::collection::vec((0..4096u64, 1..12u64), 0..6))
+            .prop_map(|(claims, frees)| Call::Commit { claims, frees }),
+        1 => prop::collection::vec(index, 0..4).prop_map(Call::Abandon),
+        2 => Just(Call::Durable),
+        2 => Just(Call::Shrink),
+        2 => (any::<bool>(), 0..4096u64).prop_map(|(is_new, near)| Call::Inode(is_new, near)),
+        1 => Just(Call::Reopen),
+    ]
+}
+
+/// Up to `blocks` used blocks that follow each other, from the first one at or behind `near` on.
+fn piece(world: &World, near: u64, blocks: u64) -> Option<Run> {
+    let first = *world.used.range(near..).next()?;
+    let group = first >> 10;
+    let end = (first..first + blocks)
+        .find(|block| !world.used.contains(block) || block >> 10 != group)
+        .unwrap_or(first + blocks);
+    Some(Run::new(first, (end - first) as u32))
+}
+
+fn step(world: &mut World, call: Call) {
+    match call {
+        Call::Claim { near, min, more } => {
+            let available = world.groups.totals().available;
+            if world.claim(near, min, min + more).is_none() {
+                // In some group there is a ninth of what is free in all of them, or all pieces are short.
+                assert!(min > 1 || available == 0, "{available} blocks are there");
+            }
+        }
+        Call::Unclaim(at) if !world.claims.is_empty() => world.unclaim(at % world.claims.len()),
+        Call::Commit { claims, frees } => {
+            let mut changes = Changes::new();
+            let mut freed: Vec<Run> = Vec::new();
+            for (number, (near, blocks)) in frees.into_iter().enumerate() {
+                let Some(run) = piece(world, near, blocks) else { continue };
+                if !freed.iter().any(|other| other.start < run.end() && run.start < other.end()) {
+                    freed.push(run);
+                    // Blocks of metadata are freed one by one.
+                    if number % 2 == 0 {
+                        run.range().for_each(|block| changes.free_destroyed(block));
+                    } else {
+                        changes.free(run);
+                    }
+                }
+            }
+            for at in claims {
+                if !world.claims.is_empty() {
+                    world.use_claim(at % world.claims.len(), &mut changes);
+                }
+            }
+            world.commit(changes);
+        }
+        Call::Abandon(claims) => {
+            let mut changes = Changes::new();
+            for at in claims {
+                if !world.claims.is_empty() {
+                    world.use_claim(at % world.claims.len(), &mut changes);
+                }
+            }
+            world.groups.abandon(changes);
+        }
+        Call::Durable => world.durable(),
+        Call::Shrink => world.shrink(),
+        Call::Inode(true, near) => {
+            let mut changes = Changes::new();
+            let claimed = world.groups.claim_inode(&world.nodes, near, near % 2 == 0, &mut changes);
+            if claimed.unwrap().is_some() && near % 3 > 0 {
+                world.commit(changes);
+            } else {
+                world.groups.abandon(changes);
+            }
+        }
+        Call::Inode(false, near) => {
+            let found = world.inodes.range(near * 8..).map(|(ino, _)| *ino).find(|ino| *ino > 64);
+            if let Some(ino) = found {
+                let mut changes = Changes::new();
+                changes.free_inode(ino);
+                world.commit(changes);
+            }
+        }
+        Call::Reopen => world.reopen(),
+        Call::Unclaim(_) => {}
+    }
+    world.check();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_block_is_one_thing(calls in prop::collection::vec(call(), 1..120)) {
+        let mut world = World::new(4096, 10);
+        world.check();
+        calls.into_iter().for_each(|call| step(&mut world, call));
+    }
+}

@@ -1,0 +1,163 @@
+//! Groups that are full, and in as many pieces as they can be.
+
+use vfscale_sync::random::Random;
+
+use super::world::World;
+use crate::alloc::Changes;
+use crate::format::Run;
+
+/// Claims everything in runs of up to `max` blocks.
+fn claim_all(world: &mut World, max: u32) {
+    while world.claim(0, 1, max).is_some() {}
+    assert_eq!(world.groups.totals().available, 0);
+}
+
+/// Uses all claims in a random order, some in each transaction.
+fn use_all(world: &mut World, random: &mut Random, together: u64) {
+    while !world.claims.is_empty() {
+        let mut changes = Changes::new();
+        for _ in 0..=random.below(together) {
+            if !world.claims.is_empty() {
+                let at = random.below(world.claims.len() as u64) as usize;
+                world.use_claim(at, &mut changes);
+            }
+        }
+        world.commit(changes);
+    }
+}
+
+/// Frees these blocks, some in each transaction.
+fn free_all(world: &mut World, mut blocks: Vec<u64>, random: &mut Random, together: u64) {
+    while !blocks.is_empty() {
+        let mut changes = Changes::new();
+        for _ in 0..=random.below(together) {
+            if !blocks.is_empty() {
+                let at = random.below(blocks.len() as u64) as usize;
+                changes.free(Run::new(blocks.swap_remove(at), 1));
+            }
+        }
+        world.commit(changes);
+        if random.below(4) == 0 {
+            world.durable();
+        }
+    }
+    world.durable();
+}
+
+/// All blocks are claimed one by one and used in a random order, so that free space on disk is in
+/// thousands of pieces, all between others' claims; then they are freed in a random order.
+#[test]
+fn thousands_of_pieces_and_back() {
+    let mut world = World::new(1 << 15, 13);
+    let (mut random, blocks) = (Random::new(7), world.groups.totals().blocks);
+    for together in [1, 40] {
+        claim_all(&mut world, 1);
+        use_all(&mut world, &mut random, together);
+        world.check();
+        assert_eq!(world.used.len() as u64, blocks - 8, "all but the root's chunk");
+        let (even, odd): (Vec<_>, Vec<_>) = world.used.iter().partition(|block| *block % 2 == 0);
+        free_all(&mut world, even, &mut random, together);
+        world.check();
+        let layout = &world.layouts[0];
+        let pieces = layout.free_tree().count(&world.nodes).unwrap();
+        assert!(pieces > 3000, "{pieces} pieces");
+        free_all(&mut world, odd, &mut random, together);
+        world.check();
+        assert_eq!(world.groups.totals().available, blocks - 8);
+    }
+    world.reopen();
+    assert_eq!(world.groups.totals().available, blocks - 8);
+    world.check();
+}
+
+/// Every second block first, in order and against it: leaves that are full, then leaves that are as empty
+/// as they can be.
+#[test]
+fn regular_patterns() {
+    let mut world = World::new(1 << 15, 13);
+    claim_all(&mut world, 1);
+    world.claims.sort_unstable_by_key(|run| run.start);
+    let claims = std::mem::take(&mut world.claims);
+    let (even, odd): (Vec<Run>, Vec<Run>) = claims.iter().partition(|run| run.start % 2 == 0);
+    for runs in [even, odd] {
+        for run in runs {
+            world.claims = vec![run];
+            let mut changes = Changes::new();
+            world.use_claim(0, &mut changes);
+            world.commit(changes);
+        }
+    }
+    world.check();
+    for step in [7, 5, 3, 2, 1] {
+        let blocks: Vec<_> = world.used.iter().copied().filter(|block| block % step == 0).collect();
+        for block in blocks.iter().rev() {
+            let mut changes = Changes::new();
+            changes.free(Run::new(*block, 1));
+            world.commit(changes);
+        }
+        world.durable();
+        world.check();
+    }
+}
+
+/// What is freed in a full group is at once of use for its trees, and for files once it is durable.
+#[test]
+fn a_full_group_takes_frees() {
+    let mut world = World::new(4096, 10);
+    let mut random = Random::new(3);
+    claim_all(&mut world, 300);
+    use_all(&mut world, &mut random, 3);
+    world.check();
+    assert!(world.claim(0, 1, 1).is_none());
+    let run = Run::new(*world.used.range(100..).next().unwrap(), 1);
+    let mut changes = Changes::new();
+    changes.free(run);
+    world.commit(changes);
+    assert!(world.claim(0, 1, 1).is_none(), "it is not durable yet");
+    world.check();
+    world.durable();
+    assert!(world.claim(0, 1, 1).is_some());
+    world.check();
+}
+
+/// Many transactions with claims at the same time, each of many runs, that end in another order than
+/// they began, or don't happen.
+#[test]
+fn transactions_overlap() {
+    let mut world = World::new(1 << 14, 12);
+    let mut random = Random::new(11);
+    for round in 0..60 {
+        let mut under_way: Vec<Changes> = Vec::new();
+        for _ in 0..5 {
+            let mut changes = Changes::new();
+            for _ in 0..random.below(30) {
+                let near = random.below(1 << 14);
+                if world.claim(near, 1, 1 + random.below(9) as u32).is_some() {
+                    world.use_claim(world.claims.len() - 1, &mut changes);
+                }
+            }
+            under_way.push(changes);
+        }
+        while !under_way.is_empty() {
+            let mut changes = under_way.swap_remove(random.below(under_way.len() as u64) as usize);
+            if random.below(3) == 0 {
+                world.groups.abandon(changes);
+                continue;
+            }
+            for _ in 0..random.below(20) {
+                let near = random.below(1 << 14);
+                let found = world.used.range(near..).next().copied();
+                if let Some(block) = found
+                    && !changes.frees.contains(&Run::new(block, 1))
+                {
+                    changes.free(Run::new(block, 1));
+                }
+            }
+            world.commit(changes);
+        }
+        if round % 3 == 0 {
+            world.durable();
+        }
+        world.check();
+    }
+}

@@ -1,0 +1,319 @@
+//! A volume in memory, and what every test asks of it after each step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::initial;
+use crate::alloc::chunks::Chunks;
+use crate::alloc::zones::UNKNOWN;
+use crate::alloc::{Busy, Changes, GroupNodes, Groups, Layout};
+use crate::btree::memory::{Failure, Memory, VOLUME};
+use crate::btree::{Error, Nodes};
+use crate::format::group::GroupHeader;
+use crate::format::inode::{CHUNK_BLOCKS, INODES_PER_BLOCK};
+use crate::format::{Expected, Run};
+use crate::{Geometry, LogPlace};
+
+impl GroupNodes for Memory {
+    fn create(&mut self, address: u64, expected: &Expected) -> Result<u64, Error<Failure>> {
+        self.call()?;
+        self.place(address, expected);
+        Ok(address)
+    }
+
+    fn destroy(&mut self, slot: u64) {
+        self.free(slot);
+    }
+
+    fn uncreate(&mut self, slot: u64) {
+        self.cancel(slot);
+    }
+
+    fn no_space() -> Failure {
+        Failure::NoSpace
+    }
+}
+
+/// A volume, with what is used and what is freed but not durable.
+pub(super) struct World {
+    pub(super) nodes: Memory,
+    pub(super) groups: Groups,
+    pub(super) log: LogPlace,
+    pub(super) layouts: Vec<Layout>,
+    /// Blocks of files.
+    pub(super) used: BTreeSet<u64>,
+    /// Inodes that are in use, and whether they are orphans.
+    pub(super) inodes: BTreeMap<u64, bool>,
+    /// What is claimed and in no transaction.
+    pub(super) claims: Vec<Run>,
+    pub(super) busy: Vec<Busy>,
+}
+
+/// Writes a group in which nothing is used.
+fn write(nodes: &mut Memory, layout: &Layout) {
+    let places = [
+        (layout.header(), GroupHeader::expected(layout.group())),
+        (layout.free_tree().root(), layout.free_tree().expected()),
+        (layout.chunk_tree().root(), layout.chunk_tree().expected()),
+    ];
+    for ((address, expected), block) in places.iter().zip(initial::blocks(layout, VOLUME)) {
+        nodes.place(*address, expected);
+        nodes.blocks.insert(*address, block);
+    }
+}
+
+impl World {
+    pub(super) fn new(blocks: u64, group_log2: u8) -> Self {
+        let geometry = Geometry::new(blocks, group_log2).unwrap();
+        let log = LogPlace::inside(geometry, None);
+        let mut nodes = Memory::new();
+        let layouts: Vec<_> =
+            (0..geometry.groups()).map(|at| Layout::new(geometry, log, at).unwrap()).collect();
+        layouts.iter().for_each(|layout| write(&mut nodes, layout));
+        nodes.commit();
+        let groups = Groups::load(&nodes, geometry, log).unwrap();
+        let (used, inodes) = (BTreeSet::new(), [(64, false)].into());
+        let (claims, busy) = (Vec::new(), Vec::new());
+        Self { nodes, groups, log, layouts, used, inodes, claims, busy }
+    }
+
+    /// As if the volume were opened again, after everything has become durable.
+    pub(super) fn reopen(&mut self) {
+        self.open_as(self.groups.geometry());
+    }
+
+    /// As if it were opened again, and had grown: new groups are made, the former last one knows nothing.
+    pub(super) fn open_as(&mut self, geometry: Geometry) {
+        self.write_new(geometry);
+        self.claims.clear();
+        self.busy.clear();
+        self.groups = Groups::load(&self.nodes, geometry, self.log).unwrap();
+    }
+
+    /// Grows while it is open.
+    pub(super) fn grow(&mut self, geometry: Geometry) -> bool {
+        self.write_new(geometry);
+        let guard = self.groups.growth();
+        let has_grown = self.groups.grow(&self.nodes, geometry).unwrap();
+        drop(guard);
+        assert!(!has_grown || self.groups.geometry() == geometry);
+        has_grown
+    }
+
+    fn write_new(&mut self, geometry: Geometry) {
+        for number in self.groups.count()..geometry.groups() {
+            write(&mut self.nodes, &Layout::new(geometry, self.log, number).unwrap());
+        }
+        self.nodes.commit();
+        let layout = |group| Layout::new(geometry, self.log, group).unwrap();
+        self.layouts = (0..geometry.groups()).map(layout).collect();
+    }
+
+    pub(super) fn claim(&mut self, near: u64, min: u32, max: u32) -> Option<Run> {
+        let run = self.groups.claim(&self.nodes, near, min, max).unwrap()?;
+        assert!((min..=max).contains(&run.blocks));
+        assert!(!run.range().any(|block| self.used.contains(&block)));
+        let overlaps = |claim: &Run| claim.start < run.end() && run.start < claim.end();
+        assert!(!self.claims.iter().any(overlaps));
+        self.claims.push(run);
+        Some(run)
+    }
+
+    pub(super) fn unclaim(&mut self, at: usize) {
+        let run = self.claims.swap_remove(at);
+        self.groups.unclaim(run);
+    }
+
+    /// Commits. Returns the chunks that were made and given up.
+    pub(super) fn commit(&mut self, mut changes: Changes) -> (Vec<u64>, Vec<u64>) {
+        let mut finished = self.groups.finish(&mut self.nodes, &mut changes).unwrap();
+        self.busy.push(finished.busy());
+        let chunks = (changes.new_chunks().collect(), changes.freed_chunks().collect());
+        let chunk_blocks = |chunk: &u64| *chunk..*chunk + CHUNK_BLOCKS;
+        let made: BTreeSet<_> = changes.new_chunks().collect();
+        for run in changes.claims.iter().filter(|run| !made.contains(&run.start)) {
+            self.used.extend(run.range());
+        }
+        for run in changes.frees.iter().chain(&changes.destroyed) {
+            run.range().for_each(|block| assert!(self.used.remove(&block)));
+        }
+        for (ino, change) in &changes.inodes {
+            if change.is_freed {
+                self.inodes.remove(ino);
+            } else {
+                let orphan = self.inodes.entry(*ino).or_default();
+                *orphan = change.orphan.unwrap_or(*orphan);
+            }
+        }
+        let gone: BTreeSet<_> = changes.freed_chunks().flat_map(|at| chunk_blocks(&at)).collect();
+        assert!(!self.inodes.keys().any(|ino| gone.contains(&(ino / INODES_PER_BLOCK))));
+        finished.committed(changes);
+        self.nodes.commit();
+        chunks
+    }
+
+    /// Uses the claim with this index.
+    pub(super) fn use_claim(&mut self, at: usize, changes: &mut Changes) {
+        changes.use_claim(self.claims.swap_remove(at));
+    }
+
+    pub(super) fn durable(&mut self) {
+        for busy in self.busy.drain(..) {
+            self.groups.durable(busy);
+        }
+    }
+
+    /// That every block is exactly one thing, that all numbers agree, and that the index has what
+    /// is free and neither claimed nor busy.
+    pub(super) fn check(&self) {
+        let mut sum = (0, 0, 0, 0);
+        for layout in &self.layouts {
+            let (header, free) = self.check_disk(layout);
+            sum = (
+                sum.0 + header.free,
+                sum.1 + header.inodes,
+                sum.2 + header.free_inodes,
+                sum.3 + header.orphans,
+            );
+            self.check_index(layout, &header, &free);
+        }
+        let totals = self.groups.totals();
+        assert_eq!((totals.inodes, totals.free_inodes, totals.orphans), (sum.1, sum.2, sum.3));
+        assert!(totals.available <= sum.0);
+        assert_eq!(self.inodes.len() as u64, sum.1 - sum.2);
+    }
+
+    fn check_disk(&self, layout: &Layout) -> (GroupHeader, BTreeSet<u64>) {
+        let group = self.groups.at(layout.group()).unwrap();
+        let header = group.decode(&self.nodes.blocks[&layout.header()]).unwrap();
+        let mut whole: BTreeSet<u64> = group.layout().usable().flat_map(Run::range).collect();
+        let mut take = |block: u64| assert!(whole.remove(&block), "block {block} is two things");
+        let roots = [layout.free_tree().root(), layout.chunk_tree().root()];
+        let mut tree_blocks = Vec::new();
+        let mut used = |block| {
+            if !roots.contains(&block) {
+                tree_blocks.push(block);
+            }
+        };
+        let damage = |damage| panic!("{damage}");
+        layout.free_tree().check(&self.nodes, damage, &mut used).unwrap();
+        layout.chunk_tree().check(&self.nodes, damage, &mut used).unwrap();
+        tree_blocks.iter().chain(&header.set_aside).for_each(|block| take(*block));
+        assert_eq!(header.tree_blocks, tree_blocks.len() as u64);
+        let most = group.layout().tree_blocks_max();
+        assert!(header.tree_blocks + header.set_aside.len() as u64 <= most);
+        let (mut free, mut end) = (BTreeSet::new(), 0);
+        for record in layout.free_tree().range(&self.nodes, ..).unwrap() {
+            let record = record.unwrap();
+            assert!(record.key.get() > end, "runs don't touch");
+            end = record.key.get() + record.value.get();
+            (record.key.get()..end).for_each(&mut take);
+            free.extend(record.key.get()..end);
+        }
+        assert_eq!(header.free, free.len() as u64);
+        let (mut inodes, mut free_inodes, mut orphans) = (0, 0, 0);
+        for record in layout.chunk_tree().range(&self.nodes, ..).unwrap() {
+            let record = record.unwrap();
+            let chunk = record.key.get();
+            (chunk..chunk + CHUNK_BLOCKS).for_each(&mut take);
+            for bit in 0..64 {
+                let is = |mask: u64| mask & (1 << bit) != 0;
+                let state = match self.inodes.get(&(chunk * INODES_PER_BLOCK + bit)) {
+                    None => (true, false),
+                    Some(orphan) => (false, *orphan),
+                };
+                assert_eq!((is(record.value.free.get()), is(record.value.orphan.get())), state);
+            }
+            inodes += 64;
+            free_inodes += u64::from(record.value.free.get().count_ones());
+            orphans += u64::from(record.value.orphan.get().count_ones());
+        }
+        let counted = (header.inodes, header.free_inodes, header.orphans);
+        assert_eq!(counted, (inodes, free_inodes, orphans));
+        let of_files: BTreeSet<_> = self.used.range(layout.blocks()).copied().collect();
+        assert!(whole == of_files, "what is nothing else is a file's");
+        (header, free)
+    }
+
+    fn check_index(&self, layout: &Layout, header: &GroupHeader, free: &BTreeSet<u64>) {
+        let number = layout.group();
+        let group = self.groups.at(number).unwrap();
+        let guard = group.index.lock();
+        let Some(index) = guard.as_ref() else { return };
+        let (mut taken, mut drained) = (BTreeSet::new(), 0);
+        for part in self.busy.iter().flat_map(|busy| &busy.parts) {
+            if part.group == number {
+                taken.extend(part.runs.iter().flat_map(|run| run.range()));
+                drained += part.drained;
+            }
+        }
+        let claims = self.claims.iter().filter(|run| layout.blocks().contains(&run.start));
+        taken.extend(claims.flat_map(|run| run.range()));
+        let pending: BTreeSet<_> =
+            index.pending.runs().flat_map(|(at, len)| at..at + len).collect();
+        assert!(pending == taken, "group {number}");
+        assert!(free.is_superset(&taken));
+        let to_be_had: BTreeSet<_> = free.difference(&taken).copied().collect();
+        assert_eq!(index.blocks, to_be_had.len() as u64);
+        let has: BTreeSet<_> = index.free.runs().flat_map(|(at, len)| at..at + len).collect();
+        for zone in 0..index.zones.len() {
+            let range = index.zones.first(zone)..index.zones.first(zone + 1);
+            let here: Vec<_> = to_be_had.range(range.clone()).copied().collect();
+            let loaded: Vec<_> = has.range(range).copied().collect();
+            match index.zones.summary(zone) {
+                None => assert_eq!(loaded, here),
+                Some(summary) => check_summary(summary, &loaded, &here),
+            }
+        }
+        let aside = header.set_aside.len() as u64;
+        assert_eq!(index.tree_total, header.tree_blocks + aside + drained);
+        if self.busy.is_empty() {
+            assert_eq!(index.tree_max, group.layout().tree_blocks_max());
+        }
+        self.check_chunks(layout, &index.chunks);
+        assert_eq!(index.chunks.inodes, header.free_inodes);
+    }
+
+    fn check_chunks(&self, layout: &Layout, chunks: &Chunks) {
+        let mut masks = chunks.masks().clone();
+        for zone in 0..chunks.zones.len() {
+            let range = chunks.zones.first(zone)..chunks.zones.first(zone + 1);
+            let mut inodes = 0;
+            for record in layout.chunk_tree().range(&self.nodes, ..).unwrap() {
+                let record = record.unwrap();
+                let free = record.value.free.get();
+                if range.contains(&record.key.get()) {
+                    inodes += free.count_ones();
+                    if chunks.zones.is_loaded(zone) && free != 0 {
+                        assert_eq!(masks.remove(&record.key.get()), Some(free));
+                    }
+                }
+            }
+            let known = chunks.zones.summary(zone).filter(|known| *known != UNKNOWN);
+            assert!(known.is_none_or(|known| u32::from(known) == inodes));
+        }
+        assert!(masks.is_empty(), "{masks:?}");
+    }
+
+    /// Drops what can be dropped of the indexes.
+    pub(super) fn shrink(&self) {
+        for group in self.groups.list.iter() {
+            for _ in 0..2 {
+                while group.change_index(|index| index.drop_zone()) == Some(true) {}
+            }
+        }
+    }
+}
+
+/// A summary is right of a zone where `here` is free, and which is not loaded.
+fn check_summary(summary: u16, loaded: &[u64], here: &[u64]) {
+    assert!(loaded.is_empty());
+    if summary == UNKNOWN {
+        return;
+    }
+    let pieces: Vec<_> = here.chunk_by(|a, b| a + 1 == *b).collect();
+    let most = pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
+    let known = usize::from(summary & 0x7fff);
+    assert!(known <= most && (known > 0) == (most > 0), "{known} of {most} blocks");
+    let has_place = |piece: &&[u64]| piece[0].next_multiple_of(8) + 7 <= *piece.last().unwrap();
+    assert!(summary & 0x8000 != 0 || !pieces.iter().any(has_place));
+}

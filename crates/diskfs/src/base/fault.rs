@@ -1,0 +1,93 @@
+//! Why a call on a volume failed.
+
+use rustix::io::Errno;
+
+use super::open_error::OpenError;
+use crate::format::Damage;
+
+/// Why a call on a volume failed. Unless it is said otherwise, nothing was changed then.
+///
+/// `Clone`: what waiters share is handed to each of them.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] vfscale_block::Error),
+    /// Something on disk is wrong.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// The log failed, or was shut down by an earlier error.
+    #[error(transparent)]
+    Journal(#[from] vfscale_journal::Error),
+    /// There is no volume to open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// There are not as many free blocks, or no free inodes.
+    #[error("no space is left on the volume")]
+    NoSpace,
+    /// The volume is open for reading only.
+    #[error("the volume is open for reading only")]
+    ReadOnly,
+    /// The file would be larger than files can be, or has more extents than it can have.
+    #[error("the file would be too large")]
+    TooLarge,
+    /// A repair has changed the volume and was not finished: blocks in use may count as free.
+    #[error("a repair of this volume was interrupted: run `vfscale fsck --repair`")]
+    NeedsRepair,
+    /// The volume's log is on a device of its own, and that was not given; or one was given
+    /// that the volume does not know.
+    #[error("{0}")]
+    LogDevice(&'static str),
+    /// The call can't be done as things are: the name is there already, the directory is not empty.
+    #[error("{0}")]
+    Refused(Errno),
+}
+
+impl Fault {
+    /// The number that a system call fails with.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Device(vfscale_block::Error::ReadOnly { .. }) | Self::ReadOnly => Errno::ROFS,
+            Self::Device(vfscale_block::Error::Locked { .. }) => Errno::BUSY,
+            Self::Device(_) | Self::Journal(_) => Errno::IO,
+            Self::Damage(_) | Self::NeedsRepair => Errno::UCLEAN,
+            Self::Open(error) => of_open(error),
+            Self::NoSpace => Errno::NOSPC,
+            Self::TooLarge => Errno::FBIG,
+            Self::LogDevice(_) => Errno::INVAL,
+            Self::Refused(errno) => *errno,
+        }
+    }
+}
+
+fn of_open(error: &OpenError) -> Errno {
+    match error {
+        OpenError::Device(_) => Errno::IO,
+        OpenError::Superblock { .. } | OpenError::CutOff { .. } | OpenError::Several { .. } => {
+            Errno::UCLEAN
+        }
+        OpenError::NoVolume { .. } | OpenError::Features { .. } => Errno::INVAL,
+    }
+}
+
+impl From<Fault> for vfscale_journal::Error {
+    /// For hooks, items and recoveries, whose errors end the journal.
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Journal(error) => error,
+            Fault::Device(error) => Self::Device(error),
+            fault => Self::client(fault),
+        }
+    }
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        Self::Refused(errno)
+    }
+}
+
+#[cfg(test)]
+mod tests;

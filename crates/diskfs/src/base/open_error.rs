@@ -1,0 +1,57 @@
+//! The error of opening a volume.
+
+use crate::format::superblock::DecodeError;
+use crate::format::uuid::Uuid;
+
+/// Why there is no volume to open.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] vfscale_block::Error),
+    /// Neither a superblock nor a copy is there.
+    #[error("{device}: no volume")]
+    NoVolume {
+        /// The device's name.
+        device: String,
+    },
+    /// There was a superblock, but neither it nor a copy can be read.
+    #[error("{device}: {error}")]
+    Superblock {
+        /// The device's name.
+        device: String,
+        /// What is wrong with that in block 0.
+        error: DecodeError,
+    },
+    /// The volume uses what this program does not know.
+    #[error("{device}: the volume has features that this program does not know: {bits:#x}")]
+    Features {
+        /// The device's name.
+        device: String,
+        /// The unknown bits of `incompat`.
+        bits: u64,
+    },
+    /// The image was cut off, or is on a smaller device than it was.
+    #[error("{device}: the volume has {volume_bytes} bytes, and the device only {device_bytes}")]
+    CutOff {
+        /// The device's name.
+        device: String,
+        /// The size of the volume.
+        volume_bytes: u64,
+        /// The size of the device.
+        device_bytes: u64,
+    },
+    /// The superblock is damaged, and copies of several volumes are there.
+    #[error("{device}: no superblock, and copies of several volumes: {}", shown(.volumes))]
+    Several {
+        /// The device's name.
+        device: String,
+        /// Their ids.
+        volumes: Vec<Uuid>,
+    },
+}
+
+fn shown(volumes: &[Uuid]) -> String {
+    volumes.iter().map(Uuid::to_string).collect::<Vec<_>>().join(", ")
+}

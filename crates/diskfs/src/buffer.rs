@@ -1,0 +1,404 @@
+//! Blocks of metadata in memory.
+//!
+//! # Purpose
+//!
+//! A block of a tree or of a group is read from the device once, verified once, and shared by
+//! everybody who reads it. What a [`Block`] in here holds never changes: a transaction works on
+//! copies of its own, and puts them here when it commits. So a reader needs no lock for longer than
+//! it takes to copy a pointer, and what a reader has stays as it was.
+//!
+//! # Invariants
+//!
+//! * Whatever comes from the device was [verified](Block::verify) and [checked](Expected::check)
+//!   before anybody sees it. What fails that is not kept: the next reader reads again.
+//! * One thread reads a missing block; others who want it wait for that.
+//! * There is one [`Buffer`] for an address at a time. A freed block's buffer leaves at once, and the
+//!   next owner of the address gets another one; the old one writes nothing any more.
+//! * A buffer is dropped only if the cache holds the only reference to it. The journal holds one for
+//!   as long as anything of the buffer is not home; so a buffer that is dropped is as it is on the
+//!   device, and whoever comes later reads that.
+//! * So the limit of memory is one of what could be read again, and can be passed by what is being changed.
+//!
+//! # Locks
+//!
+//! `cache_shard` protects which buffers there are, `buffer_content` what one holds. Neither is held
+//! during I/O. Both are leaves, in this order. `inode_homes`, before them, is held shared while a
+//! block of inodes is written home.
+//!
+//! # Blocks of inodes that are given up
+//!
+//! An inode is an item of the log, and goes home into a block that may not be one of inodes any
+//! more by then: all inodes in it were free, and the block was given up. So whoever gives blocks of
+//! inodes up says so under the exclusive side of `inode_homes`: writes that had begun are done then, and
+//! later ones do nothing, until there is a new chunk of inodes at the same place.
+//!
+//! Eviction is the clock algorithm (Corbató 1968) per shard: a hand goes around, what was used since it
+//! came by last stays.
+
+mod block;
+mod cancel;
+mod chunk;
+mod home;
+pub(crate) mod pool;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_journal::{LogItem, Lsn};
+use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
+use vfscale_sync::{Condvar, Mutex, RwLock, cpu};
+
+pub(crate) use block::compare;
+pub use block::{Buffer, KIND_BLOCK};
+pub(crate) use cancel::Cancel;
+pub use chunk::{InodeChunk, KIND_INODE_CHUNK};
+pub(crate) use home::Home;
+
+use crate::Uuid;
+use crate::base::fault::Fault;
+use crate::base::numbers::{NumberMap, shard_of};
+use crate::base::ranks::{CacheShard, InodeHomes};
+use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
+use crate::format::{BLOCK_BYTES, Block, Expected, Identity, byte_of_block};
+
+/// How many buffers the hand passes for each one that comes in. More than one, so that it catches up
+/// with what was in use when it came by.
+const HAND_STEPS: usize = 8;
+
+/// How many shards there are for each CPU, unless each would have room for less than so many blocks.
+const SHARDS_PER_CPU: usize = 64;
+const SHARD_BLOCKS: usize = 16;
+
+/// The blocks of metadata of a volume that are in memory. `Send` and `Sync`.
+pub struct BufferCache {
+    home: PerCpuArc<Home>,
+    shards: Box<[Shard]>,
+    /// How many buffers a shard keeps if it can.
+    shard_limit: usize,
+    reads: AtomicU64,
+    /// Chunks that were of inodes and were given up, by their first blocks.
+    given_up: RwLock<HashSet<u64>, InodeHomes>,
+}
+
+/// On cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard {
+    state: Mutex<Entries, CacheShard>,
+    /// A block was read, or could not be.
+    loaded: Condvar,
+}
+
+#[derive(Default)]
+struct Entries {
+    map: NumberMap<Entry>,
+    /// The addresses of all buffers, for the hand to go around.
+    ring: Vec<u64>,
+    hand: usize,
+    /// The number of the next reading.
+    next_load: u64,
+}
+
+enum Entry {
+    /// Somebody is reading it: the reading with this number.
+    Loading(u64),
+    Present {
+        buffer: Arc<Buffer>,
+        /// Where in the ring it is.
+        at: usize,
+    },
+}
+
+impl BufferCache {
+    /// An empty cache of `volume` on `device`, which keeps at most `bytes` of what it could read again.
+    #[must_use]
+    pub fn new(device: Arc<dyn Device>, volume: Uuid, bytes: u64) -> Self {
+        let cpus = cpu::possible() as usize;
+        let limit = usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
+        // So many that blocks which have nothing to do with one another seldom share one, as long as
+        // each has room for some.
+        let shards = (limit / SHARD_BLOCKS).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
+        let shards = shards.next_power_of_two();
+        Self {
+            home: PerCpuArc::new(cpus, Arc::new(Home::new(device, volume))),
+            shards: (0..shards).map(|_| Shard::default()).collect(),
+            shard_limit: (limit / shards).max(1),
+            reads: AtomicU64::new(0),
+            given_up: RwLock::new(HashSet::new()),
+        }
+    }
+
+    fn shard(&self, address: u64) -> &Shard {
+        &self.shards[shard_of(address, self.shards.len())]
+    }
+
+    /// What the block at `address` holds, which must be in the volume. Sleeps if it has to be read.
+    ///
+    /// # Errors
+    /// Those of the device, and damage.
+    pub fn read(&self, address: u64, expected: &Expected) -> Result<Arc<Block>, Fault> {
+        self.look(address, expected, |_, block| Arc::clone(block))
+    }
+
+    /// The buffer of the block at `address`, which must be in the volume. Sleeps if it has to be read.
+    ///
+    /// # Errors
+    /// Those of the device, and damage.
+    pub fn get(&self, address: u64, expected: &Expected) -> Result<Arc<Buffer>, Fault> {
+        self.look(address, expected, |buffer, _| Arc::clone(buffer))
+    }
+
+    /// The same, and what it holds.
+    pub(crate) fn get_with_block(
+        &self,
+        address: u64,
+        expected: &Expected,
+    ) -> Result<(Arc<Buffer>, Arc<Block>), Fault> {
+        self.look(address, expected, |buffer, block| (Arc::clone(buffer), Arc::clone(block)))
+    }
+
+    /// Calls `found` under the locks of the shard and of the buffer: two that are free mostly, in place of
+    /// references that would have to be taken and given back in between.
+    fn look<T>(
+        &self,
+        address: u64,
+        expected: &Expected,
+        found: impl FnOnce(&Arc<Buffer>, &Arc<Block>) -> T,
+    ) -> Result<T, Fault> {
+        let shard = self.shard(address);
+        let mut entries = shard.state.lock();
+        loop {
+            match entries.map.get(&address) {
+                Some(Entry::Present { buffer, .. }) => {
+                    buffer.touch();
+                    return buffer.look(expected, |block| found(buffer, block));
+                }
+                Some(Entry::Loading(_)) => entries = shard.loaded.wait(entries),
+                None => break,
+            }
+        }
+        let number = entries.next_load;
+        entries.next_load += 1;
+        entries.map.insert(address, Entry::Loading(number));
+        drop(entries);
+        let loading = Loading { shard, address, number };
+        let block = self.load(address, expected)?;
+        let buffer = self.loaded(&loading, Buffer::new(&self.home, address, block));
+        drop(loading);
+        buffer.look(expected, |block| found(&buffer, block))
+    }
+
+    /// Reads and verifies a block.
+    fn load(&self, address: u64, expected: &Expected) -> Result<Arc<Block>, Fault> {
+        let mut block = Block::zeroed();
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.home.device.read_at(byte_of_block(address), block.bytes_mut())?;
+        let Expected { magic, owner, check } = *expected;
+        block.verify(&Identity { magic, address, owner, volume: self.home.volume })?;
+        check(address, &block)?;
+        Ok(block.into())
+    }
+
+    /// Puts in what was read, unless the block got another content or was freed meanwhile: whoever
+    /// did that owns the block, and what was read was never his.
+    fn loaded(&self, loading: &Loading<'_>, buffer: Arc<Buffer>) -> Arc<Buffer> {
+        let mut entries = loading.shard.state.lock();
+        let mut evicted = Vec::new();
+        let found = match entries.map.get(&loading.address) {
+            Some(Entry::Present { buffer: newer, .. }) => newer.clone(),
+            Some(Entry::Loading(number)) if *number == loading.number => {
+                entries.put(loading.address, buffer.clone());
+                entries.evict(self.shard_limit, &mut evicted);
+                buffer
+            }
+            _ => buffer,
+        };
+        drop(entries);
+        found
+    }
+
+    /// A buffer for a new block, which readers find once it is [published](Self::publish).
+    #[must_use]
+    pub fn fresh(&self, address: u64, block: Arc<Block>) -> Arc<Buffer> {
+        Buffer::new(&self.home, address, block)
+    }
+
+    /// Readers find `buffer` from now on, in place of whatever had its address before.
+    pub fn publish(&self, buffer: &Arc<Buffer>) {
+        let address = buffer.address();
+        let shard = self.shard(address);
+        let mut evicted = Vec::new();
+        let mut entries = shard.state.lock();
+        entries.put(address, buffer.clone());
+        entries.evict(self.shard_limit, &mut evicted);
+        drop(entries);
+        shard.loaded.notify_all();
+    }
+
+    /// The block was freed: nobody finds its buffer any more.
+    pub fn forget(&self, buffer: &Arc<Buffer>) {
+        let address = buffer.address();
+        let mut entries = self.shard(address).state.lock();
+        let taken = match entries.map.get(&address) {
+            Some(Entry::Present { buffer: found, .. }) if Arc::ptr_eq(found, buffer) => {
+                entries.take(address)
+            }
+            _ => None,
+        };
+        drop(entries);
+        drop(taken);
+    }
+
+    /// Changes a block of inodes, which goes home with others, as the version at `lsn`.
+    /// Does nothing if the block was given up. For items of the log, when they are pushed; one
+    /// thread at a time.
+    ///
+    /// # Errors
+    /// Those of the device, and damage.
+    pub fn write_inodes(
+        &self,
+        address: u64,
+        expected: &Expected,
+        lsn: Lsn,
+        change: impl FnOnce(&mut Block),
+    ) -> Result<(), Fault> {
+        let given_up = self.given_up.read();
+        if given_up.contains(&chunk_of(address)) {
+            return Ok(());
+        }
+        self.get(address, expected)?.change_home(lsn, change);
+        Ok(())
+    }
+
+    /// The blocks of a chunk are of inodes no more: nothing writes them home from now on. Sleeps while
+    /// one is written.
+    pub(crate) fn give_up_inodes(&self, chunk: u64) {
+        let mut given_up = self.given_up.write();
+        given_up.insert(chunk);
+        for address in chunk..chunk + CHUNK_BLOCKS {
+            let entries = self.shard(address).state.lock();
+            let found = match entries.map.get(&address) {
+                Some(Entry::Present { buffer, .. }) => Some(buffer.clone()),
+                _ => None,
+            };
+            drop(entries);
+            if let Some(buffer) = found {
+                self.forget(&buffer);
+                buffer.set_gone();
+            }
+        }
+    }
+
+    /// Readers find the blocks of a new chunk from now on, and inodes can go home there.
+    pub(crate) fn publish_inodes(&self, chunk: &InodeChunk) {
+        let mut given_up = self.given_up.write();
+        given_up.remove(&chunk.key().id);
+        chunk.buffers().iter().for_each(|buffer| self.publish(buffer));
+    }
+
+    /// Where its blocks are written home.
+    pub(crate) fn home(&self) -> Kept<Home> {
+        self.home.keep()
+    }
+
+    /// How many buffers there are. Exact when nobody adds or drops some meanwhile.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.state.lock().ring.len()).sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many blocks were read from the device.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for BufferCache {
+    fn drop(&mut self) {
+        // What is left of a log that has failed refers to the place that it is kept in.
+        self.home.forget_all();
+    }
+}
+
+impl std::fmt::Debug for BufferCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BufferCache")
+            .field("shards", &self.shards.len())
+            .field("shard_limit", &self.shard_limit)
+            .field("reads", &self.reads())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Entries {
+    fn put(&mut self, address: u64, buffer: Arc<Buffer>) {
+        let at = match self.map.get(&address) {
+            Some(Entry::Present { at, .. }) => *at,
+            _ => {
+                self.ring.push(address);
+                self.ring.len() - 1
+            }
+        };
+        self.map.insert(address, Entry::Present { buffer, at });
+    }
+
+    fn take(&mut self, address: u64) -> Option<Arc<Buffer>> {
+        let Some(Entry::Present { buffer, at }) = self.map.remove(&address) else { return None };
+        self.ring.swap_remove(at);
+        if let Some(moved) = self.ring.get(at)
+            && let Some(Entry::Present { at: place, .. }) = self.map.get_mut(moved)
+        {
+            *place = at;
+        }
+        Some(buffer)
+    }
+
+    /// Moves the hand, and takes out what has not been used since it came by last, as long as there is
+    /// more than the limit. The references are dropped when no lock is held.
+    fn evict(&mut self, limit: usize, evicted: &mut Vec<Arc<Buffer>>) {
+        for _ in 0..HAND_STEPS {
+            if self.ring.len() <= limit {
+                return;
+            }
+            self.hand = if self.hand < self.ring.len() { self.hand } else { 0 };
+            let address = self.ring[self.hand];
+            let Some(Entry::Present { buffer, .. }) = self.map.get(&address) else { return };
+            // References come from here, under this lock, or from others; so one is one.
+            if Arc::strong_count(buffer) > 1 || buffer.was_touched() {
+                self.hand += 1;
+            } else {
+                evicted.extend(self.take(address));
+            }
+        }
+    }
+}
+
+/// A reading under way. Dropped, it lets the others go on who wait for it.
+struct Loading<'c> {
+    shard: &'c Shard,
+    address: u64,
+    number: u64,
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        let mut entries = self.shard.state.lock();
+        if matches!(entries.map.get(&self.address), Some(Entry::Loading(n)) if *n == self.number) {
+            entries.map.remove(&self.address);
+        }
+        drop(entries);
+        self.shard.loaded.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! One block of metadata in memory, as the journal has it.
+//!
+//! # Why an old buffer never writes over what its address is used for next
+//!
+//! A block that is freed gets its [`Content::is_gone`] in the commit that frees it, under the lock
+//! of its content, and that commit waits until a write home that had begun before is done. From
+//! then on the buffer writes nothing. It stays in the journal's lists, where it stands for the
+//! cancellation of what was logged under its key; that leaves the log only behind the last such
+//! record. The address is given to others only once the free is durable: if it is used for data, a
+//! recovery has the cancellation and replays nothing into it; if it is used for metadata, that is
+//! another buffer, whose records come later than the cancellation.
+
+use std::sync::Arc;
+
+use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
+use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
+use vfscale_sync::{Condvar, Mutex, MutexGuard};
+
+use super::{Home, pool};
+use crate::base::fault::Fault;
+use crate::base::ranks::BufferContent;
+use crate::format::{AlignedBlock, BLOCK_BYTES, Block, Damage, Expected, Identity, byte_of_block};
+
+/// The kind of log item that a block of metadata is.
+pub const KIND_BLOCK: u32 = 1;
+
+/// How much memory a buffer takes with its block, two headers of references and its place in the cache.
+pub(super) const BUFFER_BYTES: usize = size_of::<Buffer>() + BLOCK_BYTES + 2 * 16 + 48;
+
+/// One block of metadata in memory. `Send` and `Sync`.
+pub struct Buffer {
+    address: u64,
+    home: Kept<Home>,
+    log: ItemState,
+    /// It was used since the hand of the cache came by.
+    touched: AtomicBool,
+    content: Mutex<Content, BufferContent>,
+    /// A write home has ended.
+    written: Condvar,
+}
+
+struct Content {
+    block: Arc<Block>,
+    /// The version that is on the device.
+    home: Lsn,
+    is_writing: bool,
+    /// The block was freed.
+    is_gone: bool,
+}
+
+impl Buffer {
+    pub(super) fn new(home: &PerCpuArc<Home>, address: u64, block: Arc<Block>) -> Arc<Self> {
+        let content = Content { block, home: Lsn::NONE, is_writing: false, is_gone: false };
+        Arc::new(Self {
+            address,
+            home: home.keep(),
+            log: ItemState::new(),
+            touched: AtomicBool::new(true),
+            content: Mutex::new(content),
+            written: Condvar::new(),
+        })
+    }
+
+    /// Where it belongs, in blocks.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// What it holds. That never changes; what the buffer holds does.
+    #[must_use]
+    pub fn block(&self) -> Arc<Block> {
+        self.content.lock().block.clone()
+    }
+
+    pub(super) fn touch(&self) {
+        // Looked at first, so that blocks that everybody reads are not written by everybody.
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn was_touched(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
+    }
+
+    /// Calls `look` with what it holds, if that is as expected.
+    pub(super) fn look<T>(
+        &self,
+        expected: &Expected,
+        look: impl FnOnce(&Arc<Block>) -> T,
+    ) -> Result<T, Fault> {
+        let content = self.content.lock();
+        compare(self.address, &content.block, expected)?;
+        Ok(look(&content.block))
+    }
+
+    /// Gives it another content. The caller owns the block, and has added the buffer to his
+    /// transaction, which pins it.
+    pub fn set_block(&self, block: Arc<Block>) {
+        let mut content = self.content.lock();
+        let old = std::mem::replace(&mut content.block, block);
+        drop(content);
+        pool::release(old);
+    }
+
+    /// The block is freed: nothing is written home any more when this returns. Sleeps while it is
+    /// being written. The caller owns the block, and has added the buffer to his transaction.
+    pub fn set_gone(&self) {
+        let mut content = self.content.lock();
+        content.is_gone = true;
+        drop(self.written.wait_while(content, |content| content.is_writing));
+    }
+
+    /// Changes the block, and has it written home with others, as the version at `lsn`; does nothing if it
+    /// is gone. For blocks that are not logged themselves, but whose parts are (those of inodes); one thread
+    /// at a time, as the journal pushes.
+    pub fn change_home(self: &Arc<Self>, lsn: Lsn, change: impl FnOnce(&mut Block)) {
+        let mut content = self.content.lock();
+        if content.is_gone {
+            return;
+        }
+        change(Arc::make_mut(&mut content.block));
+        drop(content);
+        self.home.add(self, lsn);
+    }
+
+    /// Takes a copy to be written, as the version at `lsn`; none if it is gone. Who frees the block
+    /// waits until that is dropped.
+    pub(super) fn begin_write(&self, lsn: Lsn) -> Option<Writing<'_>> {
+        let content = self.content.lock();
+        if content.is_gone {
+            return None;
+        }
+        Some(self.writing(content, lsn))
+    }
+
+    /// A copy to be written that says when it was changed. The content is locked, and not gone.
+    fn writing(
+        &self,
+        mut content: MutexGuard<'_, Content, BufferContent>,
+        lsn: Lsn,
+    ) -> Writing<'_> {
+        content.is_writing = true;
+        let block = content.block.clone();
+        drop(content);
+        let ending = EndWriting(self);
+        let mut copy = Box::new(AlignedBlock(block.as_ref().clone()));
+        let header = block.header();
+        let (magic, owner, volume) = (header.magic, header.owner.get(), self.home.volume);
+        copy.0.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
+        Writing { buffer: self, lsn, copy, _ending: ending }
+    }
+}
+
+/// A block that is about to be written home.
+pub(super) struct Writing<'b> {
+    buffer: &'b Buffer,
+    lsn: Lsn,
+    copy: Box<AlignedBlock>,
+    _ending: EndWriting<'b>,
+}
+
+impl Writing<'_> {
+    /// Where it goes, in bytes, and what.
+    pub(super) fn write(&self) -> (u64, &[u8]) {
+        (byte_of_block(self.buffer.address), self.copy.0.bytes())
+    }
+
+    /// It was written.
+    pub(super) fn done(&self) {
+        self.buffer.content.lock().home = self.lsn;
+    }
+}
+
+/// A write home that ends, well or not.
+struct EndWriting<'b>(&'b Buffer);
+
+impl Drop for EndWriting<'_> {
+    fn drop(&mut self) {
+        self.0.content.lock().is_writing = false;
+        self.0.written.notify_all();
+    }
+}
+
+impl LogItem for Buffer {
+    fn state(&self) -> &ItemState {
+        &self.log
+    }
+
+    fn key(&self) -> LogKey {
+        LogKey { kind: KIND_BLOCK, id: self.address }
+    }
+
+    fn format(&self, vector: &mut LogVector) {
+        let content = self.content.lock();
+        if content.is_gone {
+            vector.cancel();
+        } else {
+            vector.share(content.block.clone());
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        BUFFER_BYTES
+    }
+
+    fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {
+        let content = self.content.lock();
+        if self.log.is_pinned() {
+            return Ok(Pushed::Pinned);
+        }
+        if content.is_gone || content.home >= lsn {
+            return Ok(Pushed::Written);
+        }
+        let writing = self.writing(content, lsn);
+        let (at, bytes) = writing.write();
+        self.home.device.write_at(at, bytes)?;
+        writing.done();
+        Ok(Pushed::Written)
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What a block in memory is, against what a caller wants it to be.
+pub(crate) fn compare(address: u64, block: &Block, expected: &Expected) -> Result<(), Damage> {
+    let header = block.header();
+    if header.magic != expected.magic {
+        let (found, expected) = (header.magic, expected.magic);
+        return Err(Damage::Magic { address, found, expected });
+    }
+    if header.owner != expected.owner {
+        let (found, expected) = (header.owner.get(), expected.owner);
+        return Err(Damage::Owner { address, found, expected });
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Memory of blocks that nobody needs any more, for the next copies.
+//!
+//! Every transaction copies the blocks that it changes, and a moment later the copies before are not needed
+//! any more: those that it replaces, and those that the log would have written. A general allocator
+//! takes longer to find four kilobytes than it takes to copy them. So each CPU keeps a few.
+//!
+//! # Invariants
+//!
+//! * What is in the pool is referred to from nowhere else.
+//! * A CPU keeps no more than [`KEPT`] blocks; all others go back to the allocator.
+
+use std::sync::Arc;
+#[cfg(not(any(loom, shuttle)))]
+use std::sync::LazyLock;
+
+use vfscale_journal::Image;
+use vfscale_sync::Mutex;
+use vfscale_sync::percpu::PerCpu;
+
+use crate::base::ranks::BlockPool;
+use crate::format::{BLOCK_BYTES, Block};
+
+/// How many blocks a CPU keeps.
+const KEPT: usize = 64;
+
+type Slots = PerCpu<Mutex<Vec<Arc<Block>>, BlockPool>>;
+
+/// One for the process: a block that comes back knows nothing of the volume that it was of.
+#[cfg(not(any(loom, shuttle)))]
+fn slots() -> Option<&'static Slots> {
+    static SLOTS: LazyLock<Slots> = LazyLock::new(|| {
+        let slots = vfscale_sync::cpu::possible().max(1) as usize;
+        PerCpu::new(slots, |_| Mutex::new(Vec::with_capacity(KEPT)))
+    });
+    Some(&SLOTS)
+}
+
+/// Models run many times in a process, each with locks of its own.
+#[cfg(any(loom, shuttle))]
+fn slots() -> Option<&'static Slots> {
+    None
+}
+
+/// A copy of a block.
+fn copy(block: &Block) -> Arc<Block> {
+    let spare = slots().and_then(|slots| slots.this().lock().pop());
+    if let Some(mut spare) = spare
+        && let Some(memory) = Arc::get_mut(&mut spare)
+    {
+        memory.bytes_mut().copy_from_slice(block.bytes());
+        return spare;
+    }
+    Arc::new(block.clone())
+}
+
+/// The block, to be changed by who has this reference: if there are others, these keep it as it is, and
+/// this one becomes one to a copy.
+pub(crate) fn make_mut(block: &mut Arc<Block>) -> &mut Block {
+    if Arc::strong_count(block) != 1 {
+        let shared = std::mem::replace(block, copy(block));
+        release(shared);
+    }
+    Arc::make_mut(block)
+}
+
+/// Drops a reference; the last one leaves the memory to the pool.
+pub(crate) fn release(mut block: Arc<Block>) {
+    if Arc::get_mut(&mut block).is_none() {
+        return;
+    }
+    let Some(slots) = slots() else { return };
+    let mut kept = slots.this().lock();
+    if kept.len() < KEPT {
+        kept.push(block);
+    } else {
+        drop(kept);
+        drop(block);
+    }
+}
+
+impl Image for Block {
+    fn log_bytes(&self) -> usize {
+        BLOCK_BYTES
+    }
+
+    fn write(
+        &self,
+        write: &mut dyn FnMut(&[u8]) -> vfscale_journal::Result<()>,
+    ) -> vfscale_journal::Result<()> {
+        write(self.bytes())
+    }
+
+    fn release(self: Arc<Self>) {
+        release(self);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,422 @@
+//! The store of a file that is an inode of a volume.
+
+use std::sync::Arc;
+
+use vfscale_sync::page::PageBox;
+
+use super::files::Files;
+use crate::base::fault::Fault;
+use crate::btree::Tree;
+use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
+use crate::format::{Run, byte_of_block};
+use crate::inode::core::{DataFork, InodeCore};
+use crate::inode::extents::{ExtentMap, ExtentTree, Owner};
+use crate::inode::incore::Node;
+use crate::page_cache::{Change, Cut, Mapping, PAGE, Store, pages_of};
+use crate::volume::tx::{Need, Tx};
+
+/// How many extents a transaction changes at most.
+const EXTENTS_PER_TX: usize = 8;
+/// The same where the log is small.
+const EXTENTS_PER_SMALL_TX: usize = 2;
+
+/// An inode of a volume, as the store of its data.
+#[derive(Clone, Copy)]
+pub struct NodeStore<'a> {
+    pub(super) files: &'a Files,
+    pub(super) node: &'a Arc<Node>,
+}
+
+/// What a transaction changes that takes blocks from a range, or makes them unwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Free,
+    Unwrite,
+    /// Frees, and the file ends there.
+    Cut {
+        size: u64,
+    },
+}
+
+impl NodeStore<'_> {
+    /// Where the blocks are, according to `core`.
+    fn owner(&self, core: &InodeCore) -> Owner {
+        Owner { ino: self.node.ino(), list_max: core.extents_room() }
+    }
+
+    /// Looks at the map while nobody changes it.
+    fn with_map<T>(
+        &self,
+        look: impl FnOnce(&ExtentMap) -> Result<T, crate::btree::Error<Fault>>,
+    ) -> Result<T, Fault> {
+        let mut map = ExtentMap::of(&self.node.stored().data);
+        // A list is a copy of its own; the blocks of a tree appear one after the other.
+        let guard = matches!(map, ExtentMap::Tree(_)).then(|| self.node.read());
+        if guard.is_some() {
+            map = ExtentMap::of(&self.node.stored().data);
+        }
+        Ok(look(&map)?)
+    }
+
+    /// What a transaction needs that changes `records` records of the map and claims or frees
+    /// `runs` runs of data.
+    fn need(&self, records: u32, runs: u32) -> Result<Need, Fault> {
+        let volume = self.files.volume();
+        let levels = self.with_map(|map| match map {
+            ExtentMap::Empty | ExtentMap::List(_) => Ok(1),
+            ExtentMap::Tree(root) => {
+                Tree::<ExtentTree>::at(*root, self.node.ino()).height(&volume.reader())
+            }
+        })?;
+        // A level more than there are: the tree may grow.
+        let levels = u32::from(levels) + 1;
+        let of_tree = records * (3 * levels + 2);
+        let of_groups = volume.groups().log_blocks(runs + levels + records / 2, 0);
+        let log_blocks = (1 + of_tree + of_groups).min(self.files.log_blocks_max());
+        Ok(Need { log_blocks, space: u64::from(levels) + 2, from_pool: true })
+    }
+
+    /// Begins a transaction that takes blocks of trees from the pool. If that is empty, what is on its
+    /// way back is waited for: it fills the pool first. The caller may hold `i_writeback`, which no
+    /// commit needs.
+    fn begin(&self, need: Need) -> Result<Tx<'_>, Fault> {
+        let volume = self.files.volume();
+        match volume.begin(need) {
+            Err(Fault::NoSpace) if volume.space().is_coming() => {
+                volume.sync()?;
+                volume.begin(need)
+            }
+            begun => begun,
+        }
+    }
+
+    /// Changes the core, and what it leads to, in one transaction.
+    fn update<T>(
+        &self,
+        mut tx: Tx<'_>,
+        change: impl FnOnce(&mut Tx<'_>, &mut InodeCore) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let _guard = self.node.lock();
+        let mut core = (*tx.core(self.node)).clone();
+        let result = change(&mut tx, &mut core)?;
+        tx.set_core(self.node, core);
+        tx.commit()?;
+        Ok(result)
+    }
+
+    /// Gives a claim to the file.
+    fn insert(&self, tx: &mut Tx<'_>, core: &mut InodeCore, extent: Extent) -> Result<(), Fault> {
+        let mut map = ExtentMap::of(&core.data);
+        let grown = map.insert(tx, self.owner(core), extent)?;
+        core.data = map.into_fork();
+        count_blocks(core, i64::from(extent.blocks) + grown);
+        Ok(())
+    }
+
+    fn change_core(
+        &self,
+        tx: &mut Tx<'_>,
+        core: &mut InodeCore,
+        change: Change<'_>,
+    ) -> Result<(), Fault> {
+        match change {
+            Change::Insert { file_block, run, is_unwritten } => {
+                let Run { start, blocks } = run;
+                self.insert(tx, core, Extent { file_block, start, blocks, is_unwritten })
+            }
+            Change::Written { from, to } => {
+                let (mut map, mut grown) = (ExtentMap::of(&core.data), 0);
+                let owner = self.owner(core);
+                map.convert(tx, owner, (from, to), false, EXTENTS_PER_TX, &mut grown)?;
+                core.data = map.into_fork();
+                count_blocks(core, grown);
+                Ok(())
+            }
+            Change::Inline([]) => {
+                core.data = DataFork::None;
+                Ok(())
+            }
+            Change::Inline(bytes) => {
+                core.data = DataFork::Inline(bytes.into());
+                Ok(())
+            }
+            Change::Size => Ok(()),
+        }
+    }
+
+    /// One transaction on the blocks `from` to `to`. Returns the block from which on nothing was done.
+    pub(super) fn step(&self, step: Step, from: u64, to: u64) -> Result<u64, Fault> {
+        let extents = match self.files.log_blocks_max() {
+            0..500 => EXTENTS_PER_SMALL_TX,
+            _ => EXTENTS_PER_TX,
+        };
+        let need = self.need(3 * extents as u32, extents as u32)?;
+        let tx = self.begin(need)?;
+        self.update(tx, |tx, core| {
+            let (mut map, mut grown, mut freed) = (ExtentMap::of(&core.data), 0, Vec::new());
+            let (owner, range) = (self.owner(core), (from, to));
+            let end = match step {
+                Step::Unwrite => map.convert(tx, owner, range, true, extents, &mut grown)?,
+                Step::Free | Step::Cut { .. } => {
+                    map.remove(tx, owner, range, extents, &mut freed, &mut grown)?
+                }
+            };
+            if !matches!(core.data, DataFork::Inline(_)) {
+                core.data = map.into_fork();
+            }
+            let blocks: i64 = freed.iter().map(|run| i64::from(run.blocks)).sum();
+            count_blocks(core, grown - blocks);
+            freed.into_iter().for_each(|run| tx.free(run));
+            if let Step::Cut { size } = step {
+                cut(core, size);
+                // One that is gone has the mark until its inode is freed.
+                if core.nlink > 0 {
+                    tx.set_orphan(self.node, end < to);
+                }
+            }
+            Ok(end)
+        })
+    }
+
+    /// All transactions on the blocks `from` to `to`.
+    fn steps(&self, step: Step, from: u64, to: u64) -> Result<(), Fault> {
+        let mut at = from;
+        while at < to {
+            // What is a hole costs no transaction.
+            let next =
+                self.with_map(|map| map.next(&self.files.volume().reader(), self.node.ino(), at))?;
+            let Some(extent) = next.filter(|extent| extent.file_block < to) else { break };
+            at = self.step(step, at.max(extent.file_block), to)?;
+        }
+        Ok(())
+    }
+
+    /// Whether cutting at `size` changes anything.
+    fn is_cut(&self, size: u64) -> Result<bool, Fault> {
+        let from = pages_of(size);
+        let reader = self.files.volume().reader();
+        let behind = self.with_map(|map| map.next(&reader, self.node.ino(), from))?;
+        Ok(behind.is_none() && self.node.stored().size <= size)
+    }
+
+    /// Cuts the file, and takes the mark off if it has that of one that is being cut.
+    pub(super) fn cut(&self, size: u64) -> Cut {
+        let is_marked =
+            || self.files.volume().orphans().has(self.node) && self.node.stored().nlink > 0;
+        match self.is_cut(size) {
+            Ok(true) if !is_marked() => return Cut::Whole,
+            Ok(_) => {}
+            Err(fault) => return Cut::Failed(fault),
+        }
+        let (mut at, mut is_begun) = (pages_of(size), false);
+        loop {
+            match self.step(Step::Cut { size }, at, u64::MAX) {
+                Ok(u64::MAX) => return Cut::Whole,
+                Ok(end) => (at, is_begun) = (end, true),
+                Err(fault) if is_begun => return Cut::Part(fault),
+                Err(fault) => return Cut::Failed(fault),
+            }
+        }
+    }
+
+    /// Stores times that have changed in passing.
+    pub(super) fn store_times(&self) -> Result<(), Fault> {
+        let need = Need { log_blocks: 1, space: 0, from_pool: true };
+        let mut tx = self.files.volume().begin(need)?;
+        let _guard = self.node.lock();
+        let core = tx.core(self.node);
+        if core.is_free() {
+            // Nothing may be logged of it: its block may be something else by now.
+            self.node.forget_times_of_free();
+        } else if self.node.has_new_times() {
+            tx.set_core(self.node, (*core).clone());
+            tx.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Near which block data should lie that belong at `file_block`.
+    fn near(&self, file_block: u64) -> Result<u64, Fault> {
+        let reader = self.files.volume().reader();
+        let before = self.with_map(|map| map.before(&reader, self.node.ino(), file_block))?;
+        Ok(before.map_or(self.node.block(), |before| before.place_end()))
+    }
+}
+
+impl Store for NodeStore<'_> {
+    fn writable(&self) -> Result<(), Fault> {
+        self.files.volume().writable().map(|_| ())
+    }
+
+    fn reserve(&self, blocks: u64) -> Result<(), Fault> {
+        let has_space = blocks == 0 || self.files.volume().space().take(blocks, false);
+        if has_space { Ok(()) } else { Err(Fault::NoSpace) }
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        self.files.volume().space().give(blocks);
+    }
+
+    fn grain(&self) -> u64 {
+        self.files.volume().space().grain()
+    }
+
+    fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
+        let volume = self.files.volume();
+        let ino = self.node.ino();
+        let mapping = self.with_map(|map| map.lookup(&volume.reader(), ino, block))?;
+        if let Mapping::Mapped { start, blocks, .. } = mapping {
+            // Never read or write where something else can be, whatever the inode says: each block of what
+            // was found is in one group, behind what that keeps, and outside of the log.
+            if !volume.is_run_for_files(start, blocks) {
+                return Err(outside(ino, block, start, blocks));
+            }
+        }
+        Ok(mapping)
+    }
+
+    fn inline(&self) -> Option<Arc<[u8]>> {
+        match &self.node.stored().data {
+            DataFork::Inline(bytes) => Some(Arc::clone(bytes)),
+            _ => None,
+        }
+    }
+
+    fn inline_room(&self) -> Option<u64> {
+        let core = self.node.stored();
+        match &core.data {
+            DataFork::None | DataFork::Inline(_) => Some(core.data_room() as u64),
+            _ => None,
+        }
+    }
+
+    fn disk_size(&self) -> u64 {
+        self.node.stored().size
+    }
+
+    fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault> {
+        Ok(self.files.volume().device().read_pages(byte_of_block(start), into)?)
+    }
+
+    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
+        let volume = self.files.volume();
+        volume.device().write_pages(byte_of_block(start), from)?;
+        volume.mark_data_written();
+        Ok(())
+    }
+
+    fn claim(&self, file_block: u64, blocks: u32) -> Result<Run, Fault> {
+        let volume = self.files.volume();
+        let near = self.near(file_block)?;
+        let claim = || volume.groups().claim(&volume.reader(), near, 1, blocks);
+        if let Some(run) = claim()? {
+            return Ok(run);
+        }
+        // What was freed can be had when that is durable.
+        volume.sync()?;
+        claim()?.ok_or(Fault::NoSpace)
+    }
+
+    fn unclaim(&self, run: Run) {
+        self.files.volume().groups().unclaim(run);
+    }
+
+    fn set_aside(&self, run: Run) -> bool {
+        let volume = self.files.volume();
+        let has_space = volume.space().take(u64::from(run.blocks), true);
+        if has_space {
+            tracing::warn!(start = run.start, blocks = run.blocks, "can't be written, left out");
+            // Back in a group before they count as free.
+            if let Some(old) = self.files.bad_blocks().add(run) {
+                volume.groups().unclaim(old);
+                volume.space().give(u64::from(old.blocks));
+            }
+        } else {
+            self.unclaim(run);
+        }
+        has_space
+    }
+
+    fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
+        let claim = match change {
+            Change::Insert { run, .. } => Some(run),
+            _ => None,
+        };
+        let records = if matches!(change, Change::Size | Change::Inline(_)) { 0 } else { 4 };
+        let begun = self.need(records, 1).and_then(|need| self.begin(need));
+        let mut tx = match begun {
+            Ok(tx) => tx,
+            Err(fault) => {
+                claim.into_iter().for_each(|run| self.unclaim(run));
+                return Err(fault);
+            }
+        };
+        claim.into_iter().for_each(|run| tx.use_claim(run));
+        self.update(tx, |tx, core| {
+            self.change_core(tx, core, change)?;
+            core.size = disk_size;
+            Ok(())
+        })
+    }
+
+    fn truncate(&self, size: u64) -> Cut {
+        self.cut(size)
+    }
+
+    fn free(&self, from: u64, to: u64) -> Result<(), Fault> {
+        self.steps(Step::Free, from, to)
+    }
+
+    fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault> {
+        self.steps(Step::Unwrite, from, to)
+    }
+
+    fn write_failed(&self, fault: &Fault) {
+        let volume = self.files.volume();
+        if matches!(fault, Fault::Damage(_)) && !volume.is_shut_down() {
+            volume.shut_down(fault.clone());
+        }
+        let code = fault.errno().raw_os_error();
+        self.node.write_errors().record(code);
+        self.files.write_errors().record(code);
+    }
+
+    fn set_dirty(&self) {
+        self.files.set_dirty(self.node);
+    }
+
+    fn relieve(&self) -> bool {
+        self.files.relieve()
+    }
+
+    fn read_ahead(&self, from: u64, to: u64) {
+        self.files.read_ahead(self.node, from, to);
+    }
+}
+
+fn count_blocks(core: &mut InodeCore, more: i64) {
+    core.blocks = core.blocks.saturating_add_signed(more);
+}
+
+/// The file ends at `size`, if it did not before.
+fn cut(core: &mut InodeCore, size: u64) {
+    core.size = core.size.min(size);
+    if let DataFork::Inline(bytes) = &core.data {
+        let len = bytes.len().min(usize::try_from(size).unwrap_or(usize::MAX));
+        core.data = match &bytes[..len] {
+            [] => DataFork::None,
+            bytes => DataFork::Inline(bytes.into()),
+        };
+    }
+}
+
+/// An extent in a place that no file can have.
+fn outside(ino: u64, file_block: u64, start: u64, blocks: u64) -> Fault {
+    use crate::format::Damage;
+    use crate::format::extent::{ExtentDamage, ExtentFault};
+    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+    let fault = ExtentFault::Outside { start, blocks };
+    Damage::from(ExtentDamage { ino, file_block, fault }).into()
+}
+
+const _: () = assert!(FILE_BLOCKS_MAX == (i64::MAX as u64).div_ceil(PAGE));

@@ -1,0 +1,13 @@
+use std::sync::Arc;
+
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_sync::atomic::Ordering;
+use vfscale_sync::page::PAGE_SIZE;
+
+use super::*;
+use crate::base::fault::Fault;
+use crate::page_cache::tests::POISON;
+use crate::page_cache::{Mapping, PAGE, Store};
+
+mod syncs;
+mod volume;

@@ -1,0 +1,130 @@
+//! Whoever makes everything durable, beside others who write back on a slow device.
+
+use std::sync::atomic::AtomicBool as Flag;
+use std::thread;
+
+use vfscale_block::{Fault as DeviceFault, FaultyDevice, Gate, Operation, OsError};
+
+use super::volume::{BLOCKS, Mounted, made};
+use super::*;
+use crate::inode::incore::Node;
+
+type Slow = Arc<FaultyDevice<Arc<dyn Device>>>;
+
+fn slow() -> (Slow, Mounted) {
+    let slow = Arc::new(FaultyDevice::new(made()));
+    let device: Arc<dyn Device> = slow.clone();
+    (slow, Mounted::open(&device, 1 << 20))
+}
+
+/// Opens what a crash would leave now.
+fn crashed(device: &dyn Device) -> Mounted {
+    let copy = MemoryDevice::with_block_size(BLOCKS * PAGE, 4096).unwrap();
+    let mut bytes = vec![0; (BLOCKS * PAGE) as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    copy.write_at(0, &bytes).unwrap();
+    let copy: Arc<dyn Device> = Arc::new(copy);
+    Mounted::open(&copy, 1 << 20)
+}
+
+/// One thread writes files back, and is held up at its first write to the device; then `changes` happen;
+/// then somebody makes everything durable. What he leaves to a crash is opened.
+fn synced_beside(
+    (slow, mounted): &(Slow, Mounted),
+    write_back: impl FnOnce(&Files) + Send,
+    changes: impl FnOnce(),
+) -> Mounted {
+    let gate = Gate::new();
+    slow.arm(DeviceFault::on(Operation::Write).nth(1).hold(&gate));
+    let (files, is_over) = (&mounted.files, Flag::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| write_back(files));
+        gate.wait_for(1);
+        changes();
+        let sync = scope.spawn(|| {
+            files.sync_all().unwrap();
+            let left = crashed(&**slow);
+            is_over.store(true, Ordering::Release);
+            left
+        });
+        // It writes what it can, and waits then; if it does not wait it is over by itself.
+        while slow.calls(Operation::Write) < 2 && !is_over.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        gate.open();
+        sync.join().unwrap()
+    })
+}
+
+fn write(mounted: &Mounted, node: &Arc<Node>, byte: u8) {
+    mounted.files.write(node, 0, &[byte; 3 * PAGE_SIZE]).unwrap();
+}
+
+fn assert_full(mounted: &Mounted, node: &Arc<Node>, byte: u8) {
+    assert_eq!(mounted.contents(&mounted.node(node.ino())), [byte; 3 * PAGE_SIZE]);
+}
+
+#[test]
+fn a_sync_waits_for_files_that_others_are_writing_back() {
+    let world = slow();
+    let nodes = [world.1.create(), world.1.create()];
+    nodes.iter().for_each(|node| write(&world.1, node, 1));
+    let write_back = |files: &Files| files.write_back_all().unwrap();
+    // The second one is changed again, while it waits for its turn.
+    let left = synced_beside(&world, write_back, || write(&world.1, &nodes[1], 2));
+    assert_full(&left, &nodes[0], 1);
+    assert_full(&left, &nodes[1], 2);
+}
+
+#[test]
+fn a_sync_waits_for_writers_that_are_short_of_memory() {
+    let world = slow();
+    let nodes = [world.1.create(), world.1.create()];
+    nodes.iter().for_each(|node| write(&world.1, node, 1));
+    let left = synced_beside(&world, |files| assert!(files.relieve()), || ());
+    nodes.iter().for_each(|node| assert_full(&left, node, 1));
+}
+
+#[test]
+fn a_sync_does_all_it_can_and_tells_errors_of_other_threads() {
+    let world = slow();
+    let (slow, mounted) = &world;
+    let nodes = [mounted.create(), mounted.create()];
+    write(mounted, &nodes[0], 1);
+    // The one that is lost is found by another thread.
+    slow.arm(DeviceFault::on(Operation::Write).fail(OsError::IO));
+    mounted.files.write_back_all().unwrap_err();
+    assert!(!mounted.files.write_errors().is_told());
+    slow.disarm();
+    // One of two is lost here.
+    write(mounted, &nodes[0], 1);
+    mounted.files.sync_all().unwrap();
+    write(mounted, &nodes[0], 3);
+    write(mounted, &nodes[1], 2);
+    let store = NodeStore { files: &mounted.files, node: &nodes[0] };
+    let Mapping::Mapped { start, .. } = store.lookup(0).unwrap() else { panic!("it was written") };
+    let blocks = start * PAGE..(start + 3) * PAGE;
+    slow.arm(DeviceFault::on(Operation::Write).within(blocks).fail(OsError::IO));
+    mounted.files.sync_all().unwrap_err();
+    assert_full(&crashed(&**slow), &nodes[1], 2);
+    mounted.files.sync_all().unwrap();
+}
+
+/// Whatever is dirty on a sealed volume is written when it can be.
+#[test]
+fn a_sealed_volume_is_not_written_and_nothing_is_lost() {
+    let (slow, mounted) = slow();
+    let node = mounted.create();
+    write(&mounted, &node, 1);
+    mounted.volume().seal().unwrap();
+    let before = slow.calls(Operation::Write);
+    for _ in 0..2 {
+        assert!(matches!(mounted.files.write_back_all(), Err(Fault::ReadOnly)));
+        assert!(matches!(mounted.files.sync(&node, false), Err(Fault::ReadOnly)));
+        mounted.files.relieve();
+    }
+    assert_eq!(slow.calls(Operation::Write), before);
+    mounted.volume().unseal();
+    mounted.files.sync_all().unwrap();
+    assert_full(&crashed(&*slow), &node, 1);
+}

@@ -1,0 +1,317 @@
+//! On whole volumes in memory.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use vfscale_block::{CrashPlan, Device, MemoryDevice, RecordingDevice};
+
+use super::*;
+use crate::data::Files;
+use crate::dir::{Directory, NameHash};
+use crate::format::BLOCK_BYTES;
+use crate::format::inode::INODES_PER_BLOCK;
+use crate::format::superblock::LOG_BLOCKS_MIN;
+use crate::inode::attr;
+use crate::inode::blob::{self, LinkTree};
+use crate::inode::core::{FileKind, TYPE_DIRECTORY, TYPE_LINK, TYPE_REGULAR};
+use crate::inode::incore::Times;
+use crate::page_cache::{FileData, PageCache};
+use crate::tools::check::{Options, Unfinished, check};
+use crate::tools::mkfs::{MkfsOptions, format};
+use crate::volume::VolumeOptions;
+
+#[derive(Clone)]
+struct Fixture {
+    device: Arc<dyn Device>,
+    volume: Arc<Volume>,
+    table: Arc<NodeTable>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self::with_log(None)
+    }
+
+    fn with_log(log_blocks: Option<u64>) -> Self {
+        let bytes = 8192 * BLOCK_BYTES as u64;
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(bytes, 4096).unwrap());
+        format(&*device, &MkfsOptions { log_blocks, ..MkfsOptions::default() }).unwrap();
+        Self::open(device)
+    }
+
+    fn open(device: Arc<dyn Device>) -> Self {
+        let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+        Self { device, volume: Arc::new(volume), table: Arc::new(NodeTable::new(100)) }
+    }
+
+    /// What is durable is all that is left.
+    fn crashed(self) -> Self {
+        let Self { device, volume, table } = self;
+        drop((table, volume));
+        Self::open(device)
+    }
+
+    fn need(&self) -> Need {
+        let log_blocks = (20 + self.volume.groups().log_blocks(2, 1)).min(100);
+        Need { log_blocks, space: 200, from_pool: false }
+    }
+
+    /// An orphan with so many bytes of attributes, and if it is a directory so many names.
+    fn orphan(&self, mode: u32, nlink: u32, bytes: usize, names: u32) -> Arc<Node> {
+        let volume = &*self.volume;
+        let mut tx = volume.begin(self.need()).unwrap();
+        let (ino, generation) = tx.new_inode(8, false).unwrap();
+        let node = self.table.claim(ino, volume.cache());
+        let guard = node.lock();
+        let parent = if mode == TYPE_DIRECTORY { 64 } else { 0 };
+        let mut core = InodeCore { nlink, parent, ..InodeCore::new(mode, generation, 5) };
+        let list = vec![(Box::from(&b"user.x"[..]), vec![1; bytes].into())];
+        let blob = if bytes == 0 { Vec::new() } else { attr::encode(&list).unwrap() };
+        attr::store(&mut tx, ino, node.block(), &mut core, &blob).unwrap();
+        if mode == TYPE_LINK {
+            let target = vec![b'x'; 4000];
+            let tree = blob::create::<LinkTree, _>(&mut tx, ino, node.block(), &target).unwrap();
+            core.data = DataFork::Tree { root: tree.root() };
+            (core.size, core.blocks) = (4000, core.blocks + 3);
+        }
+        let dir = Directory::new(ino, NameHash::of(volume.uuid()));
+        for number in 0..names {
+            let name = format!("name {number}");
+            let to = (64, FileKind::Directory);
+            let _ = dir.insert(&mut tx, &mut core, name.as_bytes(), to).unwrap();
+        }
+        tx.set_core(&node, core);
+        tx.set_orphan(&node, true);
+        let sequence = tx.commit().unwrap();
+        drop(guard);
+        volume.force(sequence).unwrap();
+        node
+    }
+
+    /// Free blocks and those that are chunks of inodes, inodes in use, orphans.
+    fn free(&self) -> (u64, u64, u64) {
+        self.volume.sync().unwrap();
+        let totals = self.volume.groups().totals();
+        let used = totals.inodes - totals.free_inodes;
+        (totals.available + totals.inodes / INODES_PER_BLOCK, used, totals.orphans)
+    }
+}
+
+/// There is something in memory of the data of the file.
+fn with_data(node: &Node) {
+    node.data_or_init(|_| FileData::new(&PageCache::new(1 << 20, 1), 0));
+}
+
+fn no_cut(_: &Arc<Node>, _: u64) -> Result<(), Fault> {
+    Ok(())
+}
+
+#[test]
+fn everything_of_an_inode_is_free_again() {
+    let fix = Fixture::new();
+    let before = fix.free();
+    for (mode, bytes, names) in [
+        (TYPE_REGULAR, 0, 0),
+        (TYPE_REGULAR, 100, 0),
+        (TYPE_REGULAR, 60_000, 0),
+        (TYPE_DIRECTORY, 3000, 300),
+        (TYPE_LINK, 300, 0),
+    ] {
+        let node = fix.orphan(mode, 0, bytes, names);
+        assert_eq!(fix.free().2, 1);
+        inactivate(&fix.volume, &node, &no_cut).unwrap();
+        assert!(node.core().is_free());
+        assert_eq!((fix.free().0, fix.free().2), (before.0, 0), "{mode:o} {bytes} {names}");
+        // Once more does no harm.
+        inactivate(&fix.volume, &node, &no_cut).unwrap();
+        assert!(fix.table.get(&fix.volume, node.ino()).unwrap().is_none());
+    }
+    assert_eq!(fix.free(), before);
+    assert_eq!(fix.volume.overruns(), 0);
+}
+
+/// The worst case of a step does not fit in the smallest log, but what a step comes to does.
+#[test]
+fn trees_are_freed_with_the_smallest_log() {
+    let fix = Fixture::with_log(Some(LOG_BLOCKS_MIN));
+    let before = fix.free();
+    let node = fix.orphan(TYPE_DIRECTORY, 0, 20_000, 300);
+    inactivate(&fix.volume, &node, &no_cut).unwrap();
+    assert_eq!(fix.free(), before);
+    assert_eq!(fix.volume.overruns(), 0);
+}
+
+/// A crash between the transactions of a removal leaves what a check knows as something to be finished,
+/// and a repair finishes.
+#[test]
+fn a_removal_that_is_cut_off_is_no_damage() {
+    let fix = Fixture::with_log(Some(LOG_BLOCKS_MIN));
+    fix.volume.close().unwrap();
+    let (before, device) = (fix.free().0, fix.device.clone());
+    drop(fix);
+    for (mode, bytes, names) in
+        [(TYPE_REGULAR, 2000, 0), (TYPE_LINK, 2000, 0), (TYPE_DIRECTORY, 2000, 0)]
+    {
+        let recording = Arc::new(RecordingDevice::new(device.clone()));
+        let fix = Fixture::open(recording.clone());
+        let node = fix.orphan(mode, 0, bytes, names);
+        let mut steps = 1;
+        while !step(&fix.volume, &node).unwrap() {
+            fix.volume.sync().unwrap();
+            steps += 1;
+        }
+        assert!(steps > 2, "{mode:o}: {steps} steps");
+        drop(node);
+        fix.volume.close().unwrap();
+        let mut unfinished = 0;
+        for state in recording.crash_states(CrashPlan::default().listed_max(4).samples(1)) {
+            let checked = check(state.device(), &Options::default(), &mut ()).unwrap();
+            assert_eq!(checked.findings, [], "{mode:o}, {state}");
+            unfinished += checked.unfinished.removals;
+            let repairing = Options { repair: true, ..Options::default() };
+            let repaired = check(state.device(), &repairing, &mut ()).unwrap();
+            assert_eq!((repaired.count, repaired.left), (0, 0), "{mode:o}, {state}");
+            assert_eq!(repaired.finished.removed, checked.unfinished.removals, "{state}");
+            let again = check(state.device(), &Options::default(), &mut ()).unwrap();
+            assert_eq!((again.findings, again.unfinished), (vec![], Unfinished::default()));
+            assert_eq!(Fixture::open(state.device()).free().0, before, "{mode:o}, {state}");
+        }
+        assert!(unfinished > steps, "{mode:o}: {unfinished}");
+    }
+}
+
+/// Inodes are freed together, and the number of one is had again, for a file that has no name either and is
+/// in use, before the others are looked at.
+#[test]
+fn a_number_that_is_had_again_is_not_freed_again() {
+    let fix = Fixture::new();
+    let nodes = [0, 0, 0].map(|bytes| fix.orphan(TYPE_REGULAR, 0, bytes, 0));
+    with_data(&nodes[0]);
+    let inos = nodes.each_ref().map(|node| node.ino());
+    assert!(inos.is_sorted());
+    let again = Arc::new(std::sync::Mutex::new(None));
+    let (to, maker) = (Arc::clone(&again), fix.clone());
+    let cut = move |node: &Arc<Node>, _| {
+        assert_eq!(node.ino(), inos[0]);
+        let mut made = (0..64).map(|_| maker.orphan(TYPE_REGULAR, 0, 0, 0));
+        *to.lock().unwrap() = made.find(|made| made.ino() == inos[2]);
+        Ok(())
+    };
+    inactivate_all(&fix.volume, nodes.into(), &cut, &Aside::default());
+    let again = again.lock().unwrap().take().expect("the number was had again");
+    assert!(!again.core().is_free());
+}
+
+/// Once its number is free, what is in memory under that number is of the next inode.
+#[test]
+fn nothing_is_left_of_an_inode_whose_number_is_free() {
+    let fix = Fixture::new();
+    let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
+    with_data(&node);
+    node.write_errors().record(5);
+    node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
+    assert!(step(&fix.volume, &node).unwrap());
+    assert!(node.data().is_none() && node.write_errors().is_told() && !node.has_new_times());
+}
+
+#[test]
+fn an_inode_that_has_a_name_again_stays() {
+    let fix = Fixture::new();
+    let node = fix.orphan(TYPE_REGULAR, 1, 3000, 0);
+    let core = node.core();
+    inactivate(&fix.volume, &node, &|_, _| panic!("it was cut")).unwrap();
+    assert_eq!(node.core(), core);
+}
+
+#[test]
+fn a_mount_goes_on_where_a_crash_has_stopped() {
+    let fix = Fixture::new();
+    let before = fix.free();
+    let inos: Vec<_> = [(TYPE_REGULAR, 0), (TYPE_REGULAR, 20_000), (TYPE_DIRECTORY, 0)]
+        .map(|(mode, bytes)| fix.orphan(mode, 0, bytes, 0).ino())
+        .into();
+    let named = fix.orphan(TYPE_REGULAR, 1, 0, 0).ino();
+    let fix = fix.crashed();
+    assert_eq!(fix.free().2, 4);
+    let cuts = Arc::new(AtomicU64::new(0));
+    let of_cut = Arc::clone(&cuts);
+    let cut = move |node: &Arc<Node>, size| {
+        assert_eq!((size, node.core().is_regular()), (0, true));
+        of_cut.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    };
+    let orphans = recover(&fix.volume, &fix.table, &cut).unwrap();
+    assert_eq!(orphans, Orphans { removed: 3, cut: 1, failed: 0 });
+    // Those without names have no data.
+    assert_eq!(cuts.load(Ordering::SeqCst), 1);
+    for ino in inos {
+        assert!(fix.table.get(&fix.volume, ino).unwrap().is_none());
+    }
+    assert_eq!(fix.table.get(&fix.volume, named).unwrap().unwrap().core().nlink, 1);
+    assert_eq!((fix.free().0, fix.free().2), (before.0, 0));
+    let fix = fix.crashed();
+    let again = recover(&fix.volume, &fix.table, &no_cut).unwrap();
+    assert_eq!(again, Orphans::default());
+}
+
+#[test]
+fn what_fails_is_an_orphan_for_the_next_mount() {
+    let fix = Fixture::new();
+    let node = fix.orphan(TYPE_REGULAR, 0, 3000, 0);
+    with_data(&node);
+    let fails = |_: &Arc<Node>, _| Err(Fault::NoSpace);
+    assert!(matches!(inactivate(&fix.volume, &node, &fails), Err(Fault::NoSpace)));
+    let ino = node.ino();
+    drop(node);
+    let fix = fix.crashed();
+    with_data(&fix.table.get(&fix.volume, ino).unwrap().unwrap());
+    let orphans = recover(&fix.volume, &fix.table, &fails).unwrap();
+    assert_eq!(orphans, Orphans { failed: 1, ..Orphans::default() });
+    let orphans = recover(&fix.volume, &fix.table, &no_cut).unwrap();
+    assert_eq!(orphans, Orphans { removed: 1, ..Orphans::default() });
+}
+
+#[test]
+fn in_the_background() {
+    let fix = Fixture::new();
+    let before = fix.free();
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let of_cut = Arc::clone(&is_cut);
+    let cut = Arc::new(move |_: &Arc<Node>, _| {
+        of_cut.store(true, Ordering::SeqCst);
+        Ok(())
+    });
+    let inactivator = Inactivator::new(Arc::clone(&fix.volume), Arc::clone(&fix.table), cut);
+    for number in 0..100 {
+        inactivator.throttle();
+        let node = fix.orphan(TYPE_REGULAR, 0, 300, 0);
+        node.set_times(Times { atime: number, mtime: 2, ctime: 3 });
+        inactivator.queue(node);
+    }
+    inactivator.flush();
+    assert!(!is_cut.load(Ordering::SeqCst));
+    assert_eq!((fix.free().0, fix.free().2), (before.0, 0));
+    let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
+    assert_eq!((node.core().atime, node.has_new_times()), (5, false));
+    inactivator.queue(node);
+    inactivator.stop();
+    inactivator.stop();
+    assert_eq!(inactivator.recover().unwrap().failed, 0);
+    assert_eq!(fix.free().2, 0);
+    fix.volume.close().unwrap();
+}
+
+#[test]
+fn times_of_an_inode_that_is_gone_are_not_stored() {
+    let fix = Fixture::new();
+    let files = Files::new(Arc::clone(&fix.volume), 1 << 20, None);
+    let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
+    node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
+    files.set_times_dirty(&node);
+    inactivate(&fix.volume, &node, &no_cut).unwrap();
+    let sequence = node.sequence();
+    assert!(!node.has_new_times());
+    // Even if somebody comes too late.
+    node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
+    files.write_back_all().unwrap();
+    assert_eq!((node.has_new_times(), node.sequence()), (false, sequence));
+}

@@ -1,0 +1,102 @@
+use std::sync::Barrier;
+use std::thread;
+
+use vfscale_block::{Device, MemoryDevice};
+
+use super::*;
+use crate::Uuid;
+use crate::format::inode::{INODE_MAGIC, ino_at, records_mut};
+use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
+use crate::inode::core::TYPE_REGULAR;
+use crate::inode::incore::Times;
+use crate::tools::mkfs::{self, MkfsOptions};
+use crate::volume::VolumeOptions;
+
+const ID: Uuid = Uuid::from_bytes(*b"volume of tables");
+const BLOCKS: u64 = 4096;
+/// Where inodes begin, and how many blocks of them there are.
+const FIRST: u64 = 8;
+const INODE_BLOCKS: u64 = 64;
+
+/// A volume with inodes in all slots but the last of each block.
+fn volume() -> Volume {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(BLOCKS * BLOCK_BYTES as u64).unwrap());
+    let options = MkfsOptions { uuid: Some(ID), ..MkfsOptions::default() };
+    mkfs::format(&device, &options).unwrap();
+    // Over blocks that nobody has: the groups are not asked for anything here.
+    for address in FIRST..FIRST + INODE_BLOCKS {
+        let mut block = Block::zeroed();
+        for record in &mut records_mut(&mut block)[..7] {
+            *record = InodeCore::new(TYPE_REGULAR | 0o600, 1, 0).encode();
+        }
+        let owner = crate::format::inode::chunk_of(address);
+        block.seal(&Identity { magic: INODE_MAGIC, address, owner, volume: ID }, 0);
+        device.write_at(byte_of_block(address), block.bytes()).unwrap();
+    }
+    Volume::open(device, VolumeOptions::default()).unwrap()
+}
+
+#[test]
+fn one_number_has_one_node_whoever_asks_first() {
+    let volume = volume();
+    let table = NodeTable::new(1000);
+    for block in FIRST..FIRST + 8 {
+        let (ino, barrier) = (ino_at(block, 3), Barrier::new(4));
+        let nodes: Vec<_> = thread::scope(|scope| {
+            let ask = || {
+                barrier.wait();
+                table.get(&volume, ino).unwrap().unwrap()
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(nodes.iter().all(|node| Arc::ptr_eq(node, &nodes[0])));
+    }
+    assert_eq!(table.len(), 8);
+}
+
+#[test]
+fn numbers_that_no_inode_has_are_no_nodes() {
+    let volume = volume();
+    let table = NodeTable::new(1000);
+    assert!(table.get(&volume, ino_at(FIRST, 7)).unwrap().is_none());
+    for ino in [0, 7, u64::MAX, ino_at(BLOCKS, 0)] {
+        assert!(table.get(&volume, ino).unwrap().is_none());
+    }
+    let damage = table.get(&volume, ino_at(FIRST + INODE_BLOCKS, 0)).unwrap_err();
+    assert!(matches!(damage, Fault::Damage(_)), "{damage}");
+    assert!(table.is_empty());
+}
+
+#[test]
+fn nodes_that_nobody_needs_are_given_up_and_others_stay() {
+    let volume = volume();
+    let table = NodeTable::new(0);
+    let used = table.get(&volume, ino_at(FIRST, 0)).unwrap().unwrap();
+    let dirty = ino_at(FIRST, 1);
+    let times = Times { atime: 1, mtime: 2, ctime: 3 };
+    assert!(table.get(&volume, dirty).unwrap().unwrap().set_times(times));
+    // Nobody was told of it yet.
+    let failed = ino_at(FIRST, 2);
+    table.get(&volume, failed).unwrap().unwrap().write_errors().record(5);
+    for block in FIRST..FIRST + INODE_BLOCKS {
+        for slot in 0..7 {
+            table.get(&volume, ino_at(block, slot)).unwrap().unwrap();
+        }
+    }
+    assert!(table.len() <= 16 * table.shards.len() + 3, "{}", table.len());
+    assert!(Arc::ptr_eq(&used, &table.get(&volume, used.ino()).unwrap().unwrap()));
+    assert!(table.get(&volume, dirty).unwrap().unwrap().has_new_times());
+    assert!(!table.get(&volume, failed).unwrap().unwrap().write_errors().is_told());
+}
+
+#[test]
+fn a_number_that_was_freed_keeps_its_node_for_the_next_inode() {
+    let volume = volume();
+    let table = NodeTable::new(1000);
+    let ino = ino_at(FIRST, 2);
+    let node = table.get(&volume, ino).unwrap().unwrap();
+    node.publish(InodeCore::free(1).into(), &node.core());
+    assert!(table.get(&volume, ino).unwrap().is_none());
+    assert!(Arc::ptr_eq(&node, &table.claim(ino, volume.cache())));
+}

@@ -1,0 +1,420 @@
+//! Which blocks of a file lie where: a list in the inode, or a tree.
+//!
+//! # Purpose
+//!
+//! An [`ExtentMap`] is that part of an inode that leads to the data of a file. It begins as a list; when
+//! that gets longer than the inode has room for, it becomes a B+tree ([`ExtentTree`]), and when the
+//! last extent goes, the tree goes too. Where its blocks come from is the business of
+//! [`Nodes`], so that it can be read outside of a transaction and changed within one.
+//!
+//! # Invariants
+//!
+//! * Extents don't overlap, and are in order of the blocks of the file.
+//! * No two extents next to each other could be one: whoever changes the map joins them.
+//! * Whatever is read from disk is checked ([`ExtentFault`]) before
+//!   it is used, so that no extent leads outside of the volume.
+//!
+//! # All or nothing
+//!
+//! A change of one record is all or nothing ([`btree`](crate::btree)), one of several is not: after
+//! an error the map and the nodes are to be given up together, as a transaction is that is dropped.
+//!
+//! # Locks, references
+//!
+//! None. Whoever reads has the map as it was at some moment, and nobody changes its tree meanwhile;
+//! whoever changes it is alone.
+
+use std::sync::Arc;
+
+use zerocopy::little_endian::U64;
+
+use crate::btree::counted::Counted;
+use crate::btree::{Error, Kind, Nodes, Record, Tree};
+use crate::format::extent::{
+    EXTENT_MAGIC, Extent, ExtentDamage, ExtentFault, FILE_BLOCKS_MAX, RawPlace, check_order,
+};
+use crate::format::{Damage, Magic, Run};
+use crate::inode::core::DataFork;
+use crate::page_cache::Mapping;
+
+/// The tree of a file with many extents.
+#[derive(Clone, Copy, Debug)]
+pub enum ExtentTree {}
+
+impl Kind for ExtentTree {
+    type Key = U64;
+    type Value = RawPlace;
+    const MAGIC: Magic = EXTENT_MAGIC;
+    const KEY_MIN: U64 = U64::ZERO;
+}
+
+/// Where the blocks of a file lie. See the [module](self).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ExtentMap {
+    /// Nowhere. No list: the count of references to an empty one would be one line for all files.
+    #[default]
+    Empty,
+    /// Few extents, in order; at least one.
+    List(Arc<[Extent]>),
+    /// More than that: the root of an [`ExtentTree`].
+    Tree(u64),
+}
+
+/// Whose map is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// The file.
+    pub ino: u64,
+    /// How many extents the inode has room for: at most
+    /// [`LIST_MAX`](crate::format::extent::LIST_MAX).
+    pub list_max: usize,
+}
+
+type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
+
+impl ExtentMap {
+    /// That of a file with this fork.
+    pub(crate) fn of(data: &DataFork) -> Self {
+        match data {
+            DataFork::None | DataFork::Inline(_) => Self::default(),
+            DataFork::Extents(list) if list.is_empty() => Self::Empty,
+            DataFork::Extents(list) => Self::List(Arc::clone(list)),
+            DataFork::Tree { root } => Self::Tree(*root),
+        }
+    }
+
+    /// The fork of a file with this map.
+    pub(crate) fn into_fork(self) -> DataFork {
+        match self {
+            Self::Empty => DataFork::None,
+            Self::List(list) => DataFork::Extents(list),
+            Self::Tree(root) => DataFork::Tree { root },
+        }
+    }
+
+    /// That of a file with these few extents, in order.
+    pub(crate) fn of_list(list: &[Extent]) -> Self {
+        if list.is_empty() { Self::Empty } else { Self::List(list.into()) }
+    }
+
+    /// What is in a list.
+    fn listed(&self) -> &[Extent] {
+        if let Self::List(list) = self { list } else { &[] }
+    }
+
+    /// Whether there is no extent at all. (A tree that has none does not stay one.)
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
+    /// What is at block `block` of the file.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn lookup<N: Nodes>(&self, nodes: &N, ino: u64, block: u64) -> Outcome<Mapping, N> {
+        Ok(match self.next(nodes, ino, block)? {
+            Some(extent) if extent.file_block <= block => Mapping::Mapped {
+                start: extent.start + (block - extent.file_block),
+                blocks: extent.end() - block,
+                is_unwritten: extent.is_unwritten,
+            },
+            Some(extent) => Mapping::Hole { blocks: extent.file_block - block },
+            None => Mapping::Hole { blocks: FILE_BLOCKS_MAX.saturating_sub(block) },
+        })
+    }
+
+    /// The first extent that ends behind block `block`: the one that has it, or else the next one.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn next<N: Nodes>(&self, nodes: &N, ino: u64, block: u64) -> Outcome<Option<Extent>, N> {
+        match self {
+            Self::Empty => Ok(None),
+            Self::List(list) => {
+                let at = list.partition_point(|extent| extent.end() <= block);
+                Ok(list.get(at).copied())
+            }
+            Self::Tree(root) => {
+                let mut cursor = tree(*root, ino).seek(nodes, block.into())?;
+                if cursor.is_found() {
+                    return checked(nodes, ino, cursor.forward()?);
+                }
+                let before = checked(nodes, ino, cursor.backward()?)?;
+                if before.is_some_and(|before| before.end() > block) {
+                    return Ok(before);
+                }
+                if before.is_some() {
+                    cursor.forward()?;
+                }
+                checked(nodes, ino, cursor.forward()?)
+            }
+        }
+    }
+
+    /// The last extent that begins before block `block`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn before<N: Nodes>(&self, nodes: &N, ino: u64, block: u64) -> Outcome<Option<Extent>, N> {
+        match self {
+            Self::Empty => Ok(None),
+            Self::List(list) => {
+                let at = list.partition_point(|extent| extent.file_block < block);
+                Ok(at.checked_sub(1).and_then(|at| list.get(at)).copied())
+            }
+            Self::Tree(root) => {
+                let mut cursor = tree(*root, ino).seek(nodes, block.into())?;
+                checked(nodes, ino, cursor.backward()?)
+            }
+        }
+    }
+
+    /// Puts an extent where there is a hole. Returns by how many blocks the tree has grown.
+    ///
+    /// # Errors
+    /// [`Error`]; [`ExtentFault::Overlap`] if there is no hole.
+    pub fn insert<N: Nodes>(
+        &mut self,
+        nodes: &mut N,
+        owner: Owner,
+        extent: Extent,
+    ) -> Outcome<i64, N> {
+        let Extent { file_block, .. } = extent;
+        let ino = owner.ino;
+        extent
+            .checked(ino, |start, blocks| nodes.is_for_data(start, blocks))
+            .map_err(Damage::from)?;
+        let before = self.before(nodes, ino, file_block)?;
+        let next = self.next(nodes, ino, file_block)?;
+        let overlapped = [before, next].into_iter().flatten();
+        if let Some(other) =
+            overlapped.into_iter().find(|other| other.part(file_block, extent.end()).is_some())
+        {
+            let fault = ExtentFault::Overlap { end: other.end() };
+            return Err(Damage::from(ExtentDamage { ino, file_block, fault }).into());
+        }
+        self.replace(nodes, owner, before, &[], &[extent], next)
+    }
+
+    /// Takes the blocks `from` to `to` of the file away. Stops when it has changed `extents_max` extents,
+    /// and returns the block from which on nothing was done: `to` if all was. What the
+    /// device has back is added to `freed`. `grown` is raised by as many blocks as the tree has more.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn remove<N: Nodes>(
+        &mut self,
+        nodes: &mut N,
+        owner: Owner,
+        (from, to): (u64, u64),
+        extents_max: usize,
+        freed: &mut Vec<Run>,
+        grown: &mut i64,
+    ) -> Outcome<u64, N> {
+        let mut at = from;
+        for _ in 0..extents_max {
+            let next = self.next(nodes, owner.ino, at)?;
+            let Some(extent) = next.filter(|extent| extent.file_block < to) else { return Ok(to) };
+            let Some(gone) = extent.part(from, to) else { return Ok(to) };
+            let left = extent.part(0, gone.file_block);
+            let right = extent.part(gone.end(), u64::MAX);
+            let rest: Vec<_> = left.into_iter().chain(right).collect();
+            *grown += self.replace(nodes, owner, None, &[extent], &rest, None)?;
+            freed.push(Run { start: gone.start, blocks: gone.blocks });
+            at = gone.end();
+        }
+        Ok(at.min(to))
+    }
+
+    /// Says that the blocks `from` to `to` of the file, as far as there are any, have been written,
+    /// or with `is_unwritten` that they read as zeros from now on. Stops when it has changed
+    /// `extents_max` extents, and returns the block from which on nothing was done: `to` if all
+    /// was. `grown` is raised by as many blocks as the tree has more.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn convert<N: Nodes>(
+        &mut self,
+        nodes: &mut N,
+        owner: Owner,
+        (from, to): (u64, u64),
+        is_unwritten: bool,
+        extents_max: usize,
+        grown: &mut i64,
+    ) -> Outcome<u64, N> {
+        let (mut at, mut changed) = (from, 0);
+        while let Some(extent) = self.next(nodes, owner.ino, at)? {
+            let Some(part) = extent.part(at, to) else { break };
+            if extent.is_unwritten == is_unwritten {
+                at = part.end();
+                continue;
+            }
+            if changed == extents_max {
+                return Ok(at);
+            }
+            at = part.end();
+            changed += 1;
+            let before = self.before(nodes, owner.ino, extent.file_block)?;
+            let next = self.next(nodes, owner.ino, extent.end())?;
+            let left = extent.part(0, part.file_block);
+            let right = extent.part(part.end(), u64::MAX);
+            let written = Extent { is_unwritten, ..part };
+            let parts: Vec<_> = left.into_iter().chain([written]).chain(right).collect();
+            *grown += self.replace(nodes, owner, before, &[extent], &parts, next)?;
+        }
+        Ok(to)
+    }
+
+    /// Replaces extents by others that lie in the same blocks of the file, and joins these with each
+    /// other and with those before and behind, where that can be. Returns by how many blocks the tree has
+    /// grown.
+    fn replace<N: Nodes>(
+        &mut self,
+        nodes: &mut N,
+        owner: Owner,
+        before: Option<Extent>,
+        old: &[Extent],
+        new: &[Extent],
+        next: Option<Extent>,
+    ) -> Outcome<i64, N> {
+        let mut joined: Vec<Extent> = before.into_iter().collect();
+        for extent in new.iter().copied().chain(next) {
+            match joined.last_mut().and_then(|last| Some((last.joined(&extent)?, last))) {
+                Some((both, last)) => *last = both,
+                None => joined.push(extent),
+            }
+        }
+        let old: Vec<Extent> = before.into_iter().chain(old.iter().copied()).chain(next).collect();
+        // What has not changed is left alone.
+        let same = |extent: &&Extent, others: &[Extent]| others.contains(extent);
+        let gone: Vec<Extent> = old.iter().filter(|e| !same(e, &joined)).copied().collect();
+        let come: Vec<Extent> = joined.iter().filter(|e| !same(e, &old)).copied().collect();
+        let mut nodes = Counted::new(nodes);
+        self.change(&mut nodes, owner, &gone, &come)?;
+        Ok(nodes.grown())
+    }
+
+    /// Takes records away and puts others in.
+    fn change<N: Nodes>(
+        &mut self,
+        nodes: &mut N,
+        owner: Owner,
+        gone: &[Extent],
+        come: &[Extent],
+    ) -> Outcome<(), N> {
+        match self {
+            Self::Empty | Self::List(_) => {
+                let mut changed = self.listed().to_vec();
+                changed.retain(|extent| !gone.contains(extent));
+                for extent in come {
+                    let at = changed.partition_point(|other| other.file_block < extent.file_block);
+                    changed.insert(at, *extent);
+                }
+                *self = if changed.len() > owner.list_max {
+                    Self::Tree(grown_out(nodes, owner.ino, &changed)?)
+                } else {
+                    Self::of_list(&changed)
+                };
+            }
+            Self::Tree(root) => {
+                let tree = tree(*root, owner.ino);
+                let stays = |key: u64| come.iter().any(|extent| extent.file_block == key);
+                for extent in gone.iter().filter(|extent| !stays(extent.file_block)) {
+                    tree.remove(nodes, extent.file_block.into())?;
+                }
+                for extent in come {
+                    let (key, value) = (U64::from(extent.file_block), extent.place());
+                    if tree.update(nodes, key, value)?.is_none() {
+                        tree.insert(nodes, key, value)?;
+                    }
+                }
+                if come.is_empty() && tree.first(nodes)?.is_none() {
+                    let slot = nodes.freeable(*root, &tree.expected())?;
+                    nodes.free(slot);
+                    *self = Self::default();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the list a tree if the inode has room for less than it. Returns by how many blocks the
+    /// tree has grown.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn make_room<N: Nodes>(&mut self, nodes: &mut N, owner: Owner) -> Outcome<i64, N> {
+        let mut nodes = Counted::new(nodes);
+        self.change(&mut nodes, owner, &[], &[])?;
+        Ok(nodes.grown())
+    }
+}
+
+fn tree(root: u64, ino: u64) -> Tree<ExtentTree> {
+    Tree::at(root, ino)
+}
+
+/// Makes a tree of a list; returns its root.
+fn grown_out<N: Nodes>(nodes: &mut N, ino: u64, list: &[Extent]) -> Outcome<u64, N> {
+    let record = |extent: &Extent| Record::<ExtentTree> {
+        key: extent.file_block.into(),
+        value: extent.place(),
+    };
+    let records: Vec<_> = list.iter().map(record).collect();
+    let near = list.last().map_or(0, Extent::place_end);
+    Ok(Tree::<ExtentTree>::build(nodes, ino, near, &records, 100)?.root())
+}
+
+/// The extent of a record, if there can be such a one.
+fn checked<N: Nodes>(
+    nodes: &N,
+    ino: u64,
+    record: Option<Record<ExtentTree>>,
+) -> Outcome<Option<Extent>, N> {
+    let Some(record) = record else { return Ok(None) };
+    let extent = Extent::of(record.key.get(), &record.value);
+    let extent = extent
+        .checked(ino, |start, blocks| nodes.is_for_data(start, blocks))
+        .map_err(Damage::from)?;
+    Ok(Some(extent))
+}
+
+/// Goes through the whole map and tells of all that is wrong with it, except within the blocks of its
+/// tree ([`Tree::check`] does that): extents that overlap, or lie where none can. Calls `visit` with
+/// each extent that can be.
+///
+/// # Errors
+/// [`Error`], where blocks can't be read.
+pub fn check<N: Nodes>(
+    map: &ExtentMap,
+    nodes: &N,
+    ino: u64,
+    mut report: impl FnMut(Damage),
+    mut visit: impl FnMut(&Extent),
+) -> Outcome<(), N> {
+    let mut before: Option<Extent> = None;
+    let mut look = |extent: Extent| {
+        match extent.checked(ino, |start, blocks| nodes.is_for_data(start, blocks)) {
+            Err(damage) => return report(damage.into()),
+            Ok(extent) => visit(&extent),
+        }
+        if let Some(Err(damage)) = before.map(|before| check_order(ino, &before, &extent)) {
+            report(damage.into());
+        }
+        before = Some(extent);
+    };
+    match map {
+        ExtentMap::Empty | ExtentMap::List(_) => map.listed().iter().copied().for_each(look),
+        ExtentMap::Tree(root) => {
+            for record in tree(*root, ino).range(nodes, ..)? {
+                let record = record?;
+                look(Extent::of(record.key.get(), &record.value));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! On a volume in memory.
+
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_sync::cpu;
+
+use super::*;
+use crate::base::fault::Fault;
+use crate::format::{BLOCK_BYTES, Run};
+use crate::icache::table::NodeTable;
+use crate::inode::core::{InodeCore, TYPE_REGULAR};
+use crate::tools::mkfs::{MkfsOptions, format};
+use crate::volume::tx::{Need, Tx};
+use crate::volume::{Volume, VolumeOptions};
+
+fn volume(orphan_lists: usize) -> Volume {
+    let bytes = 4096 * BLOCK_BYTES as u64;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(bytes, 4096).unwrap());
+    format(&*device, &MkfsOptions::default()).unwrap();
+    Volume::open(device, VolumeOptions { orphan_lists, ..VolumeOptions::default() }).unwrap()
+}
+
+fn begin(volume: &Volume) -> Tx<'_> {
+    let log_blocks = 10 + volume.groups().log_blocks(2, 1);
+    volume.begin(Need { log_blocks, space: 20, from_pool: false }).unwrap()
+}
+
+/// A file that has a name, as far as its record says.
+fn file(volume: &Volume, table: &NodeTable) -> Arc<Node> {
+    let mut tx = begin(volume);
+    let (ino, generation) = tx.new_inode(8, false).unwrap();
+    let node = table.claim(ino, volume.cache());
+    let _locked = node.lock();
+    tx.set_core(&node, InodeCore { nlink: 1, ..InodeCore::new(TYPE_REGULAR, generation, 5) });
+    tx.commit().unwrap();
+    drop(_locked);
+    node
+}
+
+fn set(volume: &Volume, node: &Arc<Node>, is_orphan: bool) -> Result<u64, Fault> {
+    let mut tx = begin(volume);
+    let _locked = node.lock();
+    tx.set_orphan(node, is_orphan);
+    tx.commit()
+}
+
+/// Those on disk, as far as transactions have come.
+fn on_disk(volume: &Volume) -> Vec<u64> {
+    volume.groups().orphans(&volume.reader(), 0).unwrap()
+}
+
+#[test]
+fn memory_and_disk_have_the_same_orphans() {
+    for lists in [4, 1, 0] {
+        let (volume, table) = (volume(lists), NodeTable::new(100));
+        let nodes = [0, 1, 2].map(|_| file(&volume, &table));
+        for (cpu, node) in nodes.iter().enumerate() {
+            let _there = cpu::pretend(cpu as u32);
+            set(&volume, node, true).unwrap();
+            assert!(volume.orphans().has(node));
+            // Saying it again changes nothing, and logs nothing.
+            assert_eq!(set(&volume, node, true).unwrap(), 0);
+        }
+        assert_eq!(volume.orphans().slots()[..1], if lists == 4 { [1] } else { [3] });
+        assert_eq!(on_disk(&volume), nodes.each_ref().map(|node| node.ino()));
+        // It leaves the list that it is on, whatever the CPU.
+        set(&volume, &nodes[1], false).unwrap();
+        assert_eq!((volume.orphans().has(&nodes[1]), volume.orphans().len()), (false, 2));
+        assert_eq!(on_disk(&volume), [nodes[0].ino(), nodes[2].ino()]);
+        assert_eq!(set(&volume, &nodes[1], false).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_transaction_that_fails_leaves_the_list_as_it_was() {
+    for lists in [2, 0] {
+        let (volume, table) = (volume(lists), NodeTable::new(100));
+        let [node, orphan] = [0, 1].map(|_| file(&volume, &table));
+        set(&volume, &orphan, true).unwrap();
+        // Dropped, and refused by the groups: a block that is free is freed.
+        for is_dropped in [true, false] {
+            let mut tx = begin(&volume);
+            let _locked = crate::inode::incore::lock_all(&[&node, &orphan]);
+            tx.set_orphan(&node, true);
+            tx.set_orphan(&orphan, false);
+            tx.free(Run { start: 4000, blocks: 1 });
+            if !is_dropped {
+                assert!(matches!(tx.commit(), Err(Fault::Damage(_))));
+            }
+            assert!(!volume.orphans().has(&node) && volume.orphans().has(&orphan));
+        }
+        assert_eq!((volume.orphans().len(), on_disk(&volume)), (1, vec![orphan.ino()]));
+        set(&volume, &orphan, false).unwrap();
+        assert!(volume.orphans().is_empty() && on_disk(&volume).is_empty());
+    }
+}
+
+#[test]
+fn what_a_transaction_said_last_counts() {
+    let (volume, table) = (volume(2), NodeTable::new(100));
+    let node = file(&volume, &table);
+    let mut tx = begin(&volume);
+    let locked = node.lock();
+    for is_orphan in [true, false, true] {
+        tx.set_orphan(&node, is_orphan);
+    }
+    tx.commit().unwrap();
+    drop(locked);
+    assert!(volume.orphans().has(&node));
+    assert_eq!(on_disk(&volume), [node.ino()]);
+}
+
+#[test]
+fn a_list_keeps_its_nodes_in_memory() {
+    let (volume, table) = (volume(1), NodeTable::new(0));
+    let node = file(&volume, &table);
+    set(&volume, &node, true).unwrap();
+    let (ino, kept) = (node.ino(), Arc::downgrade(&node));
+    drop(node);
+    volume.journal().unwrap().quiesce().unwrap();
+    // Many others come, for which it would have to go.
+    (0..2000).for_each(|_| drop(file(&volume, &table)));
+    let node = table.get(&volume, ino).unwrap().unwrap();
+    assert!(std::ptr::eq(kept.as_ptr(), &*node) && volume.orphans().has(&node));
+}

@@ -1,0 +1,301 @@
+//! Reading, and reading ahead.
+
+use vfscale_sync::atomic::Ordering;
+use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
+
+use super::Mapping;
+use super::{FileData, PAGE, PIECE_PAGES, PageCache, Store, offset_of, page_of, pages_of};
+use crate::base::fault::Fault;
+
+/// How many pages are read ahead the first time that somebody reads on where he stopped.
+const AHEAD_MIN: u32 = 16;
+/// And how many at most, as long as he goes on: four megabytes.
+const AHEAD_MAX: u32 = 4 * PIECE_PAGES as u32;
+
+/// What there is on the device at a page that is not in memory.
+enum Source {
+    /// In these blocks, and how many pages of them have bytes.
+    Blocks { start: u64, pages: u64 },
+    /// In the inode.
+    Inline(std::sync::Arc<[u8]>),
+    /// Zeros, for this many pages.
+    Nothing { pages: u64 },
+}
+
+/// What was brought.
+enum Filled {
+    /// So many bytes are in the buffer: none if somebody else has brought the first page.
+    Bytes(usize),
+    /// There is nothing on the device, for this many pages.
+    Zeros(u64),
+}
+
+/// Room for pages, given back when it is not needed any more.
+struct Room<'c> {
+    cache: &'c PageCache,
+    pages: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.cache.give_pages(self.pages);
+    }
+}
+
+/// Sets all bytes of pages from the byte `from` on to zero.
+fn zero_from(pages: &[PageBox], from: u64) {
+    let first = usize::try_from(page_of(from)).unwrap_or(usize::MAX);
+    let mut within = (from % PAGE) as usize;
+    for page in pages.iter().skip(first) {
+        page.zero(std::mem::take(&mut within)..PAGE_SIZE);
+    }
+}
+
+impl FileData {
+    /// Reads from `offset` on, to the end of the file at most. Returns how many bytes. Blocks for I/O.
+    ///
+    /// # Errors
+    /// Of the device, damage; not if there was something to read before it.
+    pub fn read(&self, store: &impl Store, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let left = self.size().saturating_sub(offset);
+        let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        let buf = &mut buf[..len];
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            done += self.copy_cached(at, &mut buf[done..]);
+            if done == len {
+                break;
+            }
+            match self.read_missing(store, offset + done as u64, &mut buf[done..]) {
+                Ok(more) => done += more,
+                Err(_) if done > 0 => break,
+                Err(fault) => return Err(fault),
+            }
+        }
+        if done > 0 {
+            let end = pages_of(offset + done as u64);
+            self.read_end.store(end, Ordering::Relaxed);
+            if self.ahead_mark.load(Ordering::Relaxed) < end {
+                self.look_ahead(store, page_of(offset));
+            }
+        }
+        Ok(done)
+    }
+
+    /// Copies what is in memory from `offset` on, up to the first page that is not. Returns how many bytes.
+    fn copy_cached(&self, offset: u64, buf: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let within = (at % PAGE) as usize;
+            // A chunk at a time: who writes need not wait for more.
+            match self.pages.read().read(page_of(at), within, &mut buf[done..]) {
+                0 => break,
+                more => done += more,
+            }
+        }
+        done
+    }
+
+    /// Reads from `offset` on what is not in memory. Returns how many bytes there are now in `buf`: none if
+    /// somebody else has brought the page.
+    fn read_missing(
+        &self,
+        store: &impl Store,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, Fault> {
+        let index = page_of(offset);
+        let end = self.plan(index, pages_of(offset + buf.len() as u64));
+        match self.fill(store, index, end, offset, buf)? {
+            Filled::Bytes(bytes) => Ok(bytes),
+            Filled::Zeros(pages) => {
+                let zeros = offset_of(index.saturating_add(pages)) - offset;
+                let len = usize::try_from(zeros).map_or(buf.len(), |zeros| zeros.min(buf.len()));
+                buf[..len].fill(0);
+                Ok(len)
+            }
+        }
+    }
+
+    /// Brings pages from `index` on into memory, up to `end` at most, which is in the same megabyte; copies
+    /// those of their bytes that `buf` asks for, from `offset` on, which is in the first of them.
+    fn fill(
+        &self,
+        store: &impl Store,
+        index: u64,
+        end: u64,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Filled, Fault> {
+        let _invalidate = self.invalidate.read();
+        let _fill = self.cache.fill_lock(self, index).lock();
+        // Room first: to make some may drop pages of this file, and count that.
+        let mut room = Room { cache: &self.cache, pages: 0 };
+        if self.cache.take_pages(end - index) {
+            room.pages = end - index;
+        }
+        let (gap, seen) = {
+            let pages = self.pages.read();
+            match pages.next(index) {
+                Some(next) if next == index => return Ok(Filled::Bytes(0)),
+                next => (next.unwrap_or(u64::MAX), pages.dropped_written),
+            }
+        };
+        let (pages, is_mapped) = match self.source(store, index, end.min(gap))? {
+            Source::Nothing { pages } => return Ok(Filled::Zeros(pages.min(gap - index))),
+            Source::Inline(inline) => (Page::many_with(1, 0, &inline), false),
+            Source::Blocks { start, pages } => {
+                let pages = Page::many_unfilled(pages as usize);
+                store.read_pages(start, &pages)?;
+                let valid = store.disk_size().saturating_sub(offset_of(index));
+                zero_from(&pages, valid);
+                (pages, true)
+            }
+        };
+        let within = (offset % PAGE) as usize;
+        let done = read_pages(pages.iter().map(|page| &**page), within, buf);
+        self.put(index, pages, is_mapped, seen, &mut room, offset, &mut buf[..done]);
+        Ok(Filled::Bytes(done))
+    }
+
+    /// Up to which page is read if page `index` is missing and pages up to `wanted` are asked for.
+    fn plan(&self, index: u64, wanted: u64) -> u64 {
+        let is_in_order = index > 0 && self.read_end.load(Ordering::Relaxed) == index;
+        let ahead = if is_in_order { self.widen() } else { 0 };
+        let lock_end = index - index % PIECE_PAGES + PIECE_PAGES;
+        let end = wanted.max(index.saturating_add(ahead));
+        let end = end.min(lock_end).min(pages_of(self.size())).max(index + 1);
+        // What comes then is asked for when this has been read.
+        self.ahead_to.store(end, Ordering::Relaxed);
+        let mark = if is_in_order { index } else { u64::MAX };
+        self.ahead_mark.store(mark, Ordering::Relaxed);
+        if !is_in_order {
+            self.read_ahead.store(0, Ordering::Relaxed);
+        }
+        end
+    }
+
+    /// Makes the window of what is read ahead larger, and returns it, in pages.
+    fn widen(&self) -> u64 {
+        let before = self.read_ahead.load(Ordering::Relaxed);
+        let ahead = (before * 2).clamp(AHEAD_MIN, AHEAD_MAX);
+        self.read_ahead.store(ahead, Ordering::Relaxed);
+        u64::from(ahead).min(self.cache.batch())
+    }
+
+    /// Asks for the next window, if the reader, who was at page `at`, has come to the one before.
+    fn look_ahead(&self, store: &impl Store, at: u64) {
+        self.ahead_mark.store(u64::MAX, Ordering::Relaxed);
+        let from = self.ahead_to.load(Ordering::Relaxed);
+        let end = pages_of(self.size());
+        if at > from || from >= end {
+            // He reads somewhere else by now, or there is no more.
+            return;
+        }
+        let ahead = self.widen();
+        let to = from.saturating_add(ahead);
+        // Large windows in whole megabytes, each of which is one request.
+        let to = if ahead >= PIECE_PAGES { to.next_multiple_of(PIECE_PAGES) } else { to };
+        let to = to.min(end);
+        self.ahead_to.store(to, Ordering::Relaxed);
+        self.ahead_mark.store(from, Ordering::Relaxed);
+        store.read_ahead(from, to);
+    }
+
+    /// Brings the pages `from` to `to` into memory, as far as they are not there and there is room.
+    /// What can't be read is left to who wants it. Blocks for I/O.
+    pub(crate) fn bring(&self, store: &impl Store, from: u64, to: u64) {
+        let mut at = from;
+        loop {
+            at += self.pages.read().run(at, to.saturating_sub(at), |marks| marks.there);
+            let end = to.min(pages_of(self.size()));
+            if at >= end {
+                return;
+            }
+            let lock_end = at - at % PIECE_PAGES + PIECE_PAGES;
+            at += match self.fill(store, at, end.min(lock_end), offset_of(at), &mut []) {
+                Ok(Filled::Bytes(_)) if self.pages.read().contains(at) => 1,
+                Ok(Filled::Zeros(pages)) => pages.max(1),
+                // There was no room for it, or it can't be read.
+                Ok(Filled::Bytes(_)) | Err(_) => return,
+            };
+        }
+    }
+
+    /// What there is at page `index`, of which pages up to `end` are asked for.
+    fn source(&self, store: &impl Store, index: u64, end: u64) -> Result<Source, Fault> {
+        if let Some(inline) = store.inline() {
+            let behind = Source::Nothing { pages: u64::MAX };
+            return Ok(if index == 0 { Source::Inline(inline) } else { behind });
+        }
+        let mapping = store.lookup(index)?;
+        // After the mapping: it grows together with the blocks.
+        let on_disk = pages_of(store.disk_size());
+        Ok(match mapping {
+            Mapping::Hole { blocks } | Mapping::Mapped { blocks, is_unwritten: true, .. } => {
+                Source::Nothing { pages: blocks }
+            }
+            Mapping::Mapped { blocks, .. } if index >= on_disk => Source::Nothing { pages: blocks },
+            Mapping::Mapped { start, blocks, .. } => {
+                let pages = blocks.min(end - index).min(on_disk - index);
+                Source::Blocks { start, pages }
+            }
+        })
+    }
+
+    /// Puts pages that were read into memory where there are none, as far as there is `room`. Where there
+    /// is one by now, its bytes are newer: they replace what was copied to `buf`.
+    #[expect(clippy::too_many_arguments, reason = "one place calls it")]
+    fn put(
+        &self,
+        first: u64,
+        read: Vec<PageBox>,
+        is_mapped: bool,
+        seen: u64,
+        room: &mut Room<'_>,
+        offset: u64,
+        buf: &mut [u8],
+    ) {
+        let mut left = Vec::new();
+        let mut pages = self.pages.write();
+        let is_current = pages.dropped_written == seen;
+        for (index, page) in (first..).zip(read) {
+            if let Some(newer) = pages.page(index) {
+                let begin = offset_of(index).max(offset);
+                let end = offset_of(index + 1).min(offset + buf.len() as u64);
+                if begin < end {
+                    let part = (begin - offset) as usize..(end - offset) as usize;
+                    newer.read((begin % PAGE) as usize, &mut buf[part]);
+                }
+                left.push(page);
+            } else if is_current && room.pages > 0 && pages.insert_clean(index, page, is_mapped) {
+                room.pages -= 1;
+            }
+        }
+        if !pages.is_empty() {
+            self.cache.join(self);
+        }
+        drop(pages);
+        drop(left);
+    }
+
+    /// What a page holds that nobody writes to meanwhile.
+    pub(super) fn read_page(
+        &self,
+        store: &impl Store,
+        index: u64,
+    ) -> Result<Box<[u8; PAGE_SIZE]>, Fault> {
+        let mut bytes = Box::new([0; PAGE_SIZE]);
+        let mut done = 0;
+        while done < PAGE_SIZE {
+            let at = offset_of(index) + done as u64;
+            done += self.copy_cached(at, &mut bytes[done..]);
+            if done < PAGE_SIZE {
+                done += self.read_missing(store, at, &mut bytes[done..])?;
+            }
+        }
+        Ok(bytes)
+    }
+}

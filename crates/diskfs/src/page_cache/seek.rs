@@ -1,0 +1,69 @@
+//! Where there is data, and where there are holes.
+
+use super::Mapping;
+use super::{FileData, Store, offset_of, page_of, pages_of};
+use crate::base::fault::Fault;
+
+impl FileData {
+    /// The first offset at or behind `offset` that has data; `None` if there is none before the end
+    /// of the file. Dirty pages are data, unwritten blocks are not. May block for I/O.
+    ///
+    /// # Errors
+    /// Of the device, damage.
+    pub fn seek_data(&self, store: &impl Store, offset: u64) -> Result<Option<u64>, Fault> {
+        let size = self.size();
+        let end = pages_of(size);
+        let mut at = page_of(offset);
+        while at < end {
+            // Memory first: what leaves it is on the device by then.
+            let cached = self.pages.read().next_unstable(at);
+            let cached = cached.unwrap_or(u64::MAX);
+            if cached == at {
+                break;
+            }
+            match self.run_at(store, at)? {
+                (true, _) => break,
+                (false, pages) => at = at.saturating_add(pages).min(cached),
+            }
+        }
+        let found = offset.max(offset_of(at));
+        Ok((at < end && found < size).then_some(found))
+    }
+
+    /// The first offset at or behind `offset` in a hole: at the latest the end of the file. `None`
+    /// if `offset` is not before that. May block for I/O.
+    ///
+    /// # Errors
+    /// Of the device, damage.
+    pub fn seek_hole(&self, store: &impl Store, offset: u64) -> Result<Option<u64>, Fault> {
+        let size = self.size();
+        if offset >= size {
+            return Ok(None);
+        }
+        let end = pages_of(size);
+        let mut at = page_of(offset);
+        while at < end {
+            if self.pages.read().is_unstable(at) {
+                at += 1;
+                continue;
+            }
+            match self.run_at(store, at)? {
+                (true, pages) => at = at.saturating_add(pages),
+                (false, _) => break,
+            }
+        }
+        Ok(Some(offset.max(offset_of(at)).min(size)))
+    }
+
+    /// Whether page `at` has bytes on the device, and for how many pages that is so.
+    fn run_at(&self, store: &impl Store, at: u64) -> Result<(bool, u64), Fault> {
+        if store.inline().is_some() {
+            return Ok(if at == 0 { (true, 1) } else { (false, u64::MAX) });
+        }
+        let (is_data, pages) = match store.lookup(at)? {
+            Mapping::Hole { blocks } => (false, blocks),
+            Mapping::Mapped { blocks, is_unwritten, .. } => (!is_unwritten, blocks),
+        };
+        Ok((is_data, pages.max(1)))
+    }
+}

@@ -1,0 +1,151 @@
+//! What the data of a file need of the volume.
+
+use std::sync::Arc;
+
+use vfscale_sync::page::PageBox;
+
+use super::Mapping;
+use crate::base::fault::Fault;
+use crate::format::Run;
+
+/// A change of what a file has on the device. Each is one transaction: it is done, or nothing of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// The blocks of a claim belong to the file from `file_block` on.
+    Insert {
+        /// The first block of the file.
+        file_block: u64,
+        /// The claim.
+        run: Run,
+        /// Nothing was written there yet.
+        is_unwritten: bool,
+    },
+    /// The unwritten blocks among `from` to `to` of the file have been written.
+    Written {
+        /// The first one.
+        from: u64,
+        /// Behind the last one.
+        to: u64,
+    },
+    /// These bytes are all there is of the file up to its size. It has no blocks.
+    Inline(&'a [u8]),
+    /// Nothing but the size.
+    Size,
+}
+
+/// What became of a file that was to be cut.
+#[derive(Debug)]
+pub enum Cut {
+    /// All that is to go is gone.
+    Whole,
+    /// The size has been cut; some blocks are left.
+    Part(Fault),
+    /// Nothing has changed.
+    Failed(Fault),
+}
+
+/// One file of a volume, as its data see it.
+///
+/// Space is set aside ([`reserve`](Self::reserve)) before it is needed, so that write-back doesn't run
+/// out of it.
+pub trait Store {
+    /// Whether anything can be written at the moment.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`]: what is dirty stays so.
+    fn writable(&self) -> Result<(), Fault>;
+
+    /// Sets blocks aside.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`].
+    fn reserve(&self, blocks: u64) -> Result<(), Fault>;
+
+    /// Gives back what was set aside.
+    fn unreserve(&self, blocks: u64);
+
+    /// Unwritten extents are to be split at multiples of so many blocks only
+    /// ([`Space::grain`](crate::alloc::space::Space::grain)); 1 for anywhere.
+    fn grain(&self) -> u64;
+
+    /// What is at a block of the file. May block for I/O. The caller keeps the extent that it finds
+    /// from going away, through `invalidate_lock`, `i_writeback` or the inode's lock.
+    ///
+    /// # Errors
+    /// Of the device, damage.
+    fn lookup(&self, block: u64) -> Result<Mapping, Fault>;
+
+    /// The bytes of a file that lies in its inode; zeros follow, up to its size.
+    fn inline(&self) -> Option<Arc<[u8]>>;
+
+    /// How many bytes the file may have to lie in its inode; `None` if it has blocks.
+    fn inline_room(&self) -> Option<u64>;
+
+    /// The size in the inode: up to where the bytes of the file are on the device.
+    fn disk_size(&self) -> u64;
+
+    /// Reads consecutive blocks of the device into pages. Blocks for I/O.
+    ///
+    /// # Errors
+    /// Of the device.
+    fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault>;
+
+    /// Writes consecutive blocks of the device; whatever transaction is committed after it returned will
+    /// not be durable before them. Nobody changes the pages meanwhile. Blocks for I/O.
+    ///
+    /// # Errors
+    /// Of the device.
+    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault>;
+
+    /// Claims one to `blocks` free blocks for block `file_block` of the file and those behind, near to what
+    /// is there already. They were set aside before.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`].
+    fn claim(&self, file_block: u64, blocks: u32) -> Result<Run, Fault>;
+
+    /// Gives a claim back; its blocks are set aside again.
+    fn unclaim(&self, run: Run);
+
+    /// The blocks of a claim can't be written: nobody gets them for now, and as many are set aside for the
+    /// file once more. False if there are not as many: then the claim is given back, as by
+    /// [`unclaim`](Self::unclaim).
+    fn set_aside(&self, run: Run) -> bool;
+
+    /// Changes the file on the device, and its size there to `disk_size`. If this fails, a claim
+    /// that was to be inserted has been given back, as by [`unclaim`](Self::unclaim). May block.
+    ///
+    /// # Errors
+    /// Of the log, of the device, damage, no space for the tree.
+    fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault>;
+
+    /// Cuts the file on the device to `size`, or leaves its size if it is not larger, and frees its
+    /// blocks behind `size`: in several transactions if need be, of which the first one cuts. If it fails
+    /// later, or there is a crash, the rest is freed when the volume is mounted. May block.
+    fn truncate(&self, size: u64) -> Cut;
+
+    /// Frees the blocks `from` to `to` of the file, in several transactions if need be. May block.
+    ///
+    /// # Errors
+    /// As of [`change`](Self::change); some may be freed by then.
+    fn free(&self, from: u64, to: u64) -> Result<(), Fault>;
+
+    /// Makes the written blocks `from` to `to` of the file unwritten, in several transactions if
+    /// need be. May block.
+    ///
+    /// # Errors
+    /// As of [`change`](Self::change); some may be unwritten by then.
+    fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault>;
+
+    /// Something of the file could not be written back: its open files are to be told. Does not block.
+    fn write_failed(&self, fault: &Fault);
+
+    /// Says that there is something to be written back.
+    fn set_dirty(&self);
+
+    /// Writes files back because memory is short: this one or others. False if there was nothing to write.
+    fn relieve(&self) -> bool;
+
+    /// Asks somebody else to bring the pages `from` to `to` into memory. A hint. Does not block.
+    fn read_ahead(&self, from: u64, to: u64);
+}

@@ -1,0 +1,410 @@
+use std::sync::{Mutex as StdMutex, OnceLock};
+
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_sync::errseq::ErrorSeq;
+use vfscale_sync::page::PageBox;
+
+use super::dirty::Taken;
+use super::pages::Marks;
+use super::*;
+use crate::base::fault::Fault;
+use crate::btree::memory::Memory;
+use crate::format::Run;
+use crate::format::extent::Extent;
+use crate::inode::extents::{ExtentMap, Owner};
+
+mod crash;
+mod faults;
+pub(crate) mod model;
+mod moments;
+mod ordinary;
+mod races;
+
+const INO: u64 = 77;
+const OWNER: Owner = Owner { ino: INO, list_max: 8 };
+/// The first block that a file can have.
+const FIRST: u64 = 100;
+/// How many bytes fit into the inode.
+const ROOM: u64 = 300;
+/// What the device is full of at first, and what blocks hold that were freed: nobody may ever read it.
+pub(crate) const POISON: u8 = 0xEE;
+
+/// What is on the device of one file; each change is whole, and durable at once.
+pub(super) struct Disk {
+    device: MemoryDevice,
+    state: StdMutex<State>,
+    hook: StdMutex<Option<(Point, Hook)>>,
+}
+
+/// Where somebody else can come in between: right before that is done, if it does not say otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Point {
+    Read,
+    /// When it is done.
+    HasRead,
+    Write,
+    Change,
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+#[derive(Clone)]
+struct State {
+    map: ExtentMap,
+    nodes: Memory,
+    inline: Option<Arc<[u8]>>,
+    size: u64,
+    /// Whether a block is free.
+    free: Vec<bool>,
+    reserved: u64,
+    /// How many blocks were left out, and those that can't be written.
+    aside: u64,
+    bad: Vec<u64>,
+    /// How many writes met one of these.
+    refused: u64,
+    /// The most blocks that a claim gets.
+    claim_max: u32,
+    /// Changes the next place that is claimed.
+    turn: u64,
+    /// How many calls of `change` and `write_blocks` succeed before one fails.
+    changes_left: u64,
+    writes_left: u64,
+    reads_left: u64,
+    claims_left: u64,
+    /// The sizes that the file had on the disk.
+    sizes: Vec<u64>,
+    /// How many times space was set aside, and how many pages each write had.
+    reserves: u64,
+    written: Vec<usize>,
+    /// Nothing can be written.
+    is_sealed: bool,
+}
+
+/// A file in memory, of a disk.
+pub(super) struct File {
+    disk: Arc<Disk>,
+    data: OnceLock<Arc<FileData>>,
+    write_errors: ErrorSeq,
+}
+
+impl Disk {
+    fn new(blocks: u64) -> Arc<Self> {
+        let device = MemoryDevice::new((FIRST + blocks) * PAGE).unwrap();
+        for block in FIRST..FIRST + blocks {
+            device.write_at(block * PAGE, &[POISON; PAGE_SIZE]).unwrap();
+        }
+        let state = State {
+            map: ExtentMap::default(),
+            nodes: Memory::new(),
+            inline: None,
+            size: 0,
+            free: vec![true; blocks as usize],
+            reserved: 0,
+            aside: 0,
+            bad: Vec::new(),
+            refused: 0,
+            claim_max: u32::MAX,
+            turn: 0,
+            changes_left: u64::MAX,
+            writes_left: u64::MAX,
+            reads_left: u64::MAX,
+            claims_left: u64::MAX,
+            sizes: Vec::new(),
+            reserves: 0,
+            written: Vec::new(),
+            is_sealed: false,
+        };
+        Arc::new(Self { device, state: StdMutex::new(state), hook: StdMutex::new(None) })
+    }
+
+    /// The file as it is found by somebody who knows nothing but the disk.
+    fn open(self: &Arc<Self>, cache: &Arc<PageCache>) -> File {
+        {
+            let mut state = self.state.lock().unwrap();
+            state.reserved = 0;
+        }
+        let disk = Arc::clone(self);
+        let file = File { disk, data: OnceLock::new(), write_errors: ErrorSeq::new() };
+        file.data.set(FileData::new(cache, file.disk_size())).unwrap();
+        file
+    }
+
+    fn come_to(&self, point: Point) {
+        let mut hook = self.hook.lock().unwrap();
+        let work = hook.take_if(|(at, _)| *at == point);
+        drop(hook);
+        if let Some((_, work)) = work {
+            work();
+        }
+    }
+
+    fn free_blocks(&self) -> u64 {
+        self.state.lock().unwrap().free.iter().filter(|free| **free).count() as u64
+    }
+}
+
+impl State {
+    fn available(&self) -> u64 {
+        self.free.iter().filter(|free| **free).count() as u64 - self.reserved
+    }
+
+    fn fail(left: &mut u64) -> Result<(), Fault> {
+        if *left == 0 {
+            return Err(Fault::Refused(rustix::io::Errno::IO));
+        }
+        *left -= 1;
+        Ok(())
+    }
+
+    fn give(&mut self, device: &MemoryDevice, runs: &[Run]) {
+        for run in runs {
+            for block in run.start..run.end() {
+                let free = &mut self.free[(block - FIRST) as usize];
+                assert!(!*free, "block {block} is freed twice");
+                *free = true;
+                device.write_at(block * PAGE, &[POISON; PAGE_SIZE]).unwrap();
+            }
+        }
+    }
+
+    /// No blocks with bytes lie behind the size.
+    fn check(&self) {
+        let mut at = pages_of(self.size);
+        while let Some(extent) = self.map.next(&self.nodes, INO, at).unwrap() {
+            assert!(extent.is_unwritten, "{extent:?} behind {} bytes", self.size);
+            at = extent.end();
+        }
+        assert!(self.inline.is_none() || self.map.is_empty());
+    }
+}
+
+impl File {
+    pub(super) fn data(&self) -> &Arc<FileData> {
+        self.data.get().unwrap()
+    }
+
+    fn change_as(state: &mut State, change: Change<'_>, size: u64) -> Result<(), Fault> {
+        State::fail(&mut state.changes_left)?;
+        let State { map, nodes, inline, .. } = state;
+        match change {
+            Change::Insert { file_block, run, is_unwritten } => {
+                assert!(inline.is_none() || file_block == 0, "the bytes in the inode are lost");
+                *inline = None;
+                let Run { start, blocks } = run;
+                let extent = Extent { file_block, start, blocks, is_unwritten };
+                map.insert(nodes, OWNER, extent).unwrap();
+            }
+            Change::Written { from, to } => {
+                map.convert(nodes, OWNER, (from, to), false, usize::MAX, &mut 0).unwrap();
+            }
+            Change::Inline(bytes) => {
+                assert!(map.is_empty());
+                *inline = Some(bytes.into());
+            }
+            Change::Size => {}
+        }
+        assert!(size >= state.size);
+        state.size = size;
+        if state.sizes.last() != Some(&size) {
+            state.sizes.push(size);
+        }
+        state.check();
+        Ok(())
+    }
+}
+
+impl Store for File {
+    fn writable(&self) -> Result<(), Fault> {
+        if self.disk.state.lock().unwrap().is_sealed { Err(Fault::ReadOnly) } else { Ok(()) }
+    }
+
+    fn reserve(&self, blocks: u64) -> Result<(), Fault> {
+        let mut state = self.disk.state.lock().unwrap();
+        if state.available() < blocks {
+            return Err(Fault::NoSpace);
+        }
+        state.reserved += blocks;
+        state.reserves += 1;
+        Ok(())
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        let mut state = self.disk.state.lock().unwrap();
+        assert!(state.reserved >= blocks);
+        state.reserved -= blocks;
+    }
+
+    fn grain(&self) -> u64 {
+        1
+    }
+
+    fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
+        let state = self.disk.state.lock().unwrap();
+        Ok(state.map.lookup(&state.nodes, INO, block).unwrap())
+    }
+
+    fn inline(&self) -> Option<Arc<[u8]>> {
+        self.disk.state.lock().unwrap().inline.clone()
+    }
+
+    fn inline_room(&self) -> Option<u64> {
+        self.disk.state.lock().unwrap().map.is_empty().then_some(ROOM)
+    }
+
+    fn disk_size(&self) -> u64 {
+        self.disk.state.lock().unwrap().size
+    }
+
+    fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault> {
+        self.disk.come_to(Point::Read);
+        State::fail(&mut self.disk.state.lock().unwrap().reads_left)?;
+        self.disk.device.read_pages(start * PAGE, into)?;
+        self.disk.come_to(Point::HasRead);
+        Ok(())
+    }
+
+    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
+        self.disk.come_to(Point::Write);
+        let mut state = self.disk.state.lock().unwrap();
+        State::fail(&mut state.writes_left)?;
+        if state.bad.iter().any(|bad| (start..start + from.len() as u64).contains(bad)) {
+            state.refused += 1;
+            return Err(Fault::Refused(rustix::io::Errno::IO));
+        }
+        state.written.push(from.len());
+        drop(state);
+        Ok(self.disk.device.write_pages(start * PAGE, from)?)
+    }
+
+    fn claim(&self, _file_block: u64, blocks: u32) -> Result<Run, Fault> {
+        let mut state = self.disk.state.lock().unwrap();
+        assert!(state.reserved >= 1);
+        State::fail(&mut state.claims_left)?;
+        let (all, turn) = (state.free.len(), state.turn as usize);
+        state.turn = state.turn.wrapping_mul(13).wrapping_add(7);
+        let at = (0..all).map(|at| (at + turn) % all).find(|at| state.free[*at]).unwrap();
+        let most = u64::from(blocks.min(state.claim_max)).min(state.reserved) as usize;
+        let len = state.free[at..].iter().take(most).take_while(|free| **free).count();
+        state.free[at..at + len].fill(false);
+        state.reserved -= len as u64;
+        Ok(Run { start: FIRST + at as u64, blocks: len as u32 })
+    }
+
+    fn unclaim(&self, run: Run) {
+        let mut state = self.disk.state.lock().unwrap();
+        state.give(&self.disk.device, &[run]);
+        state.reserved += u64::from(run.blocks);
+    }
+
+    fn set_aside(&self, run: Run) -> bool {
+        let mut state = self.disk.state.lock().unwrap();
+        let has_space = state.available() >= u64::from(run.blocks);
+        if has_space {
+            state.aside += u64::from(run.blocks);
+        } else {
+            state.give(&self.disk.device, &[run]);
+        }
+        state.reserved += u64::from(run.blocks);
+        has_space
+    }
+
+    fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
+        self.disk.come_to(Point::Change);
+        let changed = self.writable().and_then(|()| {
+            Self::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size)
+        });
+        changed.inspect_err(|_| {
+            if let Change::Insert { run, .. } = change {
+                self.unclaim(run);
+            }
+        })
+    }
+
+    fn truncate(&self, size: u64) -> Cut {
+        let mut state = self.disk.state.lock().unwrap();
+        if let Err(fault) = State::fail(&mut state.changes_left) {
+            return Cut::Failed(fault);
+        }
+        state.size = state.size.min(size);
+        state.inline = match state.inline.take() {
+            Some(bytes) if size > 0 => Some(bytes[..bytes.len().min(size as usize)].into()),
+            _ => None,
+        };
+        let mut freed = Vec::new();
+        let range = (pages_of(size), u64::MAX);
+        let State { map, nodes, .. } = &mut *state;
+        map.remove(nodes, OWNER, range, usize::MAX, &mut freed, &mut 0).unwrap();
+        state.give(&self.disk.device, &freed);
+        state.check();
+        Cut::Whole
+    }
+
+    fn free(&self, from: u64, to: u64) -> Result<(), Fault> {
+        let mut state = self.disk.state.lock().unwrap();
+        State::fail(&mut state.changes_left)?;
+        let mut freed = Vec::new();
+        let State { map, nodes, .. } = &mut *state;
+        map.remove(nodes, OWNER, (from, to), usize::MAX, &mut freed, &mut 0).unwrap();
+        state.give(&self.disk.device, &freed);
+        Ok(())
+    }
+
+    fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault> {
+        let mut state = self.disk.state.lock().unwrap();
+        State::fail(&mut state.changes_left)?;
+        let State { map, nodes, .. } = &mut *state;
+        map.convert(nodes, OWNER, (from, to), true, usize::MAX, &mut 0).unwrap();
+        Ok(())
+    }
+
+    fn write_failed(&self, fault: &Fault) {
+        self.write_errors.record(fault.errno().raw_os_error());
+    }
+
+    fn set_dirty(&self) {}
+
+    fn relieve(&self) -> bool {
+        let was_dirty = self.data().pages.read().unstable_pages() > 0;
+        let _ = self.data().write_back(self);
+        was_dirty
+    }
+
+    fn read_ahead(&self, from: u64, to: u64) {
+        self.data().bring(self, from, to);
+    }
+}
+
+/// All bytes of the file.
+fn contents(file: &File) -> Vec<u8> {
+    let mut bytes = vec![1; file.data().size() as usize + 100];
+    let read = file.data().read(file, 0, &mut bytes).unwrap();
+    assert_eq!(read as u64, file.data().size());
+    bytes.truncate(read);
+    bytes
+}
+
+/// What is counted is what there is, if it is the only file of the cache.
+fn check_counts(file: &File, cache: &PageCache) {
+    let pages = file.data().pages.read();
+    let all = |mark: fn(&Marks) -> u64| pages.count(0, 1 << 20, mark);
+    let reserved = all(|marks| marks.reserved);
+    assert_eq!(cache.pages(), pages.len());
+    assert_eq!(cache.pages(), all(|marks| marks.there));
+    assert_eq!(cache.unstable(), pages.unstable_pages());
+    assert_eq!(cache.unstable(), all(Marks::unstable));
+    assert_eq!(file.data().delayed_blocks(), reserved);
+    assert_eq!(file.disk.state.lock().unwrap().reserved, reserved);
+    assert_eq!(all(|marks| marks.reserved & marks.mapped), 0);
+    assert_eq!(all(|marks| (marks.reserved | marks.mapped | marks.dirty) & !marks.there), 0);
+    let size = file.data().size();
+    let mut at = 0;
+    while let Some(index) = pages.next(at) {
+        at = index + 1;
+        assert_eq!(pages.next_unstable(index) == Some(index), pages.is_unstable(index));
+        assert!(index < pages_of(size), "page {index} behind the end");
+        let mut bytes = [0; PAGE_SIZE];
+        pages.page(index).unwrap().read(0, &mut bytes);
+        let valid = (size - offset_of(index)).min(PAGE) as usize;
+        assert!(bytes[valid..].iter().all(|byte| *byte == 0), "bytes behind the end");
+    }
+}

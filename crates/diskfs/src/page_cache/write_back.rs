@@ -1,0 +1,433 @@
+//! Writing dirty pages back.
+
+use vfscale_sync::atomic::Ordering;
+use vfscale_sync::page::{PAGE_SIZE, Page};
+
+use super::Mapping;
+use super::pages::Flight;
+use super::{Change, FileData, PIECE_PAGES, Store, WRITE_PAGES, offset_of, page_of, pages_of};
+use crate::base::fault::Fault;
+use crate::format::Run;
+
+/// How many writes may fail in a pass over a file before whole pieces are given up: to find a few bad blocks
+/// is worth it, to try each block of a dead device is not.
+const FAILURES_MAX: u32 = 64;
+/// In how many places a new page is tried.
+const PLACES_MAX: u32 = 3;
+
+/// Dirty pages without a gap, and where they go.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    first: u64,
+    pages: u64,
+    /// How long the file was before the pages were copied.
+    size: u64,
+    place: Place,
+}
+
+impl Piece {
+    /// Its first page, and the one behind its last.
+    fn range(self) -> (u64, u64) {
+        (self.first, self.first + self.pages)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Blocks that they have.
+    Blocks { start: u64, is_unwritten: bool },
+    /// Blocks that were claimed for them.
+    Claimed(Run),
+    /// The inode.
+    Inline,
+}
+
+/// One pass over the dirty pages of a file.
+struct Pass {
+    /// Where it goes on, and the last page of it.
+    cursor: u64,
+    last: u64,
+    inline: Inline,
+    /// How many pages have been written.
+    written: u64,
+    first_fault: Option<Fault>,
+    /// How many pages the next piece has at most: fewer behind a write that has failed, so that the pages
+    /// that can be written are.
+    pages_max: u64,
+    /// How many writes may fail before whole pieces are given up.
+    failures_left: u32,
+    /// In how many places the page at `cursor` could not be written.
+    places: u32,
+}
+
+/// The part of a piece that has failed.
+enum Failed {
+    /// The device did not take its pages; a claim is still one.
+    Write(Fault),
+    /// The file could not be changed; a claim has been given back.
+    Change(Fault),
+}
+
+/// Whether a small file may lie in its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inline {
+    Allowed,
+    Forbidden,
+}
+
+impl Pass {
+    /// A piece has been written.
+    fn succeed(&mut self, piece: Piece) {
+        self.cursor = piece.range().1;
+        self.written += piece.pages;
+        self.pages_max = (self.pages_max * 2).min(WRITE_PAGES);
+        self.places = 0;
+    }
+
+    /// The pages up to `next` have been given up, or can't be written now.
+    fn fail(&mut self, fault: Fault, next: u64) {
+        self.cursor = next;
+        self.first_fault.get_or_insert(fault);
+        self.places = 0;
+    }
+
+    /// The device did not take a piece. Whether its pages are to be tried again: half of them, or, if it was
+    /// only one, another place if it is a new one. A claim is given back, or set aside.
+    fn tries_again(&mut self, store: &impl Store, piece: Piece) -> bool {
+        let Piece { first, pages, place, .. } = piece;
+        self.cursor = first;
+        let is_hopeless = self.failures_left == 0;
+        self.failures_left = self.failures_left.saturating_sub(1);
+        if self.failures_left == 0 {
+            self.pages_max = WRITE_PAGES;
+        } else if pages > 1 {
+            self.pages_max = pages.div_ceil(2);
+        }
+        let Place::Claimed(run) = place else { return !is_hopeless && pages > 1 };
+        if is_hopeless || pages > 1 {
+            store.unclaim(run);
+            return !is_hopeless;
+        }
+        self.places += 1;
+        store.set_aside(run) && self.places < PLACES_MAX
+    }
+}
+
+impl FileData {
+    /// Writes the pages back that are dirty by now, and the size. Does all it can also if a part of
+    /// it fails; what failed is given up ([module](super)). Returns how many pages it has written.
+    /// Blocks for I/O.
+    ///
+    /// # Errors
+    /// The first error. The store is told of each ([`Store::write_failed`]), but of [`Fault::ReadOnly`]:
+    /// nothing can be written now, and what is dirty stays so.
+    pub fn write_back(&self, store: &impl Store) -> Result<u64, Fault> {
+        self.write_back_as(store, Inline::Allowed)
+    }
+
+    pub(super) fn write_back_as(&self, store: &impl Store, inline: Inline) -> Result<u64, Fault> {
+        let Some(last) = self.pages.read().last_unstable() else {
+            let _writing = self.writing_back.lock();
+            return self.write_size_back(store).map(|()| 0);
+        };
+        let mut pass = Pass {
+            cursor: 0,
+            last,
+            inline,
+            written: 0,
+            first_fault: None,
+            pages_max: WRITE_PAGES,
+            failures_left: FAILURES_MAX,
+            places: 0,
+        };
+        loop {
+            // For one piece at a time, so that whoever wants to cut the file need not wait for long.
+            let _writing = self.writing_back.lock();
+            store.writable()?;
+            if !self.write_piece_back(store, &mut pass) {
+                break;
+            }
+        }
+        let _writing = self.writing_back.lock();
+        if let Err(fault) = self.write_size_back(store) {
+            pass.first_fault.get_or_insert(fault);
+        }
+        match pass.first_fault {
+            Some(fault) => Err(fault),
+            None => Ok(pass.written),
+        }
+    }
+
+    /// Writes the next piece of a pass. False if there is none. The caller holds `i_writeback`.
+    fn write_piece_back(&self, store: &impl Store, pass: &mut Pass) -> bool {
+        let size = self.size();
+        let Some((first, run)) = self.next_piece(store, pass, size) else { return false };
+        let (place, pages) = match self.place(store, pass, first, run, size) {
+            Ok(place) => place,
+            Err(fault) => {
+                // Without a place for the first page there is none for those behind it, probably.
+                pass.fail(self.give_up(store, first, run, None, fault), first + run);
+                return true;
+            }
+        };
+        let piece = Piece { first, pages, size, place };
+        let flight = self.begin(piece);
+        match self.write_and_change(store, piece, &flight) {
+            Ok(()) => {
+                self.finish(store, piece, flight);
+                pass.succeed(piece);
+            }
+            Err(Failed::Write(_)) if pass.tries_again(store, piece) => {
+                self.take_back(first, pages, Some(flight));
+            }
+            Err(Failed::Write(fault) | Failed::Change(fault)) => {
+                pass.fail(self.give_up(store, first, pages, Some(flight), fault), first + pages);
+            }
+        }
+        true
+    }
+
+    /// Which pages are next: from `cursor` on, but nothing behind the size on the device is overtaken.
+    fn next_piece(&self, store: &impl Store, pass: &Pass, size: u64) -> Option<(u64, u64)> {
+        let on_disk = page_of(store.disk_size());
+        let pages = self.pages.read();
+        let next = pages.next_dirty(pass.cursor)?;
+        let behind = pages.next_dirty(on_disk).unwrap_or(next);
+        let first = next.min(behind);
+        // A page behind the end is one that is just coming: the size will follow.
+        let end = pages_of(size).min(pass.last.saturating_add(1));
+        let most = end.checked_sub(first).filter(|most| *most > 0)?.min(pass.pages_max);
+        Some((first, pages.dirty_run(first, most)))
+    }
+
+    /// Where up to `run` pages from `first` on go, and how many of them.
+    fn place(
+        &self,
+        store: &impl Store,
+        pass: &Pass,
+        first: u64,
+        run: u64,
+        size: u64,
+    ) -> Result<(Place, u64), Fault> {
+        let room = store.inline_room().filter(|_| pass.inline == Inline::Allowed);
+        if first == 0 && room.is_some_and(|room| size <= room) {
+            return Ok((Place::Inline, 1));
+        }
+        if first > 0 && store.inline().is_some() {
+            // The first page has just failed to leave the inode.
+            return Err(pass.first_fault.clone().unwrap_or(Fault::NoSpace));
+        }
+        match store.lookup(first)? {
+            Mapping::Mapped { start, blocks, is_unwritten } => {
+                Ok((Place::Blocks { start, is_unwritten }, run.min(blocks)))
+            }
+            Mapping::Hole { blocks } => {
+                let wanted = run.min(blocks);
+                self.pay(store, first, wanted)?;
+                let run = store.claim(first, wanted as u32)?;
+                Ok((Place::Claimed(run), u64::from(run.blocks)))
+            }
+        }
+    }
+
+    /// Sees to it that space is set aside for these pages, all of them dirty. It was when they
+    /// became so, unless they had a block then.
+    fn pay(&self, store: &impl Store, first: u64, pages: u64) -> Result<(), Fault> {
+        let range = (first, first + pages);
+        let paid = self.pages.read().count(range.0, range.1, |marks| marks.reserved);
+        let unpaid = pages - paid;
+        if unpaid > 0 {
+            store.reserve(unpaid)?;
+            self.delayed.fetch_add(unpaid, Ordering::Relaxed);
+            // Nobody else sets a mark of a page that is dirty.
+            let mut pages = self.pages.write();
+            pages.each(range.0, range.1, |marks, bits| marks.reserved |= bits);
+        }
+        Ok(())
+    }
+
+    fn begin(&self, piece: Piece) -> Flight {
+        let (from, to) = piece.range();
+        let mut pages = self.pages.write();
+        match piece.place {
+            Place::Inline => pages.begin_in_place(from, to),
+            Place::Blocks { .. } | Place::Claimed(_) => pages.begin(from, to),
+        }
+    }
+
+    fn write_and_change(
+        &self,
+        store: &impl Store,
+        piece: Piece,
+        flight: &Flight,
+    ) -> Result<(), Failed> {
+        let before = store.disk_size();
+        let (first, end) = piece.range();
+        let change = match piece.place {
+            Place::Inline => {
+                let mut bytes = [0; PAGE_SIZE];
+                let len = usize::try_from(piece.size).map_or(0, |size| size.min(PAGE_SIZE));
+                self.pages.read().read(first, 0, &mut bytes[..len]);
+                let change = Change::Inline(&bytes[..len]);
+                return store.change(change, piece.size).map_err(Failed::Change);
+            }
+            Place::Blocks { start, is_unwritten } => {
+                store.write_pages(start, flight).map_err(Failed::Write)?;
+                match is_unwritten {
+                    true => {
+                        let (from, to) =
+                            self.widened(store, piece, start).map_err(Failed::Change)?;
+                        let place = |page: u64| start - (first - from) + (page - from);
+                        write_zeros(store, place(from), first - from).map_err(Failed::Change)?;
+                        write_zeros(store, place(end), to - end).map_err(Failed::Change)?;
+                        Change::Written { from, to }
+                    }
+                    false if self.size_with(piece, before) == before => return Ok(()),
+                    false => Change::Size,
+                }
+            }
+            Place::Claimed(run) => {
+                store.write_pages(run.start, flight).map_err(Failed::Write)?;
+                Change::Insert { file_block: first, run, is_unwritten: false }
+            }
+        };
+        store.change(change, self.size_with(piece, before)).map_err(Failed::Change)
+    }
+
+    /// Finds the blocks that become written with a piece in an unwritten extent, whose blocks lie from
+    /// `start` on: its own, and while tree blocks are short all up to multiples of the grain, as far as
+    /// they belong to the extent. Pages of these that are dirty are written over the zeros later.
+    fn widened(&self, store: &impl Store, piece: Piece, start: u64) -> Result<(u64, u64), Fault> {
+        let (first, end) = piece.range();
+        let grain = store.grain();
+        if grain == 1 {
+            return Ok((first, end));
+        }
+        // Blocks with bytes never lie behind the size on the device.
+        let on_disk = pages_of(self.size_with(piece, store.disk_size()));
+        let mut to = end.checked_next_multiple_of(grain).unwrap_or(end).min(on_disk).max(end);
+        if to > end {
+            to = match store.lookup(end)? {
+                Mapping::Mapped { start: behind, blocks, is_unwritten: true }
+                    if behind == start + (end - first) =>
+                {
+                    to.min(end + blocks)
+                }
+                _ => end,
+            };
+        }
+        let mut from = first - first % grain;
+        while from < first {
+            from += match store.lookup(from)? {
+                Mapping::Mapped { start: before, blocks, is_unwritten: true }
+                    if blocks >= first - from && before + (first - from) == start =>
+                {
+                    break;
+                }
+                Mapping::Mapped { blocks, .. } | Mapping::Hole { blocks } => blocks.max(1),
+            };
+        }
+        Ok((from.min(first), to))
+    }
+
+    /// The size on the device with a piece that has been written: up to the next page that is dirty.
+    fn size_with(&self, piece: Piece, before: u64) -> u64 {
+        let (_, end) = piece.range();
+        if end <= page_of(before) {
+            return before;
+        }
+        let dirty = self.pages.read().next_dirty(end);
+        let limit = dirty.map_or(u64::MAX, offset_of);
+        before.max(piece.size.min(limit))
+    }
+
+    /// Everything is on its way to be durable.
+    fn finish(&self, store: &impl Store, piece: Piece, flight: Flight) {
+        let is_inline = matches!(piece.place, Place::Inline);
+        let (from, to) = piece.range();
+        let mut reserved = 0;
+        let mut pages = self.pages.write();
+        let landed = pages.land(from, to, flight);
+        pages.each(from, to, |marks, bits| {
+            // Who writes to a page in the inode again needs space for it again.
+            let kept = if is_inline { marks.dirty } else { 0 };
+            let paid = marks.reserved & bits & !kept;
+            marks.reserved &= !paid;
+            marks.mapped = if is_inline { marks.mapped & !bits } else { marks.mapped | bits };
+            reserved += u64::from(paid.count_ones());
+        });
+        drop(pages);
+        self.cache.give_unstable(landed.stable);
+        self.cache.give_pages(landed.older.len() as u64);
+        match piece.place {
+            // What was set aside has become the claim.
+            Place::Claimed(_) => {
+                self.delayed.fetch_sub(reserved, Ordering::Relaxed);
+            }
+            Place::Blocks { .. } | Place::Inline => self.unreserve(store, reserved),
+        }
+    }
+
+    /// Drops pages that can't be written, unless they were written to since; tells of the error, and
+    /// returns it. If that is only so for a time, they stay dirty instead.
+    fn give_up(
+        &self,
+        store: &impl Store,
+        first: u64,
+        count: u64,
+        flight: Option<Flight>,
+        fault: Fault,
+    ) -> Fault {
+        if matches!(fault, Fault::ReadOnly) {
+            self.take_back(first, count, flight);
+            return fault;
+        }
+        store.write_failed(&fault);
+        let gone = self.pages.write().give_up(first, first + count, flight);
+        self.cache.give_unstable(gone.unstable);
+        self.cache.give_pages(gone.pages);
+        self.unreserve(store, gone.reserved);
+        tracing::error!(first, pages = gone.pages, %fault, "written data are lost");
+        fault
+    }
+
+    /// Makes pages dirty again that were not written.
+    fn take_back(&self, first: u64, count: u64, flight: Option<Flight>) {
+        let Some(flight) = flight else { return };
+        let older = self.pages.write().take_back(first, first + count, flight);
+        self.cache.give_pages(older.len() as u64);
+    }
+
+    /// Lets the size on the device follow over what is a hole or has been written. The caller holds
+    /// `i_writeback`.
+    fn write_size_back(&self, store: &impl Store) -> Result<(), Fault> {
+        let size = self.size();
+        let before = store.disk_size();
+        if size <= before {
+            return Ok(());
+        }
+        let dirty = self.pages.read().next_dirty(page_of(before));
+        let size = size.min(dirty.map_or(u64::MAX, offset_of));
+        if size <= before {
+            return Ok(());
+        }
+        let changed = store.change(Change::Size, size);
+        changed.inspect_err(|fault| {
+            if !matches!(fault, Fault::ReadOnly) {
+                store.write_failed(fault);
+            }
+        })
+    }
+}
+
+/// Writes zeros to so many blocks of the device. Blocks for the I/O.
+fn write_zeros(store: &impl Store, start: u64, blocks: u64) -> Result<(), Fault> {
+    let zeros = Page::many_with(blocks.min(PIECE_PAGES) as usize, 0, &[]);
+    let mut done = 0;
+    while done < blocks {
+        let count = (blocks - done).min(PIECE_PAGES);
+        store.write_pages(start + done, &zeros[..count as usize])?;
+        done += count;
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! What inodes have: the data of files, the targets of links, attributes.
+
+use super::media::{Media, NoChange};
+use super::{Check, Owner, Part, Problem};
+use crate::btree::{Error, Kind, Record, Tree};
+use crate::format::extent::{Extent, check_order};
+use crate::format::{BLOCK_BYTES, Damage};
+use crate::inode::attr;
+use crate::inode::blob::{self, AttrTree, LinkTree};
+use crate::inode::core::{AttrFork, DataFork, InodeCore};
+use crate::inode::extents::ExtentTree;
+
+/// What a walk through a tree has found.
+#[derive(Default)]
+pub(crate) struct Walked {
+    /// What is wrong with it.
+    pub(crate) damages: Vec<Damage>,
+    /// Its blocks, in no order.
+    pub(crate) blocks: Vec<u64>,
+}
+
+/// A walk through the extents of a file, in order.
+pub(crate) struct Extents {
+    ino: u64,
+    /// The last one that could be.
+    before: Option<Extent>,
+    /// The file's size in blocks, rounded up.
+    end: u64,
+}
+
+/// What is to be thought of an extent.
+pub(crate) enum Verdict {
+    /// Nothing is wrong with it.
+    Good,
+    /// It has data behind the end of the file.
+    Behind,
+    /// It can't be.
+    Wrong(Damage),
+    /// It has blocks that no file can have, between those that it could.
+    Across,
+}
+
+impl Extents {
+    /// Those of a file, in a volume that is being checked.
+    pub(crate) fn new(check: &Check<'_, '_>, ino: u64, size: u64) -> Self {
+        let end = match check.is_orphan(ino) {
+            true => u64::MAX,
+            false => size.div_ceil(BLOCK_BYTES as u64),
+        };
+        Self { ino, before: None, end }
+    }
+
+    /// Looks at the next one.
+    pub(crate) fn judge(&mut self, media: &Media<'_>, extent: &Extent) -> Verdict {
+        let ino = self.ino;
+        let ordered = self.before.map_or(Ok(()), |before| check_order(ino, &before, extent));
+        let checked = ordered
+            .and_then(|()| extent.checked(ino, |start, blocks| media.has_ends(start, blocks)));
+        if let Err(damage) = checked {
+            return Verdict::Wrong(damage.into());
+        }
+        self.before = Some(*extent);
+        if !media.is_common(&(extent.start..extent.place_end())) {
+            Verdict::Across
+        } else if extent.file_block >= self.end && !extent.is_unwritten {
+            Verdict::Behind
+        } else {
+            Verdict::Good
+        }
+    }
+}
+
+impl Check<'_, '_> {
+    /// Checks the structure of a tree, and gives its records to `records`. A block may be in it that another
+    /// has, too.
+    pub(crate) fn tree<K: Kind>(
+        &self,
+        tree: &Tree<K>,
+        records: impl FnMut(&[Record<K>]),
+    ) -> Walked {
+        let mut walked = Walked::default();
+        let found = |damage| walked.damages.push(damage);
+        let used = |block| walked.blocks.push(block);
+        // Nothing but damage ends a walk through what is only read.
+        tree.check_records(&self.media, found, used, records).unwrap_or_default();
+        walked
+    }
+
+    /// The same for a tree of an inode, which has its blocks then. Says whether nothing is wrong with it.
+    fn inode_tree<K: Kind>(
+        &mut self,
+        root: u64,
+        (ino, part): (u64, Part),
+        records: impl FnMut(&[Record<K>]),
+    ) -> bool {
+        let walked = self.tree(&Tree::<K>::at(root, ino), records);
+        let is_whole = walked.damages.is_empty();
+        if !is_whole {
+            self.broken(ino, part, walked.damages);
+        }
+        self.own_unless_broken(ino, part, walked.blocks);
+        is_whole
+    }
+
+    /// Gives an inode the blocks that a tree of it leads to, unless it is to be made anew: then it has only
+    /// those that can be read.
+    pub(crate) fn own_unless_broken(&mut self, ino: u64, part: Part, blocks: Vec<u64>) {
+        // It is the last that was found to be so.
+        if self.broken.last() != Some(&(ino, part)) {
+            self.own_blocks(blocks, Owner::Inode(ino));
+        }
+    }
+
+    /// Looks at the attributes of an inode.
+    pub(crate) fn attributes(&mut self, ino: u64, core: &InodeCore) {
+        let part = (ino, Part::Attributes);
+        let is_whole = match &core.attr {
+            AttrFork::Tree { root, .. } => self.inode_tree::<AttrTree>(*root, part, |_| {}),
+            AttrFork::None | AttrFork::Inline(_) => true,
+        };
+        // What is wrong with the tree was told, and would be told again.
+        if is_whole && !self.is_being_removed(ino, core) {
+            self.read(part, attr::load(&self.media, ino, &core.attr));
+        }
+    }
+
+    /// Looks at the target of a symbolic link.
+    fn link(&mut self, ino: u64, core: &InodeCore) {
+        let DataFork::Tree { root } = core.data else { return };
+        let part = (ino, Part::Target);
+        let is_whole = self.inode_tree::<LinkTree>(root, part, |_| {});
+        if is_whole && !self.is_being_removed(ino, core) {
+            // Its size was checked when its record was read.
+            let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
+            self.read(part, blob::load(&self.media, Tree::<LinkTree>::at(root, ino), bytes));
+        }
+    }
+
+    /// Says what has kept something from being read.
+    fn read<T>(&mut self, (ino, part): (u64, Part), read: Result<T, Error<NoChange>>) {
+        if let Err(Error::Damage(damage)) = read {
+            self.broken(ino, part, vec![damage]);
+        }
+    }
+
+    /// Looks at the data of an inode.
+    pub(crate) fn data(&mut self, ino: u64, core: &InodeCore) {
+        if core.is_directory() {
+            return self.directory(ino, core);
+        }
+        if core.is_link() {
+            return self.link(ino, core);
+        }
+        let mut extents = Extents::new(self, ino, core.size);
+        match &core.data {
+            DataFork::None | DataFork::Inline(_) => {}
+            DataFork::Extents(list) => {
+                for extent in list.iter() {
+                    self.extent(&mut extents, *extent, core.size);
+                }
+            }
+            DataFork::Tree { root } => {
+                let mut list = Vec::new();
+                let records = |records: &[_]| list.extend(records.iter().map(extent_of));
+                let part = (ino, Part::Extents);
+                self.inode_tree::<ExtentTree>(*root, part, records);
+                // Of a file that is made anew they are looked at when it is known which are kept.
+                if self.broken.last() != Some(&part) {
+                    for extent in list {
+                        self.extent(&mut extents, extent, core.size);
+                    }
+                }
+            }
+        }
+    }
+
+    fn extent(&mut self, extents: &mut Extents, extent: Extent, size: u64) {
+        let (ino, file_block) = (extents.ino, extent.file_block);
+        let verdict = extents.judge(&self.media, &extent);
+        if !matches!(verdict, Verdict::Good) {
+            self.plan(|plan| plan.cut(ino));
+        }
+        match verdict {
+            Verdict::Good => {}
+            Verdict::Behind => self.tell.add(Problem::BehindEnd { ino, file_block, size }),
+            Verdict::Wrong(damage) => return self.lost(damage),
+            // Told when its blocks get their owner.
+            Verdict::Across => {}
+        }
+        self.own_data(extent.start..extent.place_end(), ino);
+    }
+}
+
+/// The extent of a record.
+pub(crate) fn extent_of(record: &Record<ExtentTree>) -> Extent {
+    Extent::of(record.key.get(), &record.value)
+}

@@ -1,0 +1,177 @@
+//! Gives a volume a new, empty log, and throws away what the former one has, if that can't be replayed.
+//!
+//! # Order
+//!
+//! 1. What the log has is replayed, if it can be as a whole: nothing is lost then.
+//! 2. All metadata that is home are read, for the new log has to begin behind every place in them.
+//! 3. The superblock says that a repair is under way, and which log the volume has from now on. Whatever
+//!    there is of the former one, here or on a device that comes back, is older, and refused by everybody.
+//! 4. Places that are so late that no log can begin behind them are taken out of the blocks that have them.
+//! 5. The new log is written.
+//!
+//! Each step is durable before the next one begins. A repair follows, for what is home may be half of a
+//! change.
+//!
+//! # Why it can be cut off
+//!
+//! Before the third step all is as it was, or as a mount would have left it. After that nobody mounts the
+//! volume but for reading what is home, until a repair has come to its end. The log is none before all of
+//! it is written, so that a repair which is not to throw it away refuses it, and one that is does all of
+//! this once more.
+//!
+//! # Why it begins behind every place
+//!
+//! What is in use is read. A block that nothing leads to may have a later place, if what leads to it never
+//! came home; so the new log keeps from all that is known by more than any log goes on between two of
+//! those.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_journal::{Journal, Known, Lsn, RecordHeader, RecordKind, Region, VolumeId};
+
+use super::{Check, CheckError, Findings, LogState, Logged, Options};
+use crate::format::superblock::LOG_BLOCKS_MIN;
+use crate::format::{BLOCK_BYTES, Identity, byte_of_block};
+use crate::tools::mkfs;
+use crate::volume::copies::{self, Found, read_block};
+use crate::{LogPlace, Superblock, Uuid, volume};
+
+/// A log that is thrown away, or would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discarded {
+    /// Why it can't be replayed. If it can be, it is, and nothing is lost.
+    pub why: Option<String>,
+    /// How many checkpoints are lost, as far as can be told: those that have a record between the tail and
+    /// the head of the log that can be read.
+    pub checkpoints: u64,
+    /// How many such records there are.
+    pub records: u64,
+}
+
+impl Discarded {
+    /// Counts what is between tail and head of a log that can't be replayed.
+    pub(super) fn of(logged: &Logged, why: Option<String>) -> Self {
+        let inspection = logged.inspection().ok().filter(|_| why.is_some());
+        let records = inspection.as_ref().map_or(&[][..], |found| found.records());
+        let epoch = records.iter().map(|record| record.epoch).max();
+        let newest = || records.iter().filter(|record| Some(record.epoch) == epoch);
+        let tail = newest().map(|record| record.tail_lsn).max();
+        let is_live =
+            |record: &&RecordHeader| record.kind == RecordKind::Data && Some(record.lsn) >= tail;
+        let live: Vec<u64> = newest().filter(is_live).map(|record| record.checkpoint).collect();
+        let checkpoints = live.iter().collect::<BTreeSet<_>>().len() as u64;
+        Self { why, checkpoints, records: live.len() as u64 }
+    }
+}
+
+/// A volume with its new log.
+pub(super) struct Renewed {
+    pub(super) discarded: Discarded,
+    /// What was done about the former one.
+    pub(super) log: LogState,
+    /// As it was written.
+    pub(super) superblock: Superblock,
+}
+
+/// Gives the volume a new log; see the [module](self). A repair has to follow.
+///
+/// # Errors Those of the devices. [`CheckError::LogDevice`] if there is none for the log, if something else
+/// is on it, or it is too small: nothing was written then.
+pub(super) fn renew(
+    device: &Arc<dyn Device>,
+    found: &Found,
+    options: &Options,
+) -> Result<Renewed, CheckError> {
+    let before = &found.superblock;
+    let logged = Logged::new(device.clone(), options.log.as_ref(), before)?;
+    let log = logged.replay_home(before);
+    let why = log.as_ref().err().map(ToString::to_string);
+    let place = place(&logged, before, why.is_some())?;
+    let discarded = Discarded::of(&logged, why);
+    let (newest, late) = places_at_home(device, found);
+    let known = known(&logged, before, place, newest);
+    let superblock = before.clone().with_log(place).ok_or_else(|| no_room(&logged))?;
+    let mut superblock = superblock;
+    superblock.features = superblock.features.with_repair(true);
+    superblock.log_seen = volume::seen(known);
+    copies::write(&**device, &mut superblock)?;
+    forget_places(&**device, &late)?;
+    let (log_device, former) = logged.log();
+    let region = Region { length: place.blocks() * BLOCK_BYTES as u64, ..former };
+    let id = VolumeId(superblock.volume().to_bytes());
+    Journal::renew(log_device, region, id, &known)?;
+    Ok(Renewed { discarded, log: log.unwrap_or(LogState::Unusable), superblock })
+}
+
+/// What is to be known of the new log.
+fn known(logged: &Logged, superblock: &Superblock, place: LogPlace, at_home: Lsn) -> Known {
+    let seen = &superblock.log_seen;
+    let inspection = logged.inspection();
+    let records = inspection.as_ref().map_or(&[][..], |found| found.records());
+    let epoch = records.iter().map(|record| record.epoch).chain([seen.epoch]).max();
+    let places = records.iter().map(|record| record.lsn);
+    let newest = places.chain([Lsn::from_bits(seen.last), at_home]).max();
+    let device = match place {
+        LogPlace::Inside { .. } => Uuid::NIL,
+        LogPlace::Outside { device, .. } => device,
+    };
+    Known::renewed(epoch.unwrap_or(0), newest.unwrap_or(Lsn::NONE), device.to_bytes())
+}
+
+/// The latest place in what is home, and the blocks with places that are too late.
+fn places_at_home(device: &Arc<dyn Device>, found: &Found) -> (Lsn, BTreeSet<u64>) {
+    let mut nobody = ();
+    let check = Check::run(&**device, found, Findings::new(&mut nobody, 0), None);
+    (check.media.newest(), check.media.late())
+}
+
+fn no_room(logged: &Logged) -> CheckError {
+    let (name, least) = (logged.log().0.name(), (LOG_BLOCKS_MIN * BLOCK_BYTES as u64) >> 20);
+    CheckError::LogDevice {
+        why: format!("{name}: too small for a log, which has {least} MiB at least"),
+    }
+}
+
+/// Where the new log is to be. On a device of its own it has the size of the former one, if there is room,
+/// and another id, by which the former one is refused if it comes back.
+fn place(logged: &Logged, superblock: &Superblock, is_lost: bool) -> Result<LogPlace, CheckError> {
+    let LogPlace::Outside { blocks, .. } = superblock.log() else { return Ok(superblock.log()) };
+    let (device, region) = logged.log();
+    let id = VolumeId(superblock.volume().to_bytes());
+    let owners = if is_lost { Journal::owners(device, region) } else { vec![id] };
+    let what = match &owners[..] {
+        owners if owners.contains(&id) => None,
+        [] => mkfs::recognise(device)?,
+        _ => Some("the log of another vfscale volume".into()),
+    };
+    if let Some(what) = what {
+        let name = device.name();
+        let why = format!(
+            "{name} has {what} on it, which would be lost: clear it, or name another device for the new log"
+        );
+        return Err(CheckError::LogDevice { why });
+    }
+    let blocks = blocks.min(device.size() / BLOCK_BYTES as u64);
+    if blocks < LOG_BLOCKS_MIN {
+        return Err(no_room(logged));
+    }
+    let device = Uuid::random().map_err(|error| CheckError::LogDevice {
+        why: format!("no random numbers for the id of the log: {error}"),
+    })?;
+    Ok(LogPlace::Outside { device, blocks })
+}
+
+/// Takes the places out of blocks. Only their headers change, which lie in one sector each, so that none is
+/// torn. Durable when it returns.
+fn forget_places(device: &dyn Device, blocks: &BTreeSet<u64>) -> Result<(), vfscale_block::Error> {
+    for address in blocks {
+        let mut block = read_block(device, *address)?;
+        let header = block.header();
+        let (magic, owner, volume) = (header.magic, header.owner.get(), header.volume);
+        block.seal(&Identity { magic, address: *address, owner, volume }, 0);
+        device.write_at(byte_of_block(*address), block.bytes())?;
+    }
+    device.flush()
+}

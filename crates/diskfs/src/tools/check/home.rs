@@ -1,0 +1,15 @@
+//! What the log of a volume that is repaired calls.
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_journal::Hooks;
+
+/// Flushes what was written home.
+pub(crate) struct Home(pub(crate) Arc<dyn Device>);
+
+impl Hooks for Home {
+    fn flush_home(&self) -> vfscale_journal::Result<()> {
+        Ok(self.0.flush()?)
+    }
+}

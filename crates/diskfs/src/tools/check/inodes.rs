@@ -1,0 +1,203 @@
+//! Inodes: their records, and what belongs to each.
+
+use super::{Check, Owner, Phase, Problem, Unfinished};
+use crate::format::inode::{
+    CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, INODES_PER_BLOCK, InodeRecord, ROOT_INO, block_of,
+    chunk_of, ino_at, records,
+};
+use crate::inode::core::InodeCore;
+
+/// What is known of an inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The type of its mode, as four bits; 0 for a free one.
+    pub(crate) kind: u8,
+    /// The links that it says it has.
+    pub(crate) nlink: u32,
+    /// The names that were found.
+    pub(crate) names: u32,
+}
+
+/// The kind of an inode that is there and can't be read.
+pub(crate) const UNREADABLE: u8 = 0xFF;
+/// That of a directory.
+pub(crate) const DIRECTORY: u8 = 0o04;
+
+/// A chunk of inodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk {
+    /// Those that count as free.
+    pub(crate) free: u64,
+    /// Those that are orphans.
+    pub(crate) orphan: u64,
+    inodes: Box<[Seen; CHUNK_INODES as usize]>,
+}
+
+impl Chunk {
+    /// One whose inodes were not read yet.
+    pub(crate) fn new(free: u64, orphan: u64) -> Self {
+        Self { free, orphan, inodes: Box::new([Seen::default(); CHUNK_INODES as usize]) }
+    }
+
+    /// The inodes of a chunk that begins at block `start`, with their numbers.
+    pub(crate) fn inodes(&self, start: u64) -> impl Iterator<Item = (u64, Seen)> {
+        (ino_at(start, 0)..).zip(self.inodes.iter().copied())
+    }
+
+    /// What is known of an inode of the chunk.
+    pub(crate) fn inode(&mut self, ino: u64) -> Option<&mut Seen> {
+        self.inodes.get_mut((ino % CHUNK_INODES) as usize)
+    }
+
+    /// Whether an inode of the chunk is an orphan.
+    pub(crate) fn is_orphan(&self, ino: u64) -> bool {
+        self.orphan >> (ino % CHUNK_INODES) & 1 == 1
+    }
+}
+
+impl Check<'_, '_> {
+    /// Reads the records of all inodes.
+    pub(crate) fn records(&mut self) {
+        let starts: Vec<_> = self.links.chunks.keys().copied().collect();
+        for (done, start) in (0..).zip(&starts) {
+            self.tell.progress(Phase::Inodes, done, starts.len() as u64);
+            for block in *start..*start + CHUNK_BLOCKS {
+                self.block_of_records(*start, block);
+            }
+        }
+        let root = self.links.seen(ROOT_INO).map_or(0, |root| root.kind);
+        // Why it can't be read was told.
+        if root != DIRECTORY && root != UNREADABLE {
+            self.tell.add(Problem::NoRoot);
+            self.is_named = false;
+        }
+    }
+
+    fn block_of_records(&mut self, chunk: u64, block: u64) {
+        match self.media.block(INODE_MAGIC, block, chunk) {
+            Ok(read) => {
+                for (slot, record) in records(&read).iter().enumerate() {
+                    self.record(ino_at(block, slot), record);
+                }
+            }
+            Err(damage) => {
+                // Those that count as free are free for all that is known; others are lost.
+                self.lost(damage);
+                self.is_named = false;
+                let free = self.links.chunks.get(&chunk).map_or(0, |chunk| chunk.free);
+                for slot in 0..INODES_PER_BLOCK {
+                    let ino = ino_at(block, slot as usize);
+                    if free >> (ino % CHUNK_INODES) & 1 == 0
+                        && let Some(seen) = self.links.seen(ino)
+                    {
+                        seen.kind = UNREADABLE;
+                    }
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, ino: u64, record: &InodeRecord) {
+        let Some(chunk) = self.links.chunks.get(&chunk_of(block_of(ino))) else { return };
+        let (counts_as_free, is_orphan) =
+            (chunk.free >> (ino % CHUNK_INODES) & 1 == 1, chunk.is_orphan(ino));
+        let is_free = record.is_free();
+        if is_free != counts_as_free {
+            self.tell.add(Problem::InUse { ino, is_free });
+        }
+        if is_free && is_orphan {
+            self.tell.add(Problem::NotAnOrphan { ino });
+        }
+        if is_free != counts_as_free || is_free && is_orphan {
+            self.plan(|plan| plan.mask(chunk_of(block_of(ino))));
+        }
+        if is_free {
+            return;
+        }
+        self.figures.inodes += 1;
+        let decoded = InodeCore::decode_possible(ino, record, |start, blocks| {
+            self.media.has_ends(start, blocks)
+        });
+        let seen = match decoded {
+            Ok((core, wrong)) => {
+                if let Some(damage) = wrong {
+                    self.lost(damage);
+                    self.plan(|plan| plan.cut(ino));
+                }
+                if core.is_directory() {
+                    self.figures.directories += 1;
+                }
+                Seen { kind: (core.mode >> 12 & 0xF) as u8, nlink: core.nlink, names: 0 }
+            }
+            Err(damage) => {
+                self.lost(damage);
+                // It may have been a directory.
+                self.is_named = false;
+                Seen { kind: UNREADABLE, ..Seen::default() }
+            }
+        };
+        if let Some(known) = self.links.seen(ino) {
+            *known = seen;
+        }
+    }
+
+    /// Looks at what all inodes have.
+    pub(crate) fn contents(&mut self) {
+        let starts: Vec<_> = self.links.chunks.keys().copied().collect();
+        for (done, start) in (0..).zip(&starts) {
+            self.tell.progress(Phase::Contents, done, starts.len() as u64);
+            for block in *start..*start + CHUNK_BLOCKS {
+                // What is wrong with it was told before.
+                let Ok(read) = self.media.block(INODE_MAGIC, block, *start) else { continue };
+                for (slot, record) in records(&read).iter().enumerate() {
+                    let ino = ino_at(block, slot);
+                    if let Ok((core, _)) =
+                        InodeCore::decode_possible(ino, record, |start, blocks| {
+                            self.media.has_ends(start, blocks)
+                        })
+                    {
+                        self.content(ino, &core);
+                    }
+                }
+            }
+        }
+    }
+
+    fn content(&mut self, ino: u64, core: &InodeCore) {
+        if self.is_orphan(ino) {
+            let Unfinished { removals, cuts, .. } = &mut self.unfinished;
+            *(if core.nlink == 0 { removals } else { cuts }) += 1;
+        }
+        let before = self.own_count;
+        self.data(ino, core);
+        self.attributes(ino, core);
+        let counted = self.own_count - before;
+        // What is made anew has other blocks then.
+        let is_broken = self.broken.last().is_some_and(|(broken, _)| *broken == ino);
+        if counted != core.blocks && self.is_complete && !is_broken {
+            self.tell.add(Problem::BlockCount { ino, found: core.blocks, counted });
+            self.fix(ino, |fix| fix.blocks = Some(counted));
+        }
+    }
+
+    /// Whether an inode is removed, or cut off, by the next mount: then it has what it has.
+    pub(crate) fn is_orphan(&self, ino: u64) -> bool {
+        let chunk = self.links.chunks.get(&chunk_of(block_of(ino)));
+        chunk.is_some_and(|chunk| chunk.is_orphan(ino))
+    }
+
+    /// Whether an inode is removed by the next mount. That may have begun: its trees are whole, but what was
+    /// in them is there up to some record only.
+    pub(crate) fn is_being_removed(&self, ino: u64, core: &InodeCore) -> bool {
+        core.nlink == 0 && self.is_orphan(ino)
+    }
+
+    pub(crate) fn own_blocks(&mut self, mut blocks: Vec<u64>, owner: Owner) {
+        blocks.sort_unstable();
+        for run in blocks.chunk_by(|a, b| a + 1 == *b) {
+            if let (Some(first), Some(last)) = (run.first(), run.last()) {
+                self.own(*first..*last + 1, owner);
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The log of a volume that is being checked.
+
+use std::sync::Arc;
+
+use vfscale_block::{CowDevice, Device};
+use vfscale_journal::{Inspection, Journal, Known, Options, Region, VolumeId};
+
+use super::home::Home;
+use super::{CheckError, Problem};
+use crate::Superblock;
+use crate::volume::recovery::Replay;
+use crate::volume::{self, Places, VolumeOptions};
+
+/// What was done about the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogState {
+    /// Nothing was to be done: everything is home.
+    Clean,
+    /// There was, and what the log has was replayed: into the volume for a repair, otherwise in memory.
+    Replayed {
+        /// Checkpoints that were replayed.
+        checkpoints: u64,
+        /// Items in them that were.
+        items: u64,
+    },
+    /// It can't be read. What is home was checked as it is.
+    Unusable,
+}
+
+/// A volume with its log.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    /// The volume's device.
+    pub(crate) device: Arc<dyn Device>,
+    log: Arc<dyn Device>,
+    region: Region,
+    volume: VolumeId,
+    /// The superblock's knowledge of it.
+    pub(crate) known: Known,
+}
+
+impl Logged {
+    /// The log of the volume, which is on `device` or on one of its own.
+    ///
+    /// # Errors
+    /// [`CheckError::LogDevice`].
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        log: Option<&Arc<dyn Device>>,
+        superblock: &Superblock,
+    ) -> Result<Self, CheckError> {
+        let options = VolumeOptions { log_device: log.cloned(), ..VolumeOptions::default() };
+        let (log, region) = volume::log_of(&device, superblock, &options)
+            .map_err(|error| CheckError::LogDevice { why: error.to_string() })?;
+        let id = VolumeId(superblock.volume().to_bytes());
+        let known = volume::known(superblock);
+        Ok(Self { device, log, region, volume: id, known })
+    }
+
+    /// The device that the log is on, and where.
+    pub(crate) fn log(&self) -> (&dyn Device, Region) {
+        (&*self.log, self.region)
+    }
+
+    /// The log, read once.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn inspection(&self) -> vfscale_journal::Result<Inspection<'_>> {
+        Inspection::new(&*self.log, self.region, self.volume)
+    }
+
+    /// Whether the log has nothing for a recovery.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub(crate) fn is_clean(&self) -> vfscale_journal::Result<bool> {
+        Journal::is_clean(&*self.log, self.region, self.volume, &self.known)
+    }
+
+    /// The same with both devices as copies in memory.
+    pub(crate) fn copied(&self) -> Self {
+        let copy = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
+            Arc::new(CowDevice::new(device.clone()))
+        };
+        let device = copy(&self.device);
+        let is_inside = Arc::ptr_eq(&self.device, &self.log);
+        let log = if is_inside { device.clone() } else { copy(&self.log) };
+        Self { device, log, ..*self }
+    }
+
+    /// Replays the log. It stays open.
+    ///
+    /// # Errors
+    /// Those of the devices, and of a log that can't be replayed.
+    pub(crate) fn replay(
+        &self,
+        superblock: &Superblock,
+    ) -> vfscale_journal::Result<(Journal, LogState)> {
+        let places = Places::new(superblock);
+        let mut sink = Replay::new(&*self.device, superblock.volume(), &places);
+        let options = Options { sync_interval: None, known: self.known, ..Options::default() };
+        let (log, hooks) = (self.log.clone(), Arc::new(Home(self.device.clone())));
+        let opened = Journal::open(log, self.region, self.volume, hooks, &mut sink, options);
+        let (journal, found) = opened?;
+        let state = LogState::Replayed { checkpoints: found.checkpoints, items: found.items };
+        Ok((journal, if found.checkpoints == 0 { LogState::Clean } else { state }))
+    }
+
+    /// Replays the log home, and does not go on with it. A log that can't be replayed as a whole is not at
+    /// all.
+    ///
+    /// # Errors
+    /// Those of the devices, and of a log that can't be replayed: nothing was written then, unless it is the
+    /// volume's device that failed.
+    pub(crate) fn replay_home(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
+        // What is going to be home has to be durable in the log, as far as it goes.
+        self.log.flush()?;
+        let tried = self.copied().replay_only(superblock)?;
+        if tried == LogState::Clean { Ok(tried) } else { self.replay_only(superblock) }
+    }
+
+    /// Replays the log, and does not go on with it.
+    ///
+    /// # Errors
+    /// Those of the devices, and of a log that can't be replayed.
+    pub(crate) fn replay_only(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
+        let places = Places::new(superblock);
+        let mut sink = Replay::new(&*self.device, superblock.volume(), &places);
+        let found = Journal::replay(&*self.log, self.region, self.volume, &self.known, &mut sink)?;
+        let state = LogState::Replayed { checkpoints: found.checkpoints, items: found.items };
+        Ok(if found.checkpoints == 0 { LogState::Clean } else { state })
+    }
+}
+
+impl From<vfscale_journal::Error> for Problem {
+    fn from(error: vfscale_journal::Error) -> Self {
+        Self::Log { why: error.to_string() }
+    }
+}

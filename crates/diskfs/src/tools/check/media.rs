@@ -1,0 +1,172 @@
+//! The blocks of a volume as a check reads them: from the device, each verified every time.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::ops::Range;
+
+use vfscale_block::Device;
+use vfscale_journal::{Known, Lsn};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::btree::{Error, Nodes};
+use crate::format::geometry::Geometry;
+use crate::format::{Block, Damage, Expected, Header, Identity, Magic, byte_of_block};
+use crate::volume::Places;
+use crate::volume::copies::read_block;
+use crate::{Superblock, Uuid};
+
+/// How many blocks are read at once where many are looked at.
+const SEARCHED_BLOCKS: usize = 256;
+
+/// A volume's device, and what bounds it. Reads only; keeps no block, but which places of the log it has
+/// seen.
+pub(crate) struct Media<'d> {
+    device: &'d dyn Device,
+    geometry: Geometry,
+    volume: Uuid,
+    places: Places,
+    newest: Cell<Lsn>,
+    late: RefCell<BTreeSet<u64>>,
+}
+
+impl<'d> Media<'d> {
+    /// The volume of `superblock` on `device`.
+    pub(crate) fn new(device: &'d dyn Device, superblock: &Superblock) -> Self {
+        let (geometry, volume) = (superblock.geometry(), superblock.volume());
+        let (places, newest, late) = (Places::new(superblock), Cell::default(), RefCell::default());
+        Self { device, geometry, volume, places, newest, late }
+    }
+
+    /// The latest place of the log that a block had which was read and is what it should be, of places that
+    /// are not [late](Known::CYCLE_LATE).
+    pub(crate) fn newest(&self) -> Lsn {
+        self.newest.get()
+    }
+
+    /// The blocks with places that are late.
+    pub(crate) fn late(&self) -> BTreeSet<u64> {
+        self.late.borrow().clone()
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) fn volume(&self) -> Uuid {
+        self.volume
+    }
+
+    /// Whether blocks may belong to an inode, a tree or free space: they are in one group of the volume,
+    /// behind those that it keeps, and not in the log.
+    pub(crate) fn is_common(&self, run: &Range<u64>) -> bool {
+        let blocks = run.end.checked_sub(run.start);
+        blocks.is_some_and(|blocks| self.places.is_run_for_files(run.start, blocks))
+    }
+
+    /// The same of one block.
+    pub(crate) fn is_one(&self, block: u64) -> bool {
+        self.places.is_for_files(block)
+    }
+
+    /// The same of both ends of a run: what lies between is told apart, as blocks with an owner that can't
+    /// have them.
+    pub(crate) fn has_ends(&self, start: u64, blocks: u64) -> bool {
+        let last = start.checked_add(blocks).and_then(|end| end.checked_sub(1));
+        self.is_one(start) && last.is_some_and(|last| self.is_one(last))
+    }
+
+    /// A block as it is.
+    pub(crate) fn raw(&self, address: u64) -> Result<Box<Block>, Damage> {
+        read_block(self.device, address).map_err(|error| Damage::Unreadable { address, error })
+    }
+
+    /// Calls `each` with the headers of the blocks of a run that say that they lie where they do, and are of
+    /// this volume, whole or not. Those that can't be read are left out.
+    pub(crate) fn each_block(&self, run: Range<u64>, mut each: impl FnMut(u64, &Header)) {
+        let mut blocks = vec![Block::new_zeroed(); SEARCHED_BLOCKS];
+        let mut at = run.start;
+        while at < run.end {
+            let part = &mut blocks[..SEARCHED_BLOCKS.min((run.end - at) as usize)];
+            let is_read = self.device.read_at(byte_of_block(at), part.as_mut_bytes()).is_ok();
+            for (address, block) in (at..).zip(part.iter()).filter(|_| is_read) {
+                let header = block.header();
+                if header.address == address && header.volume == self.volume {
+                    each(address, header);
+                }
+            }
+            at += part.len() as u64;
+        }
+    }
+
+    /// A block that is what it should be.
+    pub(crate) fn block(
+        &self,
+        magic: Magic,
+        address: u64,
+        owner: u64,
+    ) -> Result<Box<Block>, Damage> {
+        let block = self.raw(address)?;
+        block.verify(&Identity { magic, address, owner, volume: self.volume })?;
+        let lsn = Lsn::from_bits(block.header().lsn.get());
+        if lsn.cycle() >= Known::CYCLE_LATE {
+            self.late.borrow_mut().insert(address);
+        } else {
+            self.newest.set(lsn.max(self.newest.get()));
+        }
+        Ok(block)
+    }
+}
+
+/// Nothing is ever changed through it: those calls say that the block can't be had.
+impl Nodes for Media<'_> {
+    type Error = NoChange;
+    type Ref<'a>
+        = Box<Block>
+    where
+        Self: 'a;
+    type Slot = Infallible;
+
+    fn is_possible(&self, address: u64) -> bool {
+        self.places.is_for_trees(address)
+    }
+
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        self.places.is_run_for_files(start, blocks)
+    }
+
+    fn read(&self, address: u64, expected: &Expected) -> Result<Box<Block>, Error<NoChange>> {
+        let block = self.block(expected.magic, address, expected.owner)?;
+        (expected.check)(address, &block)?;
+        Ok(block)
+    }
+
+    fn writable(&mut self, _: u64, _: &Expected) -> Result<Infallible, Error<NoChange>> {
+        Err(Error::Nodes(NoChange))
+    }
+
+    fn freeable(&mut self, _: u64, _: &Expected) -> Result<Infallible, Error<NoChange>> {
+        Err(Error::Nodes(NoChange))
+    }
+
+    fn allocate(&mut self, _: u64, _: &Expected) -> Result<(u64, Infallible), Error<NoChange>> {
+        Err(Error::Nodes(NoChange))
+    }
+
+    fn edit(&mut self, slot: Infallible) -> &mut Block {
+        match slot {}
+    }
+
+    fn free(&mut self, slot: Infallible) {
+        match slot {}
+    }
+
+    fn cancel(&mut self, slot: Infallible) {
+        match slot {}
+    }
+}
+
+/// A change where only reading is possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a check changes nothing")]
+pub(crate) struct NoChange;

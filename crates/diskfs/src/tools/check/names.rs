@@ -1,0 +1,203 @@
+//! Names: where they lead, how many each inode has, and whether the root leads to all directories.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::inodes::{Chunk, DIRECTORY, Seen, UNREADABLE};
+use super::plan::Plan;
+use super::{Check, Findings, Part, Phase, Problem};
+use crate::dir::{self, DirEntry, NameHash};
+use crate::format::inode::{ROOT_INO, block_of, chunk_of};
+use crate::inode::core::{FileKind, InodeCore};
+use crate::tools::value::Value;
+
+/// What is known of a directory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Directory {
+    /// Where it says that it is.
+    parent: u64,
+    /// Where the first name was found that leads to it; 0 for none.
+    named_in: u64,
+    /// There is another name: which of them is right is not known.
+    has_names: bool,
+    /// Names in it that lead to directories.
+    directories: u32,
+}
+
+/// All inodes, and the names that lead to them.
+#[derive(Default)]
+pub(crate) struct Links {
+    /// By their first blocks.
+    pub(crate) chunks: BTreeMap<u64, Chunk>,
+    directories: HashMap<u64, Directory>,
+}
+
+impl Links {
+    /// What is known of an inode; none if there is no such number.
+    pub(crate) fn seen(&mut self, ino: u64) -> Option<&mut Seen> {
+        self.chunks.get_mut(&chunk_of(block_of(ino)))?.inode(ino)
+    }
+
+    /// Where the first name lies that leads to a directory; 0 for nowhere.
+    pub(crate) fn place(&self, ino: u64) -> u64 {
+        self.directories.get(&ino).map_or(0, |directory| directory.place(ino))
+    }
+
+    /// How many links an inode has if one name leads to it.
+    pub(crate) fn named_once(&self, ino: u64) -> u32 {
+        self.directories.get(&ino).map_or(1, |known| known.directories.saturating_add(2))
+    }
+
+    /// Takes note of a name in a directory.
+    fn name(
+        &mut self,
+        tell: &mut Findings<'_>,
+        plan: &mut Option<Plan>,
+        (directory, entry): (u64, &DirEntry<'_>),
+    ) {
+        let (ino, found) = (entry.ino, entry.kind as u8);
+        let shown = || Value::bytes(entry.name).to_string();
+        let mut fix = |kind| {
+            if let Some(plan) = plan {
+                plan.name(directory, entry, kind);
+            }
+        };
+        let Some(seen) = self.seen(ino).filter(|seen| seen.kind != 0) else {
+            fix(None);
+            return tell.add(Problem::Dangling { directory, name: shown(), ino });
+        };
+        seen.names = seen.names.saturating_add(1);
+        let expected = seen.kind;
+        if expected != UNREADABLE && expected != found {
+            fix(FileKind::of_raw(expected));
+            tell.add(Problem::NameType { directory, name: shown(), ino, found, expected });
+        }
+        if expected == DIRECTORY {
+            let known = self.directories.entry(ino).or_default();
+            let first = known.place(ino);
+            if first == 0 {
+                known.named_in = directory;
+            } else {
+                known.has_names = true;
+                fix(None);
+                let (name, second) = (shown(), directory);
+                tell.add(Problem::TwoNames { ino, first, second, name });
+            }
+            let above = self.directories.entry(directory).or_default();
+            above.directories = above.directories.saturating_add(1);
+        }
+    }
+}
+
+impl Check<'_, '_> {
+    /// Looks at a directory: its entries, and where they lead.
+    pub(crate) fn directory(&mut self, ino: u64, core: &InodeCore) {
+        self.links.directories.entry(ino).or_default().parent = core.parent;
+        let directory = dir::Directory::new(ino, NameHash::of(self.media.volume()));
+        let (mut damages, mut blocks) = (Vec::new(), Vec::new());
+        let Self { media, tell, links, plan, .. } = self;
+        let checked = directory.check(
+            &*media,
+            core,
+            &mut |damage| damages.push(damage),
+            &mut |block| blocks.push(block),
+            &mut |entry| links.name(tell, plan, (ino, &entry)),
+        );
+        // Nothing but damage ends a walk through what is only read.
+        checked.unwrap_or_default();
+        if !damages.is_empty() {
+            self.broken(ino, Part::Names, damages);
+        }
+        self.own_unless_broken(ino, Part::Names, blocks);
+    }
+
+    /// Compares the names with what the inodes say, when all are known.
+    pub(crate) fn names(&mut self) {
+        let total = self.links.chunks.len() as u64;
+        let Self { tell, links, plan, is_named, .. } = self;
+        for (done, (start, chunk)) in (0..).zip(&links.chunks) {
+            tell.progress(Phase::Names, done, total);
+            for (ino, seen) in chunk.inodes(*start) {
+                if seen.kind == 0 || seen.kind == UNREADABLE {
+                    continue;
+                }
+                let directory = links.directories.get(&ino).filter(|_| seen.kind == DIRECTORY);
+                let (found, counted) = (seen.nlink, counted(ino, seen, directory));
+                // A name that could not be read may lead here.
+                let is_wrong = found != counted && (*is_named || counted > found);
+                let is_nameless = found == 0 && counted == 0 && !chunk.is_orphan(ino) && *is_named;
+                if is_wrong {
+                    tell.add(Problem::Links { ino, found, counted });
+                } else if is_nameless {
+                    tell.add(Problem::Nameless { ino });
+                }
+                let parent = directory.and_then(|directory| directory.wrong_parent(ino));
+                if let Some((found, expected)) = parent {
+                    tell.add(Problem::Parent { ino, found, expected });
+                }
+                let Some(plan) = plan else { continue };
+                if counted == 0 && (is_wrong || is_nameless) {
+                    plan.lost(ino);
+                } else if is_wrong && *is_named {
+                    plan.inode(ino).nlink = Some(counted);
+                }
+                if let Some((_, expected)) = parent {
+                    plan.inode(ino).parent = Some(expected);
+                }
+            }
+        }
+        self.connections();
+    }
+
+    /// Looks for directories that are in themselves, so that the root does not lead to them.
+    fn connections(&mut self) {
+        // Whether a way leads up to the root, or at least to a directory without a name, which was told.
+        let mut ends: HashMap<u64, bool> = HashMap::with_capacity(self.links.directories.len());
+        let mut numbers: Vec<_> = self.links.directories.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            let (mut way, mut at) = (Vec::new(), number);
+            let has_end = loop {
+                if let Some(known) = ends.get(&at) {
+                    break *known;
+                }
+                // As long as the way has not come to its end, it has none.
+                ends.insert(at, false);
+                way.push(at);
+                let up = self.links.directories.get(&at).map_or(0, |directory| directory.place(at));
+                if up == 0 || at == ROOT_INO {
+                    break true;
+                }
+                at = up;
+            };
+            if has_end {
+                ends.extend(way.into_iter().map(|ino| (ino, true)));
+            } else if !way.is_empty() {
+                self.tell.add(Problem::Unconnected { ino: number });
+                self.plan(|plan| plan.loops.push(number));
+            }
+        }
+    }
+}
+
+impl Directory {
+    /// Where a directory really is; 0 if nowhere.
+    fn place(&self, ino: u64) -> u64 {
+        if ino == ROOT_INO { ROOT_INO } else { self.named_in }
+    }
+
+    /// What it says of its parent, and what that is, if it is known to be another.
+    fn wrong_parent(&self, ino: u64) -> Option<(u64, u64)> {
+        let (found, expected) = (self.parent, self.place(ino));
+        let is_wrong = expected != 0 && expected != found && !self.has_names;
+        is_wrong.then_some((found, expected))
+    }
+}
+
+/// How many links an inode has. A directory has its name, itself, and those that are in it.
+fn counted(ino: u64, seen: Seen, directory: Option<&Directory>) -> u32 {
+    match directory {
+        Some(_) if seen.names == 0 && ino != ROOT_INO => 0,
+        Some(directory) => directory.directories.saturating_add(2),
+        None => seen.names,
+    }
+}

@@ -1,0 +1,111 @@
+//! What a check gathers for a repair.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::salvage::Rebuilt;
+use crate::btree::Record;
+use crate::dir::DirEntry;
+use crate::format::group::InodeChunks;
+use crate::inode::core::FileKind;
+
+/// As many changes of one kind are gathered in one round; those left over are found in the next.
+const MOST: usize = 1 << 16;
+
+/// What is to be changed, from what a check has found.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Inodes whose figures are wrong, by number.
+    pub(crate) inodes: BTreeMap<u64, InodeFix>,
+    /// Groups whose trees of chunks are damaged, and what was found without them.
+    pub(crate) chunk_trees: Vec<(u32, Vec<Record<InodeChunks>>)>,
+    /// Parts of inodes that are made anew.
+    pub(crate) rebuilt: Vec<Rebuilt>,
+    /// Chunks whose masks are not what the records of their inodes say, by their first blocks.
+    pub(crate) masks: BTreeSet<u64>,
+    /// Files with extents that can't be.
+    pub(crate) cuts: BTreeSet<u64>,
+    /// Blocks that files have and another has too, by the inode that was found later.
+    pub(crate) moves: BTreeMap<u64, Vec<Range<u64>>>,
+    /// Blocks of trees that somebody else had before.
+    pub(crate) tree_blocks: Vec<Range<u64>>,
+    /// Names to be changed.
+    pub(crate) names: Vec<NameFix>,
+    /// Directories that are in themselves.
+    pub(crate) loops: Vec<u64>,
+    /// Inodes that are in use and have no name.
+    pub(crate) lost: Vec<u64>,
+    /// Blocks that nobody has; only if they are needed.
+    pub(crate) pool: Vec<Range<u64>>,
+}
+
+/// What is to be changed of an inode.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InodeFix {
+    pub(crate) nlink: Option<u32>,
+    pub(crate) blocks: Option<u64>,
+    pub(crate) parent: Option<u64>,
+}
+
+/// A name that is not as it should be.
+#[derive(Clone, Debug)]
+pub(crate) struct NameFix {
+    pub(crate) directory: u64,
+    pub(crate) position: u64,
+    pub(crate) name: Box<[u8]>,
+    /// The inode and its type, if the name is only of the wrong one; otherwise it goes.
+    pub(crate) to: Option<(u64, FileKind)>,
+}
+
+impl Plan {
+    /// A name is to be removed, or to get the type of its inode.
+    pub(crate) fn name(&mut self, directory: u64, entry: &DirEntry<'_>, kind: Option<FileKind>) {
+        if self.names.len() < MOST {
+            let (position, name) = (entry.position, entry.name.into());
+            let to = kind.map(|kind| (entry.ino, kind));
+            self.names.push(NameFix { directory, position, name, to });
+        }
+    }
+
+    /// The masks of a chunk are wrong.
+    pub(crate) fn mask(&mut self, chunk: u64) {
+        self.masks.insert(chunk);
+    }
+
+    /// A file has extents that can't be.
+    pub(crate) fn cut(&mut self, ino: u64) {
+        self.cuts.insert(ino);
+    }
+
+    /// What is to be changed of an inode.
+    pub(crate) fn inode(&mut self, ino: u64) -> &mut InodeFix {
+        self.inodes.entry(ino).or_default()
+    }
+
+    /// An inode has no name.
+    pub(crate) fn lost(&mut self, ino: u64) {
+        if self.lost.len() < MOST {
+            self.lost.push(ino);
+        }
+    }
+
+    /// Whether blocks are needed to do all that.
+    pub(crate) fn needs_blocks(&self) -> bool {
+        let is_nothing = self.moves.is_empty() && self.tree_blocks.is_empty();
+        let is_whole = self.chunk_trees.is_empty() && self.rebuilt.is_empty();
+        !(is_nothing && is_whole && self.lost.is_empty())
+    }
+
+    /// Whether a block has two owners.
+    pub(crate) fn is_shared(&self, block: u64) -> bool {
+        let of_files = self.moves.values().flatten();
+        of_files.chain(&self.tree_blocks).any(|run| run.contains(&block))
+    }
+
+    /// Takes note of blocks that nobody has.
+    pub(crate) fn unowned(&mut self, blocks: Range<u64>) {
+        if self.pool.len() < MOST {
+            self.pool.push(blocks);
+        }
+    }
+}

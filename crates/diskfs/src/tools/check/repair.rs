@@ -1,0 +1,591 @@
+//! Repairing what follows from what could be read.
+//!
+//! # Rounds
+//!
+//! What is wrong hides what else is: whether a file has lost its name shows when all directories
+//! could be read, and which blocks are free when all files are whole. So a repair goes on in
+//! rounds. Each checks the volume, and writes the first of these that it can do something about:
+//! trees of chunks, directories, extents and attributes that can't be read as a whole ([`trees`]),
+//! masks of inodes in use, extents that can't be, blocks with two owners ([`files`]), names
+//! ([`names`]), inodes without a name ([`found`]). The last round writes figures and free space.
+//!
+//! # Why it never makes things worse
+//!
+//! * The log is replayed first, into the volume, as a mount does it; if that can't be done, which is tried in
+//!   a copy in memory, nothing at all is written.
+//! * A group's free space is made anew only if everything in the volume that can be in use could be read:
+//!   then what nobody has is free.
+//! * The number of an inode's links is written only if all names could be read; never zero, which would
+//!   remove the inode. An inode that has no name gets one in `/lost+found`.
+//! * A name is removed only if it is known which inodes there are.
+//! * Blocks for what is new are taken from those that nobody has, so they are taken only if that is known.
+//! * What belongs together is written in one transaction of the volume's log: after a crash the next
+//!   repair finds all of it or nothing, and goes on. Until then free space may have blocks that are in use:
+//!   so the superblock says before the first change that a repair is under way, which refuses a mount, and
+//!   says so until one has come to its end ([`Features::NEEDS_REPAIR`](crate::Features::NEEDS_REPAIR)).
+//!
+//! Unless the log is to be thrown away: then the volume gets a new one first ([`discard`]), and blocks of
+//! inodes that never came home are made what they can be without one ([`records`]).
+//!
+//! Afterwards the volume is checked once more, and what that finds is what is left. If that is nothing, what
+//! a mount has begun is finished: inodes without a name are removed, as the next mount would do it.
+
+mod files;
+mod found;
+mod names;
+mod records;
+mod trees;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_journal::{ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Pushed, Reservation};
+
+use super::discard;
+use super::draft::Draft;
+use super::groups::Group;
+use super::inodes::UNREADABLE;
+use super::log::Logged;
+use super::media::NoChange;
+use super::plan::Plan;
+use super::{
+    Check, CheckError, Findings, GivenUp, LogState, Options, Phase, Problem, Report, Watch,
+};
+use crate::btree::{Entry, Error, Record, Tree};
+use crate::buffer::KIND_BLOCK;
+use crate::format::group::{
+    CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupHeader, HEADER_AT, InodeChunks, RawChunk,
+};
+use crate::format::inode::{CHUNK_INODES, block_of};
+use crate::format::superblock::{Superblock, Timestamp};
+use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
+use crate::icache::inactivate::Orphans;
+use crate::vfs_impl::{DiskFs, DiskOptions};
+use crate::volume;
+use crate::volume::copies::{self, Found};
+
+/// How full the leaves of a new tree are, in percent.
+const FILL: u8 = 80;
+/// How many blocks a group gets set aside for its trees.
+const SET_ASIDE: usize = 8;
+/// How many blocks of inodes one transaction repairs.
+const INODE_BLOCKS: usize = 16;
+/// How many blocks a transaction of a repair may need for trees of directories or files.
+const TREE_BLOCKS: usize = 64;
+/// In how many rounds something is repaired of one kind, at most.
+const TRIES_MAX: u32 = 8;
+
+/// Replays the log, checks the volume, repairs it, and checks it again.
+pub(crate) fn repair(
+    device: Arc<dyn Device>,
+    found: &Found,
+    options: &Options,
+    watch: &mut dyn Watch,
+) -> Result<Report, CheckError> {
+    if found.is_read_only() {
+        return Err(CheckError::ReadOnly);
+    }
+    let renewed = options.discard_log.then(|| discard::renew(&device, found, options));
+    let renewed = renewed.transpose()?;
+    let why = renewed.as_ref().and_then(|renewed| renewed.discarded.why.clone());
+    let superblock = renewed.as_ref().map_or(&found.superblock, |renewed| &renewed.superblock);
+    // A repair that begins here is none that was cut off; one that was cut off may have lost a log before.
+    let was_cut_off = found.superblock.features.needs_repair();
+    let mut found = found.clone();
+    found.superblock.clone_from(superblock);
+    found.superblock.features = superblock.features.with_repair(was_cut_off);
+    let logged = Logged::new(device.clone(), options.log.as_ref(), superblock)?;
+    let without_log = options.discard_log && (why.is_some() || was_cut_off);
+    let state = State { without_log, ..State::default() };
+    let mut rounds = Rounds { logged, found: &found, superblock: superblock.clone(), state };
+    let mut tell = Findings::new(watch, options.findings);
+    why.into_iter().for_each(|why| tell.add(Problem::Log { why }));
+    let (mut report, mut end) = rounds.round(tell)?;
+    if let Some(renewed) = renewed {
+        (report.log, report.discarded) = (renewed.log, Some(renewed.discarded));
+    }
+    report.left = report.count;
+    loop {
+        while end == End::NotYet {
+            let next;
+            (next, end) = rounds.round(Findings::new(&mut (), 0))?;
+            report.figures = next.figures;
+        }
+        if end == End::Repaired {
+            rounds.end()?;
+        }
+        let before = std::mem::take(&mut report.left);
+        if report.count > 0 {
+            report.left = again(&device, options)?.count;
+        }
+        if end != End::Repaired || !(1..before).contains(&report.left) {
+            break;
+        }
+        // An inode that has a name again is none that is being removed, and has to be whole.
+        end = End::NotYet;
+        rounds.state = State { without_log, ..State::default() };
+    }
+    if report.left == 0 && end == End::Repaired {
+        rounds.is_whole()?;
+    }
+    if report.left == 0 && (report.unfinished.removals, report.unfinished.cuts) != (0, 0) {
+        report.finished = finish(&device, options)?;
+        let after = again(&device, options)?;
+        (report.left, report.figures) = (after.count, after.figures);
+    }
+    watch.progress(Phase::Repair, 1, 1);
+    Ok(report)
+}
+
+/// A repair under way.
+struct Rounds<'r> {
+    logged: Logged,
+    found: &'r Found,
+    /// As it was written last.
+    superblock: Superblock,
+    state: State,
+}
+
+/// How a round has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// There may be more to repair.
+    NotYet,
+    /// Everything is repaired that can be.
+    Repaired,
+    /// The log can't be replayed: nothing was written.
+    NotReplayed,
+}
+
+impl Rounds<'_> {
+    /// Replays the log, checks the volume, and repairs what comes first. Everything is home when it
+    /// returns.
+    fn round(&mut self, mut tell: Findings<'_>) -> Result<(Report, End), CheckError> {
+        tell.progress(Phase::Log, 0, 1);
+        let (journal, log) = match self.replay() {
+            Ok((journal, state)) => (Some(journal), state),
+            Err(error) => {
+                tell.add(error);
+                (None, LogState::Unusable)
+            }
+        };
+        let (device, given_up) = (self.logged.device.clone(), self.state.given_up.clone());
+        let check = Check::run(&*device, self.found, tell, Some(&given_up));
+        let mut end = End::NotReplayed;
+        if let (Some(journal), Some(plan)) = (journal, &check.plan) {
+            if check.tell.count > 0 {
+                self.begin()?;
+            }
+            let repair = Repair { check: &check, plan, journal: &journal, device: &device };
+            let written = repair.write(&mut self.state);
+            let closed = journal.close();
+            end = if written? { End::Repaired } else { End::NotYet };
+            closed?;
+            self.logged.known = journal.known().unwrap_or(self.logged.known);
+            self.superblock.log_seen = volume::seen(self.logged.known);
+        }
+        Ok((check.into_report(log), end))
+    }
+
+    /// Replays the log into the volume, if it can be replayed as a whole.
+    fn replay(&self) -> vfscale_journal::Result<(Journal, LogState)> {
+        let superblock = &self.found.superblock;
+        if !self.logged.is_clean()? {
+            // A log that turns out to be damaged in the middle must not have been written home by half.
+            drop(self.logged.copied().replay(superblock)?);
+        }
+        self.logged.replay(superblock)
+    }
+
+    /// Nobody may mount the volume from now on. Durable when it returns.
+    fn begin(&mut self) -> Result<(), vfscale_block::Error> {
+        if self.superblock.features.needs_repair() {
+            return Ok(());
+        }
+        self.superblock.features = self.superblock.features.with_repair(true);
+        copies::write(&*self.logged.device, &mut self.superblock)
+    }
+
+    /// Nothing is wrong with the volume, whatever has stopped a mount. Durable when it returns.
+    fn is_whole(&mut self) -> Result<(), vfscale_block::Error> {
+        match self.superblock.stopped.take() {
+            None => Ok(()),
+            Some(_) => copies::write(&*self.logged.device, &mut self.superblock),
+        }
+    }
+
+    /// The repair is over, and the volume may be mounted. Durable when it returns.
+    fn end(&mut self) -> Result<(), vfscale_block::Error> {
+        self.superblock.features = self.superblock.features.with_repair(false);
+        self.superblock.checked = Timestamp::now();
+        copies::write(&*self.logged.device, &mut self.superblock)
+    }
+}
+
+/// What a check finds now.
+fn again(device: &Arc<dyn Device>, options: &Options) -> Result<Report, CheckError> {
+    let again = Options { repair: false, discard_log: false, findings: 0, ..options.clone() };
+    super::check(device.clone(), &again, &mut ())
+}
+
+/// Removes inodes without a name, and cuts files off, as a mount does it: the volume is whole.
+fn finish(device: &Arc<dyn Device>, options: &Options) -> Result<Orphans, CheckError> {
+    let options = DiskOptions {
+        sync_interval: None,
+        log_device: options.log.clone(),
+        ..DiskOptions::default()
+    };
+    let finished = DiskFs::open(device.clone(), options).and_then(|opened| {
+        let orphans = opened.opened().orphans;
+        opened.close().map(|()| orphans)
+    });
+    finished.map_err(|fault| CheckError::Finish(Arc::new(fault)))
+}
+
+/// A round of a repair: what was found, and the log that changes go to.
+struct Repair<'r, 'd, 'w> {
+    check: &'r Check<'d, 'w>,
+    plan: &'r Plan,
+    journal: &'r Journal,
+    device: &'r Arc<dyn Device>,
+}
+
+/// How many kinds of repairs there are that show more, and are tried again.
+const STEPS: usize = 6;
+
+/// What a repair remembers from round to round.
+#[derive(Default)]
+pub(crate) struct State {
+    /// What the log had is lost, or may be.
+    without_log: bool,
+    /// How often blocks of inodes were made what they can be without it.
+    records: u32,
+    /// How often each kind of repair was made.
+    tries: [u32; STEPS],
+    /// Parts of inodes that were made anew, or were to be.
+    rebuilt: GivenUp,
+    /// Those that could not be.
+    given_up: GivenUp,
+}
+
+/// Whether something was written.
+pub(crate) type Written = vfscale_journal::Result<bool>;
+
+impl<'d> Repair<'_, 'd, '_> {
+    /// Repairs what comes first. Says whether that was the last.
+    fn write(&self, state: &mut State) -> Written {
+        if state.without_log && state.records < TRIES_MAX && self.records()? {
+            state.records += 1;
+            return Ok(false);
+        }
+        // Until these are done or given up, what the check says of the rest is only what is going to be.
+        if self.trees(state)? {
+            return Ok(false);
+        }
+        let steps: [fn(&Self) -> Written; STEPS] =
+            [Self::chunks, Self::masks, Self::cuts, Self::moves, Self::names, Self::lost];
+        for (step, tries) in steps.iter().zip(&mut state.tries) {
+            // What is found again and again can't be repaired.
+            if *tries < TRIES_MAX && step(self)? {
+                *tries += 1;
+                return Ok(false);
+            }
+        }
+        self.inodes()?;
+        for (number, group) in (0..).zip(&self.check.groups) {
+            // What can't be done is found again by the second check.
+            if let Some(draft) = fix_group(self.check, self.plan, number, group) {
+                commit(self.journal, self.device, draft)?;
+            }
+        }
+        self.journal.force_all()?;
+        Ok(true)
+    }
+
+    fn draft(&self) -> Draft<'_, 'd> {
+        Draft::new(&self.check.media)
+    }
+
+    /// Makes a change, and waits until it is home, where the next one finds it, for they may have blocks in
+    /// common.
+    fn commit(&self, draft: Draft<'_, '_>) -> Written {
+        let has_written = commit(self.journal, self.device, draft)?;
+        if has_written {
+            self.journal.quiesce()?;
+        }
+        Ok(has_written)
+    }
+
+    /// Makes a change for all of `parts` together; if that can't be, for each on its own.
+    fn commit_each<T>(
+        &self,
+        parts: &[T],
+        change: &dyn Fn(&mut Draft<'_, '_>, &[T]) -> Option<()>,
+    ) -> Written {
+        let mut has_written = false;
+        let mut draft = self.draft();
+        if change(&mut draft, parts).is_some() {
+            has_written = self.commit(draft)?;
+        } else if parts.len() > 1 {
+            for part in parts.chunks(1) {
+                has_written |= self.commit_each(part, change)?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    /// Trees of chunks, at the same roots.
+    fn chunks(&self) -> Written {
+        let mut pool = Pool::new(self.plan);
+        let mut has_written = false;
+        for (group, records) in &self.plan.chunk_trees {
+            let Some(blocks) = self.check.media.geometry().blocks_of(*group) else { continue };
+            let below_root = Tree::<InodeChunks>::blocks_to_build(records.len(), FILL) - 1;
+            let mut draft = self.draft();
+            // The root is made last.
+            draft.pool = vec![blocks.start + CHUNK_ROOT_AT];
+            draft.pool.extend((0..below_root).map_while(|_| pool.next()));
+            let owner = (*group).into();
+            let built = Tree::<InodeChunks>::build(&mut draft, owner, blocks.start, records, FILL);
+            if draft.pool.is_empty() && built.is_ok() {
+                has_written |= self.commit(draft)?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    /// The masks of chunks, as the records say that inodes are in use.
+    fn masks(&self) -> Written {
+        let mut has_written = false;
+        for start in &self.plan.masks {
+            let mut draft = self.draft();
+            if self.mask(&mut draft, *start).is_some() {
+                has_written |= self.commit(draft)?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    fn mask(&self, draft: &mut Draft<'_, '_>, start: u64) -> Option<()> {
+        let chunk = self.check.links.chunks.get(&start)?;
+        let (mut free, mut orphan) = (chunk.free, chunk.orphan);
+        for (ino, seen) in chunk.inodes(start) {
+            let bit = 1 << (ino % CHUNK_INODES);
+            match seen.kind {
+                // What can't be read may be in use.
+                UNREADABLE => {}
+                0 => (free, orphan) = (free | bit, orphan & !bit),
+                _ => free &= !bit,
+            }
+        }
+        self.set_mask(draft, start, free, orphan)
+    }
+
+    /// Changes the record of a chunk. The figures of its group follow in the last round.
+    fn set_mask(
+        &self,
+        draft: &mut Draft<'_, '_>,
+        start: u64,
+        free: u64,
+        orphan: u64,
+    ) -> Option<()> {
+        let geometry = self.check.media.geometry();
+        let group = geometry.group_of(start)?;
+        let root = geometry.blocks_of(group)?.start + CHUNK_ROOT_AT;
+        let value = RawChunk { free: free.into(), orphan: orphan.into() };
+        Tree::<InodeChunks>::at(root, group.into())
+            .update(draft, start.into(), value)
+            .ok()?
+            .map(drop)
+    }
+
+    /// Figures of inodes, and where directories are.
+    fn inodes(&self) -> vfscale_journal::Result<()> {
+        let fixes: Vec<_> = self.plan.inodes.iter().collect();
+        let by_block = fixes.chunk_by(|(a, _), (b, _)| block_of(**a) == block_of(**b));
+        for part in by_block.collect::<Vec<_>>().chunks(INODE_BLOCKS) {
+            let mut draft = self.draft();
+            for (ino, fix) in part.iter().copied().flatten() {
+                let Some(mut core) = draft.core(**ino) else { continue };
+                core.nlink = fix.nlink.unwrap_or(core.nlink);
+                core.blocks = fix.blocks.unwrap_or(core.blocks);
+                core.parent = fix.parent.unwrap_or(core.parent);
+                draft.set_core(**ino, &core);
+            }
+            // No two of these have a block in common.
+            commit(self.journal, self.device, draft)?;
+        }
+        Ok(())
+    }
+}
+
+/// Blocks that nobody has, to be taken.
+struct Pool<'p> {
+    runs: std::slice::Iter<'p, Range<u64>>,
+    run: Range<u64>,
+    /// Taken and not used.
+    back: Vec<u64>,
+}
+
+impl<'p> Pool<'p> {
+    fn new(plan: &'p Plan) -> Self {
+        Self { runs: plan.pool.iter(), run: 0..0, back: Vec::new() }
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        if let Some(block) = self.back.pop() {
+            return Some(block);
+        }
+        while self.run.is_empty() {
+            self.run = self.runs.next()?.clone();
+        }
+        self.run.next()
+    }
+
+    /// Gives a draft blocks for its trees.
+    fn lend(&mut self, draft: &mut Draft<'_, '_>) {
+        draft.pool.extend((0..TREE_BLOCKS).map_while(|_| self.next()));
+    }
+
+    /// Takes back what a draft has not used.
+    fn settle(&mut self, draft: &mut Draft<'_, '_>) {
+        self.back.append(&mut draft.pool);
+    }
+}
+
+/// Repairs a group, if something is wrong with it that can be.
+fn fix_group<'m, 'd>(
+    check: &'m Check<'d, '_>,
+    plan: &Plan,
+    number: u32,
+    group: &Group,
+) -> Option<Draft<'m, 'd>> {
+    let start = check.media.geometry().blocks_of(number)?.start;
+    let mut draft = Draft::new(&check.media);
+    let mut header = group.counted.clone();
+    match (&group.unowned, &group.header) {
+        (Some(unowned), _) if check.is_complete => {
+            let free = free_runs(unowned, group, plan);
+            rebuild(&mut draft, number, start, free, &mut header).ok()?;
+            header.tree_blocks += group.chunk_tree_blocks;
+        }
+        (_, Some(found)) if group.is_readable => {
+            header.set_aside.clone_from(&found.set_aside);
+            if header == *found {
+                return None;
+            }
+        }
+        _ => return None,
+    }
+    let block = draft.put(start + HEADER_AT, &GroupHeader::expected(number));
+    header.encode(block);
+    Some(draft)
+}
+
+/// What is free of a group when its tree of free space and the blocks set aside are given up.
+fn free_runs(unowned: &[Range<u64>], group: &Group, plan: &Plan) -> Vec<Range<u64>> {
+    let mut runs = unowned.to_vec();
+    let set_aside = group.header.iter().flat_map(|header| &header.set_aside);
+    let own = set_aside.chain(&group.free_tree).filter(|block| !plan.is_shared(**block));
+    runs.extend(own.map(|block| *block..*block + 1));
+    runs.sort_unstable_by_key(|run| run.start);
+    runs.dedup_by(|next, before| {
+        let touches = next.start <= before.end;
+        if touches {
+            before.end = before.end.max(next.end);
+        }
+        touches
+    });
+    runs
+}
+
+/// Makes the tree of free space anew, at the same root, with blocks out of the free space itself.
+fn rebuild(
+    draft: &mut Draft<'_, '_>,
+    group: u32,
+    start: u64,
+    mut free: Vec<Range<u64>>,
+    header: &mut GroupHeader,
+) -> Result<(), Error<NoChange>> {
+    let below_root = |runs: usize| Tree::<FreeSpace>::blocks_to_build(runs, FILL) - 1;
+    // Fewer runs are left when these blocks are taken, and not more blocks needed.
+    let most = below_root(free.len()) + SET_ASIDE;
+    let mut taken = take(&mut free, most);
+    let needed = below_root(free.len());
+    header.set_aside = taken.split_off(needed.min(taken.len()));
+    header.set_aside.truncate(crate::format::group::SET_ASIDE_MAX);
+    // The root is made last.
+    draft.pool = vec![start + FREE_ROOT_AT];
+    draft.pool.extend(taken);
+    let record = |run: &Range<u64>| -> Record<FreeSpace> {
+        Entry { key: run.start.into(), value: (run.end - run.start).into() }
+    };
+    let records: Vec<_> = free.iter().map(record).collect();
+    Tree::<FreeSpace>::build(draft, group.into(), start, &records, FILL)?;
+    header.free = free.iter().map(|run| run.end - run.start).sum();
+    header.tree_blocks = needed as u64;
+    Ok(())
+}
+
+/// Takes blocks from the runs at the beginning.
+fn take(runs: &mut Vec<Range<u64>>, count: usize) -> Vec<u64> {
+    let taken: Vec<_> = runs.iter().flat_map(Clone::clone).take(count).collect();
+    let behind = taken.last().map_or(0, |last| last + 1);
+    runs.iter_mut().for_each(|run| run.start = run.start.max(behind));
+    runs.retain(|run| !run.is_empty());
+    taken
+}
+
+/// Puts all blocks of a draft into one transaction. If it has more than the log takes at once, or
+/// nothing, nothing is done.
+pub(crate) fn commit(journal: &Journal, device: &Arc<dyn Device>, draft: Draft<'_, '_>) -> Written {
+    let count = draft.blocks.len() as u64;
+    if count == 0 {
+        return Ok(false);
+    }
+    let bytes = Reservation::item_bytes(BLOCK_BYTES as u64) * count;
+    let mut transaction = match journal.begin(Reservation::new(bytes)) {
+        Err(vfscale_journal::Error::ReservationTooLarge { .. }) => return Ok(false),
+        begun => begun?,
+    };
+    for (address, block) in draft.blocks {
+        let image = Image { state: ItemState::new(), address, block, device: device.clone() };
+        transaction.add(Arc::new(image));
+    }
+    transaction.commit().map(|_| true)
+}
+
+/// A block as it is to be: logged as a whole, never changed again.
+struct Image {
+    state: ItemState,
+    address: u64,
+    block: Box<Block>,
+    device: Arc<dyn Device>,
+}
+
+impl LogItem for Image {
+    fn state(&self) -> &ItemState {
+        &self.state
+    }
+
+    fn key(&self) -> LogKey {
+        LogKey { kind: KIND_BLOCK, id: self.address }
+    }
+
+    fn format(&self, vector: &mut LogVector) {
+        vector.push(self.block.bytes());
+    }
+
+    fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {
+        if self.state.is_pinned() {
+            return Ok(Pushed::Pinned);
+        }
+        let header = self.block.header();
+        let (magic, owner, volume) = (header.magic, header.owner.get(), header.volume);
+        let mut block = self.block.clone();
+        block.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
+        self.device.write_at(byte_of_block(self.address), block.bytes())?;
+        Ok(Pushed::Written)
+    }
+}

@@ -1,0 +1,192 @@
+//! Files whose extents can't be, or have blocks that another has too.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::super::contents::{Extents, Verdict, extent_of};
+use super::super::draft::Draft;
+use super::{Pool, Repair, Written};
+use crate::btree::Tree;
+use crate::format::extent::Extent;
+use crate::format::{BLOCK_BYTES, byte_of_block};
+use crate::inode::core::{DataFork, InodeCore};
+use crate::inode::extents::{ExtentMap, ExtentTree, Owner};
+
+/// How many blocks are copied at once.
+const COPY_BLOCKS: u64 = 256;
+
+impl Repair<'_, '_, '_> {
+    /// Takes extents out of files that can't be theirs. What they had is a hole then.
+    pub(super) fn cuts(&self) -> Written {
+        let mut has_written = false;
+        for ino in &self.plan.cuts {
+            let mut draft = self.draft();
+            if self.cut(&mut draft, *ino).is_some() {
+                has_written |= self.commit(draft)?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    fn cut(&self, draft: &mut Draft<'_, '_>, ino: u64) -> Option<()> {
+        let mut core = draft.core(ino)?;
+        let mut walk = Extents::new(self.check, ino, core.size);
+        let (good, wrong): (Vec<_>, Vec<_>) = self
+            .extents(ino, &core)?
+            .into_iter()
+            .partition(|extent| matches!(walk.judge(&self.check.media, extent), Verdict::Good));
+        core.data = match core.data {
+            DataFork::Tree { root } => {
+                let tree = Tree::<ExtentTree>::at(root, ino);
+                for extent in &wrong {
+                    tree.remove(draft, extent.file_block.into()).ok()?;
+                }
+                if good.is_empty() { DataFork::None } else { DataFork::Tree { root } }
+            }
+            _ => ExtentMap::of_list(&good).into_fork(),
+        };
+        draft.set_core(ino, &core);
+        Some(())
+    }
+
+    /// The extents of a file, as they are; none if not all can be read.
+    fn extents(&self, ino: u64, core: &InodeCore) -> Option<Vec<Extent>> {
+        match &core.data {
+            _ if !core.is_regular() => None,
+            DataFork::None | DataFork::Inline(_) => Some(Vec::new()),
+            DataFork::Extents(list) => Some(list.to_vec()),
+            DataFork::Tree { root } => {
+                let mut list = Vec::new();
+                let records = |records: &[_]| list.extend(records.iter().map(extent_of));
+                let walked = self.check.tree(&Tree::<ExtentTree>::at(*root, ino), records);
+                walked.damages.is_empty().then_some(list)
+            }
+        }
+    }
+
+    /// Gives files that have blocks of others blocks of their own, with a copy of what is there.
+    pub(super) fn moves(&self) -> Written {
+        let mut moves = self.plan.moves.clone();
+        self.under_trees(&mut moves);
+        // Which blocks nobody has is not known.
+        if !self.check.is_complete {
+            return Ok(false);
+        }
+        let mut pool = Pool::new(self.plan);
+        let mut has_written = false;
+        for (ino, runs) in &moves {
+            let mut draft = self.draft();
+            pool.lend(&mut draft);
+            if self.relocate(&mut draft, &mut pool, *ino, runs).is_some() {
+                pool.settle(&mut draft);
+                // Copies are there before what leads to them.
+                self.device.flush()?;
+                has_written |= self.commit(draft)?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    /// Adds the data of files that lie where trees turned out to be.
+    fn under_trees(&self, moves: &mut BTreeMap<u64, Vec<Range<u64>>>) {
+        if self.plan.tree_blocks.is_empty() {
+            return;
+        }
+        for (start, chunk) in &self.check.links.chunks {
+            for (ino, _) in chunk.inodes(*start).filter(|(_, seen)| seen.kind == REGULAR) {
+                let core = self.draft().core(ino);
+                let extents = core.and_then(|core| self.extents(ino, &core)).unwrap_or_default();
+                let lies_there = |run: &&Range<u64>| {
+                    extents.iter().any(|extent| !shared(extent, run).is_empty())
+                };
+                let runs: Vec<_> =
+                    self.plan.tree_blocks.iter().filter(lies_there).cloned().collect();
+                if !runs.is_empty() {
+                    moves.entry(ino).or_default().extend(runs);
+                }
+            }
+        }
+    }
+
+    fn relocate(
+        &self,
+        draft: &mut Draft<'_, '_>,
+        pool: &mut Pool<'_>,
+        ino: u64,
+        runs: &[Range<u64>],
+    ) -> Option<()> {
+        let mut core = draft.core(ino)?;
+        let mut map = ExtentMap::of(&core.data);
+        for extent in self.extents(ino, &core)? {
+            let mut shared: Vec<_> =
+                runs.iter().map(|run| shared(&extent, run)).filter(|run| !run.is_empty()).collect();
+            shared.sort_unstable_by_key(|run| run.start);
+            let mut behind = 0;
+            for run in shared {
+                let run = run.start.max(behind)..run.end;
+                behind = behind.max(run.end);
+                self.replace(draft, pool, (ino, &core, &mut map), &extent, run)?;
+            }
+        }
+        core.data = map.into_fork();
+        draft.set_core(ino, &core);
+        Some(())
+    }
+
+    /// Moves a part of an extent: `run`, in blocks of the device. What can't be read or has no room is cut.
+    fn replace(
+        &self,
+        draft: &mut Draft<'_, '_>,
+        pool: &mut Pool<'_>,
+        (ino, core, map): (u64, &InodeCore, &mut ExtentMap),
+        extent: &Extent,
+        run: Range<u64>,
+    ) -> Option<()> {
+        let owner = Owner { ino, list_max: core.extents_room() };
+        let file_block = |place: u64| extent.file_block + (place - extent.start);
+        let range = (file_block(run.start), file_block(run.end));
+        map.remove(draft, owner, range, usize::MAX, &mut Vec::new(), &mut 0).ok()?;
+        // Nothing was written there.
+        if extent.is_unwritten {
+            return Some(());
+        }
+        let mut at = run.start;
+        while at < run.end {
+            let Some(start) = pool.next() else { break };
+            let mut end = start + 1;
+            while end - start < COPY_BLOCKS.min(run.end - at) {
+                match pool.next() {
+                    Some(next) if next == end => end += 1,
+                    Some(other) => {
+                        pool.back.push(other);
+                        break;
+                    }
+                    None => break,
+                }
+            }
+            let blocks = end - start;
+            if self.copy(at, start, blocks).is_ok() {
+                let extent =
+                    Extent { file_block: file_block(at), start, blocks: blocks as u32, ..*extent };
+                map.insert(draft, owner, extent).ok()?;
+            }
+            at += blocks;
+        }
+        Some(())
+    }
+
+    fn copy(&self, from: u64, to: u64, blocks: u64) -> Result<(), vfscale_block::Error> {
+        let mut bytes = vec![0; blocks as usize * BLOCK_BYTES];
+        self.device.read_at(byte_of_block(from), &mut bytes)?;
+        self.device.write_at(byte_of_block(to), &bytes)
+    }
+}
+
+/// The kind of a regular file.
+const REGULAR: u8 = crate::inode::core::FileKind::Regular as u8;
+
+/// The blocks of an extent that are in a run, in blocks of the device.
+fn shared(extent: &Extent, run: &Range<u64>) -> Range<u64> {
+    let (start, end) = (extent.start.max(run.start), extent.place_end().min(run.end));
+    start..end.max(start)
+}

@@ -1,0 +1,127 @@
+//! Inodes that are in use and have no name get one in `/lost+found`.
+
+use std::cell::RefCell;
+
+use super::super::draft::Draft;
+use super::{Pool, Repair, Written};
+use crate::dir::Insertion;
+use crate::format::inode::{
+    CHUNK_INODES, INODE_MAGIC, ROOT_INO, block_of, chunk_of, records, slot_of,
+};
+use crate::format::superblock::Timestamp;
+use crate::inode::core::{FileKind, InodeCore, TYPE_DIRECTORY};
+
+/// How many inodes are linked in one transaction.
+const INODES: usize = 32;
+/// How many names are tried, if something else has them.
+const NAMES: u32 = 16;
+/// The directory that they are linked into.
+const LOST_FOUND: &str = "lost+found";
+
+/// A name, and others if something else has that.
+fn names(name: &str) -> impl Iterator<Item = String> {
+    let others = (1..NAMES).map(move |number| format!("{name}.{number}"));
+    std::iter::once(name.to_owned()).chain(others)
+}
+
+impl Repair<'_, '_, '_> {
+    /// Links inodes that have no name.
+    pub(super) fn lost(&self) -> Written {
+        let pool = RefCell::new(Pool::new(self.plan));
+        let mut has_written = false;
+        for inodes in self.plan.lost.chunks(INODES) {
+            has_written |= self.commit_each(inodes, &|draft, inodes| {
+                pool.borrow_mut().lend(draft);
+                let linked = self.link(draft, inodes);
+                pool.borrow_mut().settle(draft);
+                linked
+            })?;
+        }
+        Ok(has_written)
+    }
+
+    fn link(&self, draft: &mut Draft<'_, '_>, inodes: &[u64]) -> Option<()> {
+        let place = self.place(draft)?;
+        let mut above = draft.core(place)?;
+        for ino in inodes {
+            let mut core = draft.core(*ino)?;
+            self.insert(draft, place, &mut above, (&format!("#{ino}"), *ino, core.kind()?))?;
+            core.nlink = self.check.links.named_once(*ino);
+            if core.is_directory() {
+                core.parent = place;
+                above.nlink = above.nlink.saturating_add(1);
+            }
+            draft.set_core(*ino, &core);
+        }
+        draft.set_core(place, &above);
+        Some(())
+    }
+
+    /// Inserts a name, or a similar one.
+    fn insert(
+        &self,
+        draft: &mut Draft<'_, '_>,
+        directory: u64,
+        core: &mut InodeCore,
+        (name, ino, kind): (&str, u64, FileKind),
+    ) -> Option<()> {
+        for name in names(name) {
+            let to = (ino, kind);
+            match self.directory(directory).insert(draft, core, name.as_bytes(), to).ok()? {
+                Insertion::At(_) => return Some(()),
+                Insertion::Exists | Insertion::Full | Insertion::BadName => {}
+            }
+        }
+        None
+    }
+
+    /// The directory for what has no name; it is made if there is none.
+    fn place(&self, draft: &mut Draft<'_, '_>) -> Option<u64> {
+        let mut root = draft.core(ROOT_INO)?;
+        for name in names(LOST_FOUND) {
+            match self.directory(ROOT_INO).lookup(draft, &root, name.as_bytes()).ok()? {
+                Some(found) if found.kind == FileKind::Directory => return Some(found.ino),
+                Some(_) => {}
+                None => {
+                    let ino = self.make(draft)?;
+                    let to = (&*name, ino, FileKind::Directory);
+                    self.insert(draft, ROOT_INO, &mut root, to)?;
+                    root.nlink = root.nlink.saturating_add(1);
+                    draft.set_core(ROOT_INO, &root);
+                    return Some(ino);
+                }
+            }
+        }
+        None
+    }
+
+    /// Makes an empty directory in the root, of an inode that is free.
+    fn make(&self, draft: &mut Draft<'_, '_>) -> Option<u64> {
+        let links = &self.check.links;
+        let is_free = |free: u64, ino: u64| free >> (ino % CHUNK_INODES) & 1 == 1;
+        let (ino, generation) = links.chunks.iter().find_map(|(start, chunk)| {
+            chunk.inodes(*start).find_map(|(ino, seen)| {
+                let is_usable = is_free(chunk.free, ino) && seen.kind == 0 && !chunk.is_orphan(ino);
+                let at = block_of(ino);
+                let block = || self.check.media.block(INODE_MAGIC, at, chunk_of(at)).ok();
+                let block = is_usable.then(block).flatten()?;
+                let record = &records(&block)[slot_of(ino)];
+                Some((ino, record.raw().generation.get()))
+            })
+        })?;
+        let chunk = links.chunks.get(&chunk_of(block_of(ino)))?;
+        let free = chunk.free & !(1 << (ino % CHUNK_INODES));
+        self.set_mask(draft, chunk_of(block_of(ino)), free, chunk.orphan)?;
+        let core = InodeCore {
+            nlink: 2,
+            parent: ROOT_INO,
+            ..InodeCore::new(
+                TYPE_DIRECTORY | 0o700,
+                generation.wrapping_add(1),
+                Timestamp::now().in_nanoseconds(),
+            )
+        };
+        draft.set_core(ino, &core);
+        Some(ino)
+    }
+}

@@ -1,0 +1,232 @@
+//! What a repair keeps of the parts of an inode that can't be read as a whole.
+//!
+//! A tree with a damaged block hides what is below that, and so hides what is free: nothing of the volume
+//! could be repaired that needs to know. So a repair that has come upon such a tree goes on with what it is
+//! going to write instead: all that can be read of the tree ([`Tree::salvage`]). What it gives up is nobody's
+//! from then on. It does so only if the device has given all that it was asked for: a block that the device
+//! can't read today may be read tomorrow, or from a copy.
+//!
+//! What could not be made anew, since there was no room for it, is left, and then the rest of the tree is not
+//! known again.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::btree::{Around, Kept, Kind, Record, Tree};
+use crate::dir::{self, DirTree, Directory, NameHash};
+use crate::format::Damage;
+use crate::format::attr::CHUNK_BYTES;
+use crate::format::extent::Extent;
+use crate::inode::attr::{self, Attribute};
+use crate::inode::blob::AttrTree;
+use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
+use crate::inode::extents::ExtentTree;
+
+use super::contents::{Extents, Verdict, extent_of};
+use super::draft::Draft;
+use super::{Check, Owner, Part, Problem};
+
+/// A part of an inode as it is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Rebuilt {
+    pub(crate) ino: u64,
+    pub(crate) content: Content,
+    /// The blocks of its tree that can be read: they can be used again.
+    pub(crate) blocks: Vec<u64>,
+}
+
+/// What a repair writes.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// Names, in the order in which they are to be entered.
+    Names(Vec<Name>),
+    /// Extents, in order.
+    Extents(Vec<Extent>),
+    /// Attributes, in order.
+    Attributes(Vec<Attribute>),
+    /// Where a link leads is not known.
+    Target,
+}
+
+impl Content {
+    pub(crate) fn part(&self) -> Part {
+        match self {
+            Self::Names(_) => Part::Names,
+            Self::Extents(_) => Part::Extents,
+            Self::Attributes(_) => Part::Attributes,
+            Self::Target => Part::Target,
+        }
+    }
+}
+
+/// A name that is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) ino: u64,
+    pub(crate) kind: FileKind,
+}
+
+/// Blocks of trees that nothing leads to, by what they say that they are, and whose.
+pub(crate) type Strays = HashMap<([u8; 4], u64), Vec<u64>>;
+
+/// What is known around a tree of an inode.
+struct Of<'c, 'd, 'w, A> {
+    check: &'c Check<'d, 'w>,
+    ino: u64,
+    agrees: A,
+}
+
+impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for Of<'_, '_, '_, A> {
+    fn is_unowned(&self, block: u64) -> bool {
+        self.check.is_unowned(&(block..block + 1))
+    }
+
+    fn search(&self) -> Vec<u64> {
+        let strays = self.check.strays.get_or_init(|| self.check.search_strays());
+        let like = strays.get(&(K::MAGIC.0, self.ino)).into_iter().flatten();
+        like.copied().filter(|block| self.check.is_unowned(&(*block..*block + 1))).collect()
+    }
+
+    fn agrees(&self, records: &[Record<K>], leaves: usize) -> bool {
+        (self.agrees)(records, leaves as u64)
+    }
+}
+
+impl Check<'_, '_> {
+    /// A part of an inode can't be read as a whole. If that can be repaired, it is looked at again when all
+    /// is known that the rest of the volume has.
+    pub(crate) fn broken(&mut self, ino: u64, part: Part, damages: Vec<Damage>) {
+        let is_given = !damages.iter().any(|damage| matches!(damage, Damage::Unreadable { .. }));
+        let is_rebuilt = is_given && self.plan.is_some() && !self.is_given_up(ino, part);
+        for damage in damages {
+            if is_rebuilt { self.tell.add(damage) } else { self.lost(damage) }
+        }
+        if is_given {
+            self.tell.add(Problem::Broken { ino, part });
+        }
+        if is_rebuilt {
+            self.broken.push((ino, part));
+        }
+        self.is_named &= part != Part::Names;
+    }
+
+    /// Whether nobody is known to have any block of a run.
+    pub(crate) fn is_unowned(&self, run: &Range<u64>) -> bool {
+        let mut absent = 0;
+        self.used.absent(run.clone(), |run| absent += run.end - run.start);
+        absent == run.end.saturating_sub(run.start)
+    }
+
+    /// All blocks that nobody is known to have and that say that they are of a tree of an inode. Reads all
+    /// that is free, once for all trees.
+    fn search_strays(&self) -> Strays {
+        let mut strays = Strays::new();
+        self.used.absent(0..self.figures.blocks, |run| {
+            self.media.each_block(run, |address, header| {
+                let magic = header.magic;
+                if [DirTree::MAGIC, ExtentTree::MAGIC, AttrTree::MAGIC].contains(&magic) {
+                    strays.entry((magic.0, header.owner.get())).or_default().push(address);
+                }
+            });
+        });
+        strays
+    }
+
+    fn is_given_up(&self, ino: u64, part: Part) -> bool {
+        self.given_up.is_some_and(|given_up| given_up.contains(&(ino, part)))
+    }
+
+    /// Decides what is kept of all parts that are broken.
+    pub(crate) fn salvage(&mut self) {
+        for (ino, part) in std::mem::take(&mut self.broken) {
+            let Some(core) = Draft::new(&self.media).core(ino) else { continue };
+            let (content, blocks) = match part {
+                Part::Names => self.names_of(ino, &core),
+                Part::Extents => self.extents_of(ino, &core),
+                Part::Attributes => self.attributes_of(ino, &core),
+                Part::Target => (Content::Target, Vec::new()),
+            };
+            self.own_blocks(blocks.clone(), Owner::Inode(ino));
+            self.plan(|plan| plan.rebuilt.push(Rebuilt { ino, content, blocks }));
+        }
+    }
+
+    fn kept<K: Kind>(
+        &self,
+        root: u64,
+        ino: u64,
+        agrees: impl Fn(&[Record<K>], u64) -> bool,
+    ) -> Kept<K> {
+        let around = Of { check: self, ino, agrees };
+        // Nothing but damage ends a walk through what is only read.
+        let kept = Tree::<K>::at(root, ino).salvage(&self.media, &around);
+        kept.unwrap_or_else(|_| Kept { records: Vec::new(), blocks: Vec::new() })
+    }
+
+    fn names_of(&self, ino: u64, core: &InodeCore) -> (Content, Vec<u64>) {
+        let mut names = Vec::new();
+        let mut keep = |entry: dir::DirEntry<'_>| {
+            let (name, ino, kind) = (entry.name.into(), entry.ino, entry.kind);
+            names.push(Name { name, ino, kind });
+        };
+        let directory = Directory::new(ino, NameHash::of(self.media.volume()));
+        let mut blocks = Vec::new();
+        if let DataFork::Tree { root } = core.data {
+            let agrees = |records: &[_], _| directory.size_of(records) == core.size;
+            let kept = self.kept::<DirTree>(root, ino, agrees);
+            directory.entries_of(&kept.records, &mut keep);
+            blocks = kept.blocks;
+        } else {
+            let checked = directory.check(&self.media, core, &mut |_| {}, &mut |_| {}, &mut keep);
+            checked.map(drop).unwrap_or_default();
+        }
+        (Content::Names(names), blocks)
+    }
+
+    fn extents_of(&mut self, ino: u64, core: &InodeCore) -> (Content, Vec<u64>) {
+        let DataFork::Tree { root } = core.data else {
+            return (Content::Extents(Vec::new()), Vec::new());
+        };
+        let agrees = |records: &[Record<ExtentTree>], leaves: u64| {
+            let extents = records.iter().map(extent_of);
+            let data: u64 = extents.clone().map(|extent| u64::from(extent.blocks)).sum();
+            let mut places = extents.map(|extent| extent.start..extent.place_end());
+            // Data, leaves, blocks above them, and those of attributes.
+            let rest = core.blocks.saturating_sub(data.saturating_add(leaves));
+            (1..=leaves + Self::ATTRIBUTE_BLOCKS).contains(&rest)
+                && places.all(|run| self.is_unowned(&run))
+        };
+        let kept = self.kept::<ExtentTree>(root, ino, agrees);
+        let mut walk = Extents::new(self, ino, core.size);
+        let is_good = |extent: &Extent| matches!(walk.judge(&self.media, extent), Verdict::Good);
+        let good: Vec<_> = kept.records.iter().map(extent_of).filter(is_good).collect();
+        for extent in &good {
+            self.own_data(extent.start..extent.place_end(), ino);
+        }
+        (Content::Extents(good), kept.blocks)
+    }
+
+    /// The most blocks that the attributes of an inode take, more or less.
+    const ATTRIBUTE_BLOCKS: u64 = 64;
+
+    fn attributes_of(&self, ino: u64, core: &InodeCore) -> (Content, Vec<u64>) {
+        let (mut list, mut blocks, mut blob) = (Vec::new(), Vec::new(), Vec::new());
+        match &core.attr {
+            AttrFork::None => {}
+            AttrFork::Inline(bytes) => blob.extend_from_slice(bytes),
+            AttrFork::Tree { root, bytes } => {
+                let chunks = (*bytes as usize).div_ceil(CHUNK_BYTES);
+                let kept = self.kept::<AttrTree>(*root, ino, |records, _| records.len() == chunks);
+                // What lies behind a piece that is missing means nothing.
+                let known = (0..).zip(&kept.records).take_while(|(at, piece)| piece.key == *at);
+                known.for_each(|(_, piece)| blob.extend_from_slice(&piece.value.0));
+                blob.truncate(*bytes as usize);
+                blocks = kept.blocks;
+            }
+        }
+        // Those before what is wrong are kept.
+        attr::decode_into(&blob, &mut list).unwrap_or_default();
+        (Content::Attributes(list), blocks)
+    }
+}

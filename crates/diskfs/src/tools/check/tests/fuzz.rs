@@ -1,0 +1,145 @@
+//! Any bytes: a check, a repair and a dump end, and so does opening. What a repair says it has repaired is.
+//!
+//! `VFSCALE_FUZZ_ROUNDS` is how many images are looked at, 300 unless it is set;
+//! `VFSCALE_FUZZ_SEED` makes them others.
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+
+use super::sample::{CHUNK, GROUP, Sample};
+use crate::format::byte_of_block;
+use crate::tools::check::{self, Options};
+use crate::tools::dump::{Dump, What};
+use crate::vfs_impl::{DiskFs, DiskOptions};
+use crate::{Volume, VolumeOptions};
+
+/// Numbers by chance (xorshift64*), repeatable by their seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+}
+
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// The blocks that have something in them.
+fn interesting(sample: &Sample) -> Vec<u64> {
+    let blocks = sample.superblock.geometry().blocks();
+    let mut bytes = [0; 4096];
+    let is_used = |block: &u64| {
+        sample.device.read_at(byte_of_block(*block), &mut bytes).unwrap();
+        bytes.iter().any(|byte| *byte != 0)
+    };
+    (0..blocks).filter(is_used).collect()
+}
+
+/// Changes a few bytes of a few blocks, or puts one block in the place of another. Most times the checksum
+/// is made right, so that more than checksums is looked at.
+fn damage(sample: &Sample, blocks: &[u64], random: &mut Random) {
+    for _ in 0..=random.below(3) {
+        let at = blocks[random.below(blocks.len() as u64) as usize];
+        let from = blocks[random.below(blocks.len() as u64) as usize];
+        let is_sealed = random.below(4) != 0;
+        let mut block = sample.media().raw(if random.below(8) == 0 { from } else { at }).unwrap();
+        for _ in 0..=random.below(4) {
+            let bytes = block.bytes_mut();
+            let end = if random.below(2) == 0 { 160 } else { 4096 };
+            let place = random.below(end) as usize;
+            bytes[place] = match random.below(4) {
+                0 => 0,
+                1 => 0xFF,
+                2 => bytes[place] ^ 1 << random.below(8),
+                _ => random.below(256) as u8,
+            };
+        }
+        if is_sealed {
+            super::sample::write(&*sample.device, at, &block);
+            // A record has a checksum of its own, which seals nothing but itself.
+            reseal_records(sample, at, random);
+        } else {
+            sample.device.write_at(byte_of_block(at), block.bytes()).unwrap();
+        }
+    }
+}
+
+fn reseal_records(sample: &Sample, at: u64, random: &mut Random) {
+    if (CHUNK..CHUNK + 8).contains(&at) && random.below(4) != 0 {
+        sample.block(at, |block| {
+            for record in crate::format::inode::records_mut(block) {
+                record.seal();
+            }
+        });
+    }
+}
+
+fn look(device: &Arc<dyn Device>) {
+    let Ok(dump) =
+        Dump::open(device.clone(), None, true).or_else(|_| Dump::open(device.clone(), None, false))
+    else {
+        return;
+    };
+    let _ = dump.figures().to_string();
+    let inodes = 64..80;
+    let whats = inodes.flat_map(|ino| {
+        [What::Inode(ino), What::Directory(ino), What::Extents(ino), What::Attributes(ino)]
+    });
+    let blocks = (0..120).chain(GROUP..GROUP + 8).flat_map(|at| [What::Block(at), What::Tree(at)]);
+    let groups = (0..5).map(What::Group);
+    for what in whats.chain(blocks).chain(groups).chain([What::Superblock, What::Log]) {
+        if let Ok(value) = dump.show(what) {
+            let _ = serde_json::to_string(&value).unwrap();
+        }
+    }
+}
+
+/// Repairs a volume. If all is repaired that was found, nothing is found, and it can be opened and used.
+fn mend(copy: &Sample) -> bool {
+    let options = Options { repair: true, ..Options::default() };
+    let Ok(report) = check::check(copy.device.clone(), &options, &mut ()) else { return false };
+    assert!(report.count > 0 || report.left == 0);
+    if report.left > 0 {
+        return false;
+    }
+    assert_eq!(copy.check().findings, []);
+    let fs = DiskFs::open(copy.device.clone(), DiskOptions::default()).unwrap();
+    fs.close().unwrap();
+    assert_eq!(copy.check().findings, [], "after it was used");
+    report.count > 0
+}
+
+#[test]
+fn whatever_the_bytes_are_it_ends() {
+    let sample = Sample::new();
+    let blocks = interesting(&sample);
+    let rounds = from_environment("VFSCALE_FUZZ_ROUNDS", 300);
+    let mut random = Random(from_environment("VFSCALE_FUZZ_SEED", 0x5EED_5EED));
+    let (mut found, mut repaired) = (std::collections::BTreeSet::new(), 0);
+    for round in 0..rounds {
+        let copy = sample.copied();
+        damage(&copy, &blocks, &mut random);
+        let device = copy.device.clone();
+        if let Ok(report) = check::check(device.clone(), &Options::default(), &mut ()) {
+            found.extend(report.findings.iter().map(check::Finding::number));
+        }
+        if round % 8 == 0 {
+            look(&device);
+        }
+        if round % 8 == 4 {
+            drop(Volume::open(device.clone(), VolumeOptions::default()));
+        }
+        if round % 2 == 1 {
+            repaired += u64::from(mend(&copy));
+        }
+    }
+    // Most damage is of blocks that are lost then.
+    assert!(rounds < 300 || repaired > rounds / 10, "{repaired} of {rounds}");
+    assert!(rounds < 300 || found.len() > 15, "only {found:?}");
+}

@@ -1,0 +1,210 @@
+//! Making a volume.
+//!
+//! # The order
+//!
+//! 1. What is on the device is recognised; if anything is, nothing happens unless it is wanted so.
+//! 2. What made it recognisable is cleared: superblocks of former volumes, and the first block in any
+//!    case. Flush: now nothing is there.
+//! 3. The log, the groups and the root directory are written. Flush.
+//! 4. The superblock and its copies are written.
+//!
+//! So a volume that is half made is never recognised as one, nor is what was there before.
+
+mod signatures;
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_journal::{Journal, Region, VolumeId};
+
+pub use signatures::recognise;
+
+use crate::alloc::Layout;
+use crate::alloc::initial::write_group;
+use crate::format::geometry::SizeError;
+use crate::format::group::ROOT_CHUNK;
+use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, ROOT_INO, records_mut};
+use crate::format::superblock::{LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
+use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
+use crate::inode::core::{InodeCore, TYPE_DIRECTORY};
+use crate::volume::{copies, seen};
+use crate::{Geometry, Label, LogPlace, Superblock, Timestamp, Uuid};
+
+/// How a volume is made. `Default`: as large as its device, without a name, with a log inside.
+#[derive(Clone, Debug, Default)]
+pub struct MkfsOptions {
+    /// Its size in bytes, which is rounded down to whole blocks; the device becomes larger if it must and
+    /// can. `None`: the whole device.
+    pub size: Option<u64>,
+    /// Its name.
+    pub label: Label,
+    /// Its id; `None`: a new one.
+    pub uuid: Option<Uuid>,
+    /// What is on the device may be lost.
+    pub force: bool,
+    /// The size of its log, in blocks; `None`: a 64th of the volume, 4 MiB at least and 1 GiB at
+    /// most. A log inside lies in one group and is as large as that permits. This machine's memory does not
+    /// matter: the volume may be mounted on another, and there what waits to go home has a bound of its
+    /// own ([`DiskOptions`](crate::vfs_impl::DiskOptions)).
+    pub log_blocks: Option<u64>,
+    /// A device for the log alone; `None`: the log is inside.
+    pub log_device: Option<Arc<dyn Device>>,
+    /// Its root directory.
+    pub root: RootDirectory,
+}
+
+/// Owner and permissions of the root directory of a volume that is made. `Default`: user 0's, 0755.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootDirectory {
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The permission bits, set-id bits and sticky bit among them; others are left out.
+    pub mode: u32,
+}
+
+impl Default for RootDirectory {
+    fn default() -> Self {
+        Self { uid: 0, gid: 0, mode: 0o755 }
+    }
+}
+
+/// Why no volume was made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MkfsError {
+    /// Something is there, and it may not be lost.
+    #[error("{device} has {what} on it; it would be lost")]
+    Recognised {
+        /// The device's name.
+        device: String,
+        /// What it is, with an article where one belongs.
+        what: String,
+    },
+    /// No volume has this size.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// No log has this size.
+    #[error(
+        "a log of {blocks} blocks of 4 KiB: it has {LOG_BLOCKS_MIN} at least and {most} at most"
+    )]
+    LogSize {
+        /// The size.
+        blocks: u64,
+        /// The most that can be here.
+        most: u64,
+    },
+    /// A device failed, or can't have this size.
+    #[error(transparent)]
+    Device(#[from] vfscale_block::Error),
+    /// The log could not be made.
+    #[error(transparent)]
+    Log(#[from] vfscale_journal::Error),
+    /// The system has no random numbers for an id.
+    #[error("no random numbers: {0}")]
+    Random(#[from] std::io::Error),
+}
+
+/// Makes a volume. Durable when it returns. Blocks for the I/O: the log is written, and a few blocks for
+/// each group.
+///
+/// # Errors
+/// [`MkfsError`]. After [`Recognised`](MkfsError::Recognised), [`Size`](MkfsError::Size) and
+/// [`LogSize`](MkfsError::LogSize) everything is as it was; after others there may be no volume on
+/// the device, neither the former one nor a new one.
+pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, MkfsError> {
+    let blocks = options.size.unwrap_or(device.size()) / BLOCK_BYTES as u64;
+    let geometry = Geometry::for_blocks(blocks)?;
+    let log = place_log(geometry, options)?;
+    let volume = options.uuid.map_or_else(Uuid::random, Ok)?;
+    if !options.force {
+        let devices = std::iter::once(device).chain(options.log_device.as_deref());
+        for device in devices {
+            if let Some(what) = recognise(device)? {
+                return Err(MkfsError::Recognised { device: device.name().into(), what });
+            }
+        }
+    }
+    if device.size() < geometry.bytes() {
+        device.set_size(geometry.bytes())?;
+    }
+    signatures::clear(device)?;
+    copies::clear(device)?;
+    let region = match log {
+        LogPlace::Inside { start, blocks } => {
+            Region { offset: byte_of_block(start), length: byte_of_block(blocks) }
+        }
+        LogPlace::Outside { blocks, .. } => Region { offset: 0, length: byte_of_block(blocks) },
+    };
+    let on_its_own = options.log_device.as_deref();
+    if let Some(device) = on_its_own {
+        signatures::clear(device)?;
+    }
+    let volume_id = VolumeId(volume.to_bytes());
+    let known = Journal::format(on_its_own.unwrap_or(device), region, volume_id)?;
+    for group in 0..geometry.groups() {
+        if let Some(layout) = Layout::new(geometry, log, group) {
+            write_group(device, &layout, volume)?;
+        }
+    }
+    write_root(device, volume, options.root)?;
+    device.flush()?;
+    let superblock = Superblock::new(volume, geometry);
+    let mut superblock = superblock.with_log(log).ok_or(SizeError::TooSmall { blocks })?;
+    superblock.label = options.label.clone();
+    superblock.log_seen = seen(known);
+    copies::write(device, &mut superblock)?;
+    Ok(superblock)
+}
+
+/// Where the log is to be.
+fn place_log(geometry: Geometry, options: &MkfsOptions) -> Result<LogPlace, MkfsError> {
+    let wanted = options.log_blocks;
+    let most = match &options.log_device {
+        None => LogPlace::inside(geometry, Some(LOG_BLOCKS_MAX)).blocks(),
+        Some(device) => LOG_BLOCKS_MAX.min(device.size() / BLOCK_BYTES as u64),
+    };
+    let is_possible = |blocks: &u64| (LOG_BLOCKS_MIN..=most).contains(blocks);
+    if let Some(blocks) = wanted.filter(|blocks| !is_possible(blocks)) {
+        return Err(MkfsError::LogSize { blocks, most });
+    }
+    if options.log_device.is_none() {
+        return Ok(LogPlace::inside(geometry, wanted));
+    }
+    let blocks = wanted.unwrap_or(LogPlace::wanted_blocks(geometry).min(most));
+    if !is_possible(&blocks) {
+        return Err(MkfsError::LogSize { blocks, most });
+    }
+    Ok(LogPlace::Outside { device: Uuid::random()?, blocks })
+}
+
+/// Writes the first chunk of inodes, with the root directory.
+fn write_root(
+    device: &dyn Device,
+    volume: Uuid,
+    root: RootDirectory,
+) -> Result<(), vfscale_block::Error> {
+    let now = Timestamp::now().in_nanoseconds();
+    let root = InodeCore {
+        nlink: 2,
+        parent: ROOT_INO,
+        uid: root.uid,
+        gid: root.gid,
+        ..InodeCore::new(TYPE_DIRECTORY | (root.mode & 0o7777), 1, now)
+    };
+    let first = ROOT_CHUNK;
+    for address in first..first + CHUNK_BLOCKS {
+        let mut block = Block::zeroed();
+        if address == first {
+            records_mut(&mut block)[0] = root.encode();
+        }
+        let identity = Identity { magic: INODE_MAGIC, address, owner: first, volume };
+        block.seal(&identity, 0);
+        device.write_at(byte_of_block(address), block.bytes())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! What others have on a device: file systems, archives, partition tables, by the bytes that they are
+//! recognised by (as in file(1) and blkid(8)).
+
+use vfscale_block::Device;
+
+use crate::format::{BLOCK_BYTES, Block, byte_of_block};
+use crate::volume::copies::{self, OpenError};
+
+/// Bytes at a place that say what something is.
+struct Signature {
+    what: &'static str,
+    offset: u64,
+    bytes: &'static [u8],
+}
+
+const fn at(offset: u64, bytes: &'static [u8], what: &'static str) -> Signature {
+    Signature { what, offset, bytes }
+}
+
+/// Where the signature of swap space lies, by the size of the pages of the machine that made it.
+const SWAP: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
+
+/// What is more particular comes first.
+const SIGNATURES: &[Signature] = &[
+    at(0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
+    at(0, b"XFSB", "an XFS file system"),
+    at(1080, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
+    at(65600, b"_BHRfS_M", "a Btrfs file system"),
+    at(4120, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", "bcachefs"),
+    at(1024, b"\x10\x20\xf5\xf2", "an F2FS file system"),
+    at(1024, b"\xe2\xe1\xf5\xe0", "an EROFS file system"),
+    at(0, b"hsqs", "a squashfs file system"),
+    at(65588, b"ReIsEr", "a ReiserFS file system"),
+    at(32768, b"JFS1", "a JFS file system"),
+    at(1030, b"\x34\x34", "a NILFS2 file system"),
+    at(32769, b"CD001", "an ISO 9660 file system"),
+    at(3, b"NTFS    ", "an NTFS file system"),
+    at(3, b"EXFAT   ", "an exFAT file system"),
+    at(82, b"FAT32   ", "a FAT file system"),
+    at(54, b"FAT16   ", "a FAT file system"),
+    at(54, b"FAT12   ", "a FAT file system"),
+    at(54, b"FAT     ", "a FAT file system"),
+    at(512, b"LABELONE", "an LVM physical volume"),
+    at(4096, b"\xfc\x4e\x2b\xa9", "a member of a RAID (md)"),
+    at(0, b"\xfc\x4e\x2b\xa9", "a member of a RAID (md)"),
+    at(512, b"EFI PART", "a partition table (GPT)"),
+    at(4096, b"EFI PART", "a partition table (GPT)"),
+    at(16, b"vfsJ", "a log of a vfscale volume"),
+    at(0, b"QFI\xfb", "a disk image (qcow2)"),
+    at(0, b"conectix", "a disk image (VHD)"),
+    at(0, b"SQLite format 3\0", "a database (SQLite)"),
+    at(257, b"ustar", "an archive (tar)"),
+    at(0, b"PK\x03\x04", "an archive (zip)"),
+    at(0, b"7z\xbc\xaf\x27\x1c", "an archive (7z)"),
+    at(0, b"\x1f\x8b\x08", "compressed data (gzip)"),
+    at(0, b"\xfd7zXZ\0", "compressed data (xz)"),
+    at(0, b"\x28\xb5\x2f\xfd", "compressed data (zstd)"),
+    at(0, b"BZh", "compressed data (bzip2)"),
+    at(0, b"\x7fELF", "a program (ELF)"),
+    at(0, b"%PDF-", "a document (PDF)"),
+];
+
+/// The last sector of a disk, which has the second copy of a partition table, has this.
+const GPT_AT_END: &[u8] = b"EFI PART";
+/// Where a master boot record has its partitions, and how many bytes one has.
+const PARTITIONS: std::ops::Range<usize> = 446..510;
+const PARTITION_BYTES: usize = 16;
+
+/// Says what is on a device, if that is known: in words that fit behind "has". Reads a few blocks.
+///
+/// # Errors
+/// Those of the device.
+pub fn recognise(device: &dyn Device) -> Result<Option<String>, vfscale_block::Error> {
+    match copies::read(device) {
+        Ok(found) => {
+            let (id, label) = (found.superblock.volume(), found.superblock.label.as_str());
+            let name = if label.is_empty() { String::new() } else { format!(" ({label})") };
+            return Ok(Some(format!("a vfscale volume{name}, {id},")));
+        }
+        // What can't be read is nothing that could be lost; if it can't be written, that will be told.
+        Err(OpenError::NoVolume { .. } | OpenError::Device(_)) => {}
+        Err(_) => return Ok(Some("a vfscale volume that can't be opened".into())),
+    }
+    let found = found(device)?;
+    Ok(found.first().map(|(_, what)| (*what).to_string()))
+}
+
+/// What is there, and in which blocks.
+fn found(device: &dyn Device) -> Result<Vec<(u64, &'static str)>, vfscale_block::Error> {
+    let mut found = Vec::new();
+    for signature in SIGNATURES {
+        if has(device, signature.offset, signature.bytes)? {
+            found.push((signature.offset / BLOCK_BYTES as u64, signature.what));
+        }
+    }
+    for page in SWAP {
+        for bytes in [b"SWAPSPACE2", b"SWAP-SPACE"] {
+            let offset = page - bytes.len() as u64;
+            if has(device, offset, bytes)? {
+                found.push((offset / BLOCK_BYTES as u64, "swap space"));
+            }
+        }
+    }
+    for sector in [512, 4096] {
+        let Some(offset) = device.size().checked_sub(sector) else { continue };
+        // In a block that is partly beyond the end nothing is cleared, and nothing of ours lies there.
+        if has(device, offset, GPT_AT_END)? {
+            found.push((offset / BLOCK_BYTES as u64, "a partition table (GPT)"));
+        }
+    }
+    if found.is_empty() && has_partitions(device)? {
+        found.push((0, "a partition table (MBR)"));
+    }
+    Ok(found)
+}
+
+/// Whether these bytes are at a place of the device.
+fn has(device: &dyn Device, offset: u64, bytes: &[u8]) -> Result<bool, vfscale_block::Error> {
+    let mut there = [0; 16];
+    let Some(there) = there.get_mut(..bytes.len()) else { return Ok(false) };
+    if device.size() < offset + bytes.len() as u64 {
+        return Ok(false);
+    }
+    device.read_at(offset, there)?;
+    Ok(there == bytes)
+}
+
+/// Whether the first sector is a master boot record with a partition.
+fn has_partitions(device: &dyn Device) -> Result<bool, vfscale_block::Error> {
+    let mut sector = [0; 512];
+    if device.size() < sector.len() as u64 {
+        return Ok(false);
+    }
+    device.read_at(0, &mut sector)?;
+    let is_record = sector.ends_with(&[0x55, 0xAA]);
+    let mut partitions = sector[PARTITIONS].chunks(PARTITION_BYTES);
+    let is_active = |entry: &[u8]| entry[0] & 0x7F == 0;
+    Ok(is_record && partitions.clone().all(is_active) && partitions.any(|entry| entry[4] != 0))
+}
+
+/// Clears what is recognised, and the first block, so that nobody takes the device for what it was. Durable
+/// with the next flush.
+pub(super) fn clear(device: &dyn Device) -> Result<(), vfscale_block::Error> {
+    let zeros = Block::zeroed();
+    let mut blocks: Vec<_> = found(device)?.into_iter().map(|(block, _)| block).collect();
+    blocks.push(0);
+    blocks.sort_unstable();
+    blocks.dedup();
+    for block in blocks {
+        let end = byte_of_block(block) + BLOCK_BYTES as u64;
+        if end <= device.size() {
+            device.write_at(byte_of_block(block), zeros.bytes())?;
+        }
+    }
+    Ok(())
+}

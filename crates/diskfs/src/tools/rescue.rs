@@ -1,0 +1,398 @@
+//! Reading what is left of a volume that will not mount.
+//!
+//! # Purpose
+//!
+//! A mount needs a log that can be read, and every group. [`Rescue`] needs a superblock, or a copy of it,
+//! and no more: it finds each inode by its number, and each part of it by what the inode says. What the
+//! log has is replayed in memory if that can be done; if not, what is home is read as it is. A tree that
+//! is damaged gives all that can be read of it, as for a repair ([`check`](crate::tools::check)), and each
+//! thing that is missing is told.
+//!
+//! Inodes that no name leads to are found as well ([`Rescue::each_inode`]): by the trees of their groups,
+//! or by what lies in the blocks of a group whose tree is damaged.
+//!
+//! # Invariants
+//!
+//! * Nothing is written.
+//! * Whatever the bytes are, each call ends. Names are such as a file can have ([`is_name`]); whether
+//!   directories are a tree, and whether a number is met twice, is the caller's to look at.
+//! * What is read of a file was of that file, as far as its blocks say: data have no checksums. Where the
+//!   free space of a group can't be read, inodes may be found there that were removed; their data may be
+//!   those of others by now.
+//!
+//! # Locks, references
+//!
+//! None. The caller has the device for itself, or knows that nobody writes it.
+
+mod data;
+mod longer;
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use vfscale_block::Device;
+
+use crate::base::fault::Fault;
+use crate::btree::{Around, Error, Kind, Record, Tree};
+use crate::dir::{DirTree, Directory, NameHash, is_name};
+use crate::format::attr::CHUNK_BYTES;
+use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, InodeChunks};
+use crate::format::inode::{
+    CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, ino_at, records, slot_of,
+    verify_torn,
+};
+use crate::format::{Block, Damage, Identity};
+use crate::inode::attr::{self, Attribute};
+use crate::inode::blob::{self, AttrTree, LinkTree};
+use crate::inode::core::{AttrFork, DataFork, InodeCore};
+use crate::inode::extents::ExtentTree;
+use crate::tools::check::{Media, NoChange};
+use crate::volume::{Places, VolumeOptions, copies, replay_in_memory};
+use crate::{OpenError, Superblock};
+use longer::Longer;
+
+/// The state of the log of a volume that is rescued.
+#[derive(Clone, Debug)]
+pub enum LogRead {
+    /// What it has is seen: so many items.
+    Replayed {
+        /// Items that were not home.
+        items: u64,
+    },
+    /// It could not be read. What was changed last is missing.
+    Unusable(Fault),
+}
+
+/// Something that is missing of a file.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Something that describes it is damaged.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// The device can't read a part of its data.
+    #[error("bytes {} to {} can't be read: {error}", .bytes.start, .bytes.end)]
+    Data {
+        /// Which of the file.
+        bytes: Range<u64>,
+        /// The device's first error.
+        error: vfscale_block::Error,
+    },
+    /// A part of its data lies where no file can have any.
+    #[error("bytes {} to {} lie where no file can have any", .bytes.start, .bytes.end)]
+    Place {
+        /// Which of the file.
+        bytes: Range<u64>,
+    },
+}
+
+/// A name in a directory, and where it leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// 1 to 255 bytes, without `/` and NUL, neither `.` nor `..`.
+    pub name: Box<[u8]>,
+    /// The number of an inode, which need not be there.
+    pub ino: u64,
+}
+
+/// A volume that is read whatever is wrong with it. See the [module](self).
+pub struct Rescue {
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    log: LogRead,
+    /// The size of the device, if it is less than that of the volume.
+    cut_off: Option<u64>,
+    strays: OnceCell<Vec<Stray>>,
+}
+
+/// A block of a tree, as it says itself: what it is, whose, and where.
+type Stray = ([u8; 4], u64, u64);
+
+impl Rescue {
+    /// The volume on `device`, with its log on `log` if it is not in the volume. Reads the log.
+    ///
+    /// # Errors
+    /// [`OpenError`]: neither the superblock nor a copy can be read, or the volume has features that this
+    /// program does not know.
+    pub fn open(device: Arc<dyn Device>, log: Option<Arc<dyn Device>>) -> Result<Self, OpenError> {
+        let (device, cut_off, found) = match copies::read(&*device) {
+            Err(OpenError::CutOff { volume_bytes, device_bytes, .. }) => {
+                let longer: Arc<dyn Device> = Arc::new(Longer::new(device, volume_bytes));
+                let found = copies::read(&*longer)?;
+                (longer, Some(device_bytes), found)
+            }
+            found => (device, None, found?),
+        };
+        let superblock = found.superblock;
+        let options = VolumeOptions { log_device: log, ..VolumeOptions::default() };
+        let places = Places::new(&superblock);
+        let replayed = replay_in_memory(device.clone(), &superblock, &places, &options);
+        let (device, log) = match replayed {
+            Ok((copy, recovered)) => (copy, LogRead::Replayed { items: recovered.items }),
+            Err(fault) => (device, LogRead::Unusable(fault)),
+        };
+        Ok(Self { device, superblock, log, cut_off, strays: OnceCell::new() })
+    }
+
+    /// The state of its log.
+    #[must_use]
+    pub fn log(&self) -> &LogRead {
+        &self.log
+    }
+
+    /// How many bytes the device has, if the volume has more.
+    #[must_use]
+    pub fn cut_off(&self) -> Option<u64> {
+        self.cut_off
+    }
+
+    fn media(&self) -> Media<'_> {
+        Media::new(&*self.device, &self.superblock)
+    }
+
+    /// The inode with this number, if there is one, and what is wrong with its extents. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Its record can't be read.
+    pub fn inode(&self, ino: u64) -> Result<Option<(InodeCore, Option<Loss>)>, Loss> {
+        let media = self.media();
+        if !media.is_one(block_of(ino)) {
+            return Ok(None);
+        }
+        let block = self.inodes_at(&media, block_of(ino))?;
+        Ok(decoded(&media, ino, &records(&block)[slot_of(ino)])?)
+    }
+
+    /// A block of inodes. One whose checksum is wrong will do, since each record has its own.
+    fn inodes_at(&self, media: &Media<'_>, address: u64) -> Result<Box<Block>, Damage> {
+        let block = media.raw(address)?;
+        let (owner, volume) = (chunk_of(address), media.volume());
+        verify_torn(&block, &Identity { magic: INODE_MAGIC, address, owner, volume })?;
+        Ok(block)
+    }
+
+    /// The names in a directory, and what is wrong with it. Blocks for the I/O.
+    #[must_use]
+    pub fn names(&self, ino: u64, core: &InodeCore) -> (Vec<Name>, Vec<Loss>) {
+        let (media, mut names, mut losses) = (self.media(), Vec::new(), Vec::new());
+        let directory = Directory::new(ino, NameHash::of(media.volume()));
+        let entry = |names: &mut Vec<Name>, name: &[u8], ino| {
+            if is_name(name) {
+                names.push(Name { name: name.into(), ino });
+            }
+        };
+        let mut found = |damage| losses.push(Loss::Damage(damage));
+        let mut each = |found: crate::dir::DirEntry<'_>| entry(&mut names, found.name, found.ino);
+        // Nothing but damage ends a walk through what is only read.
+        directory.check(&media, core, &mut found, &mut |_| {}, &mut each).unwrap_or_default();
+        if let (DataFork::Tree { root }, false) = (&core.data, losses.is_empty()) {
+            let agrees = |records: &[_], _| directory.size_of(records) == core.size;
+            let kept = self.kept::<DirTree>(&media, *root, ino, agrees);
+            let mut more = Vec::new();
+            directory.entries_of(&kept, &mut |found| entry(&mut more, found.name, found.ino));
+            if more.len() > names.len() {
+                names = more;
+            }
+        }
+        (names, losses)
+    }
+
+    /// Where a symbolic link leads. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn target(&self, ino: u64, core: &InodeCore) -> Result<Vec<u8>, Loss> {
+        match &core.data {
+            DataFork::Inline(bytes) => Ok(bytes.to_vec()),
+            DataFork::Tree { root } => {
+                let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
+                let loaded = blob::load(&self.media(), Tree::<LinkTree>::at(*root, ino), bytes);
+                loaded.or_else(|error| damage_of(error).map_or(Ok(Vec::new()), Err))
+            }
+            DataFork::None | DataFork::Extents(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// The attributes of an inode, access control lists among them, and what is wrong with them. Blocks for
+    /// the I/O.
+    #[must_use]
+    pub fn attributes(&self, ino: u64, core: &InodeCore) -> (Vec<Attribute>, Option<Loss>) {
+        let media = self.media();
+        let error = match attr::load(&media, ino, &core.attr) {
+            Ok(list) => return (list, None),
+            Err(error) => error,
+        };
+        let mut blob = Vec::new();
+        match &core.attr {
+            AttrFork::None => {}
+            AttrFork::Inline(bytes) => blob.extend_from_slice(bytes),
+            AttrFork::Tree { root, bytes } => {
+                let chunks = (*bytes as usize).div_ceil(CHUNK_BYTES);
+                let agrees = |records: &[Record<AttrTree>], _| records.len() == chunks;
+                let kept = self.kept::<AttrTree>(&media, *root, ino, agrees);
+                // What lies behind a piece that is missing means nothing.
+                let known = (0..).zip(&kept).take_while(|(at, piece)| piece.key == *at);
+                known.for_each(|(_, piece)| blob.extend_from_slice(&piece.value.0));
+                blob.truncate(*bytes as usize);
+            }
+        }
+        let mut list = Vec::new();
+        // Those before what is wrong are kept.
+        attr::decode_into(&blob, &mut list).unwrap_or_default();
+        (list, damage_of(error))
+    }
+
+    /// Calls `each` with every inode that has a name, or should have one, and gives what is wrong with the
+    /// ways to them. A chunk that is damaged has those that can be read. Blocks for the I/O: reads all
+    /// inodes.
+    pub fn each_inode(&self, each: &mut dyn FnMut(u64, &InodeCore)) -> Vec<Loss> {
+        let (media, mut losses) = (self.media(), Vec::new());
+        for group in 0..media.geometry().groups() {
+            let (chunks, damages) = self.chunks(&media, group);
+            losses.extend(damages.into_iter().map(Loss::Damage));
+            for address in chunks.into_iter().flat_map(|start| start..start + CHUNK_BLOCKS) {
+                let block = match self.inodes_at(&media, address) {
+                    Ok(block) => block,
+                    Err(damage) => {
+                        losses.push(damage.into());
+                        continue;
+                    }
+                };
+                for (slot, record) in records(&block).iter().enumerate() {
+                    let ino = ino_at(address, slot);
+                    match decoded(&media, ino, record) {
+                        Ok(Some((core, _))) if core.nlink > 0 => each(ino, &core),
+                        Ok(_) => {}
+                        Err(damage) => losses.push(damage.into()),
+                    }
+                }
+            }
+        }
+        losses
+    }
+
+    /// Where the chunks of inodes of a group begin, and what is wrong with its tree of them. If something is,
+    /// all its blocks are looked at.
+    fn chunks(&self, media: &Media<'_>, group: u32) -> (BTreeSet<u64>, Vec<Damage>) {
+        let blocks = media.geometry().blocks_of(group).unwrap_or_default();
+        let (mut chunks, mut damages) = (BTreeSet::new(), Vec::new());
+        let tree = Tree::<InodeChunks>::at(blocks.start + CHUNK_ROOT_AT, group.into());
+        let records = |records: &[Record<InodeChunks>]| {
+            let starts = records.iter().map(|record| record.key.get());
+            let is_possible = |start: &u64| {
+                start.is_multiple_of(CHUNK_BLOCKS)
+                    && media.is_common(&(*start..start.saturating_add(CHUNK_BLOCKS)))
+            };
+            chunks.extend(starts.filter(is_possible));
+        };
+        // Nothing but damage ends a walk through what is only read.
+        tree.check_records(media, |damage| damages.push(damage), |_| {}, records)
+            .unwrap_or_default();
+        if !damages.is_empty() {
+            let free = free_runs(media, &blocks, group).unwrap_or_default();
+            media.each_block(blocks, |address, header| {
+                let start = chunk_of(address);
+                let is_inodes = header.magic == INODE_MAGIC && header.owner == start;
+                let before = free.partition_point(|run| run.start <= address);
+                let is_free = before > 0 && free[before - 1].contains(&address);
+                if is_inodes && !is_free && media.is_common(&(start..start + CHUNK_BLOCKS)) {
+                    chunks.insert(start);
+                }
+            });
+        }
+        (chunks, damages)
+    }
+
+    /// The records of a damaged tree of an inode that can be read.
+    fn kept<K: Kind>(
+        &self,
+        media: &Media<'_>,
+        root: u64,
+        ino: u64,
+        agrees: impl Fn(&[Record<K>], u64) -> bool,
+    ) -> Vec<Record<K>> {
+        let around = Of { rescue: self, ino, agrees };
+        // Nothing but damage ends a walk through what is only read.
+        let kept = Tree::<K>::at(root, ino).salvage(media, &around);
+        kept.map(|kept| kept.records).unwrap_or_default()
+    }
+
+    /// All blocks that say that they are of a tree of an inode. Reads the whole volume, once.
+    fn strays(&self) -> &[Stray] {
+        self.strays.get_or_init(|| {
+            let (media, mut strays) = (self.media(), Vec::new());
+            media.each_block(0..media.geometry().blocks(), |address, header| {
+                if [DirTree::MAGIC, ExtentTree::MAGIC, AttrTree::MAGIC].contains(&header.magic) {
+                    strays.push((header.magic.0, header.owner.get(), address));
+                }
+            });
+            strays.sort_unstable();
+            strays
+        })
+    }
+}
+
+/// What is known around a tree of an inode: who has which block is not.
+struct Of<'r, A> {
+    rescue: &'r Rescue,
+    ino: u64,
+    agrees: A,
+}
+
+impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for Of<'_, A> {
+    fn is_unowned(&self, _: u64) -> bool {
+        true
+    }
+
+    fn search(&self) -> Vec<u64> {
+        let strays = self.rescue.strays();
+        let (magic, ino) = (K::MAGIC.0, self.ino);
+        let first = strays.partition_point(|(m, owner, _)| (*m, *owner) < (magic, ino));
+        let like = strays[first..].iter().take_while(|(m, owner, _)| (*m, *owner) == (magic, ino));
+        like.map(|(_, _, address)| *address).collect()
+    }
+
+    fn agrees(&self, records: &[Record<K>], leaves: usize) -> bool {
+        (self.agrees)(records, leaves as u64)
+    }
+}
+
+/// The inode of a record, if there is one in it, and what is wrong with its extents.
+fn decoded(
+    media: &Media<'_>,
+    ino: u64,
+    record: &InodeRecord,
+) -> Result<Option<(InodeCore, Option<Loss>)>, Damage> {
+    if record.is_free() {
+        return Ok(None);
+    }
+    let (core, wrong) =
+        InodeCore::decode_possible(ino, record, |start, blocks| media.has_ends(start, blocks))?;
+    Ok(Some((core, wrong.map(Loss::Damage))))
+}
+
+/// The free runs of a group, in order; none if not all of them can be read.
+fn free_runs(media: &Media<'_>, blocks: &Range<u64>, group: u32) -> Option<Vec<Range<u64>>> {
+    let (mut free, mut is_whole) = (Vec::new(), true);
+    let tree = Tree::<FreeSpace>::at(blocks.start + FREE_ROOT_AT, group.into());
+    let records = |records: &[Record<FreeSpace>]| {
+        let run =
+            |run: &Record<FreeSpace>| run.key.get()..run.key.get().saturating_add(run.value.get());
+        free.extend(records.iter().map(run));
+    };
+    tree.check_records(media, |_| is_whole = false, |_| {}, records).unwrap_or_default();
+    is_whole.then_some(free)
+}
+
+fn damage_of(error: Error<NoChange>) -> Option<Loss> {
+    match error {
+        Error::Damage(damage) => Some(Loss::Damage(damage)),
+        // Only who changes something is told so.
+        Error::Nodes(NoChange) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+use vfscale_block::{Fault as Planned, FaultyDevice, MemoryDevice, Operation};
+use vfscale_vfs::Vfs;
+
+use super::*;
+use crate::format::byte_of_block;
+use crate::format::inode::ROOT_INO;
+use crate::tools::mkfs::{self, MkfsOptions};
+use crate::vfs_impl::{DiskFs, DiskOptions};
+
+const BLOCK: usize = crate::format::BLOCK_BYTES;
+
+/// A volume with one file of 20 blocks, each of its own bytes.
+fn made() -> FaultyDevice<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(16 << 20).unwrap());
+    mkfs::format(&*device, &MkfsOptions::default()).unwrap();
+    let fs = DiskFs::open(device.clone(), DiskOptions::default()).unwrap();
+    let vfs = Vfs::new(fs.clone()).unwrap();
+    vfs.task().write_file("/file", contents()).unwrap();
+    drop(vfs);
+    fs.close().unwrap();
+    let mut image = vec![0; 16 << 20];
+    device.read_at(0, &mut image).unwrap();
+    let copy = MemoryDevice::new(16 << 20).unwrap();
+    copy.write_at(0, &image).unwrap();
+    FaultyDevice::new(copy)
+}
+
+fn contents() -> Vec<u8> {
+    (0..20).flat_map(|block| vec![block + 1; BLOCK]).collect()
+}
+
+fn file(rescue: &Rescue) -> (u64, InodeCore) {
+    let (root, _) = rescue.inode(ROOT_INO).unwrap().unwrap();
+    let (names, losses) = rescue.names(ROOT_INO, &root);
+    assert!(losses.is_empty());
+    let [Name { name, ino }] = &names[..] else { panic!("{names:?}") };
+    assert_eq!(&**name, b"file");
+    let (core, loss) = rescue.inode(*ino).unwrap().unwrap();
+    assert!(loss.is_none());
+    (*ino, core)
+}
+
+/// What is missing is told by its bytes; all the rest is there, up to the last block.
+#[test]
+fn blocks_that_can_not_be_read_are_left_out_and_told() {
+    let device = Arc::new(made());
+    let rescue = Rescue::open(device.clone(), None).unwrap();
+    assert!(matches!(rescue.log(), LogRead::Replayed { items: 0 }));
+    let (ino, core) = file(&rescue);
+    let DataFork::Extents(list) = &core.data else { panic!("{:?}", core.data) };
+    let [extent] = &list[..] else { panic!("{list:?}") };
+    for bad in [3, 4, 17] {
+        let at = byte_of_block(extent.start + bad);
+        device.arm(Planned::on(Operation::Read).within(at..at + 1).from(0));
+    }
+    let mut read = vec![0; contents().len()];
+    let losses = rescue.data::<()>(ino, &core, &mut |offset, bytes| {
+        read[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    });
+    let losses = losses.unwrap();
+    let ranges: Vec<_> = losses
+        .iter()
+        .map(|loss| match loss {
+            Loss::Data { bytes, .. } => bytes.clone(),
+            loss => panic!("{loss}"),
+        })
+        .collect();
+    let block = BLOCK as u64;
+    assert_eq!(ranges, [3 * block..5 * block, 17 * block..18 * block]);
+    let mut expected = contents();
+    for bad in [3, 4, 17] {
+        expected[bad * BLOCK..][..BLOCK].fill(0);
+    }
+    assert!(read == expected);
+}
+
+/// Who writes ends it.
+#[test]
+fn an_error_of_who_writes_is_given_back() {
+    let rescue = Rescue::open(Arc::new(made()), None).unwrap();
+    let (ino, core) = file(&rescue);
+    assert!(matches!(rescue.data(ino, &core, &mut |_, _| Err("full")), Err("full")));
+}
+
+/// Numbers that no inode has, or can have.
+#[test]
+fn there_is_not_every_inode() {
+    let rescue = Rescue::open(Arc::new(made()), None).unwrap();
+    let (ino, _) = file(&rescue);
+    for number in [0, 1, ino + 1, u64::MAX] {
+        assert!(rescue.inode(number).is_ok_and(|inode| inode.is_none()), "{number}");
+    }
+    let mut all = Vec::new();
+    assert!(rescue.each_inode(&mut |ino, _| all.push(ino)).is_empty());
+    assert_eq!(all, [ROOT_INO, ino]);
+}

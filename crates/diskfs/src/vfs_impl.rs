@@ -1,0 +1,508 @@
+//! The driver: a volume as the VFS uses it.
+//!
+//! # Purpose
+//!
+//! A [`DiskFs`] is a [`FileSystem`] that keeps its directories itself. Each call that changes
+//! something is one transaction of the [volume](crate::volume); data of files go through
+//! [`Files`] instead. What the VFS knows of an inode and what the volume knows
+//! of it are two things: its inode holds a [`Node`](crate::inode::incore::Node), and every change is stored
+//! in the node first and shown by the inode then.
+//!
+//! # Order of locks
+//!
+//! The VFS has its inode's lock, or a name, or nothing. Then: the transaction is begun, nodes are
+//! locked in ascending order of their numbers, the transaction commits, nodes are unlocked. Nothing
+//! of the VFS is called with a node locked, but what never blocks.
+//!
+//! # What goes on without being asked
+//!
+//! | who | what |
+//! | --- | --- |
+//! | the journal's threads | write the log when there is much for it, and items home |
+//! | the thread of [`Files`] | writes data back and forces the log in time, and stores times that changed in passing |
+//! | the threads of the [`Inactivator`] | free files that have neither names nor users |
+
+mod attributes;
+mod data;
+mod inodes;
+mod names;
+mod needs;
+mod stop;
+mod walk;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use vfscale_block::Device;
+use vfscale_journal::{Options, Recovered, Scaling};
+use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use vfscale_sync::cpu;
+use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
+use vfscale_sync::rcu::Guard;
+use vfscale_vfs::driver::{AttrChange, Directories, FileSystem};
+use vfscale_vfs::inode::{Inode, InodeRef};
+use vfscale_vfs::super_block::SuperBlock;
+use vfscale_vfs::types::{FallocateFlags, StatFs};
+
+use crate::base::fault::Fault;
+use crate::data::{FileOptions, Files};
+use crate::dir::NameHash;
+use crate::format::BLOCK_BYTES;
+use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, ROOT_INO};
+use crate::format::superblock::Stopped;
+use crate::icache::inactivate::{CutFn, Inactivator, Orphans};
+use crate::icache::table::NodeTable;
+use crate::inode::core::SIZE_MAX;
+use crate::volume::{Volume, VolumeOptions};
+
+use inodes::{held, node_of};
+use needs::Needs;
+use stop::Stop;
+
+pub use stop::{OnError, OnErrorError};
+
+/// The magic number of a volume in `statfs`: "vfsS", as its superblock begins.
+const MAGIC: u64 = 0x5373_6676;
+
+const NAME_MAX: u32 = 255;
+
+/// How a [`DiskFs`] is opened.
+#[derive(Clone, Debug)]
+pub struct DiskOptions {
+    /// How far the journal's structures are spread.
+    pub scaling: Scaling,
+    /// After how long what was changed becomes durable although nobody asked; `None`: only when
+    /// somebody asks, or room is needed. 5 seconds by default.
+    pub sync_interval: Option<Duration>,
+    /// How many bytes of file data are kept in memory. 256 MiB by default.
+    pub data_cache_bytes: u64,
+    /// How many bytes of metadata are kept in memory that could be read again. 64 MiB by default.
+    pub metadata_cache_bytes: u64,
+    /// How many bytes of metadata that were changed and are not home may take beside that. 160 MiB by
+    /// default.
+    pub changed_metadata_bytes: u64,
+    /// Nothing is written, not even the log: what that has is replayed in memory.
+    pub read_only: bool,
+    /// The log is not looked at, and nothing is written ([`VolumeOptions::no_recovery`]).
+    pub no_recovery: bool,
+    /// What callers see when the volume meets damage, or its log fails: [`OnError::Shutdown`] by default.
+    pub on_error: OnError,
+    /// The device with the log, if it is on one of its own.
+    pub log_device: Option<Arc<dyn Device>>,
+    /// In how many lists orphans are kept in memory, and in how many queues those that are to be freed; 0 for
+    /// one, as before seed 001.
+    pub orphan_lists: usize,
+    /// In how many lists files are kept that have something to be written back; at least one.
+    pub dirty_lists: usize,
+    /// The data of a file that replaces another, by a rename or after having been cut to nothing, are written
+    /// before that is durable, as by ext4's option of this name. On by default.
+    pub auto_da_alloc: bool,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self {
+            scaling: Scaling::default(),
+            sync_interval: Some(Duration::from_secs(5)),
+            data_cache_bytes: 256 << 20,
+            metadata_cache_bytes: 64 << 20,
+            changed_metadata_bytes: 160 << 20,
+            read_only: false,
+            no_recovery: false,
+            on_error: OnError::default(),
+            log_device: None,
+            orphan_lists: cpu::possible() as usize,
+            dirty_lists: cpu::possible() as usize,
+            auto_da_alloc: true,
+        }
+    }
+}
+
+/// What opening a volume has found.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// What was in the log.
+    pub log: Recovered,
+    /// What became of files that had neither names nor users, or whose cutting had begun.
+    pub orphans: Orphans,
+}
+
+/// A volume as a file system. See the [module](self). `Send` and `Sync`.
+///
+/// It can be mounted once. Dropping it without [`close`](Self::close) writes nothing more: as after a
+/// crash, the next opening replays what is durable. But a superblock drops it behind grace periods; so who
+/// lets go of it without closing it [leaves](Self::leave) or [abandons](Self::abandon) it.
+pub struct DiskFs {
+    volume: Arc<Volume>,
+    table: Arc<NodeTable>,
+    files: Arc<Files>,
+    inactivator: Inactivator,
+    hash: NameHash,
+    needs: Needs,
+    stop: Stop,
+    opened: Opened,
+    is_mounted: AtomicBool,
+    /// [`UNMOUNTED`] and [`LEFT`]; who sets the second of them ends it.
+    ended: AtomicU32,
+    released: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// No mount is left.
+const UNMOUNTED: u32 = 1;
+/// Its owner has [left](DiskFs::leave) it.
+const LEFT: u32 = 2;
+
+/// How many inodes are kept in memory of which nobody has need, for each byte of the cache of metadata.
+const NODE_BYTES: u64 = 1024;
+
+impl DiskFs {
+    /// Opens the volume on `device`: replays its log, and finishes what was begun with files that nobody
+    /// has any more. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Those of [`Volume::open`], and of the finishing.
+    pub fn open(device: Arc<dyn Device>, options: DiskOptions) -> Result<Arc<Self>, Fault> {
+        let DiskOptions { scaling, sync_interval, data_cache_bytes, metadata_cache_bytes, .. } =
+            options;
+        let journal = Options {
+            scaling,
+            // In time the thread of `Files` forces the log, after the data.
+            sync_interval: None,
+            memory_bytes: Some(options.changed_metadata_bytes),
+            ..Options::default()
+        };
+        let volume = Arc::new(Volume::open(
+            device,
+            VolumeOptions {
+                read_only: options.read_only,
+                no_recovery: options.no_recovery,
+                journal,
+                cache_bytes: metadata_cache_bytes,
+                log_device: options.log_device,
+                orphan_lists: options.orphan_lists,
+            },
+        )?);
+        let nodes = usize::try_from(metadata_cache_bytes / NODE_BYTES).unwrap_or(usize::MAX);
+        let table = Arc::new(NodeTable::new(nodes));
+        let of_files = FileOptions {
+            cache_bytes: data_cache_bytes,
+            interval: sync_interval,
+            dirty_lists: options.dirty_lists,
+            auto_da_alloc: options.auto_da_alloc,
+        };
+        let files = Files::with_options(Arc::clone(&volume), of_files);
+        let cut: Arc<CutFn> = {
+            let files = Arc::clone(&files);
+            Arc::new(move |node, size| files.truncate_extents(node, size))
+        };
+        let mut opened = Opened { log: *volume.recovered(), orphans: Orphans::default() };
+        let inactivator = Inactivator::new(Arc::clone(&volume), Arc::clone(&table), cut);
+        if !volume.is_read_only() {
+            let orphans = inactivator.recover().inspect_err(|_| {
+                // Its threads have it, too.
+                end_threads(&volume, &files, &inactivator);
+            })?;
+            if orphans != Orphans::default() {
+                let Orphans { removed, cut, failed } = orphans;
+                tracing::info!(removed, cut, failed, "orphans of an earlier mount");
+            }
+            opened.orphans = orphans;
+        }
+        let hash = NameHash::of(volume.uuid());
+        let superblock = volume.superblock();
+        let needs = Needs::new(volume.groups(), superblock.log().blocks());
+        let before = superblock.stopped.as_ref().map(Stopped::by);
+        Ok(Arc::new(Self {
+            volume,
+            table,
+            files,
+            inactivator,
+            hash,
+            needs,
+            stop: Stop::new(options.on_error, before),
+            opened,
+            is_mounted: AtomicBool::new(false),
+            ended: AtomicU32::new(0),
+            released: OnceLock::new(),
+        }))
+    }
+
+    /// What opening has found.
+    #[must_use]
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// The volume below.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Makes everything durable, writes it home and closes the log. The file system is mounted nowhere any
+    /// more: what is changed afterwards fails. Blocks for the I/O. Closing it again does nothing.
+    ///
+    /// # Errors
+    /// Those of the device and the log; what is durable is replayed by the next opening.
+    pub fn close(&self) -> Result<(), Fault> {
+        if self.volume.journal().is_none() {
+            return self.volume.close();
+        }
+        self.unseal();
+        self.inactivator.flush();
+        self.files.stop();
+        let written = self.files.write_back_all();
+        self.inactivator.stop();
+        let left = self.volume.orphans().len();
+        if left > 0 {
+            tracing::warn!(left, "orphans are left for the next mount");
+        }
+        let closed = self.volume.close();
+        // What nobody was told of who could have been.
+        let errors = self.files.write_errors();
+        let untold = ErrorCursor::new(errors).advance(errors);
+        let earlier = untold.map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code).into()));
+        closed.and(written).and(earlier)
+    }
+
+    /// Ends it without closing it, now or when it is mounted nowhere any more: as
+    /// [`abandon`](Self::abandon). Then calls `released`, once, for whoever has the device: nothing of this
+    /// writes it any more. Nothing is waited for but I/O that is under way. For its owner, once.
+    pub fn leave(&self, released: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.released.set(Box::new(released)).is_ok();
+        debug_assert!(is_first, "it has one owner");
+        let was_mounted = self.is_mounted.load(Ordering::Acquire);
+        self.end(if was_mounted { LEFT } else { LEFT | UNMOUNTED });
+    }
+
+    /// One of the two has come about that end it together.
+    fn end(&self, which: u32) {
+        let before = self.ended.fetch_or(which, Ordering::AcqRel);
+        let both = LEFT | UNMOUNTED;
+        if before != both && before | which == both {
+            self.abandon();
+            if let Some(released) = self.released.get() {
+                released();
+            }
+        }
+    }
+
+    /// Ends its threads, and writes nothing more than what is being written: as after a crash, the next
+    /// opening replays what is durable. What is changed afterwards fails. Does nothing after
+    /// [`close`](Self::close). Blocks until that is written.
+    pub fn abandon(&self) {
+        end_threads(&self.volume, &self.files, &self.inactivator);
+    }
+
+    /// The volume can be written again, and what could not be freed meanwhile is.
+    fn unseal(&self) {
+        self.volume.unseal();
+        self.inactivator.resume();
+    }
+
+    /// Waits until files that nobody has any more are freed, and what was freed can be used.
+    fn settle(&self) -> Result<(), Fault> {
+        self.inactivator.flush();
+        self.files.write_renewed();
+        self.volume.sync()
+    }
+}
+
+impl fmt::Debug for DiskFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskFs").field("volume", &self.volume).finish_non_exhaustive()
+    }
+}
+
+/// Ends all threads that write a volume, however much they have to do still.
+fn end_threads(volume: &Volume, files: &Files, inactivator: &Inactivator) {
+    // First, so that nobody waits for room in it, or begins another transaction.
+    volume.abandon();
+    files.stop();
+    inactivator.stop();
+}
+
+/// The number that a call fails with; says what is wrong where it is more than a refusal.
+fn errno(fault: Fault) -> Errno {
+    let errno = fault.errno();
+    if !matches!(fault, Fault::NoSpace | Fault::ReadOnly | Fault::TooLarge | Fault::Refused(_)) {
+        tracing::error!(%fault, "the volume has failed a call");
+    }
+    errno
+}
+
+impl FileSystem for DiskFs {
+    fn name(&self) -> &'static str {
+        "vfscale"
+    }
+
+    fn source(&self) -> String {
+        self.volume.device().name().to_owned()
+    }
+
+    fn options(&self) -> String {
+        self.show_options()
+    }
+
+    fn directories(&self) -> Option<&dyn Directories> {
+        Some(self)
+    }
+
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
+        if self.is_mounted.swap(true, Ordering::AcqRel) {
+            return Err(Errno::BUSY);
+        }
+        self.stop.serve(sb);
+        self.iget(sb, ROOT_INO).map_err(errno)?.ok_or(Errno::UCLEAN)
+    }
+
+    fn unmounted(&self) {
+        self.end(UNMOUNTED);
+    }
+
+    fn statfs(&self, _: &SuperBlock) -> StatFs {
+        // What is about to be free counts as free: who lacks space waits for it.
+        let (inodes_going, blocks_going) = self.inactivator.going();
+        let figures = self.volume.space().figures().settled(blocks_going);
+        let mut totals = self.volume.groups().totals();
+        totals.free_inodes = (totals.free_inodes + inodes_going).min(totals.inodes);
+        // There is no limit to inodes but space: eight for each block that is left.
+        let inodes_free = totals.free_inodes + figures.available / CHUNK_BLOCKS * CHUNK_INODES;
+        StatFs {
+            magic: MAGIC,
+            block_size: BLOCK_BYTES as u32,
+            blocks: figures.blocks,
+            blocks_free: figures.free,
+            blocks_available: figures.available,
+            files: totals.inodes - totals.free_inodes + inodes_free,
+            files_free: inodes_free,
+            name_max: NAME_MAX,
+            ..StatFs::default()
+        }
+    }
+
+    fn size_max(&self) -> u64 {
+        SIZE_MAX
+    }
+
+    fn evict(&self, inode: &Inode) {
+        let Some(held) = held(inode) else { return };
+        self.keep_times(inode, &held.node);
+        if inode.nlink() == 0 {
+            self.inactivator.queue(Arc::clone(&held.node));
+        }
+    }
+
+    fn set_attr(&self, inode: &Inode, change: &AttrChange<'_>) -> Result<(), Errno> {
+        self.change_attributes(inode, change).map_err(|fault| self.failed(fault))
+    }
+
+    fn dirtied(&self, inode: &Inode) {
+        if let Some(held) = held(inode) {
+            self.keep_times(inode, &held.node);
+        }
+    }
+
+    fn reclaim(&self) -> bool {
+        // In the order in which space comes back, so that none is overlooked on its way.
+        let is_coming = !self.files.is_written()
+            || !self.inactivator.is_idle()
+            || self.volume.space().is_coming();
+        if !is_coming || self.volume.is_read_only() {
+            return false;
+        }
+        // What fits into its inode gives back the block that was set aside. An error belongs to a file.
+        if let Err(fault) = self.files.write_back_all() {
+            tracing::error!(%fault, "not everything was written for want of space");
+        }
+        self.settle().is_ok()
+    }
+
+    fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        self.files.read(node_of(inode)?, offset, buf).map_err(|fault| self.failed(fault))
+    }
+
+    fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
+        self.write_data(inode, offset, buf)
+    }
+
+    fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
+        self.change_size(inode, size)
+    }
+
+    fn fallocate(
+        &self,
+        inode: &Inode,
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        self.allocate(inode, mode, offset, len)
+    }
+
+    fn seek_data(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
+        let found =
+            self.files.seek_data(node_of(inode)?, offset).map_err(|fault| self.failed(fault))?;
+        found.ok_or(Errno::NXIO)
+    }
+
+    fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
+        let found =
+            self.files.seek_hole(node_of(inode)?, offset).map_err(|fault| self.failed(fault))?;
+        found.ok_or(Errno::NXIO)
+    }
+
+    fn write_errors<'a>(&'a self, inode: &'a Inode) -> Option<&'a ErrorSeq> {
+        held(inode).map(|held| held.node.write_errors())
+    }
+
+    fn all_write_errors(&self) -> Option<&ErrorSeq> {
+        Some(self.files.write_errors())
+    }
+
+    fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno> {
+        self.files.sync(node_of(inode)?, data_only).map_err(|fault| self.sync_failed(fault))
+    }
+
+    fn sync_fs(&self) -> Result<(), Errno> {
+        if self.volume.is_read_only() {
+            return Ok(());
+        }
+        self.files.sync_all().map_err(|fault| self.sync_failed(fault))
+    }
+
+    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
+        if !read_only {
+            if self.stopped().is_some() {
+                return Err(Errno::ROFS);
+            }
+            self.unseal();
+            return Ok(());
+        }
+        self.inactivator.flush();
+        // An error of a file does not keep the volume writable; the next sync tells it.
+        if let Err(fault) = self.files.write_back_all() {
+            tracing::error!(%fault, "not everything was written before the remount");
+        }
+        self.volume.seal().map_err(|fault| self.sync_failed(fault))
+    }
+
+    fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
+        match self.volume.grow(Some(bytes)) {
+            Ok(geometry) => Ok(geometry.bytes()),
+            Err(error) => {
+                tracing::warn!(%error, bytes, "the volume has not grown");
+                Err(error.errno())
+            }
+        }
+    }
+
+    fn get_link<'g>(&self, inode: &'g Inode, _: &'g Guard) -> Result<&'g [u8], Errno> {
+        held(inode).and_then(|held| held.target.as_deref()).ok_or(Errno::INVAL)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Changes of attributes.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_vfs::driver::AttrChange;
+use vfscale_vfs::inode::Inode;
+
+use super::DiskFs;
+use super::inodes::node_of;
+use crate::base::fault::Fault;
+use crate::inode::attr::{self, Refusal};
+use crate::inode::core::{InodeCore, TYPE_MASK};
+use crate::inode::incore::Node;
+use crate::volume::tx::Tx;
+
+/// Changes what an inode is, in a transaction. The node is locked by the caller.
+pub(super) fn edit<T>(
+    tx: &mut Tx<'_>,
+    node: &Arc<Node>,
+    change: impl FnOnce(&mut Tx<'_>, &mut InodeCore) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let mut core = Arc::clone(tx.changed(node));
+    let done = change(tx, Arc::make_mut(&mut core))?;
+    *tx.changed(node) = core;
+    Ok(done)
+}
+
+/// The error of a list of attributes that can't be stored.
+pub(super) fn refused(refusal: Refusal) -> Fault {
+    Fault::Refused(match refusal {
+        Refusal::Length => Errno::RANGE,
+        Refusal::Full => Errno::NOSPC,
+    })
+}
+
+impl DiskFs {
+    pub(super) fn change_attributes(
+        &self,
+        inode: &Inode,
+        change: &AttrChange<'_>,
+    ) -> Result<(), Fault> {
+        let node = node_of(inode).map_err(Fault::Refused)?;
+        let need = if change.xattrs.is_empty() { self.needs.record } else { self.needs.xattrs };
+        let mut tx = self.volume.begin(need)?;
+        let locked = node.lock();
+        edit(&mut tx, node, |tx, core| {
+            // What was read or written meanwhile is shown by the inode, and newer than the core.
+            (core.atime, core.mtime, core.ctime) =
+                (inode.atime().0, inode.mtime().0, inode.ctime().0);
+            change_core(core, change);
+            if change.xattrs.is_empty() {
+                return Ok(());
+            }
+            let mut list = attr::load(tx, node.ino(), &core.attr)?;
+            for one in change.xattrs {
+                attr::set(&mut list, one.name, one.value);
+            }
+            let blob = attr::encode(&list).map_err(refused)?;
+            Ok(attr::store(tx, node.ino(), node.block(), core, &blob)?)
+        })?;
+        tx.commit()?;
+        drop(locked);
+        if !change.xattrs.is_empty() {
+            self.show_blocks(inode, node);
+        }
+        Ok(())
+    }
+}
+
+/// Changes all but extended attributes.
+fn change_core(core: &mut InodeCore, change: &AttrChange<'_>) {
+    if let Some(mode) = change.mode {
+        core.mode = core.mode & TYPE_MASK | mode & !TYPE_MASK & 0xFFFF;
+    }
+    core.uid = change.uid.unwrap_or(core.uid);
+    core.gid = change.gid.unwrap_or(core.gid);
+    core.atime = change.atime.map_or(core.atime, |time| time.0);
+    core.mtime = change.mtime.map_or(core.mtime, |time| time.0);
+    core.ctime = change.ctime.map_or(core.ctime, |time| time.0);
+}

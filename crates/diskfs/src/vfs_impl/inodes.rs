@@ -1,0 +1,149 @@
+//! Inodes of the VFS, made of nodes.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_vfs::inode::{Inode, InodeInit, InodeRef, InodeTimes};
+use vfscale_vfs::super_block::SuperBlock;
+use vfscale_vfs::types::Timestamp;
+
+use super::DiskFs;
+use crate::base::fault::Fault;
+use crate::btree::Tree;
+use crate::inode::attr::{self, Attribute};
+use crate::inode::blob::{self, LinkTree};
+use crate::inode::core::{DataFork, InodeCore};
+use crate::inode::incore::{Node, Times};
+
+/// What an inode of the VFS has of the volume.
+pub(super) struct Held {
+    pub(super) node: Arc<Node>,
+    /// What a symbolic link holds.
+    pub(super) target: Option<Box<[u8]>>,
+}
+
+/// What the driver has put into an inode.
+pub(super) fn held(inode: &Inode) -> Option<&Held> {
+    inode.private()
+}
+
+/// The node of an inode of this file system.
+pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
+    held(inode).map(|held| &held.node).ok_or(Errno::INVAL)
+}
+
+/// What of an inode is not in its record.
+#[derive(Default)]
+struct Apart {
+    /// The inode when it was read. As long as it is kept, no other is at its place in memory.
+    core: Option<Arc<InodeCore>>,
+    xattrs: Vec<Attribute>,
+    target: Option<Box<[u8]>>,
+}
+
+/// Why no inode was made.
+enum Refused {
+    /// It is not the one that is looked for.
+    IsOther,
+    /// It was changed since it was read.
+    HasChanged,
+}
+
+impl DiskFs {
+    /// The inode `ino`; `None` if there is none. Blocks for I/O.
+    pub(super) fn iget(&self, sb: &SuperBlock, ino: u64) -> Result<Option<InodeRef>, Fault> {
+        match self.table.get(&self.volume, ino)? {
+            Some(node) => self.hold(sb, node).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The VFS's inode for a node, which something keeps from being freed. Blocks for I/O.
+    pub(super) fn hold(&self, sb: &SuperBlock, node: Arc<Node>) -> Result<InodeRef, Fault> {
+        self.hold_if(sb, node, |_| true)?.ok_or_else(|| Errno::UCLEAN.into())
+    }
+
+    /// The VFS's inode for a node that may be freed at any time, and be another inode then: `None` unless
+    /// `is_it` when the VFS's inode is made. One that somebody has already is returned without a look. Blocks
+    /// for I/O.
+    pub(super) fn hold_if(
+        &self,
+        sb: &SuperBlock,
+        node: Arc<Node>,
+        is_it: impl Fn(&InodeCore) -> bool,
+    ) -> Result<Option<InodeRef>, Fault> {
+        loop {
+            let mut apart = Some(self.read_apart(&node)?);
+            let inode = sb.try_iget(node.ino(), || {
+                // While there is no inode nobody changes the node but who frees it, when it has no name, and
+                // who uses its number then. If it is the one, nobody does from now on.
+                let stored = node.stored();
+                if !is_it(&stored) {
+                    return Err(Refused::IsOther);
+                }
+                let Apart { core, xattrs, target } = apart.take().unwrap_or_default();
+                if core.is_none_or(|core| !Arc::ptr_eq(&core, &stored)) {
+                    return Err(Refused::HasChanged);
+                }
+                Ok(self.init(&node.core(), xattrs, Held { node: Arc::clone(&node), target }))
+            });
+            match inode {
+                Ok(inode) => return Ok(Some(inode)),
+                Err(Refused::IsOther) => return Ok(None),
+                Err(Refused::HasChanged) => {}
+            }
+        }
+    }
+
+    /// Reads what of an inode is not in its record.
+    fn read_apart(&self, node: &Arc<Node>) -> Result<Apart, Fault> {
+        let reading = node.read();
+        let (core, reader) = (node.stored(), self.volume.reader());
+        let xattrs = attr::load(&reader, node.ino(), &core.attr)?;
+        let target = match &core.data {
+            DataFork::Inline(bytes) if core.is_link() => Some(bytes.as_ref().into()),
+            DataFork::Tree { root } if core.is_link() => {
+                let tree = Tree::<LinkTree>::at(*root, node.ino());
+                // The size of a link was checked when its record was decoded.
+                let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
+                Some(blob::load(&reader, tree, bytes)?.into())
+            }
+            _ => None,
+        };
+        drop(reading);
+        Ok(Apart { core: Some(core), xattrs, target })
+    }
+
+    /// Notes the times that the VFS shows, if others are stored.
+    pub(super) fn keep_times(&self, inode: &Inode, node: &Arc<Node>) {
+        let (atime, mtime, ctime) = (inode.atime().0, inode.mtime().0, inode.ctime().0);
+        let core = node.core();
+        let is_stored = (core.atime, core.mtime, core.ctime) == (atime, mtime, ctime);
+        if !is_stored && !core.is_free() && node.set_times(Times { atime, mtime, ctime }) {
+            self.files.set_times_dirty(node);
+        }
+    }
+
+    /// What the VFS is to know of an inode.
+    fn init(&self, core: &InodeCore, xattrs: Vec<Attribute>, held: Held) -> InodeInit {
+        InodeInit {
+            mode: core.mode,
+            uid: core.uid,
+            gid: core.gid,
+            rdev: core.rdev,
+            nlink: core.nlink,
+            generation: core.generation,
+            size: self.files.size(&held.node),
+            blocks: self.files.blocks_512(&held.node),
+            times: Some(InodeTimes {
+                atime: Timestamp(core.atime),
+                mtime: Timestamp(core.mtime),
+                ctime: Timestamp(core.ctime),
+                btime: Timestamp(core.btime),
+            }),
+            xattrs,
+            private: Some(Box::new(held)),
+            ..InodeInit::default()
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Changes of directories: each is one transaction.
+//!
+//! The VFS has locked the names and looked them up. What only the volume knows is checked here, with the
+//! nodes locked: that a directory is still there, that one which goes is empty, how many links there may be.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_vfs::driver::{NewInode, Rename};
+use vfscale_vfs::inode::{Inode, InodeRef};
+use vfscale_vfs::types::Timestamp;
+
+use super::DiskFs;
+use super::attributes::{edit, refused};
+use super::inodes::node_of;
+use crate::base::fault::Fault;
+use crate::btree::counted::Counted;
+use crate::dir::{Directory, Insertion};
+use crate::format::Damage;
+use crate::format::inode::{DATA_BYTES_MAX, InodeDamage, InodeFault, LINKS_MAX};
+use crate::inode::attr;
+use crate::inode::blob::{self, LinkTree};
+use crate::inode::core::{DataFork, FileKind, InodeCore, TYPE_MASK};
+use crate::inode::incore::{Node, lock_all};
+use crate::volume::tx::Tx;
+
+/// One more or one less.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Up,
+    Down,
+}
+
+impl DiskFs {
+    pub(super) fn directory(&self, node: &Node) -> Directory {
+        Directory::new(node.ino(), self.hash)
+    }
+
+    /// Makes an inode, with a name in a directory, or without one.
+    pub(super) fn make(
+        &self,
+        dir: &Inode,
+        name: Option<&[u8]>,
+        new: &NewInode<'_>,
+    ) -> Result<InodeRef, Fault> {
+        let parent = node_of(dir)?;
+        let need = if new.xattrs.is_empty() { self.needs.create } else { self.needs.create_xattrs };
+        let mut tx = self.volume.begin(need)?;
+        let locked = parent.lock();
+        let time = dir.change_time();
+        let node = self.new_node(&mut tx, parent, new, name.is_some(), time)?;
+        if let Some(name) = name {
+            let kind = FileKind::of_mode(new.mode).ok_or(Errno::INVAL)?;
+            edit(&mut tx, parent, |tx, core| {
+                self.insert(tx, parent, core, name, (node.ino(), kind))?;
+                if kind == FileKind::Directory {
+                    step(core, Step::Up)?;
+                }
+                (core.mtime, core.ctime) = (time.0, time.0);
+                Ok(())
+            })?;
+        } else {
+            tx.set_orphan(&node, true);
+        }
+        let links = tx.core(parent).nlink;
+        tx.commit()?;
+        // Shown before anybody else can change the directory, as everywhere below.
+        if name.is_some() {
+            dir.set_nlink(links);
+            dir.changed_at(time);
+        }
+        drop(locked);
+        self.hold(dir.sb(), node)
+    }
+
+    /// A node for a new inode: its record, its attributes, what it links to.
+    fn new_node(
+        &self,
+        tx: &mut Tx<'_>,
+        parent: &Node,
+        new: &NewInode<'_>,
+        is_named: bool,
+        time: Timestamp,
+    ) -> Result<Arc<Node>, Fault> {
+        let kind = FileKind::of_mode(new.mode).ok_or(Errno::INVAL)?;
+        let is_dir = kind == FileKind::Directory;
+        let (ino, generation) = tx.new_inode(parent.block(), is_dir)?;
+        let node = self.table.claim(ino, self.volume.cache());
+        let mut core = InodeCore::new(new.mode, generation, time.0);
+        (core.uid, core.gid, core.rdev) = (new.uid, new.gid, new.rdev);
+        core.nlink = u32::from(is_named) + u32::from(is_dir);
+        if is_dir {
+            core.parent = parent.ino();
+        }
+        if let Some(target) = new.target {
+            core.size = target.len() as u64;
+            core.data = if target.len() <= DATA_BYTES_MAX {
+                DataFork::Inline(target.into())
+            } else {
+                let mut counted = Counted::new(tx);
+                let tree = blob::create::<LinkTree, _>(&mut counted, ino, node.block(), target)?;
+                core.blocks = core.blocks.saturating_add_signed(counted.grown());
+                DataFork::Tree { root: tree.root() }
+            };
+        }
+        if !new.xattrs.is_empty() {
+            let mut list = new.xattrs.to_vec();
+            list.sort_unstable();
+            let blob = attr::encode(&list).map_err(refused)?;
+            attr::store(tx, ino, node.block(), &mut core, &blob)?;
+        }
+        tx.set_core(&node, core);
+        Ok(node)
+    }
+
+    /// Puts a name into a directory that is still there.
+    fn insert(
+        &self,
+        tx: &mut Tx<'_>,
+        dir: &Node,
+        core: &mut InodeCore,
+        name: &[u8],
+        to: (u64, FileKind),
+    ) -> Result<(), Fault> {
+        if core.nlink == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        match self.directory(dir).insert(tx, core, name, to)? {
+            Insertion::At(_) => Ok(()),
+            Insertion::Exists => Err(Errno::EXIST.into()),
+            Insertion::Full => Err(Errno::NOSPC.into()),
+            Insertion::BadName => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Takes a name out of a directory, or makes it lead elsewhere. It leads to `ino`, or the two do not
+    /// belong together.
+    fn expect(found: Option<crate::dir::Found>, ino: u64) -> Result<(), Fault> {
+        match found {
+            Some(found) if found.ino == ino => Ok(()),
+            _ => Err(Errno::STALE.into()),
+        }
+    }
+
+    pub(super) fn add_name(&self, inode: &Inode, dir: &Inode, name: &[u8]) -> Result<(), Fault> {
+        let (node, parent) = (node_of(inode)?, node_of(dir)?);
+        let mut tx = self.volume.begin(self.needs.link)?;
+        let locked = lock_all(&[node, parent]);
+        let (time, own_time) = (dir.change_time(), inode.change_time());
+        let links = edit(&mut tx, node, |tx, core| {
+            if core.nlink == 0 {
+                if !inode.is_linkable() {
+                    return Err(Errno::NOENT.into());
+                }
+                tx.set_orphan(node, false);
+            }
+            step(core, Step::Up)?;
+            core.ctime = own_time.0;
+            Ok(core.nlink)
+        })?;
+        let kind = FileKind::of_mode(inode.mode()).ok_or(Errno::INVAL)?;
+        edit(&mut tx, parent, |tx, core| {
+            (core.mtime, core.ctime) = (time.0, time.0);
+            self.insert(tx, parent, core, name, (node.ino(), kind))
+        })?;
+        tx.commit()?;
+        inode.set_nlink(links);
+        inode.inode_changed_at(own_time);
+        dir.changed_at(time);
+        drop(locked);
+        Ok(())
+    }
+
+    /// Takes a name away, of a file or an empty directory.
+    pub(super) fn take_name(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Fault> {
+        let (node, parent) = (node_of(inode)?, node_of(dir)?);
+        self.inactivator.throttle();
+        let mut tx = self.volume.begin(self.needs.unlink)?;
+        let locked = lock_all(&[node, parent]);
+        let (time, own_time) = (dir.change_time(), inode.change_time());
+        let links = edit(&mut tx, node, |tx, core| self.lose_name(tx, node, core, own_time))?;
+        let parent_links = edit(&mut tx, parent, |tx, core| {
+            Self::expect(self.directory(parent).remove(tx, core, name)?, node.ino())?;
+            if inode.is_dir() {
+                step(core, Step::Down)?;
+            }
+            (core.mtime, core.ctime) = (time.0, time.0);
+            Ok(core.nlink)
+        })?;
+        tx.commit()?;
+        inode.set_nlink(links);
+        inode.inode_changed_at(own_time);
+        dir.set_nlink(parent_links);
+        dir.changed_at(time);
+        drop(locked);
+        Ok(())
+    }
+
+    /// An inode loses a name; a directory its only one, if it is empty. Gives the links that are left.
+    fn lose_name(
+        &self,
+        tx: &mut Tx<'_>,
+        node: &Arc<Node>,
+        core: &mut InodeCore,
+        time: Timestamp,
+    ) -> Result<u32, Fault> {
+        if core.is_directory() {
+            if !self.directory(node).is_empty(tx, core)? {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            core.nlink = 0;
+        } else if core.nlink == 0 {
+            return Err(links_damage(node, 0).into());
+        } else {
+            core.nlink -= 1;
+        }
+        if core.nlink == 0 {
+            tx.set_orphan(node, true);
+        }
+        core.ctime = time.0;
+        Ok(core.nlink)
+    }
+
+    pub(super) fn move_name(&self, rename: &Rename<'_>) -> Result<(), Fault> {
+        let Rename { old_dir, source, new_dir, target, exchange, .. } = *rename;
+        let moved = Move {
+            old_dir: node_of(old_dir)?,
+            new_dir: node_of(new_dir)?,
+            source: node_of(source)?,
+            target: target.map(node_of).transpose()?,
+        };
+        let Move { old_dir: from, new_dir: to, source: node, .. } = moved;
+        let inodes = [Some(old_dir), Some(new_dir), Some(source), target];
+        self.write_what_replaces(&moved, exchange)?;
+        self.inactivator.throttle();
+        let mut tx = self.volume.begin(self.needs.rename)?;
+        let locked = lock_all(&[from, to, node, moved.target.unwrap_or(node)]);
+        // One moment for all, later than what any of them shows.
+        let times = inodes.iter().flatten().map(|inode| inode.change_time());
+        let time = times.max().unwrap_or_default();
+        if tx.core(to).nlink == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        if exchange {
+            self.exchange(&mut tx, rename, &moved)?
+        } else {
+            self.replace(&mut tx, rename, &moved, time)?
+        }
+        for dir in [from, to] {
+            edit(&mut tx, dir, |_, core| {
+                (core.mtime, core.ctime) = (time.0, time.0);
+                Ok(())
+            })?;
+        }
+        for child in [Some(node), moved.target].into_iter().flatten() {
+            edit(&mut tx, child, |_, core| {
+                core.ctime = time.0;
+                Ok(())
+            })?;
+        }
+        let links = [Some(from), Some(to), Some(node), moved.target]
+            .map(|node| node.map_or(0, |node| tx.core(node).nlink));
+        tx.commit()?;
+        for (inode, links) in inodes.into_iter().zip(links) {
+            let Some(inode) = inode else { continue };
+            inode.set_nlink(links);
+        }
+        [Some(source), target].into_iter().flatten().for_each(|inode| inode.inode_changed_at(time));
+        // Once each: what has the time already, and was seen before, would get a later one than is stored.
+        old_dir.changed_at(time);
+        if !std::ptr::eq(old_dir, new_dir) {
+            new_dir.changed_at(time);
+        }
+        drop(locked);
+        Ok(())
+    }
+
+    /// Writes the data of a file back that takes the name of another, and in an exchange those of both.
+    fn write_what_replaces(&self, moved: &Move<'_>, exchange: bool) -> Result<(), Fault> {
+        let Some(target) = moved.target else { return Ok(()) };
+        self.files.write_before_rename(moved.source)?;
+        if exchange { self.files.write_before_rename(target) } else { Ok(()) }
+    }
+
+    /// The two names change places.
+    fn exchange(
+        &self,
+        tx: &mut Tx<'_>,
+        rename: &Rename<'_>,
+        moved: &Move<'_>,
+    ) -> Result<(), Fault> {
+        let Move { old_dir, new_dir, source, target } = *moved;
+        let Some(target) = target else { return Err(Errno::NOENT.into()) };
+        let (source_kind, target_kind) = (kind_of(tx, source)?, kind_of(tx, target)?);
+        edit(tx, old_dir, |tx, core| {
+            let found = self.directory(old_dir).replace(
+                tx,
+                core,
+                rename.old_name,
+                (target.ino(), target_kind),
+            )?;
+            Self::expect(found, source.ino())
+        })?;
+        edit(tx, new_dir, |tx, core| {
+            let found = self.directory(new_dir).replace(
+                tx,
+                core,
+                rename.new_name,
+                (source.ino(), source_kind),
+            )?;
+            Self::expect(found, target.ino())
+        })?;
+        self.change_parent(tx, source, old_dir, new_dir)?;
+        self.change_parent(tx, target, new_dir, old_dir)
+    }
+
+    /// The source gets the new name, and what had it loses it.
+    fn replace(
+        &self,
+        tx: &mut Tx<'_>,
+        rename: &Rename<'_>,
+        moved: &Move<'_>,
+        time: Timestamp,
+    ) -> Result<(), Fault> {
+        let Move { old_dir, new_dir, source, target } = *moved;
+        let to = (source.ino(), kind_of(tx, source)?);
+        if let Some(target) = target {
+            edit(tx, target, |tx, core| self.lose_name(tx, target, core, time))?;
+            let is_dir = tx.core(target).is_directory();
+            edit(tx, new_dir, |tx, core| {
+                let found = self.directory(new_dir).replace(tx, core, rename.new_name, to)?;
+                Self::expect(found, target.ino())?;
+                if is_dir { step(core, Step::Down) } else { Ok(()) }
+            })?;
+        } else {
+            edit(tx, new_dir, |tx, core| self.insert(tx, new_dir, core, rename.new_name, to))?;
+        }
+        edit(tx, old_dir, |tx, core| {
+            let found = self.directory(old_dir).remove(tx, core, rename.old_name)?;
+            Self::expect(found, source.ino())
+        })?;
+        self.change_parent(tx, source, old_dir, new_dir)
+    }
+
+    /// A directory that moves has another parent, which counts its `..`.
+    fn change_parent(
+        &self,
+        tx: &mut Tx<'_>,
+        child: &Arc<Node>,
+        from: &Arc<Node>,
+        to: &Arc<Node>,
+    ) -> Result<(), Fault> {
+        if from.ino() == to.ino() || !tx.core(child).is_directory() {
+            return Ok(());
+        }
+        edit(tx, child, |_, core| {
+            core.parent = to.ino();
+            Ok(())
+        })?;
+        edit(tx, from, |_, core| step(core, Step::Down))?;
+        edit(tx, to, |_, core| step(core, Step::Up))
+    }
+}
+
+/// The nodes of a rename.
+#[derive(Clone, Copy)]
+struct Move<'n> {
+    old_dir: &'n Arc<Node>,
+    new_dir: &'n Arc<Node>,
+    source: &'n Arc<Node>,
+    target: Option<&'n Arc<Node>>,
+}
+
+fn kind_of(tx: &Tx<'_>, node: &Arc<Node>) -> Result<FileKind, Fault> {
+    let mode = tx.core(node).mode;
+    let type_bits = (mode & TYPE_MASK) as u16;
+    let fault = InodeFault::Type { mode: type_bits };
+    FileKind::of_mode(mode)
+        .ok_or_else(|| Damage::from(InodeDamage { ino: node.ino(), fault }).into())
+}
+
+fn links_damage(node: &Node, links: u32) -> Damage {
+    InodeDamage { ino: node.ino(), fault: InodeFault::Links { links } }.into()
+}
+
+/// One link more or less.
+fn step(core: &mut InodeCore, step: Step) -> Result<(), Fault> {
+    match step {
+        Step::Up if core.nlink >= LINKS_MAX => return Err(Errno::MLINK.into()),
+        Step::Up => core.nlink += 1,
+        // A directory that lost more than it had is for the checker to mend; here it stays at two.
+        Step::Down => core.nlink = core.nlink.saturating_sub(1).max(2),
+    }
+    Ok(())
+}

@@ -1,0 +1,363 @@
+//! Who is told of what could not be written back.
+
+use vfscale_vfs::{FallocateFlags, File, OFlags};
+
+use super::*;
+use crate::format::BLOCK_BYTES;
+use crate::format::superblock::LogPlace;
+
+/// A mounted volume whose device can be made to fail, and whose writer does nothing unasked.
+struct Faulty {
+    device: Arc<FaultyDevice<MemoryDevice>>,
+    fs: Arc<DiskFs>,
+    task: Task,
+}
+
+impl Faulty {
+    fn new() -> Self {
+        Self::with(OnError::default())
+    }
+
+    fn with(on_error: OnError) -> Self {
+        let device = Arc::new(FaultyDevice::new(MemoryDevice::new(64 * MIB).unwrap()));
+        mkfs::format(&device, &MkfsOptions::default()).unwrap();
+        Self::open_with(device, on_error)
+    }
+
+    fn open_with(device: Arc<FaultyDevice<MemoryDevice>>, on_error: OnError) -> Self {
+        let options = DiskOptions { sync_interval: None, on_error, ..DiskOptions::default() };
+        let fs = DiskFs::open(device.clone(), options).unwrap();
+        let task = Vfs::new(fs.clone()).unwrap().task();
+        Self { device, fs, task }
+    }
+
+    fn open(&self, flags: OFlags) -> File {
+        self.task.open("/file", OFlags::CREATE | flags, Mode::from_bits_truncate(0o600)).unwrap()
+    }
+
+    /// All of the device fails but the log.
+    fn fail_data(&self) {
+        let LogPlace::Inside { start, blocks } = self.fs.volume().superblock().log() else {
+            panic!("the log is inside")
+        };
+        let block = BLOCK_BYTES as u64;
+        for part in [0..start * block, (start + blocks) * block..self.device.size()] {
+            let fault = vfscale_block::Fault::on(Operation::Write).within(part);
+            self.device.arm(fault.fail(OsError::new(5)));
+        }
+    }
+
+    /// Writes back what was written, as the writer does when nobody asks, but fails.
+    fn fail_to_write_back(&self) {
+        self.device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
+        self.fs.files.write_back_all().unwrap_err();
+        self.device.disarm();
+    }
+}
+
+/// What each call says that changes something, on a file that is open for writing and by name.
+fn changes(volume: &Faulty, file: &File) -> Vec<Option<Errno>> {
+    let mode = Mode::from_bits_truncate(0o700);
+    vec![
+        errno(file.pwrite(b"x", 0)),
+        errno(file.truncate(1)),
+        errno(file.fallocate(FallocateFlags::empty(), 0, 10_000)),
+        errno(volume.task.mkdir(At::Cwd, "/new", mode)),
+        errno(volume.task.chmod(At::Cwd, "/file", mode, AtFlags::empty())),
+        errno(volume.task.unlink(At::Cwd, "/file", AtFlags::empty())),
+        errno(volume.task.rename(At::Cwd, "/file", At::Cwd, "/f", RenameFlags::empty())),
+    ]
+}
+
+/// What all of them say when the volume has stopped.
+fn refusal(on_error: OnError) -> Vec<Option<Errno>> {
+    let errno = match on_error {
+        OnError::RemountRo => Errno::ROFS,
+        OnError::Shutdown => Errno::IO,
+    };
+    vec![Some(errno); 7]
+}
+
+fn errno<T>(result: vfscale_vfs::Result<T>) -> Option<Errno> {
+    result.err().map(|error| error.errno())
+}
+
+#[test]
+fn each_open_file_is_told_once_of_what_was_lost() {
+    let volume = Faulty::new();
+    let [one, two, reader] =
+        [OFlags::RDWR, OFlags::RDWR, OFlags::RDONLY].map(|how| volume.open(how));
+    let handle_of_one = one.clone();
+    one.pwrite(&[1; 8192], 0).unwrap();
+    two.pwrite(&[2; 8192], 8192).unwrap();
+    volume.fail_to_write_back();
+    assert_eq!(errno(one.sync_all()), Some(Errno::IO));
+    // The same open file: it has been told. The others were not yet.
+    assert_eq!(errno(handle_of_one.sync_all()), None);
+    assert_eq!(errno(two.sync_data()), Some(Errno::IO));
+    assert_eq!(errno(two.sync_all()), None);
+    assert_eq!(errno(reader.sync_all()), Some(Errno::IO));
+    // Who comes when somebody has been told has lost nothing.
+    assert_eq!(errno(volume.open(OFlags::RDWR).sync_all()), None);
+    // The next one is another error, also where the last one was not asked for.
+    two.pwrite(&[3; 8192], 0).unwrap();
+    volume.fail_to_write_back();
+    for file in [&one, &two, &reader] {
+        assert_eq!(errno(file.sync_all()), Some(Errno::IO));
+        assert_eq!(errno(file.sync_all()), None);
+    }
+}
+
+#[test]
+fn a_sync_that_fails_itself_tells_the_others_too() {
+    let volume = Faulty::new();
+    let [one, two] = [(); 2].map(|()| volume.open(OFlags::RDWR));
+    one.pwrite(&[1; 8192], 0).unwrap();
+    volume.fail_data();
+    assert_eq!(errno(one.sync_all()), Some(Errno::IO));
+    volume.device.disarm();
+    assert_eq!(errno(one.sync_all()), None);
+    assert_eq!(errno(two.sync_all()), Some(Errno::IO));
+    assert_eq!(errno(two.sync_all()), None);
+}
+
+#[test]
+fn a_synchronous_write_tells_of_what_was_lost_before() {
+    let volume = Faulty::new();
+    let (plain, synchronous) =
+        (volume.open(OFlags::RDWR), volume.open(OFlags::RDWR | OFlags::DSYNC));
+    plain.pwrite(&[1; 8192], 0).unwrap();
+    volume.fail_to_write_back();
+    assert_eq!(errno(synchronous.pwrite(b"x", 0)), Some(Errno::IO));
+    assert_eq!(errno(synchronous.pwrite(b"x", 0)), None);
+    assert_eq!(errno(plain.sync_all()), Some(Errno::IO));
+}
+
+#[test]
+fn an_error_that_nobody_was_told_of_waits_for_who_opens_the_file() {
+    let volume = Faulty::new();
+    let file = volume.open(OFlags::RDWR);
+    file.pwrite(&[1; 8192], 0).unwrap();
+    drop(file);
+    volume.fail_to_write_back();
+    let first = volume.open(OFlags::RDONLY);
+    assert_eq!(errno(first.sync_all()), Some(Errno::IO));
+    assert_eq!(errno(first.sync_all()), None);
+    assert_eq!(errno(volume.open(OFlags::RDONLY).sync_all()), None);
+}
+
+#[test]
+fn syncfs_tells_each_open_file_once_of_any_file() {
+    let volume = Faulty::new();
+    let root = || volume.task.open("/", OFlags::RDONLY, Mode::empty()).unwrap();
+    let (one, two) = (root(), root());
+    let file = volume.open(OFlags::RDWR);
+    file.pwrite(&[1; 8192], 0).unwrap();
+    volume.fail_to_write_back();
+    assert_eq!(errno(file.sync_all()), Some(Errno::IO));
+    // `fsync` has told of the file, and of nothing else.
+    for place in [&one, &two, &file] {
+        assert_eq!(errno(place.sync_fs()), Some(Errno::IO));
+        assert_eq!(errno(place.sync_fs()), None);
+    }
+    assert_eq!(errno(root().sync_fs()), None);
+}
+
+#[test]
+fn changes_fail_at_once_when_the_log_has_failed() {
+    for on_error in [OnError::RemountRo, OnError::Shutdown] {
+        let volume = Faulty::with(on_error);
+        let file = volume.open(OFlags::RDWR);
+        file.pwrite(&[1; 8192], 0).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(volume.fs.options(), format!("errors={on_error}"));
+        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        volume.device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
+        assert_eq!(errno(file.sync_fs()), Some(Errno::IO));
+        volume.device.disarm();
+        assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
+        // Neither waits for write-back, nor for who asks what has become of it.
+        assert_eq!(file.stat().unwrap().size, 8192);
+        let mut bytes = [0; 8192];
+        file.pread(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [1; 8192]);
+        assert_eq!(volume.task.read_file("/file").unwrap(), [1; 8192]);
+        let state = if on_error == OnError::RemountRo { "emergency_ro" } else { "shutdown" };
+        assert_eq!(volume.fs.options(), format!("errors={on_error},{state},stopped_by=V1001"));
+        let flags = volume.task.statfs(At::Cwd, "/").unwrap().flags;
+        assert_eq!(flags.contains(MountFlags::RDONLY), on_error == OnError::RemountRo);
+        // Nor does a remount help.
+        let remounted = volume.task.remount("/", MountFlags::empty());
+        assert_eq!(remounted.is_err(), on_error == OnError::RemountRo);
+        assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
+    }
+}
+
+#[test]
+fn a_volume_that_meets_damage_is_changed_no_more() {
+    for on_error in [OnError::RemountRo, OnError::Shutdown] {
+        let volume = Faulty::with(on_error);
+        drop(volume.open(OFlags::RDWR));
+        // In a chunk of inodes of its own.
+        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        let mut ino = 0;
+        for n in 0..100 {
+            volume.task.write_file(format!("/dir/{n}"), b"x").unwrap();
+            ino = volume.task.symlink_metadata(format!("/dir/{n}")).unwrap().ino;
+        }
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.close().unwrap();
+        drop(fs);
+        let address = crate::format::byte_of_block(crate::format::inode::block_of(ino)) + 100;
+        let mut block = [0; 4096];
+        device.read_at(address - 100, &mut block).unwrap();
+        block[100] ^= 1;
+        device.write_at(address - 100, &block).unwrap();
+        let volume = Faulty::open_with(device, on_error);
+        let file = volume.open(OFlags::RDWR);
+        file.pwrite(b"y", 0).unwrap();
+        assert_eq!(errno(volume.task.symlink_metadata("/dir/99")), Some(Errno::UCLEAN));
+        assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
+        // What can be read still is.
+        assert_eq!(volume.task.read_file("/dir/0").unwrap(), b"x");
+        assert!(matches!(volume.fs.stopped(), Some(Fault::Journal(_))));
+    }
+}
+
+/// Reads what the superblock says has stopped a mount.
+fn stopped(device: &FaultyDevice<MemoryDevice>) -> Option<(u32, String)> {
+    let found = crate::volume::copies::read(device).unwrap();
+    assert!(found.is_whole());
+    found.superblock.stopped.map(|stopped| (stopped.by(), stopped.why().to_owned()))
+}
+
+/// Checks a volume, and repairs it if that is asked for: how many findings are left, and what had stopped it.
+fn check(device: &Arc<FaultyDevice<MemoryDevice>>, repair: bool) -> (u64, Option<u32>) {
+    let options =
+        crate::tools::check::Options { repair, ..crate::tools::check::Options::default() };
+    let report = crate::tools::check::check(device.clone(), &options, &mut ()).unwrap();
+    (report.left, report.stopped.map(|stopped| stopped.by()))
+}
+
+/// The superblock says it at once, and until the volume was repaired.
+#[test]
+fn what_has_stopped_a_volume_is_remembered() {
+    for on_error in [OnError::RemountRo, OnError::Shutdown] {
+        let volume = Faulty::with(on_error);
+        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        let names = (0..300).map(|at| format!("/dir/{at}: so that a tree is needed"));
+        names.for_each(|name| volume.task.write_file(name, b"x").unwrap());
+        let ino = volume.task.symlink_metadata("/dir").unwrap().ino;
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.close().unwrap();
+        drop(fs);
+        // A leaf of the directory.
+        let is_leaf = |address: &u64| {
+            let block = crate::volume::copies::read_block(&*device, *address).unwrap();
+            let header = block.header();
+            header.magic == crate::format::dir::DIR_MAGIC
+                && header.owner == ino
+                && block.body()[0] == 0
+        };
+        let leaf = (0..device.size() / BLOCK_BYTES as u64).find(is_leaf).unwrap();
+        let at = crate::format::byte_of_block(leaf);
+        let mut block = vec![0; 4096];
+        device.read_at(at, &mut block).unwrap();
+        block[2000] ^= 1;
+        device.write_at(at, &block).unwrap();
+        assert_eq!(stopped(&device), None);
+        let volume = Faulty::open_with(device, on_error);
+        assert_eq!(errno(volume.task.list_dir("/dir")), Some(Errno::UCLEAN));
+        let (by, why) = stopped(&volume.device).unwrap();
+        assert!(by == 2 && why.starts_with(&format!("V002: block {leaf}")), "{by}: {why}");
+        let state = if on_error == OnError::RemountRo { "emergency_ro" } else { "shutdown" };
+        let options = format!("errors={on_error},{state},stopped_by=V002");
+        assert_eq!(volume.fs.options(), options);
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.close().unwrap_err();
+        drop(fs);
+        // The next mount shows it, and another damage does not take its place.
+        let volume = Faulty::open_with(device, on_error);
+        let options = format!("errors={on_error},stopped_before_by=V002");
+        assert_eq!(volume.fs.options(), options);
+        volume.fs.volume().shut_down(Fault::NoSpace);
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.abandon();
+        drop(fs);
+        assert_eq!(stopped(&device), Some((by, why)));
+        let (left, before) = check(&device, false);
+        assert_eq!((left > 1, before), (true, Some(2)));
+        assert_eq!(check(&device, true), (0, Some(2)));
+        assert_eq!(check(&device, true), (0, None));
+        assert_eq!(stopped(&device), None);
+        let volume = Faulty::open_with(device, on_error);
+        assert_eq!(volume.fs.options(), format!("errors={on_error}"));
+        volume.task.list_dir("/dir").unwrap();
+    }
+}
+
+/// A log that fails, whoever notices: a call, or only who closes the volume or lets go of it.
+#[test]
+fn a_log_that_has_failed_is_remembered() {
+    type End = fn(&DiskFs);
+    let ends: [End; 3] =
+        [|fs| drop(fs.stopped()), |fs| drop(fs.close().unwrap_err()), DiskFs::abandon];
+    for end in ends {
+        let volume = Faulty::new();
+        let LogPlace::Inside { start, blocks } = volume.fs.volume().superblock().log() else {
+            panic!("the log is inside")
+        };
+        let log = crate::format::byte_of_block(start)..crate::format::byte_of_block(start + blocks);
+        let fault = vfscale_block::Fault::on(Operation::Write).within(log);
+        volume.device.arm(fault.fail(OsError::IO));
+        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        volume.fs.volume().sync().unwrap_err();
+        assert_eq!(stopped(&volume.device), None);
+        end(&volume.fs);
+        let (by, why) = stopped(&volume.device).unwrap();
+        assert!(by == 1001 && why.starts_with("log: "), "{by}: {why}");
+        volume.device.disarm();
+        // Nothing is damaged: whoever checks it settles it.
+        let Faulty { device, fs, task } = volume;
+        drop(task);
+        fs.abandon();
+        drop(fs);
+        assert_eq!(check(&device, false), (0, Some(1001)));
+        assert_eq!(check(&device, true), (0, Some(1001)));
+        assert_eq!(stopped(&device), None);
+    }
+}
+
+/// Neither a volume that was closed, nor one that its owner has left, has stopped; and a device that takes
+/// nothing at all changes no answer.
+#[test]
+fn only_what_has_stopped_is_remembered() {
+    for close in [true, false] {
+        let Faulty { device, fs, task } = Faulty::new();
+        task.write_file("/file", b"x").unwrap();
+        drop(task);
+        if close {
+            fs.close().unwrap()
+        } else {
+            fs.abandon()
+        }
+        assert_eq!(stopped(&device), None);
+    }
+    let Faulty { device, fs, task } = Faulty::new();
+    device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::IO));
+    task.write_file("/file", b"x").unwrap();
+    assert_eq!(
+        errno(task.open("/", OFlags::RDONLY, Mode::empty()).unwrap().sync_fs()),
+        Some(Errno::IO)
+    );
+    assert!(fs.stopped().is_some());
+    drop(task);
+    fs.close().unwrap_err();
+    drop(fs);
+    device.disarm();
+    assert_eq!(stopped(&device), None);
+}

@@ -1,0 +1,226 @@
+//! Logs that are not the one which was used last, and logs that need not be read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vfscale_journal::Error as LogError;
+
+use super::*;
+use crate::format::Damage;
+
+/// What is on a device, on another one.
+fn copied(device: &dyn Device) -> Arc<MemoryDevice> {
+    let copy = MemoryDevice::new(device.size()).unwrap();
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    copy.write_at(0, &bytes).unwrap();
+    Arc::new(copy)
+}
+
+fn bytes(device: &dyn Device) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// A volume with its log on a device of its own.
+struct Apart {
+    volume: Arc<MemoryDevice>,
+    log: Arc<MemoryDevice>,
+}
+
+impl Apart {
+    fn new() -> Self {
+        let volume = Arc::new(MemoryDevice::new(32 * MIB).unwrap());
+        let log = Arc::new(MemoryDevice::new(4 * MIB).unwrap());
+        let options = MkfsOptions { log_device: Some(log.clone()), ..MkfsOptions::default() };
+        mkfs::format(&*volume, &options).unwrap();
+        Self { volume, log }
+    }
+
+    fn open(&self, log: &Arc<MemoryDevice>, read_only: bool) -> Result<Arc<DiskFs>, Fault> {
+        let log_device: Arc<dyn Device> = log.clone();
+        let options =
+            DiskOptions { log_device: Some(log_device), read_only, ..DiskOptions::default() };
+        DiskFs::open(self.volume.clone(), options)
+    }
+
+    /// Makes files, which are durable when it returns.
+    fn use_it(&self, name: &str) -> (Arc<DiskFs>, Vfs) {
+        let fs = self.open(&self.log, false).unwrap();
+        let vfs = Vfs::new(fs.clone()).unwrap();
+        let task = vfs.task();
+        for at in 0..20 {
+            task.write_file(format!("/{name} {at}"), [7; 5000]).unwrap();
+        }
+        fs.sync_fs().unwrap();
+        drop(task);
+        (fs, vfs)
+    }
+
+    /// Neither opens with an older log, nor writes anything.
+    fn refuses(&self, old: &Arc<MemoryDevice>, is_it: impl Fn(&Fault) -> bool) {
+        let before = (bytes(&*self.volume), bytes(&**old));
+        for read_only in [false, true] {
+            let refused = self.open(old, read_only).expect_err("an old log is taken");
+            assert!(is_it(&refused), "{refused}");
+        }
+        assert!((bytes(&*self.volume), bytes(&**old)) == before);
+        let options = crate::tools::check::Options {
+            log: Some(old.clone()),
+            ..crate::tools::check::Options::default()
+        };
+        let report = crate::tools::check::check(self.volume.clone(), &options, &mut ()).unwrap();
+        assert!(report.findings.iter().any(|finding| finding.number() == 1001));
+        assert!((bytes(&*self.volume), bytes(&**old)) == before);
+        self.open(&self.log, false).unwrap().close().unwrap();
+    }
+}
+
+fn is_stale(fault: &Fault) -> bool {
+    matches!(fault, Fault::Journal(LogError::Stale { .. }))
+}
+
+#[test]
+fn a_log_that_is_older_than_its_volume_is_refused() {
+    let apart = Apart::new();
+    let (fs, vfs) = apart.use_it("first");
+    let old = copied(&*apart.log);
+    vfs.task().write_file("/later", b"later").unwrap();
+    drop(vfs);
+    fs.close().unwrap();
+    drop(fs);
+    apart.refuses(&old, is_stale);
+    // Half of a mirror that was away while the volume was used, and then crashed.
+    let old = copied(&*apart.log);
+    drop(apart.use_it("second"));
+    apart.refuses(&old, is_stale);
+}
+
+/// The superblock knows of the opening only; what went home says more.
+#[test]
+fn a_log_that_is_older_than_what_is_home_is_refused() {
+    let apart = Apart::new();
+    let (fs, vfs) = apart.use_it("first");
+    let old = copied(&*apart.log);
+    vfs.task().write_file("/later", vec![1; 100_000]).unwrap();
+    fs.sync_fs().unwrap();
+    fs.volume().journal().unwrap().quiesce().unwrap();
+    fs.abandon();
+    drop((vfs, fs));
+    apart.refuses(&old, |fault| match fault {
+        Fault::Journal(LogError::Client(error)) => {
+            let fault = error.downcast_ref::<Fault>();
+            matches!(fault, Some(Fault::Damage(Damage::Newer { .. })))
+        }
+        Fault::Damage(Damage::Newer { .. }) => true,
+        _ => false,
+    });
+}
+
+/// Volumes with the same id, as one is that was copied whole, and then got a log of its own.
+#[test]
+fn the_log_of_another_volume_with_the_same_id_is_refused() {
+    let (one, other) = (Apart::new(), Apart::new());
+    let uuid = crate::Uuid::from_bytes(*b"two with one id.");
+    for apart in [&one, &other] {
+        let log_device: Arc<dyn Device> = apart.log.clone();
+        let options = MkfsOptions {
+            log_device: Some(log_device),
+            uuid: Some(uuid),
+            force: true,
+            ..MkfsOptions::default()
+        };
+        mkfs::format(&*apart.volume, &options).unwrap();
+        let (fs, vfs) = apart.use_it("file");
+        drop(vfs);
+        fs.close().unwrap();
+    }
+    let is_other = |fault: &Fault| matches!(fault, Fault::Journal(LogError::OtherLog { .. }));
+    one.refuses(&other.log, |fault| is_other(fault) || is_stale(fault));
+    let refused = |volume: &Apart, log| volume.open(log, false).err().is_some_and(|f| is_other(&f));
+    assert!(refused(&one, &other.log) || refused(&other, &one.log));
+}
+
+/// Counts the bytes that are read.
+#[derive(Debug)]
+struct Counting {
+    inner: MemoryDevice,
+    read: AtomicU64,
+}
+
+impl Device for Counting {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.inner.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), vfscale_block::Error> {
+        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), vfscale_block::Error> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), vfscale_block::Error> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), vfscale_block::Error> {
+        self.inner.discard(offset, len)
+    }
+}
+
+impl Counting {
+    fn taken(&self) -> u64 {
+        self.read.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn opening_a_large_volume_that_was_made_or_closed_reads_little() {
+    const MOST: u64 = 16 * MIB;
+    let inner = MemoryDevice::new(1 << 40).unwrap();
+    let device = Arc::new(Counting { inner, read: AtomicU64::new(0) });
+    mkfs::format(&*device, &MkfsOptions::default()).unwrap();
+    let open = |read_only| {
+        DiskFs::open(device.clone(), DiskOptions { read_only, ..DiskOptions::default() }).unwrap()
+    };
+    device.taken();
+    open(true).close().unwrap();
+    let fs = open(false);
+    let read = device.taken();
+    assert!(read < MOST, "{read} bytes of a new volume");
+    let task = Vfs::new(fs.clone()).unwrap().task();
+    (0..100).for_each(|at| task.write_file(format!("/{at}"), [1; 9000]).unwrap());
+    drop(task);
+    fs.close().unwrap();
+    drop(fs);
+    for read_only in [true, false, true] {
+        device.taken();
+        let fs = open(read_only);
+        let read = device.taken();
+        assert!(read < MOST, "{read} bytes, read only: {read_only}");
+        fs.close().unwrap();
+    }
+    let options = crate::tools::check::Options::default();
+    let report = crate::tools::check::check(device.clone(), &options, &mut ()).unwrap();
+    assert_eq!((report.findings, report.log), (vec![], crate::tools::check::LogState::Clean));
+    let read = device.taken();
+    assert!(read < MOST, "{read} bytes for a check");
+    // After a crash the log is read.
+    let fs = open(false);
+    fs.abandon();
+    drop(fs);
+    device.taken();
+    open(false).close().unwrap();
+    assert!(device.taken() >= 1 << 30);
+}

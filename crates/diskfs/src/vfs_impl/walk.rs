@@ -1,0 +1,176 @@
+//! Looking things up.
+
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::io::Errno;
+use vfscale_vfs::DirEntry;
+use vfscale_vfs::driver::{Directories, Found, NewInode, ParentName, Rename};
+use vfscale_vfs::inode::{Inode, InodeRef};
+use vfscale_vfs::super_block::SuperBlock;
+use vfscale_vfs::types::FileType;
+
+use super::DiskFs;
+use super::inodes::node_of;
+use crate::base::fault::Fault;
+use crate::format::inode::ROOT_INO;
+use crate::inode::core::{FileKind, InodeCore};
+use crate::inode::incore::Node;
+
+/// Entries that are read together, with the directory locked.
+const BATCH: usize = 256;
+
+/// An entry of a directory that is no longer locked.
+struct Entry {
+    position: u64,
+    ino: u64,
+    kind: FileKind,
+    name: Box<[u8]>,
+}
+
+impl DiskFs {
+    /// Up to [`BATCH`] entries behind a position.
+    fn entries(&self, node: &Node, behind: u64) -> Result<Vec<Entry>, Fault> {
+        let mut entries = Vec::with_capacity(BATCH);
+        let reading = node.read();
+        let (core, reader) = (node.core(), self.volume.reader());
+        self.directory(node).read(&reader, &core, behind, &mut |entry: crate::dir::DirEntry<
+            '_,
+        >| {
+            let (position, ino, kind) = (entry.position, entry.ino, entry.kind);
+            entries.push(Entry { position, ino, kind, name: entry.name.into() });
+            if entries.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        drop(reading);
+        Ok(entries)
+    }
+
+    fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>, Fault> {
+        let node = node_of(dir)?;
+        let reading = node.read();
+        let (core, reader) = (node.core(), self.volume.reader());
+        let found = self.directory(node).lookup(&reader, &core, name)?;
+        drop((reading, core));
+        match found {
+            None => Ok(None),
+            // The name is locked, so that what it leads to stays.
+            Some(found) => match self.iget(dir.sb(), found.ino)? {
+                Some(inode) => Ok(Some(inode)),
+                None => Err(Errno::UCLEAN.into()),
+            },
+        }
+    }
+
+    /// Where a directory is, and its name there.
+    fn find_parent(&self, dir: &Inode) -> Result<Option<ParentName>, Fault> {
+        let core = node_of(dir)?.core();
+        if core.nlink == 0 || dir.ino() == ROOT_INO {
+            return Ok(None);
+        }
+        // No name is locked: it may have moved since, and its former place be gone.
+        let found = self.table.get_untrusted(&self.volume, core.parent)?;
+        let is_there = |core: &InodeCore| core.is_directory() && core.nlink > 0;
+        let Some(node) = found else { return Ok(None) };
+        let held = self.hold_if(dir.sb(), node, is_there)?;
+        let Some(parent) = held.filter(|parent| parent.is_dir()) else { return Ok(None) };
+        let (node, mut behind) = (node_of(&parent)?, 0);
+        loop {
+            let entries = self.entries(node, behind)?;
+            if let Some(entry) = entries.iter().find(|entry| entry.ino == dir.ino()) {
+                let name = entry.name.clone();
+                return Ok(Some(ParentName { parent, name }));
+            }
+            match entries.last() {
+                Some(last) => behind = last.position,
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn type_of(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Fifo => FileType::Fifo,
+        FileKind::Character => FileType::CharacterDevice,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Block => FileType::BlockDevice,
+        FileKind::Regular => FileType::RegularFile,
+        FileKind::Link => FileType::Symlink,
+        FileKind::Socket => FileType::Socket,
+    }
+}
+
+impl Directories for DiskFs {
+    fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno> {
+        let inode = self.find(dir, name).map_err(|fault| self.failed(fault))?;
+        Ok(Found { inode, check: false })
+    }
+
+    fn read_dir(
+        &self,
+        dir: &Inode,
+        pos: u64,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Errno> {
+        let (node, mut behind) = (node_of(dir)?, pos);
+        loop {
+            let entries = self.entries(node, behind).map_err(|fault| self.failed(fault))?;
+            for entry in &entries {
+                let (ino, next) = (entry.ino, entry.position);
+                let (name, file_type) = (OsStr::from_bytes(&entry.name), type_of(entry.kind));
+                if emit(DirEntry { ino, next, file_type, name }).is_break() {
+                    return Ok(());
+                }
+            }
+            match entries.last() {
+                Some(last) if entries.len() == BATCH => behind = last.position,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn inode(&self, sb: &SuperBlock, ino: u64, generation: u32) -> Result<Option<InodeRef>, Errno> {
+        let found =
+            self.table.get_untrusted(&self.volume, ino).map_err(|fault| self.failed(fault))?;
+        let Some(node) = found else { return Ok(None) };
+        let is_it = |core: &InodeCore| core.generation == generation && core.nlink > 0;
+        if !is_it(&node.core()) {
+            return Ok(None);
+        }
+        // Nothing keeps it from being freed before that.
+        self.hold_if(sb, node, is_it).map_err(|fault| self.failed(fault))
+    }
+
+    fn parent(&self, dir: &Inode) -> Result<Option<ParentName>, Errno> {
+        self.find_parent(dir).map_err(|fault| self.failed(fault))
+    }
+
+    fn is_writable(&self) -> bool {
+        self.volume.journal().is_some()
+    }
+
+    fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        self.make(dir, Some(name), new).map_err(|fault| self.failed(fault))
+    }
+
+    fn create_unnamed(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        self.make(dir, None, new).map_err(|fault| self.failed(fault))
+    }
+
+    fn link(&self, inode: &Inode, dir: &Inode, name: &[u8]) -> Result<(), Errno> {
+        self.add_name(inode, dir, name).map_err(|fault| self.failed(fault))
+    }
+
+    fn unlink(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Errno> {
+        self.take_name(dir, name, inode).map_err(|fault| self.failed(fault))
+    }
+
+    fn rmdir(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Errno> {
+        self.take_name(dir, name, inode).map_err(|fault| self.failed(fault))
+    }
+
+    fn rename(&self, rename: &Rename<'_>) -> Result<(), Errno> {
+        self.move_name(rename).map_err(|fault| self.failed(fault))
+    }
+}

@@ -1,0 +1,90 @@
+//! The map of a volume: which blocks hold metadata, and which files may have.
+
+use std::ops::Range;
+
+use vfscale_sync::atomic::{AtomicU64, Ordering};
+
+use crate::format::geometry::GROUP_BLOCKS_KEPT;
+use crate::format::superblock::{LogPlace, Superblock};
+
+/// Where in a volume there are blocks of metadata.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// How many blocks the volume has. Only becomes more.
+    blocks: AtomicU64,
+    group_blocks: u64,
+    /// The blocks of the log; none if it is on another device.
+    log: Range<u64>,
+}
+
+/// The blocks at the start of a group that are roots of trees.
+const GROUP_ROOTS: Range<u64> = 2..4;
+/// The block of a group that has its header.
+const GROUP_HEADER: u64 = 1;
+
+impl Places {
+    pub(crate) fn new(superblock: &Superblock) -> Self {
+        let log = match superblock.log() {
+            LogPlace::Inside { start, blocks } => start..start + blocks,
+            LogPlace::Outside { .. } => 0..0,
+        };
+        let geometry = superblock.geometry();
+        let (blocks, group_blocks) = (AtomicU64::new(geometry.blocks()), geometry.group_blocks());
+        Self { blocks, group_blocks, log }
+    }
+
+    /// Notes that the volume has grown to `blocks` blocks.
+    pub(super) fn grow(&self, blocks: u64) {
+        self.blocks.fetch_max(blocks, Ordering::AcqRel);
+    }
+
+    /// Where the headers of the groups are.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = u64> {
+        let blocks = self.blocks.load(Ordering::Acquire);
+        (0..blocks.div_ceil(self.group_blocks))
+            .map(|group| group * self.group_blocks + GROUP_HEADER)
+    }
+
+    /// Where in its group a block is that is neither outside of the volume nor in the log.
+    fn in_group(&self, address: u64) -> Option<u64> {
+        let blocks = self.blocks.load(Ordering::Acquire);
+        let is_there = address < blocks && !self.log.contains(&address);
+        is_there.then_some(address & (self.group_blocks - 1))
+    }
+
+    /// Whether the whole log lies between the blocks of a run.
+    fn has_log_in(&self, run: &Range<u64>) -> bool {
+        !self.log.is_empty() && run.start <= self.log.start && self.log.end <= run.end
+    }
+
+    /// Whether files can have all blocks of a run, and there is one: it lies in one group, behind the blocks
+    /// that the group keeps, and not over the log. Groups are powers of two, so this costs no more than
+    /// a look at both ends.
+    pub(crate) fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
+        let Some(last) = start.checked_add(blocks).and_then(|end| end.checked_sub(1)) else {
+            return false;
+        };
+        // The log lies in one group: a run with neither end in it may have all of it inside.
+        blocks > 0
+            && (start ^ last) < self.group_blocks
+            && self.is_for_files(start)
+            && self.is_for_files(last)
+            && !self.has_log_in(&(start..last + 1))
+    }
+
+    /// Whether files can have this block.
+    pub(crate) fn is_for_files(&self, address: u64) -> bool {
+        self.in_group(address).is_some_and(|at| at >= GROUP_BLOCKS_KEPT)
+    }
+
+    /// Whether a block of a tree can be there.
+    pub(crate) fn is_for_trees(&self, address: u64) -> bool {
+        self.in_group(address)
+            .is_some_and(|at| at >= GROUP_BLOCKS_KEPT || GROUP_ROOTS.contains(&at))
+    }
+
+    /// Whether a block that is logged as a whole can be there.
+    pub(crate) fn is_for_metadata(&self, address: u64) -> bool {
+        self.is_for_trees(address) || self.in_group(address) == Some(GROUP_HEADER)
+    }
+}

@@ -1,0 +1,123 @@
+//! The log of a volume: where it is, and its opening or replay.
+
+use std::sync::Arc;
+
+use vfscale_block::{CowDevice, Device};
+use vfscale_journal::{Journal, Known, Lsn, Recovered, Region, VolumeId};
+
+use super::VolumeOptions;
+use super::block_map::Places;
+use super::hooks::VolumeHooks;
+use super::recovery::Replay;
+use crate::base::fault::Fault;
+use crate::format::superblock::{LogPlace, LogSeen, Superblock};
+use crate::format::uuid::Uuid;
+use crate::format::{BLOCK_BYTES, byte_of_block};
+
+/// A volume whose log was looked at.
+pub(super) struct Logged {
+    /// What the volume is to be read from, and written to if there is a journal.
+    pub(super) device: Arc<dyn Device>,
+    pub(super) hooks: Arc<VolumeHooks>,
+    pub(super) journal: Option<Journal>,
+    pub(super) recovered: Recovered,
+}
+
+impl Logged {
+    fn read_only(device: Arc<dyn Device>, recovered: Recovered) -> Self {
+        let hooks = Arc::new(VolumeHooks::new(device.clone()));
+        Self { device, hooks, journal: None, recovered }
+    }
+}
+
+/// Replays the log in memory, unless it is not to be looked at.
+pub(super) fn read_log(
+    device: Arc<dyn Device>,
+    superblock: &Superblock,
+    places: &Places,
+    options: &VolumeOptions,
+) -> Result<Logged, Fault> {
+    if options.no_recovery {
+        return Ok(Logged::read_only(device, Recovered::default()));
+    }
+    let (device, recovered) = replay_in_memory(device, superblock, places, options)?;
+    Ok(Logged::read_only(device, recovered))
+}
+
+/// The device as it is after a replay of the log: a copy, if there is something to replay.
+///
+/// # Errors
+/// Those of the device and the log, and damage in what that has.
+pub(crate) fn replay_in_memory(
+    device: Arc<dyn Device>,
+    superblock: &Superblock,
+    places: &Places,
+    options: &VolumeOptions,
+) -> Result<(Arc<dyn Device>, Recovered), Fault> {
+    let (log_device, region) = log_of(&device, superblock, options)?;
+    let volume = VolumeId(superblock.volume().to_bytes());
+    let copy = Arc::new(CowDevice::in_place_of(device.clone()));
+    let mut sink = Replay::new(&*copy, superblock.volume(), places);
+    let recovered = Journal::replay(&*log_device, region, volume, &known(superblock), &mut sink)?;
+    if recovered.items == 0 {
+        return Ok((device, recovered));
+    }
+    tracing::info!(items = recovered.items, "the log was replayed in memory");
+    Ok((copy, recovered))
+}
+
+/// Opens the log, which replays it.
+pub(super) fn open_log(
+    device: Arc<dyn Device>,
+    superblock: &Superblock,
+    places: &Places,
+    options: &VolumeOptions,
+) -> Result<Logged, Fault> {
+    let (log_device, region) = log_of(&device, superblock, options)?;
+    let volume = VolumeId(superblock.volume().to_bytes());
+    let mut sink = Replay::new(&*device, superblock.volume(), places);
+    let hooks = Arc::new(VolumeHooks::new(device.clone()));
+    let journal = vfscale_journal::Options { known: known(superblock), ..options.journal };
+    let opened = Journal::open(log_device, region, volume, hooks.clone(), &mut sink, journal);
+    let (journal, recovered) = opened?;
+    drop(sink);
+    Ok(Logged { device, hooks, journal: Some(journal), recovered })
+}
+
+/// Reads what a superblock knows of the volume's log.
+pub(crate) fn known(superblock: &Superblock) -> Known {
+    let LogSeen { epoch, last, checkpoint, is_closed } = superblock.log_seen;
+    let device = match superblock.log() {
+        LogPlace::Inside { .. } => Uuid::NIL,
+        LogPlace::Outside { device, .. } => device,
+    };
+    let (last, device) = (Lsn::from_bits(last), device.to_bytes());
+    Known { epoch, last, checkpoint, is_closed, device }
+}
+
+/// Returns what a superblock says of a log of which so much is known.
+pub(crate) fn seen(known: Known) -> LogSeen {
+    let Known { epoch, last, checkpoint, is_closed, .. } = known;
+    LogSeen { epoch, last: last.to_bits(), checkpoint, is_closed }
+}
+
+/// The device with the log, and where on it the log is.
+pub(crate) fn log_of(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    options: &VolumeOptions,
+) -> Result<(Arc<dyn Device>, Region), Fault> {
+    let length = superblock.log().blocks() * BLOCK_BYTES as u64;
+    match (superblock.log(), &options.log_device) {
+        (LogPlace::Inside { start, .. }, None) => {
+            Ok((device.clone(), Region { offset: byte_of_block(start), length }))
+        }
+        (LogPlace::Outside { .. }, Some(log)) => Ok((log.clone(), Region { offset: 0, length })),
+        (LogPlace::Inside { .. }, Some(_)) => {
+            Err(Fault::LogDevice("the volume has its log inside, not on a device of its own"))
+        }
+        (LogPlace::Outside { .. }, None) => {
+            Err(Fault::LogDevice("the volume has its log on a device of its own: name that too"))
+        }
+    }
+}

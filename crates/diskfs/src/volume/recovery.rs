@@ -1,0 +1,220 @@
+//! What a recovery does with what the log has.
+//!
+//! # Why the order of the log is enough
+//!
+//! Everything from the tail on is replayed in order, whatever is home already. A block is logged as
+//! a whole, so the last image of it is the state to have. An inode is logged as its record, without the
+//! zeros at its end, and so is the last record of it; the block that it goes into is there: either the log
+//! has the chunk that made it, earlier, or the chunk is home.
+//!
+//! A block that was torn while it was written home, or can't be read any more, is written again if it is
+//! logged as a whole; what becomes of a block of inodes is argued in [`format::inode`](crate::format::inode).
+//!
+//! # Invariants
+//!
+//! * Nothing is written outside of the places where such a thing can be.
+//! * What no version of the program logs ends the recovery with a numbered [`Damage`].
+//! * When [`finish`](RecoverySink::finish) has returned, everything is home and durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vfscale_block::Device;
+use vfscale_journal::{LogKey, Lsn, RecoverySink};
+
+use super::block_map::Places;
+use crate::Uuid;
+use crate::base::fault::Fault;
+use crate::buffer::{KIND_BLOCK, KIND_INODE_CHUNK};
+use crate::format::group::MAGIC;
+use crate::format::inode::{
+    CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, clear_lost, ino_at, records_mut,
+    slot_of, verify_torn,
+};
+use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
+use crate::inode::incore::KIND_INODE;
+use crate::volume::copies::read_block;
+
+/// How many blocks are kept before they are written.
+const BLOCKS_MAX: usize = 8192;
+
+/// Puts what the log has into its places.
+pub(crate) struct Replay<'d> {
+    device: &'d dyn Device,
+    volume: Uuid,
+    places: &'d Places,
+    /// What is not written yet, and the place in the log of its last change.
+    blocks: BTreeMap<u64, (Box<Block>, Lsn)>,
+    blocks_max: usize,
+    /// Inodes, free ones among them, whose records can't be read and are not in the log.
+    lost: BTreeSet<u64>,
+}
+
+impl<'d> Replay<'d> {
+    pub(crate) fn new(device: &'d dyn Device, volume: Uuid, places: &'d Places) -> Self {
+        let blocks = BTreeMap::new();
+        let lost = BTreeSet::new();
+        Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX, lost }
+    }
+
+    /// A whole block. What is logged was never sealed, but says what it is.
+    fn block(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
+        let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
+        if bytes.len() != BLOCK_BYTES {
+            return Err(bad("it has not the size of a block").into());
+        }
+        if !self.places.is_for_metadata(key.id) {
+            return Err(bad("no metadata can be there").into());
+        }
+        let mut block = Block::zeroed();
+        block.bytes_mut().copy_from_slice(bytes);
+        let header = block.header();
+        if header.address.get() != key.id || header.volume != self.volume {
+            return Err(bad("the block is another one").into());
+        }
+        self.blocks.insert(key.id, (block, lsn));
+        Ok(())
+    }
+
+    /// Blocks of free inodes.
+    fn inode_chunk(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
+        let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
+        if !bytes.is_empty() {
+            return Err(bad("it has contents").into());
+        }
+        let blocks = key.id..key.id.saturating_add(CHUNK_BLOCKS);
+        let is_chunk = chunk_of(key.id) == key.id;
+        if !is_chunk || !blocks.clone().all(|address| self.places.is_for_files(address)) {
+            return Err(bad("no inodes can be there").into());
+        }
+        for address in blocks {
+            let mut block = Block::zeroed();
+            block.seal(&self.identity(INODE_MAGIC, address, key.id), lsn.to_bits());
+            self.blocks.insert(address, (block, lsn));
+        }
+        Ok(())
+    }
+
+    /// The record of an inode.
+    fn inode(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
+        let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
+        let Some(record) = InodeRecord::from_log(bytes) else {
+            return Err(bad("it has not the size of a record").into());
+        };
+        let (address, slot) = (block_of(key.id), slot_of(key.id));
+        if !self.places.is_for_files(address) {
+            return Err(bad("no inodes can be there").into());
+        }
+        if !self.blocks.contains_key(&address) {
+            let block = self.home_inodes(address, lsn)?;
+            self.blocks.insert(address, (block, lsn));
+        }
+        self.lost.remove(&key.id);
+        let Some((block, newest)) = self.blocks.get_mut(&address) else { return Ok(()) };
+        if block.header().magic != INODE_MAGIC {
+            return Err(bad("no inodes are there").into());
+        }
+        records_mut(block)[slot] = record;
+        *newest = lsn;
+        Ok(())
+    }
+
+    /// A block of inodes as it is home, as far as it can be read.
+    fn home_inodes(&mut self, address: u64, lsn: Lsn) -> Result<Box<Block>, Fault> {
+        let identity = self.identity(INODE_MAGIC, address, chunk_of(address));
+        let mut block = Block::zeroed();
+        match self.device.read_at(byte_of_block(address), block.bytes_mut()) {
+            Err(vfscale_block::Error::Io { .. }) => self.read_sectors(address, &mut block, lsn)?,
+            read => read?,
+        }
+        verify_torn(&block, &identity)?;
+        Ok(block)
+    }
+
+    /// Reads what the device can read of a block of inodes.
+    fn read_sectors(&mut self, address: u64, block: &mut Block, lsn: Lsn) -> Result<(), Fault> {
+        let length = self.device.block_size() as usize;
+        let mut lost = Vec::new();
+        for (at, sector) in (0..).step_by(length).zip(block.bytes_mut().chunks_mut(length)) {
+            match self.device.read_at(byte_of_block(address) + at as u64, sector) {
+                Err(vfscale_block::Error::Io { .. }) => {
+                    sector.fill(0);
+                    lost.push(at..at + length);
+                }
+                read => read?,
+            }
+        }
+        if lost.first().is_some_and(|first| first.start == 0) {
+            block.seal(&self.identity(INODE_MAGIC, address, chunk_of(address)), lsn.to_bits());
+        }
+        // Those who had the number before had hardly this generation.
+        let generation = (lsn.to_bits() ^ lsn.to_bits() >> 32) as u32;
+        for lost in lost {
+            let slots = clear_lost(block, &lost, generation);
+            self.lost.extend(slots.into_iter().map(|slot| ino_at(address, slot)));
+        }
+        Ok(())
+    }
+
+    fn identity(&self, magic: Magic, address: u64, owner: u64) -> Identity {
+        Identity { magic, address, owner, volume: self.volume }
+    }
+
+    /// Writes what was gathered.
+    fn write(&mut self) -> Result<(), Fault> {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        for (address, (block, lsn)) in &mut blocks {
+            let (magic, owner) = (block.header().magic, block.header().owner.get());
+            block.seal(&self.identity(magic, *address, owner), lsn.to_bits());
+        }
+        let writes = blocks.iter().map(|(at, (block, _))| (byte_of_block(*at), block.bytes()));
+        let writes: Vec<_> = writes.collect();
+        Ok(self.device.write_many(&writes)?)
+    }
+}
+
+impl Replay<'_> {
+    /// That the header of no group is from a later place than the log has reached: each transaction that
+    /// claims or frees something changes one, and nothing but a header ever lies there. One that is torn, or
+    /// can't be read, says nothing.
+    fn check_headers(&self, last: Lsn) -> Result<(), Damage> {
+        for (group, address) in (0..).zip(self.places.headers()) {
+            let Ok(block) = read_block(self.device, address) else { continue };
+            let lsn = Lsn::from_bits(block.header().lsn.get());
+            if lsn > last && block.verify(&self.identity(MAGIC, address, group)).is_ok() {
+                return Err(Damage::Newer { address, lsn, last });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RecoverySink for Replay<'_> {
+    fn begin(&mut self, last: Lsn) -> vfscale_journal::Result<()> {
+        Ok(self.check_headers(last).map_err(Fault::from)?)
+    }
+
+    fn replay(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> vfscale_journal::Result<()> {
+        match key.kind {
+            KIND_BLOCK => self.block(key, bytes, lsn)?,
+            KIND_INODE => self.inode(key, bytes, lsn)?,
+            KIND_INODE_CHUNK => self.inode_chunk(key, bytes, lsn)?,
+            kind => return Err(Fault::from(Damage::LogKind { kind, id: key.id }).into()),
+        }
+        if self.blocks.len() >= self.blocks_max {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> vfscale_journal::Result<()> {
+        self.write()?;
+        self.device.flush().map_err(Fault::Device)?;
+        for ino in &self.lost {
+            tracing::error!(ino, "the device can't read the inode: it is lost if it was in use");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

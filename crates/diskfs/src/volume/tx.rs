@@ -1,0 +1,497 @@
+//! Transactions: a change of several blocks and inodes that happens wholly or not at all.
+//!
+//! # Purpose
+//!
+//! A [`Tx`] is how anything on a volume changes. It works on copies: of blocks ([`Nodes`]) and of
+//! inodes. Nobody else sees any of it before [`Tx::commit`], so whatever fails before is undone by
+//! dropping it: an error of the device, no space, damage that was found half way.
+//!
+//! # How a commit goes
+//!
+//! 1. What was claimed and freed is written into the trees of the groups, in copies as well. The
+//!    groups are locked for that, in ascending order, and stay locked until the end.
+//! 2. Every item is added to the log's transaction, which pins it, so that it does not go home.
+//! 3. The copies are published: readers see them.
+//! 4. The log's transaction is committed, and the groups are unlocked.
+//!
+//! Until 1 is done everything can fail and nothing has happened; from 2 on nothing fails but the log
+//! itself, after which nothing becomes durable any more.
+//!
+//! # Invariants
+//!
+//! * Two transactions never change the same block or inode at once: whoever changes it holds what
+//!   owns it, from the first change until the commit has returned. For what an inode owns that is
+//!   its lock, for the trees of a group the lock that the commit takes. So the order of two commits
+//!   that have a block in common is the order in the log, and a recovery ends with the later one.
+//! * What is freed can be had by others only when that is durable ([`Transaction::on_durable`]): a
+//!   crash never finds a block both in the file that it was freed from and with another's contents.
+//! * A transaction logs no more than it has reserved. One that would is refused, as a
+//!   mistake of the program, before anything is published.
+//!
+//! # Locks
+//!
+//! [`Volume::begin`] sleeps for log space, and is called without any lock of this crate. Commit is called
+//! with inodes locked, and takes the locks of groups.
+//!
+//! # Who holds which reference
+//!
+//! A transaction holds the buffers that it changes, so that none of them is evicted, and from the
+//! commit on the journal does, until they are home.
+
+mod shadows;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use vfscale_journal::{LogKey, Reservation, Transaction};
+
+use crate::alloc::{Busy, Changes, Finished, GroupNodes};
+use crate::base::fault::Fault;
+use crate::btree::{Error, Nodes};
+use crate::buffer::{Cancel, InodeChunk, KIND_INODE_CHUNK};
+use crate::format::inode::{
+    CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, RECORD_BYTES, chunk_of, ino_at,
+};
+use crate::format::{BLOCK_BYTES, Block, Expected, Identity, Run};
+use crate::inode::core::InodeCore;
+use crate::inode::incore::{KIND_INODE, Node};
+use crate::volume::Volume;
+use shadows::Shadows;
+pub use shadows::{BlockRef, Slot};
+
+/// What a transaction may need at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Blocks and inodes that it may log.
+    pub log_blocks: u32,
+    /// Blocks that it may take from free space.
+    pub space: u64,
+    /// Whether they may come from what is kept back for removing and writing back.
+    pub from_pool: bool,
+}
+
+/// A transaction. `Send`.
+///
+/// Dropped without a commit it gives everything back that it has claimed and reserved, and has
+/// changed nothing.
+#[must_use = "a transaction that is dropped does nothing"]
+pub struct Tx<'v> {
+    volume: &'v Volume,
+    shadows: Shadows<'v>,
+    nodes: SmallVec<[ChangedNode; 3]>,
+    changes: Changes,
+    /// Inodes that become orphans, or are none any more.
+    orphans: SmallVec<[(Arc<Node>, bool); 1]>,
+    log: Option<Transaction<'v>>,
+    /// What it may log, in bytes of reservation.
+    log_bytes: u64,
+    /// Blocks of free space that are reserved and not claimed yet, and those that are claimed.
+    space_left: u64,
+    space_used: u64,
+    from_pool: bool,
+    /// It has claimed what it could not pay for, and can only be dropped.
+    is_spoiled: bool,
+}
+
+/// An inode that a transaction changes.
+struct ChangedNode {
+    node: Arc<Node>,
+    /// What it was, and what it becomes.
+    before: Arc<InodeCore>,
+    core: Arc<InodeCore>,
+}
+
+impl Volume {
+    /// Begins a transaction: reserves what it may need at most. Sleeps for log space, and while the
+    /// volume is frozen; the caller holds no lock of an inode or a group, and has no other transaction.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`], [`Fault::NoSpace`], and those of the log.
+    pub fn begin(&self, need: Need) -> Result<Tx<'_>, Fault> {
+        let journal = self.writable()?;
+        if !self.space().take(need.space, need.from_pool) {
+            return Err(Fault::NoSpace);
+        }
+        let log_bytes =
+            Reservation::item_bytes(BLOCK_BYTES as u64).saturating_mul(need.log_blocks.into());
+        let mut tx = Tx {
+            volume: self,
+            shadows: Shadows::new(self.cache(), self.uuid()),
+            nodes: SmallVec::new(),
+            changes: Changes::new(),
+            orphans: SmallVec::new(),
+            log: None,
+            log_bytes,
+            space_left: need.space,
+            space_used: 0,
+            from_pool: need.from_pool,
+            is_spoiled: false,
+        };
+        tx.log = Some(journal.begin(Reservation::new(log_bytes))?);
+        // It may have been sealed while this waited.
+        self.writable()?;
+        Ok(tx)
+    }
+}
+
+impl<'v> Tx<'v> {
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &'v Volume {
+        self.volume
+    }
+
+    /// Makes `blocks` of the reserved space its own; reserves more if that is too little.
+    fn take_space(&mut self, blocks: u64) -> Result<(), Fault> {
+        let missing = blocks.saturating_sub(self.space_left);
+        if missing > 0 && !self.volume.space().take(missing, self.from_pool) {
+            return Err(Fault::NoSpace);
+        }
+        self.space_left = self.space_left + missing - blocks;
+        self.space_used += blocks;
+        Ok(())
+    }
+
+    fn give_space(&mut self, blocks: u64) {
+        self.space_used -= blocks;
+        self.space_left += blocks;
+    }
+
+    /// Takes `min` to `max` consecutive blocks for data, near the block `near` if possible. They are
+    /// the transaction's, and used once it is committed.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`] if there are not as many in one piece; those of the device, and damage.
+    pub fn claim(&mut self, near: u64, min: u32, max: u32) -> Result<Run, Fault> {
+        let min = min.max(1);
+        let affordable = u32::try_from(self.space_left).unwrap_or(u32::MAX);
+        let max = max.min(affordable).max(min);
+        self.take_space(max.into())?;
+        let claimed = self.volume.groups().claim(&self.volume.reader(), near, min, max);
+        let blocks = claimed.as_ref().map_or(0, |run| run.map_or(0, Run::len));
+        self.give_space(u64::from(max) - blocks);
+        let run = claimed?.ok_or(Fault::NoSpace)?;
+        self.changes.use_claim(run);
+        Ok(run)
+    }
+
+    /// A block of the transaction's own is not needed after all.
+    fn unclaim(&mut self, address: u64) {
+        let run = Run::one(address);
+        let was_claimed = self.changes.drop_claim(run);
+        debug_assert!(was_claimed, "block {address} was not claimed");
+        if was_claimed {
+            self.volume.groups().unclaim(run);
+            self.give_space(1);
+        }
+    }
+
+    /// A claim that was made before ([`Groups::claim`](crate::alloc::Groups::claim)) becomes the
+    /// transaction's; its space was reserved by the caller. If the transaction is dropped, the blocks can
+    /// be had by others, and the space is the caller's again.
+    pub fn use_claim(&mut self, run: Run) {
+        self.changes.use_claim(run);
+    }
+
+    /// Frees blocks of data. Others can have them when that is durable.
+    pub fn free(&mut self, run: Run) {
+        self.changes.free(run);
+    }
+
+    /// Takes a free inode: for a file near the block `near`, which is that of its directory's inode; for a
+    /// directory in a group with much free space. Makes eight blocks of inodes if there is none. Gives its
+    /// number and its generation.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`]; those of the device, and damage.
+    pub fn new_inode(&mut self, near: u64, is_dir: bool) -> Result<(u64, u32), Fault> {
+        let before = self.changes.new_chunks().count() as u64;
+        let groups = self.volume.groups();
+        let reader = self.volume.reader();
+        let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes)?;
+        let made = self.changes.new_chunks().count() as u64 - before;
+        if let Err(fault) = self.take_space(made * CHUNK_BLOCKS) {
+            // The chunk is in what is changed, and must not be made.
+            self.is_spoiled = true;
+            return Err(fault);
+        }
+        Ok((ino.ok_or(Fault::NoSpace)?, groups.generation()))
+    }
+
+    /// An inode, to be changed: a copy of what it is, with the times that have changed in passing,
+    /// which is published by the commit. The caller holds the node locked until that has returned.
+    pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
+        Arc::make_mut(self.changed(node))
+    }
+
+    /// The transaction's own copy of an inode, which is what is published as long as it was not changed.
+    pub(crate) fn changed(&mut self, node: &Arc<Node>) -> &mut Arc<InodeCore> {
+        let at = self.nodes.iter().position(|changed| Arc::ptr_eq(&changed.node, node));
+        let at = at.unwrap_or_else(|| {
+            let before = node.core();
+            let core = before.clone();
+            self.nodes.push(ChangedNode { node: node.clone(), before, core });
+            self.nodes.len() - 1
+        });
+        &mut self.nodes[at].core
+    }
+
+    /// Makes an inode this, as [`inode`](Self::inode) does.
+    pub fn set_core(&mut self, node: &Arc<Node>, core: InodeCore) {
+        *self.changed(node) = Arc::new(core);
+    }
+
+    /// What an inode is for this transaction: its own copy, if it has one, or what is published.
+    #[must_use]
+    pub fn core(&self, node: &Arc<Node>) -> Arc<InodeCore> {
+        let own = self.nodes.iter().find(|changed| Arc::ptr_eq(&changed.node, node));
+        own.map_or_else(|| node.core(), |changed| changed.core.clone())
+    }
+
+    /// The inode is free from now on.
+    pub fn free_inode(&mut self, ino: u64) {
+        self.changes.free_inode(ino);
+    }
+
+    /// The inode is to be looked after by the next mount, if this one does not come to it; or no more. What
+    /// is so already changes nothing and locks nothing. The caller holds the node locked until the
+    /// commit has returned.
+    pub fn set_orphan(&mut self, node: &Arc<Node>, is_orphan: bool) {
+        let own = self.orphans.iter().rfind(|(changed, _)| Arc::ptr_eq(changed, node));
+        let was_orphan = own.map_or_else(|| self.volume.orphans().has(node), |own| own.1);
+        if was_orphan != is_orphan {
+            self.changes.set_orphan(node.ino(), is_orphan);
+            self.orphans.push((Arc::clone(node), is_orphan));
+        }
+    }
+
+    /// The group accounts for all of its blocks from now on: those that the volume has grown by are free.
+    pub(crate) fn extend_group(&mut self, group: u32) {
+        self.changes.extend(group);
+    }
+
+    /// Makes everything happen. Returns what [`Volume::force`] wants in order to make it durable.
+    ///
+    /// Locks the groups that are concerned, reads what it needs of their trees, and may sleep for a
+    /// write of the log to begin, or for a write home of a block that it frees to end. The caller
+    /// holds the locks of all inodes that are concerned until it returns.
+    ///
+    /// # Errors
+    /// Those of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if more is to
+    /// be logged than was reserved, which is a mistake of the program. Otherwise [`Fault::Journal`]: the
+    /// log was shut down, nothing becomes durable any more, and what is in memory means nothing.
+    #[inline]
+    pub fn commit(mut self) -> Result<u64, Fault> {
+        // Inlined, so that the transaction, which is large, stays where it is.
+        self.commit_in_place()
+    }
+
+    fn commit_in_place(&mut self) -> Result<u64, Fault> {
+        let mut changes = std::mem::take(&mut self.changes);
+        let orphans = std::mem::take(&mut self.orphans);
+        let list = self.volume.orphans();
+        let whole = if orphans.is_empty() { None } else { list.lock_whole() };
+        let mut finished = match self.finish(&mut changes) {
+            Ok(finished) => finished,
+            Err(fault) => {
+                self.changes = changes;
+                debug_assert!(!is_overrun(&fault), "{fault}");
+                return Err(fault);
+            }
+        };
+        let Some(log) = self.log.take() else { return Err(Fault::ReadOnly) };
+        let busy = finished.as_mut().map(Finished::busy);
+        let sequence = self.publish(log, &changes, busy)?;
+        orphans.iter().for_each(|(node, is_orphan)| list.set(node, *is_orphan));
+        drop(whole);
+        if let Some(finished) = finished {
+            finished.committed(changes);
+        }
+        // What was claimed is used now.
+        self.space_used = 0;
+        Ok(sequence)
+    }
+
+    /// Writes what is claimed and freed into the trees of the groups, and looks whether all of it may
+    /// be logged.
+    fn finish(&mut self, changes: &mut Changes) -> Result<Option<Finished<'v>>, Fault> {
+        if self.is_spoiled {
+            return Err(Fault::NoSpace);
+        }
+        let groups = self.volume.groups();
+        let finished = if changes.is_empty() { None } else { Some(groups.finish(self, changes)?) };
+        let chunks = (changes.new_chunks().count() + changes.freed_chunks().count()) as u64;
+        let of_chunk = Reservation::item_bytes(0) * (1 + CHUNK_INODES);
+        let inodes = self.nodes.len() as u64 * Reservation::item_bytes(RECORD_BYTES as u64);
+        let used = self.shadows.log_bytes() + chunks * of_chunk + inodes;
+        if used > self.log_bytes {
+            self.volume.count_overrun();
+            let reserved = self.log_bytes;
+            return Err(vfscale_journal::Error::Overrun { used, reserved }.into());
+        }
+        Ok(finished)
+    }
+
+    /// Pins, publishes and commits everything.
+    fn publish(
+        &mut self,
+        mut log: Transaction<'v>,
+        changes: &Changes,
+        busy: Option<Busy>,
+    ) -> Result<u64, Fault> {
+        let (volume, cache) = (self.volume, self.volume.cache());
+        // Before the inodes in them: a recovery goes by the order of the items.
+        for first in changes.new_chunks() {
+            let chunk = new_chunk(volume, first);
+            log.add(chunk.clone());
+            cache.publish_inodes(&chunk);
+        }
+        for first in changes.freed_chunks() {
+            log.add(Cancel::new(LogKey { kind: KIND_INODE_CHUNK, id: first }));
+            // Those that are freed here cancel themselves, see below. The others were freed by transactions
+            // that have changed the group, as this one does, and so are before it in the log.
+            let is_here = |ino| self.nodes.iter().any(|changed| changed.node.ino() == ino);
+            let inodes = ino_at(first, 0)..ino_at(first + CHUNK_BLOCKS, 0);
+            for id in inodes.filter(|ino| !is_here(*ino)) {
+                log.add(Cancel::new(LogKey { kind: KIND_INODE, id }));
+            }
+            cache.give_up_inodes(first);
+        }
+        self.shadows.publish(&mut log);
+        let nodes = std::mem::take(&mut self.nodes);
+        let mut logged: SmallVec<[Arc<Node>; 3]> = SmallVec::with_capacity(nodes.len());
+        for ChangedNode { node, before, core } in nodes {
+            log.add(Arc::clone(&node));
+            node.publish(core, &before);
+            logged.push(Arc::clone(&node));
+            if changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block())) {
+                node.give_up();
+            }
+        }
+        if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
+            let volume = volume.keep();
+            volume.space.expect(busy.blocks());
+            log.on_durable(move |durable| {
+                if durable.is_ok() {
+                    let blocks = busy.blocks();
+                    volume.groups.durable(busy);
+                    volume.space.come_back(blocks);
+                }
+            });
+        }
+        let sequence = log.commit()?.sequence;
+        logged.iter().for_each(|node| node.set_sequence(sequence));
+        Ok(sequence)
+    }
+}
+
+fn is_overrun(fault: &Fault) -> bool {
+    matches!(fault, Fault::Journal(vfscale_journal::Error::Overrun { .. }))
+}
+
+/// Eight blocks of free inodes.
+fn new_chunk(volume: &Volume, first: u64) -> Arc<InodeChunk> {
+    let buffer = |address| {
+        let mut block = Block::zeroed();
+        let (magic, owner, volume_id) = (INODE_MAGIC, first, volume.uuid());
+        block.seal(&Identity { magic, address, owner, volume: volume_id }, 0);
+        volume.cache().fresh(address, block.into())
+    };
+    InodeChunk::new((first..first + CHUNK_BLOCKS).map(buffer).collect())
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        let shared = self.volume.shared();
+        // They are large, and seldom anything.
+        if !self.changes.is_untouched() {
+            shared.groups.abandon(std::mem::take(&mut self.changes));
+        }
+        shared.space.give(self.space_left + self.space_used);
+    }
+}
+
+impl Nodes for Tx<'_> {
+    type Error = Fault;
+    type Ref<'a>
+        = BlockRef<'a>
+    where
+        Self: 'a;
+    type Slot = Slot;
+
+    fn is_possible(&self, address: u64) -> bool {
+        self.volume.places().is_for_trees(address)
+    }
+
+    fn is_for_data(&self, start: u64, blocks: u64) -> bool {
+        self.volume.is_run_for_files(start, blocks)
+    }
+
+    fn read(&self, address: u64, expected: &Expected) -> Result<BlockRef<'_>, Error<Fault>> {
+        Ok(self.shadows.read(address, expected)?)
+    }
+
+    fn writable(&mut self, address: u64, expected: &Expected) -> Result<Slot, Error<Fault>> {
+        Ok(self.shadows.prepare(address, expected)?)
+    }
+
+    fn freeable(&mut self, address: u64, expected: &Expected) -> Result<Slot, Error<Fault>> {
+        Ok(self.shadows.prepare(address, expected)?)
+    }
+
+    fn allocate(&mut self, hint: u64, expected: &Expected) -> Result<(u64, Slot), Error<Fault>> {
+        let run = self.claim(hint, 1, 1)?;
+        Ok((run.start, self.shadows.create(run.start, expected)))
+    }
+
+    fn edit(&mut self, slot: Slot) -> &mut Block {
+        self.shadows.edit(slot)
+    }
+
+    fn free(&mut self, slot: Slot) {
+        let (address, is_new) = self.shadows.destroy(slot);
+        if is_new {
+            self.unclaim(address);
+        } else {
+            self.changes.free_destroyed(address);
+        }
+    }
+
+    fn cancel(&mut self, slot: Slot) {
+        let (address, _) = self.shadows.destroy(slot);
+        self.unclaim(address);
+    }
+}
+
+impl GroupNodes for Tx<'_> {
+    fn create(&mut self, address: u64, expected: &Expected) -> Result<Slot, Error<Fault>> {
+        Ok(self.shadows.create(address, expected))
+    }
+
+    fn destroy(&mut self, slot: Slot) {
+        self.shadows.destroy(slot);
+    }
+
+    fn uncreate(&mut self, slot: Slot) {
+        self.shadows.destroy(slot);
+    }
+
+    fn no_space() -> Fault {
+        Fault::NoSpace
+    }
+}
+
+impl std::fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx")
+            .field("shadows", &self.shadows)
+            .field("nodes", &self.nodes.len())
+            .field("changes", &self.changes)
+            .field("log_bytes", &self.log_bytes)
+            .field("space_left", &self.space_left)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

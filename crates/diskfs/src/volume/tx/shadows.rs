@@ -1,0 +1,195 @@
+//! The blocks that a transaction changes: copies of its own, until it commits.
+//!
+//! # Invariants
+//!
+//! * A block is copied when it is changed first, not before: one that was only prepared is neither
+//!   copied nor logged.
+//! * Nothing in here is seen by anybody else before [`Shadows::publish`], and that can't fail. Dropped
+//!   before, nothing has happened.
+//! * A block that is destroyed in the transaction that created it leaves no trace at all.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use vfscale_journal::{Reservation, Transaction};
+
+use crate::Uuid;
+use crate::base::fault::Fault;
+use crate::buffer::{Buffer, BufferCache, compare, pool};
+use crate::format::{BLOCK_BYTES, Block, Expected, Identity};
+
+/// An address that no block has.
+const NOWHERE: u64 = u64::MAX;
+
+/// A block that a transaction may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(usize);
+
+/// A block that a transaction reads: its own copy, or what is published.
+#[derive(Debug)]
+pub enum BlockRef<'t> {
+    /// The transaction's own.
+    Own(&'t Block),
+    /// The published one.
+    Published(Arc<Block>),
+}
+
+impl Deref for BlockRef<'_> {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        match self {
+            Self::Own(block) => block,
+            Self::Published(block) => block,
+        }
+    }
+}
+
+/// What a transaction does with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing yet.
+    Prepared,
+    /// It has a copy of its own, which is changed.
+    Changed,
+    /// It is a new block.
+    Created,
+    /// It was freed, and is on the device or in the log.
+    Destroyed,
+    /// It was created and never used, or destroyed again.
+    Gone,
+}
+
+struct Shadow {
+    address: u64,
+    /// None: it is new.
+    buffer: Option<Arc<Buffer>>,
+    block: Arc<Block>,
+    state: State,
+}
+
+/// All blocks that a transaction changes.
+pub(super) struct Shadows<'v> {
+    cache: &'v BufferCache,
+    volume: Uuid,
+    list: SmallVec<[Shadow; 4]>,
+    /// Their addresses, of those that are there; looked through, for they are mostly few, and close together.
+    addresses: SmallVec<[u64; 8]>,
+}
+
+impl<'v> Shadows<'v> {
+    pub(super) fn new(cache: &'v BufferCache, volume: Uuid) -> Self {
+        Self { cache, volume, list: SmallVec::new(), addresses: SmallVec::new() }
+    }
+
+    /// Where in the list the block is, if it is there.
+    fn find(&self, address: u64) -> Option<usize> {
+        self.addresses.iter().position(|other| *other == address)
+    }
+
+    pub(super) fn read(&self, address: u64, expected: &Expected) -> Result<BlockRef<'_>, Fault> {
+        let Some(at) = self.find(address) else {
+            return Ok(BlockRef::Published(self.cache.read(address, expected)?));
+        };
+        let block = &self.list[at].block;
+        compare(address, block, expected)?;
+        Ok(BlockRef::Own(block))
+    }
+
+    /// Prepares a block for any of the other calls.
+    pub(super) fn prepare(&mut self, address: u64, expected: &Expected) -> Result<Slot, Fault> {
+        if let Some(at) = self.find(address) {
+            compare(address, &self.list[at].block, expected)?;
+            return Ok(Slot(at));
+        }
+        let (buffer, block) = self.cache.get_with_block(address, expected)?;
+        Ok(self.add(Shadow { address, buffer: Some(buffer), block, state: State::Prepared }))
+    }
+
+    /// A new block.
+    pub(super) fn create(&mut self, address: u64, expected: &Expected) -> Slot {
+        debug_assert!(self.find(address).is_none(), "block {address} is there already");
+        let Expected { magic, owner, .. } = *expected;
+        let mut block = Block::zeroed();
+        block.seal(&Identity { magic, address, owner, volume: self.volume }, 0);
+        self.add(Shadow { address, buffer: None, block: block.into(), state: State::Created })
+    }
+
+    fn add(&mut self, shadow: Shadow) -> Slot {
+        let at = self.list.len();
+        self.addresses.push(shadow.address);
+        self.list.push(shadow);
+        Slot(at)
+    }
+
+    pub(super) fn edit(&mut self, slot: Slot) -> &mut Block {
+        let shadow = &mut self.list[slot.0];
+        debug_assert!(
+            !matches!(shadow.state, State::Destroyed | State::Gone),
+            "block {} is not there any more",
+            shadow.address
+        );
+        if shadow.state == State::Prepared {
+            shadow.state = State::Changed;
+        }
+        // Copies it the first time, when the cache has it as well.
+        pool::make_mut(&mut shadow.block)
+    }
+
+    /// The block is not used any more. Gives its address, and whether it was created in this transaction.
+    pub(super) fn destroy(&mut self, slot: Slot) -> (u64, bool) {
+        let shadow = &mut self.list[slot.0];
+        let is_new = shadow.state == State::Created;
+        shadow.state = if is_new { State::Gone } else { State::Destroyed };
+        let address = shadow.address;
+        self.addresses[slot.0] = NOWHERE;
+        (address, is_new)
+    }
+
+    /// What logging all of it takes, in bytes of reservation.
+    pub(super) fn log_bytes(&self) -> u64 {
+        let of_shadow = |shadow: &Shadow| match shadow.state {
+            State::Prepared | State::Gone => 0,
+            State::Changed | State::Created => Reservation::item_bytes(BLOCK_BYTES as u64),
+            State::Destroyed => Reservation::item_bytes(0),
+        };
+        self.list.iter().map(of_shadow).sum()
+    }
+
+    /// Adds everything to the transaction of the log, and lets readers see it. May sleep until a
+    /// write home of a block that was freed is done.
+    pub(super) fn publish(&mut self, log: &mut Transaction<'_>) {
+        if self.list.is_empty() {
+            return;
+        }
+        let mut changed: SmallVec<[_; 4]> = SmallVec::new();
+        for shadow in std::mem::take(&mut self.list) {
+            if matches!(shadow.state, State::Prepared | State::Gone) {
+                continue;
+            }
+            let Shadow { address, buffer, block, state } = shadow;
+            let is_new = buffer.is_none();
+            let buffer = buffer.unwrap_or_else(|| self.cache.fresh(address, block.clone()));
+            log.add(buffer.clone());
+            changed.push((buffer, block, is_new, state));
+        }
+        // Not before all of them are pinned: none goes home with half of the transaction.
+        for (buffer, block, is_new, state) in changed {
+            if state == State::Destroyed {
+                self.cache.forget(&buffer);
+                buffer.set_gone();
+            } else if is_new {
+                self.cache.publish(&buffer);
+            } else {
+                buffer.set_block(block);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Shadows<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shadows").field("blocks", &self.list.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,372 @@
+//! Transactions on whole volumes, with trees that the tests make.
+
+mod crashes;
+mod faults;
+
+use std::sync::Arc;
+
+use vfscale_block::{Device, MemoryDevice};
+use zerocopy::little_endian::U64;
+
+use super::{Need, Tx};
+use crate::base::fault::Fault;
+use crate::btree::{Kind, Nodes, Tree};
+use crate::format::inode::{INODE_MAGIC, chunk_of};
+use crate::format::{BLOCK_BYTES, Magic, Run, byte_of_block};
+use crate::icache::table::NodeTable;
+use crate::inode::core::{InodeCore, TYPE_REGULAR};
+use crate::volume::{Volume, VolumeOptions};
+
+const BLOCKS: u64 = 4096;
+
+/// A tree of numbers. Few records in a block, so that it has many blocks.
+struct Numbers;
+
+impl Kind for Numbers {
+    type Key = U64;
+    type Value = U64;
+    const MAGIC: Magic = Magic(*b"vfst");
+    const KEY_MIN: U64 = U64::ZERO;
+    const RECORDS_MAX: usize = 6;
+}
+
+fn need(volume: &Volume, space: u64) -> Need {
+    let log_blocks = 40 + volume.groups().log_blocks(2, 0);
+    Need { log_blocks: log_blocks.min(100), space, from_pool: false }
+}
+
+fn options() -> VolumeOptions {
+    let mut options = VolumeOptions::default();
+    // Nothing happens but what the test does.
+    options.journal.sync_interval = None;
+    options
+}
+
+fn open(device: &Arc<dyn Device>) -> Volume {
+    Volume::open(device.clone(), options()).unwrap()
+}
+
+fn memory() -> MemoryDevice {
+    MemoryDevice::with_block_size(BLOCKS * BLOCK_BYTES as u64, 4096).unwrap()
+}
+
+/// A volume in memory that was just made.
+fn made() -> Arc<dyn Device> {
+    let device: Arc<dyn Device> = Arc::new(memory());
+    make(&device);
+    device
+}
+
+fn make(device: &Arc<dyn Device>) {
+    crate::tools::mkfs::format(&**device, &crate::tools::mkfs::MkfsOptions::default()).unwrap();
+}
+
+/// Makes an empty tree that belongs to `owner`, durably.
+fn make_tree(volume: &Volume, owner: u64) -> Tree<Numbers> {
+    let mut tx = volume.begin(need(volume, 4)).unwrap();
+    let tree = Tree::create(&mut tx, owner, 0).unwrap();
+    let sequence = tx.commit().unwrap();
+    volume.force(sequence).unwrap();
+    tree
+}
+
+fn insert(tx: &mut Tx<'_>, tree: Tree<Numbers>, keys: impl IntoIterator<Item = u64>) {
+    for key in keys {
+        tree.insert(tx, key.into(), (key * 2).into()).unwrap();
+    }
+}
+
+fn remove(tx: &mut Tx<'_>, tree: Tree<Numbers>, keys: impl IntoIterator<Item = u64>) {
+    for key in keys {
+        assert!(tree.remove(tx, key.into()).unwrap().is_some(), "key {key} was not there");
+    }
+}
+
+/// The keys of a tree, which is checked.
+fn keys<N: Nodes<Error = Fault>>(nodes: &N, tree: Tree<Numbers>) -> Vec<u64> {
+    tree.check(nodes, |damage| panic!("{damage}"), |_| {}).unwrap();
+    let records = tree.range(nodes, ..).unwrap().map(Result::unwrap);
+    records
+        .map(|record| {
+            assert_eq!(record.value.get(), record.key.get() * 2);
+            record.key.get()
+        })
+        .collect()
+}
+
+/// What the counter of space says is left.
+fn left(volume: &Volume) -> u64 {
+    volume.space().figures().free
+}
+
+/// What the groups and the counter of space say is free, which is the same number if nobody is at work.
+fn available(volume: &Volume) -> u64 {
+    let available = volume.groups().totals().available;
+    assert_eq!(left(volume), available);
+    available
+}
+
+/// A volume and what is shared of it may be used by any thread, a transaction by one after the other.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    const fn is_shared<T: Send + Sync>() {}
+    is_send::<Tx<'static>>();
+    is_shared::<Volume>();
+    is_shared::<crate::Reader<'static>>();
+};
+
+#[test]
+fn what_is_committed_is_there_and_is_there_after_the_next_opening() {
+    let device = made();
+    let volume = open(&device);
+    let tree = make_tree(&volume, 3);
+    let mut tx = volume.begin(need(&volume, 30)).unwrap();
+    insert(&mut tx, tree, 0..60);
+    assert_eq!(keys(&tx, tree).len(), 60);
+    assert_eq!(keys(&volume.reader(), tree), [0; 0], "nobody else sees it");
+    tx.commit().unwrap();
+    assert_eq!(keys(&volume.reader(), tree), Vec::from_iter(0..60));
+    let free = available(&volume);
+    volume.close().unwrap();
+    let volume = open(&device);
+    assert!(volume.recovered().was_clean);
+    assert_eq!(keys(&volume.reader(), tree), Vec::from_iter(0..60));
+    assert_eq!(available(&volume), free);
+}
+
+#[test]
+fn what_is_dropped_has_never_been() {
+    let device = made();
+    let volume = open(&device);
+    let tree = make_tree(&volume, 3);
+    let mut tx = volume.begin(need(&volume, 30)).unwrap();
+    insert(&mut tx, tree, 0..40);
+    tx.commit().unwrap();
+    let (free, stats) = (available(&volume), volume.journal().unwrap().stats());
+    let mut tx = volume.begin(need(&volume, 100)).unwrap();
+    insert(&mut tx, tree, 40..90);
+    remove(&mut tx, tree, 0..35);
+    let run = tx.claim(100, 1, 20).unwrap();
+    tx.free(run);
+    tx.new_inode(8, true).unwrap();
+    assert!(left(&volume) < free);
+    drop(tx);
+    assert_eq!(available(&volume), free);
+    assert_eq!(keys(&volume.reader(), tree), Vec::from_iter(0..40));
+    let now = volume.journal().unwrap().stats();
+    assert_eq!((now.grant_used, now.active), (stats.grant_used, 0));
+    assert!(volume.failure().is_none());
+    // What it had claimed can be had.
+    let mut tx = volume.begin(need(&volume, 30)).unwrap();
+    insert(&mut tx, tree, 40..90);
+    tx.commit().unwrap();
+    assert_eq!(keys(&volume.reader(), tree), Vec::from_iter(0..90));
+}
+
+#[test]
+fn freed_blocks_come_back_when_that_is_durable_and_not_before() {
+    let device = made();
+    let volume = open(&device);
+    let tree = make_tree(&volume, 3);
+    let free = available(&volume);
+    let mut tx = volume.begin(need(&volume, 40)).unwrap();
+    insert(&mut tx, tree, 0..40);
+    let run = tx.claim(200, 10, 10).unwrap();
+    volume.force(tx.commit().unwrap()).unwrap();
+    let used = free - available(&volume);
+    assert!(used > 15, "{used} blocks");
+    let mut tx = volume.begin(need(&volume, 40)).unwrap();
+    remove(&mut tx, tree, 0..40);
+    tx.free(run);
+    let sequence = tx.commit().unwrap();
+    assert_eq!(left(&volume), free - used);
+    volume.force(sequence).unwrap();
+    assert_eq!(available(&volume), free);
+    assert_eq!(keys(&volume.reader(), tree), [0; 0]);
+}
+
+/// Each block that is freed is a run of its own, so that the tree of free space grows and takes some for
+/// itself: the transactions that free those have nothing else to give back.
+#[test]
+fn what_is_freed_and_goes_to_the_trees_is_counted() {
+    let bytes = 16 * BLOCKS * BLOCK_BYTES as u64;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(bytes, 4096).unwrap());
+    make(&device);
+    let volume = open(&device);
+    let mut tx = volume.begin(need(&volume, 12_000)).unwrap();
+    let (mut runs, mut left) = (Vec::new(), 12_000);
+    while left > 0 {
+        runs.push(tx.claim(0, 1, left).unwrap());
+        left -= runs[runs.len() - 1].blocks;
+    }
+    volume.force(tx.commit().unwrap()).unwrap();
+    for start in runs.iter().flat_map(|run| (run.start..run.end()).step_by(2)) {
+        let mut tx = volume.begin(need(&volume, 0)).unwrap();
+        tx.free(Run::one(start));
+        tx.commit().unwrap();
+    }
+    volume.sync().unwrap();
+    available(&volume);
+}
+
+#[test]
+fn a_block_that_was_made_and_freed_in_one_transaction_leaves_nothing() {
+    let device = made();
+    let volume = open(&device);
+    let tree = make_tree(&volume, 3);
+    let free = available(&volume);
+    let mut tx = volume.begin(need(&volume, 40)).unwrap();
+    insert(&mut tx, tree, 0..40);
+    remove(&mut tx, tree, 0..40);
+    volume.force(tx.commit().unwrap()).unwrap();
+    assert_eq!(available(&volume), free);
+    assert_eq!(keys(&volume.reader(), tree), [0; 0]);
+}
+
+#[test]
+fn more_space_than_there_is_is_refused_at_the_beginning() {
+    let device = made();
+    let volume = open(&device);
+    let free = available(&volume);
+    let refused = volume.begin(need(&volume, free + 1));
+    assert!(matches!(refused, Err(Fault::NoSpace)));
+    assert_eq!(available(&volume), free);
+    let mut tx = volume.begin(Need { from_pool: true, ..need(&volume, 0) }).unwrap();
+    assert!(matches!(tx.claim(0, u32::MAX, u32::MAX), Err(Fault::NoSpace)));
+    drop(tx);
+    assert_eq!(available(&volume), free);
+}
+
+#[test]
+fn what_would_log_too_much_is_not_committed() {
+    let device = made();
+    let volume = open(&device);
+    let tree = make_tree(&volume, 3);
+    let free = available(&volume);
+    let small = Need { log_blocks: 3, space: 40, from_pool: false };
+    let mut tx = volume.begin(small).unwrap();
+    insert(&mut tx, tree, 0..40);
+    let committed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tx.commit()));
+    // With assertions it panics; without, it is an error.
+    assert!(!matches!(committed, Ok(Ok(_))));
+    assert_eq!(available(&volume), free);
+    assert_eq!(keys(&volume.reader(), tree), [0; 0]);
+    make_tree(&volume, 4);
+}
+
+#[test]
+fn claims_that_were_made_before_are_used() {
+    let device = made();
+    let volume = open(&device);
+    let free = available(&volume);
+    assert!(volume.space().take(5, false));
+    let run = volume.groups().claim(&volume.reader(), 300, 5, 5).unwrap().unwrap();
+    let mut tx = volume.begin(need(&volume, 0)).unwrap();
+    tx.use_claim(run);
+    volume.force(tx.commit().unwrap()).unwrap();
+    assert_eq!(available(&volume), free - 5);
+    let mut tx = volume.begin(need(&volume, 0)).unwrap();
+    tx.free(run);
+    volume.force(tx.commit().unwrap()).unwrap();
+    assert_eq!(available(&volume), free);
+}
+
+#[test]
+fn new_inodes_come_in_chunks_whose_blocks_are_there() {
+    let device = made();
+    let volume = open(&device);
+    let mut numbers = Vec::new();
+    for _ in 0..3 {
+        let mut tx = volume.begin(Need { log_blocks: 100, space: 8, from_pool: false }).unwrap();
+        for _ in 0..30 {
+            numbers.push(tx.new_inode(8, false).unwrap().0);
+        }
+        volume.force(tx.commit().unwrap()).unwrap();
+    }
+    let free = available(&volume);
+    numbers.sort_unstable();
+    let count = numbers.len();
+    numbers.dedup();
+    assert_eq!(numbers.len(), count, "a number was given out twice");
+    drop(volume);
+    // After a crash, and after a proper end.
+    for _ in 0..2 {
+        let volume = open(&device);
+        for address in numbers.iter().map(|ino| ino / 8) {
+            let owner = chunk_of(address);
+            let expected =
+                crate::format::Expected { magic: INODE_MAGIC, owner, check: |_, _| Ok(()) };
+            volume.cache().read(address, &expected).unwrap();
+        }
+        assert_eq!(available(&volume), free);
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn chunks_that_are_given_up_can_become_anything() {
+    let device = made();
+    let volume = open(&device);
+    let free = available(&volume);
+    let big = Need { log_blocks: 100, space: 32, from_pool: false };
+    let table = NodeTable::new(1000);
+    let mut tx = volume.begin(big).unwrap();
+    let mut nodes = Vec::new();
+    for _ in 0..200 {
+        let (ino, generation) = tx.new_inode(8, false).unwrap();
+        let node = table.claim(ino, volume.cache());
+        tx.set_core(&node, InodeCore::new(TYPE_REGULAR, generation, 0));
+        nodes.push(node);
+    }
+    volume.force(tx.commit().unwrap()).unwrap();
+    assert!(nodes.iter().all(|node| node.sequence() > 0 && node.core().is_regular()));
+    // Some are freed before, and some with what gives their chunk up; some are logged elsewhere before.
+    let (even, odd): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.ino() % 2 == 0);
+    let mut tx = volume.begin(big).unwrap();
+    odd.iter().for_each(|node| tx.inode(node).nlink = 7);
+    tx.commit().unwrap();
+    for half in [even, odd] {
+        let mut tx = volume.begin(big).unwrap();
+        for node in half {
+            tx.set_core(node, InodeCore::free(node.core().generation));
+            tx.free_inode(node.ino());
+        }
+        let sequence = tx.commit().unwrap();
+        volume.force(sequence).unwrap();
+    }
+    let back = available(&volume);
+    assert!(back > free - 24, "no chunk was given up: {free} and {back}");
+    // All of it becomes data, which neither a write home nor a recovery overwrites.
+    let mut tx = volume.begin(Need { space: 600, ..big }).unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..600 {
+        runs.push(tx.claim(8, 1, 1).unwrap());
+    }
+    write_data(&volume, &runs);
+    volume.force(tx.commit().unwrap()).unwrap();
+    let device = device.clone();
+    drop(volume);
+    let volume = open(&device);
+    check_data(&device, &runs);
+    volume.close().unwrap();
+    check_data(&device, &runs);
+}
+
+fn data_of(address: u64) -> Vec<u8> {
+    address.to_le_bytes().repeat(BLOCK_BYTES / 8)
+}
+
+fn write_data(volume: &Volume, runs: &[Run]) {
+    for address in runs.iter().flat_map(|run| run.range()) {
+        volume.device().write_at(byte_of_block(address), &data_of(address)).unwrap();
+    }
+    volume.mark_data_written();
+}
+
+fn check_data(device: &Arc<dyn Device>, runs: &[Run]) {
+    for address in runs.iter().flat_map(|run| run.range()) {
+        let mut found = vec![0; BLOCK_BYTES];
+        device.read_at(byte_of_block(address), &mut found).unwrap();
+        assert!(found == data_of(address), "block {address} has other contents");
+    }
+}
