@@ -3,38 +3,40 @@
 //! # Purpose
 //!
 //! A group knows its free blocks and free inodes twice: on disk, in two trees and a header, and in
-//! memory, in an index that says what can still be had. Taking something from the index (a *claim*) takes a
-//! short lock of one group and no I/O, at any time and in any order of groups. What a transaction
-//! does with its claims is collected ([`Changes`]) and written into the trees when it commits
-//! ([`Groups::finish`]).
+//! memory, in an index that says what can still be had. Taking something from the index (a *claim*)
+//! takes a short lock of one group and no I/O, at any time and in any order of groups. What a
+//! transaction does with its claims is collected ([`Changes`]) and written into the trees when it
+//! commits ([`Groups::finish`]).
 //!
 //! # Invariants
 //!
-//! * What is free on disk is one of these: in the index, or in a part of the group that the index has not
-//!   loaded; claimed by a transaction or by who writes data back; busy, which means that a transaction
-//!   has freed it and is not durable yet. Of what is claimed or busy the index has a list (*pending*).
-//! * A block is in the index only once the transaction that freed it is durable: whoever claims it may
-//!   write data there at once, and a crash must not bring the former owner back. A tree of the group may have
-//!   such a block earlier: what is written there is logged, and goes home only after that.
-//! * An inode that was freed can be had as soon as its transaction is committed: whatever becomes of it
-//!   is logged behind that.
-//! * Whatever the index holds was checked against what a group can have. Damage is an error of the call that
-//!   meets it.
+//! * What is free on disk is one of these: in the index, or in a part of the group that the index
+//!   has not loaded; claimed by a transaction or by who writes data back; busy, which means that a
+//!   transaction has freed it and is not durable yet. Of what is claimed or busy the index has a
+//!   list (*pending*).
+//! * A block is in the index only once the transaction that freed it is durable: whoever claims it
+//!   may write data there at once, and a crash must not bring the former owner back. A tree of the
+//!   group may have such a block earlier: what is written there is logged, and goes home only after
+//!   that.
+//! * An inode that was freed can be had as soon as its transaction is committed: whatever becomes
+//!   of it is logged behind that.
+//! * Whatever the index holds was checked against what a group can have. Damage is an error of the
+//!   call that meets it.
 //! * The trees find the blocks they need: `alloc/ag_update.rs` has the argument.
 //!
 //! # Indexes are loaded in parts
 //!
-//! An index is made when a group is used for the first time, from the header, with the group locked. Until
-//! then no claim can have been made in it, and nothing freed. A search asks for a *zone* of 16 MiB that
-//! it needs, and that is read from the trees, with the group locked: about 2,048 records at a time, so
-//! that a group with fewer is loaded at once. As the list of what is pending is whole, a zone can be
-//! dropped at any time and read again: it holds what the trees have there, without that. The indexes of a
-//! volume have a limit of memory together ([`memory`]), beyond which zones are dropped that were not
-//! used of late. What was known of a zone stays, in two bytes: the longest run, so that searches need
-//! not read it in vain.
+//! An index is made when a group is used for the first time, from the header, with the group
+//! locked. Until then no claim can have been made in it, and nothing freed. A search asks for a
+//! *zone* of 16 MiB that it needs, and that is read from the trees, with the group locked: about
+//! 2,048 records at a time, so that a group with fewer is loaded at once. As the list of what is
+//! pending is whole, a zone can be dropped at any time and read again: it holds what the trees have
+//! there, without that. The indexes of a volume have a limit of memory together ([`memory`]),
+//! beyond which zones are dropped that were not used of late. What was known of a zone stays, in
+//! two bytes: the longest run, so that searches need not read it in vain.
 //!
-//! A search for a good place reads so much and no more, and takes the best it has found. Only who would
-//! be refused otherwise looks everywhere.
+//! A search for a good place reads so much and no more, and takes the best it has found. Only who
+//! would be refused otherwise looks everywhere.
 //!
 //! # Locks
 //!
@@ -132,8 +134,8 @@ pub struct Totals {
     pub orphans: u64,
 }
 
-/// Runs that a transaction has freed: free in the trees, and not to be used before the transaction is
-/// durable.
+/// Runs that a transaction has freed: free in the trees, and not to be used before the transaction
+/// is durable.
 #[derive(Debug, Default)]
 #[must_use = "what is lost here is not free before the next mount"]
 pub struct Busy {
@@ -253,18 +255,19 @@ impl Groups {
         self.geometry().groups()
     }
 
-    /// The most blocks that [`finish`](Self::finish) changes, makes or frees for a transaction with so
-    /// many claims and frees of blocks, and so many inodes made, freed or made orphans.
+    /// The most blocks that [`finish`](Self::finish) changes, makes or frees for a transaction with
+    /// so many claims and frees of blocks, and so many inodes made, freed or made orphans.
     ///
-    /// A change of a tree is a removal and an insertion, in the worst case: at each level a block, its
-    /// neighbour, and the one behind a new or a freed one; a root has no neighbours. An inode changes a
-    /// leaf, and may make a chunk or give one up, which is a change of both trees. Each may be in another
-    /// group, which has a header and may fetch blocks for its trees. Trees don't grow by more than a
-    /// level from now until then: that takes thousands of runs.
+    /// A change of a tree is a removal and an insertion, in the worst case: at each level a block,
+    /// its neighbour, and the one behind a new or a freed one; a root has no neighbours. An inode
+    /// changes a leaf, and may make a chunk or give one up, which is a change of both trees. Each
+    /// may be in another group, which has a header and may fetch blocks for its trees. Trees don't
+    /// grow by more than a level from now until then: that takes thousands of runs.
     #[must_use]
     pub fn log_blocks(&self, runs: u32, inodes: u32) -> u32 {
         let trees = self.largest_trees.load(Ordering::Relaxed);
-        // A tree of so many levels has two blocks at least below its root, four below these, and so on.
+        // A tree of so many levels has two blocks at least below its root, four below these, and so
+        // on.
         let levels = (trees / 2 + 1).ilog2() + 2;
         let levels = levels.min(self.levels_max.load(Ordering::Relaxed));
         let change = 6 * levels;
@@ -276,8 +279,8 @@ impl Groups {
     }
 
     /// A number for a new inode's generation. It differs from those before it in this mount, unless
-    /// these are 2^32, and from those of earlier mounts most probably: so a handle of a file that was
-    /// removed does not find another file with the same number.
+    /// these are 2^32, and from those of earlier mounts most probably: so a handle of a file that
+    /// was removed does not find another file with the same number.
     #[must_use]
     pub fn generation(&self) -> u32 {
         // Zero is for who has none.
@@ -314,8 +317,8 @@ impl Groups {
 
     /// Takes `min` to `max` consecutive blocks, `min` at least one, near the block `near` if
     /// possible: right there, if it is free; elsewhere in its group; in another group. `None` if
-    /// there are not as many free blocks in one piece anywhere; with a `min` of more than 1, a piece that
-    /// lies across two zones may be missed. They are the caller's until it gives them to
+    /// there are not as many free blocks in one piece anywhere; with a `min` of more than 1, a
+    /// piece that lies across two zones may be missed. They are the caller's until it gives them to
     /// [`Changes::use_claim`], or back ([`unclaim`](Self::unclaim)).
     ///
     /// Takes leaf locks, and reads from the device, with a group locked, what is not loaded.
@@ -331,8 +334,8 @@ impl Groups {
     ) -> Result<Option<Run>, Error<N::Error>> {
         let max = max.max(min);
         let first = self.group_of(near).unwrap_or(0);
-        // Fragments are for when nothing else is left. And what others have taken while we looked may
-        // be back in a group that we have left, so nothing is refused after one look.
+        // Fragments are for when nothing else is left. And what others have taken while we looked
+        // may be back in a group that we have left, so nothing is refused after one look.
         let mut efforts = [Effort::better(), Effort::anything(), Effort::anything()];
         for (effort, min) in efforts.iter_mut().zip([min.max(max.min(RUN_WANTED)), min, min]) {
             for group in self.from(first) {
@@ -353,10 +356,10 @@ impl Groups {
         }
     }
 
-    /// Takes a free inode for the transaction with `changes`, or makes a chunk of inodes in it: for a
-    /// file in the group of the block `near`, which is that of its directory's inode; for a directory in
-    /// a group with more free space than others. `None` if neither is possible. Returns the
-    /// inode's number.
+    /// Takes a free inode for the transaction with `changes`, or makes a chunk of inodes in it: for
+    /// a file in the group of the block `near`, which is that of its directory's inode; for a
+    /// directory in a group with more free space than others. `None` if neither is possible.
+    /// Returns the inode's number.
     ///
     /// A chunk takes 8 blocks.
     ///
@@ -402,8 +405,9 @@ impl Groups {
         chosen
     }
 
-    /// Writes what a transaction does into the trees of the groups, whose locks it takes. Reads what it needs
-    /// from the device. Comes last before the journal's commit; [`Finished::committed`] comes after it.
+    /// Writes what a transaction does into the trees of the groups, whose locks it takes. Reads
+    /// what it needs from the device. Comes last before the journal's commit;
+    /// [`Finished::committed`] comes after it.
     ///
     /// # Errors
     /// [`Error`], [`GroupNodes::no_space`] among them. The transaction must not be committed then;
@@ -470,9 +474,9 @@ impl Groups {
         self.growth.lock()
     }
 
-    /// The volume is divided so from now on: it has grown. The caller holds [`growth`](Self::growth),
-    /// and has written new groups and the superblock. False if it has grown too often while it is
-    /// open; then nothing has changed.
+    /// The volume is divided so from now on: it has grown. The caller holds
+    /// [`growth`](Self::growth), and has written new groups and the superblock. False if it has
+    /// grown too often while it is open; then nothing has changed.
     ///
     /// # Errors
     /// [`Error`], from reading the new groups; nothing has changed then.
@@ -541,9 +545,10 @@ impl Groups {
         self.shrink_indexes();
     }
 
-    /// Whether an inode of this number is in use, as the last commit of its group has left it. For numbers
-    /// that come from outside: what the block of such a number holds says nothing, for blocks of inodes that
-    /// were given up stay on the device as they were. Takes the lock of the group, and may read its tree.
+    /// Whether an inode of this number is in use, as the last commit of its group has left it. For
+    /// numbers that come from outside: what the block of such a number holds says nothing, for
+    /// blocks of inodes that were given up stay on the device as they were. Takes the lock of the
+    /// group, and may read its tree.
     ///
     /// # Errors
     /// [`Error`].
@@ -628,8 +633,8 @@ impl std::fmt::Debug for Groups {
 }
 
 impl Finished<'_> {
-    /// What the transaction has freed, to be told to [`Groups::durable`] when it is durable. Taken once,
-    /// before the commit.
+    /// What the transaction has freed, to be told to [`Groups::durable`] when it is durable. Taken
+    /// once, before the commit.
     pub fn busy(&mut self) -> Busy {
         let mut busy = Busy::default();
         for Locked { group, outcome, .. } in &mut self.parts {
@@ -645,7 +650,8 @@ impl Finished<'_> {
         busy
     }
 
-    /// The journal has the transaction: what it did is seen from now on, and the groups are unlocked.
+    /// The journal has the transaction: what it did is seen from now on, and the groups are
+    /// unlocked.
     pub fn committed(self, changes: Changes) {
         let Changes { new_chunks, claimed_inodes, undo, .. } = changes;
         for (chunk, free) in new_chunks {

@@ -130,8 +130,8 @@ impl<K: Kind> Tree<K> {
         Ok(Self::at(root, owner))
     }
 
-    /// Makes `block` the root of a tree of these few records, which are in order and fit into a leaf.
-    /// For volumes that are made, whose trees have their places from the start.
+    /// Makes `block` the root of a tree of these few records, which are in order and fit into a
+    /// leaf. For volumes that are made, whose trees have their places from the start.
     pub fn write_root(block: &mut crate::format::Block, records: &[Record<K>]) {
         debug_assert!(records.len() <= Self::LEAF_RECORDS_MAX);
         node::write::<K::Key, K::Value>(block, 0, [0; 2], records);

@@ -12,12 +12,13 @@
 //! * Whatever comes from the device was [verified](Block::verify) and [checked](Expected::check)
 //!   before anybody sees it. What fails that is not kept: the next reader reads again.
 //! * One thread reads a missing block; others who want it wait for that.
-//! * There is one [`Buffer`] for an address at a time. A freed block's buffer leaves at once, and the
-//!   next owner of the address gets another one; the old one writes nothing any more.
-//! * A buffer is dropped only if the cache holds the only reference to it. The journal holds one for
-//!   as long as anything of the buffer is not home; so a buffer that is dropped is as it is on the
-//!   device, and whoever comes later reads that.
-//! * So the limit of memory is one of what could be read again, and can be passed by what is being changed.
+//! * There is one [`Buffer`] for an address at a time. A freed block's buffer leaves at once, and
+//!   the next owner of the address gets another one; the old one writes nothing any more.
+//! * A buffer is dropped only if the cache holds the only reference to it. The journal holds one
+//!   for as long as anything of the buffer is not home; so a buffer that is dropped is as it is on
+//!   the device, and whoever comes later reads that.
+//! * So the limit of memory is one of what could be read again, and can be passed by what is being
+//!   changed.
 //!
 //! # Locks
 //!
@@ -29,11 +30,11 @@
 //!
 //! An inode is an item of the log, and goes home into a block that may not be one of inodes any
 //! more by then: all inodes in it were free, and the block was given up. So whoever gives blocks of
-//! inodes up says so under the exclusive side of `inode_homes`: writes that had begun are done then, and
-//! later ones do nothing, until there is a new chunk of inodes at the same place.
+//! inodes up says so under the exclusive side of `inode_homes`: writes that had begun are done
+//! then, and later ones do nothing, until there is a new chunk of inodes at the same place.
 //!
-//! Eviction is the clock algorithm (Corbató 1968) per shard: a hand goes around, what was used since it
-//! came by last stays.
+//! Eviction is the clock algorithm (Corbató 1968) per shard: a hand goes around, what was used
+//! since it came by last stays.
 
 mod block;
 mod cancel;
@@ -63,11 +64,12 @@ use crate::base::ranks::{CacheShard, InodeHomes};
 use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
 use crate::format::{BLOCK_BYTES, Block, Expected, Identity, byte_of_block};
 
-/// How many buffers the hand passes for each one that comes in. More than one, so that it catches up
-/// with what was in use when it came by.
+/// How many buffers the hand passes for each one that comes in. More than one, so that it catches
+/// up with what was in use when it came by.
 const HAND_STEPS: usize = 8;
 
-/// How many shards there are for each CPU, unless each would have room for less than so many blocks.
+/// How many shards there are for each CPU, unless each would have room for less than so many
+/// blocks.
 const SHARDS_PER_CPU: usize = 64;
 const SHARD_BLOCKS: usize = 16;
 
@@ -112,13 +114,14 @@ enum Entry {
 }
 
 impl BufferCache {
-    /// An empty cache of `volume` on `device`, which keeps at most `bytes` of what it could read again.
+    /// An empty cache of `volume` on `device`, which keeps at most `bytes` of what it could read
+    /// again.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, volume: Uuid, bytes: u64) -> Self {
         let cpus = cpu::possible() as usize;
         let limit = usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
-        // So many that blocks which have nothing to do with one another seldom share one, as long as
-        // each has room for some.
+        // So many that blocks which have nothing to do with one another seldom share one, as long
+        // as each has room for some.
         let shards = (limit / SHARD_BLOCKS).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
         let shards = shards.next_power_of_two();
         Self {
@@ -142,7 +145,8 @@ impl BufferCache {
         self.look(address, expected, |_, block| Arc::clone(block))
     }
 
-    /// The buffer of the block at `address`, which must be in the volume. Sleeps if it has to be read.
+    /// The buffer of the block at `address`, which must be in the volume. Sleeps if it has to be
+    /// read.
     ///
     /// # Errors
     /// Those of the device, and damage.
@@ -159,8 +163,8 @@ impl BufferCache {
         self.look(address, expected, |buffer, block| (Arc::clone(buffer), Arc::clone(block)))
     }
 
-    /// Calls `found` under the locks of the shard and of the buffer: two that are free mostly, in place of
-    /// references that would have to be taken and given back in between.
+    /// Calls `found` under the locks of the shard and of the buffer: two that are free mostly, in
+    /// place of references that would have to be taken and given back in between.
     fn look<T>(
         &self,
         address: u64,
@@ -272,8 +276,8 @@ impl BufferCache {
         Ok(())
     }
 
-    /// The blocks of a chunk are of inodes no more: nothing writes them home from now on. Sleeps while
-    /// one is written.
+    /// The blocks of a chunk are of inodes no more: nothing writes them home from now on. Sleeps
+    /// while one is written.
     pub(crate) fn give_up_inodes(&self, chunk: u64) {
         let mut given_up = self.given_up.write();
         given_up.insert(chunk);
@@ -362,8 +366,8 @@ impl Entries {
         Some(buffer)
     }
 
-    /// Moves the hand, and takes out what has not been used since it came by last, as long as there is
-    /// more than the limit. The references are dropped when no lock is held.
+    /// Moves the hand, and takes out what has not been used since it came by last, as long as there
+    /// is more than the limit. The references are dropped when no lock is held.
     fn evict(&mut self, limit: usize, evicted: &mut Vec<Arc<Buffer>>) {
         for _ in 0..HAND_STEPS {
             if self.ring.len() <= limit {

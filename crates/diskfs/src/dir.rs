@@ -2,37 +2,40 @@
 //!
 //! # Purpose
 //!
-//! A directory begins as a list of entries in its inode. When that has no room for them any more, they
-//! go into a B+tree ([`DirTree`]), spread over as many records of a fixed size as the name needs. Where the
-//! blocks of the tree come from is the business of [`Nodes`].
+//! A directory begins as a list of entries in its inode. When that has no room for them any more,
+//! they go into a B+tree ([`DirTree`]), spread over as many records of a fixed size as the name
+//! needs. Where the blocks of the tree come from is the business of [`Nodes`].
 //!
 //! # Positions
 //!
-//! An entry lies where the [hash](NameHash) of its name says, or, since names may have the same hash, up
-//! to fifteen behind that. This is the order in which a directory is read, and an entry stays where it is
-//! for as long as it is there. So whoever reads a directory in pieces gets every entry once that is there
-//! throughout, whatever else comes and goes. The hash is keyed by the volume, so that nobody finds names
-//! that collide without knowing it; a seventeenth name of one hash is refused.
+//! An entry lies where the [hash](NameHash) of its name says, or, since names may have the same
+//! hash, up to fifteen behind that. This is the order in which a directory is read, and an entry
+//! stays where it is for as long as it is there. So whoever reads a directory in pieces gets every
+//! entry once that is there throughout, whatever else comes and goes. The hash is keyed by the
+//! volume, so that nobody finds names that collide without knowing it; a seventeenth name of one
+//! hash is refused.
 //!
 //! # Invariants
 //!
-//! * In ascending order of positions, in the inode as in the tree; the records of an entry follow each
-//!   other.
-//! * [`InodeCore::size`] of a directory is the sum of what its entries take in an inode, wherever they
-//!   are; [`InodeCore::blocks`] has the blocks of the tree.
+//! * In ascending order of positions, in the inode as in the tree; the records of an entry follow
+//!   each other.
+//! * [`InodeCore::size`] of a directory is the sum of what its entries take in an inode, wherever
+//!   they are; [`InodeCore::blocks`] has the blocks of the tree.
 //! * A tree stays a tree when it gets small: an empty directory may have one block.
-//! * Looking a name up in a tree reads one block per level; one more if a long name lies across two leaves.
+//! * Looking a name up in a tree reads one block per level; one more if a long name lies across two
+//!   leaves.
 //!
 //! # All or nothing
 //!
-//! A change of one record is all or nothing ([`btree`](crate::btree)); a name of more than 21 bytes has
-//! several. After an error the core and the nodes are to be given up together, as a transaction is that
-//! is dropped.
+//! A change of one record is all or nothing ([`btree`](crate::btree)); a name of more than 21 bytes
+//! has several. After an error the core and the nodes are to be given up together, as a transaction
+//! is that is dropped.
 //!
 //! # Locks, references
 //!
-//! None here. Whoever changes a directory holds its inode's lock until the commit has returned. Whoever
-//! reads one with a tree holds it shared; entries in the inode are read from the core, which never changes.
+//! None here. Whoever changes a directory holds its inode's lock until the commit has returned.
+//! Whoever reads one with a tree holds it shared; entries in the inode are read from the core,
+//! which never changes.
 
 mod check;
 mod entry;
@@ -59,8 +62,8 @@ type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
 /// The most records that an entry has in a tree.
 pub const RECORDS_OF_ENTRY: usize = 9;
 
-/// Where names lie in the directories of a volume: SipHash-2-4 (Aumasson and Bernstein 2012) of the name,
-/// whose key is the id of the volume. `Copy`.
+/// Where names lie in the directories of a volume: SipHash-2-4 (Aumasson and Bernstein 2012) of the
+/// name, whose key is the id of the volume. `Copy`.
 #[derive(Clone, Copy, Debug)]
 pub struct NameHash {
     key: [u8; 16],
@@ -235,8 +238,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes `name`, which is there, lead to another inode, and says what it has led to; `None`, and no
-    /// change, if it is not there. The entry stays where it is.
+    /// Makes `name`, which is there, lead to another inode, and says what it has led to; `None`,
+    /// and no change, if it is not there. The entry stays where it is.
     ///
     /// # Errors
     /// [`Error`].
@@ -273,7 +276,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Calls `emit` with the entries behind position `behind`, 0 for all, in order, until it breaks.
+    /// Calls `emit` with the entries behind position `behind`, 0 for all, in order, until it
+    /// breaks.
     ///
     /// # Errors
     /// [`Error`], damage among them.
@@ -314,8 +318,8 @@ impl Directory {
         }
     }
 
-    /// Removes up to `most` records of what is left of a directory that nobody uses any more, and says
-    /// whether nothing is left: neither entry nor tree.
+    /// Removes up to `most` records of what is left of a directory that nobody uses any more, and
+    /// says whether nothing is left: neither entry nor tree.
     ///
     /// # Errors
     /// [`Error`].

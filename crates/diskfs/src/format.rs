@@ -2,8 +2,8 @@
 //!
 //! # Rules
 //!
-//! * Little-endian, no padding, sizes and offsets asserted when compiled; `docs/FORMAT.md` has the same
-//!   numbers, and a test compares them.
+//! * Little-endian, no padding, sizes and offsets asserted when compiled; `docs/FORMAT.md` has the
+//!   same numbers, and a test compares them.
 //! * Fields that have no meaning yet are written as zeros. They are not looked at, so that a later
 //!   version may use them in volumes that this one still reads.
 //! * A type on disk has no meaning of its own: it is decoded into a type that can only have

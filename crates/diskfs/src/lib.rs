@@ -27,20 +27,21 @@
 //!
 //! # Invariants
 //!
-//! * Types that lie on disk are in [`mod@format`] and nowhere else; they are little-endian, without padding,
-//!   and their sizes and offsets are asserted when they are compiled.
+//! * Types that lie on disk are in [`mod@format`] and nowhere else; they are little-endian, without
+//!   padding, and their sizes and offsets are asserted when they are compiled.
 //! * Every block of metadata carries a magic, a checksum, its own address, its owner, the volume's
 //!   id and the log position of its last change. Nothing in a block is believed before all of them
 //!   are right.
-//! * Whatever the bytes are, reading them ends with a value or an error: never a panic, and never a number
-//!   that leads outside of the volume.
+//! * Whatever the bytes are, reading them ends with a value or an error: never a panic, and never a
+//!   number that leads outside of the volume.
 //! * What is wrong has a number ([`format::Damage`]), which never gets another meaning.
 //!
 //! # Locks, references
 //!
-//! [`base::ranks`] has the classes of locks, and the pages of the modules say who takes them. The foundations have
-//! none: they are values, or calls on a device that their caller owns. Functions that take a
-//! [`Device`](vfscale_block::Device) block for its I/O; of the writing ones, one runs at a time.
+//! [`base::ranks`] has the classes of locks, and the pages of the modules say who takes them. The
+//! foundations have none: they are values, or calls on a device that their caller owns. Functions
+//! that take a [`Device`](vfscale_block::Device) block for its I/O; of the writing ones, one runs
+//! at a time.
 
 pub mod alloc;
 pub mod base;

@@ -3,10 +3,10 @@
 //! # Purpose
 //!
 //! A [`DiskFs`] is a [`FileSystem`] that keeps its directories itself. Each call that changes
-//! something is one transaction of the [volume](crate::volume); data of files go through
-//! [`Files`] instead. What the VFS knows of an inode and what the volume knows
-//! of it are two things: its inode holds a [`Node`](crate::inode::incore::Node), and every change is stored
-//! in the node first and shown by the inode then.
+//! something is one transaction of the [volume](crate::volume); data of files go through [`Files`]
+//! instead. What the VFS knows of an inode and what the volume knows of it are two things: its
+//! inode holds a [`Node`](crate::inode::incore::Node), and every change is stored in the node first
+//! and shown by the inode then.
 //!
 //! # Order of locks
 //!
@@ -80,24 +80,25 @@ pub struct DiskOptions {
     pub data_cache_bytes: u64,
     /// How many bytes of metadata are kept in memory that could be read again. 64 MiB by default.
     pub metadata_cache_bytes: u64,
-    /// How many bytes of metadata that were changed and are not home may take beside that. 160 MiB by
-    /// default.
+    /// How many bytes of metadata that were changed and are not home may take beside that. 160 MiB
+    /// by default.
     pub changed_metadata_bytes: u64,
     /// Nothing is written, not even the log: what that has is replayed in memory.
     pub read_only: bool,
     /// The log is not looked at, and nothing is written ([`VolumeOptions::no_recovery`]).
     pub no_recovery: bool,
-    /// What callers see when the volume meets damage, or its log fails: [`OnError::Shutdown`] by default.
+    /// What callers see when the volume meets damage, or its log fails: [`OnError::Shutdown`] by
+    /// default.
     pub on_error: OnError,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
-    /// In how many lists orphans are kept in memory, and in how many queues those that are to be freed; 0 for
-    /// one, as before seed 001.
+    /// In how many lists orphans are kept in memory, and in how many queues those that are to be
+    /// freed; 0 for one, as before seed 001.
     pub orphan_lists: usize,
     /// In how many lists files are kept that have something to be written back; at least one.
     pub dirty_lists: usize,
-    /// The data of a file that replaces another, by a rename or after having been cut to nothing, are written
-    /// before that is durable, as by ext4's option of this name. On by default.
+    /// The data of a file that replaces another, by a rename or after having been cut to nothing,
+    /// are written before that is durable, as by ext4's option of this name. On by default.
     pub auto_da_alloc: bool,
 }
 
@@ -131,9 +132,10 @@ pub struct Opened {
 
 /// A volume as a file system. See the [module](self). `Send` and `Sync`.
 ///
-/// It can be mounted once. Dropping it without [`close`](Self::close) writes nothing more: as after a
-/// crash, the next opening replays what is durable. But a superblock drops it behind grace periods; so who
-/// lets go of it without closing it [leaves](Self::leave) or [abandons](Self::abandon) it.
+/// It can be mounted once. Dropping it without [`close`](Self::close) writes nothing more: as after
+/// a crash, the next opening replays what is durable. But a superblock drops it behind grace
+/// periods; so who lets go of it without closing it [leaves](Self::leave) or
+/// [abandons](Self::abandon) it.
 pub struct DiskFs {
     volume: Arc<Volume>,
     table: Arc<NodeTable>,
@@ -154,12 +156,13 @@ const UNMOUNTED: u32 = 1;
 /// Its owner has [left](DiskFs::leave) it.
 const LEFT: u32 = 2;
 
-/// How many inodes are kept in memory of which nobody has need, for each byte of the cache of metadata.
+/// How many inodes are kept in memory of which nobody has need, for each byte of the cache of
+/// metadata.
 const NODE_BYTES: u64 = 1024;
 
 impl DiskFs {
-    /// Opens the volume on `device`: replays its log, and finishes what was begun with files that nobody
-    /// has any more. Blocks for the I/O.
+    /// Opens the volume on `device`: replays its log, and finishes what was begun with files that
+    /// nobody has any more. Blocks for the I/O.
     ///
     /// # Errors
     /// Those of [`Volume::open`], and of the finishing.
@@ -241,8 +244,9 @@ impl DiskFs {
         &self.volume
     }
 
-    /// Makes everything durable, writes it home and closes the log. The file system is mounted nowhere any
-    /// more: what is changed afterwards fails. Blocks for the I/O. Closing it again does nothing.
+    /// Makes everything durable, writes it home and closes the log. The file system is mounted
+    /// nowhere any more: what is changed afterwards fails. Blocks for the I/O. Closing it again
+    /// does nothing.
     ///
     /// # Errors
     /// Those of the device and the log; what is durable is replayed by the next opening.
@@ -268,8 +272,9 @@ impl DiskFs {
     }
 
     /// Ends it without closing it, now or when it is mounted nowhere any more: as
-    /// [`abandon`](Self::abandon). Then calls `released`, once, for whoever has the device: nothing of this
-    /// writes it any more. Nothing is waited for but I/O that is under way. For its owner, once.
+    /// [`abandon`](Self::abandon). Then calls `released`, once, for whoever has the device: nothing
+    /// of this writes it any more. Nothing is waited for but I/O that is under way. For its owner,
+    /// once.
     pub fn leave(&self, released: impl Fn() + Send + Sync + 'static) {
         let is_first = self.released.set(Box::new(released)).is_ok();
         debug_assert!(is_first, "it has one owner");
@@ -289,8 +294,8 @@ impl DiskFs {
         }
     }
 
-    /// Ends its threads, and writes nothing more than what is being written: as after a crash, the next
-    /// opening replays what is durable. What is changed afterwards fails. Does nothing after
+    /// Ends its threads, and writes nothing more than what is being written: as after a crash, the
+    /// next opening replays what is durable. What is changed afterwards fails. Does nothing after
     /// [`close`](Self::close). Blocks until that is written.
     pub fn abandon(&self) {
         end_threads(&self.volume, &self.files, &self.inactivator);
@@ -413,7 +418,8 @@ impl FileSystem for DiskFs {
         if !is_coming || self.volume.is_read_only() {
             return false;
         }
-        // What fits into its inode gives back the block that was set aside. An error belongs to a file.
+        // What fits into its inode gives back the block that was set aside. An error belongs to a
+        // file.
         if let Err(fault) = self.files.write_back_all() {
             tracing::error!(%fault, "not everything was written for want of space");
         }

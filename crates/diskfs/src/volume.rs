@@ -2,16 +2,17 @@
 //!
 //! # Purpose
 //!
-//! A [`Volume`] is what all parts of the file system share: the device, the log, the blocks of metadata in
-//! memory, how the volume is divided. It is opened by its superblock, after the log was replayed;
-//! from then on whatever changes it is a transaction.
+//! A [`Volume`] is what all parts of the file system share: the device, the log, the blocks of
+//! metadata in memory, how the volume is divided. It is opened by its superblock, after the log was
+//! replayed; from then on whatever changes it is a transaction.
 //!
 //! # Invariants
 //!
 //! * Nothing of the volume is read before the log was replayed. A volume that is open for reading
-//!   only has no log, and its device is not written: what its log has is replayed into a copy of the
-//!   device in memory, which holds changes only ([`CowDevice`](vfscale_block::CowDevice)); or the log is not looked at at all
-//!   ([`VolumeOptions::no_recovery`]), for a volume whose log can't be read.
+//!   only has no log, and its device is not written: what its log has is replayed into a copy of
+//!   the device in memory, which holds changes only ([`CowDevice`](vfscale_block::CowDevice)); or
+//!   the log is not looked at at all ([`VolumeOptions::no_recovery`]), for a volume whose log can't
+//!   be read.
 //! * Data is durable before metadata that refers to it: whoever has written data says so
 //!   ([`Volume::mark_data_written`]) before the transaction is committed, and the log asks for a
 //!   flush of the device before a checkpoint's last record (`hooks`).
@@ -20,8 +21,8 @@
 //!
 //! # Locks
 //!
-//! `superblock` is held while the superblock is written, `data_flush` for moments. Neither is taken with the
-//! other.
+//! `superblock` is held while the superblock is written, `data_flush` for moments. Neither is taken
+//! with the other.
 //!
 //! # Who holds which reference
 //!
@@ -65,20 +66,21 @@ use log::{Logged, open_log, read_log};
 /// How a volume is opened.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Nothing is written, not even the log: what that has is replayed in memory, which holds it until
-    /// the volume ends.
+    /// Nothing is written, not even the log: what that has is replayed in memory, which holds it
+    /// until the volume ends.
     pub read_only: bool,
     /// The log is not looked at, and nothing is written. What it has and is not home is missed, and
     /// what is half home may be damaged.
     pub no_recovery: bool,
     /// How the log is set up.
     pub journal: vfscale_journal::Options,
-    /// How many bytes of metadata are kept in memory that could be read again; an eighth more for the
-    /// indexes of free space.
+    /// How many bytes of metadata are kept in memory that could be read again; an eighth more for
+    /// the indexes of free space.
     pub cache_bytes: u64,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
-    /// In how many lists it has its orphans in memory; 0 for one, as before seed 001 ([`OrphanList`]).
+    /// In how many lists it has its orphans in memory; 0 for one, as before seed 001
+    /// ([`OrphanList`]).
     pub orphan_lists: usize,
 }
 
@@ -137,8 +139,8 @@ impl Volume {
     ///
     /// # Errors
     /// There is no volume, or it can't be used by this program; those of the log, of the device,
-    /// and damage. [`Fault::NeedsRepair`] after a repair that was interrupted, unless the log is not to be
-    /// looked at.
+    /// and damage. [`Fault::NeedsRepair`] after a repair that was interrupted, unless the log is
+    /// not to be looked at.
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Self, Fault> {
         let found = copies::read(&*device)?;
         let read_only = options.read_only || options.no_recovery;
@@ -302,9 +304,9 @@ impl Volume {
         self.writable().is_err()
     }
 
-    /// Makes it read-only: waits for transactions under way, refuses later ones, writes everything home and
-    /// covers the log, so that the next opening has nothing to replay. Lasts until [`unseal`](Self::unseal).
-    /// Does nothing if it is read-only.
+    /// Makes it read-only: waits for transactions under way, refuses later ones, writes everything
+    /// home and covers the log, so that the next opening has nothing to replay. Lasts until
+    /// [`unseal`](Self::unseal). Does nothing if it is read-only.
     ///
     /// # Errors
     /// Those of the log and the device. It is not read-only then.
@@ -322,8 +324,8 @@ impl Volume {
         self.is_sealed.store(false, Ordering::Release);
     }
 
-    /// Whether files can have the block at this address: it is in the volume, and neither in the log nor kept
-    /// for what describes a group.
+    /// Whether files can have the block at this address: it is in the volume, and neither in the
+    /// log nor kept for what describes a group.
     #[must_use]
     pub fn is_for_files(&self, address: u64) -> bool {
         self.places.is_for_files(address)
@@ -341,7 +343,8 @@ impl Volume {
         self.journal.as_ref().filter(|_| !is_sealed()).ok_or(Fault::ReadOnly)
     }
 
-    /// Whether something may be changed: for a call that would be found out only when it is written back.
+    /// Whether something may be changed: for a call that would be found out only when it is written
+    /// back.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`]; the error of the log, if that is shut down.
@@ -419,9 +422,9 @@ impl Volume {
         }
     }
 
-    /// Ends the threads of the log, and writes nothing more than what is being written: as after a crash, the
-    /// next opening replays what is durable. Transactions fail from now on. Does nothing after
-    /// [`close`](Self::close).
+    /// Ends the threads of the log, and writes nothing more than what is being written: as after a
+    /// crash, the next opening replays what is durable. Transactions fail from now on. Does nothing
+    /// after [`close`](Self::close).
     pub fn abandon(&self) {
         if let Some(journal) = &self.journal {
             self.note_stop();

@@ -24,8 +24,8 @@ const REGULAR: u32 = 0o100_644;
 /// What every page of data is full of.
 const DATA: u8 = 0xA7;
 
-/// A sparse device that counts what is read, and keeps no data of files: a page full of [`DATA`] is not
-/// stored.
+/// A sparse device that counts what is read, and keeps no data of files: a page full of [`DATA`] is
+/// not stored.
 #[derive(Debug)]
 struct Thin {
     inner: MemoryDevice,
@@ -101,8 +101,8 @@ fn assert_whole(device: &Arc<Thin>) {
     assert!(found.is_none(), "{found:?}");
 }
 
-/// A file takes all of the volume by `fallocate`; then single blocks are written at random, each of which
-/// splits an unwritten extent, many more than 8,192 blocks of trees have room for.
+/// A file takes all of the volume by `fallocate`; then single blocks are written at random, each of
+/// which splits an unwritten extent, many more than 8,192 blocks of trees have room for.
 #[test]
 #[ignore = "takes minutes, and 2 GiB of memory"]
 fn a_volume_full_of_allocated_space_takes_a_million_splits() {

@@ -1,7 +1,8 @@
 //! Schedules of readers, commits and writes home of blocks of metadata, chosen at random:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-diskfs --test shuttle_cache`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -67,8 +68,8 @@ fn push(buffer: &Buffer, lsn: u32) {
     assert!(matches!(buffer.push(Lsn::new(1, lsn)), Ok(Pushed::Written)));
 }
 
-/// A reader sees versions in their order, whoever evicts and writes home meanwhile, and the last one
-/// in the end, wherever that is.
+/// A reader sees versions in their order, whoever evicts and writes home meanwhile, and the last
+/// one in the end, wherever that is.
 #[test]
 fn reader_against_commit_and_eviction() {
     check(|| {

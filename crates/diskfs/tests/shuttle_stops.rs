@@ -1,8 +1,9 @@
-//! Schedules of mounted volumes, chosen at random: files that lose their last user, and volumes that are
-//! remounted, closed and stopped, while other threads write to them:
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-diskfs --test shuttle_stops`.
+//! Schedules of mounted volumes, chosen at random: files that lose their last user, and volumes
+//! that are remounted, closed and stopped, while other threads write to them: `RUSTFLAGS="--cfg
+//! shuttle" cargo test --release -p vfscale-diskfs --test shuttle_stops`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -62,8 +63,9 @@ fn remount_read_only(task: &Task) -> bool {
     }
 }
 
-/// A sync, and a remount to read-only, make all durable that was written before, though the background writer
-/// and a writer that wants memory are writing some of it back; and a volume that is read-only is not written.
+/// A sync, and a remount to read-only, make all durable that was written before, though the
+/// background writer and a writer that wants memory are writing some of it back; and a volume that
+/// is read-only is not written.
 #[test]
 fn sync_against_writers_against_remount() {
     schedules(|| {
@@ -138,8 +140,8 @@ fn in_use(fs: &DiskFs, task: &Task) -> (u64, u64) {
     (figures.files - figures.files_free, figures.blocks - figures.blocks_free)
 }
 
-/// One thread closes a file and another takes its name away while `beside` runs. Gives the volume, and
-/// what was in use before there was the file.
+/// One thread closes a file and another takes its name away while `beside` runs. Gives the volume,
+/// and what was in use before there was the file.
 fn last_users(
     device: Arc<dyn Device>,
     beside: impl FnOnce(&DiskFs, &Task),
@@ -173,7 +175,8 @@ fn last_users(
     (fs, vfs, before)
 }
 
-/// An inode that has lost its last user is freed, once, whatever goes on beside that; nothing of it is left.
+/// An inode that has lost its last user is freed, once, whatever goes on beside that; nothing of it
+/// is left.
 fn assert_freed(beside: impl Fn(&DiskFs, &Task) + Send + Sync + 'static) {
     schedules(move || {
         let device = device();
@@ -245,8 +248,8 @@ fn synced(vfs: &Vfs, refusals: &'static [Errno]) -> thread::JoinHandle<Vec<&'sta
     })
 }
 
-/// A volume stops beside writers, and beside somebody who remounts it there and back: nothing that was synced
-/// is lost, nothing is changed any more afterwards, and no remount makes it so.
+/// A volume stops beside writers, and beside somebody who remounts it there and back: nothing that
+/// was synced is lost, nothing is changed any more afterwards, and no remount makes it so.
 #[test]
 fn stop_against_writers_against_remount() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
@@ -287,8 +290,8 @@ fn stop_against_writers_against_remount() {
     }
 }
 
-/// A volume stops beside a writer and beside whoever closes it: everybody comes to an end, and nothing that
-/// was synced is lost.
+/// A volume stops beside a writer and beside whoever closes it: everybody comes to an end, and
+/// nothing that was synced is lost.
 #[test]
 fn stop_against_writers_against_close() {
     schedules(|| {

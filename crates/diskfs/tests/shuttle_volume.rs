@@ -1,9 +1,10 @@
-//! Schedules of whole volumes, chosen at random: data of a file that are written back, cut off and read at
-//! once; files that one thread makes durable while another writes them back; changes that are committed
-//! while the volume is frozen, or shut down:
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-diskfs --test shuttle_volume`.
+//! Schedules of whole volumes, chosen at random: data of a file that are written back, cut off and
+//! read at once; files that one thread makes durable while another writes them back; changes that
+//! are committed while the volume is frozen, or shut down: `RUSTFLAGS="--cfg shuttle" cargo test
+//! --release -p vfscale-diskfs --test shuttle_volume`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -58,8 +59,8 @@ fn create(volume: &Volume, nodes: &NodeTable) -> Result<(Arc<Node>, u64), Fault>
     Ok((node, sequence))
 }
 
-/// What a reader may see of a file of `new` bytes over `old` ones that is cut to [`REST`] and made longer
-/// again: of each byte behind that a zero, or what it was.
+/// What a reader may see of a file of `new` bytes over `old` ones that is cut to [`REST`] and made
+/// longer again: of each byte behind that a zero, or what it was.
 fn assert_seen(bytes: &[u8], new: u8) {
     assert!(bytes.len() <= SIZE);
     for (at, byte) in bytes.iter().enumerate() {
@@ -68,8 +69,8 @@ fn assert_seen(bytes: &[u8], new: u8) {
     }
 }
 
-/// A file is as its last change left it, in memory and on the disk, whenever its data are written back;
-/// readers see what it was or what it is, and never what was on the disk before.
+/// A file is as its last change left it, in memory and on the disk, whenever its data are written
+/// back; readers see what it was or what it is, and never what was on the disk before.
 #[test]
 fn write_back_against_truncate_against_read() {
     schedules(|| {
@@ -150,8 +151,8 @@ fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
     }
 }
 
-/// Whoever makes everything durable gets all that was written before, whoever is writing it back: a writer
-/// that goes round, and one that makes files dirty again while their turn comes.
+/// Whoever makes everything durable gets all that was written before, whoever is writing it back: a
+/// writer that goes round, and one that makes files dirty again while their turn comes.
 #[test]
 fn sync_against_write_back_against_write() {
     schedules(|| {
@@ -210,8 +211,8 @@ fn commit_against_freeze() {
     });
 }
 
-/// When a volume is sealed, everything that was committed is home: nothing is left to replay. Whoever comes
-/// later is refused until that ends.
+/// When a volume is sealed, everything that was committed is home: nothing is left to replay.
+/// Whoever comes later is refused until that ends.
 #[test]
 fn commit_against_seal() {
     schedules(|| {
@@ -287,8 +288,8 @@ fn make_files(task: &Task) {
     }
 }
 
-/// A file is opened by its handle while it is removed and its number used again: the handle finds that file
-/// or none, and the new one is what it was made as.
+/// A file is opened by its handle while it is removed and its number used again: the handle finds
+/// that file or none, and the new one is what it was made as.
 #[test]
 fn handle_against_inactivation_against_creation() {
     shuttle::check_random(|| drop(with_file()), 1);
@@ -317,8 +318,9 @@ fn handle_against_inactivation_against_creation() {
     });
 }
 
-/// Two writers get the space of a file that was removed before they began, whoever frees it and whoever makes
-/// that durable: one of them, the thread that frees what nobody uses, or somebody who syncs.
+/// Two writers get the space of a file that was removed before they began, whoever frees it and
+/// whoever makes that durable: one of them, the thread that frees what nobody uses, or somebody who
+/// syncs.
 #[test]
 fn writers_against_inactivation_against_sync() {
     schedules(|| {

@@ -2,8 +2,9 @@
 //!
 //! # The trees always get the blocks they need
 //!
-//! An insertion takes as many blocks as its tree has levels, and one, at most. [`Work::top_up`] is called
-//! before each change, and sees to it that twice as many and more are set aside. Where it gets them:
+//! An insertion takes as many blocks as its tree has levels, and one, at most. [`Work::top_up`] is
+//! called before each change, and sees to it that twice as many and more are set aside. Where it
+//! gets them:
 //!
 //! * A run that is freed gives blocks directly: that needs no tree.
 //! * Otherwise from free space, and taking that out of the tree may be an insertion itself, when
@@ -13,8 +14,8 @@
 //!   ([`Layout::tree_blocks_max`]), and don't have, are kept from being claimed by files
 //!   (`Index::available`).
 //!
-//! What is left: a group whose free space is in single blocks, all of them between claims of others,
-//! whose leaves are all full. Then a transaction can find nothing set aside and fails with
+//! What is left: a group whose free space is in single blocks, all of them between claims of
+//! others, whose leaves are all full. Then a transaction can find nothing set aside and fails with
 //! [`GroupNodes::no_space`]; nothing has changed then.
 
 use smallvec::SmallVec;
@@ -34,8 +35,8 @@ use crate::format::{Damage, Run};
 const ASIDE_HIGH: u64 = 48;
 /// How many blocks beyond the least are set aside when some are fetched.
 pub(super) const ASIDE_EXTRA: u64 = 8;
-/// How many inodes that are free stay in a group when an empty chunk is given up, so that making and
-/// removing a file does not make and remove a chunk each time.
+/// How many inodes that are free stay in a group when an empty chunk is given up, so that making
+/// and removing a file does not make and remove a chunk each time.
 const INODES_KEPT: u64 = CHUNK_INODES;
 
 /// What a transaction does in one group.
@@ -54,8 +55,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Whether nothing happens but to inodes that are there, so that mostly no tree gets more or fewer
-    /// records.
+    /// Whether nothing happens but to inodes that are there, so that mostly no tree gets more or
+    /// fewer records.
     fn is_of_inodes(&self) -> bool {
         self.claims.is_empty()
             && self.frees.is_empty()
@@ -85,7 +86,8 @@ pub(super) struct Outcome {
     pub(super) freed_inodes: SmallVec<[(u64, u64); 1]>,
 }
 
-/// Changes the trees and the header of a group, whose lock the caller holds and whose index is loaded.
+/// Changes the trees and the header of a group, whose lock the caller holds and whose index is
+/// loaded.
 pub(super) struct Work<'a, N: Nodes> {
     group: &'a Group,
     layout: Layout,
@@ -242,8 +244,8 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         }
     }
 
-    /// Sees to it that enough blocks are set aside for a change of a tree. After the first time in a
-    /// transaction, which is what its log space is reckoned with, no more than that.
+    /// Sees to it that enough blocks are set aside for a change of a tree. After the first time in
+    /// a transaction, which is what its log space is reckoned with, no more than that.
     fn top_up(&mut self) -> Done<N> {
         let need = self.need()?;
         let low = aside_low(need);
@@ -286,8 +288,8 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         self.count(|header| &mut header.free, 0, run.len())
     }
 
-    /// The free runs that touch a run which is in use: where the one before it begins, with its length,
-    /// and the length of the one behind it.
+    /// The free runs that touch a run which is in use: where the one before it begins, with its
+    /// length, and the length of the one behind it.
     fn neighbours(&mut self, run: Run) -> Result<Neighbours, Error<N::Error>> {
         let tree = self.layout.free_tree();
         let not_in_use = GroupFault::NotInUse { start: run.start, blocks: run.len() };
@@ -485,8 +487,8 @@ fn apply((free, orphan): &mut (u64, u64), bit: u64, change: InodeChange) -> bool
     true
 }
 
-/// Puts runs in order and together, and finds the group of each. `None` for a run that overlaps another, is
-/// empty, or lies in no group or more than one.
+/// Puts runs in order and together, and finds the group of each. `None` for a run that overlaps
+/// another, is empty, or lies in no group or more than one.
 pub(super) fn in_order(
     mut runs: Vec<Run>,
     mut group_of: impl FnMut(Run) -> Option<u32>,

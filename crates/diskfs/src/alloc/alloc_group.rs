@@ -140,8 +140,8 @@ impl Group {
         Ok(header)
     }
 
-    /// Makes the index, if there is none: from the header, with nothing loaded. The caller holds the lock of
-    /// the group.
+    /// Makes the index, if there is none: from the header, with nothing loaded. The caller holds
+    /// the lock of the group.
     pub(super) fn make_index<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
         if self.index.lock().is_some() {
             return Ok(());
@@ -175,8 +175,8 @@ impl Group {
         Some(changed)
     }
 
-    /// Searches the index, which is made if there is none, and loads what the search asks for. The caller
-    /// holds no lock of a group.
+    /// Searches the index, which is made if there is none, and loads what the search asks for. The
+    /// caller holds no lock of a group.
     fn search<N: Nodes, T>(
         &self,
         nodes: &N,
@@ -248,8 +248,8 @@ impl Group {
         self.search(nodes, Part::Free, effort, |index, reach| index.claim_for_chunk(near, reach))
     }
 
-    /// Takes up to `blocks` blocks for the trees. The caller holds the lock of the group, and has made the
-    /// index.
+    /// Takes up to `blocks` blocks for the trees. The caller holds the lock of the group, and has
+    /// made the index.
     pub(super) fn claim_for_trees<N: Nodes>(
         &self,
         source: &Source<'_, N>,

@@ -91,8 +91,8 @@ impl Changes {
         }
     }
 
-    /// Takes a claim of exactly this run out again, which is then the caller's, to be given back. Says
-    /// whether there was one.
+    /// Takes a claim of exactly this run out again, which is then the caller's, to be given back.
+    /// Says whether there was one.
     #[must_use]
     pub fn drop_claim(&mut self, run: Run) -> bool {
         // What was claimed last is dropped first.
@@ -126,18 +126,20 @@ impl Changes {
         self.inode(ino).is_freed = true;
     }
 
-    /// The inode is an orphan from now on, or is none any more. Saying what is so already does no harm.
+    /// The inode is an orphan from now on, or is none any more. Saying what is so already does no
+    /// harm.
     pub fn set_orphan(&mut self, ino: u64, is_orphan: bool) {
         self.inode(ino).orphan = Some(is_orphan);
     }
 
-    /// The group accounts for all of its blocks from now on: those that the volume has grown by are free.
+    /// The group accounts for all of its blocks from now on: those that the volume has grown by are
+    /// free.
     pub fn extend(&mut self, group: u32) {
         self.extended.insert(group);
     }
 
-    /// The addresses of the first blocks of the chunks of inodes that are made: the transaction logs
-    /// their blocks as fresh ones.
+    /// The addresses of the first blocks of the chunks of inodes that are made: the transaction
+    /// logs their blocks as fresh ones.
     pub fn new_chunks(&self) -> impl Iterator<Item = u64> {
         self.new_chunks.keys().copied()
     }

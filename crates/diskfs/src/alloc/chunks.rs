@@ -11,15 +11,15 @@ use crate::format::inode::chunk_of;
 /// Inodes that can be had.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
-    /// By the first block of a chunk, which of its inodes can be had; none without any. Of the zones that are
-    /// loaded.
+    /// By the first block of a chunk, which of its inodes can be had; none without any. Of the
+    /// zones that are loaded.
     masks: BTreeMap<u64, u64>,
     /// The summary of a zone that is not loaded says how many can be had there.
     pub(super) zones: Zones,
     /// How many can be had, in all zones.
     pub(super) inodes: u64,
-    /// Inodes that are free in the tree and can't be had, by chunk: a transaction under way has claimed
-    /// them. They are few.
+    /// Inodes that are free in the tree and can't be had, by chunk: a transaction under way has
+    /// claimed them. They are few.
     claimed: SmallVec<[(u64, u64); 4]>,
     /// Where the next zone to be dropped is looked for.
     hand: u64,
@@ -40,8 +40,8 @@ impl Chunks {
         self.masks.len()
     }
 
-    /// Takes an inode, of the chunk that the block `near` is in or of one not far away: the chunk's first
-    /// block, and which of its inodes.
+    /// Takes an inode, of the chunk that the block `near` is in or of one not far away: the chunk's
+    /// first block, and which of its inodes.
     pub(super) fn claim(&mut self, near: u64, reach: Reach) -> Search<(u64, u32)> {
         let here = chunk_of(near);
         let zone = self.zones.of(here);
@@ -119,8 +119,8 @@ impl Chunks {
         }
     }
 
-    /// Claims all inodes of a chunk that can be had, if these and those in `also` are all it has. Those in
-    /// `also` can't be had; the others are free in the tree.
+    /// Claims all inodes of a chunk that can be had, if these and those in `also` are all it has.
+    /// Those in `also` can't be had; the others are free in the tree.
     pub(super) fn claim_whole(&mut self, chunk: u64, also: u64) -> Option<u64> {
         let zone = self.zones.of(chunk);
         let free = match self.zones.summary(zone) {
@@ -143,8 +143,8 @@ impl Chunks {
         Some(free)
     }
 
-    /// Loads the zones from `zone` up to `end`, where these inodes are free in the tree, by chunk. False
-    /// if that does not go with what was counted.
+    /// Loads the zones from `zone` up to `end`, where these inodes are free in the tree, by chunk.
+    /// False if that does not go with what was counted.
     pub(super) fn load(&mut self, zone: usize, end: usize, chunks: &[(u64, u64)]) -> bool {
         let range = self.zones.first(zone)..self.zones.first(end);
         for &(chunk, free) in chunks {

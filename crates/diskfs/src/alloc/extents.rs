@@ -38,8 +38,8 @@ impl FreeExtents {
         start + self.by_start.get(&start).copied().unwrap_or(0)
     }
 
-    /// Takes out everything from `start` to `end`, and calls `piece` for each part of a run that was there,
-    /// with where it begins and ends.
+    /// Takes out everything from `start` to `end`, and calls `piece` for each part of a run that
+    /// was there, with where it begins and ends.
     pub(super) fn cut(&mut self, start: u64, end: u64, mut piece: impl FnMut(u64, u64)) {
         let crossing = self.at_or_before(start).filter(|(at, blocks)| at + blocks > start);
         let mut next = crossing.map(|(at, _)| at).or_else(|| self.next_start(start));
@@ -81,8 +81,8 @@ impl FreeExtents {
         self.by_start.range(..=block).next_back().map(|(start, blocks)| (*start, *blocks))
     }
 
-    /// Adds a run, which is put together with those that it touches. False, and no change, if some of it is
-    /// there already.
+    /// Adds a run, which is put together with those that it touches. False, and no change, if some
+    /// of it is there already.
     pub(super) fn insert(&mut self, start: u64, blocks: u64) -> bool {
         let end = start + blocks;
         let before = self.at_or_before(start);
@@ -104,7 +104,8 @@ impl FreeExtents {
         true
     }
 
-    /// Takes a run out that lies in one of those that are there. False, and no change, if it does not.
+    /// Takes a run out that lies in one of those that are there. False, and no change, if it does
+    /// not.
     pub(super) fn remove(&mut self, start: u64, blocks: u64) -> bool {
         let Some((at, len)) = self.at_or_before(start) else { return false };
         let (end, behind) = (start + blocks, at + len);
@@ -121,9 +122,9 @@ impl FreeExtents {
         true
     }
 
-    /// The best place for `max` blocks, or fewer but `min` at least: right at `near`, so that what ends
-    /// there goes on; else where all of it fits, not far from there; else where it fits best; else the
-    /// longest run there is. `min` is not more than `max`, and not 0.
+    /// The best place for `max` blocks, or fewer but `min` at least: right at `near`, so that what
+    /// ends there goes on; else where all of it fits, not far from there; else where it fits best;
+    /// else the longest run there is. `min` is not more than `max`, and not 0.
     pub(super) fn find(&self, near: u64, min: u64, max: u64) -> Option<Run> {
         let at = |start: u64, blocks: u64| {
             // A group has 2 to the power of 26 blocks at most, so this is less.
@@ -150,7 +151,8 @@ impl FreeExtents {
         Some(at(found.0, found.1))
     }
 
-    /// A place for `blocks` blocks at a multiple of that: not far behind or before `near` if possible.
+    /// A place for `blocks` blocks at a multiple of that: not far behind or before `near` if
+    /// possible.
     pub(super) fn find_aligned(&self, near: u64, blocks: u32) -> Option<Run> {
         let unit = u64::from(blocks);
         let fits = |(start, length): (u64, u64)| {

@@ -8,8 +8,8 @@ use super::zones::{UNKNOWN, ZONE_BLOCKS, Zones};
 use crate::format::Run;
 use crate::format::inode::CHUNK_BLOCKS;
 
-/// In the summary of a zone: it may have a place for a chunk of inodes. Below this, how many blocks the
-/// longest run has that is known of, within the zone; 0 only if nothing is free there.
+/// In the summary of a zone: it may have a place for a chunk of inodes. Below this, how many blocks
+/// the longest run has that is known of, within the zone; 0 only if nothing is free there.
 const HAS_PLACE: u16 = 0x8000;
 
 /// What can be had of a group.
@@ -21,8 +21,8 @@ pub(super) struct Index {
     pub(super) pending: Pending,
     /// Blocks that can be had, in all zones.
     pub(super) blocks: u64,
-    /// Blocks that the group's trees have: in them, set aside for them, or no longer set aside, as a
-    /// transaction says that is not durable yet.
+    /// Blocks that the group's trees have: in them, set aside for them, or no longer set aside, as
+    /// a transaction says that is not durable yet.
     pub(super) tree_total: u64,
     /// The most blocks that the trees can ever need.
     pub(super) tree_max: u64,
@@ -56,8 +56,8 @@ fn has_place(start: u64, end: u64) -> bool {
 }
 
 impl Index {
-    /// Makes that of a group that has `blocks` blocks from `start` on, if it is as large as it can be.
-    /// Nothing is loaded.
+    /// Makes that of a group that has `blocks` blocks from `start` on, if it is as large as it can
+    /// be. Nothing is loaded.
     pub(super) fn new(start: u64, blocks: u64) -> Self {
         let zones = Zones::new(start, blocks);
         let chunks = Chunks::new(zones.clone());
@@ -130,9 +130,9 @@ impl Index {
         zone.map_or(Search::Nothing, Search::Load)
     }
 
-    /// Takes up to `max` blocks for the trees. From the end of the longest run that is loaded: taking that
-    /// out of the tree of free space needs no further record, unless somebody else has claimed what is
-    /// behind it.
+    /// Takes up to `max` blocks for the trees. From the end of the longest run that is loaded:
+    /// taking that out of the tree of free space needs no further record, unless somebody else has
+    /// claimed what is behind it.
     pub(super) fn claim_for_trees(&mut self, max: u64) -> Search<Run> {
         let Some((start, blocks)) = self.free.longest() else {
             let zone = self.zones.find(0, |summary| longest(summary) > 0);
@@ -200,8 +200,9 @@ impl Index {
         self.pending.remove(run);
     }
 
-    /// Loads the zones from `zone` up to `end`, where these runs are free in the tree. They are in order,
-    /// without overlaps. False if some of it was there already, or does not go with what was counted.
+    /// Loads the zones from `zone` up to `end`, where these runs are free in the tree. They are in
+    /// order, without overlaps. False if some of it was there already, or does not go with what was
+    /// counted.
     pub(super) fn load(&mut self, zone: usize, end: usize, runs: &[(u64, u64)]) -> bool {
         let (first, last) = (self.zones.first(zone), self.zones.first(end));
         let mut is_right = true;

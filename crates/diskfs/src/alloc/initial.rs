@@ -14,8 +14,9 @@ use crate::format::{Block, Expected, Identity, byte_of_block};
 /// How many blocks are set aside for trees without any block below the root.
 const ASIDE: u64 = 2 * (1 + 2) + ASIDE_EXTRA;
 
-/// The blocks that describe a group in which nothing is used but the root directory's chunk, which is in
-/// group 0: the header and the roots of its trees, in the order of addresses, which follow each other.
+/// The blocks that describe a group in which nothing is used but the root directory's chunk, which
+/// is in group 0: the header and the roots of its trees, in the order of addresses, which follow
+/// each other.
 #[must_use]
 pub fn blocks(layout: &Layout, volume: Uuid) -> [Box<Block>; 3] {
     let range = layout.blocks();
@@ -54,7 +55,8 @@ pub fn blocks(layout: &Layout, volume: Uuid) -> [Box<Block>; 3] {
     [first, second, third]
 }
 
-/// Writes what describes a group in which nothing is used yet. Also for groups that a volume grows by.
+/// Writes what describes a group in which nothing is used yet. Also for groups that a volume grows
+/// by.
 pub(crate) fn write_group(
     device: &dyn Device,
     layout: &Layout,

@@ -144,8 +144,8 @@ fn log_in(blocks: &Range<u64>, log: LogPlace) -> Range<u64> {
     }
 }
 
-/// The most blocks, without the root, and the most levels that a tree can have that never has more than
-/// `records` records.
+/// The most blocks, without the root, and the most levels that a tree can have that never has more
+/// than `records` records.
 fn shape_max<K: Kind>(records: u64) -> (u64, u64) {
     let (mut here, mut blocks, mut levels) = (records, 0, 1);
     let mut room = Tree::<K>::LEAF_RECORDS_MAX as u64;

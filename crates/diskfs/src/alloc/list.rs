@@ -7,8 +7,9 @@ use super::alloc_group::Group;
 /// How often a volume can grow while it is open.
 const SEGMENTS: usize = 64;
 
-/// The groups of a volume, by number. Those that were there stay where they are when others are added, so
-/// nobody locks anything in order to find one: a segment is written once, before it is seen.
+/// The groups of a volume, by number. Those that were there stay where they are when others are
+/// added, so nobody locks anything in order to find one: a segment is written once, before it is
+/// seen.
 pub(super) struct GroupList {
     segments: [OnceLock<Segment>; SEGMENTS],
 }

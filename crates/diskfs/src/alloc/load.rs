@@ -68,8 +68,8 @@ pub(super) enum Part {
     Chunks,
 }
 
-/// Zones that were read: the first of them, the one behind the last, and what is there: the records' keys,
-/// and how many blocks they have or which inodes are free.
+/// Zones that were read: the first of them, the one behind the last, and what is there: the
+/// records' keys, and how many blocks they have or which inodes are free.
 struct Zone {
     first: usize,
     end: usize,
@@ -77,13 +77,13 @@ struct Zone {
 }
 
 impl Group {
-    /// Loads the zone `zone` and others behind it, unless it is loaded, and repeats the `search`, before
-    /// anybody can drop what was loaded. The caller holds the lock of the group.
+    /// Loads the zone `zone` and others behind it, unless it is loaded, and repeats the `search`,
+    /// before anybody can drop what was loaded. The caller holds the lock of the group.
     ///
     /// What is loaded is what the trees have, without what is pending. So it makes no difference
-    /// whether they are read before a transaction, or through the copies of one that is half way: what
-    /// it takes out of free space or puts into it is pending before it does so, and until that is
-    /// published or abandoned. That does not go for inodes, which are not loaded half way.
+    /// whether they are read before a transaction, or through the copies of one that is half way:
+    /// what it takes out of free space or puts into it is pending before it does so, and until that
+    /// is published or abandoned. That does not go for inodes, which are not loaded half way.
     pub(super) fn load<N: Nodes, T>(
         &self,
         source: &Source<'_, N>,
@@ -115,8 +115,8 @@ impl Group {
         }
     }
 
-    /// Reads zones from `zone` on that are not loaded, and those at the beginning of the group if there are
-    /// few records.
+    /// Reads zones from `zone` on that are not loaded, and those at the beginning of the group if
+    /// there are few records.
     fn read_zones<N: Nodes>(
         &self,
         source: &Source<'_, N>,
@@ -168,8 +168,8 @@ impl Group {
 }
 
 impl<N: Nodes> Source<'_, N> {
-    /// Reads zones, about `most` records: `None` if these are not enough for the first zone, unless it
-    /// `must` be read.
+    /// Reads zones, about `most` records: `None` if these are not enough for the first zone, unless
+    /// it `must` be read.
     fn read_part(
         &self,
         part: Part,
@@ -194,8 +194,8 @@ impl<N: Nodes> Source<'_, N> {
         }
     }
 
-    /// Reads records of a tree; `parsed` gets each with the end of the one before it, and gives what it says
-    /// and where it ends.
+    /// Reads records of a tree; `parsed` gets each with the end of the one before it, and gives
+    /// what it says and where it ends.
     fn read<K: Kind<Key = U64>>(
         &self,
         tree: &Tree<K>,

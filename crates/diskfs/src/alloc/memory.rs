@@ -46,8 +46,8 @@ impl IndexMemory {
 }
 
 impl Groups {
-    /// Lets the indexes take about `bytes` bytes of memory from now on, or 256 KiB if that is more, and four
-    /// bytes for each 16 MiB of the volume.
+    /// Lets the indexes take about `bytes` bytes of memory from now on, or 256 KiB if that is more,
+    /// and four bytes for each 16 MiB of the volume.
     pub fn set_index_bytes(&self, bytes: u64) {
         let entries = usize::try_from(bytes / ENTRY_BYTES).unwrap_or(usize::MAX);
         self.memory.limit.store(entries.max(ENTRIES_MIN), Ordering::Relaxed);
@@ -60,9 +60,9 @@ impl Groups {
         self.memory.held.load(Ordering::Relaxed) as u64 * ENTRY_BYTES
     }
 
-    /// Drops zones that were not used of late, as long as there are more entries than there may be. Takes the
-    /// leaf lock of a group for one zone at a time. A clock (Corbató 1968), whose hand goes over the groups
-    /// and their zones.
+    /// Drops zones that were not used of late, as long as there are more entries than there may be.
+    /// Takes the leaf lock of a group for one zone at a time. A clock (Corbató 1968), whose hand
+    /// goes over the groups and their zones.
     pub(super) fn shrink_indexes(&self) {
         if !self.memory.is_over() {
             return;

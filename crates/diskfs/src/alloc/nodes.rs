@@ -14,9 +14,9 @@ use crate::format::Expected;
 /// # What the caller promises
 ///
 /// * The place belongs to the caller: nothing else uses it, on disk or in this transaction.
-/// * It was not destroyed in the same transaction. It may have been destroyed in an earlier one that
-///   is not durable yet. What shows the log the order of the two is that both change the header of
-///   the group.
+/// * It was not destroyed in the same transaction. It may have been destroyed in an earlier one
+///   that is not durable yet. What shows the log the order of the two is that both change the
+///   header of the group.
 pub trait GroupNodes: Nodes {
     /// A new block at `address`, prepared for [`edit`](Nodes::edit) and for
     /// [`uncreate`](Self::uncreate); sealed, and its body is zero.
@@ -29,8 +29,8 @@ pub trait GroupNodes: Nodes {
         expected: &Expected,
     ) -> Result<Self::Slot, Error<Self::Error>>;
 
-    /// The block is not used any more: what the log has of it is cancelled. The slot was prepared by
-    /// [`freeable`](Nodes::freeable). Its place stays with the caller.
+    /// The block is not used any more: what the log has of it is cancelled. The slot was prepared
+    /// by [`freeable`](Nodes::freeable). Its place stays with the caller.
     fn destroy(&mut self, slot: Self::Slot);
 
     /// Takes a creation back whose block was never used.

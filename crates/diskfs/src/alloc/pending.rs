@@ -5,8 +5,9 @@ use std::collections::btree_map::Entry;
 
 use crate::format::Run;
 
-/// Runs that are free in the tree of a group, or will be, and can't be had: they are claimed, or busy. An
-/// index is what the tree has without these, so any part of it can be read again at any time.
+/// Runs that are free in the tree of a group, or will be, and can't be had: they are claimed, or
+/// busy. An index is what the tree has without these, so any part of it can be read again at any
+/// time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     /// By their starts, how many blocks they have. They don't overlap, and may touch each other.
@@ -52,8 +53,8 @@ impl Pending {
         }
     }
 
-    /// Calls `rest` for the parts of `start..end` that are not pending, in ascending order, with where each
-    /// begins and ends.
+    /// Calls `rest` for the parts of `start..end` that are not pending, in ascending order, with
+    /// where each begins and ends.
     pub(super) fn without(&self, start: u64, end: u64, mut rest: impl FnMut(u64, u64)) {
         let before = self.runs.range(..start).next_back().map(|(at, blocks)| at + blocks);
         let mut from = before.map_or(start, |end| end.max(start));

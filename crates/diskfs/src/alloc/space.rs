@@ -3,8 +3,9 @@
 //! # Purpose
 //!
 //! A call that needs space fails at once when there is none, and nothing that was accepted fails
-//! later. So blocks are counted before they are looked for: a transaction reserves the most that it may
-//! use, a write to a file one block for each page that has none yet. What is not used is given back.
+//! later. So blocks are counted before they are looked for: a transaction reserves the most that it
+//! may use, a write to a file one block for each page that has none yet. What is not used is given
+//! back.
 //!
 //! # Invariants
 //!
@@ -12,32 +13,34 @@
 //!   Those of the groups' own trees are not among them.
 //! * Whoever has blocks reserved finds as many in the groups: reserving comes before claiming, and
 //!   what is unclaimed or freed is in a group before it is given back here.
-//! * What a transaction has freed counts as *coming* from before its commit until it is given here; so who
-//!   finds that nothing is coming finds what has come.
-//! * A part, the *pool*, is only for those who make space in the end: removing, and writing back what
-//!   was accepted. So removing works on a full volume. What is given back fills the pool first.
+//! * What a transaction has freed counts as *coming* from before its commit until it is given here;
+//!   so who finds that nothing is coming finds what has come.
+//! * A part, the *pool*, is only for those who make space in the end: removing, and writing back
+//!   what was accepted. So removing works on a full volume. What is given back fills the pool
+//!   first.
 //!
 //! # What the pool lasts for
 //!
-//! Space that `fallocate` has taken can be written on a full volume, so converting unwritten extents must
-//! never lack blocks for trees. A conversion in the middle of an extent splits it, and each further record
-//! may split a leaf, so a random write into every block could take more than any pool has. So as the
-//! pool gets low, extents are no longer split wherever a write ends, but only at multiples of a
-//! [grain](Space::grain): what lies between is written as zeros. The coarse grain is eight times the volume
-//! over the pool, and there are only as many places for a split as the volume has grains: an
-//! eighth of the pool. An extent is split at each place once. The worst that a split can cost is a
-//! leaf, and a block above it: a quarter of the pool at most, of the half that is left when the
-//! grain becomes coarse. The rest is for transactions under way, which reserve a few blocks each, and
-//! for the trees of pages that were accepted before the volume was full: of these there are as many as
-//! the cache of data holds, of which a leaf takes 84 at least.
+//! Space that `fallocate` has taken can be written on a full volume, so converting unwritten
+//! extents must never lack blocks for trees. A conversion in the middle of an extent splits it, and
+//! each further record may split a leaf, so a random write into every block could take more than
+//! any pool has. So as the pool gets low, extents are no longer split wherever a write ends, but
+//! only at multiples of a [grain](Space::grain): what lies between is written as zeros. The coarse
+//! grain is eight times the volume over the pool, and there are only as many places for a split as
+//! the volume has grains: an eighth of the pool. An extent is split at each place once. The worst
+//! that a split can cost is a leaf, and a block above it: a quarter of the pool at most, of the
+//! half that is left when the grain becomes coarse. The rest is for transactions under way, which
+//! reserve a few blocks each, and for the trees of pages that were accepted before the volume was
+//! full: of these there are as many as the cache of data holds, of which a leaf takes 84 at least.
 //!
-//! At the worst a write of 4 KiB so writes 32 MiB of zeros, once for each 32 MiB. Until a quarter of the pool
-//! is gone it writes none, and 1 MiB while the second quarter goes, or less on small volumes.
+//! At the worst a write of 4 KiB so writes 32 MiB of zeros, once for each 32 MiB. Until a quarter
+//! of the pool is gone it writes none, and 1 MiB while the second quarter goes, or less on small
+//! volumes.
 //!
 //! # Locks
 //!
-//! That of a [`Budget`], a leaf. Taking and giving touch memory of this CPU only, as long as the pool
-//! is full.
+//! That of a [`Budget`], a leaf. Taking and giving touch memory of this CPU only, as long as the
+//! pool is full.
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::cpu;
@@ -59,8 +62,8 @@ const FINER: u64 = 32;
 
 /// The blocks of an open volume that are neither used nor reserved. `Send` and `Sync`.
 ///
-/// What whoever frees or gives back reads, and what is written when the pool has given blocks away, are on
-/// different cache lines (seed 003, patch 1), unless they are to be packed as before that.
+/// What whoever frees or gives back reads, and what is written when the pool has given blocks away,
+/// are on different cache lines (seed 003, patch 1), unless they are to be packed as before that.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Space {
@@ -71,8 +74,9 @@ pub struct Space {
     coming: Coming,
 }
 
-/// Blocks that transactions have freed: all there ever were, and those that have been given back. Two
-/// counts that only grow, so that who reads them one after the other never misses what is between.
+/// Blocks that transactions have freed: all there ever were, and those that have been given back.
+/// Two counts that only grow, so that who reads them one after the other never misses what is
+/// between.
 #[derive(Debug)]
 struct Coming {
     freed: PerCpuCounter,
@@ -139,8 +143,8 @@ impl SpaceFigures {
 }
 
 impl Space {
-    /// The space of a volume whose groups have these; packed, or with what is written `is_spread` over
-    /// lines of its own.
+    /// The space of a volume whose groups have these; packed, or with what is written `is_spread`
+    /// over lines of its own.
     #[must_use]
     pub fn new(totals: &Totals, is_spread: bool) -> Self {
         let available = totals.available.min(totals.blocks);
@@ -148,7 +152,8 @@ impl Space {
         let pool = pool_size.min(available);
         let total = totals.blocks - pool_size.min(totals.blocks);
         let budget = Budget::new(total, cpu::possible().max(1) as usize);
-        // What the budget has beyond what is there is used. It has that much, for nobody else is here.
+        // What the budget has beyond what is there is used. It has that much, for nobody else is
+        // here.
         let used = total.saturating_sub(available - pool);
         let is_taken = budget.take(used);
         debug_assert!(is_taken);
@@ -167,8 +172,8 @@ impl Space {
         if self.read.is_spread { &self.spread.pool } else { &self.packed.pool }
     }
 
-    /// Reserves `blocks` blocks; with `from_pool`, from the pool if there are not as many elsewhere.
-    /// False, and nothing is reserved, if there are not as many.
+    /// Reserves `blocks` blocks; with `from_pool`, from the pool if there are not as many
+    /// elsewhere. False, and nothing is reserved, if there are not as many.
     #[must_use]
     pub fn take(&self, blocks: u64, from_pool: bool) -> bool {
         if self.budget.take(blocks) {
@@ -186,7 +191,8 @@ impl Space {
         is_taken
     }
 
-    /// Gives back what was reserved and not used, or what was used and is free. The pool is filled first.
+    /// Gives back what was reserved and not used, or what was used and is free. The pool is filled
+    /// first.
     pub fn give(&self, blocks: u64) {
         let mut rest = blocks;
         let mut pool = self.pool().load(Ordering::Relaxed);
@@ -223,15 +229,15 @@ impl Space {
         self.coming.given.add(blocks as i64);
     }
 
-    /// Whether blocks are on their way back: all that were freed before the call and are not, and maybe such
-    /// as come meanwhile.
+    /// Whether blocks are on their way back: all that were freed before the call and are not, and
+    /// maybe such as come meanwhile.
     #[must_use]
     pub fn is_coming(&self) -> bool {
         self.coming.blocks() > 0
     }
 
-    /// Unwritten extents are split at multiples of so many blocks only, a power of two: 1 as long as there is
-    /// enough for any tree. See the [module](self).
+    /// Unwritten extents are split at multiples of so many blocks only, a power of two: 1 as long
+    /// as there is enough for any tree. See the [module](self).
     #[must_use]
     pub fn grain(&self) -> u64 {
         let size = self.read.pool_size.load(Ordering::Relaxed);

@@ -8,9 +8,9 @@ pub(super) const ZONE_BLOCKS: u64 = 1 << ZONE_LOG2;
 /// The summary of a zone of which nothing is known.
 pub(super) const UNKNOWN: u16 = u16::MAX;
 
-/// The zones of a group, by number: pieces of its range of blocks that are read into an index, and dropped
-/// from it, as wholes. Of a zone that the index does not have, a summary says what is worth reading it
-/// for. Takes two bytes and two bits for a zone.
+/// The zones of a group, by number: pieces of its range of blocks that are read into an index, and
+/// dropped from it, as wholes. Of a zone that the index does not have, a summary says what is worth
+/// reading it for. Takes two bytes and two bits for a zone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Zones {
     /// The first block of the group.
@@ -113,7 +113,8 @@ impl Zones {
         self.summaries[zone] = summary;
     }
 
-    /// Finds the first zone that is not loaded, and whose summary is `wanted`; from `zone` on, and around.
+    /// Finds the first zone that is not loaded, and whose summary is `wanted`; from `zone` on, and
+    /// around.
     pub(super) fn find(&self, zone: usize, wanted: impl Fn(u16) -> bool) -> Option<usize> {
         if self.is_whole() {
             return None;
@@ -122,7 +123,8 @@ impl Zones {
         (zone..self.len()).chain(0..zone.min(self.len())).find(is_wanted)
     }
 
-    /// Finds the zone that is not loaded with the greatest `value` of its summary, if that is not 0.
+    /// Finds the zone that is not loaded with the greatest `value` of its summary, if that is not
+    /// 0.
     pub(super) fn best(&self, value: impl Fn(u16) -> u64) -> Option<(usize, u64)> {
         if self.is_whole() {
             return None;

@@ -1,7 +1,7 @@
 //! Maps by numbers: addresses of blocks, numbers of inodes.
 //!
-//! Nobody chooses these in order to make them collide, and they are small: multiplying spreads them well
-//! enough, and takes a fraction of what a keyed hash does.
+//! Nobody chooses these in order to make them collide, and they are small: multiplying spreads them
+//! well enough, and takes a fraction of what a keyed hash does.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

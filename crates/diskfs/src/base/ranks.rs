@@ -1,5 +1,5 @@
-//! The lock classes of volumes, in the order in which they may be taken. `docs/LOCKING.md` says what each
-//! protects.
+//! The lock classes of volumes, in the order in which they may be taken. `docs/LOCKING.md` says
+//! what each protects.
 //!
 //! Commit runs with inodes and groups locked, so these rank below the locks of the journal (30000
 //! to 30080). Everything else is a leaf for a moment, and ranks above them.

@@ -50,8 +50,9 @@ impl<K: Kind> Tree<K> {
         self.check_records(nodes, found, used, |_| {})
     }
 
-    /// The same, which gives the records of each leaf to `records`, from left to right: those that can be
-    /// read, whatever is wrong with them. So a caller that checks what they mean reads the tree once.
+    /// The same, which gives the records of each leaf to `records`, from left to right: those that
+    /// can be read, whatever is wrong with them. So a caller that checks what they mean reads the
+    /// tree once.
     ///
     /// # Errors
     /// [`Error::Nodes`] only.

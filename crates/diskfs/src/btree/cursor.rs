@@ -130,8 +130,8 @@ impl<'n, K: Kind, N: Nodes> Cursor<'n, K, N> {
         self.leaf.is_found
     }
 
-    /// If all records behind the cursor are in other leaves: what their keys are not less than, if that
-    /// is known.
+    /// If all records behind the cursor are in other leaves: what their keys are not less than, if
+    /// that is known.
     fn bound_ahead(&self) -> Result<Option<K::Key>, Damage> {
         let is_at_end = self.leaf.index as u64 >= self.leaf_records()?;
         Ok(self.leaf.high.filter(|_| is_at_end))

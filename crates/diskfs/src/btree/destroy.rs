@@ -3,9 +3,9 @@
 use super::{Error, Kind, Nodes, Tree};
 
 impl<K: Kind> Tree<K> {
-    /// Removes records from the end, at most `most`, and tells each to `removed`. When none is left it
-    /// frees the root too, and says so: then there is no tree any more. So a large tree is taken away by
-    /// several calls, each in a transaction of its own, and is a tree between them.
+    /// Removes records from the end, at most `most`, and tells each to `removed`. When none is left
+    /// it frees the root too, and says so: then there is no tree any more. So a large tree is taken
+    /// away by several calls, each in a transaction of its own, and is a tree between them.
     ///
     /// # Errors
     /// [`Error`]; some records may be removed then, which the end of the transaction has to undo.

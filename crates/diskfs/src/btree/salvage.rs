@@ -1,12 +1,12 @@
 //! What can be read of a damaged tree.
 //!
-//! A block of a tree says whose it is, where it lies and who its neighbours are, so leaves can be found
-//! that no block leads to any more. Not every block that looks like one of the tree is one: blocks that
-//! were given up stay on the device as they were. These are believed:
+//! A block of a tree says whose it is, where it lies and who its neighbours are, so leaves can be
+//! found that no block leads to any more. Not every block that looks like one of the tree is one:
+//! blocks that were given up stay on the device as they were. These are believed:
 //!
 //! * a block that the root leads to;
-//! * a neighbour of such a leaf that says the same, has only keys on its side, and is nobody else's: what
-//!   was given up has been unlinked before;
+//! * a neighbour of such a leaf that says the same, has only keys on its side, and is nobody
+//!   else's: what was given up has been unlinked before;
 //! * if the root leads to no leaf, a row of leaves that nobody has, two at least, from one without
 //!   a neighbour on its left to one without a neighbour on its right, each linked with the next one
 //!   both ways and in order, if it goes together with what else is known of the tree. If there are

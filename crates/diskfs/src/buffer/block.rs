@@ -25,7 +25,8 @@ use crate::format::{AlignedBlock, BLOCK_BYTES, Block, Damage, Expected, Identity
 /// The kind of log item that a block of metadata is.
 pub const KIND_BLOCK: u32 = 1;
 
-/// How much memory a buffer takes with its block, two headers of references and its place in the cache.
+/// How much memory a buffer takes with its block, two headers of references and its place in the
+/// cache.
 pub(super) const BUFFER_BYTES: usize = size_of::<Buffer>() + BLOCK_BYTES + 2 * 16 + 48;
 
 /// One block of metadata in memory. `Send` and `Sync`.
@@ -113,9 +114,9 @@ impl Buffer {
         drop(self.written.wait_while(content, |content| content.is_writing));
     }
 
-    /// Changes the block, and has it written home with others, as the version at `lsn`; does nothing if it
-    /// is gone. For blocks that are not logged themselves, but whose parts are (those of inodes); one thread
-    /// at a time, as the journal pushes.
+    /// Changes the block, and has it written home with others, as the version at `lsn`; does
+    /// nothing if it is gone. For blocks that are not logged themselves, but whose parts are (those
+    /// of inodes); one thread at a time, as the journal pushes.
     pub fn change_home(self: &Arc<Self>, lsn: Lsn, change: impl FnOnce(&mut Block)) {
         let mut content = self.content.lock();
         if content.is_gone {

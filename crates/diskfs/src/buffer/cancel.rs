@@ -1,4 +1,5 @@
-//! Items of the log that say that something is gone, for things that have no item of their own then.
+//! Items of the log that say that something is gone, for things that have no item of their own
+//! then.
 
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@
 //! # Why a chunk that is written home late takes nothing away
 //!
 //! What the buffers of inode blocks hold is always fit to be home: a record gets into them when it
-//! goes home itself. So a chunk writes what its buffers hold, not what they held when it was made. And
-//! the chunk holds its buffers, so that none is read from the device before it is there.
+//! goes home itself. So a chunk writes what its buffers hold, not what they held when it was made.
+//! And the chunk holds its buffers, so that none is read from the device before it is there.
 
 use std::sync::Arc;
 

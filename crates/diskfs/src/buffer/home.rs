@@ -10,8 +10,8 @@
 //! all together and in the order of their addresses. Until that has returned the journal keeps the
 //! items, so that nothing is taken for being home that is not.
 //!
-//! A block that waits is held, so the cache does not drop it, and who reads it finds what is newest. One that
-//! is given up meanwhile is gone ([`Buffer::set_gone`]), and is not written.
+//! A block that waits is held, so the cache does not drop it, and who reads it finds what is
+//! newest. One that is given up meanwhile is gone ([`Buffer::set_gone`]), and is not written.
 //!
 //! # Locks
 //!
@@ -53,7 +53,8 @@ impl Home {
         drop(former);
     }
 
-    /// Writes all blocks that wait. Durable after a flush. One thread at a time, as the journal pushes.
+    /// Writes all blocks that wait. Durable after a flush. One thread at a time, as the journal
+    /// pushes.
     ///
     /// # Errors
     /// Those of the device; the journal is shut down then, and they are written no more.

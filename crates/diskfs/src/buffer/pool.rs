@@ -1,8 +1,9 @@
 //! Memory of blocks that nobody needs any more, for the next copies.
 //!
-//! Every transaction copies the blocks that it changes, and a moment later the copies before are not needed
-//! any more: those that it replaces, and those that the log would have written. A general allocator
-//! takes longer to find four kilobytes than it takes to copy them. So each CPU keeps a few.
+//! Every transaction copies the blocks that it changes, and a moment later the copies before are
+//! not needed any more: those that it replaces, and those that the log would have written. A
+//! general allocator takes longer to find four kilobytes than it takes to copy them. So each CPU
+//! keeps a few.
 //!
 //! # Invariants
 //!
@@ -53,8 +54,8 @@ fn copy(block: &Block) -> Arc<Block> {
     Arc::new(block.clone())
 }
 
-/// The block, to be changed by who has this reference: if there are others, these keep it as it is, and
-/// this one becomes one to a copy.
+/// The block, to be changed by who has this reference: if there are others, these keep it as it is,
+/// and this one becomes one to a copy.
 pub(crate) fn make_mut(block: &mut Arc<Block>) -> &mut Block {
     if Arc::strong_count(block) != 1 {
         let shared = std::mem::replace(block, copy(block));

@@ -1,13 +1,13 @@
 //! Reading ahead beside whoever reads.
 //!
 //! A few threads bring what readers in order will ask for next, so that the device is busy while
-//! the reader uses what it has. Each takes a megabyte at a time from one queue; so a window of several is
-//! several large requests at once. They are started when the first is asked for.
+//! the reader uses what it has. Each takes a megabyte at a time from one queue; so a window of
+//! several is several large requests at once. They are started when the first is asked for.
 //!
-//! What is asked for is a hint. It is dropped if much is waiting, if it can't be read (the reader will find
-//! out), and at the end. A request has its node, as the list of dirty files has; that it may come too
-//! late for a file which has been cut meanwhile does no harm, since it looks for blocks as every reader
-//! does ([`FileData::bring`](crate::page_cache::FileData::bring)).
+//! What is asked for is a hint. It is dropped if much is waiting, if it can't be read (the reader
+//! will find out), and at the end. A request has its node, as the list of dirty files has; that it
+//! may come too late for a file which has been cut meanwhile does no harm, since it looks for
+//! blocks as every reader does ([`FileData::bring`](crate::page_cache::FileData::bring)).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -1,8 +1,8 @@
 //! Blocks that the device did not take.
 //!
-//! A new page whose block can't be written goes elsewhere, and nobody is to be given that block at once. It
-//! stays claimed, in memory only, until the volume is closed or so many others have come that it
-//! is tried again.
+//! A new page whose block can't be written goes elsewhere, and nobody is to be given that block at
+//! once. It stays claimed, in memory only, until the volume is closed or so many others have come
+//! that it is tried again.
 
 use std::collections::VecDeque;
 
@@ -25,8 +25,8 @@ pub(super) struct BadBlocks {
 }
 
 impl BadBlocks {
-    /// Keeps a claim whose blocks can't be written. Returns one that was kept for longest if there are too
-    /// many: the caller gives it back.
+    /// Keeps a claim whose blocks can't be written. Returns one that was kept for longest if there
+    /// are too many: the caller gives it back.
     pub(super) fn add(&self, run: Run) -> Option<Run> {
         let mut runs = self.runs.lock();
         runs.push_back(run);

@@ -2,19 +2,21 @@
 //!
 //! # Dirty files
 //!
-//! Seed 004 has the kernel's lists of dirty inodes under `inode_lock`, together with everything else that
-//! it is to take apart. Here they are this driver's, a list and a lock for each CPU ([`DirtyFiles`]), and
-//! not those of the VFS, for three reasons. A file in memory is never dirty, and would pay for two links
-//! and a look. What is dirty outlives what the VFS knows of it: an inode may be evicted, and its data are
-//! still to be written; so the lists hold [`Node`]s, which stay until then. And who writes back asks the
-//! driver alone: for how much there is, and in which order it is to reach the device.
+//! Seed 004 has the kernel's lists of dirty inodes under `inode_lock`, together with everything
+//! else that it is to take apart. Here they are this driver's, a list and a lock for each CPU
+//! ([`DirtyFiles`]), and not those of the VFS, for three reasons. A file in memory is never dirty,
+//! and would pay for two links and a look. What is dirty outlives what the VFS knows of it: an
+//! inode may be evicted, and its data are still to be written; so the lists hold [`Node`]s, which
+//! stay until then. And who writes back asks the driver alone: for how much there is, and in which
+//! order it is to reach the device.
 //!
 //! A file becomes dirty on the list of the CPU that makes it dirty, once for its data and once for
 //! its times, and takes that list's lock for that alone: as long as it is there, writing to it
 //! touches no list (`FileData::set_queued`); whoever makes the file durable leaves it there, so
 //! that a file which is appended to and synced ten thousand times in a second is on a list once.
-//! Each thread that writes back takes one file at a time, from its own CPU's list first, and whoever makes
-//! everything durable waits for the files that other threads have taken ([`dirty`](crate::page_cache::DirtyFiles)).
+//! Each thread that writes back takes one file at a time, from its own CPU's list first, and
+//! whoever makes everything durable waits for the files that other threads have taken
+//! ([`dirty`](crate::page_cache::DirtyFiles)).
 //!
 //! # In time
 //!
@@ -25,15 +27,15 @@
 //! # Files that replace others
 //!
 //! A program that writes a file anew, and renames it over the old one or has cut that to nothing
-//! before, relies on finding one of the two after a crash, though it has synced neither. So data are
-//! written back before a rename over another file is committed ([`Files::write_before_rename`]), and
-//! those of a file that was cut to nothing before the log is forced for the sake of another file
-//! ([`Files::sync`]); ext4 has this as `auto_da_alloc`.
+//! before, relies on finding one of the two after a crash, though it has synced neither. So data
+//! are written back before a rename over another file is committed
+//! ([`Files::write_before_rename`]), and those of a file that was cut to nothing before the log is
+//! forced for the sake of another file ([`Files::sync`]); ext4 has this as `auto_da_alloc`.
 //!
 //! # A volume that is sealed
 //!
-//! Nothing is written to it. A file that is dirty all the same stays so, on its list, until the volume can
-//! be written again: no page is dropped because it came at a bad moment.
+//! Nothing is written to it. A file that is dirty all the same stays so, on its list, until the
+//! volume can be written again: no page is dropped because it came at a bad moment.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -122,8 +124,9 @@ struct Work {
 }
 
 impl Files {
-    /// Serves the files of `volume`, with up to `cache_bytes` bytes of data in memory; what is dirty is
-    /// durable after `interval`, if there is one, and written back when there is much of it.
+    /// Serves the files of `volume`, with up to `cache_bytes` bytes of data in memory; what is
+    /// dirty is durable after `interval`, if there is one, and written back when there is much of
+    /// it.
     #[must_use]
     pub fn new(volume: Arc<Volume>, cache_bytes: u64, interval: Option<Duration>) -> Arc<Self> {
         Self::with_options(volume, FileOptions { cache_bytes, interval, ..FileOptions::default() })
@@ -239,9 +242,10 @@ impl Files {
         Ok(())
     }
 
-    /// Writes the data of a file back that is about to take the name of another, so that whatever crash
-    /// leaves the new name leaves the data. Does nothing if the files are used without
-    /// [`auto_da_alloc`](FileOptions::auto_da_alloc). Blocks for I/O. The caller has begun no transaction.
+    /// Writes the data of a file back that is about to take the name of another, so that whatever
+    /// crash leaves the new name leaves the data. Does nothing if the files are used without
+    /// [`auto_da_alloc`](FileOptions::auto_da_alloc). Blocks for I/O. The caller has begun no
+    /// transaction.
     ///
     /// # Errors
     /// Those of write-back: the data are lost, and the other file had better keep its name.
@@ -252,8 +256,8 @@ impl Files {
         }
     }
 
-    /// Writes files back that were cut to nothing and written anew, before the log is forced for another
-    /// reason. An error is kept for whoever syncs such a file. Blocks for I/O.
+    /// Writes files back that were cut to nothing and written anew, before the log is forced for
+    /// another reason. An error is kept for whoever syncs such a file. Blocks for I/O.
     pub fn write_renewed(&self) {
         if let Some(renewed) = &self.renewed {
             renewed.write(|node| {
@@ -323,8 +327,8 @@ impl Files {
     /// `data_only` its times as well. Blocks for I/O.
     ///
     /// # Errors
-    /// Those of the device and the log that this call has met. Those of earlier write-back are told by
-    /// [`Node::write_errors`].
+    /// Those of the device and the log that this call has met. Those of earlier write-back are told
+    /// by [`Node::write_errors`].
     pub fn sync(&self, node: &Arc<Node>, data_only: bool) -> Result<(), Fault> {
         let written = match node.data() {
             Some(data) => data.write_back(&self.store(node)).map(|_| ()),
@@ -343,8 +347,8 @@ impl Files {
         self.write_renewed();
         let to_flush = self.volume.data_written();
         self.volume.force(node.sequence())?;
-        // What was written in place: no transaction has anything to do with it. The checkpoint, if there
-        // was one, has covered all the rest.
+        // What was written in place: no transaction has anything to do with it. The checkpoint, if
+        // there was one, has covered all the rest.
         self.volume.flush_data(to_flush)?;
         written
     }
@@ -364,8 +368,8 @@ impl Files {
 
     /// Writes back what one file has that was taken off the lists: data, and times. Blocks for I/O.
     ///
-    /// An error is kept for whoever makes the volume durable; a file that can't be written now is put
-    /// back.
+    /// An error is kept for whoever makes the volume durable; a file that can't be written now is
+    /// put back.
     fn write_node_back(&self, node: &Arc<Node>) -> Result<(), Fault> {
         // Directories and the like have no data of this kind, only times.
         let data = node.data();
@@ -389,12 +393,12 @@ impl Files {
         written.and(stored)
     }
 
-    /// Writes all back that is dirty at the moment, so that it is in the log, and waits for what other
-    /// threads are writing back. Goes on after an error. Blocks for I/O.
+    /// Writes all back that is dirty at the moment, so that it is in the log, and waits for what
+    /// other threads are writing back. Goes on after an error. Blocks for I/O.
     ///
     /// # Errors
-    /// The first one that this thread has met. All of them, also those of other threads, are told by
-    /// [`write_errors`](Self::write_errors).
+    /// The first one that this thread has met. All of them, also those of other threads, are told
+    /// by [`write_errors`](Self::write_errors).
     pub fn write_back_all(&self) -> Result<(), Fault> {
         let mark = self.dirty.mark();
         let mut outcome = Ok(());
@@ -408,17 +412,19 @@ impl Files {
         outcome
     }
 
-    /// Makes everything durable that was changed before the call. Goes on after an error. Blocks for I/O.
+    /// Makes everything durable that was changed before the call. Goes on after an error. Blocks
+    /// for I/O.
     ///
     /// # Errors
-    /// Those of the log and the device, and the first one of write-back that this thread has met. Those of
-    /// other threads are told by [`write_errors`](Self::write_errors).
+    /// Those of the log and the device, and the first one of write-back that this thread has met.
+    /// Those of other threads are told by [`write_errors`](Self::write_errors).
     pub fn sync_all(&self) -> Result<(), Fault> {
         let written = self.write_back_all();
         self.volume.sync().and(written)
     }
 
-    /// Does a turn of the background writer. What it meets is kept for whoever makes the volume durable.
+    /// Does a turn of the background writer. What it meets is kept for whoever makes the volume
+    /// durable.
     fn work(&self, woken: Woken) {
         if let Err(fault) = self.write_back_all() {
             tracing::error!(%fault, "files can't be written back");
@@ -478,8 +484,8 @@ impl Files {
         }
     }
 
-    /// Ends the threads; waits for what they are doing. Nothing is written back any more unless it is
-    /// asked for. May be called again.
+    /// Ends the threads; waits for what they are doing. Nothing is written back any more unless it
+    /// is asked for. May be called again.
     pub fn stop(&self) {
         self.ahead.stop();
         self.writer.end();
@@ -548,7 +554,8 @@ impl Writer {
             if woken == Woken::InTime {
                 next = half.map(|half| Instant::now() + half);
             }
-            // What is dirty when nothing can be written any more is dropped when its memory is wanted.
+            // What is dirty when nothing can be written any more is dropped when its memory is
+            // wanted.
             if !files.volume.is_read_only() && files.volume.failure().is_none() {
                 files.work(woken);
             }

@@ -76,9 +76,9 @@ impl NodeStore<'_> {
         Ok(Need { log_blocks, space: u64::from(levels) + 2, from_pool: true })
     }
 
-    /// Begins a transaction that takes blocks of trees from the pool. If that is empty, what is on its
-    /// way back is waited for: it fills the pool first. The caller may hold `i_writeback`, which no
-    /// commit needs.
+    /// Begins a transaction that takes blocks of trees from the pool. If that is empty, what is on
+    /// its way back is waited for: it fills the pool first. The caller may hold `i_writeback`,
+    /// which no commit needs.
     fn begin(&self, need: Need) -> Result<Tx<'_>, Fault> {
         let volume = self.files.volume();
         match volume.begin(need) {
@@ -144,7 +144,8 @@ impl NodeStore<'_> {
         }
     }
 
-    /// One transaction on the blocks `from` to `to`. Returns the block from which on nothing was done.
+    /// One transaction on the blocks `from` to `to`. Returns the block from which on nothing was
+    /// done.
     pub(super) fn step(&self, step: Step, from: u64, to: u64) -> Result<u64, Fault> {
         let extents = match self.files.log_blocks_max() {
             0..500 => EXTENTS_PER_SMALL_TX,
@@ -266,8 +267,8 @@ impl Store for NodeStore<'_> {
         let ino = self.node.ino();
         let mapping = self.with_map(|map| map.lookup(&volume.reader(), ino, block))?;
         if let Mapping::Mapped { start, blocks, .. } = mapping {
-            // Never read or write where something else can be, whatever the inode says: each block of what
-            // was found is in one group, behind what that keeps, and outside of the log.
+            // Never read or write where something else can be, whatever the inode says: each block
+            // of what was found is in one group, behind what that keeps, and outside of the log.
             if !volume.is_run_for_files(start, blocks) {
                 return Err(outside(ino, block, start, blocks));
             }

@@ -2,9 +2,9 @@
 //!
 //! A crash is to leave the old bytes of such a file or the new ones, and not the cut alone, though
 //! nobody has synced it. The cut is in the log already; so whoever forces the log for the sake of
-//! another file writes the new data back before ([`Renewed::write`]). A file stays one of these until
-//! the background writer has written back all that is dirty: by then the program that renews it is
-//! done.
+//! another file writes the new data back before ([`Renewed::write`]). A file stays one of these
+//! until the background writer has written back all that is dirty: by then the program that renews
+//! it is done.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ use crate::page_cache::{DirtyFiles, FileData};
 #[derive(Debug)]
 pub(super) struct Renewed {
     files: DirtyFiles<Arc<Node>>,
-    /// How many wait, or are being written: mostly none, which is all that whoever forces the log reads.
+    /// How many wait, or are being written: mostly none, which is all that whoever forces the log
+    /// reads.
     left: Apart<AtomicU64>,
 }
 
@@ -36,7 +37,8 @@ impl Renewed {
         }
     }
 
-    /// Writes those back with `write` that are there now, and waits for those that others are writing.
+    /// Writes those back with `write` that are there now, and waits for those that others are
+    /// writing.
     pub(super) fn write(&self, write: impl Fn(&Arc<Node>)) {
         if self.left.load(Ordering::Acquire) == 0 {
             return;

@@ -56,10 +56,10 @@ impl Directory {
         size
     }
 
-    /// Reads the whole directory. Calls `found` with each thing that is wrong, `used` with the address of
-    /// each block of its tree, and `each` with every entry that can be made out, in order, also if its name
-    /// belongs elsewhere. What the entries lead to is the caller's to look at. Returns what the tree has,
-    /// if there is one.
+    /// Reads the whole directory. Calls `found` with each thing that is wrong, `used` with the
+    /// address of each block of its tree, and `each` with every entry that can be made out, in
+    /// order, also if its name belongs elsewhere. What the entries lead to is the caller's to look
+    /// at. Returns what the tree has, if there is one.
     ///
     /// # Errors
     /// [`Error::Nodes`](crate::btree::Error) only.

@@ -29,8 +29,9 @@ impl Assembly {
         Self { ino, ..Self::default() }
     }
 
-    /// Takes the next record. Returns the entry if it is complete. After an error it goes on with the
-    /// record that did not belong (which may [complete](Self::complete) an entry), or with the next entry.
+    /// Takes the next record. Returns the entry if it is complete. After an error it goes on with
+    /// the record that did not belong (which may [complete](Self::complete) an entry), or with the
+    /// next entry.
     pub(super) fn push(
         &mut self,
         record: &Record<DirTree>,
@@ -53,8 +54,8 @@ impl Assembly {
         self.complete()
     }
 
-    /// Takes the next record, and gives the entry to `each` if it is complete, also if the record begins
-    /// another one than was due.
+    /// Takes the next record, and gives the entry to `each` if it is complete, also if the record
+    /// begins another one than was due.
     pub(super) fn push_any(
         &mut self,
         record: &Record<DirTree>,

@@ -11,10 +11,10 @@ use super::uuid::Uuid;
 
 /// Something on disk that must not be so.
 ///
-/// Each kind has a number, which is shown and which never changes its meaning. Those below 100 are about
-/// blocks in general, those from 100 on about the superblock, those from 200 on
-/// about trees, those from 300 on about groups, those from 400 on about inodes, those from 700 on about
-/// the extents of files, those from 900 on about what the log has.
+/// Each kind has a number, which is shown and which never changes its meaning. Those below 100 are
+/// about blocks in general, those from 100 on about the superblock, those from 200 on about trees,
+/// those from 300 on about groups, those from 400 on about inodes, those from 700 on about the
+/// extents of files, those from 900 on about what the log has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -72,7 +72,8 @@ pub enum Damage {
         /// What the device said.
         error: vfscale_block::Error,
     },
-    /// 7: The block is from a later place than the log has reached, which is not the one that was used last.
+    /// 7: The block is from a later place than the log has reached, which is not the one that was
+    /// used last.
     #[error("V007: block {address}: from {lsn} of the log, which ends at {last}")]
     Newer {
         /// Where it was read, in blocks.

@@ -99,8 +99,8 @@ const _: () = {
     assert!(size_of::<DirKey>() == 9 && offset_of!(RawHead, name) == 10);
 };
 
-/// The fields as `docs/FORMAT.md` lists them: of an entry in an inode, and of the first record of one in
-/// a tree.
+/// The fields as `docs/FORMAT.md` lists them: of an entry in an inode, and of the first record of
+/// one in a tree.
 #[cfg(test)]
 pub(crate) const FIELDS: [&[(usize, usize, &str)]; 2] = [
     &[

@@ -1,7 +1,8 @@
 //! Extents on disk: which blocks of a file lie where, and what can be wrong with them.
 //!
-//! A file with few extents has them in its inode, as a list of `RawExtent`; one with many has a tree, whose
-//! keys are the blocks of the file and whose values are [`RawPlace`]. Either way the bytes are the same.
+//! A file with few extents has them in its inode, as a list of `RawExtent`; one with many has a
+//! tree, whose keys are the blocks of the file and whose values are [`RawPlace`]. Either way the
+//! bytes are the same.
 
 use std::mem::offset_of;
 
@@ -116,8 +117,8 @@ impl Extent {
         Self { file_block, start: place.start.get(), blocks: length & !UNWRITTEN, is_unwritten }
     }
 
-    /// That there can be such an extent in file `ino` on a device where `is_possible` says which runs of
-    /// blocks, from where and how many, a file can have.
+    /// That there can be such an extent in file `ino` on a device where `is_possible` says which
+    /// runs of blocks, from where and how many, a file can have.
     pub(crate) fn checked(
         self,
         ino: u64,
@@ -138,8 +139,8 @@ impl Extent {
     }
 }
 
-/// The extents of the list that lies in `bytes`, for file `ino`. Each is possible by itself and behind the
-/// one before.
+/// The extents of the list that lies in `bytes`, for file `ino`. Each is possible by itself and
+/// behind the one before.
 ///
 /// # Errors
 /// [`ExtentDamage`].

@@ -14,8 +14,9 @@
 //! | larger | the first power of two from a 32nd of the volume on |
 //! | from 8 TiB on | 256 GiB |
 //!
-//! The first blocks of each group are kept for what describes it; the very first for the superblock or a
-//! copy of it, which are therefore found even where the size of groups is not known: at a power of two.
+//! The first blocks of each group are kept for what describes it; the very first for the superblock
+//! or a copy of it, which are therefore found even where the size of groups is not known: at a
+//! power of two.
 
 use std::ops::Range;
 
@@ -79,7 +80,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The division of a volume on a device of `blocks` blocks. A rest too small for a group is left out.
+    /// The division of a volume on a device of `blocks` blocks. A rest too small for a group is
+    /// left out.
     ///
     /// # Errors
     /// [`SizeError::TooSmall`], [`SizeError::TooLarge`].

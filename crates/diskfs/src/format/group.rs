@@ -26,8 +26,8 @@ pub const HEADER_AT: u64 = 1;
 pub const FREE_ROOT_AT: u64 = 2;
 /// Where in a group the root of its inode chunks lies, in blocks.
 pub const CHUNK_ROOT_AT: u64 = 3;
-/// The first block of the first chunk of group 0, whose first inode is the root directory: right behind
-/// what is kept.
+/// The first block of the first chunk of group 0, whose first inode is the root directory: right
+/// behind what is kept.
 pub const ROOT_CHUNK: u64 = GROUP_BLOCKS_KEPT;
 /// The body of the block, on disk.
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -105,7 +105,8 @@ impl Kind for InodeChunks {
     const KEY_MIN: U64 = U64::ZERO;
 }
 
-/// The header of a group. Its counters may still be others than what the trees hold: a check finds that out.
+/// The header of a group. Its counters may still be others than what the trees hold: a check finds
+/// that out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupHeader {
     /// Blocks in the tree of free space.
@@ -138,7 +139,8 @@ impl GroupHeader {
     /// Writes it into the body of a block.
     ///
     /// # Panics
-    /// In debug builds, if more blocks are set aside than there is room for; the rest is lost otherwise.
+    /// In debug builds, if more blocks are set aside than there is room for; the rest is lost
+    /// otherwise.
     pub fn encode(&self, block: &mut Block) {
         debug_assert!(self.set_aside.len() <= SET_ASIDE_MAX);
         let raw: &mut Raw = transmute_mut!(block.body_mut());
@@ -160,7 +162,8 @@ impl GroupHeader {
         }
     }
 
-    /// The counters in a block that was [decoded](Self::decode) or checked before, without what is set aside.
+    /// The counters in a block that was [decoded](Self::decode) or checked before, without what is
+    /// set aside.
     #[must_use]
     pub(crate) fn counters(block: &Block) -> Self {
         let raw: &Raw = transmute_ref!(block.body());
@@ -186,8 +189,8 @@ impl GroupHeader {
         raw.blocks = self.blocks.into();
     }
 
-    /// The header in a block that was read at `address`; `is_usable` says whether a block can be used for
-    /// anything in this group.
+    /// The header in a block that was read at `address`; `is_usable` says whether a block can be
+    /// used for anything in this group.
     ///
     /// # Errors
     /// [`GroupFault::Counts`], [`GroupFault::SetAside`].
@@ -270,7 +273,8 @@ pub enum GroupFault {
         /// The block.
         block: u64,
     },
-    /// 302: A free run that is empty, overlaps another, or has blocks that are never free in this group.
+    /// 302: A free run that is empty, overlaps another, or has blocks that are never free in this
+    /// group.
     #[error("{blocks} free blocks from {start} on, which can't be")]
     FreeRun {
         /// Its first block.
@@ -278,7 +282,8 @@ pub enum GroupFault {
         /// How many blocks it has.
         blocks: u64,
     },
-    /// 303: A chunk of inodes that overlaps another, lies where none can, or has orphans that are free.
+    /// 303: A chunk of inodes that overlaps another, lies where none can, or has orphans that are
+    /// free.
     #[error("a chunk of inodes at block {start}, which can't be")]
     Chunk {
         /// Its first block.

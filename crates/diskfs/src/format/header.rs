@@ -1,12 +1,12 @@
 //! Blocks that say what they are.
 //!
-//! Disks return the wrong bytes in more ways than one: some bits flip, a write is lost and the old block is
-//! still there, a write goes astray and lands in another block, an old volume's blocks come to
-//! light in a new one. A checksum alone finds the first only. So a block of metadata also carries what it
-//! is, where it belongs, to whom, in which volume, and the log position of its last change: a log
-//! that ends before that is an older state of the volume's log (as in XFS version 5). The headers of
-//! groups are asked for theirs before a log is replayed; the places of other blocks may hold data of files,
-//! which can be made to say anything.
+//! Disks return the wrong bytes in more ways than one: some bits flip, a write is lost and the old
+//! block is still there, a write goes astray and lands in another block, an old volume's blocks
+//! come to light in a new one. A checksum alone finds the first only. So a block of metadata also
+//! carries what it is, where it belongs, to whom, in which volume, and the log position of its last
+//! change: a log that ends before that is an older state of the volume's log (as in XFS version 5).
+//! The headers of groups are asked for theirs before a log is replayed; the places of other blocks
+//! may hold data of files, which can be made to say anything.
 //!
 //! The checksum is CRC-32C of the whole block, with its own four bytes as zeros.
 
@@ -85,8 +85,8 @@ pub struct Identity {
     pub volume: Uuid,
 }
 
-/// A block of metadata in memory. Begins with a line, so that a counted one takes no more than a line beside
-/// it: at an address that direct I/O takes it would take two blocks.
+/// A block of metadata in memory. Begins with a line, so that a counted one takes no more than a
+/// line beside it: at an address that direct I/O takes it would take two blocks.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct Block {

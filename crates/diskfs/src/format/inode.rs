@@ -3,22 +3,22 @@
 //! # Numbers
 //!
 //! The number of an inode is where its record lies: the address of its block times
-//! [`INODES_PER_BLOCK`], plus its place in the block. So a record is found without a tree. Inodes are
-//! made in *chunks* of [`CHUNK_BLOCKS`] blocks that begin at a multiple of as many, and the tree of a
-//! group's chunks is only asked which of them are free.
+//! [`INODES_PER_BLOCK`], plus its place in the block. So a record is found without a tree. Inodes
+//! are made in *chunks* of [`CHUNK_BLOCKS`] blocks that begin at a multiple of as many, and the
+//! tree of a group's chunks is only asked which of them are free.
 //!
 //! # Torn blocks
 //!
-//! What is logged of an inode is its record, not the block. So if power fails while a block is written
-//! home, the log has the records for which that was done, and not the other seven. These have the same bytes
-//! in the old block and in the new one, and are whole whatever sectors have reached the disk; only the
-//! checksum of the block is not right. Therefore each record has a checksum of its own, and recovery,
-//! which puts records into blocks, takes a block whose identity is right for what it is
-//! ([`verify_torn`]).
+//! What is logged of an inode is its record, not the block. So if power fails while a block is
+//! written home, the log has the records for which that was done, and not the other seven. These
+//! have the same bytes in the old block and in the new one, and are whole whatever sectors have
+//! reached the disk; only the checksum of the block is not right. Therefore each record has a
+//! checksum of its own, and recovery, which puts records into blocks, takes a block whose identity
+//! is right for what it is ([`verify_torn`]).
 //!
-//! Of a block that the device can't read any more, whole or in part, recovery takes the sectors that it can
-//! read. Inodes are lost then whose records lie in the others and are not in the log: they become free
-//! ([`clear_lost`]), and a check finds that they were in use.
+//! Of a block that the device can't read any more, whole or in part, recovery takes the sectors
+//! that it can read. Inodes are lost then whose records lie in the others and are not in the log:
+//! they become free ([`clear_lost`]), and a check finds that they were in use.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -40,8 +40,8 @@ pub const INODES_PER_BLOCK: u64 = 8;
 pub const CHUNK_BLOCKS: u64 = 8;
 /// The inodes of a chunk.
 pub const CHUNK_INODES: u64 = INODES_PER_BLOCK * CHUNK_BLOCKS;
-/// The number of the root directory: the first of the first chunk, which lies behind what is kept of
-/// group 0.
+/// The number of the root directory: the first of the first chunk, which lies behind what is kept
+/// of group 0.
 pub const ROOT_INO: u64 = crate::format::geometry::GROUP_BLOCKS_KEPT * INODES_PER_BLOCK;
 
 /// The bytes of a record.
@@ -133,8 +133,8 @@ impl InodeRecord {
         Self::from_raw(raw)
     }
 
-    /// One of which zeros at the end may have been left out, as in the log. `None` if it is too short or too
-    /// long.
+    /// One of which zeros at the end may have been left out, as in the log. `None` if it is too
+    /// short or too long.
     #[must_use]
     pub fn from_log(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < FIELDS_BYTES {
@@ -197,8 +197,8 @@ impl InodeRecord {
     }
 }
 
-/// Checks a block of inodes as [`Block::verify`] does, but lets a wrong checksum pass if everything else
-/// in the header is right. For recovery, before it puts a record in and seals the block.
+/// Checks a block of inodes as [`Block::verify`] does, but lets a wrong checksum pass if everything
+/// else in the header is right. For recovery, before it puts a record in and seals the block.
 ///
 /// # Errors
 /// As [`Block::verify`].
@@ -224,8 +224,8 @@ pub fn records_mut(block: &mut Block) -> &mut [InodeRecord; INODES_PER_BLOCK as 
     &mut body.records
 }
 
-/// Puts free inodes of this generation in the place of those whose records have bytes in `lost` of a block.
-/// Returns their slots.
+/// Puts free inodes of this generation in the place of those whose records have bytes in `lost` of
+/// a block. Returns their slots.
 pub fn clear_lost(block: &mut Block, lost: &Range<usize>, generation: u32) -> Vec<usize> {
     let begin = |slot: usize| HEADER_BYTES + slot * RECORD_BYTES;
     let is_lost = |slot: &usize| begin(*slot) < lost.end && lost.start < begin(slot + 1);

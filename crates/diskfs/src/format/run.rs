@@ -42,7 +42,8 @@ impl Run {
         self.blocks as u64
     }
 
-    /// Whether there is no block in it. A run that is handed out has one at least, and lies in one group.
+    /// Whether there is no block in it. A run that is handed out has one at least, and lies in one
+    /// group.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.blocks == 0

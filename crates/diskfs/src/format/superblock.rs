@@ -2,18 +2,19 @@
 //!
 //! # Invariants
 //!
-//! * A [`Superblock`] is possible: its numbers fit each other and lead nowhere outside of the volume. What is
-//!   read from disk becomes one, or an error.
-//! * Encoding and decoding are inverse to each other. What lies behind the fields that are known here is
-//!   kept, for a *compat* feature may have put it there.
-//! * The generation grows by one with each writing. Of several copies the one with the greatest generation
-//!   counts ([`copies`](crate::volume::copies)).
+//! * A [`Superblock`] is possible: its numbers fit each other and lead nowhere outside of the
+//!   volume. What is read from disk becomes one, or an error.
+//! * Encoding and decoding are inverse to each other. What lies behind the fields that are known
+//!   here is kept, for a *compat* feature may have put it there.
+//! * The generation grows by one with each writing. Of several copies the one with the greatest
+//!   generation counts ([`copies`](crate::volume::copies)).
 //!
 //! # Versions and features
 //!
-//! The version is that of the superblock itself, and of the block header: nothing can be read of a later one.
-//! Everything else that changes is a feature, a bit in one of three sets (as in ext2): who does not know
-//! a *compat* bit may do everything, one of *ro_compat* may read, one of *incompat* may not even do that.
+//! The version is that of the superblock itself, and of the block header: nothing can be read of a
+//! later one. Everything else that changes is a feature, a bit in one of three sets (as in ext2):
+//! who does not know a *compat* bit may do everything, one of *ro_compat* may read, one of
+//! *incompat* may not even do that.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -82,7 +83,8 @@ pub(crate) struct Raw {
     stopped: RawTime,
     stopped_why: [u8; STOPPED_BYTES],
     own_id: Uuid,
-    // All that changes is in the first 512 bytes, so that a device which writes these at once tears nothing.
+    // All that changes is in the first 512 bytes, so that a device which writes these at once tears
+    // nothing.
     log_epoch: U64,
     log_last: U64,
     log_checkpoint: U64,
@@ -147,8 +149,8 @@ const _: () = {
     assert!(at == BLOCK_BYTES && FIELDS[FIELDS.len() - 1].0 == 512);
 };
 
-/// A moment: seconds since 1970, which may be negative, and nanoseconds. `Default` is *never*, which is
-/// also what the first nanosecond of 1970 reads as.
+/// A moment: seconds since 1970, which may be negative, and nanoseconds. `Default` is *never*,
+/// which is also what the first nanosecond of 1970 reads as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
     seconds: i64,
@@ -183,7 +185,8 @@ impl Timestamp {
         self.nanoseconds
     }
 
-    /// All of it in nanoseconds, as inodes have it; the nearest that 64 bits hold, which last until 2262.
+    /// All of it in nanoseconds, as inodes have it; the nearest that 64 bits hold, which last until
+    /// 2262.
     pub(crate) const fn in_nanoseconds(self) -> i64 {
         self.seconds.saturating_mul(1_000_000_000).saturating_add(self.nanoseconds as i64)
     }
@@ -283,8 +286,8 @@ pub struct Features {
 impl Features {
     /// Bit 1 of *compat*: the volume has an id of its own, which is not that of its blocks.
     pub const OWN_ID: u64 = 2;
-    /// Bit 0 of *incompat*, a state: a repair has begun and not ended, so that blocks in use may count as
-    /// free.
+    /// Bit 0 of *incompat*, a state: a repair has begun and not ended, so that blocks in use may
+    /// count as free.
     pub const NEEDS_REPAIR: u64 = 1;
     /// Those that this program knows.
     pub const KNOWN: Self =
@@ -318,7 +321,8 @@ impl Features {
 /// Where the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogPlace {
-    /// In the volume: `blocks` blocks from `start` on, all in one group, behind the group's kept blocks.
+    /// In the volume: `blocks` blocks from `start` on, all in one group, behind the group's kept
+    /// blocks.
     Inside {
         /// Its first block.
         start: u64,
@@ -335,8 +339,8 @@ pub enum LogPlace {
 }
 
 impl LogPlace {
-    /// A log in the middle of the volume, of the size that it [should have](Self::wanted_blocks), or
-    /// `blocks` if given, as far as a group and the bounds of logs permit.
+    /// A log in the middle of the volume, of the size that it [should have](Self::wanted_blocks),
+    /// or `blocks` if given, as far as a group and the bounds of logs permit.
     #[must_use]
     pub fn inside(geometry: Geometry, blocks: Option<u64>) -> Self {
         let blocks = blocks.unwrap_or(Self::wanted_blocks(geometry));
@@ -346,7 +350,8 @@ impl LogPlace {
         Self::Inside { start, blocks: blocks.clamp(LOG_BLOCKS_MIN, most) }
     }
 
-    /// How many blocks a log has unless it is said: a 64th of the volume, 4 MiB at least, 1 GiB at most.
+    /// How many blocks a log has unless it is said: a 64th of the volume, 4 MiB at least, 1 GiB at
+    /// most.
     #[must_use]
     pub fn wanted_blocks(geometry: Geometry) -> u64 {
         (geometry.blocks() / 64).clamp(1 << 10, 1 << 18)
@@ -377,7 +382,8 @@ impl LogPlace {
     }
 }
 
-/// How far the log had come when it was opened or closed last. `Default`: not known, as in volumes of before.
+/// How far the log had come when it was opened or closed last. `Default`: not known, as in volumes
+/// of before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogSeen {
     /// The epoch that it had reached.
@@ -399,8 +405,8 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// A mount stopped at `when`, by what has the number `by` among the findings of a check. Of `why` only
-    /// the beginning is kept. `None` if the number is 0.
+    /// A mount stopped at `when`, by what has the number `by` among the findings of a check. Of
+    /// `why` only the beginning is kept. `None` if the number is 0.
     #[must_use]
     pub fn new(by: u32, when: Timestamp, why: &str) -> Option<Self> {
         let why = why.split('\0').next().unwrap_or_default();
@@ -409,7 +415,8 @@ impl Stopped {
         (by != 0).then_some(Self { by, when, why })
     }
 
-    /// The number of the damage that the mount met; 1001 if it could not write its log, or not home.
+    /// The number of the damage that the mount met; 1001 if it could not write its log, or not
+    /// home.
     #[must_use]
     pub fn by(&self) -> u32 {
         self.by
@@ -427,7 +434,8 @@ impl Stopped {
         &self.why
     }
 
-    /// Decodes it. Words that are none are left out, rather than that nothing of the volume can be read.
+    /// Decodes it. Words that are none are left out, rather than that nothing of the volume can be
+    /// read.
     fn decode(raw: &Raw) -> Option<Self> {
         let when = Timestamp::decode(&raw.stopped).unwrap_or_default();
         let words = without_zeros(&raw.stopped_why);
@@ -593,7 +601,8 @@ impl Superblock {
         raw.log_epoch = self.log_seen.epoch.into();
         raw.log_last = self.log_seen.last.into();
         raw.log_checkpoint = self.log_seen.checkpoint.into();
-        // A program from before, which writes the superblock without a look at this, takes it back so.
+        // A program from before, which writes the superblock without a look at this, takes it back
+        // so.
         raw.log_closed = if self.log_seen.is_closed { self.generation } else { 0 }.into();
         if let Some(Stopped { by, when, why }) = &self.stopped {
             (raw.stopped_by, raw.stopped) = ((*by).into(), when.raw());

@@ -2,30 +2,33 @@
 //!
 //! # Purpose
 //!
-//! An inode whose last name is gone is an *orphan*: on disk too, from the transaction on that removed
-//! the name. When its last user is gone its data, its trees and its number are freed, in the background
-//! (a [`Queue`] for each CPU slot), since that takes as many transactions as it is large; those
-//! without blocks also by who takes many names away. A crash in
-//! between leaves the orphan as it is, and the next mount goes on with it ([`Inactivator::recover`]); so
-//! does a cut of a large file that takes several transactions.
+//! An inode whose last name is gone is an *orphan*: on disk too, from the transaction on that
+//! removed the name. When its last user is gone its data, its trees and its number are freed, in
+//! the background (a [`Queue`] for each CPU slot), since that takes as many transactions as it is
+//! large; those without blocks also by who takes many names away. A crash in between leaves the
+//! orphan as it is, and the next mount goes on with it ([`Inactivator::recover`]); so does a cut of
+//! a large file that takes several transactions.
 //!
 //! # Invariants
 //!
-//! * Each transaction leaves an inode that is right, with less in it. The last one frees the number,
-//!   and takes the orphan off the list.
-//! * A transaction frees few blocks: how much of the log it needs does not depend on the size of the inode.
-//! * Inodes that have nothing but their records, as most have of which many go at once, are freed together
-//!   in one transaction, locked in ascending order of their numbers. If that fails nothing has happened, and
-//!   each is tried alone: one that something is wrong with keeps none of the others.
+//! * Each transaction leaves an inode that is right, with less in it. The last one frees the
+//!   number, and takes the orphan off the list.
+//! * A transaction frees few blocks: how much of the log it needs does not depend on the size of
+//!   the inode.
+//! * Inodes that have nothing but their records, as most have of which many go at once, are freed
+//!   together in one transaction, locked in ascending order of their numbers. If that fails nothing
+//!   has happened, and each is tried alone: one that something is wrong with keeps none of the
+//!   others.
 //! * Whatever fails leaves an orphan. Nothing waits for it: the next mount tries again.
-//! * The number can be had from the commit on that frees it, and with it the node, of which there is one for
-//!   a number. So what is in memory of the inode (times, data, errors) goes before that commit, and after it
-//!   nobody here looks at the node again: a new inode without names looks like the old one.
+//! * The number can be had from the commit on that frees it, and with it the node, of which there
+//!   is one for a number. So what is in memory of the inode (times, data, errors) goes before that
+//!   commit, and after it nobody here looks at the node again: a new inode without names looks like
+//!   the old one.
 //!
 //! # Locks, references
 //!
-//! Nodes are locked within each transaction. The queue's own lock is a leaf. The queue holds the node, so
-//! that it stays in memory.
+//! Nodes are locked within each transaction. The queue's own lock is a leaf. The queue holds the
+//! node, so that it stays in memory.
 
 mod queue;
 mod work;
@@ -39,9 +42,9 @@ use crate::dir::DirTree;
 use crate::inode::blob::{AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
 
-/// Frees up to `most` records of the trees of inode `ino`, and their blocks; true if nothing is left. The
-/// extents of a file are not its business: of a file whose data are in a tree something is left. On an error
-/// `core` and the nodes are to be given up.
+/// Frees up to `most` records of the trees of inode `ino`, and their blocks; true if nothing is
+/// left. The extents of a file are not its business: of a file whose data are in a tree something
+/// is left. On an error `core` and the nodes are to be given up.
 ///
 /// # Errors
 /// [`Error`].
@@ -79,8 +82,8 @@ pub fn strip<N: Nodes>(
     Ok(!is_left)
 }
 
-/// Takes up to `left` records out of a tree, and the root when it is empty; true if there is no tree any
-/// more.
+/// Takes up to `left` records out of a tree, and the root when it is empty; true if there is no
+/// tree any more.
 fn take<K: crate::btree::Kind, N: Nodes>(
     nodes: &mut N,
     tree: Tree<K>,

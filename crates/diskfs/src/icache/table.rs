@@ -18,16 +18,17 @@
 //!
 //! # Numbers that nothing vouches for
 //!
-//! A name leads to an inode that is there for as long as the name is locked. A number out of a handle leads
-//! anywhere: also to a block of inodes that was given up, which is whole on the device for as
-//! long as nobody has written there, and whose inodes look alive. So for such a number the group is asked
-//! ([`Groups::has_inode`](crate::alloc::Groups::has_inode)) once the mark is there. Then the answer
-//! holds until the node is there: who frees the inode, or makes it, comes by its node, and waits for the
-//! mark. Nobody waits for a mark with a group locked.
+//! A name leads to an inode that is there for as long as the name is locked. A number out of a
+//! handle leads anywhere: also to a block of inodes that was given up, which is whole on the device
+//! for as long as nobody has written there, and whose inodes look alive. So for such a number the
+//! group is asked ([`Groups::has_inode`](crate::alloc::Groups::has_inode)) once the mark is there.
+//! Then the answer holds until the node is there: who frees the inode, or makes it, comes by its
+//! node, and waits for the mark. Nobody waits for a mark with a group locked.
 //!
 //! # Locks
 //!
-//! `inode_table`, one for each shard, is held for no longer than a look. Below it there is only `i_core`.
+//! `inode_table`, one for each shard, is held for no longer than a look. Below it there is only
+//! `i_core`.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry::Occupied;
@@ -46,8 +47,8 @@ use crate::inode::core::InodeCore;
 use crate::inode::incore::Node;
 use crate::volume::Volume;
 
-/// How many nodes are looked at for each one that comes in, if none of them is used. More than one, so that
-/// a table that is too large gets smaller.
+/// How many nodes are looked at for each one that comes in, if none of them is used. More than one,
+/// so that a table that is too large gets smaller.
 const LOOKS: usize = 4;
 
 /// How many shards there are for each CPU, unless each would have room for less than so many nodes.
@@ -72,8 +73,8 @@ struct Shard {
 
 struct Entries {
     map: NumberMap<Entry>,
-    /// Numbers of nodes, in the order in which they came or were last found used: those in front are most
-    /// likely to be used no more.
+    /// Numbers of nodes, in the order in which they came or were last found used: those in front
+    /// are most likely to be used no more.
     ring: VecDeque<u64>,
     /// What a new node for a free number is, until a transaction makes it an inode.
     free: Arc<InodeCore>,
@@ -103,18 +104,19 @@ impl NodeTable {
         &self.shards[shard_of(ino, self.shards.len())]
     }
 
-    /// The node of inode `ino`, which something of the volume leads to; `None` if there is no such inode.
-    /// Sleeps if its record has to be read.
+    /// The node of inode `ino`, which something of the volume leads to; `None` if there is no such
+    /// inode. Sleeps if its record has to be read.
     ///
     /// # Errors
-    /// Those of the device, and damage; a number that no inode of the volume can have is damage, too.
+    /// Those of the device, and damage; a number that no inode of the volume can have is damage,
+    /// too.
     pub fn get(&self, volume: &Volume, ino: u64) -> Result<Option<Arc<Node>>, Fault> {
         self.find(ino, volume.cache(), || read(volume, ino))
     }
 
-    /// The same for a number that nothing of the volume vouches for: one out of a handle, or one that was
-    /// read a while ago. The group is asked first whether there is such an inode. Sleeps if the node is
-    /// not in memory; the caller holds no lock of a group.
+    /// The same for a number that nothing of the volume vouches for: one out of a handle, or one
+    /// that was read a while ago. The group is asked first whether there is such an inode. Sleeps
+    /// if the node is not in memory; the caller holds no lock of a group.
     ///
     /// # Errors
     /// Those of the device, and damage.
@@ -150,8 +152,8 @@ impl NodeTable {
         Ok(node.inspect(|node| self.enter(&loading, node)))
     }
 
-    /// The node of a number that is free and about to be used: that of the inode which had it before, if
-    /// there is still something of it to be written, or a new one.
+    /// The node of a number that is free and about to be used: that of the inode which had it
+    /// before, if there is still something of it to be written, or a new one.
     pub fn claim(&self, ino: u64, cache: &PerCpuArc<BufferCache>) -> Arc<Node> {
         let shard = self.shard(ino);
         let mut entries = shard.entries.lock();
@@ -249,8 +251,8 @@ impl Entries {
         }
     }
 
-    /// Gives a few nodes up if there are too many, and returns them, to be dropped outside of the lock. Ends
-    /// at the first that is used, for each look fetches a node from memory.
+    /// Gives a few nodes up if there are too many, and returns them, to be dropped outside of the
+    /// lock. Ends at the first that is used, for each look fetches a node from memory.
     fn shrink(&mut self, limit: usize) -> SmallVec<[Arc<Node>; LOOKS]> {
         let mut given_up = SmallVec::new();
         for _ in 0..LOOKS {
@@ -272,8 +274,8 @@ impl Entries {
     }
 }
 
-/// Whether only the table has it, and there is nothing to be written. References come from the table, under
-/// its lock, so that this stays so.
+/// Whether only the table has it, and there is nothing to be written. References come from the
+/// table, under its lock, so that this stays so.
 fn is_unused(node: &Arc<Node>) -> bool {
     Arc::strong_count(node) == 1
         && !node.has_new_times()

@@ -122,8 +122,9 @@ pub(crate) fn decode_into(blob: &[u8], list: &mut Vec<Attribute>) -> Result<(), 
     Ok(())
 }
 
-/// Stores the attributes that `blob` has ([`encode`]) in place of those that `core` has. What the inode
-/// has no room for goes near the address `near`. On an error `core` and the nodes are to be given up.
+/// Stores the attributes that `blob` has ([`encode`]) in place of those that `core` has. What the
+/// inode has no room for goes near the address `near`. On an error `core` and the nodes are to be
+/// given up.
 ///
 /// # Errors
 /// [`Error`].

@@ -2,8 +2,8 @@
 //!
 //! # Purpose
 //!
-//! Attributes, and the targets of long symbolic links, are read as a whole and written as a whole. A
-//! blob is that: its length stands in the inode, its bytes in records of a tree, one for each
+//! Attributes, and the targets of long symbolic links, are read as a whole and written as a whole.
+//! A blob is that: its length stands in the inode, its bytes in records of a tree, one for each
 //! [`CHUNK_BYTES`].
 //!
 //! # All or nothing

@@ -3,16 +3,16 @@
 //! # Purpose
 //!
 //! [`InodeCore`] is decoded from the record that lies on disk and encoded into one. A transaction
-//! changes a copy of it; the published one never changes, so it is cheap to copy: bytes in the inode are
-//! shared, and few extents lie in place.
+//! changes a copy of it; the published one never changes, so it is cheap to copy: bytes in the
+//! inode are shared, and few extents lie in place.
 //!
 //! # Invariants
 //!
 //! * Whatever the record is, decoding it ends with a core or with a [numbered fault](InodeFault).
-//! * Addresses of a decoded core lie in the volume, outside of what is kept for groups. That they belong
-//!   to this inode only, a check of the volume has to find out.
-//! * What the two forks have in the inode goes together into the area of a record: who makes a
-//!   fork larger asks [`data_room`](InodeCore::data_room) or [`attr_room`](InodeCore::attr_room) before.
+//! * Addresses of a decoded core lie in the volume, outside of what is kept for groups. That they
+//!   belong to this inode only, a check of the volume has to find out.
+//! * What the two forks have in the inode goes together into the area of a record: who makes a fork
+//!   larger asks [`data_room`](InodeCore::data_room) or [`attr_room`](InodeCore::attr_room) before.
 //!
 //! # Locks, references
 //!
@@ -50,7 +50,8 @@ pub const TYPE_LINK: u32 = 0o120_000;
 /// The type of a socket.
 pub const TYPE_SOCKET: u32 = 0o140_000;
 
-/// What an inode is, apart from its permissions. As a directory has it on disk: the type bits of a mode.
+/// What an inode is, apart from its permissions. As a directory has it on disk: the type bits of a
+/// mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileKind {
@@ -108,8 +109,8 @@ pub enum DataFork {
     /// There are none, nor can there be: devices, fifos, sockets. Or an empty file.
     #[default]
     None,
-    /// In the inode: the first bytes of a file (zeros follow up to its size), entries of a directory, the
-    /// target of a link.
+    /// In the inode: the first bytes of a file (zeros follow up to its size), entries of a
+    /// directory, the target of a link.
     Inline(Arc<[u8]>),
     /// In these extents, in ascending order, of a regular file. Not empty.
     Extents(Arc<[Extent]>),
@@ -150,8 +151,9 @@ pub struct InodeCore {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// Of a file: its size on disk, in bytes, at most [`SIZE_MAX`]. Of a symbolic link: the length of its
-    /// target. Of a directory: the sum of the lengths of its entries as they lie in an inode.
+    /// Of a file: its size on disk, in bytes, at most [`SIZE_MAX`]. Of a symbolic link: the length
+    /// of its target. Of a directory: the sum of the lengths of its entries as they lie in an
+    /// inode.
     pub size: u64,
     /// Blocks that it has, those of trees included.
     pub blocks: u64,
@@ -167,7 +169,8 @@ pub struct InodeCore {
     pub ctime: i64,
     /// When it was made, likewise.
     pub btime: i64,
-    /// Of a directory: the inode of the one that it is in, or was in; the root's is itself. 0 for others.
+    /// Of a directory: the inode of the one that it is in, or was in; the root's is itself. 0 for
+    /// others.
     pub parent: u64,
     /// Its contents.
     pub data: DataFork,
@@ -176,8 +179,8 @@ pub struct InodeCore {
 }
 
 impl InodeCore {
-    /// A new inode without contents: of a directory, no entries and no parent yet. All times are `now`, in
-    /// nanoseconds since 1970.
+    /// A new inode without contents: of a directory, no entries and no parent yet. All times are
+    /// `now`, in nanoseconds since 1970.
     #[must_use]
     pub fn new(mode: u32, generation: u32, now: i64) -> Self {
         let is_directory = mode & TYPE_MASK == TYPE_DIRECTORY;
@@ -196,7 +199,8 @@ impl InodeCore {
             ctime: now,
             btime: now,
             parent: 0,
-            // Not the default: all empty slices by default are one, which everybody counts references to.
+            // Not the default: all empty slices by default are one, which everybody counts
+            // references to.
             data: if is_directory { DataFork::Inline(Arc::from([])) } else { DataFork::None },
             attr: AttrFork::None,
         }
@@ -250,8 +254,8 @@ impl InodeCore {
         DATA_BYTES_MAX.min(AREA_BYTES.saturating_sub(self.attr.bytes_in_inode()))
     }
 
-    /// The most extents that the data fork may have in the inode, with the attributes as they are: 7 at
-    /// least.
+    /// The most extents that the data fork may have in the inode, with the attributes as they are:
+    /// 7 at least.
     #[must_use]
     pub fn extents_room(&self) -> usize {
         self.data_room() / EXTENT_BYTES
@@ -277,8 +281,8 @@ impl InodeCore {
         wrong.map_or(Ok(core), Err)
     }
 
-    /// The same, which leaves out what can't be of a list of extents: it says what is wrong with the first
-    /// of those.
+    /// The same, which leaves out what can't be of a list of extents: it says what is wrong with
+    /// the first of those.
     ///
     /// # Errors
     /// As [`decode`](Self::decode), for all the rest.

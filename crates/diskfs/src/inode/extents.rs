@@ -2,9 +2,9 @@
 //!
 //! # Purpose
 //!
-//! An [`ExtentMap`] is that part of an inode that leads to the data of a file. It begins as a list; when
-//! that gets longer than the inode has room for, it becomes a B+tree ([`ExtentTree`]), and when the
-//! last extent goes, the tree goes too. Where its blocks come from is the business of
+//! An [`ExtentMap`] is that part of an inode that leads to the data of a file. It begins as a list;
+//! when that gets longer than the inode has room for, it becomes a B+tree ([`ExtentTree`]), and
+//! when the last extent goes, the tree goes too. Where its blocks come from is the business of
 //! [`Nodes`], so that it can be read outside of a transaction and changed within one.
 //!
 //! # Invariants
@@ -197,9 +197,10 @@ impl ExtentMap {
         self.replace(nodes, owner, before, &[], &[extent], next)
     }
 
-    /// Takes the blocks `from` to `to` of the file away. Stops when it has changed `extents_max` extents,
-    /// and returns the block from which on nothing was done: `to` if all was. What the
-    /// device has back is added to `freed`. `grown` is raised by as many blocks as the tree has more.
+    /// Takes the blocks `from` to `to` of the file away. Stops when it has changed `extents_max`
+    /// extents, and returns the block from which on nothing was done: `to` if all was. What the
+    /// device has back is added to `freed`. `grown` is raised by as many blocks as the tree has
+    /// more.
     ///
     /// # Errors
     /// [`Error`].
@@ -266,9 +267,9 @@ impl ExtentMap {
         Ok(to)
     }
 
-    /// Replaces extents by others that lie in the same blocks of the file, and joins these with each
-    /// other and with those before and behind, where that can be. Returns by how many blocks the tree has
-    /// grown.
+    /// Replaces extents by others that lie in the same blocks of the file, and joins these with
+    /// each other and with those before and behind, where that can be. Returns by how many blocks
+    /// the tree has grown.
     fn replace<N: Nodes>(
         &mut self,
         nodes: &mut N,
@@ -380,9 +381,9 @@ fn checked<N: Nodes>(
     Ok(Some(extent))
 }
 
-/// Goes through the whole map and tells of all that is wrong with it, except within the blocks of its
-/// tree ([`Tree::check`] does that): extents that overlap, or lie where none can. Calls `visit` with
-/// each extent that can be.
+/// Goes through the whole map and tells of all that is wrong with it, except within the blocks of
+/// its tree ([`Tree::check`] does that): extents that overlap, or lie where none can. Calls `visit`
+/// with each extent that can be.
 ///
 /// # Errors
 /// [`Error`], where blocks can't be read.

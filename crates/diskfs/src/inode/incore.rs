@@ -62,8 +62,8 @@ pub struct Times {
     pub ctime: i64,
 }
 
-/// How much memory a node takes with its core, two headers of references and its place in the table; what is
-/// in the inode not counted, which is little and mostly nothing.
+/// How much memory a node takes with its core, two headers of references and its place in the
+/// table; what is in the inode not counted, which is little and mostly nothing.
 pub(crate) const MEMORY_BYTES: usize = size_of::<Node>() + size_of::<InodeCore>() + 2 * 16 + 48;
 
 /// An inode in memory. See the [module](self). `Send` and `Sync`.
@@ -132,7 +132,8 @@ impl Node {
         block_of(self.ino)
     }
 
-    /// Locks it for changing. Sleeps. The caller has begun his transaction, and holds no other node.
+    /// Locks it for changing. Sleeps. The caller has begun his transaction, and holds no other
+    /// node.
     pub fn lock(&self) -> NodeGuard<'_> {
         self.lock.write()
     }
@@ -170,14 +171,14 @@ impl Node {
         !self.has_times.load(Ordering::Acquire) && !self.has_times.swap(true, Ordering::AcqRel)
     }
 
-    /// Times that have changed in passing are stored nowhere: the inode is gone. The caller holds the node
-    /// locked, and nobody uses the inode.
+    /// Times that have changed in passing are stored nowhere: the inode is gone. The caller holds
+    /// the node locked, and nobody uses the inode.
     pub fn forget_times(&self) {
         self.has_times.store(false, Ordering::Release);
     }
 
-    /// The same for an inode that was free when the caller looked. Does nothing if its number is in use again
-    /// by now: then the times are those of the new inode.
+    /// The same for an inode that was free when the caller looked. Does nothing if its number is in
+    /// use again by now: then the times are those of the new inode.
     pub fn forget_times_of_free(&self) {
         // Whoever uses the number publishes under this lock before anybody changes times.
         let published = self.published.lock();
@@ -200,8 +201,8 @@ impl Node {
         self.has_times.load(Ordering::Acquire)
     }
 
-    /// Makes it `core`, which was made from `before`: what [`core`](Self::core) was when the transaction took
-    /// it. The caller holds the node locked, and has added it to his transaction.
+    /// Makes it `core`, which was made from `before`: what [`core`](Self::core) was when the
+    /// transaction took it. The caller holds the node locked, and has added it to his transaction.
     pub fn publish(&self, core: Arc<InodeCore>, before: &InodeCore) {
         let taken = Times { atime: core.atime, mtime: core.mtime, ctime: core.ctime };
         let mut published = self.published.lock();
@@ -214,15 +215,15 @@ impl Node {
         let _ = self.atime.compare_exchange(before.atime, taken.atime, order, failed);
         let _ = self.mtime.compare_exchange(before.mtime, taken.mtime, order, failed);
         let _ = self.ctime.compare_exchange(before.ctime, taken.ctime, order, failed);
-        // Whoever changed the times before this exchange is seen below, and whoever does after it says
-        // so again.
+        // Whoever changed the times before this exchange is seen below, and whoever does after it
+        // says so again.
         if self.has_times.swap(false, Ordering::AcqRel) && self.times() != taken {
             self.has_times.store(true, Ordering::Release);
         }
     }
 
-    /// The chunk of its number is given up by the transaction that has just freed it: what the log has of
-    /// it is cancelled. Comes after [`publish`](Self::publish).
+    /// The chunk of its number is given up by the transaction that has just freed it: what the log
+    /// has of it is cancelled. Comes after [`publish`](Self::publish).
     pub fn give_up(&self) {
         self.published.lock().is_given_up = true;
     }
@@ -264,7 +265,8 @@ impl Node {
         Arc::clone(published.data.get_or_insert(made))
     }
 
-    /// The errors that write-back of its data has met. It stays in memory for as long as nobody was told.
+    /// The errors that write-back of its data has met. It stays in memory for as long as nobody was
+    /// told.
     #[must_use]
     pub fn write_errors(&self) -> &ErrorSeq {
         &self.write_errors
@@ -334,8 +336,8 @@ impl fmt::Debug for Node {
     }
 }
 
-/// Locks several nodes for changing, each once, in ascending order of their numbers. Sleeps. The caller has
-/// begun his transaction, and holds no other node.
+/// Locks several nodes for changing, each once, in ascending order of their numbers. Sleeps. The
+/// caller has begun his transaction, and holds no other node.
 pub fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> SmallVec<[NodeGuard<'n>; 4]> {
     let mut nodes: SmallVec<[&Arc<Node>; 4]> = nodes.into();
     nodes.sort_unstable_by_key(|node| node.ino);

@@ -2,35 +2,36 @@
 //!
 //! # Purpose
 //!
-//! An orphan is an inode that the next mount has to look after if this one does not come to it: its last
-//! name is gone, or it is being cut in several transactions. On disk that is a bit in the record of its
-//! chunk. Here it is a place on a list, and the inode knows its place itself: whether it is an orphan
-//! already is asked before any lock is taken, and mostly that is all (Jan Kara's patches, seed 001). A
-//! file that is cut within one transaction never becomes one.
+//! An orphan is an inode that the next mount has to look after if this one does not come to it: its
+//! last name is gone, or it is being cut in several transactions. On disk that is a bit in the
+//! record of its chunk. Here it is a place on a list, and the inode knows its place itself: whether
+//! it is an orphan already is asked before any lock is taken, and mostly that is all (Jan Kara's
+//! patches, seed 001). A file that is cut within one transaction never becomes one.
 //!
-//! Where the seed has one list for the file system, here each CPU slot has one, as Kara's later orphan
-//! file has a block for each; and since on disk nothing connects two orphans, putting one on or taking one
-//! off changes nothing that another one has, but the group that both are in.
+//! Where the seed has one list for the file system, here each CPU slot has one, as Kara's later
+//! orphan file has a block for each; and since on disk nothing connects two orphans, putting one on
+//! or taking one off changes nothing that another one has, but the group that both are in.
 //!
 //! # Invariants
 //!
-//! * An inode is on a list exactly if the last transaction that was committed has left it an orphan. So
-//!   it is put on and taken off by the commit, once nothing can fail any more but the log, and what
-//!   fails leaves the list as it was.
-//! * An inode's place changes only with the inode locked: whoever holds it knows it without another lock. At
-//!   a mount, when nobody uses any inode, the place is taken for what the disk has.
-//! * A list holds its nodes, so that no node of an orphan is given up, and read again without its place.
+//! * An inode is on a list exactly if the last transaction that was committed has left it an
+//!   orphan. So it is put on and taken off by the commit, once nothing can fail any more but the
+//!   log, and what fails leaves the list as it was.
+//! * An inode's place changes only with the inode locked: whoever holds it knows it without another
+//!   lock. At a mount, when nobody uses any inode, the place is taken for what the disk has.
+//! * A list holds its nodes, so that no node of an orphan is given up, and read again without its
+//!   place.
 //!
 //! # Before the patch
 //!
-//! One list, and one lock that is held across the whole of it: while somebody asks whether an inode is on the
-//! list, and by a commit that changes the list from before it changes the groups on disk, where it may read
-//! and wait for the group, until the list is changed.
+//! One list, and one lock that is held across the whole of it: while somebody asks whether an inode
+//! is on the list, and by a commit that changes the list from before it changes the groups on disk,
+//! where it may read and wait for the group, until the list is changed.
 //!
 //! # Locks
 //!
-//! `orphan_list`, that of one slot, is a leaf, held for one entry. `s_orphan_lock`, before the patch, comes
-//! before the locks of groups.
+//! `orphan_list`, that of one slot, is a leaf, held for one entry. `s_orphan_lock`, before the
+//! patch, comes before the locks of groups.
 
 use std::fmt;
 use std::sync::Arc;
@@ -92,7 +93,8 @@ impl OrphanList {
         }
     }
 
-    /// The disk has this orphan: somebody looks after it from now on. For a mount, before the inode is used.
+    /// The disk has this orphan: somebody looks after it from now on. For a mount, before the inode
+    /// is used.
     pub fn found(&self, node: &Arc<Node>) {
         let _locked = node.lock();
         let _whole = self.lock_whole();

@@ -33,7 +33,8 @@ pub struct PageCache {
     unstable_batch: i64,
     fill: Box<[Mutex<(), FillLock>]>,
     pages: Budget,
-    /// Pages that are dirty or being written back: what each CPU has not added yet to the sum of all.
+    /// Pages that are dirty or being written back: what each CPU has not added yet to the sum of
+    /// all.
     unstable_parts: PerCpu<AtomicI64>,
     written: Apart<Written>,
 }

@@ -3,11 +3,11 @@
 //! # Nobody's batch is his own
 //!
 //! Several threads write back at once: the background writer, writers that are short of memory, and
-//! whoever makes the volume durable. Each takes one file at a time, and the file stays known until it
-//! is written ([`Taken`]). So a thread that makes everything durable sees all there is: it writes what
-//! still waits, and then waits for what others have taken ([`DirtyFiles::wait`]). Were a thread to
-//! take a whole list for itself, the files in it would be neither dirty nor written for as long as
-//! that takes, and a `sync` beside it would return too early.
+//! whoever makes the volume durable. Each takes one file at a time, and the file stays known until
+//! it is written ([`Taken`]). So a thread that makes everything durable sees all there is: it
+//! writes what still waits, and then waits for what others have taken ([`DirtyFiles::wait`]). Were
+//! a thread to take a whole list for itself, the files in it would be neither dirty nor written for
+//! as long as that takes, and a `sync` beside it would return too early.
 //!
 //! Each file on a list has a number, in the order in which the files came. What was dirty at some
 //! moment has numbers below the list's next one of that moment ([`Mark`]); so a thread that waits
@@ -21,8 +21,9 @@ use vfscale_sync::{Condvar, Mutex};
 
 use super::{DirtyFilesLock, FileData};
 
-/// Files that have something to be written back, on a list for each CPU slot, in the order in which they
-/// became dirty there. Each is there once for its data (`FileData::set_queued`). `Send` and `Sync` if `F` is.
+/// Files that have something to be written back, on a list for each CPU slot, in the order in which
+/// they became dirty there. Each is there once for its data (`FileData::set_queued`). `Send` and
+/// `Sync` if `F` is.
 #[derive(Debug)]
 pub struct DirtyFiles<F> {
     lists: PerCpu<List<F>>,
@@ -65,7 +66,8 @@ impl<F> State<F> {
     }
 }
 
-/// A file that a thread has taken to write it back. Whoever waits for it waits until this is dropped.
+/// A file that a thread has taken to write it back. Whoever waits for it waits until this is
+/// dropped.
 #[derive(Debug)]
 pub struct Taken<'a, F> {
     list: &'a List<F>,
@@ -133,8 +135,8 @@ impl<F> DirtyFiles<F> {
         Mark(self.lists.iter().map(|list| list.state.lock().next).collect())
     }
 
-    /// Waits for the files that were dirty at the moment of `mark` and that other threads have taken. The
-    /// caller has taken none, and holds no lock that writing back takes.
+    /// Waits for the files that were dirty at the moment of `mark` and that other threads have
+    /// taken. The caller has taken none, and holds no lock that writing back takes.
     pub fn wait(&self, mark: &Mark) {
         for (list, end) in self.lists.iter().zip(&mark.0) {
             let is_written = |state: &State<F>| state.taken.iter().all(|number| number >= end);

@@ -71,7 +71,8 @@ impl FileData {
         Ok(())
     }
 
-    /// Gives back what was set aside for pages that have blocks by now. The caller holds `i_writeback`.
+    /// Gives back what was set aside for pages that have blocks by now. The caller holds
+    /// `i_writeback`.
     fn settle(&self, store: &impl Store, blocks: &[Range<u64>]) {
         let mut settled = 0;
         let mut pages = self.pages.write();

@@ -2,19 +2,21 @@
 //!
 //! # Shape
 //!
-//! Pages lie in chunks of 64, each with its marks as bits of words, so that a call which is about many pages
-//! asks for a chunk once and answers for all of them with a few operations on words.
+//! Pages lie in chunks of 64, each with its marks as bits of words, so that a call which is about
+//! many pages asks for a chunk once and answers for all of them with a few operations on words.
 //!
 //! # Pages in flight
 //!
 //! The memory of pages that are being written back leaves its chunk, and is shared with the thread
-//! that writes until it is done ([`Flight`]). Nobody changes it meanwhile: the device gets what was there at
-//! one moment, whatever way it takes the bytes, and without a copy. Readers find it through the
-//! flight; who writes to such a page gets other memory for it, which is in the chunk from then on.
+//! that writes until it is done ([`Flight`]). Nobody changes it meanwhile: the device gets what was
+//! there at one moment, whatever way it takes the bytes, and without a copy. Readers find it
+//! through the flight; who writes to such a page gets other memory for it, which is in the chunk
+//! from then on.
 //!
 //! # Invariants
 //!
-//! * A page that is there has memory in its chunk, or is being written back and has it in the flight.
+//! * A page that is there has memory in its chunk, or is being written back and has it in the
+//!   flight.
 //! * `unstable` has the chunks with pages that are dirty or being written back.
 //! * A chunk has a page.
 
@@ -29,8 +31,8 @@ pub(super) const CHUNK_PAGES: u64 = 64;
 
 /// The marks of the pages of a chunk, a bit for each.
 ///
-/// A page that is neither dirty nor being written back is what is on the device: in its block, or in
-/// the inode.
+/// A page that is neither dirty nor being written back is what is on the device: in its block, or
+/// in the inode.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// It is in memory.
@@ -112,7 +114,8 @@ pub(super) struct Part {
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     chunks: BTreeMap<u64, Box<Chunk>>,
-    /// The chunks with pages that are dirty or being written back, and how many such pages there are.
+    /// The chunks with pages that are dirty or being written back, and how many such pages there
+    /// are.
     unstable: BTreeSet<u64>,
     unstable_pages: u64,
     /// The first page in flight, and the memory of it and those behind.
@@ -210,8 +213,8 @@ impl Pages {
         self.memory(chunk, index - place as u64, place)
     }
 
-    /// Copies bytes of pages that are there from `within` of page `index` on, up to the first that is
-    /// not, and to the end of the chunk at most. Returns how many.
+    /// Copies bytes of pages that are there from `within` of page `index` on, up to the first that
+    /// is not, and to the end of the chunk at most. Returns how many.
     pub(super) fn read(&self, index: u64, within: usize, into: &mut [u8]) -> usize {
         let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
         let place = (index % CHUNK_PAGES) as usize;
@@ -292,8 +295,8 @@ impl Pages {
         }
     }
 
-    /// Says which chunks have unstable pages, after marks of the pages `from` to `to` have changed. Returns
-    /// by how many pages more are unstable; fewer, if it is negative.
+    /// Says which chunks have unstable pages, after marks of the pages `from` to `to` have changed.
+    /// Returns by how many pages more are unstable; fewer, if it is negative.
     fn recount(&mut self, from: u64, to: u64, before: u64) -> i64 {
         let after = self.count(from, to, Marks::unstable);
         for part in parts(from, to) {
@@ -326,8 +329,8 @@ impl Pages {
         memory.iter().take_while(|memory| memory.is_some()).count() as u64
     }
 
-    /// How many pages from `index` on, up to `most` and to the end of the chunk, have no memory that can
-    /// be written to.
+    /// How many pages from `index` on, up to `most` and to the end of the chunk, have no memory
+    /// that can be written to.
     pub(super) fn without_memory(&self, index: u64, most: u64) -> u64 {
         let place = (index % CHUNK_PAGES) as usize;
         let most = (most as usize).min(CHUNK_PAGES as usize - place);
@@ -337,9 +340,9 @@ impl Pages {
         })
     }
 
-    /// Writes to pages from `within` of page `index` on, as far as they can be written to at once, and to
-    /// the end of the chunk at most. Returns how many bytes, and how many pages were stable; `None` if page
-    /// `index` can't be.
+    /// Writes to pages from `within` of page `index` on, as far as they can be written to at once,
+    /// and to the end of the chunk at most. Returns how many bytes, and how many pages were stable;
+    /// `None` if page `index` can't be.
     pub(super) fn write(&mut self, index: u64, within: usize, from: &[u8]) -> Option<(usize, u64)> {
         let wanted = (within + from.len()).div_ceil(PAGE_SIZE).max(1);
         let ready = self.ready(index, wanted as u64);
@@ -378,9 +381,10 @@ impl Pages {
         true
     }
 
-    /// Makes `memory` the dirty pages from `index` on, all in one chunk. A page that has memory by now gets
-    /// the bytes of the new one. `mapped` says which of them have a block, and `granted` for which space was
-    /// set aside, by bits from page `index` on; it ends before a page that needs space and has none.
+    /// Makes `memory` the dirty pages from `index` on, all in one chunk. A page that has memory by
+    /// now gets the bytes of the new one. `mapped` says which of them have a block, and `granted`
+    /// for which space was set aside, by bits from page `index` on; it ends before a page that
+    /// needs space and has none.
     pub(super) fn put_dirty(
         &mut self,
         index: u64,
@@ -446,8 +450,8 @@ impl Pages {
         Flight::default()
     }
 
-    /// Ends the flight of the pages `from` to `to`, whose memory the caller gives back. Those that were
-    /// not written to since are stable now; what others had in flight is returned.
+    /// Ends the flight of the pages `from` to `to`, whose memory the caller gives back. Those that
+    /// were not written to since are stable now; what others had in flight is returned.
     pub(super) fn land(&mut self, from: u64, to: u64, flight: Flight) -> Landed {
         let before = self.count(from, to, Marks::unstable);
         self.flight = None;
@@ -468,8 +472,8 @@ impl Pages {
         landed
     }
 
-    /// Ends the flight of the pages `from` to `to` as if it had not begun: all of them are dirty. Returns the
-    /// memory that was in flight of those that were written to since.
+    /// Ends the flight of the pages `from` to `to` as if it had not begun: all of them are dirty.
+    /// Returns the memory that was in flight of those that were written to since.
     pub(super) fn take_back(&mut self, from: u64, to: u64, flight: Flight) -> Vec<PageBox> {
         let landed = self.land(from, to, flight);
         let dirty = self.mark_dirty(from, to);
@@ -502,8 +506,8 @@ impl Pages {
         gone
     }
 
-    /// Drops pages `from` to `to` that can't be written back: all if none is in flight, otherwise those that
-    /// were not written to since.
+    /// Drops pages `from` to `to` that can't be written back: all if none is in flight, otherwise
+    /// those that were not written to since.
     pub(super) fn give_up(&mut self, from: u64, to: u64, flight: Option<Flight>) -> Gone {
         let mut kept = Vec::new();
         let mut landed = Landed::default();

@@ -11,7 +11,8 @@ impl FileData {
     /// lock.
     ///
     /// # Errors
-    /// Of the device, the log, damage, and no space for the parts of pages; some of it may be a hole then.
+    /// Of the device, the log, damage, and no space for the parts of pages; some of it may be a
+    /// hole then.
     pub fn punch(&self, store: &impl Store, offset: u64, len: u64) -> Result<(), Fault> {
         self.zero(store, offset, len, |whole| store.free(whole.start, whole.end))
     }
@@ -20,8 +21,8 @@ impl FileData {
     /// ends before, unless `keep_size`. Blocks for I/O. The caller has the inode's lock.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`] with nothing changed, also if the volume is full and tree blocks are short; of the
-    /// device, the log, damage, with some of it done.
+    /// [`Fault::NoSpace`] with nothing changed, also if the volume is full and tree blocks are
+    /// short; of the device, the log, damage, with some of it done.
     pub fn zero_range(
         &self,
         store: &impl Store,

@@ -52,7 +52,8 @@ fn zero_from(pages: &[PageBox], from: u64) {
 }
 
 impl FileData {
-    /// Reads from `offset` on, to the end of the file at most. Returns how many bytes. Blocks for I/O.
+    /// Reads from `offset` on, to the end of the file at most. Returns how many bytes. Blocks for
+    /// I/O.
     ///
     /// # Errors
     /// Of the device, damage; not if there was something to read before it.
@@ -83,7 +84,8 @@ impl FileData {
         Ok(done)
     }
 
-    /// Copies what is in memory from `offset` on, up to the first page that is not. Returns how many bytes.
+    /// Copies what is in memory from `offset` on, up to the first page that is not. Returns how
+    /// many bytes.
     fn copy_cached(&self, offset: u64, buf: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buf.len() {
@@ -98,8 +100,8 @@ impl FileData {
         done
     }
 
-    /// Reads from `offset` on what is not in memory. Returns how many bytes there are now in `buf`: none if
-    /// somebody else has brought the page.
+    /// Reads from `offset` on what is not in memory. Returns how many bytes there are now in `buf`:
+    /// none if somebody else has brought the page.
     fn read_missing(
         &self,
         store: &impl Store,
@@ -119,8 +121,9 @@ impl FileData {
         }
     }
 
-    /// Brings pages from `index` on into memory, up to `end` at most, which is in the same megabyte; copies
-    /// those of their bytes that `buf` asks for, from `offset` on, which is in the first of them.
+    /// Brings pages from `index` on into memory, up to `end` at most, which is in the same
+    /// megabyte; copies those of their bytes that `buf` asks for, from `offset` on, which is in the
+    /// first of them.
     fn fill(
         &self,
         store: &impl Store,
@@ -245,8 +248,8 @@ impl FileData {
         })
     }
 
-    /// Puts pages that were read into memory where there are none, as far as there is `room`. Where there
-    /// is one by now, its bytes are newer: they replace what was copied to `buf`.
+    /// Puts pages that were read into memory where there are none, as far as there is `room`. Where
+    /// there is one by now, its bytes are newer: they replace what was copied to `buf`.
     #[expect(clippy::too_many_arguments, reason = "one place calls it")]
     fn put(
         &self,

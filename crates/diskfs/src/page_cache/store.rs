@@ -8,7 +8,8 @@ use super::Mapping;
 use crate::base::fault::Fault;
 use crate::format::Run;
 
-/// A change of what a file has on the device. Each is one transaction: it is done, or nothing of it.
+/// A change of what a file has on the device. Each is one transaction: it is done, or nothing of
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     /// The blocks of a claim belong to the file from `file_block` on.
@@ -46,8 +47,8 @@ pub enum Cut {
 
 /// One file of a volume, as its data see it.
 ///
-/// Space is set aside ([`reserve`](Self::reserve)) before it is needed, so that write-back doesn't run
-/// out of it.
+/// Space is set aside ([`reserve`](Self::reserve)) before it is needed, so that write-back doesn't
+/// run out of it.
 pub trait Store {
     /// Whether anything can be written at the moment.
     ///
@@ -90,15 +91,15 @@ pub trait Store {
     /// Of the device.
     fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault>;
 
-    /// Writes consecutive blocks of the device; whatever transaction is committed after it returned will
-    /// not be durable before them. Nobody changes the pages meanwhile. Blocks for I/O.
+    /// Writes consecutive blocks of the device; whatever transaction is committed after it returned
+    /// will not be durable before them. Nobody changes the pages meanwhile. Blocks for I/O.
     ///
     /// # Errors
     /// Of the device.
     fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault>;
 
-    /// Claims one to `blocks` free blocks for block `file_block` of the file and those behind, near to what
-    /// is there already. They were set aside before.
+    /// Claims one to `blocks` free blocks for block `file_block` of the file and those behind, near
+    /// to what is there already. They were set aside before.
     ///
     /// # Errors
     /// [`Fault::NoSpace`].
@@ -107,8 +108,8 @@ pub trait Store {
     /// Gives a claim back; its blocks are set aside again.
     fn unclaim(&self, run: Run);
 
-    /// The blocks of a claim can't be written: nobody gets them for now, and as many are set aside for the
-    /// file once more. False if there are not as many: then the claim is given back, as by
+    /// The blocks of a claim can't be written: nobody gets them for now, and as many are set aside
+    /// for the file once more. False if there are not as many: then the claim is given back, as by
     /// [`unclaim`](Self::unclaim).
     fn set_aside(&self, run: Run) -> bool;
 
@@ -120,8 +121,8 @@ pub trait Store {
     fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault>;
 
     /// Cuts the file on the device to `size`, or leaves its size if it is not larger, and frees its
-    /// blocks behind `size`: in several transactions if need be, of which the first one cuts. If it fails
-    /// later, or there is a crash, the rest is freed when the volume is mounted. May block.
+    /// blocks behind `size`: in several transactions if need be, of which the first one cuts. If it
+    /// fails later, or there is a crash, the rest is freed when the volume is mounted. May block.
     fn truncate(&self, size: u64) -> Cut;
 
     /// Frees the blocks `from` to `to` of the file, in several transactions if need be. May block.
@@ -137,13 +138,15 @@ pub trait Store {
     /// As of [`change`](Self::change); some may be unwritten by then.
     fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault>;
 
-    /// Something of the file could not be written back: its open files are to be told. Does not block.
+    /// Something of the file could not be written back: its open files are to be told. Does not
+    /// block.
     fn write_failed(&self, fault: &Fault);
 
     /// Says that there is something to be written back.
     fn set_dirty(&self);
 
-    /// Writes files back because memory is short: this one or others. False if there was nothing to write.
+    /// Writes files back because memory is short: this one or others. False if there was nothing to
+    /// write.
     fn relieve(&self) -> bool;
 
     /// Asks somebody else to bring the pages `from` to `to` into memory. A hint. Does not block.

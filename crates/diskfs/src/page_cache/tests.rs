@@ -26,7 +26,8 @@ const OWNER: Owner = Owner { ino: INO, list_max: 8 };
 const FIRST: u64 = 100;
 /// How many bytes fit into the inode.
 const ROOM: u64 = 300;
-/// What the device is full of at first, and what blocks hold that were freed: nobody may ever read it.
+/// What the device is full of at first, and what blocks hold that were freed: nobody may ever read
+/// it.
 pub(crate) const POISON: u8 = 0xEE;
 
 /// What is on the device of one file; each change is whole, and durable at once.
@@ -36,7 +37,8 @@ pub(super) struct Disk {
     hook: StdMutex<Option<(Point, Hook)>>,
 }
 
-/// Where somebody else can come in between: right before that is done, if it does not say otherwise.
+/// Where somebody else can come in between: right before that is done, if it does not say
+/// otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
     Read,

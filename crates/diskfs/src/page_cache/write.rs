@@ -67,8 +67,8 @@ impl FileData {
         while self.cache.is_too_dirty() && store.relieve() {}
     }
 
-    /// If the file lies in its inode, makes the page of it dirty, so that write-back will know where to put
-    /// it when it has grown.
+    /// If the file lies in its inode, makes the page of it dirty, so that write-back will know
+    /// where to put it when it has grown.
     pub(super) fn leave_inode(&self, store: &impl Store) -> Result<(), Fault> {
         if store.inline().is_none() {
             return Ok(());
@@ -145,9 +145,9 @@ impl FileData {
         }
     }
 
-    /// Writes to pages of one chunk, and makes them dirty; to one page at least, if it is only for making
-    /// it dirty. Returns how many bytes it has come to: sometimes none, if others did something to these
-    /// pages meanwhile. Nothing has changed if this fails.
+    /// Writes to pages of one chunk, and makes them dirty; to one page at least, if it is only for
+    /// making it dirty. Returns how many bytes it has come to: sometimes none, if others did
+    /// something to these pages meanwhile. Nothing has changed if this fails.
     fn write_some(&self, store: &impl Store, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
         let (index, within) = (page_of(at), (at % PAGE) as usize);
         let wanted = pages_of((within + bytes.len()) as u64).max(1);
@@ -162,8 +162,8 @@ impl FileData {
             (pages.without_memory(index, wanted).max(1), paid >> (index % CHUNK_PAGES))
         };
         let bytes = &bytes[..bytes.len().min(count as usize * PAGE_SIZE - within)];
-        // Looked up anew for each of these calls: a page that was dirty a while ago may have been written
-        // back and dropped since.
+        // Looked up anew for each of these calls: a page that was dirty a while ago may have been
+        // written back and dropped since.
         let (mut known, mut mapped, mut granted) = (Known::default(), 0, 0);
         for page in (0..count).filter(|page| paid >> page & 1 == 0) {
             let is_mapped = self.know(store, &mut known, index + page)?.is_mapped;
@@ -185,8 +185,8 @@ impl FileData {
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
     }
 
-    /// What the first and the last page hold of `len` bytes at `at`, where they are written to in part and
-    /// have bytes already.
+    /// What the first and the last page hold of `len` bytes at `at`, where they are written to in
+    /// part and have bytes already.
     fn read_edges(&self, store: &impl Store, at: u64, len: usize) -> Result<Edges, Fault> {
         let end = at + len as u64;
         let (first, last) = (page_of(at), page_of(end));

@@ -9,8 +9,8 @@ use super::{Change, FileData, PIECE_PAGES, Store, WRITE_PAGES, offset_of, page_o
 use crate::base::fault::Fault;
 use crate::format::Run;
 
-/// How many writes may fail in a pass over a file before whole pieces are given up: to find a few bad blocks
-/// is worth it, to try each block of a dead device is not.
+/// How many writes may fail in a pass over a file before whole pieces are given up: to find a few
+/// bad blocks is worth it, to try each block of a dead device is not.
 const FAILURES_MAX: u32 = 64;
 /// In how many places a new page is tried.
 const PLACES_MAX: u32 = 3;
@@ -51,8 +51,8 @@ struct Pass {
     /// How many pages have been written.
     written: u64,
     first_fault: Option<Fault>,
-    /// How many pages the next piece has at most: fewer behind a write that has failed, so that the pages
-    /// that can be written are.
+    /// How many pages the next piece has at most: fewer behind a write that has failed, so that the
+    /// pages that can be written are.
     pages_max: u64,
     /// How many writes may fail before whole pieces are given up.
     failures_left: u32,
@@ -91,8 +91,8 @@ impl Pass {
         self.places = 0;
     }
 
-    /// The device did not take a piece. Whether its pages are to be tried again: half of them, or, if it was
-    /// only one, another place if it is a new one. A claim is given back, or set aside.
+    /// The device did not take a piece. Whether its pages are to be tried again: half of them, or,
+    /// if it was only one, another place if it is a new one. A claim is given back, or set aside.
     fn tries_again(&mut self, store: &impl Store, piece: Piece) -> bool {
         let Piece { first, pages, place, .. } = piece;
         self.cursor = first;
@@ -119,8 +119,8 @@ impl FileData {
     /// Blocks for I/O.
     ///
     /// # Errors
-    /// The first error. The store is told of each ([`Store::write_failed`]), but of [`Fault::ReadOnly`]:
-    /// nothing can be written now, and what is dirty stays so.
+    /// The first error. The store is told of each ([`Store::write_failed`]), but of
+    /// [`Fault::ReadOnly`]: nothing can be written now, and what is dirty stays so.
     pub fn write_back(&self, store: &impl Store) -> Result<u64, Fault> {
         self.write_back_as(store, Inline::Allowed)
     }
@@ -141,7 +141,8 @@ impl FileData {
             places: 0,
         };
         loop {
-            // For one piece at a time, so that whoever wants to cut the file need not wait for long.
+            // For one piece at a time, so that whoever wants to cut the file need not wait for
+            // long.
             let _writing = self.writing_back.lock();
             store.writable()?;
             if !self.write_piece_back(store, &mut pass) {
@@ -187,7 +188,8 @@ impl FileData {
         true
     }
 
-    /// Which pages are next: from `cursor` on, but nothing behind the size on the device is overtaken.
+    /// Which pages are next: from `cursor` on, but nothing behind the size on the device is
+    /// overtaken.
     fn next_piece(&self, store: &impl Store, pass: &Pass, size: u64) -> Option<(u64, u64)> {
         let on_disk = page_of(store.disk_size());
         let pages = self.pages.read();
@@ -294,9 +296,10 @@ impl FileData {
         store.change(change, self.size_with(piece, before)).map_err(Failed::Change)
     }
 
-    /// Finds the blocks that become written with a piece in an unwritten extent, whose blocks lie from
-    /// `start` on: its own, and while tree blocks are short all up to multiples of the grain, as far as
-    /// they belong to the extent. Pages of these that are dirty are written over the zeros later.
+    /// Finds the blocks that become written with a piece in an unwritten extent, whose blocks lie
+    /// from `start` on: its own, and while tree blocks are short all up to multiples of the grain,
+    /// as far as they belong to the extent. Pages of these that are dirty are written over the
+    /// zeros later.
     fn widened(&self, store: &impl Store, piece: Piece, start: u64) -> Result<(u64, u64), Fault> {
         let (first, end) = piece.range();
         let grain = store.grain();
@@ -330,7 +333,8 @@ impl FileData {
         Ok((from.min(first), to))
     }
 
-    /// The size on the device with a piece that has been written: up to the next page that is dirty.
+    /// The size on the device with a piece that has been written: up to the next page that is
+    /// dirty.
     fn size_with(&self, piece: Piece, before: u64) -> u64 {
         let (_, end) = piece.range();
         if end <= page_of(before) {
@@ -368,8 +372,8 @@ impl FileData {
         }
     }
 
-    /// Drops pages that can't be written, unless they were written to since; tells of the error, and
-    /// returns it. If that is only so for a time, they stay dirty instead.
+    /// Drops pages that can't be written, unless they were written to since; tells of the error,
+    /// and returns it. If that is only so for a time, they stay dirty instead.
     fn give_up(
         &self,
         store: &impl Store,

@@ -2,12 +2,12 @@
 //!
 //! # Purpose
 //!
-//! A file system that trusts its disk loses data twice: once when a block goes wrong, and again when it
-//! acts on what is in it. [`check()`] believes nothing. It reads the superblock and its copies, the
-//! log, every group, every inode with its data, names and attributes, and compares what one says
-//! with what the others say: each block has exactly one owner or is free, each name leads to an inode and
-//! each inode has as many names as it says, every directory is reached from the root. What is wrong is
-//! a [`Finding`] with a number, which `docs/FORMAT.md` explains.
+//! A file system that trusts its disk loses data twice: once when a block goes wrong, and again
+//! when it acts on what is in it. [`check()`] believes nothing. It reads the superblock and its
+//! copies, the log, every group, every inode with its data, names and attributes, and compares what
+//! one says with what the others say: each block has exactly one owner or is free, each name leads
+//! to an inode and each inode has as many names as it says, every directory is reached from the
+//! root. What is wrong is a [`Finding`] with a number, which `docs/FORMAT.md` explains.
 //!
 //! # A volume that was not closed
 //!
@@ -19,13 +19,13 @@
 //! # Invariants
 //!
 //! * Without [`Options::repair`] nothing is written.
-//! * Whatever the bytes are, a check ends, and neither panics nor reads outside of the volume. Each block of
-//!   metadata is read a fixed number of times at most.
+//! * Whatever the bytes are, a check ends, and neither panics nor reads outside of the volume. Each
+//!   block of metadata is read a fixed number of times at most.
 //! * It needs a bit for each block of the volume that is next to one of another kind, and some
-//!   bytes for each inode in use and each directory; nothing grows with what is wrong, but the list of
-//!   findings up to what the caller permits, and for a repair what it is to change.
-//! * A repair does what can't make things worse, in transactions of the volume's own log: `tools/check/repair.rs`
-//!   says what it does, and why.
+//!   bytes for each inode in use and each directory; nothing grows with what is wrong, but the list
+//!   of findings up to what the caller permits, and for a repair what it is to change.
+//! * A repair does what can't make things worse, in transactions of the volume's own log:
+//!   `tools/check/repair.rs` says what it does, and why.
 //!
 //! # Locks, references
 //!
@@ -80,10 +80,11 @@ use salvage::Strays;
 pub struct Options {
     /// Whether to repair what can be repaired.
     pub repair: bool,
-    /// Whether a repair gives the volume a new, empty log, and throws away what the former one has, if that
-    /// can't be replayed. Without a repair: whether to say what would be lost.
+    /// Whether a repair gives the volume a new, empty log, and throws away what the former one has,
+    /// if that can't be replayed. Without a repair: whether to say what would be lost.
     pub discard_log: bool,
-    /// The device of the log, if it is not in the volume. A new log may be on another one than before.
+    /// The device of the log, if it is not in the volume. A new log may be on another one than
+    /// before.
     pub log: Option<Arc<dyn Device>>,
     /// How many findings are kept in the report; all are counted, and given to the [`Watch`].
     pub findings: usize,
@@ -181,8 +182,8 @@ pub struct Report {
     pub left: u64,
     /// What was done about the log.
     pub log: LogState,
-    /// What had stopped a mount since the volume was checked and found whole. A repair that leaves nothing
-    /// takes that away.
+    /// What had stopped a mount since the volume was checked and found whole. A repair that leaves
+    /// nothing takes that away.
     pub stopped: Option<Stopped>,
     /// The log that was thrown away, or would be, if that was asked for.
     pub discarded: Option<Discarded>,
@@ -223,8 +224,8 @@ pub enum CheckError {
     Finish(Arc<Fault>),
 }
 
-/// Checks the volume on `device`, and repairs it if that is asked for. Blocks for the I/O: it reads all
-/// metadata.
+/// Checks the volume on `device`, and repairs it if that is asked for. Blocks for the I/O: it reads
+/// all metadata.
 ///
 /// # Errors
 /// [`CheckError`]: there is no volume to check, or a repair failed. What is wrong with a volume is no error.

@@ -2,15 +2,16 @@
 //!
 //! # Purpose
 //!
-//! For whoever wants to know what is in a volume, or what is wrong with one: any structure by itself
-//! ([`What`]), as it lies on disk, or as it is after a replay of the log, which is made in a copy in memory
-//! then. A structure that is damaged is shown with what is wrong, as far as it can be read.
+//! For whoever wants to know what is in a volume, or what is wrong with one: any structure by
+//! itself ([`What`]), as it lies on disk, or as it is after a replay of the log, which is made in a
+//! copy in memory then. A structure that is damaged is shown with what is wrong, as far as it can
+//! be read.
 //!
 //! # Invariants
 //!
 //! * Nothing is written.
-//! * Whatever the bytes are, it ends with a [`Value`] or an error. A value is as large as what is shown:
-//!   a directory of a million names has as many.
+//! * Whatever the bytes are, it ends with a [`Value`] or an error. A value is as large as what is
+//!   shown: a directory of a million names has as many.
 //!
 //! # Locks, references
 //!
@@ -83,8 +84,8 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// The volume on `device`, with its log on `log` if it is not in the volume. With `replay` it is shown
-    /// as it is after a replay of its log. Blocks for the I/O: it reads the log.
+    /// The volume on `device`, with its log on `log` if it is not in the volume. With `replay` it
+    /// is shown as it is after a replay of its log. Blocks for the I/O: it reads the log.
     ///
     /// # Errors
     /// [`DumpError::Volume`], [`DumpError::Log`].
@@ -138,8 +139,8 @@ impl Dump {
         superblock(&self.found.superblock).with("copies", copies.collect::<Value>())
     }
 
-    /// The figures of the volume: what `statfs` shows and more. Reads the headers of all groups; those that
-    /// can't be read are counted.
+    /// The figures of the volume: what `statfs` shows and more. Reads the headers of all groups;
+    /// those that can't be read are counted.
     #[must_use]
     pub fn figures(&self) -> Value {
         let media = self.media();

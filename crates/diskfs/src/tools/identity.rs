@@ -2,18 +2,19 @@
 //!
 //! # Purpose
 //!
-//! An image that was copied has the id of the first one. Whoever uses both wants to tell them apart. Every
-//! block of metadata has the id, as has every record of the log, and the order of names depends on it; so
-//! these keep the one that the volume was made with ([`Superblock::volume`]), and the superblock has
-//! another besides, which is shown ([`Superblock::id`]; as `sb_meta_uuid` in XFS). A program that knows
-//! nothing of that shows the former id, and does everything right: the feature is one of *compat*.
+//! An image that was copied has the id of the first one. Whoever uses both wants to tell them
+//! apart. Every block of metadata has the id, as has every record of the log, and the order of
+//! names depends on it; so these keep the one that the volume was made with
+//! ([`Superblock::volume`]), and the superblock has another besides, which is shown
+//! ([`Superblock::id`]; as `sb_meta_uuid` in XFS). A program that knows nothing of that shows the
+//! former id, and does everything right: the feature is one of *compat*.
 //!
 //! # A log on a device of its own
 //!
-//! has an id, too, which superblock and log have to agree on, so that a volume does not take the log of
-//! its copy. It changes with the volume's. In between the log has none, which both agree with: it is closed
-//! without one, the superblock is written with the new one, and the log is closed once more with that. A
-//! crash leaves a volume that opens, at each step.
+//! has an id, too, which superblock and log have to agree on, so that a volume does not take the
+//! log of its copy. It changes with the volume's. In between the log has none, which both agree
+//! with: it is closed without one, the superblock is written with the new one, and the log is
+//! closed once more with that. A crash leaves a volume that opens, at each step.
 
 use std::sync::Arc;
 
@@ -52,9 +53,9 @@ pub enum IdError {
     Random(#[from] std::io::Error),
 }
 
-/// Gives the volume on `device`, which nobody else uses, the id `id`; or, without one, that which it was
-/// made with. `log` is the device of its log, if that has one of its own. Returns the superblock. Durable
-/// when it returns; blocks for the I/O.
+/// Gives the volume on `device`, which nobody else uses, the id `id`; or, without one, that which
+/// it was made with. `log` is the device of its log, if that has one of its own. Returns the
+/// superblock. Durable when it returns; blocks for the I/O.
 ///
 /// # Errors
 /// [`IdError`]. After an error of a device the volume has the one id or the other.

@@ -3,8 +3,8 @@
 //! # The order
 //!
 //! 1. What is on the device is recognised; if anything is, nothing happens unless it is wanted so.
-//! 2. What made it recognisable is cleared: superblocks of former volumes, and the first block in any
-//!    case. Flush: now nothing is there.
+//! 2. What made it recognisable is cleared: superblocks of former volumes, and the first block in
+//!    any case. Flush: now nothing is there.
 //! 3. The log, the groups and the root directory are written. Flush.
 //! 4. The superblock and its copies are written.
 //!
@@ -33,8 +33,8 @@ use crate::{Geometry, Label, LogPlace, Superblock, Timestamp, Uuid};
 /// How a volume is made. `Default`: as large as its device, without a name, with a log inside.
 #[derive(Clone, Debug, Default)]
 pub struct MkfsOptions {
-    /// Its size in bytes, which is rounded down to whole blocks; the device becomes larger if it must and
-    /// can. `None`: the whole device.
+    /// Its size in bytes, which is rounded down to whole blocks; the device becomes larger if it
+    /// must and can. `None`: the whole device.
     pub size: Option<u64>,
     /// Its name.
     pub label: Label,
@@ -43,9 +43,9 @@ pub struct MkfsOptions {
     /// What is on the device may be lost.
     pub force: bool,
     /// The size of its log, in blocks; `None`: a 64th of the volume, 4 MiB at least and 1 GiB at
-    /// most. A log inside lies in one group and is as large as that permits. This machine's memory does not
-    /// matter: the volume may be mounted on another, and there what waits to go home has a bound of its
-    /// own ([`DiskOptions`](crate::vfs_impl::DiskOptions)).
+    /// most. A log inside lies in one group and is as large as that permits. This machine's memory
+    /// does not matter: the volume may be mounted on another, and there what waits to go home has a
+    /// bound of its own ([`DiskOptions`](crate::vfs_impl::DiskOptions)).
     pub log_blocks: Option<u64>,
     /// A device for the log alone; `None`: the log is inside.
     pub log_device: Option<Arc<dyn Device>>,
@@ -106,8 +106,8 @@ pub enum MkfsError {
     Random(#[from] std::io::Error),
 }
 
-/// Makes a volume. Durable when it returns. Blocks for the I/O: the log is written, and a few blocks for
-/// each group.
+/// Makes a volume. Durable when it returns. Blocks for the I/O: the log is written, and a few
+/// blocks for each group.
 ///
 /// # Errors
 /// [`MkfsError`]. After [`Recognised`](MkfsError::Recognised), [`Size`](MkfsError::Size) and

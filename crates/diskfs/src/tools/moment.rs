@@ -26,9 +26,9 @@ fn shown(seconds: i64, nanoseconds: u32) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
 }
 
-/// The date so many days after 1970-01-01, in the Gregorian calendar. Years are counted from March on
-/// and in eras of 400, which all have the same number of days, so that the leap day is the last one of its
-/// year (Howard Hinnant, "chrono-compatible low-level date algorithms").
+/// The date so many days after 1970-01-01, in the Gregorian calendar. Years are counted from March
+/// on and in eras of 400, which all have the same number of days, so that the leap day is the last
+/// one of its year (Howard Hinnant, "chrono-compatible low-level date algorithms").
 fn date(days: i64) -> (i64, i64, i64) {
     const ERA: i64 = 146_097;
     let days = days.saturating_add(719_468);

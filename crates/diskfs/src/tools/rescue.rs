@@ -2,23 +2,23 @@
 //!
 //! # Purpose
 //!
-//! A mount needs a log that can be read, and every group. [`Rescue`] needs a superblock, or a copy of it,
-//! and no more: it finds each inode by its number, and each part of it by what the inode says. What the
-//! log has is replayed in memory if that can be done; if not, what is home is read as it is. A tree that
-//! is damaged gives all that can be read of it, as for a repair ([`check`](crate::tools::check)), and each
-//! thing that is missing is told.
+//! A mount needs a log that can be read, and every group. [`Rescue`] needs a superblock, or a copy
+//! of it, and no more: it finds each inode by its number, and each part of it by what the inode
+//! says. What the log has is replayed in memory if that can be done; if not, what is home is read
+//! as it is. A tree that is damaged gives all that can be read of it, as for a repair
+//! ([`check`](crate::tools::check)), and each thing that is missing is told.
 //!
-//! Inodes that no name leads to are found as well ([`Rescue::each_inode`]): by the trees of their groups,
-//! or by what lies in the blocks of a group whose tree is damaged.
+//! Inodes that no name leads to are found as well ([`Rescue::each_inode`]): by the trees of their
+//! groups, or by what lies in the blocks of a group whose tree is damaged.
 //!
 //! # Invariants
 //!
 //! * Nothing is written.
-//! * Whatever the bytes are, each call ends. Names are such as a file can have ([`is_name`]); whether
-//!   directories are a tree, and whether a number is met twice, is the caller's to look at.
-//! * What is read of a file was of that file, as far as its blocks say: data have no checksums. Where the
-//!   free space of a group can't be read, inodes may be found there that were removed; their data may be
-//!   those of others by now.
+//! * Whatever the bytes are, each call ends. Names are such as a file can have ([`is_name`]);
+//!   whether directories are a tree, and whether a number is met twice, is the caller's to look at.
+//! * What is read of a file was of that file, as far as its blocks say: data have no checksums.
+//!   Where the free space of a group can't be read, inodes may be found there that were removed;
+//!   their data may be those of others by now.
 //!
 //! # Locks, references
 //!
@@ -152,7 +152,8 @@ impl Rescue {
         Media::new(&*self.device, &self.superblock)
     }
 
-    /// The inode with this number, if there is one, and what is wrong with its extents. Blocks for the I/O.
+    /// The inode with this number, if there is one, and what is wrong with its extents. Blocks for
+    /// the I/O.
     ///
     /// # Errors
     /// Its record can't be read.
@@ -215,8 +216,8 @@ impl Rescue {
         }
     }
 
-    /// The attributes of an inode, access control lists among them, and what is wrong with them. Blocks for
-    /// the I/O.
+    /// The attributes of an inode, access control lists among them, and what is wrong with them.
+    /// Blocks for the I/O.
     #[must_use]
     pub fn attributes(&self, ino: u64, core: &InodeCore) -> (Vec<Attribute>, Option<Loss>) {
         let media = self.media();
@@ -244,9 +245,9 @@ impl Rescue {
         (list, damage_of(error))
     }
 
-    /// Calls `each` with every inode that has a name, or should have one, and gives what is wrong with the
-    /// ways to them. A chunk that is damaged has those that can be read. Blocks for the I/O: reads all
-    /// inodes.
+    /// Calls `each` with every inode that has a name, or should have one, and gives what is wrong
+    /// with the ways to them. A chunk that is damaged has those that can be read. Blocks for the
+    /// I/O: reads all inodes.
     pub fn each_inode(&self, each: &mut dyn FnMut(u64, &InodeCore)) -> Vec<Loss> {
         let (media, mut losses) = (self.media(), Vec::new());
         for group in 0..media.geometry().groups() {
@@ -273,8 +274,8 @@ impl Rescue {
         losses
     }
 
-    /// Where the chunks of inodes of a group begin, and what is wrong with its tree of them. If something is,
-    /// all its blocks are looked at.
+    /// Where the chunks of inodes of a group begin, and what is wrong with its tree of them. If
+    /// something is, all its blocks are looked at.
     fn chunks(&self, media: &Media<'_>, group: u32) -> (BTreeSet<u64>, Vec<Damage>) {
         let blocks = media.geometry().blocks_of(group).unwrap_or_default();
         let (mut chunks, mut damages) = (BTreeSet::new(), Vec::new());

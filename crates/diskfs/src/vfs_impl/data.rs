@@ -50,7 +50,8 @@ impl DiskFs {
         done.map_err(|fault| self.failed(fault))
     }
 
-    /// Lets the VFS see size and occupied space, whether or not the call went well. Its inode is locked.
+    /// Lets the VFS see size and occupied space, whether or not the call went well. Its inode is
+    /// locked.
     fn show_data(&self, inode: &Inode, node: &Arc<Node>) {
         inode.set_size(self.files.size(node));
         self.show_blocks(inode, node);

@@ -63,9 +63,9 @@ impl DiskFs {
         self.hold_if(sb, node, |_| true)?.ok_or_else(|| Errno::UCLEAN.into())
     }
 
-    /// The VFS's inode for a node that may be freed at any time, and be another inode then: `None` unless
-    /// `is_it` when the VFS's inode is made. One that somebody has already is returned without a look. Blocks
-    /// for I/O.
+    /// The VFS's inode for a node that may be freed at any time, and be another inode then: `None`
+    /// unless `is_it` when the VFS's inode is made. One that somebody has already is returned
+    /// without a look. Blocks for I/O.
     pub(super) fn hold_if(
         &self,
         sb: &SuperBlock,
@@ -75,8 +75,8 @@ impl DiskFs {
         loop {
             let mut apart = Some(self.read_apart(&node)?);
             let inode = sb.try_iget(node.ino(), || {
-                // While there is no inode nobody changes the node but who frees it, when it has no name, and
-                // who uses its number then. If it is the one, nobody does from now on.
+                // While there is no inode nobody changes the node but who frees it, when it has no
+                // name, and who uses its number then. If it is the one, nobody does from now on.
                 let stored = node.stored();
                 if !is_it(&stored) {
                     return Err(Refused::IsOther);

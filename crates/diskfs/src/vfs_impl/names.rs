@@ -1,7 +1,8 @@
 //! Changes of directories: each is one transaction.
 //!
-//! The VFS has locked the names and looked them up. What only the volume knows is checked here, with the
-//! nodes locked: that a directory is still there, that one which goes is empty, how many links there may be.
+//! The VFS has locked the names and looked them up. What only the volume knows is checked here,
+//! with the nodes locked: that a directory is still there, that one which goes is empty, how many
+//! links there may be.
 
 use std::sync::Arc;
 
@@ -133,8 +134,8 @@ impl DiskFs {
         }
     }
 
-    /// Takes a name out of a directory, or makes it lead elsewhere. It leads to `ino`, or the two do not
-    /// belong together.
+    /// Takes a name out of a directory, or makes it lead elsewhere. It leads to `ino`, or the two
+    /// do not belong together.
     fn expect(found: Option<crate::dir::Found>, ino: u64) -> Result<(), Fault> {
         match found {
             Some(found) if found.ino == ino => Ok(()),
@@ -196,7 +197,8 @@ impl DiskFs {
         Ok(())
     }
 
-    /// An inode loses a name; a directory its only one, if it is empty. Gives the links that are left.
+    /// An inode loses a name; a directory its only one, if it is empty. Gives the links that are
+    /// left.
     fn lose_name(
         &self,
         tx: &mut Tx<'_>,
@@ -266,7 +268,8 @@ impl DiskFs {
             inode.set_nlink(links);
         }
         [Some(source), target].into_iter().flatten().for_each(|inode| inode.inode_changed_at(time));
-        // Once each: what has the time already, and was seen before, would get a later one than is stored.
+        // Once each: what has the time already, and was seen before, would get a later one than is
+        // stored.
         old_dir.changed_at(time);
         if !std::ptr::eq(old_dir, new_dir) {
             new_dir.changed_at(time);
@@ -275,7 +278,8 @@ impl DiskFs {
         Ok(())
     }
 
-    /// Writes the data of a file back that takes the name of another, and in an exchange those of both.
+    /// Writes the data of a file back that takes the name of another, and in an exchange those of
+    /// both.
     fn write_what_replaces(&self, moved: &Move<'_>, exchange: bool) -> Result<(), Fault> {
         let Some(target) = moved.target else { return Ok(()) };
         self.files.write_before_rename(moved.source)?;

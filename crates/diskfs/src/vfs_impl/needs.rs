@@ -10,7 +10,8 @@ use crate::format::attr::CHUNK_BYTES;
 use crate::format::inode::ATTR_BLOB_BYTES_MAX;
 use crate::volume::tx::Need;
 
-/// Blocks of a directory that a name changes which comes or goes: two on each level, and their neighbours.
+/// Blocks of a directory that a name changes which comes or goes: two on each level, and their
+/// neighbours.
 const NAME_BLOCKS: u32 = 16;
 /// Blocks that a directory grows or shrinks by: two splits of each level.
 const NAME_RUNS: u32 = 8;
@@ -46,8 +47,8 @@ pub(super) struct Needs {
 impl Needs {
     /// For a volume with these groups, whose log has `log_blocks` blocks.
     pub(super) fn new(groups: &Groups, log_blocks: u64) -> Self {
-        // In the smallest logs the largest attributes find no room if all of their blocks lie in groups
-        // of their own: such a transaction is refused when it commits.
+        // In the smallest logs the largest attributes find no room if all of their blocks lie in
+        // groups of their own: such a transaction is refused when it commits.
         let most = u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX);
         let need = |own: u32, runs: u32, inodes: u32, space: u32, from_pool: bool| Need {
             log_blocks: (own + groups.log_blocks(runs, inodes)).min(most),

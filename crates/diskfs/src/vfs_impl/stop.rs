@@ -1,10 +1,10 @@
 //! The end of a volume that can't be relied on any more.
 //!
-//! When its log fails, or it meets damage of metadata, a volume stops: nothing more becomes durable, and
-//! nothing is changed any more. What was durable is replayed by the next opening. What can be read still
-//! is. What callers see of it is up to [`OnError`]. The call that meets damage is told of that
-//! (`EUCLEAN`), a call that needs the log of its error (`EIO`), and every later one what the
-//! policy says.
+//! When its log fails, or it meets damage of metadata, a volume stops: nothing more becomes
+//! durable, and nothing is changed any more. What was durable is replayed by the next opening. What
+//! can be read still is. What callers see of it is up to [`OnError`]. The call that meets damage is
+//! told of that (`EUCLEAN`), a call that needs the log of its error (`EIO`), and every later one
+//! what the policy says.
 
 use std::fmt;
 use std::str::FromStr;
@@ -87,7 +87,8 @@ impl DiskFs {
             let errors = self.stop.on_error;
             tracing::error!(%why, %errors, "the volume has stopped: nothing is changed any more");
             self.volume.note_stop();
-            // Each open file is told once by `syncfs`, which finds nothing to do if it is read-only.
+            // Each open file is told once by `syncfs`, which finds nothing to do if it is
+            // read-only.
             self.files.write_errors().record(Errno::IO.raw_os_error());
         }
         Some(why)
@@ -123,16 +124,16 @@ impl DiskFs {
         if was_told { fault.errno() } else { errno(fault) }
     }
 
-    /// As [`failed`](Self::failed), of a call that makes something durable: on a volume that has become
-    /// read-only what it wants has failed all the same.
+    /// As [`failed`](Self::failed), of a call that makes something durable: on a volume that has
+    /// become read-only what it wants has failed all the same.
     pub(super) fn sync_failed(&self, fault: Fault) -> Errno {
         let is_of_log = matches!(fault, Fault::Journal(_));
         let errno = self.failed(fault);
         if is_of_log { Errno::IO } else { errno }
     }
 
-    /// Returns its options, whether it has stopped, and by what; and what has stopped an earlier mount, if
-    /// it was not checked since: as in the table of mounts.
+    /// Returns its options, whether it has stopped, and by what; and what has stopped an earlier
+    /// mount, if it was not checked since: as in the table of mounts.
     pub(super) fn show_options(&self) -> String {
         let on_error = self.stop.on_error;
         let mut text = format!("errors={on_error}");

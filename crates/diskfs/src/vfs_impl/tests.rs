@@ -213,8 +213,8 @@ fn a_file_that_is_removed_while_it_is_open_goes_with_its_last_user() {
     assert_eq!(mounted.free_blocks(), before);
 }
 
-/// Files without anything are freed many in a transaction, others each in transactions of their own; here
-/// they come mixed.
+/// Files without anything are freed many in a transaction, others each in transactions of their
+/// own; here they come mixed.
 #[test]
 fn files_of_all_kinds_that_go_at_once_leave_nothing() {
     for crashes in [false, true] {
@@ -404,8 +404,8 @@ fn a_volume_does_not_grow_through_a_mount_that_is_read_only() {
     assert_eq!(grow(), Ok(16 * MIB));
 }
 
-/// A directory that was removed goes with the last task that is in it, which may be while nothing can be
-/// written. Then it is freed later: when something can be, or the volume is closed.
+/// A directory that was removed goes with the last task that is in it, which may be while nothing
+/// can be written. Then it is freed later: when something can be, or the volume is closed.
 #[test]
 fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
     for closes in [false, true] {
@@ -432,8 +432,8 @@ fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
     }
 }
 
-/// Transactions are counted for each CPU, or in one place; a remount misses none. While it asks, threads
-/// change the tree.
+/// Transactions are counted for each CPU, or in one place; a remount misses none. While it asks,
+/// threads change the tree.
 #[test]
 fn a_remount_to_read_only_waits_for_every_transaction() {
     for scaling in [Scaling::with_slots(8), Scaling { active_trans_slots: 1, ..Scaling::default() }]

@@ -57,9 +57,9 @@ impl Places {
         !self.log.is_empty() && run.start <= self.log.start && self.log.end <= run.end
     }
 
-    /// Whether files can have all blocks of a run, and there is one: it lies in one group, behind the blocks
-    /// that the group keeps, and not over the log. Groups are powers of two, so this costs no more than
-    /// a look at both ends.
+    /// Whether files can have all blocks of a run, and there is one: it lies in one group, behind
+    /// the blocks that the group keeps, and not over the log. Groups are powers of two, so this
+    /// costs no more than a look at both ends.
     pub(crate) fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
         let Some(last) = start.checked_add(blocks).and_then(|end| end.checked_sub(1)) else {
             return false;

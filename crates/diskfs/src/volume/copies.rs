@@ -18,7 +18,8 @@
 //!
 //! # Invariants
 //!
-//! * A volume is never opened by a superblock that is not whole, nor by one whose size is not there.
+//! * A volume is never opened by a superblock that is not whole, nor by one whose size is not
+//!   there.
 //! * Reading writes nothing. Copies that are old or damaged are reported; the next [`write()`]
 //!   makes them new.
 
@@ -168,7 +169,8 @@ fn search(device: &dyn Device, first: &CopyState) -> Result<Superblock, OpenErro
 
 /// The blocks where copies can lie on a device of `blocks` blocks, whatever the size of groups.
 fn places(blocks: u64) -> impl Iterator<Item = u64> {
-    // The copies begin the groups after the first: with groups of each size, one and two times that.
+    // The copies begin the groups after the first: with groups of each size, one and two times
+    // that.
     const LAST: u8 = GROUP_LOG2_MAX + COPIES.ilog2() as u8;
     (GROUP_LOG2_MIN..=LAST).map(|log2| 1 << log2).filter(move |place| *place < blocks)
 }
@@ -188,11 +190,12 @@ fn check(device: &dyn Device, superblock: &Superblock) -> Result<(), OpenError> 
     Ok(())
 }
 
-/// Writes the superblock and all its copies, with the next generation and the time. Durable when it returns.
+/// Writes the superblock and all its copies, with the next generation and the time. Durable when it
+/// returns.
 ///
 /// # Errors
-/// Those of the device. The volume is found then as it was before or as it was to become, and `superblock`
-/// is as it was to become.
+/// Those of the device. The volume is found then as it was before or as it was to become, and
+/// `superblock` is as it was to become.
 pub fn write(device: &dyn Device, superblock: &mut Superblock) -> Result<(), vfscale_block::Error> {
     superblock.generation += 1;
     superblock.written = Timestamp::now();
@@ -208,15 +211,16 @@ pub fn write(device: &dyn Device, superblock: &mut Superblock) -> Result<(), vfs
     device.flush()
 }
 
-/// Clears what former volumes have left where superblocks lie. Durable when it returns; a flush is made in
-/// any case. Whether a former volume may be lost is for the caller to ask.
+/// Clears what former volumes have left where superblocks lie. Durable when it returns; a flush is
+/// made in any case. Whether a former volume may be lost is for the caller to ask.
 ///
 /// # Errors
 /// Those of the device. The former volume is there then, or none.
 pub fn clear(device: &dyn Device) -> Result<(), vfscale_block::Error> {
     let zeros = Block::zeroed();
     for place in std::iter::once(0).chain(places(blocks_of(device))) {
-        // What can't be read is not left by anybody; if it can't be written either, that will be told.
+        // What can't be read is not left by anybody; if it can't be written either, that will be
+        // told.
         let is_left = read_block(device, place).map_or(true, |block| block.header().magic == MAGIC);
         if is_left {
             device.write_at(byte_of_block(place), zeros.bytes())?;

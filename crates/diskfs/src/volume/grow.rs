@@ -6,15 +6,16 @@
 //! 2. New groups are written behind the end of the volume, where nothing is. Flush.
 //! 3. The superblock and its copies get the new size: the volume is larger, also after a crash.
 //! 4. The volume in memory gets it: from here on the new groups are used.
-//! 5. A transaction makes the rest of the former last group free. That group's header says how many blocks it
-//!    accounts for, so who opens the volume after a crash between 3 and 5 knows that this is still to
-//!    be done, and does it.
+//! 5. A transaction makes the rest of the former last group free. That group's header says how many
+//!    blocks it accounts for, so who opens the volume after a crash between 3 and 5 knows that this
+//!    is still to be done, and does it.
 //!
 //! A crash at any time leaves a volume of the former size or of the new one, whole in both cases.
 //!
 //! # Locks
 //!
-//! `growth` is held all the time, so that one thread at a time makes a volume larger. The caller holds none.
+//! `growth` is held all the time, so that one thread at a time makes a volume larger. The caller
+//! holds none.
 
 use rustix::io::Errno;
 use vfscale_block::{Error, OsError};
@@ -65,8 +66,8 @@ impl From<vfscale_block::Error> for GrowError {
 }
 
 impl Volume {
-    /// Makes the volume larger: `bytes` long, or as long as its device; rounded down to what a volume can
-    /// have. Durable when it returns. A volume that has the size already stays as it is.
+    /// Makes the volume larger: `bytes` long, or as long as its device; rounded down to what a
+    /// volume can have. Durable when it returns. A volume that has the size already stays as it is.
     ///
     /// Blocks for the I/O; everybody else goes on meanwhile.
     ///
@@ -113,8 +114,8 @@ fn write_groups(volume: &Volume, former: Geometry, geometry: Geometry) -> Result
     Ok(volume.device().flush()?)
 }
 
-/// Makes free what the volume has grown by and does not account for yet, if there is such a thing. Opening a
-/// volume comes here, for what a crash has interrupted.
+/// Makes free what the volume has grown by and does not account for yet, if there is such a thing.
+/// Opening a volume comes here, for what a crash has interrupted.
 pub(crate) fn finish(volume: &Volume) -> Result<(), Fault> {
     let unfinished: Vec<_> = volume.groups().unfinished().collect();
     for group in unfinished {

@@ -2,11 +2,11 @@
 //!
 //! # Why no data is missed
 //!
-//! Whoever has written data counts it; a flush covers what was counted before it began. So whoever wants
-//! data to be durable looks how much has been counted, and waits for a flush that began after that:
-//! the one that another thread's checkpoint is making right now does not count, but neither does anybody wait
-//! who has been covered already. A flush that fails covers nothing: those who wait for it flush
-//! themselves, and get the error themselves.
+//! Whoever has written data counts it; a flush covers what was counted before it began. So whoever
+//! wants data to be durable looks how much has been counted, and waits for a flush that began after
+//! that: the one that another thread's checkpoint is making right now does not count, but neither
+//! does anybody wait who has been covered already. A flush that fails covers nothing: those who
+//! wait for it flush themselves, and get the error themselves.
 
 use std::sync::{Arc, OnceLock};
 

@@ -3,12 +3,13 @@
 //! # Why the order of the log is enough
 //!
 //! Everything from the tail on is replayed in order, whatever is home already. A block is logged as
-//! a whole, so the last image of it is the state to have. An inode is logged as its record, without the
-//! zeros at its end, and so is the last record of it; the block that it goes into is there: either the log
-//! has the chunk that made it, earlier, or the chunk is home.
+//! a whole, so the last image of it is the state to have. An inode is logged as its record, without
+//! the zeros at its end, and so is the last record of it; the block that it goes into is there:
+//! either the log has the chunk that made it, earlier, or the chunk is home.
 //!
-//! A block that was torn while it was written home, or can't be read any more, is written again if it is
-//! logged as a whole; what becomes of a block of inodes is argued in [`format::inode`](crate::format::inode).
+//! A block that was torn while it was written home, or can't be read any more, is written again if
+//! it is logged as a whole; what becomes of a block of inodes is argued in
+//! [`format::inode`](crate::format::inode).
 //!
 //! # Invariants
 //!
@@ -173,9 +174,9 @@ impl<'d> Replay<'d> {
 }
 
 impl Replay<'_> {
-    /// That the header of no group is from a later place than the log has reached: each transaction that
-    /// claims or frees something changes one, and nothing but a header ever lies there. One that is torn, or
-    /// can't be read, says nothing.
+    /// That the header of no group is from a later place than the log has reached: each transaction
+    /// that claims or frees something changes one, and nothing but a header ever lies there. One
+    /// that is torn, or can't be read, says nothing.
     fn check_headers(&self, last: Lsn) -> Result<(), Damage> {
         for (group, address) in (0..).zip(self.places.headers()) {
             let Ok(block) = read_block(self.device, address) else { continue };

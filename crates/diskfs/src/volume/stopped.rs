@@ -1,8 +1,8 @@
 //! Remembering on disk what has stopped a volume, for whoever looks at it later.
 //!
-//! The superblock is written home at once, not through the log, which has ended. It changes nothing else
-//! that a mount goes by, and one that does not know of it keeps it. A volume that is read-only is not
-//! written.
+//! The superblock is written home at once, not through the log, which has ended. It changes nothing
+//! else that a mount goes by, and one that does not know of it keeps it. A volume that is read-only
+//! is not written.
 
 use vfscale_journal::Error;
 use vfscale_sync::atomic::Ordering;
@@ -31,9 +31,9 @@ pub(crate) fn number(fault: &Fault) -> u32 {
 }
 
 impl Volume {
-    /// Writes into the superblock what has stopped the volume, if that is so and was not written yet.
-    /// Blocks for the I/O. The device may be what has failed: then nothing is written, and the next call
-    /// tries again.
+    /// Writes into the superblock what has stopped the volume, if that is so and was not written
+    /// yet. Blocks for the I/O. The device may be what has failed: then nothing is written, and the
+    /// next call tries again.
     pub(crate) fn note_stop(&self) {
         let Some(fault) = self.failure() else { return };
         let has_ended = matches!(fault, Fault::Journal(Error::Closed));

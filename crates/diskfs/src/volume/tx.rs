@@ -14,8 +14,8 @@
 //! 3. The copies are published: readers see them.
 //! 4. The log's transaction is committed, and the groups are unlocked.
 //!
-//! Until 1 is done everything can fail and nothing has happened; from 2 on nothing fails but the log
-//! itself, after which nothing becomes durable any more.
+//! Until 1 is done everything can fail and nothing has happened; from 2 on nothing fails but the
+//! log itself, after which nothing becomes durable any more.
 //!
 //! # Invariants
 //!
@@ -30,8 +30,8 @@
 //!
 //! # Locks
 //!
-//! [`Volume::begin`] sleeps for log space, and is called without any lock of this crate. Commit is called
-//! with inodes locked, and takes the locks of groups.
+//! [`Volume::begin`] sleeps for log space, and is called without any lock of this crate. Commit is
+//! called with inodes locked, and takes the locks of groups.
 //!
 //! # Who holds which reference
 //!
@@ -103,7 +103,8 @@ struct ChangedNode {
 
 impl Volume {
     /// Begins a transaction: reserves what it may need at most. Sleeps for log space, and while the
-    /// volume is frozen; the caller holds no lock of an inode or a group, and has no other transaction.
+    /// volume is frozen; the caller holds no lock of an inode or a group, and has no other
+    /// transaction.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`], [`Fault::NoSpace`], and those of the log.
@@ -157,8 +158,8 @@ impl<'v> Tx<'v> {
         self.space_left += blocks;
     }
 
-    /// Takes `min` to `max` consecutive blocks for data, near the block `near` if possible. They are
-    /// the transaction's, and used once it is committed.
+    /// Takes `min` to `max` consecutive blocks for data, near the block `near` if possible. They
+    /// are the transaction's, and used once it is committed.
     ///
     /// # Errors
     /// [`Fault::NoSpace`] if there are not as many in one piece; those of the device, and damage.
@@ -187,8 +188,8 @@ impl<'v> Tx<'v> {
     }
 
     /// A claim that was made before ([`Groups::claim`](crate::alloc::Groups::claim)) becomes the
-    /// transaction's; its space was reserved by the caller. If the transaction is dropped, the blocks can
-    /// be had by others, and the space is the caller's again.
+    /// transaction's; its space was reserved by the caller. If the transaction is dropped, the
+    /// blocks can be had by others, and the space is the caller's again.
     pub fn use_claim(&mut self, run: Run) {
         self.changes.use_claim(run);
     }
@@ -198,9 +199,9 @@ impl<'v> Tx<'v> {
         self.changes.free(run);
     }
 
-    /// Takes a free inode: for a file near the block `near`, which is that of its directory's inode; for a
-    /// directory in a group with much free space. Makes eight blocks of inodes if there is none. Gives its
-    /// number and its generation.
+    /// Takes a free inode: for a file near the block `near`, which is that of its directory's
+    /// inode; for a directory in a group with much free space. Makes eight blocks of inodes if
+    /// there is none. Gives its number and its generation.
     ///
     /// # Errors
     /// [`Fault::NoSpace`]; those of the device, and damage.
@@ -224,7 +225,8 @@ impl<'v> Tx<'v> {
         Arc::make_mut(self.changed(node))
     }
 
-    /// The transaction's own copy of an inode, which is what is published as long as it was not changed.
+    /// The transaction's own copy of an inode, which is what is published as long as it was not
+    /// changed.
     pub(crate) fn changed(&mut self, node: &Arc<Node>) -> &mut Arc<InodeCore> {
         let at = self.nodes.iter().position(|changed| Arc::ptr_eq(&changed.node, node));
         let at = at.unwrap_or_else(|| {
@@ -253,9 +255,9 @@ impl<'v> Tx<'v> {
         self.changes.free_inode(ino);
     }
 
-    /// The inode is to be looked after by the next mount, if this one does not come to it; or no more. What
-    /// is so already changes nothing and locks nothing. The caller holds the node locked until the
-    /// commit has returned.
+    /// The inode is to be looked after by the next mount, if this one does not come to it; or no
+    /// more. What is so already changes nothing and locks nothing. The caller holds the node locked
+    /// until the commit has returned.
     pub fn set_orphan(&mut self, node: &Arc<Node>, is_orphan: bool) {
         let own = self.orphans.iter().rfind(|(changed, _)| Arc::ptr_eq(changed, node));
         let was_orphan = own.map_or_else(|| self.volume.orphans().has(node), |own| own.1);
@@ -265,7 +267,8 @@ impl<'v> Tx<'v> {
         }
     }
 
-    /// The group accounts for all of its blocks from now on: those that the volume has grown by are free.
+    /// The group accounts for all of its blocks from now on: those that the volume has grown by are
+    /// free.
     pub(crate) fn extend_group(&mut self, group: u32) {
         self.changes.extend(group);
     }
@@ -277,9 +280,10 @@ impl<'v> Tx<'v> {
     /// holds the locks of all inodes that are concerned until it returns.
     ///
     /// # Errors
-    /// Those of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if more is to
-    /// be logged than was reserved, which is a mistake of the program. Otherwise [`Fault::Journal`]: the
-    /// log was shut down, nothing becomes durable any more, and what is in memory means nothing.
+    /// Those of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if more is
+    /// to be logged than was reserved, which is a mistake of the program. Otherwise
+    /// [`Fault::Journal`]: the log was shut down, nothing becomes durable any more, and what is in
+    /// memory means nothing.
     #[inline]
     pub fn commit(mut self) -> Result<u64, Fault> {
         // Inlined, so that the transaction, which is large, stays where it is.
@@ -312,8 +316,8 @@ impl<'v> Tx<'v> {
         Ok(sequence)
     }
 
-    /// Writes what is claimed and freed into the trees of the groups, and looks whether all of it may
-    /// be logged.
+    /// Writes what is claimed and freed into the trees of the groups, and looks whether all of it
+    /// may be logged.
     fn finish(&mut self, changes: &mut Changes) -> Result<Option<Finished<'v>>, Fault> {
         if self.is_spoiled {
             return Err(Fault::NoSpace);
@@ -348,8 +352,9 @@ impl<'v> Tx<'v> {
         }
         for first in changes.freed_chunks() {
             log.add(Cancel::new(LogKey { kind: KIND_INODE_CHUNK, id: first }));
-            // Those that are freed here cancel themselves, see below. The others were freed by transactions
-            // that have changed the group, as this one does, and so are before it in the log.
+            // Those that are freed here cancel themselves, see below. The others were freed by
+            // transactions that have changed the group, as this one does, and so are before it in
+            // the log.
             let is_here = |ino| self.nodes.iter().any(|changed| changed.node.ino() == ino);
             let inodes = ino_at(first, 0)..ino_at(first + CHUNK_BLOCKS, 0);
             for id in inodes.filter(|ino| !is_here(*ino)) {

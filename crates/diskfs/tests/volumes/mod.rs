@@ -118,8 +118,8 @@ pub fn failure() -> Fault {
     })
 }
 
-/// Nothing is written to the device while `meanwhile` runs, nor for long enough after it that a commit which
-/// was not waited for would reach it.
+/// Nothing is written to the device while `meanwhile` runs, nor for long enough after it that a
+/// commit which was not waited for would reach it.
 pub fn assert_no_writes<D: Device>(device: &FaultyDevice<D>, meanwhile: impl FnOnce()) {
     let before = device.calls(Operation::Write);
     meanwhile();
@@ -129,8 +129,8 @@ pub fn assert_no_writes<D: Device>(device: &FaultyDevice<D>, meanwhile: impl FnO
     assert_eq!(device.calls(Operation::Write), before);
 }
 
-/// Returns options of a file system that begins nothing by itself, with one list of each kind, so that
-/// threads meet on them.
+/// Returns options of a file system that begins nothing by itself, with one list of each kind, so
+/// that threads meet on them.
 pub fn one_list() -> DiskOptions {
     DiskOptions {
         sync_interval: None,

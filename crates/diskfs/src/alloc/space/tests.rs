@@ -89,8 +89,8 @@ fn threads_lose_nothing() {
     assert_eq!(figures(&space), (5000, 4750));
 }
 
-/// While splits are at multiples of the coarse grain only, all that there can be take a quarter of the
-/// pool at most, and no volume writes more than 32 MiB of zeros for one of them.
+/// While splits are at multiples of the coarse grain only, all that there can be take a quarter of
+/// the pool at most, and no volume writes more than 32 MiB of zeros for one of them.
 #[test]
 fn the_pool_lasts_for_every_split() {
     for blocks in (10..32).flat_map(|log2| [1 << log2, (1 << log2) + 12_345]) {

@@ -1,4 +1,5 @@
-//! Random claims, frees and transactions against a model, in groups whose trees have several levels.
+//! Random claims, frees and transactions against a model, in groups whose trees have several
+//! levels.
 
 use proptest::prelude::*;
 
@@ -60,7 +61,8 @@ fn step(world: &mut World, call: Call) {
         Call::Claim { near, min, more } => {
             let available = world.groups.totals().available;
             if world.claim(near, min, min + more).is_none() {
-                // In some group there is a ninth of what is free in all of them, or all pieces are short.
+                // In some group there is a ninth of what is free in all of them, or all pieces are
+                // short.
                 assert!(min > 1 || available == 0, "{available} blocks are there");
             }
         }

@@ -70,8 +70,8 @@ fn thousands_of_pieces_and_back() {
     world.check();
 }
 
-/// Every second block first, in order and against it: leaves that are full, then leaves that are as empty
-/// as they can be.
+/// Every second block first, in order and against it: leaves that are full, then leaves that are as
+/// empty as they can be.
 #[test]
 fn regular_patterns() {
     let mut world = World::new(1 << 15, 13);
@@ -120,8 +120,8 @@ fn a_full_group_takes_frees() {
     world.check();
 }
 
-/// Many transactions with claims at the same time, each of many runs, that end in another order than
-/// they began, or don't happen.
+/// Many transactions with claims at the same time, each of many runs, that end in another order
+/// than they began, or don't happen.
 #[test]
 fn transactions_overlap() {
     let mut world = World::new(1 << 14, 12);

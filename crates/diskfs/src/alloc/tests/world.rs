@@ -81,7 +81,8 @@ impl World {
         self.open_as(self.groups.geometry());
     }
 
-    /// As if it were opened again, and had grown: new groups are made, the former last one knows nothing.
+    /// As if it were opened again, and had grown: new groups are made, the former last one knows
+    /// nothing.
     pub(super) fn open_as(&mut self, geometry: Geometry) {
         self.write_new(geometry);
         self.claims.clear();

@@ -27,8 +27,8 @@ fn crashed(device: &dyn Device) -> Mounted {
     Mounted::open(&copy, 1 << 20)
 }
 
-/// One thread writes files back, and is held up at its first write to the device; then `changes` happen;
-/// then somebody makes everything durable. What he leaves to a crash is opened.
+/// One thread writes files back, and is held up at its first write to the device; then `changes`
+/// happen; then somebody makes everything durable. What he leaves to a crash is opened.
 fn synced_beside(
     (slow, mounted): &(Slow, Mounted),
     write_back: impl FnOnce(&Files) + Send,

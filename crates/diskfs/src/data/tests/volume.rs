@@ -426,8 +426,9 @@ fn a_cut_that_was_begun_is_finished_by_the_next_mount() {
     mounted.close();
 }
 
-/// Whatever order the blocks of an allocated range are written in, it does not lack tree blocks, although
-/// next to none are left: the volume is full, and a file of single written blocks would take more.
+/// Whatever order the blocks of an allocated range are written in, it does not lack tree blocks,
+/// although next to none are left: the volume is full, and a file of single written blocks would
+/// take more.
 #[test]
 fn what_is_allocated_can_be_written_on_a_full_volume() {
     let device = made();

@@ -2,11 +2,11 @@
 //!
 //! # Not one by one
 //!
-//! To wake a thread costs more than most of what it is woken for, and then it and the one that woke it
-//! want the same locks. So a thread that finds only a few things waits a moment for more
+//! To wake a thread costs more than most of what it is woken for, and then it and the one that woke
+//! it want the same locks. So a thread that finds only a few things waits a moment for more
 //! ([`LINGER`]), and does them all; whoever needs them done ([`Queue::flush`], [`Queue::throttle`])
-//! cuts that short. XFS inactivates inodes likewise a moment later, or when there are many. And what does
-//! them gets several at once, since they have one transaction in common then.
+//! cuts that short. XFS inactivates inodes likewise a moment later, or when there are many. And
+//! what does them gets several at once, since they have one transaction in common then.
 //!
 //! # By whom
 //!
@@ -96,8 +96,8 @@ impl<T> State<T> {
 }
 
 impl<T: Clone + Send + 'static> Queue<T> {
-    /// A queue whose `threads` threads call `action`, with up to `batch` things that came one after the
-    /// other. Who [asks](Self::throttle) waits while more than `limit` things are in it.
+    /// A queue whose `threads` threads call `action`, with up to `batch` things that came one after
+    /// the other. Who [asks](Self::throttle) waits while more than `limit` things are in it.
     pub fn new(
         threads: usize,
         limit: usize,
@@ -151,8 +151,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Waits until everything is done that was put in before the call. The caller holds no lock that the
-    /// action takes.
+    /// Waits until everything is done that was put in before the call. The caller holds no lock
+    /// that the action takes.
     pub fn flush(&self) {
         let mut state = self.shared.state.lock();
         let upto = state.next;
@@ -164,8 +164,8 @@ impl<T> Queue<T> {
         drop(self.shared.done.wait_while(state, |state| state.oldest() < upto));
     }
 
-    /// Ends the threads, after what they are doing; what is in the queue, or comes later, is dropped. May be
-    /// called again.
+    /// Ends the threads, after what they are doing; what is in the queue, or comes later, is
+    /// dropped. May be called again.
     pub fn stop(&self) {
         let mut state = self.shared.state.lock();
         state.is_stopped = true;
@@ -196,8 +196,8 @@ impl<T> Queue<T> {
 }
 
 impl<T: Clone> Queue<T> {
-    /// Does a batch of what is in the queue, if there is one of quick things. Then waits while more is in the
-    /// queue than its limit. For who puts things in, before he takes locks.
+    /// Does a batch of what is in the queue, if there is one of quick things. Then waits while more
+    /// is in the queue than its limit. For who puts things in, before he takes locks.
     pub fn throttle(&self) {
         let mut state = self.shared.state.lock();
         if state.waiting.len() >= self.shared.batch.max(2) {
@@ -240,8 +240,8 @@ impl<T: Clone> Shared<T> {
             }
             while let Some((running, things)) = self.take(&mut state, usize::MAX) {
                 drop(state);
-                // What panics has said so. The others still have to be done, or those who wait for them
-                // would wait for ever.
+                // What panics has said so. The others still have to be done, or those who wait for
+                // them would wait for ever.
                 let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.action)(things)));
                 drop(running);
                 state = self.state.lock();
@@ -249,7 +249,8 @@ impl<T: Clone> Shared<T> {
         }
     }
 
-    /// Waits until there is more to do than a few things, somebody waits for them, or a moment is over.
+    /// Waits until there is more to do than a few things, somebody waits for them, or a moment is
+    /// over.
     fn linger<'s>(
         &self,
         mut state: MutexGuard<'s, State<T>, InactiveQueue>,
@@ -291,8 +292,8 @@ impl<T: Clone> Shared<T> {
     }
 }
 
-/// Things that are being done, by the ticket of the first. However that ends, nobody waits for them any
-/// longer.
+/// Things that are being done, by the ticket of the first. However that ends, nobody waits for them
+/// any longer.
 struct Running<'s, T> {
     shared: &'s Shared<T>,
     ticket: u64,

@@ -17,17 +17,20 @@ use crate::inode::incore::{Node, lock_all};
 use crate::volume::Volume;
 use crate::volume::tx::{Need, Tx};
 
-/// Frees the blocks of a file behind a size in bytes, in transactions of its own, and forgets what is in
-/// memory of it. The size of the file is that or more. Leaves the file an orphan if it was one and has
-/// no name.
+/// Frees the blocks of a file behind a size in bytes, in transactions of its own, and forgets what
+/// is in memory of it. The size of the file is that or more. Leaves the file an orphan if it was
+/// one and has no name.
 pub type CutFn = dyn Fn(&Arc<Node>, u64) -> Result<(), Fault> + Send + Sync;
 
-/// Records that one transaction takes out of the trees of an inode: more of them if the log is not small.
+/// Records that one transaction takes out of the trees of an inode: more of them if the log is not
+/// small.
 const RECORDS_AT_ONCE: [usize; 2] = [8, 2];
-/// The most blocks of trees that one transaction here changes without freeing them: three of a level.
+/// The most blocks of trees that one transaction here changes without freeing them: three of a
+/// level.
 const TREE_BLOCKS_AT_ONCE: u32 = 12;
 
-/// The most inodes that are freed in one transaction, and the part of the log that it may ask for at most.
+/// The most inodes that are freed in one transaction, and the part of the log that it may ask for
+/// at most.
 const FREED_AT_ONCE: u32 = 32;
 const FREED_LOG_SHARE: u64 = 16;
 
@@ -106,20 +109,21 @@ impl Inactivator {
         self.queues.this().throttle();
     }
 
-    /// Waits until everything is freed that was [queued](Self::queue) before the call. The caller holds
-    /// no lock of an inode, and has no transaction.
+    /// Waits until everything is freed that was [queued](Self::queue) before the call. The caller
+    /// holds no lock of an inode, and has no transaction.
     pub fn flush(&self) {
         self.queues.iter().for_each(Queue::flush);
     }
 
-    /// Whether nothing waits to be freed, nor is being freed, that was [queued](Self::queue) before the call.
+    /// Whether nothing waits to be freed, nor is being freed, that was [queued](Self::queue) before
+    /// the call.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queues.iter().all(Queue::is_empty)
     }
 
-    /// How many inodes are about to be freed, and how many blocks these have or have set aside. What
-    /// changes meanwhile may be seen or not.
+    /// How many inodes are about to be freed, and how many blocks these have or have set aside.
+    /// What changes meanwhile may be seen or not.
     #[must_use]
     pub fn going(&self) -> (u64, u64) {
         let inodes = self.queues.iter().map(|queue| queue.len() as u64).sum();
@@ -150,7 +154,8 @@ impl fmt::Debug for Inactivator {
     }
 }
 
-/// Frees inodes without names that nobody uses any more: together, if they have nothing but their records.
+/// Frees inodes without names that nobody uses any more: together, if they have nothing but their
+/// records.
 fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn, aside: &Aside) {
     nodes.sort_unstable_by_key(|node| node.ino());
     if nodes.len() > 1
@@ -184,9 +189,9 @@ fn set_aside(volume: &Volume, node: &Arc<Node>, aside: &Aside) -> bool {
     is_read_only
 }
 
-/// Frees those of the nodes in one transaction that have no blocks, nor anything in memory that would be
-/// written, and takes them out of `nodes`: by then they may be other inodes, which somebody uses. No more
-/// than [`freed_at_once`].
+/// Frees those of the nodes in one transaction that have no blocks, nor anything in memory that
+/// would be written, and takes them out of `nodes`: by then they may be other inodes, which
+/// somebody uses. No more than [`freed_at_once`].
 ///
 /// # Errors
 /// Those of the device and the log, and damage. Nothing was freed then.
@@ -231,15 +236,16 @@ fn need_of_bare(volume: &Volume, inodes: u32) -> Need {
     Need { log_blocks, space: 0, from_pool: true }
 }
 
-/// How many inodes are freed in one transaction at most: fewer where that might ask for much of the log.
+/// How many inodes are freed in one transaction at most: fewer where that might ask for much of the
+/// log.
 fn freed_at_once(volume: &Volume) -> usize {
     let log = volume.superblock().log().blocks() / FREED_LOG_SHARE;
     let fits = |count: &u32| u64::from(need_of_bare(volume, *count).log_blocks) <= log;
     (1..=FREED_AT_ONCE).rev().find(fits).unwrap_or(1) as usize
 }
 
-/// Frees the number of an inode that has nothing but its record. The node is locked. Once this is committed
-/// the node may be that of another inode, and is not touched any more.
+/// Frees the number of an inode that has nothing but its record. The node is locked. Once this is
+/// committed the node may be that of another inode, and is not touched any more.
 fn free(tx: &mut Tx<'_>, node: &Arc<Node>, generation: u32) {
     // They would outlive it, and be those of the next inode with this number.
     node.forget_times();
@@ -249,8 +255,8 @@ fn free(tx: &mut Tx<'_>, node: &Arc<Node>, generation: u32) {
     tx.set_core(node, InodeCore::free(generation));
 }
 
-/// Frees an inode without names that nobody uses any more, if it is still so. Begins transactions; the
-/// caller holds no lock. Blocks for I/O.
+/// Frees an inode without names that nobody uses any more, if it is still so. Begins transactions;
+/// the caller holds no lock. Blocks for I/O.
 ///
 /// # Errors
 /// Those of the device and the log, and damage. It is an orphan then.
@@ -297,8 +303,8 @@ fn has_blocks(core: &InodeCore) -> bool {
 fn step_of(volume: &Volume, core: &InodeCore) -> (usize, Need) {
     let has_trees = has_blocks(core) || matches!(core.attr, AttrFork::Tree { .. });
     let need = |records: usize| {
-        // Half as many leaves as records, since these have two at least; one more at the end of a tree, a
-        // block above them, and the root.
+        // Half as many leaves as records, since these have two at least; one more at the end of a
+        // tree, a block above them, and the root.
         let (runs, blocks) =
             if has_trees { (records as u32 / 2 + 3, TREE_BLOCKS_AT_ONCE) } else { (0, 0) };
         let log_blocks = volume.groups().log_blocks(runs, 1) + blocks + 1;
@@ -310,8 +316,9 @@ fn step_of(volume: &Volume, core: &InodeCore) -> (usize, Need) {
     if wanted.log_blocks <= log / 4 {
         return (many, wanted);
     }
-    // The smallest logs can't grant the worst case of a few records either, each with blocks in groups of
-    // their own. What it comes to is far less; should it not be, the transaction is refused when it commits.
+    // The smallest logs can't grant the worst case of a few records either, each with blocks in
+    // groups of their own. What it comes to is far less; should it not be, the transaction is
+    // refused when it commits.
     let least = need(few);
     (few, Need { log_blocks: least.log_blocks.min(log / 3), ..least })
 }

@@ -48,7 +48,8 @@ fn a_push_writes_its_own_record_and_no_other() {
     assert_eq!(record(INO + 1), core(0o640).encode());
 }
 
-/// Inodes of a block that are pushed together are written together, once, and until then not at all.
+/// Inodes of a block that are pushed together are written together, once, and until then not at
+/// all.
 #[test]
 fn a_block_is_written_once_for_all_its_inodes() {
     let device = Arc::new(FaultyDevice::new(device()));

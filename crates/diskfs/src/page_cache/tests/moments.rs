@@ -1,4 +1,5 @@
-//! What happens at a certain moment of a call: others come in between, again and again at the same place.
+//! What happens at a certain moment of a call: others come in between, again and again at the same
+//! place.
 
 use std::thread;
 use std::time::Duration;

@@ -166,7 +166,8 @@ fn data_and_holes_are_told_apart() {
     data.allocate(&file, 3 * PAGE, 2 * PAGE, false).unwrap();
     data.write(&file, 7 * PAGE, &[1; 10]).unwrap();
     for _ in 0..2 {
-        // Dirty pages are data, and so are they when they have been written; what is allocated is a hole.
+        // Dirty pages are data, and so are they when they have been written; what is allocated is a
+        // hole.
         assert_eq!(data.seek_data(&file, 0).unwrap(), Some(2 * PAGE));
         assert_eq!(data.seek_hole(&file, 0).unwrap(), Some(0));
         assert_eq!(data.seek_hole(&file, 2 * PAGE + 5).unwrap(), Some(3 * PAGE));
@@ -317,8 +318,8 @@ fn who_reads_in_order_is_read_ahead_for_in_larger_and_larger_windows() {
             ahead.push(pages);
         }
     }
-    // The first page by itself, then sixteen and twice as many, up to four megabytes and what is left of
-    // the window before.
+    // The first page by itself, then sixteen and twice as many, up to four megabytes and what is
+    // left of the window before.
     assert_eq!(ahead[..4], [0, 47, 95, 191], "{ahead:?}");
     assert!((1024..2200).contains(ahead.last().unwrap()), "{ahead:?}");
     assert_eq!(cache.pages(), 2500);

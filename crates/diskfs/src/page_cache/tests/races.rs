@@ -5,7 +5,8 @@ use std::thread;
 
 use super::*;
 
-/// Pages are written as a whole with a number over and over again: a reader must find one number, or zeros.
+/// Pages are written as a whole with a number over and over again: a reader must find one number,
+/// or zeros.
 fn stamp_of(page: &[u8]) -> u64 {
     let stamp = u64::from_le_bytes(page[..8].try_into().unwrap());
     for word in page.chunks_exact(8) {

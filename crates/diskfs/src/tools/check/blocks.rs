@@ -13,7 +13,8 @@ enum Page {
     Some(Box<[u64; WORDS]>),
 }
 
-/// Blocks of a volume. Takes 512 bytes for each 4096 blocks where some are in it and others are not.
+/// Blocks of a volume. Takes 512 bytes for each 4096 blocks where some are in it and others are
+/// not.
 pub(crate) struct BlockSet {
     pages: Vec<Page>,
     blocks: u64,
@@ -26,8 +27,8 @@ impl BlockSet {
         Self { pages, blocks }
     }
 
-    /// Puts a run of blocks in, as far as they are in the volume. Calls `twice` with each run of those that
-    /// were there before.
+    /// Puts a run of blocks in, as far as they are in the volume. Calls `twice` with each run of
+    /// those that were there before.
     pub(crate) fn insert(&mut self, run: Range<u64>, twice: impl FnMut(Range<u64>)) {
         let mut runs = Runs::new(twice);
         for (number, part) in pages(run.start..run.end.min(self.blocks)) {

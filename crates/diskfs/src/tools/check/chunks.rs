@@ -1,21 +1,21 @@
 //! Finding inodes where the tree that leads to them is damaged.
 //!
-//! A block of inodes says what it is, where it lies and of which volume it is, so that it can be found
-//! without being led to. But blocks may say so that are none. A chunk that was given up stays on the device
-//! as it was until somebody writes there; by then its blocks may be free, or belong to a file that has
-//! not written them yet. And a file may hold any bytes, also those of a chunk that somebody has made up:
-//! the number of the volume is no secret. So what is found is a candidate, and believed after the rest of the
-//! volume was asked:
+//! A block of inodes says what it is, where it lies and of which volume it is, so that it can be
+//! found without being led to. But blocks may say so that are none. A chunk that was given up stays
+//! on the device as it was until somebody writes there; by then its blocks may be free, or belong
+//! to a file that has not written them yet. And a file may hold any bytes, also those of a chunk
+//! that somebody has made up: the number of the volume is no secret. So what is found is a
+//! candidate, and believed after the rest of the volume was asked:
 //!
-//! * None of its blocks is free, or has a part of a group; so a group is searched only if its free space
-//!   could be read.
+//! * None of its blocks is free, or has a part of a group; so a group is searched only if its free
+//!   space could be read.
 //! * If a part of the tree that can be read has it, it is one.
-//! * If a name leads to an inode in it, it is one. Only directories are asked that are in chunks which are
-//!   believed: those that trees lead to, the root's, and those that names lead to from there. Nobody
-//!   can make a name that leads to an inode which was none then, and of a chunk that is given up no inode
-//!   has a name.
-//! * If nothing leads to it, and a file in a chunk that is believed has one of its blocks, it is that file's
-//!   data.
+//! * If a name leads to an inode in it, it is one. Only directories are asked that are in chunks
+//!   which are believed: those that trees lead to, the root's, and those that names lead to from
+//!   there. Nobody can make a name that leads to an inode which was none then, and of a chunk that
+//!   is given up no inode has a name.
+//! * If nothing leads to it, and a file in a chunk that is believed has one of its blocks, it is
+//!   that file's data.
 //! * Otherwise it is one: its inodes may have lost their names with a directory.
 
 use std::ops::Range;
@@ -52,7 +52,8 @@ impl Candidate {
     }
 }
 
-/// Candidates of all groups in the order of their blocks, and the chunks that are still to be asked.
+/// Candidates of all groups in the order of their blocks, and the chunks that are still to be
+/// asked.
 struct Inquiry {
     candidates: Vec<Candidate>,
     to_ask: Vec<u64>,
@@ -83,8 +84,8 @@ impl Inquiry {
 }
 
 impl Check<'_, '_> {
-    /// What may be chunks of a group, from what lies in its blocks; its tree has those that are `listed`.
-    /// None if not all of them could be found.
+    /// What may be chunks of a group, from what lies in its blocks; its tree has those that are
+    /// `listed`. None if not all of them could be found.
     pub(crate) fn search_chunks(
         &self,
         group: u32,
@@ -120,8 +121,8 @@ impl Check<'_, '_> {
         Some(chunks)
     }
 
-    /// Decides which candidates are chunks: those of all groups, in the order of their blocks. All chunks
-    /// are known that trees lead to. Reads all names and extents that can be believed.
+    /// Decides which candidates are chunks: those of all groups, in the order of their blocks. All
+    /// chunks are known that trees lead to. Reads all names and extents that can be believed.
     pub(crate) fn believable(
         &self,
         candidates: Vec<Candidate>,

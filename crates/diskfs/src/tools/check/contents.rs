@@ -71,8 +71,8 @@ impl Extents {
 }
 
 impl Check<'_, '_> {
-    /// Checks the structure of a tree, and gives its records to `records`. A block may be in it that another
-    /// has, too.
+    /// Checks the structure of a tree, and gives its records to `records`. A block may be in it
+    /// that another has, too.
     pub(crate) fn tree<K: Kind>(
         &self,
         tree: &Tree<K>,
@@ -86,7 +86,8 @@ impl Check<'_, '_> {
         walked
     }
 
-    /// The same for a tree of an inode, which has its blocks then. Says whether nothing is wrong with it.
+    /// The same for a tree of an inode, which has its blocks then. Says whether nothing is wrong
+    /// with it.
     fn inode_tree<K: Kind>(
         &mut self,
         root: u64,
@@ -102,8 +103,8 @@ impl Check<'_, '_> {
         is_whole
     }
 
-    /// Gives an inode the blocks that a tree of it leads to, unless it is to be made anew: then it has only
-    /// those that can be read.
+    /// Gives an inode the blocks that a tree of it leads to, unless it is to be made anew: then it
+    /// has only those that can be read.
     pub(crate) fn own_unless_broken(&mut self, ino: u64, part: Part, blocks: Vec<u64>) {
         // It is the last that was found to be so.
         if self.broken.last() != Some(&(ino, part)) {

@@ -1,29 +1,32 @@
-//! Gives a volume a new, empty log, and throws away what the former one has, if that can't be replayed.
+//! Gives a volume a new, empty log, and throws away what the former one has, if that can't be
+//! replayed.
 //!
 //! # Order
 //!
 //! 1. What the log has is replayed, if it can be as a whole: nothing is lost then.
 //! 2. All metadata that is home are read, for the new log has to begin behind every place in them.
-//! 3. The superblock says that a repair is under way, and which log the volume has from now on. Whatever
-//!    there is of the former one, here or on a device that comes back, is older, and refused by everybody.
-//! 4. Places that are so late that no log can begin behind them are taken out of the blocks that have them.
+//! 3. The superblock says that a repair is under way, and which log the volume has from now on.
+//!    Whatever there is of the former one, here or on a device that comes back, is older, and
+//!    refused by everybody.
+//! 4. Places that are so late that no log can begin behind them are taken out of the blocks that
+//!    have them.
 //! 5. The new log is written.
 //!
-//! Each step is durable before the next one begins. A repair follows, for what is home may be half of a
-//! change.
+//! Each step is durable before the next one begins. A repair follows, for what is home may be half
+//! of a change.
 //!
 //! # Why it can be cut off
 //!
-//! Before the third step all is as it was, or as a mount would have left it. After that nobody mounts the
-//! volume but for reading what is home, until a repair has come to its end. The log is none before all of
-//! it is written, so that a repair which is not to throw it away refuses it, and one that is does all of
-//! this once more.
+//! Before the third step all is as it was, or as a mount would have left it. After that nobody
+//! mounts the volume but for reading what is home, until a repair has come to its end. The log is
+//! none before all of it is written, so that a repair which is not to throw it away refuses it, and
+//! one that is does all of this once more.
 //!
 //! # Why it begins behind every place
 //!
-//! What is in use is read. A block that nothing leads to may have a later place, if what leads to it never
-//! came home; so the new log keeps from all that is known by more than any log goes on between two of
-//! those.
+//! What is in use is read. A block that nothing leads to may have a later place, if what leads to
+//! it never came home; so the new log keeps from all that is known by more than any log goes on
+//! between two of those.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,8 +46,8 @@ use crate::{LogPlace, Superblock, Uuid, volume};
 pub struct Discarded {
     /// Why it can't be replayed. If it can be, it is, and nothing is lost.
     pub why: Option<String>,
-    /// How many checkpoints are lost, as far as can be told: those that have a record between the tail and
-    /// the head of the log that can be read.
+    /// How many checkpoints are lost, as far as can be told: those that have a record between the
+    /// tail and the head of the log that can be read.
     pub checkpoints: u64,
     /// How many such records there are.
     pub records: u64,
@@ -134,8 +137,8 @@ fn no_room(logged: &Logged) -> CheckError {
     }
 }
 
-/// Where the new log is to be. On a device of its own it has the size of the former one, if there is room,
-/// and another id, by which the former one is refused if it comes back.
+/// Where the new log is to be. On a device of its own it has the size of the former one, if there
+/// is room, and another id, by which the former one is refused if it comes back.
 fn place(logged: &Logged, superblock: &Superblock, is_lost: bool) -> Result<LogPlace, CheckError> {
     let LogPlace::Outside { blocks, .. } = superblock.log() else { return Ok(superblock.log()) };
     let (device, region) = logged.log();
@@ -163,8 +166,8 @@ fn place(logged: &Logged, superblock: &Superblock, is_lost: bool) -> Result<LogP
     Ok(LogPlace::Outside { device, blocks })
 }
 
-/// Takes the places out of blocks. Only their headers change, which lie in one sector each, so that none is
-/// torn. Durable when it returns.
+/// Takes the places out of blocks. Only their headers change, which lie in one sector each, so that
+/// none is torn. Durable when it returns.
 fn forget_places(device: &dyn Device, blocks: &BTreeSet<u64>) -> Result<(), vfscale_block::Error> {
     for address in blocks {
         let mut block = read_block(device, *address)?;

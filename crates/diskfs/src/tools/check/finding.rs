@@ -206,8 +206,8 @@ pub enum Problem {
     /// Below 1000: a block that is not as it should be, whatever is around it.
     #[error(transparent)]
     Damage(#[from] Damage),
-    /// 1000: A copy of the superblock that is not the same as the one that counts, and not what is left
-    /// where the one in block 0 was written and the copies were not.
+    /// 1000: A copy of the superblock that is not the same as the one that counts, and not what is
+    /// left where the one in block 0 was written and the copies were not.
     #[error("V1000: superblock: the copy in block {address}: {state}")]
     Copy {
         /// Where it lies, in blocks.
@@ -373,7 +373,8 @@ pub enum Problem {
         /// The size of the file, in bytes.
         size: u64,
     },
-    /// 1031: What an inode has that can't be read as a whole. What is wrong with it was told before.
+    /// 1031: What an inode has that can't be read as a whole. What is wrong with it was told
+    /// before.
     #[error("V1031: inode {ino}: its {part} can't be read as a whole")]
     Broken {
         /// The inode.

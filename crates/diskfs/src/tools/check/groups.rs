@@ -101,8 +101,8 @@ impl Check<'_, '_> {
         Some(header)
     }
 
-    /// Takes note of the blocks of a group's tree. Returns all but the root, which is among the blocks that
-    /// the group keeps.
+    /// Takes note of the blocks of a group's tree. Returns all but the root, which is among the
+    /// blocks that the group keeps.
     fn own_below(&mut self, root: u64, mut blocks: Vec<u64>, group: u32) -> Vec<u64> {
         blocks.retain(|block| *block != root);
         self.own_blocks(blocks.clone(), Owner::Group(group));

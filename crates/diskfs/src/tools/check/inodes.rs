@@ -186,8 +186,8 @@ impl Check<'_, '_> {
         chunk.is_some_and(|chunk| chunk.is_orphan(ino))
     }
 
-    /// Whether an inode is removed by the next mount. That may have begun: its trees are whole, but what was
-    /// in them is there up to some record only.
+    /// Whether an inode is removed by the next mount. That may have begun: its trees are whole, but
+    /// what was in them is there up to some record only.
     pub(crate) fn is_being_removed(&self, ino: u64, core: &InodeCore) -> bool {
         core.nlink == 0 && self.is_orphan(ino)
     }

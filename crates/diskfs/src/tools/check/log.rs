@@ -16,7 +16,8 @@ use crate::volume::{self, Places, VolumeOptions};
 pub enum LogState {
     /// Nothing was to be done: everything is home.
     Clean,
-    /// There was, and what the log has was replayed: into the volume for a repair, otherwise in memory.
+    /// There was, and what the log has was replayed: into the volume for a repair, otherwise in
+    /// memory.
     Replayed {
         /// Checkpoints that were replayed.
         checkpoints: u64,
@@ -107,12 +108,12 @@ impl Logged {
         Ok((journal, if found.checkpoints == 0 { LogState::Clean } else { state }))
     }
 
-    /// Replays the log home, and does not go on with it. A log that can't be replayed as a whole is not at
-    /// all.
+    /// Replays the log home, and does not go on with it. A log that can't be replayed as a whole is
+    /// not at all.
     ///
     /// # Errors
-    /// Those of the devices, and of a log that can't be replayed: nothing was written then, unless it is the
-    /// volume's device that failed.
+    /// Those of the devices, and of a log that can't be replayed: nothing was written then, unless
+    /// it is the volume's device that failed.
     pub(crate) fn replay_home(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
         // What is going to be home has to be durable in the log, as far as it goes.
         self.log.flush()?;

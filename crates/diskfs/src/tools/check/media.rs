@@ -19,8 +19,8 @@ use crate::{Superblock, Uuid};
 /// How many blocks are read at once where many are looked at.
 const SEARCHED_BLOCKS: usize = 256;
 
-/// A volume's device, and what bounds it. Reads only; keeps no block, but which places of the log it has
-/// seen.
+/// A volume's device, and what bounds it. Reads only; keeps no block, but which places of the log
+/// it has seen.
 pub(crate) struct Media<'d> {
     device: &'d dyn Device,
     geometry: Geometry,
@@ -38,8 +38,8 @@ impl<'d> Media<'d> {
         Self { device, geometry, volume, places, newest, late }
     }
 
-    /// The latest place of the log that a block had which was read and is what it should be, of places that
-    /// are not [late](Known::CYCLE_LATE).
+    /// The latest place of the log that a block had which was read and is what it should be, of
+    /// places that are not [late](Known::CYCLE_LATE).
     pub(crate) fn newest(&self) -> Lsn {
         self.newest.get()
     }
@@ -57,8 +57,8 @@ impl<'d> Media<'d> {
         self.volume
     }
 
-    /// Whether blocks may belong to an inode, a tree or free space: they are in one group of the volume,
-    /// behind those that it keeps, and not in the log.
+    /// Whether blocks may belong to an inode, a tree or free space: they are in one group of the
+    /// volume, behind those that it keeps, and not in the log.
     pub(crate) fn is_common(&self, run: &Range<u64>) -> bool {
         let blocks = run.end.checked_sub(run.start);
         blocks.is_some_and(|blocks| self.places.is_run_for_files(run.start, blocks))
@@ -69,8 +69,8 @@ impl<'d> Media<'d> {
         self.places.is_for_files(block)
     }
 
-    /// The same of both ends of a run: what lies between is told apart, as blocks with an owner that can't
-    /// have them.
+    /// The same of both ends of a run: what lies between is told apart, as blocks with an owner
+    /// that can't have them.
     pub(crate) fn has_ends(&self, start: u64, blocks: u64) -> bool {
         let last = start.checked_add(blocks).and_then(|end| end.checked_sub(1));
         self.is_one(start) && last.is_some_and(|last| self.is_one(last))
@@ -81,8 +81,8 @@ impl<'d> Media<'d> {
         read_block(self.device, address).map_err(|error| Damage::Unreadable { address, error })
     }
 
-    /// Calls `each` with the headers of the blocks of a run that say that they lie where they do, and are of
-    /// this volume, whole or not. Those that can't be read are left out.
+    /// Calls `each` with the headers of the blocks of a run that say that they lie where they do,
+    /// and are of this volume, whole or not. Those that can't be read are left out.
     pub(crate) fn each_block(&self, run: Range<u64>, mut each: impl FnMut(u64, &Header)) {
         let mut blocks = vec![Block::new_zeroed(); SEARCHED_BLOCKS];
         let mut at = run.start;

@@ -150,7 +150,8 @@ impl Check<'_, '_> {
 
     /// Looks for directories that are in themselves, so that the root does not lead to them.
     fn connections(&mut self) {
-        // Whether a way leads up to the root, or at least to a directory without a name, which was told.
+        // Whether a way leads up to the root, or at least to a directory without a name, which was
+        // told.
         let mut ends: HashMap<u64, bool> = HashMap::with_capacity(self.links.directories.len());
         let mut numbers: Vec<_> = self.links.directories.keys().copied().collect();
         numbers.sort_unstable();

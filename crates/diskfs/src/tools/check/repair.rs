@@ -11,24 +11,27 @@
 //!
 //! # Why it never makes things worse
 //!
-//! * The log is replayed first, into the volume, as a mount does it; if that can't be done, which is tried in
-//!   a copy in memory, nothing at all is written.
-//! * A group's free space is made anew only if everything in the volume that can be in use could be read:
-//!   then what nobody has is free.
-//! * The number of an inode's links is written only if all names could be read; never zero, which would
-//!   remove the inode. An inode that has no name gets one in `/lost+found`.
+//! * The log is replayed first, into the volume, as a mount does it; if that can't be done, which
+//!   is tried in a copy in memory, nothing at all is written.
+//! * A group's free space is made anew only if everything in the volume that can be in use could be
+//!   read: then what nobody has is free.
+//! * The number of an inode's links is written only if all names could be read; never zero, which
+//!   would remove the inode. An inode that has no name gets one in `/lost+found`.
 //! * A name is removed only if it is known which inodes there are.
-//! * Blocks for what is new are taken from those that nobody has, so they are taken only if that is known.
-//! * What belongs together is written in one transaction of the volume's log: after a crash the next
-//!   repair finds all of it or nothing, and goes on. Until then free space may have blocks that are in use:
-//!   so the superblock says before the first change that a repair is under way, which refuses a mount, and
-//!   says so until one has come to its end ([`Features::NEEDS_REPAIR`](crate::Features::NEEDS_REPAIR)).
+//! * Blocks for what is new are taken from those that nobody has, so they are taken only if that is
+//!   known.
+//! * What belongs together is written in one transaction of the volume's log: after a crash the
+//!   next repair finds all of it or nothing, and goes on. Until then free space may have blocks
+//!   that are in use: so the superblock says before the first change that a repair is under way,
+//!   which refuses a mount, and says so until one has come to its end
+//!   ([`Features::NEEDS_REPAIR`](crate::Features::NEEDS_REPAIR)).
 //!
-//! Unless the log is to be thrown away: then the volume gets a new one first ([`discard`]), and blocks of
-//! inodes that never came home are made what they can be without one ([`records`]).
+//! Unless the log is to be thrown away: then the volume gets a new one first ([`discard`]), and
+//! blocks of inodes that never came home are made what they can be without one ([`records`]).
 //!
-//! Afterwards the volume is checked once more, and what that finds is what is left. If that is nothing, what
-//! a mount has begun is finished: inodes without a name are removed, as the next mount would do it.
+//! Afterwards the volume is checked once more, and what that finds is what is left. If that is
+//! nothing, what a mount has begun is finished: inodes without a name are removed, as the next
+//! mount would do it.
 
 mod files;
 mod found;
@@ -90,7 +93,8 @@ pub(crate) fn repair(
     let renewed = renewed.transpose()?;
     let why = renewed.as_ref().and_then(|renewed| renewed.discarded.why.clone());
     let superblock = renewed.as_ref().map_or(&found.superblock, |renewed| &renewed.superblock);
-    // A repair that begins here is none that was cut off; one that was cut off may have lost a log before.
+    // A repair that begins here is none that was cut off; one that was cut off may have lost a log
+    // before.
     let was_cut_off = found.superblock.features.needs_repair();
     let mut found = found.clone();
     found.superblock.clone_from(superblock);
@@ -192,7 +196,8 @@ impl Rounds<'_> {
     fn replay(&self) -> vfscale_journal::Result<(Journal, LogState)> {
         let superblock = &self.found.superblock;
         if !self.logged.is_clean()? {
-            // A log that turns out to be damaged in the middle must not have been written home by half.
+            // A log that turns out to be damaged in the middle must not have been written home by
+            // half.
             drop(self.logged.copied().replay(superblock)?);
         }
         self.logged.replay(superblock)
@@ -279,7 +284,8 @@ impl<'d> Repair<'_, 'd, '_> {
             state.records += 1;
             return Ok(false);
         }
-        // Until these are done or given up, what the check says of the rest is only what is going to be.
+        // Until these are done or given up, what the check says of the rest is only what is going
+        // to be.
         if self.trees(state)? {
             return Ok(false);
         }
@@ -307,8 +313,8 @@ impl<'d> Repair<'_, 'd, '_> {
         Draft::new(&self.check.media)
     }
 
-    /// Makes a change, and waits until it is home, where the next one finds it, for they may have blocks in
-    /// common.
+    /// Makes a change, and waits until it is home, where the next one finds it, for they may have
+    /// blocks in common.
     fn commit(&self, draft: Draft<'_, '_>) -> Written {
         let has_written = commit(self.journal, self.device, draft)?;
         if has_written {

@@ -1,13 +1,13 @@
 //! What a repair keeps of the parts of an inode that can't be read as a whole.
 //!
-//! A tree with a damaged block hides what is below that, and so hides what is free: nothing of the volume
-//! could be repaired that needs to know. So a repair that has come upon such a tree goes on with what it is
-//! going to write instead: all that can be read of the tree ([`Tree::salvage`]). What it gives up is nobody's
-//! from then on. It does so only if the device has given all that it was asked for: a block that the device
-//! can't read today may be read tomorrow, or from a copy.
+//! A tree with a damaged block hides what is below that, and so hides what is free: nothing of the
+//! volume could be repaired that needs to know. So a repair that has come upon such a tree goes on
+//! with what it is going to write instead: all that can be read of the tree ([`Tree::salvage`]).
+//! What it gives up is nobody's from then on. It does so only if the device has given all that it
+//! was asked for: a block that the device can't read today may be read tomorrow, or from a copy.
 //!
-//! What could not be made anew, since there was no room for it, is left, and then the rest of the tree is not
-//! known again.
+//! What could not be made anew, since there was no room for it, is left, and then the rest of the
+//! tree is not known again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -94,8 +94,8 @@ impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for Of<'_, '_, '_, A> 
 }
 
 impl Check<'_, '_> {
-    /// A part of an inode can't be read as a whole. If that can be repaired, it is looked at again when all
-    /// is known that the rest of the volume has.
+    /// A part of an inode can't be read as a whole. If that can be repaired, it is looked at again
+    /// when all is known that the rest of the volume has.
     pub(crate) fn broken(&mut self, ino: u64, part: Part, damages: Vec<Damage>) {
         let is_given = !damages.iter().any(|damage| matches!(damage, Damage::Unreadable { .. }));
         let is_rebuilt = is_given && self.plan.is_some() && !self.is_given_up(ino, part);
@@ -118,8 +118,8 @@ impl Check<'_, '_> {
         absent == run.end.saturating_sub(run.start)
     }
 
-    /// All blocks that nobody is known to have and that say that they are of a tree of an inode. Reads all
-    /// that is free, once for all trees.
+    /// All blocks that nobody is known to have and that say that they are of a tree of an inode.
+    /// Reads all that is free, once for all trees.
     fn search_strays(&self) -> Strays {
         let mut strays = Strays::new();
         self.used.absent(0..self.figures.blocks, |run| {

@@ -7,8 +7,8 @@ use crate::btree::Tree;
 use crate::format::group::{FREE_ROOT_AT, FreeSpace, GroupFault, fault};
 
 impl Check<'_, '_> {
-    /// Compares the free space of every group with what is not in use, and the figures of groups with
-    /// what they count.
+    /// Compares the free space of every group with what is not in use, and the figures of groups
+    /// with what they count.
     pub(crate) fn free_space(&mut self) {
         let groups = self.media.geometry().groups();
         for group in 0..groups {
@@ -40,7 +40,8 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Walks through the free space of a group and takes note of it. Returns how many blocks there are.
+    /// Walks through the free space of a group and takes note of it. Returns how many blocks there
+    /// are.
     fn free_of(&mut self, group: u32, blocks: &Range<u64>) -> u64 {
         let root = blocks.start + FREE_ROOT_AT;
         let (mut behind, mut free) = (0, 0);

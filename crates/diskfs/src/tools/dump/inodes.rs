@@ -34,7 +34,8 @@ impl Dump {
         Ok(InodeCore::decode(ino, &record, |start, blocks| media.has_ends(start, blocks))?)
     }
 
-    /// The number of the inode at a path from the root of the volume. Symbolic links are not followed.
+    /// The number of the inode at a path from the root of the volume. Symbolic links are not
+    /// followed.
     ///
     /// # Errors
     /// [`DumpError::NoSuch`] if there is none; [`DumpError::Damage`].

@@ -1,5 +1,5 @@
-//! What others have on a device: file systems, archives, partition tables, by the bytes that they are
-//! recognised by (as in file(1) and blkid(8)).
+//! What others have on a device: file systems, archives, partition tables, by the bytes that they
+//! are recognised by (as in file(1) and blkid(8)).
 
 use vfscale_block::Device;
 
@@ -77,7 +77,8 @@ pub fn recognise(device: &dyn Device) -> Result<Option<String>, vfscale_block::E
             let name = if label.is_empty() { String::new() } else { format!(" ({label})") };
             return Ok(Some(format!("a vfscale volume{name}, {id},")));
         }
-        // What can't be read is nothing that could be lost; if it can't be written, that will be told.
+        // What can't be read is nothing that could be lost; if it can't be written, that will be
+        // told.
         Err(OpenError::NoVolume { .. } | OpenError::Device(_)) => {}
         Err(_) => return Ok(Some("a vfscale volume that can't be opened".into())),
     }
@@ -103,7 +104,8 @@ fn found(device: &dyn Device) -> Result<Vec<(u64, &'static str)>, vfscale_block:
     }
     for sector in [512, 4096] {
         let Some(offset) = device.size().checked_sub(sector) else { continue };
-        // In a block that is partly beyond the end nothing is cleared, and nothing of ours lies there.
+        // In a block that is partly beyond the end nothing is cleared, and nothing of ours lies
+        // there.
         if has(device, offset, GPT_AT_END)? {
             found.push((offset / BLOCK_BYTES as u64, "a partition table (GPT)"));
         }
@@ -138,8 +140,8 @@ fn has_partitions(device: &dyn Device) -> Result<bool, vfscale_block::Error> {
     Ok(is_record && partitions.clone().all(is_active) && partitions.any(|entry| entry[4] != 0))
 }
 
-/// Clears what is recognised, and the first block, so that nobody takes the device for what it was. Durable
-/// with the next flush.
+/// Clears what is recognised, and the first block, so that nobody takes the device for what it was.
+/// Durable with the next flush.
 pub(super) fn clear(device: &dyn Device) -> Result<(), vfscale_block::Error> {
     let zeros = Block::zeroed();
     let mut blocks: Vec<_> = found(device)?.into_iter().map(|(block, _)| block).collect();

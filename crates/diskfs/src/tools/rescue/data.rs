@@ -15,8 +15,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 type Write<'w, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'w;
 
 impl Rescue {
-    /// Gives the data of a file to `write`, in order, from offset 0 to its size at most: what is left out is
-    /// a hole, or missing. Gives what is missing. Blocks for the I/O.
+    /// Gives the data of a file to `write`, in order, from offset 0 to its size at most: what is
+    /// left out is a hole, or missing. Gives what is missing. Blocks for the I/O.
     ///
     /// # Errors
     /// Those of `write`.

@@ -7,8 +7,8 @@ use crate::inode::core::DataFork;
 use crate::inode::extents::ExtentTree;
 use crate::tools::check::tests::sample::{EXTENTS, GROUP, LIST, Sample};
 
-/// Extents over the header and the roots of a group, over a copy of the superblock and a whole group, over
-/// the log with what is before it: where each begins, and how many blocks it has.
+/// Extents over the header and the roots of a group, over a copy of the superblock and a whole
+/// group, over the log with what is before it: where each begins, and how many blocks it has.
 const ACROSS: [(u64, u32); 3] =
     [(GROUP - 4, 16), (GROUP - 4, GROUP as u32 + 300), (2 * GROUP - 4, 300)];
 

@@ -64,8 +64,8 @@ fn use_it(fs: &Arc<DiskFs>) {
 }
 
 impl Cut {
-    /// A volume whose log has something to replay: the log's threads may take all of it home before they are
-    /// stopped.
+    /// A volume whose log has something to replay: the log's threads may take all of it home before
+    /// they are stopped.
     fn new(has_log_outside: bool) -> Self {
         loop {
             let cut = Self::used(has_log_outside);
@@ -433,8 +433,8 @@ fn throwing_a_log_away_may_be_interrupted() {
         match crashed.copied().open().map(drop) {
             Err(Fault::NeedsRepair) => {
                 between += 1;
-                // One that is not to throw the log away goes on if the new one is there, and otherwise
-                // refuses.
+                // One that is not to throw the log away goes on if the new one is there, and
+                // otherwise refuses.
                 let other = crashed.copied();
                 let unchanged = other.bytes();
                 let report = other.check(true, false).unwrap();

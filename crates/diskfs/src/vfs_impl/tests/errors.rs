@@ -232,7 +232,8 @@ fn stopped(device: &FaultyDevice<MemoryDevice>) -> Option<(u32, String)> {
     found.superblock.stopped.map(|stopped| (stopped.by(), stopped.why().to_owned()))
 }
 
-/// Checks a volume, and repairs it if that is asked for: how many findings are left, and what had stopped it.
+/// Checks a volume, and repairs it if that is asked for: how many findings are left, and what had
+/// stopped it.
 fn check(device: &Arc<FaultyDevice<MemoryDevice>>, repair: bool) -> (u64, Option<u32>) {
     let options =
         crate::tools::check::Options { repair, ..crate::tools::check::Options::default() };
@@ -332,8 +333,8 @@ fn a_log_that_has_failed_is_remembered() {
     }
 }
 
-/// Neither a volume that was closed, nor one that its owner has left, has stopped; and a device that takes
-/// nothing at all changes no answer.
+/// Neither a volume that was closed, nor one that its owner has left, has stopped; and a device
+/// that takes nothing at all changes no answer.
 #[test]
 fn only_what_has_stopped_is_remembered() {
     for close in [true, false] {

@@ -50,8 +50,8 @@ impl Mounted {
     }
 }
 
-/// Made, written home, removed, and the blocks of their inodes given up and not written since: what is on the
-/// device looks alive, generation and all, and leads to blocks that others have by now.
+/// Made, written home, removed, and the blocks of their inodes given up and not written since: what
+/// is on the device looks alive, generation and all, and leads to blocks that others have by now.
 #[test]
 fn a_handle_of_a_chunk_that_was_given_up_is_stale() {
     let mounted = small_table();
@@ -80,8 +80,8 @@ fn a_handle_of_a_chunk_that_was_given_up_is_stale() {
     drop(mounted.again());
 }
 
-/// While one thread makes files, writes them home and removes them, others open the handles of what was there
-/// at any time. What they open is what the handle was made of.
+/// While one thread makes files, writes them home and removes them, others open the handles of what
+/// was there at any time. What they open is what the handle was made of.
 #[test]
 fn handles_beside_files_that_come_and_go() {
     let mounted = &small_table();

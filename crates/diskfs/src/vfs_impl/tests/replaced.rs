@@ -1,4 +1,5 @@
-//! What a crash leaves of files that nobody has synced: those that are new, and those that replace others.
+//! What a crash leaves of files that nobody has synced: those that are new, and those that replace
+//! others.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -133,7 +134,8 @@ impl FaultyVolume {
     }
 }
 
-/// While the data of a new file are held up on their way to the device, its name is not durable either.
+/// While the data of a new file are held up on their way to the device, its name is not durable
+/// either.
 #[test]
 fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     let interval = Duration::from_millis(20);

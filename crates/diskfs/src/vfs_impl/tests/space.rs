@@ -1,4 +1,5 @@
-//! Space comes back when it is freed: whoever lacks some waits for what is on the way, within the call.
+//! Space comes back when it is freed: whoever lacks some waits for what is on the way, within the
+//! call.
 
 use vfscale_vfs::File;
 use vfscale_vfs::types::FallocateFlags;
@@ -135,8 +136,8 @@ fn what_small_files_have_set_aside_comes_back() {
     drop(mounted.again());
 }
 
-/// Files, ranges, attributes, links and directories that eight threads make and remove, each as much as an
-/// eighth of the volume less a little: what one lacks another has just removed.
+/// Files, ranges, attributes, links and directories that eight threads make and remove, each as
+/// much as an eighth of the volume less a little: what one lacks another has just removed.
 #[test]
 fn eight_threads_get_what_they_remove() {
     const THREADS: u64 = 8;

@@ -123,8 +123,8 @@ fn a_torn_block_of_inodes_gets_its_records_from_the_log() {
     }
 }
 
-/// A block of inodes that was being written home when power failed can be such that the device can't read it,
-/// or some of its sectors. What the log has is there, and what can be read.
+/// A block of inodes that was being written home when power failed can be such that the device
+/// can't read it, or some of its sectors. What the log has is there, and what can be read.
 #[test]
 fn a_block_of_inodes_that_cannot_be_read_is_made_anew() {
     let memory = Arc::new(device());

@@ -4,8 +4,8 @@
 //!
 //! * A block is copied when it is changed first, not before: one that was only prepared is neither
 //!   copied nor logged.
-//! * Nothing in here is seen by anybody else before [`Shadows::publish`], and that can't fail. Dropped
-//!   before, nothing has happened.
+//! * Nothing in here is seen by anybody else before [`Shadows::publish`], and that can't fail.
+//!   Dropped before, nothing has happened.
 //! * A block that is destroyed in the transaction that created it leaves no trace at all.
 
 use std::ops::Deref;
@@ -74,7 +74,8 @@ pub(super) struct Shadows<'v> {
     cache: &'v BufferCache,
     volume: Uuid,
     list: SmallVec<[Shadow; 4]>,
-    /// Their addresses, of those that are there; looked through, for they are mostly few, and close together.
+    /// Their addresses, of those that are there; looked through, for they are mostly few, and close
+    /// together.
     addresses: SmallVec<[u64; 8]>,
 }
 
@@ -137,7 +138,8 @@ impl<'v> Shadows<'v> {
         pool::make_mut(&mut shadow.block)
     }
 
-    /// The block is not used any more. Gives its address, and whether it was created in this transaction.
+    /// The block is not used any more. Gives its address, and whether it was created in this
+    /// transaction.
     pub(super) fn destroy(&mut self, slot: Slot) -> (u64, bool) {
         let shadow = &mut self.list[slot.0];
         let is_new = shadow.state == State::Created;

@@ -99,14 +99,16 @@ fn left(volume: &Volume) -> u64 {
     volume.space().figures().free
 }
 
-/// What the groups and the counter of space say is free, which is the same number if nobody is at work.
+/// What the groups and the counter of space say is free, which is the same number if nobody is at
+/// work.
 fn available(volume: &Volume) -> u64 {
     let available = volume.groups().totals().available;
     assert_eq!(left(volume), available);
     available
 }
 
-/// A volume and what is shared of it may be used by any thread, a transaction by one after the other.
+/// A volume and what is shared of it may be used by any thread, a transaction by one after the
+/// other.
 const _: () = {
     const fn is_send<T: Send>() {}
     const fn is_shared<T: Send + Sync>() {}
@@ -185,8 +187,8 @@ fn freed_blocks_come_back_when_that_is_durable_and_not_before() {
     assert_eq!(keys(&volume.reader(), tree), [0; 0]);
 }
 
-/// Each block that is freed is a run of its own, so that the tree of free space grows and takes some for
-/// itself: the transactions that free those have nothing else to give back.
+/// Each block that is freed is a run of its own, so that the tree of free space grows and takes
+/// some for itself: the transactions that free those have nothing else to give back.
 #[test]
 fn what_is_freed_and_goes_to_the_trees_is_counted() {
     let bytes = 16 * BLOCKS * BLOCK_BYTES as u64;
@@ -320,7 +322,8 @@ fn chunks_that_are_given_up_can_become_anything() {
     }
     volume.force(tx.commit().unwrap()).unwrap();
     assert!(nodes.iter().all(|node| node.sequence() > 0 && node.core().is_regular()));
-    // Some are freed before, and some with what gives their chunk up; some are logged elsewhere before.
+    // Some are freed before, and some with what gives their chunk up; some are logged elsewhere
+    // before.
     let (even, odd): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.ino() % 2 == 0);
     let mut tx = volume.begin(big).unwrap();
     odd.iter().for_each(|node| tx.inode(node).nlink = 7);

@@ -140,8 +140,8 @@ fn trees_are_freed_with_the_smallest_log() {
     assert_eq!(fix.volume.overruns(), 0);
 }
 
-/// A crash between the transactions of a removal leaves what a check knows as something to be finished,
-/// and a repair finishes.
+/// A crash between the transactions of a removal leaves what a check knows as something to be
+/// finished, and a repair finishes.
 #[test]
 fn a_removal_that_is_cut_off_is_no_damage() {
     let fix = Fixture::with_log(Some(LOG_BLOCKS_MIN));
@@ -179,8 +179,8 @@ fn a_removal_that_is_cut_off_is_no_damage() {
     }
 }
 
-/// Inodes are freed together, and the number of one is had again, for a file that has no name either and is
-/// in use, before the others are looked at.
+/// Inodes are freed together, and the number of one is had again, for a file that has no name
+/// either and is in use, before the others are looked at.
 #[test]
 fn a_number_that_is_had_again_is_not_freed_again() {
     let fix = Fixture::new();

@@ -133,7 +133,8 @@ impl Repair<'_, '_, '_> {
         Some(())
     }
 
-    /// Moves a part of an extent: `run`, in blocks of the device. What can't be read or has no room is cut.
+    /// Moves a part of an extent: `run`, in blocks of the device. What can't be read or has no room
+    /// is cut.
     fn replace(
         &self,
         draft: &mut Draft<'_, '_>,

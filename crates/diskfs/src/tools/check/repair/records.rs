@@ -18,9 +18,9 @@ enum State {
 }
 
 impl Repair<'_, '_, '_> {
-    /// Makes blocks of inodes what they can be without a log: of one that is torn, records that are torn
-    /// become those of free inodes; one that never came home has free inodes only; and a chunk of which no
-    /// block did is none.
+    /// Makes blocks of inodes what they can be without a log: of one that is torn, records that are
+    /// torn become those of free inodes; one that never came home has free inodes only; and a chunk
+    /// of which no block did is none.
     pub(super) fn records(&self) -> Written {
         let (mut draft, mut has_written) = (self.draft(), false);
         for start in self.check.links.chunks.keys() {
@@ -80,7 +80,8 @@ impl Repair<'_, '_, '_> {
         draft.blocks.insert(address, block);
     }
 
-    /// Takes a chunk out of the tree of its group. Its blocks are free then, if nobody else has them.
+    /// Takes a chunk out of the tree of its group. Its blocks are free then, if nobody else has
+    /// them.
     fn remove_chunk(&self, start: u64) -> Written {
         let geometry = self.check.media.geometry();
         let group = geometry.group_of(start);

@@ -1,9 +1,9 @@
 //! Directories, extents, attributes and targets that can't be read as a whole are made anew.
 //!
-//! Each goes into one transaction: blocks that could be read are used again, so that a full volume can be
-//! repaired, and a crash leaves what was there or what there is to be. What a directory has lost gets names
-//! in `/lost+found` in the next rounds, where a file has lost extents there is a hole then, and names that
-//! lead to a link which is gone are removed.
+//! Each goes into one transaction: blocks that could be read are used again, so that a full volume
+//! can be repaired, and a crash leaves what was there or what there is to be. What a directory has
+//! lost gets names in `/lost+found` in the next rounds, where a file has lost extents there is a
+//! hole then, and names that lead to a link which is gone are removed.
 
 use super::super::draft::Draft;
 use super::super::salvage::{Content, Name, Rebuilt};
@@ -20,8 +20,8 @@ use crate::inode::extents::{ExtentMap, ExtentTree, Owner};
 const RECORDS: usize = crate::dir::RECORDS_OF_ENTRY;
 
 impl Repair<'_, '_, '_> {
-    /// Makes all parts anew that are broken. What can't be, for want of room in the volume or in its log, is
-    /// given up, and what was made anew once is not a second time.
+    /// Makes all parts anew that are broken. What can't be, for want of room in the volume or in
+    /// its log, is given up, and what was made anew once is not a second time.
     pub(super) fn trees(&self, state: &mut State) -> Written {
         let mut pool = Pool::new(self.plan);
         for rebuilt in &self.plan.rebuilt {
@@ -91,7 +91,8 @@ fn map(
     Some(())
 }
 
-/// How many blocks a part may take, in leaves that are half full, and some for the blocks above them.
+/// How many blocks a part may take, in leaves that are half full, and some for the blocks above
+/// them.
 fn room(rebuilt: &Rebuilt) -> usize {
     let blocks = match &rebuilt.content {
         Content::Names(names) => Tree::<DirTree>::blocks_to_build(names.len() * RECORDS, 50),

@@ -1,4 +1,5 @@
-//! Blocks that look like chunks of inodes and are none: given up, or made up by whoever writes a file.
+//! Blocks that look like chunks of inodes and are none: given up, or made up by whoever writes a
+//! file.
 
 use super::damage::name;
 use super::mending::{extents, filled, list, look_up};

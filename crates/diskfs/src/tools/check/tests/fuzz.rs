@@ -1,4 +1,5 @@
-//! Any bytes: a check, a repair and a dump end, and so does opening. What a repair says it has repaired is.
+//! Any bytes: a check, a repair and a dump end, and so does opening. What a repair says it has
+//! repaired is.
 //!
 //! `VFSCALE_FUZZ_ROUNDS` is how many images are looked at, 300 unless it is set;
 //! `VFSCALE_FUZZ_SEED` makes them others.
@@ -41,8 +42,8 @@ fn interesting(sample: &Sample) -> Vec<u64> {
     (0..blocks).filter(is_used).collect()
 }
 
-/// Changes a few bytes of a few blocks, or puts one block in the place of another. Most times the checksum
-/// is made right, so that more than checksums is looked at.
+/// Changes a few bytes of a few blocks, or puts one block in the place of another. Most times the
+/// checksum is made right, so that more than checksums is looked at.
 fn damage(sample: &Sample, blocks: &[u64], random: &mut Random) {
     for _ in 0..=random.below(3) {
         let at = blocks[random.below(blocks.len() as u64) as usize];
@@ -100,7 +101,8 @@ fn look(device: &Arc<dyn Device>) {
     }
 }
 
-/// Repairs a volume. If all is repaired that was found, nothing is found, and it can be opened and used.
+/// Repairs a volume. If all is repaired that was found, nothing is found, and it can be opened and
+/// used.
 fn mend(copy: &Sample) -> bool {
     let options = Options { repair: true, ..Options::default() };
     let Ok(report) = check::check(copy.device.clone(), &options, &mut ()) else { return false };

@@ -1,9 +1,9 @@
 //! A volume of format version 1, as it was when that version came: each later version reads it.
 //!
-//! It has a structure of every kind, and in its log a change that is not home. The file has a line for each
-//! block that is not all zero: its address, then each run of other bytes, as its place in the block and
-//! hexadecimal digits. `VFSCALE_WRITE_GOLDEN` names a file to write such an image to, which is for a new
-//! version only.
+//! It has a structure of every kind, and in its log a change that is not home. The file has a line
+//! for each block that is not all zero: its address, then each run of other bytes, as its place in
+//! the block and hexadecimal digits. `VFSCALE_WRITE_GOLDEN` names a file to write such an image to,
+//! which is for a new version only.
 
 use std::sync::Arc;
 

@@ -9,7 +9,8 @@ use crate::format::group::{GroupHeader, HEADER_AT, MAGIC};
 use crate::tools::check::draft::Draft;
 use crate::tools::check::{LogState, Logged, repair};
 
-/// Opens the volume's log, commits a change of the header of group 1, and ends without writing it home.
+/// Opens the volume's log, commits a change of the header of group 1, and ends without writing it
+/// home.
 pub(super) fn change_header(sample: &Sample, change: impl FnOnce(&mut GroupHeader)) {
     let logged = Logged::new(sample.device.clone(), None, &sample.superblock).unwrap();
     let (journal, _): (Journal, _) = logged.replay(&sample.superblock).unwrap();

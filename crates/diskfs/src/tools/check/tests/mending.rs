@@ -1,4 +1,5 @@
-//! Repairs of what leads elsewhere than it should: names, extents, masks; and what they leave alone.
+//! Repairs of what leads elsewhere than it should: names, extents, masks; and what they leave
+//! alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Directories, extents, attributes and links with a block that can't be read: what can be read is kept, what
-//! is lost is named, and nothing else changes.
+//! Directories, extents, attributes and links with a block that can't be read: what can be read is
+//! kept, what is lost is named, and nothing else changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,7 +166,8 @@ fn a_directory_in_its_inode_keeps_the_names_that_can_be_read() {
     assert!(found(&copy).contains(&super::sample::FIFO));
 }
 
-/// A file with extents in several leaves: unwritten ones, so that they need no data, in the last group.
+/// A file with extents in several leaves: unwritten ones, so that they need no data, in the last
+/// group.
 fn fragmented(sample: &Sample) -> Sample {
     let copy = sample.copied();
     let run = 3 * GROUP + 16;

@@ -105,8 +105,8 @@ fn what_would_be_a_guess_is_left() {
     }
 }
 
-/// A repair that a crash interrupts has repaired some of it, and the next one repairs the rest. In between
-/// the volume is not mounted.
+/// A repair that a crash interrupts has repaired some of it, and the next one repairs the rest. In
+/// between the volume is not mounted.
 #[test]
 fn a_repair_may_be_interrupted() {
     let sample = Sample::new().copied();
@@ -148,8 +148,8 @@ fn with_mark(numbers: &BTreeSet<u32>) -> BTreeSet<u32> {
     numbers.iter().copied().chain([INTERRUPTED]).collect()
 }
 
-/// Whether a mount refuses what a repair has left that was cut off. If it does not, all that was found
-/// before is there, or nothing, whatever has become of copies of the superblock.
+/// Whether a mount refuses what a repair has left that was cut off. If it does not, all that was
+/// found before is there, or nothing, whatever has become of copies of the superblock.
 pub(super) fn is_refused(
     crashed: &Sample,
     before: &BTreeSet<u32>,
@@ -190,7 +190,8 @@ fn a_repair_that_was_interrupted_is_found_and_finished() {
     drop(Volume::open(sample.device.clone(), VolumeOptions::default()).unwrap());
 }
 
-/// A repair of a volume whose log can't be replayed changes nothing, and does not say that it has checked it.
+/// A repair of a volume whose log can't be replayed changes nothing, and does not say that it has
+/// checked it.
 #[test]
 fn a_volume_whose_log_is_gone_is_left_alone() {
     let sample = Sample::new().copied();
