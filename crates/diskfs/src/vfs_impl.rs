@@ -41,7 +41,7 @@ use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 use vfscale_sync::rcu::Guard;
-use vfscale_vfs::driver::{AttrChange, Directories, FileSystem};
+use vfscale_vfs::driver::{AttrChange, DirOps, FileOps, FileSystem, NameAccounting};
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FallocateFlags, StatFs};
@@ -351,7 +351,7 @@ impl FileSystem for DiskFs {
         self.show_options()
     }
 
-    fn directories(&self) -> Option<&dyn Directories> {
+    fn dir_ops(&self) -> Option<&dyn DirOps> {
         Some(self)
     }
 
@@ -400,10 +400,6 @@ impl FileSystem for DiskFs {
         }
     }
 
-    fn set_attr(&self, inode: &Inode, change: &AttrChange<'_>) -> Result<(), Errno> {
-        self.change_attributes(inode, change).map_err(|fault| self.failed(fault))
-    }
-
     fn dirtied(&self, inode: &Inode) {
         if let Some(held) = held(inode) {
             self.keep_times(inode, &held.node);
@@ -424,6 +420,49 @@ impl FileSystem for DiskFs {
             tracing::error!(%fault, "not everything was written for want of space");
         }
         self.settle().is_ok()
+    }
+
+    fn all_write_errors(&self) -> Option<&ErrorSeq> {
+        Some(self.files.write_errors())
+    }
+
+    fn sync_fs(&self) -> Result<(), Errno> {
+        if self.volume.is_read_only() {
+            return Ok(());
+        }
+        self.files.sync_all().map_err(|fault| self.sync_failed(fault))
+    }
+
+    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
+        if !read_only {
+            if self.stopped().is_some() {
+                return Err(Errno::ROFS);
+            }
+            self.unseal();
+            return Ok(());
+        }
+        self.inactivator.flush();
+        // An error of a file does not keep the volume writable; the next sync tells it.
+        if let Err(fault) = self.files.write_back_all() {
+            tracing::error!(%fault, "not everything was written before the remount");
+        }
+        self.volume.seal().map_err(|fault| self.sync_failed(fault))
+    }
+
+    fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
+        match self.volume.grow(Some(bytes)) {
+            Ok(geometry) => Ok(geometry.bytes()),
+            Err(error) => {
+                tracing::warn!(%error, bytes, "the volume has not grown");
+                Err(error.errno())
+            }
+        }
+    }
+}
+
+impl FileOps for DiskFs {
+    fn set_attr(&self, inode: &Inode, change: &AttrChange<'_>) -> Result<(), Errno> {
+        self.change_attributes(inode, change).map_err(|fault| self.failed(fault))
     }
 
     fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
@@ -464,51 +503,16 @@ impl FileSystem for DiskFs {
         held(inode).map(|held| held.node.write_errors())
     }
 
-    fn all_write_errors(&self) -> Option<&ErrorSeq> {
-        Some(self.files.write_errors())
-    }
-
     fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno> {
         self.files.sync(node_of(inode)?, data_only).map_err(|fault| self.sync_failed(fault))
-    }
-
-    fn sync_fs(&self) -> Result<(), Errno> {
-        if self.volume.is_read_only() {
-            return Ok(());
-        }
-        self.files.sync_all().map_err(|fault| self.sync_failed(fault))
-    }
-
-    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
-        if !read_only {
-            if self.stopped().is_some() {
-                return Err(Errno::ROFS);
-            }
-            self.unseal();
-            return Ok(());
-        }
-        self.inactivator.flush();
-        // An error of a file does not keep the volume writable; the next sync tells it.
-        if let Err(fault) = self.files.write_back_all() {
-            tracing::error!(%fault, "not everything was written before the remount");
-        }
-        self.volume.seal().map_err(|fault| self.sync_failed(fault))
-    }
-
-    fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
-        match self.volume.grow(Some(bytes)) {
-            Ok(geometry) => Ok(geometry.bytes()),
-            Err(error) => {
-                tracing::warn!(%error, bytes, "the volume has not grown");
-                Err(error.errno())
-            }
-        }
     }
 
     fn get_link<'g>(&self, inode: &'g Inode, _: &'g Guard) -> Result<&'g [u8], Errno> {
         held(inode).and_then(|held| held.target.as_deref()).ok_or(Errno::INVAL)
     }
 }
+
+impl NameAccounting for DiskFs {}
 
 #[cfg(test)]
 mod tests;

@@ -25,7 +25,7 @@ use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::percpu::Budget;
 use vfscale_sync::rcu::{self, Guard};
-use vfscale_vfs::driver::{FIRST_TABLE_BYTES, FileSystem, NewInode};
+use vfscale_vfs::driver::{FIRST_TABLE_BYTES, FileOps, FileSystem, NameAccounting, NewInode};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FallocateFlags, FileType, StatFs};
@@ -315,43 +315,6 @@ impl FileSystem for MemFs {
         }
     }
 
-    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
-        let is_dir = FileType::from_raw_mode(new.mode) == FileType::Directory;
-        let has_name = new.name_len > 0;
-        let name = if has_name { name_bytes(new.name_len) } else { 0 };
-        let target_len = new.target.map_or(0, <[u8]>::len);
-        self.take_inode(inode_bytes(is_dir, target_len) + name)?;
-        let inode = sb.new_inode(InodeInit {
-            mode: new.mode,
-            uid: new.uid,
-            gid: new.gid,
-            rdev: new.rdev,
-            nlink: u32::from(has_name) + u32::from(is_dir),
-            size: target_len as u64,
-            private: new.target.map(|target| Box::new(Target(target.into())) as _),
-            ..InodeInit::default()
-        });
-        Ok(inode)
-    }
-
-    fn link(&self, _inode: &Inode, name_len: usize) -> Result<(), Errno> {
-        Ok(self.space.take(name_bytes(name_len))?)
-    }
-
-    fn unlinked(&self, _inode: &Inode, name_len: usize) {
-        self.space.give_deferred(name_bytes(name_len));
-    }
-
-    fn renamed(&self, _inode: &Inode, old_len: usize, new_len: usize) -> Result<(), Errno> {
-        let (old, new) = (name_bytes(old_len), name_bytes(new_len));
-        if new > old {
-            self.space.take(new - old)?;
-        } else if new < old {
-            self.space.give_deferred(old - new);
-        }
-        Ok(())
-    }
-
     fn reclaim(&self) -> bool {
         self.space.reclaim()
     }
@@ -380,17 +343,9 @@ impl FileSystem for MemFs {
             rcu::pin().flush();
         }
     }
+}
 
-    fn charge(&self, bytes: u64) -> Result<(), Errno> {
-        Ok(self.space.take(bytes)?)
-    }
-
-    fn uncharge(&self, bytes: u64) {
-        if bytes > 0 {
-            self.space.give_deferred(bytes);
-        }
-    }
-
+impl FileOps for MemFs {
     fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let left = inode.size().saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
@@ -483,6 +438,55 @@ impl FileSystem for MemFs {
 
     fn get_link<'g>(&self, inode: &'g Inode, _guard: &'g Guard) -> Result<&'g [u8], Errno> {
         inode.private::<Target>().map(|target| &*target.0).ok_or(Errno::INVAL)
+    }
+}
+
+impl NameAccounting for MemFs {
+    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        let is_dir = FileType::from_raw_mode(new.mode) == FileType::Directory;
+        let has_name = new.name_len > 0;
+        let name = if has_name { name_bytes(new.name_len) } else { 0 };
+        let target_len = new.target.map_or(0, <[u8]>::len);
+        self.take_inode(inode_bytes(is_dir, target_len) + name)?;
+        let inode = sb.new_inode(InodeInit {
+            mode: new.mode,
+            uid: new.uid,
+            gid: new.gid,
+            rdev: new.rdev,
+            nlink: u32::from(has_name) + u32::from(is_dir),
+            size: target_len as u64,
+            private: new.target.map(|target| Box::new(Target(target.into())) as _),
+            ..InodeInit::default()
+        });
+        Ok(inode)
+    }
+
+    fn link(&self, _inode: &Inode, name_len: usize) -> Result<(), Errno> {
+        Ok(self.space.take(name_bytes(name_len))?)
+    }
+
+    fn unlinked(&self, _inode: &Inode, name_len: usize) {
+        self.space.give_deferred(name_bytes(name_len));
+    }
+
+    fn renamed(&self, _inode: &Inode, old_len: usize, new_len: usize) -> Result<(), Errno> {
+        let (old, new) = (name_bytes(old_len), name_bytes(new_len));
+        if new > old {
+            self.space.take(new - old)?;
+        } else if new < old {
+            self.space.give_deferred(old - new);
+        }
+        Ok(())
+    }
+
+    fn charge(&self, bytes: u64) -> Result<(), Errno> {
+        Ok(self.space.take(bytes)?)
+    }
+
+    fn uncharge(&self, bytes: u64) {
+        if bytes > 0 {
+            self.space.give_deferred(bytes);
+        }
     }
 }
 

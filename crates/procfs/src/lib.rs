@@ -51,7 +51,7 @@ use rustix::io::Errno;
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::lock_class;
 use vfscale_sync::rcu::{Guard, Rcu};
-use vfscale_vfs::driver::{Directories, FileSystem, Found};
+use vfscale_vfs::driver::{DirOps, FileOps, FileSystem, Found, NameAccounting};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{At, DirEntry, Fd, FileType, Mode, OFlags, StatFs, Task, Vfs, WeakVfs};
@@ -180,7 +180,7 @@ fn inode(sb: &SuperBlock, node: Node, owner: Owner) -> InodeRef {
     })
 }
 
-impl Directories for ProcFs {
+impl DirOps for ProcFs {
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno> {
         let here = Node::of(dir.ino());
         let found = self.find(here, name);
@@ -251,7 +251,7 @@ impl FileSystem for ProcFs {
         "vfscale"
     }
 
-    fn directories(&self) -> Option<&dyn Directories> {
+    fn dir_ops(&self) -> Option<&dyn DirOps> {
         Some(self)
     }
 
@@ -262,7 +262,9 @@ impl FileSystem for ProcFs {
     fn statfs(&self, _: &SuperBlock) -> StatFs {
         StatFs { magic: MAGIC, block_size: 4096, name_max: 255, ..StatFs::default() }
     }
+}
 
+impl FileOps for ProcFs {
     fn text(&self, inode: &Inode) -> Result<Vec<u8>, Errno> {
         match Node::of(inode.ino()) {
             Node::Text(text) => {
@@ -285,3 +287,5 @@ impl FileSystem for ProcFs {
         Ok(0)
     }
 }
+
+impl NameAccounting for ProcFs {}

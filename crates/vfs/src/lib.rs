@@ -74,9 +74,10 @@ pub use mount::pseudo_fs::MemfdFlags;
 pub use namei::walk::{PATH_MAX, SYMLINKS_MAX};
 pub use objects::dcache::dentry::NAME_MAX;
 pub use objects::dcache::lru::CACHE_LIMIT_DEFAULT;
-pub use objects::driver::DirEntry;
+
 pub use objects::driver::{
-    AttrChange, Directories, FileSystem, Found, ParentName, Rename, XattrChange, XattrPair,
+    AttrChange, DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Rename,
+    XattrChange, XattrPair,
 };
 pub use objects::memfd_seals::SealFlags;
 pub use security::cred::Credentials;

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::base::scaling::Scaling;
 use crate::base::types::{FallocateFlags, StatFs};
 use crate::mount::namespace::Vfs;
-use crate::objects::driver::{FileSystem, NewInode};
+use crate::objects::driver::{FileOps, FileSystem, NameAccounting, NewInode};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
@@ -42,20 +42,25 @@ impl FileSystem for NamesOnly {
         StatFs::default()
     }
 
-    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
-        let is_dir = new.mode & 0o170000 == 0o040000;
-        let nlink = u32::from(new.name_len > 0) + u32::from(is_dir);
-        Ok(sb.new_inode(InodeInit { mode: new.mode, nlink, ..InodeInit::default() }))
-    }
-
-    fn link(&self, _: &Inode, _: usize) -> Result<(), Errno> {
+    fn sync_fs(&self) -> Result<(), Errno> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    fn charge(&self, _: u64) -> Result<(), Errno> {
-        Ok(())
+    fn evict(&self, _: &Inode) {
+        self.on_evict.get().inspect(|run| run());
     }
 
+    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
+        if !read_only {
+            return Ok(());
+        }
+        self.while_sealed.get().inspect(|run| run());
+        self.sync_fs()
+    }
+}
+
+impl FileOps for NamesOnly {
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         self.on_data.get().inspect(|run| run());
         Ok(0)
@@ -77,21 +82,20 @@ impl FileSystem for NamesOnly {
         inode.set_size(size);
         Ok(())
     }
+}
 
-    fn sync_fs(&self) -> Result<(), Errno> {
-        self.syncs.fetch_add(1, Ordering::Relaxed);
+impl NameAccounting for NamesOnly {
+    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
+        let is_dir = new.mode & 0o170000 == 0o040000;
+        let nlink = u32::from(new.name_len > 0) + u32::from(is_dir);
+        Ok(sb.new_inode(InodeInit { mode: new.mode, nlink, ..InodeInit::default() }))
+    }
+
+    fn link(&self, _: &Inode, _: usize) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn evict(&self, _: &Inode) {
-        self.on_evict.get().inspect(|run| run());
-    }
-
-    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
-        if !read_only {
-            return Ok(());
-        }
-        self.while_sealed.get().inspect(|run| run());
-        self.sync_fs()
+    fn charge(&self, _: u64) -> Result<(), Errno> {
+        Ok(())
     }
 }

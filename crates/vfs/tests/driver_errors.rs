@@ -14,8 +14,8 @@ use vfscale_vfs::driver::NewInode;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{
-    At, AtFlags, DirEntry, Directories, Errno, FileSystem, FileType, Found, Mode, OFlags,
-    RenameFlags, Result, StatFs, Task, Vfs,
+    At, AtFlags, DirEntry, DirOps, Errno, FileOps, FileSystem, FileType, Found, Mode,
+    NameAccounting, OFlags, RenameFlags, Result, StatFs, Task, Vfs,
 };
 
 const DIR: u32 = 0o040755;
@@ -46,7 +46,7 @@ impl FileSystem for Failing {
         "failing"
     }
 
-    fn directories(&self) -> Option<&dyn Directories> {
+    fn dir_ops(&self) -> Option<&dyn DirOps> {
         self.keeps_directories.then_some(self)
     }
 
@@ -57,26 +57,9 @@ impl FileSystem for Failing {
     fn statfs(&self, _: &SuperBlock) -> StatFs {
         StatFs::default()
     }
+}
 
-    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> std::result::Result<InodeRef, Errno> {
-        // A text with a size, which drivers should not make.
-        let (text, size) = (new.mode == TEXT, 1);
-        let init = InodeInit { mode: new.mode, nlink: 1, text, size, ..InodeInit::default() };
-        self.answer(sb.new_inode(init))
-    }
-
-    fn link(&self, _: &Inode, _: usize) -> std::result::Result<(), Errno> {
-        self.answer(())
-    }
-
-    fn renamed(&self, _: &Inode, _: usize, _: usize) -> std::result::Result<(), Errno> {
-        self.answer(())
-    }
-
-    fn charge(&self, _: u64) -> std::result::Result<(), Errno> {
-        self.answer(())
-    }
-
+impl FileOps for Failing {
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> std::result::Result<usize, Errno> {
         self.answer(0)
     }
@@ -98,7 +81,28 @@ impl FileSystem for Failing {
     }
 }
 
-impl Directories for Failing {
+impl NameAccounting for Failing {
+    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> std::result::Result<InodeRef, Errno> {
+        // A text with a size, which drivers should not make.
+        let (text, size) = (new.mode == TEXT, 1);
+        let init = InodeInit { mode: new.mode, nlink: 1, text, size, ..InodeInit::default() };
+        self.answer(sb.new_inode(init))
+    }
+
+    fn link(&self, _: &Inode, _: usize) -> std::result::Result<(), Errno> {
+        self.answer(())
+    }
+
+    fn renamed(&self, _: &Inode, _: usize, _: usize) -> std::result::Result<(), Errno> {
+        self.answer(())
+    }
+
+    fn charge(&self, _: u64) -> std::result::Result<(), Errno> {
+        self.answer(())
+    }
+}
+
+impl DirOps for Failing {
     fn lookup(&self, _: &Inode, name: &[u8]) -> std::result::Result<Found, Errno> {
         let found = Found { inode: None, check: false };
         if name == b"missing" { Ok(found) } else { self.answer(found) }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::io::Errno;
 use vfscale_vfs::DirEntry;
-use vfscale_vfs::driver::{Directories, Found, NewInode, ParentName, Rename};
+use vfscale_vfs::driver::{DirOps, Found, NewInode, ParentName, Rename};
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::FileType;
@@ -101,7 +101,7 @@ fn type_of(kind: FileKind) -> FileType {
     }
 }
 
-impl Directories for DiskFs {
+impl DirOps for DiskFs {
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno> {
         let inode = self.find(dir, name).map_err(|fault| self.failed(fault))?;
         Ok(Found { inode, check: false })

@@ -20,7 +20,7 @@ use crate::base::error::{Error, Named, Result, check_fork};
 use crate::base::types::{FileType, Whence};
 use crate::file::open_file::{File, FileMode};
 use crate::objects::dcache::dentry::Dentry;
-use crate::objects::driver::Directories;
+use crate::objects::driver::DirOps;
 use crate::objects::inode::Inode;
 
 /// Entries that are collected before they are handed out, outside of the RCU section.
@@ -91,7 +91,7 @@ impl File {
         if dir.inode().is_dead() {
             return Err(Errno::NOENT);
         }
-        if let Some(directories) = dir.inode().sb().fs().directories() {
+        if let Some(directories) = dir.inode().sb().fs().dir_ops() {
             return self.collect_from(directories, pos, batch);
         }
         let guard = rcu::pin();
@@ -113,7 +113,7 @@ impl File {
     /// As [`collect`](Self::collect), where the driver keeps directories, and may take its time.
     fn collect_from(
         &self,
-        directories: &dyn Directories,
+        directories: &dyn DirOps,
         pos: u64,
         batch: &mut Vec<DirEntryBuf>,
     ) -> std::result::Result<(), Errno> {

@@ -34,7 +34,7 @@ use crate::base::types::{FallocateFlags, FileType, StatFs};
 use crate::mount::namespace::{Vfs, VfsShared};
 use crate::mount::vfsmount::{Mount, OwnedMount};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
-use crate::objects::driver::{FileSystem, NewInode};
+use crate::objects::driver::{FileOps, FileSystem, NameAccounting, NewInode};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
@@ -146,15 +146,9 @@ impl FileSystem for PseudoFs {
     fn statfs(&self, _: &SuperBlock) -> StatFs {
         StatFs { magic: self.magic, block_size: 4096, name_max: 255, ..StatFs::default() }
     }
+}
 
-    fn create(&self, _: &SuperBlock, _: &NewInode<'_>) -> std::result::Result<InodeRef, Errno> {
-        Err(Errno::PERM)
-    }
-
-    fn link(&self, _: &Inode, _: usize) -> std::result::Result<(), Errno> {
-        Err(Errno::PERM)
-    }
-
+impl FileOps for PseudoFs {
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> std::result::Result<usize, Errno> {
         Err(Errno::SPIPE)
     }
@@ -187,5 +181,15 @@ impl FileSystem for PseudoFs {
 
     fn sync(&self, _: &Inode, _: bool) -> std::result::Result<(), Errno> {
         Err(Errno::INVAL)
+    }
+}
+
+impl NameAccounting for PseudoFs {
+    fn create(&self, _: &SuperBlock, _: &NewInode<'_>) -> std::result::Result<InodeRef, Errno> {
+        Err(Errno::PERM)
+    }
+
+    fn link(&self, _: &Inode, _: usize) -> std::result::Result<(), Errno> {
+        Err(Errno::PERM)
     }
 }

@@ -1,7 +1,7 @@
 //! Changes of directories that a driver keeps itself.
 //!
 //! Where names live in the dcache, a call changes them under the locks of their buckets, in the
-//! middle of its walk. A driver with directories of its own ([`Directories`]) may have to wait for
+//! middle of its walk. A driver with directories of its own ([`DirOps`]) may have to wait for
 //! a disk, so a change of these takes two steps:
 //!
 //! 1. The walk makes all the checks, under RCU and without a lock as everywhere. Then it stops and
@@ -43,7 +43,7 @@ use crate::mount::vfsmount::Path;
 use crate::namei::lookup;
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
-use crate::objects::driver::Directories;
+use crate::objects::driver::DirOps;
 use crate::objects::in_lookup::KeyGuard;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
@@ -86,8 +86,8 @@ impl BackedName {
         self.dir.dentry().sb()
     }
 
-    pub(crate) fn directories(&self) -> Result<&dyn Directories, Errno> {
-        self.sb().fs().directories().ok_or(Errno::ROFS)
+    pub(crate) fn dir_ops(&self) -> Result<&dyn DirOps, Errno> {
+        self.sb().fs().dir_ops().ok_or(Errno::ROFS)
     }
 
     pub(crate) fn lock(&self) -> Option<KeyGuard<'_>> {
@@ -145,7 +145,7 @@ impl BackedName {
 /// # Errors
 /// The driver's.
 pub(crate) fn link(source: &Path, at: &BackedName) -> Result<Option<()>, Errno> {
-    let directories = at.directories()?;
+    let directories = at.dir_ops()?;
     let _turn = at.lock();
     if !at.is_current(&rcu::pin()) {
         return Ok(None);
@@ -165,7 +165,7 @@ pub(crate) fn remove(
     is_rmdir: bool,
     tree: &Namespace,
 ) -> Result<Option<()>, Errno> {
-    let directories = at.directories()?;
+    let directories = at.dir_ops()?;
     let _turn = at.lock();
     let victim = at.found();
     let Some(_doomed) = CantMountGuard::new(at, tree)? else { return Ok(None) };

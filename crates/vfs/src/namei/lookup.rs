@@ -1,7 +1,7 @@
 //! Lookups that a driver answers, and what becomes of the answers.
 //!
 //! The children table of a directory holds all of its names only where names live in the dcache. A
-//! driver that keeps directories itself ([`Directories`](crate::objects::driver::Directories)) is
+//! driver that keeps directories itself ([`DirOps`](crate::objects::driver::Directories)) is
 //! asked for what is not in the table. Since it may have to wait for a disk, nobody asks it in the
 //! middle of a walk: the walk stops and hands the name back ([`Deferred::Lookup`]), the call lets
 //! go of everything, asks, and starts again ([`run_lookups`]). What the driver says goes into the
@@ -163,7 +163,7 @@ impl DriverLookup {
     pub(crate) fn look_up(&self) -> Result<(), Errno> {
         let dir = self.dir.dentry();
         let sb = dir.sb();
-        let Some(directories) = sb.fs().directories() else { return Ok(()) };
+        let Some(directories) = sb.fs().dir_ops() else { return Ok(()) };
         let name = Name::new(&self.name);
         loop {
             let turn = sb.lock_name(dir, &name);

@@ -38,7 +38,7 @@ use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::lru::Lru;
 use crate::objects::dcache::name::Name;
 use crate::objects::dcache::sharded_counts::ShardedRing;
-use crate::objects::driver::{Directories, FileSystem};
+use crate::objects::driver::{DirOps, FileSystem};
 use crate::objects::icache::InodeList;
 use crate::objects::in_lookup::{Key, KeyGuard, KeyLocks};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
@@ -134,7 +134,7 @@ impl SuperBlock {
     ) -> Result<SuperRef, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slots = scaling.slots();
-        let is_backed = fs.directories().is_some();
+        let is_backed = fs.dir_ops().is_some();
         let inode_list = InodeList::new(&scaling, is_backed);
         let sb = SuperRef::new(Box::new(SuperBlock {
             fs,
@@ -300,7 +300,7 @@ impl SuperBlock {
 
     /// Whether its names can be changed at all.
     fn is_writable(&self) -> bool {
-        self.fs.directories().is_none_or(Directories::is_writable)
+        self.fs.dir_ops().is_none_or(DirOps::is_writable)
     }
 
     /// What a dentry has that stands for no inode. It lives as long as the superblock and so as any
@@ -341,7 +341,7 @@ impl SuperBlock {
     /// Puts an inode on their list that is about to be found by number, and lets it stay when
     /// nobody uses it if the driver doesn't mind.
     fn cache_inode(&self, inode: &Inode) {
-        if self.fs.directories().is_some_and(Directories::caches_inodes) {
+        if self.fs.dir_ops().is_some_and(DirOps::caches_inodes) {
             inode.set_cached();
         }
         self.list_inode(NonNull::from(inode));

@@ -521,7 +521,7 @@ pub(crate) fn make_backed(
     at: &BackedName,
     what: &MknodArgs<'_>,
 ) -> std::result::Result<Option<DentryRef>, Errno> {
-    let directories = at.directories()?;
+    let directories = at.dir_ops()?;
     let _turn = at.lock();
     let birth = {
         let guard = rcu::pin();
@@ -555,7 +555,7 @@ pub(crate) fn make_backed_unnamed(
         NewInodeAttrs::new(inode, mode, task.cred(&guard), task.mask(), &guard)
     };
     let new: NewInode<'_> = birth.inode(&what, 0);
-    let directories = inode.sb().fs().directories().ok_or(Errno::ROFS)?;
+    let directories = inode.sb().fs().dir_ops().ok_or(Errno::ROFS)?;
     let made = directories.create_unnamed(inode, &new)?;
     if linkable {
         made.set_linkable();

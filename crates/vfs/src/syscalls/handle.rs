@@ -12,7 +12,7 @@ use crate::mount::vfsmount::Path;
 use crate::namei::lookup::DriverLookup;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
-use crate::objects::driver::{Directories, ParentName};
+use crate::objects::driver::{DirOps, ParentName};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
@@ -102,7 +102,7 @@ fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryR
     let sb = place.mount().sb();
     let inode = find_inode(sb, handle)?;
     if inode.is_dir()
-        && let Some(directories) = sb.fs().directories()
+        && let Some(directories) = sb.fs().dir_ops()
     {
         return connect(place, directories, &inode);
     }
@@ -112,7 +112,7 @@ fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryR
 /// The inode of a handle: one that is in use, or whose driver knows it by its number.
 fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<InodeRef, Errno> {
     let cached = sb.find_inode(handle.ino, &rcu::pin());
-    let inode = match (cached, sb.fs().directories()) {
+    let inode = match (cached, sb.fs().dir_ops()) {
         (Some(inode), _) => inode,
         (None, Some(directories)) => {
             directories.inode(sb, handle.ino, handle.generation)?.ok_or(Errno::STALE)?
@@ -127,7 +127,7 @@ fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<Inode
 /// there. The caller holds nothing.
 fn connect(
     place: &Path,
-    directories: &dyn Directories,
+    directories: &dyn DirOps,
     dir: &InodeRef,
 ) -> std::result::Result<DentryRef, Errno> {
     for _ in 0..TRIES_MAX {
@@ -144,7 +144,7 @@ fn connect(
 /// held.
 fn try_connect(
     place: &Path,
-    directories: &dyn Directories,
+    directories: &dyn DirOps,
     dir: &InodeRef,
 ) -> std::result::Result<Option<DentryRef>, Errno> {
     let sb = place.mount().sb();

@@ -179,7 +179,7 @@ impl Task {
         let swapped = target.filter(|_| exchange);
         let moves_dir = source.inode().is_dir() || swapped.is_some_and(|t| t.inode().is_dir());
         let sb = old_dir.sb();
-        let directories = sb.fs().directories().ok_or(Errno::ROFS)?;
+        let directories = sb.fs().dir_ops().ok_or(Errno::ROFS)?;
         let moves_away = moves_dir && !std::ptr::eq(old_dir, new_dir);
         let _moves = moves_away.then(|| sb.lock_moves());
         let _turns = sb.lock_names((old_dir, &old.name()), (new_dir, &new.name()));

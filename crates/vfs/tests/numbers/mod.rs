@@ -11,7 +11,10 @@ use vfscale_sync::lock::Mutex;
 use vfscale_sync::lock_class;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
-use vfscale_vfs::{DirEntry, Directories, Errno, FileSystem, FileType, Found, ParentName, StatFs};
+use vfscale_vfs::{
+    DirEntry, DirOps, Errno, FileOps, FileSystem, FileType, Found, NameAccounting, ParentName,
+    StatFs,
+};
 
 lock_class! {
     /// The root that the driver keeps.
@@ -111,7 +114,7 @@ fn moves(name: &[u8]) -> bool {
     [TIDE, HERE, THERE].contains(&name)
 }
 
-impl Directories for Numbers {
+impl DirOps for Numbers {
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno> {
         self.lookups.fetch_add(1, Ordering::Relaxed);
         if name == b"broken" {
@@ -174,7 +177,7 @@ impl FileSystem for Numbers {
         "numbers"
     }
 
-    fn directories(&self) -> Option<&dyn Directories> {
+    fn dir_ops(&self) -> Option<&dyn DirOps> {
         Some(self)
     }
 
@@ -193,18 +196,22 @@ impl FileSystem for Numbers {
         StatFs::default()
     }
 
-    fn unlinked(&self, _: &Inode, _: usize) {
-        panic!("no name is removed");
-    }
-
     fn evict(&self, _: &Inode) {
         self.evicted.fetch_add(1, Ordering::SeqCst);
         while self.stops.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
     }
+}
 
+impl FileOps for Numbers {
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         Ok(0)
+    }
+}
+
+impl NameAccounting for Numbers {
+    fn unlinked(&self, _: &Inode, _: usize) {
+        panic!("no name is removed");
     }
 }

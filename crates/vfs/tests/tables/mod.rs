@@ -18,8 +18,8 @@ use vfscale_vfs::driver::NewInode;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef, InodeTimes};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{
-    AttrChange, DirEntry, Directories, Errno, FileSystem, FileType, Found, ParentName, Rename,
-    StatFs, Timestamp,
+    AttrChange, DirEntry, DirOps, Errno, FileOps, FileSystem, FileType, Found, NameAccounting,
+    ParentName, Rename, StatFs, Timestamp,
 };
 
 lock_class! {
@@ -261,7 +261,7 @@ impl State {
     }
 }
 
-impl Directories for Tables {
+impl DirOps for Tables {
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno> {
         self.lookups.fetch_add(1, Ordering::Relaxed);
         self.pause();
@@ -441,7 +441,7 @@ impl FileSystem for Tables {
         "tables"
     }
 
-    fn directories(&self) -> Option<&dyn Directories> {
+    fn dir_ops(&self) -> Option<&dyn DirOps> {
         Some(self)
     }
 
@@ -477,6 +477,17 @@ impl FileSystem for Tables {
         }
     }
 
+    fn dirtied(&self, _: &Inode) {
+        self.dirtied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sync_fs(&self) -> Result<(), Errno> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl FileOps for Tables {
     fn set_attr(&self, inode: &Inode, change: &AttrChange<'_>) -> Result<(), Errno> {
         self.begin()?;
         let mut state = self.state();
@@ -497,10 +508,6 @@ impl FileSystem for Tables {
         drop(state);
         self.pause();
         Ok(())
-    }
-
-    fn dirtied(&self, _: &Inode) {
-        self.dirtied.fetch_add(1, Ordering::Relaxed);
     }
 
     fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
@@ -535,12 +542,9 @@ impl FileSystem for Tables {
         Ok(())
     }
 
-    fn sync_fs(&self) -> Result<(), Errno> {
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
     fn get_link<'g>(&self, inode: &'g Inode, _: &'g Guard) -> Result<&'g [u8], Errno> {
         inode.private::<Target>().map(|target| &target.0[..]).ok_or(Errno::INVAL)
     }
 }
+
+impl NameAccounting for Tables {}

@@ -480,7 +480,7 @@ impl Dentry {
             return true;
         }
         let inode = (flags & NEGATIVE == 0).then(|| self.inode());
-        let directories = self.sb().fs().directories();
+        let directories = self.sb().fs().dir_ops();
         directories.is_none_or(|names| names.is_current(dir, name.bytes(), inode))
     }
 
@@ -840,7 +840,7 @@ pub(crate) unsafe fn take_down(
 ) {
     // SAFETY: says the caller.
     let dentry = unsafe { raw.as_ref() };
-    if is_name && sb.fs().directories().is_none() {
+    if is_name && sb.fs().dir_ops().is_none() {
         sb.fs().unlinked(dentry.inode(), dentry.name(guard).len());
     }
     if !dentry.is_elsewhere() {

@@ -7,7 +7,7 @@ use super::*;
 use crate::base::types::{Mode, OFlags, StatFs};
 use crate::mount::namespace::Vfs;
 use crate::objects::driver::DirEntry;
-use crate::objects::driver::{Directories, FileSystem};
+use crate::objects::driver::{DirOps, FileOps, FileSystem, NameAccounting};
 use crate::objects::inode::InodeInit;
 
 /// A driver with a directory that is empty.
@@ -18,7 +18,7 @@ impl FileSystem for Empty {
         "empty"
     }
 
-    fn directories(&self) -> Option<&dyn Directories> {
+    fn dir_ops(&self) -> Option<&dyn DirOps> {
         Some(self)
     }
 
@@ -29,13 +29,17 @@ impl FileSystem for Empty {
     fn statfs(&self, _: &SuperBlock) -> StatFs {
         StatFs::default()
     }
+}
 
+impl FileOps for Empty {
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         Err(Errno::ISDIR)
     }
 }
 
-impl Directories for Empty {
+impl NameAccounting for Empty {}
+
+impl DirOps for Empty {
     fn lookup(&self, _: &Inode, _: &[u8]) -> Result<Found, Errno> {
         Ok(Found { inode: None, check: false })
     }

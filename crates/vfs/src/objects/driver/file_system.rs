@@ -1,0 +1,141 @@
+//! Operations on a whole file system.
+
+use rustix::io::Errno;
+use vfscale_sync::errseq::ErrorSeq;
+
+use crate::base::types::StatFs;
+use crate::objects::driver::{DirOps, FileOps, NameAccounting};
+use crate::objects::inode::{Inode, InodeRef};
+use crate::objects::super_block::SuperBlock;
+
+/// A file system driver.
+///
+/// An inode is a part of its superblock. A driver that holds [`InodeRef`]s drops them in
+/// [`put_super`](Self::put_super). The process aborts if one is left then, because its inode's
+/// memory is about to be freed.
+///
+/// One value serves one superblock, from any number of threads. Counterpart of
+/// `struct super_operations` in Linux.
+pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
+    /// Returns the name of the type, the third column of `/proc/mounts`.
+    fn name(&self) -> &'static str;
+
+    /// Returns the mounted device, or another name for the source: the first column of
+    /// `/proc/mounts`. By default the name of the type.
+    fn source(&self) -> String {
+        self.name().to_owned()
+    }
+
+    /// Returns the options of this file system for the fourth column of `/proc/mounts`, separated
+    /// by commas, with none in front. Must not block.
+    fn options(&self) -> String {
+        String::new()
+    }
+
+    /// Returns the directory operations of a backed driver, by default `None`. Always the same
+    /// answer.
+    fn dir_ops(&self) -> Option<&dyn DirOps> {
+        None
+    }
+
+    /// Makes the root directory of a new superblock.
+    ///
+    /// # Errors
+    /// `EBUSY` if this value serves a superblock already; any error that prevents the mount.
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno>;
+
+    /// Drops every [`InodeRef`] that the driver holds, because the superblock ends. Its tree still
+    /// exists, but no other thread can reach it. Must not block, nor must dropping the driver: both
+    /// happen a grace period after the last use, on the reclaim thread.
+    fn put_super(&self) {}
+
+    /// Releases resources that others may wait for, such as the lock of an image, as soon as the
+    /// last mount has ended and no task or open file uses it.
+    ///
+    /// No call for its files is under way or will come, except [`evict`](Self::evict), preceded by
+    /// [`dirtied`](Self::dirtied); a [`sync_fs`](Self::sync_fs) that began earlier may still run.
+    /// The thread that drops the last use makes the call, once, before that drop returns, so
+    /// nothing has to wait for grace periods as [`put_super`](Self::put_super) does.
+    ///
+    /// Not called for a superblock that was never mounted. May block for I/O, but not for a grace
+    /// period.
+    fn unmounted(&self) {}
+
+    /// Returns free and used space. The VFS fills in `fsid` and `flags`.
+    fn statfs(&self, sb: &SuperBlock) -> StatFs;
+
+    /// Returns the largest size of a file in bytes; writes beyond it get `EFBIG`.
+    fn size_max(&self) -> u64 {
+        i64::MAX as u64
+    }
+
+    /// Frees the data of an unused inode.
+    ///
+    /// For a driver without [`DirOps`] the inode has no name at that time, or the superblock ends.
+    /// A regular file that has a [private part](Inode::private) is locked, because a thread without
+    /// a reference may be in [`set_size`](FileOps::set_size), and may enter it once more.
+    ///
+    /// A backed driver gets this call for files without links ([`Inode::nlink`]); the VFS can ask
+    /// for other inodes again. An inode with links may stay in memory unused
+    /// ([`DirOps::caches_inodes`]). Whoever asks for the same number
+    /// ([`SuperBlock::iget`]) waits until this has returned. Must not block: long work belongs to
+    /// a thread of the driver.
+    fn evict(&self, inode: &Inode) {
+        let _ = inode;
+    }
+
+    /// Notes that the times of `inode` have changed because it was read or written. A backed driver
+    /// stores them with the next change of the inode, or at some later time. Called after each such
+    /// change (at most once in a tick of the clock, unless the times are looked at in between), for
+    /// backed drivers only. Must not block.
+    fn dirtied(&self, inode: &Inode) {
+        let _ = inode;
+    }
+
+    /// Follows a change of the superblock to read-only, or prepares for one to writable.
+    ///
+    /// If `read_only`, no change is under way or will come until the next call, and the driver
+    /// stores everything that was changed where the next mount finds it. Called for file systems
+    /// that can be written at all ([`DirOps::is_writable`]), one call at a time. May block. By
+    /// default makes all changes durable.
+    ///
+    /// # Errors
+    /// `EIO` and similar: the superblock stays as it was.
+    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
+        if read_only { self.sync_fs() } else { Ok(()) }
+    }
+
+    /// Waits for space that was freed before the call and is not available yet, because a reader
+    /// may still use it or because it is not free on disk. The VFS then repeats a call that failed
+    /// with `ENOSPC`. Returns false if there was no such space. The caller holds nothing, not even
+    /// an RCU section. May block; for readers not for long.
+    fn reclaim(&self) -> bool {
+        false
+    }
+
+    /// Returns the errors of write-back of all files, reported by [`sync_fs`](Self::sync_fs). See
+    /// [`FileOps::write_errors`].
+    fn all_write_errors(&self) -> Option<&ErrorSeq> {
+        None
+    }
+
+    /// Makes all changes so far durable, as far as the driver can. A driver that holds nothing back
+    /// does nothing. May block; the caller holds nothing.
+    ///
+    /// # Errors
+    /// `EIO` if this call failed. [`all_write_errors`](Self::all_write_errors) has earlier errors.
+    fn sync_fs(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Grows the file system to `bytes`, rounded down to a size that it can have, and returns its
+    /// durable size in bytes. May block; the caller holds nothing.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is larger already, `EFBIG` if it cannot be that large; by default
+    /// `EOPNOTSUPP`.
+    fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
+        let _ = bytes;
+        Err(Errno::OPNOTSUPP)
+    }
+}
