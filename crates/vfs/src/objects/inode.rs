@@ -272,7 +272,7 @@ pub struct InodeInit {
     /// well-formed is left out: a driver looks at that before.
     pub xattrs: Vec<XattrPair>,
     /// Whether what can be read of it is made when it is read, by
-    /// [`FileSystem::text`](crate::objects::driver::FileSystem::text); its size is 0.
+    /// [`FileSystem::text`](crate::objects::driver::FileOps::text); its size is 0.
     pub text: bool,
     /// The driver's part.
     pub private: Option<Box<dyn Any + Send + Sync>>,
