@@ -50,7 +50,7 @@ fn the_lists_have_a_line_for_each() {
     assert!(output.status.success());
     assert_eq!(text.lines().count(), vfscale::PATCHES.len());
     for (line, patch) in text.lines().zip(vfscale::PATCHES) {
-        assert!(line.starts_with(patch.name()) && line.contains(patch.seed()), "{line}");
+        assert!(line.starts_with(patch.name()) && line.contains(patch.source()), "{line}");
     }
 }
 

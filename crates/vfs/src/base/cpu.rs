@@ -1,8 +1,8 @@
-//! Which CPU a thread runs on, or claims to run on.
+//! The CPU that a thread runs on, or pretends to run on.
 //!
-//! Slots are chosen by the current CPU. A thread that claims to run on another one uses that CPU's
-//! slots, so that a tree made for many CPUs ([`Scaling::with_slots`](crate::Scaling::with_slots))
-//! can be exercised on few.
+//! The current CPU selects the slots of sharded structures. A thread that pretends to run on
+//! another CPU uses that CPU's slots. So a tree made for many CPUs
+//! ([`Scaling::with_slots`](crate::Scaling::with_slots)) can be exercised on few.
 //!
 //! ```
 //! use vfscale_vfs::cpu;

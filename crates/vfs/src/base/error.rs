@@ -1,4 +1,4 @@
-//! Errors: Linux's numbers, with the call and the path they speak of.
+//! Errors: Linux's numbers, with the call and the path that they concern.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use vfscale_sync::fork;
 /// The result of a call on a [`Task`](crate::Task) or an open file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a call failed with: Linux's error number, the name of the call, and the path it was given.
+/// The error of a call: Linux's error number, the name of the call, and the path it was given.
 ///
 /// One word in size, so that a `Result` of a small value stays in registers.
 pub struct Error(Box<Inner>);
@@ -21,29 +21,29 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `call` that concerns no path.
+    /// Creates an error of `call` that concerns no path.
     #[cold]
     pub fn new(call: &'static str, errno: Errno) -> Error {
         Error(Box::new(Inner { errno, call, path: None }))
     }
 
-    /// An error of `call` on `path`.
+    /// Creates an error of `call` on `path`.
     #[cold]
     pub fn at(call: &'static str, errno: Errno, path: &Path) -> Error {
         Error(Box::new(Inner { errno, call, path: Some(path.to_owned()) }))
     }
 
-    /// Linux's error number.
+    /// Returns Linux's error number.
     pub fn errno(&self) -> Errno {
         self.0.errno
     }
 
-    /// The name of the call that failed, as in the Linux manual.
+    /// Returns the name of the call that failed, as in the Linux manual.
     pub fn call(&self) -> &'static str {
         self.0.call
     }
 
-    /// The path the call was given, if it takes one.
+    /// Returns the path that the call was given, if it takes one.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -86,18 +86,18 @@ impl From<Error> for Errno {
 /// The error of a call in the child of a fork: see [`check_fork`].
 pub(crate) const IN_CHILD: Errno = Errno::NOTRECOVERABLE;
 
-/// Fails in the child of a fork, before a call takes a lock that a thread may hold which is not
-/// there.
+/// Fails in the child of a fork, before a call takes a lock. A thread that does not exist in the
+/// child may have held the lock at the time of the fork.
 #[inline]
 pub(crate) fn check_fork() -> std::result::Result<(), Errno> {
     if fork::is_child() { Err(IN_CHILD) } else { Ok(()) }
 }
 
-/// Why a part of a call has stopped before its end.
+/// The reason why a part of a call has stopped before its end.
 pub(crate) enum Stop<W> {
-    /// It fails.
+    /// The call fails.
     Errno(Errno),
-    /// This is to be done first, by the call, with nothing held. Then the part runs again.
+    /// Work that the call has to do first, with nothing held. Then the part runs again.
     First(W),
 }
 
@@ -108,7 +108,7 @@ impl<W> From<Errno> for Stop<W> {
     }
 }
 
-/// Gives an inner result, which knows only the number, the call and path it belongs to.
+/// Adds the call and the path to a result that has only an error number.
 pub(crate) trait Named<T> {
     fn named(self, call: &'static str) -> Result<T>;
     fn on(self, call: &'static str, path: &Path) -> Result<T>;

@@ -1,28 +1,28 @@
-//! Limits of what a tree takes beside the data of its file systems, and the counts of it.
+//! Limits of the memory that a tree takes apart from the data of its file systems, and its
+//! accounting.
 //!
 //! # Purpose
 //!
-//! A driver bounds what is stored in its files. What tasks hold besides takes memory, too, with no
-//! file to charge it to: open files, what pipes and sockets hold, advisory locks. [`Limits`] bound
-//! each of these for a tree and all that were copied from it, and the descriptors of each task.
-//! They bind everybody, whatever the credentials: they are there to keep the memory of the process
-//! bounded.
+//! A driver bounds the data of its files. Tasks take more memory that belongs to no file: open
+//! files, the contents of pipes and sockets, advisory locks. [`Limits`] bound each of these for a
+//! tree and all trees that were copied from it, and the descriptors of each task. They bind every
+//! task, whatever its credentials, because they bound the memory of the process.
 //!
-//! # What is counted
+//! # Units
 //!
-//! | what | unit | when there is no more |
+//! | resource | unit | at the limit |
 //! | --- | --- | --- |
 //! | open files | one for each, however many descriptors it has | `ENFILE` |
 //! | descriptors of a task | the highest number | `EMFILE` |
 //! | pipes and fifos | the pages of their capacity, while an end is open | a pipe of one page, then `ENFILE` |
-//! | sockets | bytes that are written and not read, messages with what they take themselves | waiting, or `ENOBUFS` when nobody could end that |
+//! | sockets | bytes that are written and not read, messages with their overhead | waiting, or `ENOBUFS` if no reader could end the wait |
 //! | advisory locks | a record, a lock of a whole file, or a request that waits | `ENOLCK` |
 //!
-//! # Counting without a shared line
+//! # Accounting without a shared cache line
 //!
-//! Counts are [`Budget`]s, which have a part for each CPU. Open files are counted by the lists they
-//! are on anyway, under the lock of the CPU's list ([`Bound`]). A pipe, a pair of sockets or the
-//! locks of a file keep the counts by a reference that is itself counted for each CPU
+//! Counts are [`Budget`]s, which have a shard for each CPU. Open files are counted by the lists
+//! that hold them, under the lock of the CPU's list ([`Bound`]). A pipe, a pair of sockets or the
+//! locks of a file refer to the counts by a reference that is itself counted for each CPU
 //! ([`PerCpuArc`]).
 
 use std::sync::Arc;
@@ -35,7 +35,8 @@ use vfscale_sync::shared::Bound;
 /// Bytes of a page of a pipe.
 const PAGE: u64 = 4096;
 
-/// Limits of a tree; see the [module](self). What is not set is as [`Limits::default`] says.
+/// Limits of a tree; see the [module](self). Limits that are not set are those of
+/// [`Limits::default`].
 ///
 /// ```
 /// use vfscale_vfs::Limits;
@@ -55,9 +56,9 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A million open files; 64 MiB of pipes as long as they have their usual size, and 256 MiB of
-    /// all; 256 MiB in sockets; a million locks; as many descriptors for each task as there can be
-    /// ([`OPEN_MAX`]).
+    /// Returns the default limits: a million open files; 64 MiB of pipes of the usual size, and
+    /// 256 MiB of all pipes; 256 MiB in sockets; a million locks; [`OPEN_MAX`] descriptors for each
+    /// task.
     fn default() -> Limits {
         Limits {
             open_files: 1 << 20,
@@ -71,8 +72,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits for a tree whose files take `bytes` at most: in all, what they allow takes about as
-    /// much again and a few megabytes. None is higher than by default.
+    /// Returns limits for a tree whose files take at most `bytes`: all that they allow takes about
+    /// as much again and a few megabytes. No limit exceeds the default.
     pub fn for_size(bytes: u64) -> Limits {
         let most = Limits::default();
         Limits {
@@ -85,61 +86,60 @@ impl Limits {
         }
     }
 
-    /// The most open files of the tree (`ENFILE`), with those that are only a place, and the ends
-    /// of pipes and sockets. Each takes about 300 bytes; one of a pipe or socket about 1 KiB. Who
-    /// mounts the tree through FUSE needs one for each inode that the kernel knows, and sets a
-    /// limit that is beyond those.
+    /// Limits the open files of the tree (`ENFILE`), `O_PATH` files and the ends of pipes and
+    /// sockets included. Each takes about 300 bytes; one of a pipe or socket about 1 KiB. A FUSE
+    /// mount of the tree needs one for each inode that the kernel knows, and a higher limit.
     pub fn open_files(mut self, files: u64) -> Limits {
         self.open_files = files;
         self
     }
 
-    /// The number below which the descriptors of a new task are (`EMFILE`; `RLIMIT_NOFILE`); never
-    /// more than [`OPEN_MAX`]. A task that is made of another one gets that one's; see
-    /// [`Task::set_descriptors_max`](crate::Task::set_descriptors_max).
+    /// Limits the numbers of the descriptors of a new task to those below `descriptors` (`EMFILE`;
+    /// `RLIMIT_NOFILE`), at most [`OPEN_MAX`]. A task that is made from another one inherits that
+    /// one's limit; see [`Task::set_descriptors_max`](crate::Task::set_descriptors_max).
     pub fn descriptors(mut self, descriptors: usize) -> Limits {
         self.descriptors = descriptors.min(OPEN_MAX);
         self
     }
 
-    /// The most pages of 4 KiB that pipes and fifos may have, by their capacity. Up to `soft` pages
-    /// of all of them, one gets its 16 pages; beyond, it gets one, and can't be made larger
-    /// (`EPERM`); and beyond `hard`, which is `soft` at least, there is none (`ENFILE`). As
-    /// `fs.pipe-user-pages-soft` and `-hard`.
+    /// Limits the capacity of all pipes and fifos, in pages of 4 KiB. Up to `soft` pages in total a
+    /// new pipe gets 16 pages. Beyond, it gets one page and cannot grow (`EPERM`); beyond `hard`,
+    /// which is at least `soft`, it cannot be made (`ENFILE`). As `fs.pipe-user-pages-soft` and
+    /// `-hard` of Linux.
     pub fn pipe_pages(mut self, soft: u64, hard: u64) -> Limits {
         self.pipe_pages_soft = soft;
         self.pipe_pages = hard.max(soft);
         self
     }
 
-    /// The most bytes that all sockets hold that nobody has read yet. Who writes more waits as for
-    /// a full socket, or if there is nothing in the socket gets `ENOBUFS`.
+    /// Limits the unread bytes in all sockets. A writer beyond waits as for a full socket, or gets
+    /// `ENOBUFS` if its socket is empty.
     pub fn socket_bytes(mut self, bytes: u64) -> Limits {
         self.socket_bytes = bytes;
         self
     }
 
-    /// The most advisory locks (`ENOLCK`): records, locks of whole files, and requests that wait.
+    /// Limits advisory locks (`ENOLCK`): records, locks of whole files, and requests that wait.
     /// Each takes about 50 bytes.
     pub fn locks(mut self, locks: u64) -> Limits {
         self.locks = locks;
         self
     }
 
-    /// See [`open_files`](Self::open_files).
+    /// Returns the limit of [`open_files`](Self::open_files).
     #[must_use]
     pub fn open_files_max(&self) -> u64 {
         self.open_files
     }
 
-    /// See [`descriptors`](Self::descriptors).
+    /// Returns the limit of [`descriptors`](Self::descriptors).
     #[must_use]
     pub fn descriptors_max(&self) -> usize {
         self.descriptors
     }
 }
 
-/// How much of the limits of a tree is taken.
+/// The part of a tree's limits that is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -151,22 +151,22 @@ pub struct Usage {
     pub locks: u64,
 }
 
-/// The counts of a forest of trees.
+/// The accounting of trees that were copied from each other.
 pub(crate) struct Quotas {
     limits: Limits,
     pub(crate) files: Arc<Bound>,
     pipe_pages: Budget,
-    /// Pages that pipes get one by one, when there are no more of the others.
+    /// Single pages for pipes beyond the soft limit.
     pipe_pages_single: Budget,
     pub(crate) socket_bytes: Budget,
     pub(crate) locks: Budget,
 }
 
-/// The counts, and references to them.
+/// A counted reference to the accounting.
 pub(crate) type SharedQuotas = Arc<PerCpuArc<Quotas>>;
 
 impl Quotas {
-    /// In `slots` slots.
+    /// Creates the accounting with `slots` shards.
     pub(crate) fn new(limits: Limits, slots: usize) -> SharedQuotas {
         let quotas = Quotas {
             limits,
@@ -192,7 +192,7 @@ impl Quotas {
     }
 }
 
-/// The pages that a pipe was given.
+/// The pages that are charged for a pipe.
 #[derive(Default)]
 pub(crate) struct PipePages {
     shared: u64,
@@ -200,10 +200,10 @@ pub(crate) struct PipePages {
 }
 
 impl PipePages {
-    /// Takes `pages`, or one if there are no more as many.
+    /// Charges `pages`, or one page if so many are not available.
     ///
     /// # Errors
-    /// `ENFILE` if there is none.
+    /// `ENFILE` if no page is available.
     pub(crate) fn take(quotas: &Quotas, pages: u64) -> Result<PipePages, Errno> {
         if quotas.pipe_pages.take(pages) {
             Ok(PipePages { shared: pages, single: 0 })
@@ -216,15 +216,15 @@ impl PipePages {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of pages.
     pub(crate) fn len(&self) -> usize {
         (self.shared + self.single) as usize
     }
 
-    /// Takes more, or gives some back.
+    /// Charges more pages, or uncharges some.
     ///
     /// # Errors
-    /// `EPERM` if there are not as many.
+    /// `EPERM` if not enough pages are available.
     pub(crate) fn resize(&mut self, quotas: &Quotas, pages: u64) -> Result<(), Errno> {
         let have = self.shared + self.single;
         if pages > have {
@@ -243,7 +243,7 @@ impl PipePages {
         Ok(())
     }
 
-    /// Gives all of them back.
+    /// Uncharges all pages.
     pub(crate) fn give(&mut self, quotas: &Quotas) {
         let PipePages { shared, single } = std::mem::take(self);
         quotas.pipe_pages.give(shared);
@@ -251,7 +251,7 @@ impl PipePages {
     }
 }
 
-/// The largest number of descriptors that a task may have, whatever its limit is (`EMFILE` beyond).
+/// The most descriptors of a task, whatever its limit is (`EMFILE` beyond).
 pub const OPEN_MAX: usize = 1 << 20;
 
 #[cfg(all(test, not(any(loom, shuttle))))]

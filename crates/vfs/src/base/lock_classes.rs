@@ -1,5 +1,5 @@
-//! The lock classes of the VFS, in the order in which they may be taken: a thread that holds one
-//! takes only higher ranks. Debug builds check it. `docs/LOCKING.md` says what each protects.
+//! The lock classes of the VFS, with their ranks: a thread that holds a lock takes only locks of a
+//! higher rank. Debug builds check that. `docs/LOCKING.md` says what each lock protects.
 
 use vfscale_sync::lock_class;
 
@@ -12,8 +12,7 @@ lock_class! {
     pub SuperRemount = ("s_umount", 15) sleeping;
 }
 lock_class! {
-    /// Moves of directories between directories, beside one another or alone
-    /// (`s_vfs_rename_mutex`).
+    /// Moves of directories between directories, shared or exclusive (`s_vfs_rename_mutex`).
     pub DirectoryMove = ("s_vfs_rename_mutex", 20);
 }
 lock_class! {
@@ -25,7 +24,7 @@ lock_class! {
     pub DescriptorTable = ("file_lock", 32);
 }
 lock_class! {
-    /// What a task has mapped into memory (`mmap_lock`).
+    /// The mappings of a task (`mmap_lock`).
     pub MmapLock = ("mmap_lock", 34);
 }
 lock_class! {
@@ -37,7 +36,7 @@ lock_class! {
     pub FilePosition = ("f_pos_lock", 40) sleeping;
 }
 lock_class! {
-    /// All children tables of a superblock, where they had one lock before (`dcache_lock`).
+    /// All children tables of a superblock, if the patch `dcache-hash` is disabled (`dcache_lock`).
     pub DcacheLock = ("dcache_lock", 48);
 }
 lock_class! {
@@ -45,11 +44,11 @@ lock_class! {
     pub Children = ("d_children", 50);
 }
 lock_class! {
-    /// Crossings of mounts against changes of the mount tree, where these take a lock.
+    /// Crossings of mounts against changes of the mount tree, if crossings take a lock.
     pub VfsmountLock = ("vfsmount_lock", 55);
 }
 lock_class! {
-    /// Who keeps directories where they are, and those who move one meanwhile.
+    /// Readers that need all directories to stay where they are, against moves of directories.
     pub RenameLock = ("rename_lock", 60);
 }
 lock_class! {
@@ -73,7 +72,7 @@ lock_class! {
     pub SuperMounts = ("s_mounts", 66);
 }
 lock_class! {
-    /// The inode hash of a superblock, where it had one lock before (`inode_lock`).
+    /// The inode hash of a superblock, if the patch `inode-hash` is disabled (`inode_lock`).
     pub InodeLock = ("inode_lock", 88);
 }
 lock_class! {
@@ -81,11 +80,11 @@ lock_class! {
     pub InodeHash = ("inode_hash", 90);
 }
 lock_class! {
-    /// Who waits for an inode to have gone.
+    /// The threads that wait for the eviction of an inode.
     pub InodeWaiters = ("inode_waiters", 91);
 }
 lock_class! {
-    /// Writers, while a remount looks who writes (`MNT_WRITE_HOLD`).
+    /// Writers, while a remount looks for writers (`MNT_WRITE_HOLD`).
     pub WriteHold = ("mnt_write_hold", 105);
 }
 lock_class! {
@@ -93,11 +92,11 @@ lock_class! {
     pub FilesLock = ("files_lock", 110);
 }
 lock_class! {
-    /// The names that are being looked up by a driver: which ones, not the lookup itself.
+    /// The set of names that a driver is looking up; not held during a lookup.
     pub InLookup = ("in_lookup", 46);
 }
 lock_class! {
-    /// One slot of a superblock's lists of dentries in the order of their use.
+    /// One slot of a superblock's LRU lists of dentries.
     pub DcacheLru = ("dcache_lru_lock", 94);
 }
 lock_class! {
@@ -105,22 +104,22 @@ lock_class! {
     pub InodeSbList = ("inode_sb_list_lock", 96);
 }
 lock_class! {
-    /// Which dentries an inode has that has several (`i_lock`).
+    /// The list of the dentries of an inode that has several (`i_lock`).
     pub InodeAliases = ("i_lock", 97);
 }
 lock_class! {
-    /// What still keeps a superblock after its last mount.
+    /// The uses that hold a superblock after its last mount.
     pub SuperUses = ("s_uses", 92);
 }
 lock_class! {
-    /// What a pipe holds, and who waits for it (`pipe->mutex`).
+    /// The contents of a pipe, and its waiters (`pipe->mutex`).
     pub PipeMutex = ("pipe_mutex", 108);
 }
 lock_class! {
-    /// What a pair of sockets for messages holds, and who waits for it (`sk_lock`).
+    /// The contents of a pair of message sockets, and its waiters (`sk_lock`).
     pub SocketLock = ("sk_lock", 107);
 }
 lock_class! {
-    /// The texts of the open files of an inode whose text is made when it is read.
+    /// The text snapshots of the open files of an inode whose text is made when it is read.
     pub TextSnapshots = ("text_snapshots", 109);
 }

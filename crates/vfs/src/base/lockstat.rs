@@ -1,8 +1,8 @@
-//! lockstat: who waits for which lock, how often it is taken, and for how long it is held.
+//! lockstat: how often each lock is taken and waited for, and for how long it is held.
 //!
-//! The counters belong to the process and to classes of locks, as in the kernel's `lock_stat`; the
-//! classes have the kernel's names where it has such a lock. Contention is counted always, the rest
-//! while recording is on, which costs nothing while it is off.
+//! The counters belong to the process and to classes of locks, as in the kernel's `lock_stat`. A
+//! class has the kernel's name if the kernel has such a lock. Contention is always counted, the
+//! rest only while recording is on; recording costs nothing while it is off.
 //!
 //! ```
 //! use vfscale_vfs::lockstat;

@@ -4,20 +4,21 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::base::types::Timestamp;
 
-/// A day, after which `relatime` keeps an access anyway.
+/// A day, after which `relatime` stores an access anyway.
 pub(crate) const DAY_NANOS: i64 = 24 * 3600 * 1_000_000_000;
 
-/// How far a fine stamp may be ahead of the coarse clock: its longest tick, 10 ms, and some.
+/// Upper bound of the lead of a fine time stamp over the coarse clock: its longest tick, 10 ms, and
+/// a margin.
 pub(crate) const SKEW_NANOS: i64 = 20_000_000;
 
-/// The time of the last clock tick (1 to 10 ms ago at most): cheap, and the same for every CPU
-/// during a tick, so that change times are rarely written.
+/// Returns the time of the last clock tick (1 to 10 ms ago at most). It is cheap, and the same for
+/// every CPU during a tick, so change times are rarely written.
 #[inline]
 pub(crate) fn now() -> Timestamp {
     read(ClockId::RealtimeCoarse)
 }
 
-/// The time to the nanosecond.
+/// Returns the time to the nanosecond.
 pub(crate) fn now_fine() -> Timestamp {
     read(ClockId::Realtime)
 }

@@ -1,4 +1,4 @@
-//! Plain values that calls take and give: times, attributes, modes, flags.
+//! Plain values that calls take and return: times, attributes, modes, flags.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,24 +9,24 @@ pub use rustix::fs::{
 
 /// A point in time, in nanoseconds since 1970-01-01 00:00 UTC; reaches from 1677 to 2262.
 ///
-/// A time outside of that is stored as the nearest end, as Linux does for file systems with a
-/// smaller range.
+/// Times outside of that range are clamped to it, as Linux does for file systems with a smaller
+/// range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// From seconds and nanoseconds, clamped to what can be stored.
+    /// Creates a time from seconds and nanoseconds, clamped to the range.
     pub fn new(secs: i64, nanos: u32) -> Timestamp {
         let wide = i128::from(secs) * 1_000_000_000 + i128::from(nanos);
         Timestamp(wide.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
     }
 
-    /// Whole seconds, rounded down.
+    /// Returns whole seconds, rounded down.
     pub fn secs(self) -> i64 {
         self.0.div_euclid(1_000_000_000)
     }
 
-    /// Nanoseconds within the second, 0 to 999,999,999.
+    /// Returns the nanoseconds within the second, 0 to 999,999,999.
     pub fn nanos(self) -> u32 {
         self.0.rem_euclid(1_000_000_000) as u32
     }
@@ -52,10 +52,10 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// What `utimensat` does to one of the two times.
+/// An argument of `utimensat` for one of the two times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// Leave it (`UTIME_OMIT`).
+    /// No change (`UTIME_OMIT`).
     Omit,
     /// The time of the call (`UTIME_NOW`).
     Now,
@@ -64,14 +64,14 @@ pub enum SetTime {
 }
 
 bitflags! {
-    /// Which attributes somebody wants to know, as the mask of `statx(2)`, whose bits these are.
+    /// The attributes that a caller requests: the mask of `statx(2)`, with its bits.
     ///
-    /// What is not asked for is not looked at. So asking for no times leaves no mark that somebody
-    /// has seen them, and asking for what never changes does not wait for those who change the
-    /// rest.
+    /// Attributes that are not requested are not read. So a request without times does not mark
+    /// them as seen, and a request for attributes that never change does not wait for writers of
+    /// the others.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct StatMask: u32 {
-        /// The permission bits of [`Stat::mode`]; the type is always there.
+        /// The permission bits of [`Stat::mode`]; the type is always returned.
         const MODE = 0x2;
         /// [`Stat::nlink`].
         const NLINK = 0x4;
@@ -91,23 +91,23 @@ bitflags! {
         const BLOCKS = 0x400;
         /// [`Stat::btime`].
         const BTIME = 0x800;
-        /// [`Stat::generation`], which `statx` does not have.
+        /// [`Stat::generation`], which is not in `statx`.
         const GENERATION = 0x8000_0000;
 
-        /// All that can change but the times.
+        /// All attributes that can change, except the times.
         const NO_TIMES = Self::MODE.bits() | Self::NLINK.bits() | Self::UID.bits()
             | Self::GID.bits() | Self::SIZE.bits() | Self::BLOCKS.bits();
     }
 }
 
-/// The attributes of a file, as `statx` gives them.
+/// The attributes of a file, as `statx` returns them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// The device number of the superblock.
     pub dev: u64,
     /// The inode number.
     pub ino: u64,
-    /// How often the inode's number was used before, for file handles.
+    /// Number of earlier uses of the inode's number, for file handles.
     pub generation: u32,
     /// The number of names.
     pub nlink: u32,
@@ -117,7 +117,7 @@ pub struct Stat {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The device that a device node stands for.
+    /// The device number of a device node.
     pub rdev: u64,
     /// Length in bytes.
     pub size: u64,
@@ -140,33 +140,33 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// The type of the file.
+    /// Returns the type of the file.
     pub fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.mode)
     }
 
-    /// The permission bits (07777).
+    /// Returns the permission bits (07777).
     pub fn permissions(&self) -> Mode {
         Mode::from_bits_truncate(self.mode & 0o7777)
     }
 
-    /// Whether it is a directory.
+    /// Returns whether the file is a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type() == FileType::Directory
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether the file is a regular file.
     pub fn is_file(&self) -> bool {
         self.file_type() == FileType::RegularFile
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns whether the file is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.file_type() == FileType::Symlink
     }
 }
 
-/// The state of a file system, as `statfs` gives it.
+/// The state of a file system, as `statfs` returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StatFs {
     /// The file system's magic number.
@@ -185,7 +185,7 @@ pub struct StatFs {
     pub files_free: u64,
     /// The longest name in bytes.
     pub name_max: u32,
-    /// Identifies the file system.
+    /// The identifier of the file system.
     pub fsid: u64,
     /// The mount's flags.
     pub flags: MountFlags,
@@ -199,35 +199,35 @@ bitflags! {
         const RDONLY = 1;
         /// Set-id bits are ignored.
         const NOSUID = 2;
-        /// Device nodes can't be opened.
+        /// Device nodes cannot be opened.
         const NODEV = 4;
         /// No execution; `access(X_OK)` on regular files fails.
         const NOEXEC = 8;
         /// Symbolic links are not followed (`MS_NOSYMFOLLOW`).
         const NOSYMFOLLOW = 256;
-        /// Access times are not kept.
+        /// Access times are not updated.
         const NOATIME = 1024;
-        /// Access times of directories are not kept.
+        /// Access times of directories are not updated.
         const NODIRATIME = 2048;
-        /// Access times are kept when older than a change or a day (the default).
+        /// Access times are updated if older than a change or a day (the default).
         const RELATIME = 1 << 21;
-        /// Access times are always kept.
+        /// Access times are always updated.
         const STRICTATIME = 1 << 24;
     }
 }
 
-/// With whom a mount shares what is mounted on it; see `mount_namespaces(7)`.
+/// The propagation of mounts and unmounts below a mount; see `mount_namespaces(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Propagation {
-    /// With its peers: binds and copies of it, in both directions (`MS_SHARED`). A slave stays one
-    /// as well.
+    /// To and from its peers, which are binds and copies of it (`MS_SHARED`). A slave remains a
+    /// slave as well.
     Shared,
-    /// With nobody (`MS_PRIVATE`). So are mounts that were never made anything else.
+    /// None (`MS_PRIVATE`), the default of new mounts.
     Private,
-    /// It gets what is mounted on its former peers, and gives nothing back (`MS_SLAVE`). What was
-    /// not shared stays as it is.
+    /// From its former peers, but not to them (`MS_SLAVE`). A mount that was not shared stays as it
+    /// is.
     Slave,
-    /// With nobody, and it can't be bound (`MS_UNBINDABLE`).
+    /// None, and the mount cannot be bound (`MS_UNBINDABLE`).
     Unbindable,
 }
 
@@ -236,8 +236,8 @@ bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct UmountFlags: u32 {
         /// Ends use by force, as far as the driver can. No driver here waits for anything that
-        /// could be given up, so it changes nothing: a mount in use is busy, as in Linux on a file
-        /// system that has no way to end its use.
+        /// could be aborted, so the flag changes nothing: a mount in use is busy, as in Linux on a
+        /// file system without `umount_begin`.
         const FORCE = 1;
         /// Detaches now; the mount ends when its last user leaves.
         const DETACH = 2;
@@ -249,7 +249,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// What `access` asks for.
+    /// The rights that `access` checks.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct Access: u8 {
         /// May execute, or search a directory.
@@ -303,19 +303,19 @@ pub enum Whence {
     Hole(u64),
 }
 
-/// How `openat2` opens.
+/// The arguments of `openat2`, as `struct open_how` in Linux.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenHow {
     /// The `O_*` flags.
     pub flags: OFlags,
-    /// The permissions of a file that is created, before the umask.
+    /// The permissions of a new file, before the umask.
     pub mode: Mode,
     /// The `RESOLVE_*` limits of the walk.
     pub resolve: ResolveFlags,
 }
 
 impl OpenHow {
-    /// These flags, mode 0, no limits.
+    /// Returns `flags` with mode 0 and no `RESOLVE_*` limits.
     pub fn new(flags: OFlags) -> OpenHow {
         OpenHow { flags, mode: Mode::empty(), resolve: ResolveFlags::empty() }
     }
