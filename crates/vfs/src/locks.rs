@@ -1,37 +1,36 @@
-//! Advisory locks of one file, as Linux has them: record locks (`fcntl(2)`), of a task or of an
+//! Advisory locks of one file, as in Linux: record locks (`fcntl(2)`), of a task or of an
 //! open file, and whole-file locks (`flock(2)`).
 //!
 //! [`FileLocks`] are all locks of one inode. Record locks cover ranges of bytes; those of one owner
 //! never conflict, replace one another where they overlap, and merge where they touch. Locks of
-//! different owners conflict where they overlap and either is exclusive; it does not matter which
-//! of the two kinds of owner they have. `flock` locks are a world of their own, in which an open
-//! file either locks the file or does not.
+//! different owners, of either kind, conflict where they overlap and at least one is exclusive.
+//! `flock` locks do not interact with record locks; an open file either holds one or does not.
 //!
-//! A request that can't be granted fails (`EAGAIN`), or becomes a [`PendingLock`]. Whoever changes
-//! the locks grants the pending requests that have become possible, in the order they came, and
-//! then wakes those who wait for them; nobody has to compete again. As in Linux a new request may
-//! overtake the ones that wait, if it conflicts with no lock held. A pending request belongs to no
-//! borrow, so the caller can leave every RCU section and lock before it waits:
-//! [`PendingLock::wait`] parks the thread, [`PendingLock::notify`] calls a function later instead.
-//! Both take a [`WaitToken`], by which anybody can interrupt them.
+//! A request that cannot be granted fails (`EAGAIN`), or becomes a [`PendingLock`]. The thread that
+//! changes the locks grants the pending requests that have become possible, in the order of their
+//! arrival, and then wakes their waiters, which need not compete again. As in Linux, a new request
+//! may overtake waiting ones if it conflicts with no held lock. A pending request borrows nothing,
+//! so the caller can leave every RCU section and lock before it waits: [`PendingLock::wait`] parks
+//! the thread, [`PendingLock::notify`] calls a function later. Both take a [`WaitToken`], which any
+//! thread can use to interrupt them.
 //!
 //! # Deadlocks
 //!
-//! A [`LockGraph`], shared by all files whose locks may wait for each other, knows which task waits
-//! for which. A request that would close a circle fails with `EDEADLK`. Open files are not in the
-//! graph, nor are `flock` locks: as in Linux, nobody can say which thread would release them. A
-//! task that waits with several threads waits for all that they wait for.
+//! A [`LockGraph`], shared by all files whose locks may wait for each other, records which task
+//! waits for which. A request that would close a cycle fails with `EDEADLK`. Open files are not in
+//! the graph, nor are `flock` locks: as in Linux, any thread might release them. A task that waits
+//! with several threads waits for everything that they wait for.
 //!
 //! # Invariants
 //!
 //! * The records of an owner are disjoint, and two that touch differ in kind; see `ranges`.
-//! * A queued request conflicts with some lock held, and its task's edges in the graph name every
-//!   task that holds one such. Both are restored before the lock of the state is released.
+//! * A queued request conflicts with some held lock, and its task's edges in the graph name every
+//!   task that holds such a lock. Both are restored before the lock of the state is released.
 //! * Every request that was queued gets exactly one result, set under the lock of the state, and
-//!   whoever waits is told after that lock is released.
-//! * Memory is bounded: `RECORDS_MAX` records and `WAITERS_MAX` requests for each file, and as many
-//!   of all as the limits of the tree say ([`crate::base::limits`]); more get `ENOLCK`. Releasing
-//!   everything never fails.
+//!   its waiter is notified after that lock is released.
+//! * Memory is bounded: `RECORDS_MAX` records and `WAITERS_MAX` requests for each file, and the
+//!   limits of the tree for all files ([`crate::base::limits`]); further requests get `ENOLCK`.
+//!   Releasing everything never fails.
 //!
 //! # Lock order and references
 //!
@@ -70,7 +69,7 @@ pub(crate) const RECORDS_MAX: usize = 1 << 18;
 /// The most requests that wait for locks of one file.
 pub(crate) const WAITERS_MAX: usize = 1 << 16;
 
-/// Whether others may hold the lock at the same time.
+/// The mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockKind {
     /// A read lock: `F_RDLCK`, `LOCK_SH`.
@@ -80,15 +79,15 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// Whether locks of two owners exclude each other.
+    /// Returns whether locks of two owners exclude each other.
     #[inline]
     pub fn conflicts(self, other: LockKind) -> bool {
         self == LockKind::Exclusive || other == LockKind::Exclusive
     }
 }
 
-/// A range of bytes, never empty. A range that ends at [`EOF`](Self::EOF) covers whatever the file
-/// may grow to.
+/// A range of bytes, never empty. A range that ends at [`EOF`](Self::EOF) also covers all
+/// growth of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LockRange {
     start: u64,
@@ -96,28 +95,29 @@ pub struct LockRange {
 }
 
 impl LockRange {
-    /// The last offset there is (`OFFSET_MAX`); as an end it means "and everything after".
+    /// The largest offset (`OFFSET_MAX`); as an end it means "and everything after".
     pub const EOF: u64 = i64::MAX as u64;
 
     /// The whole file.
     pub const WHOLE: LockRange = LockRange { start: 0, end: LockRange::EOF };
 
-    /// The bytes from `start` to `end`, both included. An end behind [`EOF`](Self::EOF) means that.
+    /// Creates the range of the bytes from `start` to `end`, both included. An end behind
+    /// [`EOF`](Self::EOF) counts as `EOF`.
     ///
     /// # Errors
-    /// `EINVAL` when `end` is before `start`, or `start` behind `EOF`.
+    /// `EINVAL` if `end` is before `start`, or `start` behind `EOF`.
     pub fn new(start: u64, end: u64) -> Result<LockRange, Errno> {
         let end = end.min(LockRange::EOF);
         if start > end { Err(Errno::INVAL) } else { Ok(LockRange { start, end }) }
     }
 
-    /// The range of a `struct flock`: `start` counts from `base`, which `l_whence` stands for (0,
-    /// the position, or the size of the file); a `len` of 0 reaches to the end, and a negative one
+    /// Converts the range of a `struct flock`. `start` counts from `base`, the offset of `l_whence`
+    /// (0, the position, or the size of the file); a `len` of 0 reaches to the end, a negative one
     /// means the bytes before `start`.
     ///
     /// # Errors
     /// `EINVAL` for a range that begins before the file (or a negative `base`), `EOVERFLOW` for one
-    /// that leaves the offsets there are.
+    /// that exceeds the largest offset.
     pub fn from_flock(base: i64, start: i64, len: i64) -> Result<LockRange, Errno> {
         if base < 0 {
             return Err(Errno::INVAL);
@@ -135,24 +135,24 @@ impl LockRange {
         }
     }
 
-    /// The first byte.
+    /// Returns the first byte.
     #[inline]
     pub fn start(self) -> u64 {
         self.start
     }
 
-    /// The last byte; [`EOF`](Self::EOF) for "and everything after".
+    /// Returns the last byte; [`EOF`](Self::EOF) for "and everything after".
     #[inline]
     pub fn end(self) -> u64 {
         self.end
     }
 
-    /// The length as in `l_len`: 0 for a range that reaches to the end.
+    /// Returns the length in the form of `l_len`: 0 for a range that reaches to the end.
     pub fn flock_len(self) -> u64 {
         if self.end == LockRange::EOF { 0 } else { self.end - self.start + 1 }
     }
 
-    /// Whether the two have a byte in common.
+    /// Returns whether the two ranges share a byte.
     #[inline]
     pub fn overlaps(self, other: LockRange) -> bool {
         self.start <= other.end && other.start <= self.end
@@ -168,26 +168,26 @@ impl std::fmt::Debug for LockRange {
     }
 }
 
-/// Who holds a record lock, by a number that is unique among its like.
+/// The owner of a record lock, by a number that is unique among owners of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A task, with all its threads: `F_SETLK`. Its locks go when it closes any handle of the file.
+    /// A task, with all its threads: `F_SETLK`. Its locks are released when it closes any handle of
+    /// the file.
     Task(u64),
-    /// An open file: `F_OFD_SETLK`. Its locks go with its last handle.
+    /// An open file: `F_OFD_SETLK`. Its locks are released with its last handle.
     File(u64),
 }
 
-/// A record lock, held or asked for.
+/// A record lock, held or requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLock {
-    /// Who holds it.
+    /// The owner.
     pub owner: Owner,
-    /// The process that asked for it, to be told to others; told as -1 when the owner is an open
-    /// file.
+    /// The requesting process, reported to others; -1 if the owner is an open file.
     pub pid: i32,
     /// Shared or exclusive.
     pub kind: LockKind,
-    /// What it covers.
+    /// The bytes that it covers.
     pub range: LockRange,
 }
 
@@ -196,9 +196,9 @@ pub(crate) mod classes {
     use vfscale_sync::lock_class;
 
     lock_class! {
-        /// The locks of one file, and who waits for them.
+        /// The locks of one file, and their waiters.
         pub FileLockState = ("flc_lock", 100);
-        /// Which task waits for which.
+        /// The graph of tasks that wait for tasks.
         pub LockWaits = ("blocked_lock_lock", 102);
         /// The result of one request that had to wait.
         pub LockResult = ("fl_wait", 104);

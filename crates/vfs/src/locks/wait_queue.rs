@@ -1,18 +1,18 @@
-//! Threads that sleep until something becomes possible: reading from a pipe or socket, writing to
-//! it, opening one end of it.
+//! Wait queues: threads that sleep until they can read from a pipe or socket, write to it, or open
+//! an end of it.
 //!
-//! A thread that finds nothing to do enters a [`SleepList`] under the lock of what it waits for,
-//! releases the lock, and parks. Whoever changes that state takes sleepers off the list under the
-//! same lock, and wakes them when it has released it. So a thread is on the list before anybody can
-//! miss it, and what wakes it is a bit of its own, whatever else unparks the thread. A
+//! A thread that has to wait enters a [`SleepList`] under the lock of the state that it waits for,
+//! releases the lock, and parks. A thread that changes that state takes sleepers off the list under
+//! the same lock, and wakes them after releasing it. So a sleeper is on the list before a change
+//! can miss it. A bit of the sleeper's own ends its sleep, whatever else unparks the thread. A
 //! [`WaitToken`](crate::WaitToken) sets another bit.
 //!
-//! A [`Monitor`] is such a lock with what it protects. Whoever releases it wakes those that what is
-//! there now is for ([`Settle`]), one of a kind; a thread that is woken and leaves something does
-//! the same in turn, and so does one that was interrupted instead. So no thread sleeps on what it
-//! could have, and one byte does not wake a crowd.
+//! A [`Monitor`] is such a lock with the state that it protects. The thread that releases it wakes
+//! one sleeper of each kind that can proceed ([`Settle`]). A woken thread that leaves something for
+//! others does the same, and so does a thread that was interrupted instead. So no thread sleeps
+//! although it could proceed, and one byte does not wake a crowd.
 //!
-//! Nobody sleeps inside an RCU section or with a lock.
+//! No thread sleeps inside an RCU section or with a lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use vfscale_sync::lock::{LockClass, Mutex, MutexGuard};
 
 use crate::locks::WaitToken;
 
-/// Somebody has taken it off the list, so that it looks again.
+/// Another thread has taken the sleeper off the list.
 const WOKEN: u8 = 1;
-/// Its token was cancelled.
+/// The sleeper's token was cancelled.
 const INTERRUPTED: u8 = 2;
 
 /// A thread that sleeps, or is about to.
@@ -47,11 +47,12 @@ impl Sleeper {
         self.set(INTERRUPTED);
     }
 
-    /// Parks the thread that made it until it is woken. The caller holds no lock and no RCU guard.
+    /// Parks the thread that made this sleeper until it is woken. The caller holds no lock and no
+    /// RCU guard.
     ///
     /// # Errors
-    /// `EINTR` when `token` is cancelled. The sleeper may be on its list still, or may have been
-    /// woken at the same time; the caller takes care of both.
+    /// `EINTR` if `token` is cancelled. The sleeper may still be on its list, or may have been
+    /// woken at the same time; the caller handles both.
     pub(crate) fn sleep(self: &Arc<Sleeper>, token: Option<&WaitToken>) -> Result<(), Errno> {
         if let Some(token) = token {
             token.watch_sleeper(self);
@@ -69,7 +70,8 @@ impl Sleeper {
     }
 }
 
-/// Those who wait for the same, the longest first. Guarded by the lock of what they wait for.
+/// Sleepers that wait for the same event, the longest first. Protected by the lock of the state
+/// that they wait for.
 #[derive(Default)]
 pub(crate) struct SleepList(VecDeque<Arc<Sleeper>>);
 
@@ -81,17 +83,17 @@ impl SleepList {
         sleeper
     }
 
-    /// Takes one out that does not want to wait any longer, if it is there.
+    /// Removes a sleeper that stops waiting, if it is on the list.
     pub(crate) fn leave(&mut self, sleeper: &Arc<Sleeper>) {
         self.0.retain(|other| !Arc::ptr_eq(other, sleeper));
     }
 
-    /// Takes the first out, to be woken.
+    /// Moves the first sleeper to `wake`.
     pub(crate) fn pop(&mut self, wake: &mut Wake) {
         wake.0.extend(self.0.pop_front());
     }
 
-    /// Takes all out, to be woken.
+    /// Moves all sleepers to `wake`.
     pub(crate) fn pop_all(&mut self, wake: &mut Wake) {
         wake.0.extend(self.0.drain(..));
     }
@@ -103,28 +105,29 @@ impl SleepList {
 pub(crate) struct Wake(SmallVec<[Arc<Sleeper>; 2]>);
 
 impl Wake {
-    /// Wakes them. The caller has released the lock of the lists.
+    /// Wakes the sleepers. The caller has released the lock of the lists.
     pub(crate) fn wake(self) {
         self.0.iter().for_each(|sleeper| sleeper.set(WOKEN));
     }
 }
 
-/// How a call waits.
+/// The waiting behaviour of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting<'a> {
-    /// It doesn't (`O_NONBLOCK`).
+    /// Whether the call never waits (`O_NONBLOCK`).
     pub(crate) never: bool,
-    /// What interrupts it.
+    /// The token that can interrupt it.
     pub(crate) token: Option<&'a WaitToken>,
 }
 
-/// What threads wait for.
+/// A state that threads wait for.
 pub(crate) trait Settle {
-    /// Who is to be woken when the lock is released.
+    /// Returns the sleepers to wake when the lock is released.
     fn settle(&mut self) -> Wake;
 }
 
-/// A lock whose release wakes those who wait for what it protects; see the [module](self).
+/// A lock whose release wakes the threads that wait for the state it protects; see the
+/// [module](self).
 pub(crate) struct Monitor<S: Settle, C: LockClass>(Mutex<S, C>);
 
 impl<S: Settle, C: LockClass> Monitor<S, C> {
@@ -132,7 +135,7 @@ impl<S: Settle, C: LockClass> Monitor<S, C> {
         Monitor(Mutex::new(state))
     }
 
-    /// Does something under the lock, and wakes those who have been waiting for it afterwards.
+    /// Runs `action` under the lock, and then wakes the sleepers that can proceed.
     pub(crate) fn with<T>(&self, action: impl FnOnce(&mut S) -> T) -> T {
         let mut state = self.0.lock();
         let result = action(&mut state);
@@ -142,16 +145,15 @@ impl<S: Settle, C: LockClass> Monitor<S, C> {
         result
     }
 
-    /// The lock, for a look that changes nothing.
+    /// Takes the lock to read the state; the caller changes nothing.
     pub(crate) fn look(&self) -> MutexGuard<'_, S, C> {
         self.0.lock()
     }
 
-    /// Makes a step under the lock, again after each sleep on `list`, until one says that it was
-    /// the last.
+    /// Runs `step` under the lock, again after each sleep on `list`, until it returns true.
     ///
     /// # Errors
-    /// Those of the steps; `EAGAIN` instead of sleeping, `EINTR`.
+    /// The errors of `step`; `EAGAIN` instead of sleeping, `EINTR`.
     pub(crate) fn repeat(
         &self,
         wait: Waiting<'_>,
@@ -166,7 +168,7 @@ impl<S: Settle, C: LockClass> Monitor<S, C> {
             })?;
             let Some(sleeper) = sleeper else { return Ok(()) };
             sleeper.sleep(wait.token).inspect_err(|_| {
-                // If somebody has just woken it, `with` wakes another one in its place.
+                // If another thread has just woken it, `with` wakes another sleeper instead.
                 self.with(|state| list(state).leave(&sleeper));
             })?;
         }

@@ -1,20 +1,20 @@
-//! POSIX access control lists, as Linux has them (`acl(5)`).
+//! POSIX access control lists as in Linux (`acl(5)`).
 //!
-//! An [`Acl`] says who may do what with a file in more detail than nine mode bits: besides the
-//! owner, the owning group and everybody else it names further users and groups, and a mask that
-//! bounds all of these but the owner and everybody else. A directory may also carry a *default*
-//! list, which is what files made in it start with.
+//! An [`Acl`] grants rights to a file in more detail than nine mode bits. Apart from the owner, the
+//! owning group and all others, it names users and groups, and a mask that bounds the rights of all
+//! but the owner and the others. A directory may also have a *default* list, which new files in it
+//! inherit.
 //!
 //! # Invariants
 //!
 //! An `Acl` is immutable and always well formed: one entry for the owner, then the named users, one
-//! for the owning group, then the named groups, a mask (required when anybody is named) and one for
-//! everybody else. So no operation on it can fail for a broken list, and readers may share one
-//! under RCU. It holds no reference to anything.
+//! for the owning group, then the named groups, a mask (required if a user or group is named) and
+//! one for all others. So no operation on it can fail because the list is malformed, and readers
+//! may share it under RCU. It holds no references.
 //!
-//! A file keeps an access list only while that says more than its mode bits ([`Acl::equiv_mode`]),
-//! and then the group bits of the mode are the mask: `chmod` changes the mask ([`Acl::chmod`]), and
-//! a check needs to look at the list only when the group bits are not all clear ([`permission`]).
+//! A file has an access list only while its mode bits cannot express it ([`Acl::equiv_mode`]). The
+//! group bits of the mode are then the mask: `chmod` changes the mask ([`Acl::chmod`]), and a check
+//! reads the list only if the group bits are not all clear ([`permission`]).
 //!
 //! The semantics are those of the Linux manual and of its kernel's behaviour, which
 //! `tests/linux_acl.rs` compares call by call.
@@ -38,7 +38,7 @@ const TAG_GROUP: u16 = 0x08;
 const TAG_MASK: u16 = 0x10;
 const TAG_OTHER: u16 = 0x20;
 
-/// The id of entries that name nobody; as a user or group it is invalid.
+/// The id of entries without a named user or group; invalid as a user or group.
 const ID_UNDEFINED: u32 = u32::MAX;
 
 const S_IFMT: u32 = 0o170_000;
@@ -47,7 +47,7 @@ const S_IFLNK: u32 = 0o120_000;
 const PERMISSIONS: u32 = 0o777;
 const RWX: u8 = 7;
 
-/// Whom an entry of a list speaks of.
+/// The subject of an entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AclTag {
     /// The owner of the file.
@@ -58,18 +58,18 @@ pub enum AclTag {
     GroupObj,
     /// A group by number.
     Group(u32),
-    /// The most that named users and all groups may do.
+    /// The upper bound of the rights of named users and of all groups.
     Mask,
-    /// Everybody else.
+    /// All others.
     Other,
 }
 
 /// One entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AclEntry {
-    /// Whom it speaks of.
+    /// The subject.
     pub tag: AclTag,
-    /// What they may do: read 4, write 2, execute or search 1.
+    /// The rights: read 4, write 2, execute or search 1.
     pub perm: u8,
 }
 
@@ -79,30 +79,30 @@ pub struct Acl {
     entries: Box<[AclEntry]>,
 }
 
-/// A list as it came from a user: of the right form, but not checked for sense yet.
+/// A list as the caller passed it, decoded but not validated.
 ///
-/// Linux reports a value that can't be read before it looks at the caller's rights, and one that
-/// makes no sense after. [`UncheckedAcl::validate`] is the second step.
+/// Linux reports a value that cannot be decoded before it checks the caller's rights, and an
+/// invalid list after. [`UncheckedAcl::validate`] is the second step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncheckedAcl {
     entries: Vec<(AclTag, u16)>,
 }
 
-/// What mode bits express of a list; see [`Acl::equiv_mode`].
+/// The part of a list that mode bits can express; see [`Acl::equiv_mode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EquivMode {
     /// The mode with its permission bits (0777) replaced.
     pub mode: u32,
-    /// The list says more than that, so it has to be kept.
+    /// Whether the list says more than the mode, so the file needs it.
     pub needs_acl: bool,
 }
 
-/// What a new file starts with; see [`inherit`].
+/// The mode and the lists of a new file; see [`inherit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inherited {
     /// Type and permission bits.
     pub mode: u32,
-    /// Its access list, if the mode does not say it all.
+    /// Its access list, if the mode cannot express it.
     pub access: Option<Acl>,
     /// Its default list; only directories get one.
     pub default: Option<Acl>,
@@ -178,7 +178,7 @@ fn encode_entry(entry: &AclEntry) -> [u8; XATTR_ENTRY_BYTES] {
     [tag_0, tag_1, entry.perm, 0, id_0, id_1, id_2, id_3]
 }
 
-/// How far the check of a list has come; each entry is allowed in certain states only.
+/// The state of the check of a list; each state allows certain entries only.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Owner,
@@ -189,7 +189,7 @@ enum Expect {
 }
 
 impl Acl {
-    /// Makes a list of `entries` (whom, what they may do).
+    /// Makes a list of `entries` (subject, rights).
     ///
     /// # Errors
     /// `EINVAL` when the entries are not a well-formed list, as the module page describes.
@@ -219,7 +219,7 @@ impl Acl {
         if expect == Expect::End { Ok(Acl { entries: checked.into() }) } else { Err(Errno::INVAL) }
     }
 
-    /// The list that says what the permission bits of `mode` say.
+    /// Returns the list that the permission bits of `mode` express.
     pub fn from_mode(mode: u32) -> Acl {
         let bits = |shift: u32| (mode >> shift & 7) as u8;
         let entries = [
@@ -230,16 +230,16 @@ impl Acl {
         Acl { entries: entries.into() }
     }
 
-    /// Reads and checks the extended attribute form: [`UncheckedAcl::from_xattr`] and
-    /// [`UncheckedAcl::validate`] in one. `Ok(None)` means no list.
+    /// Decodes and validates the extended attribute form: [`UncheckedAcl::from_xattr`], then
+    /// [`UncheckedAcl::validate`]. Returns `Ok(None)` if the value means no list.
     ///
     /// # Errors
-    /// Those of the two.
+    /// The errors of both.
     pub fn from_xattr(value: &[u8]) -> Result<Option<Acl>, Errno> {
         UncheckedAcl::from_xattr(value)?.map(UncheckedAcl::validate).transpose()
     }
 
-    /// The value of `system.posix_acl_access` or `system.posix_acl_default`.
+    /// Returns the value of `system.posix_acl_access` or `system.posix_acl_default`.
     pub fn to_xattr(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(self.xattr_len());
         value.extend_from_slice(&XATTR_VERSION.to_le_bytes());
@@ -249,33 +249,33 @@ impl Acl {
         value
     }
 
-    /// The length of [`to_xattr`](Self::to_xattr) in bytes.
+    /// Returns the length of [`to_xattr`](Self::to_xattr) in bytes.
     pub fn xattr_len(&self) -> usize {
         XATTR_HEADER_BYTES + self.entries.len() * XATTR_ENTRY_BYTES
     }
 
-    /// The entries, in order.
+    /// Returns the entries, in order.
     pub fn entries(&self) -> &[AclEntry] {
         &self.entries
     }
 
-    /// The memory it takes, in bytes.
+    /// Returns the memory of the list, in bytes.
     pub fn bytes(&self) -> u64 {
         (size_of::<Acl>() + size_of_val(&*self.entries)) as u64
     }
 
-    /// What the mask leaves; everything when there is no mask.
+    /// Returns the mask, or all rights if there is no mask.
     fn mask(&self) -> u8 {
         let mask = self.entries.iter().find(|entry| entry.tag == AclTag::Mask);
         mask.map_or(RWX, |entry| entry.perm)
     }
 
-    /// Whether `uid`, of group `gid` and of the groups for which `in_group` holds, may do all of
-    /// `want` (read 4, write 2, execute 1) with a file of `owner_uid` and `owner_gid`.
+    /// Checks that `uid`, of group `gid` and of the groups for which `in_group` holds, has all
+    /// rights in `want` (read 4, write 2, execute 1) to a file of `owner_uid` and `owner_gid`.
     ///
-    /// The first entry that fits decides: the owner's, the user's own, then any entry of one of the
-    /// user's groups that grants everything wanted; everybody else's counts only for those who are
-    /// in none of the groups. Privileges are the caller's business.
+    /// The first entry that matches decides: the owner's, the named user's, then any entry of one
+    /// of the user's groups that grants all of `want`. The entry for others applies only to users
+    /// in none of the groups. The caller checks privileges.
     ///
     /// # Errors
     /// `EACCES`.
@@ -310,12 +310,12 @@ impl Acl {
         Err(Errno::ACCESS)
     }
 
-    /// The mode that a file has whose access list this is: `mode` with new permission bits. The
-    /// group bits are the mask, if there is one.
+    /// Returns the mode of a file with this access list: `mode` with new permission bits. The group
+    /// bits are the mask, if there is one.
     ///
-    /// When `needs_acl` is false the mode says it all, and the list need not be kept. `setxattr`
-    /// also clears the set-group-ID bit for callers who are neither in the file's group nor hold
-    /// `CAP_FSETID`; that is left to the caller, who knows.
+    /// If `needs_acl` is false, the mode expresses the whole list, and the file does not need it.
+    /// `setxattr` also clears the set-group-ID bit for callers that are neither in the file's group
+    /// nor hold `CAP_FSETID`; that is left to the caller of this method.
     pub fn equiv_mode(&self, mode: u32) -> EquivMode {
         let mut bits = 0;
         let mut needs_acl = false;
@@ -335,27 +335,27 @@ impl Acl {
         EquivMode { mode: mode & !PERMISSIONS | bits, needs_acl }
     }
 
-    /// The list after a `chmod` to `mode`: the owner's and everybody else's entries follow the
-    /// mode, and so does the mask; only without a mask the owning group's.
+    /// Returns the list after a `chmod` to `mode`: the mode sets the entries of the owner and of
+    /// others, and the mask, or without a mask the entry of the owning group.
     #[must_use]
     pub fn chmod(&self, mode: u32) -> Acl {
         self.map_classes(|class, _| (mode >> class.shift() & 7) as u8)
     }
 
-    /// What a file made with `mode` gets from this default list: the list with everything taken
-    /// away that `mode` does not grant, and `mode` with everything taken away that the list does
-    /// not grant.
+    /// Returns what a file made with `mode` gets from this default list: the list without the
+    /// rights that `mode` does not grant, and `mode` without the rights that the list does not
+    /// grant.
     ///
-    /// The file needs to keep the list only when [`equiv_mode`](Self::equiv_mode) says so.
-    /// [`inherit`] does it all.
+    /// The file needs the list only if [`equiv_mode`](Self::equiv_mode) says so. [`inherit`] does
+    /// all of this.
     pub fn create_masq(&self, mode: u32) -> (Acl, u32) {
         let acl = self.map_classes(|class, perm| perm & (mode >> class.shift() & 7) as u8);
         let mode = acl.equiv_mode(mode).mode;
         (acl, mode)
     }
 
-    /// Replaces the permissions of the three entries that stand behind the three classes of mode
-    /// bits: the owner's, the mask or without one the owning group's, and everybody else's.
+    /// Replaces the rights of the three entries that correspond to the three classes of mode bits:
+    /// the owner's, the mask (or without one the owning group's), and others'.
     fn map_classes(&self, f: impl Fn(Class, u8) -> u8) -> Acl {
         let masked = self.entries.iter().any(|entry| entry.tag == AclTag::Mask);
         let mut acl = self.clone();
@@ -391,7 +391,7 @@ impl Class {
     }
 }
 
-/// Whom a permission check is about.
+/// The file of a permission check.
 #[derive(Clone, Copy, Debug)]
 pub struct Ownership {
     /// Type and permission bits of the file.
@@ -402,12 +402,12 @@ pub struct Ownership {
     pub gid: u32,
 }
 
-/// The check of a file with mode bits and perhaps an access list: whether `uid`, of group `gid` and
-/// of the groups for which `in_group` holds, may do all of `want` (read 4, write 2, execute 1).
+/// Checks that `uid`, of group `gid` and of the groups for which `in_group` holds, has all rights
+/// in `want` (read 4, write 2, execute 1) to a file with mode bits and perhaps an access list.
 ///
-/// The owner is judged by the mode alone. The list is not consulted when the group bits are all
-/// clear, for then its mask lets nothing through; as in Linux, a named user then counts as
-/// everybody else. Privileges are the caller's business.
+/// For the owner only the mode counts. The list is not read if the group bits are all clear,
+/// because its mask then grants nothing; as in Linux, a named user then counts as one of the
+/// others. The caller checks privileges.
 ///
 /// # Errors
 /// `EACCES`.
@@ -433,9 +433,9 @@ pub fn permission(
     if wanted & !(file.mode >> shift) == 0 { Ok(()) } else { Err(Errno::ACCESS) }
 }
 
-/// What a file made with `mode` (type and permission bits) starts with, in a directory whose
-/// default list is `default`, by a task with `umask`. With a default list the mask of the task does
-/// not count. Symbolic links keep their mode and get no list.
+/// Returns mode and lists of a file that a task with `umask` makes with `mode` (type and permission
+/// bits) in a directory whose default list is `default`. With a default list the umask does not
+/// count. Symbolic links keep their mode and get no list.
 pub fn inherit(default: Option<&Acl>, mode: u32, umask: u32) -> Inherited {
     let plain = |mode| Inherited { mode, access: None, default: None };
     if mode & S_IFMT == S_IFLNK {

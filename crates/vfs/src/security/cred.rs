@@ -1,15 +1,15 @@
-//! Who acts, and what they may do to an inode.
+//! Credentials: the identity of a task, and its privileges.
 
 use crate::base::types::Capabilities;
 
-/// The rights a task acts with.
+/// The identity and the privileges with which a task acts. Counterpart of `struct cred` in Linux.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The user that files are checked against and created for (the file system user id).
     pub uid: u32,
-    /// The group, likewise.
+    /// The group that files are checked against and created for.
     pub gid: u32,
-    /// Further groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
     /// Privileges.
     pub caps: Capabilities,
@@ -20,12 +20,12 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// User 0 with every privilege.
+    /// Returns the credentials of user 0 with every privilege.
     pub fn root() -> Credentials {
         Credentials { caps: Capabilities::all(), ..Credentials::user(0, 0) }
     }
 
-    /// A user without privileges.
+    /// Returns the credentials of a user without privileges.
     pub fn user(uid: u32, gid: u32) -> Credentials {
         Credentials {
             uid,
@@ -37,13 +37,13 @@ impl Credentials {
         }
     }
 
-    /// The same with these further groups.
+    /// Replaces the supplementary groups.
     pub fn with_groups(mut self, groups: impl Into<Vec<u32>>) -> Credentials {
         self.groups = groups.into();
         self
     }
 
-    /// Whether `group` is the group or one of the further ones.
+    /// Returns whether `group` is the group or one of the supplementary groups.
     #[inline]
     pub fn in_group(&self, group: u32) -> bool {
         self.gid == group || self.groups.contains(&group)
@@ -54,7 +54,8 @@ impl Credentials {
         self.caps.contains(caps)
     }
 
-    /// The rights that `access(2)` checks with: the real ids, and privileges only for user 0.
+    /// Returns the credentials that `access(2)` checks: the real ids, and privileges only for user
+    /// 0.
     pub(crate) fn real(&self) -> Credentials {
         let caps = if self.real_uid == 0 { Capabilities::all() } else { Capabilities::empty() };
         Credentials { uid: self.real_uid, gid: self.real_gid, caps, ..self.clone() }

@@ -1,13 +1,13 @@
-//! Extended attributes: names, who may use them, and the set of one inode (`xattr(7)`).
+//! Extended attributes: names, permissions, and the set of one inode (`xattr(7)`).
 //!
-//! A name belongs to a namespace by its prefix. `user.*` is for everybody who may read or write the
-//! file, `trusted.*` for the administrator, `security.*` for security modules, and of `system.*`
-//! there are the two access control lists. Those two live beside an [`XattrSet`], as
-//! [`Acl`](crate::security::acl::Acl)s, and only their names meet here.
+//! The prefix of a name selects its namespace. `user.*` is for users that may read or write the
+//! file, `trusted.*` for the administrator, `security.*` for security modules; `system.*` has only
+//! the two access control lists. An inode stores these two apart from its [`XattrSet`], as
+//! [`Acl`](crate::security::acl::Acl)s; this module has only their names.
 //!
-//! The order of the checks is Linux's, which decides the error a caller sees: the name's length
-//! ([`XattrName::new`]), the path, the caller's rights ([`xattr_permission`]), whether there is
-//! such a namespace ([`XattrName::supported`]), and then the set.
+//! The checks come in the order of Linux, which decides the error that a caller gets: the name's
+//! length ([`XattrName::new`]), the path, the caller's rights ([`xattr_permission`]), whether the
+//! namespace exists ([`XattrName::supported`]), and then the set.
 //!
 //! # Invariants
 //!
@@ -46,7 +46,7 @@ const S_IFREG: u32 = 0o100_000;
 const S_IFLNK: u32 = 0o120_000;
 const S_ISVTX: u32 = 0o001_000;
 
-/// Where a name belongs, by its prefix.
+/// The namespace of a name, by its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Namespace {
     /// `user.`
@@ -59,7 +59,7 @@ pub enum Namespace {
     AclAccess,
     /// `system.posix_acl_default`
     AclDefault,
-    /// Any other name that starts with `system.`: there is none.
+    /// Any other name that starts with `system.`; no attribute has one.
     System,
     /// No namespace that Linux knows.
     Unknown,
@@ -72,13 +72,14 @@ pub struct XattrName<'a> {
 }
 
 impl<'a> XattrName<'a> {
-    /// The capabilities that a program gives to whoever executes it.
+    /// The capabilities that a program grants when it is executed.
     pub(crate) const CAPABILITY: XattrName<'static> = XattrName { bytes: CAPABILITY };
 
-    /// Takes a name of 1 to 255 bytes.
+    /// Accepts a name of 1 to 255 bytes.
     ///
     /// # Errors
-    /// `ERANGE` for another length, `EINVAL` for a zero byte, which can't be said to Linux at all.
+    /// `ERANGE` for another length, `EINVAL` for a zero byte, which cannot be passed to Linux at
+    /// all.
     pub fn new(bytes: &'a [u8]) -> Result<XattrName<'a>, Errno> {
         match bytes.len() {
             1..=XATTR_NAME_BYTES_MAX if !bytes.contains(&0) => Ok(XattrName { bytes }),
@@ -87,12 +88,12 @@ impl<'a> XattrName<'a> {
         }
     }
 
-    /// The name as it was given.
+    /// Returns the name as it was passed.
     pub fn as_bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Where the name belongs. It may still be incomplete; see [`supported`](Self::supported).
+    /// Returns the namespace. The name may still be incomplete; see [`supported`](Self::supported).
     pub fn namespace(self) -> Namespace {
         match self.split().0 {
             b"user." => Namespace::User,
@@ -105,7 +106,7 @@ impl<'a> XattrName<'a> {
         }
     }
 
-    /// Whether there can be an attribute of this name.
+    /// Returns the namespace if an attribute of this name can exist.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for an unknown namespace, `EINVAL` for a prefix without a name behind it.
@@ -117,14 +118,14 @@ impl<'a> XattrName<'a> {
         }
     }
 
-    /// The prefix, up to the first dot and with it, and the rest.
+    /// Returns the prefix, up to and with the first dot, and the rest.
     fn split(self) -> (&'a [u8], &'a [u8]) {
         let dot = self.bytes.iter().position(|&byte| byte == b'.');
         self.bytes.split_at(dot.map_or(0, |at| at + 1))
     }
 }
 
-/// What is to be done with an attribute.
+/// An operation on an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrOp<'a> {
     /// Read its value.
@@ -135,12 +136,12 @@ pub enum XattrOp<'a> {
     Remove,
 }
 
-/// Who does it, to what.
+/// The file of an operation on an attribute, and its caller.
 #[derive(Clone, Copy, Debug)]
 pub struct XattrSubject {
-    /// The mode of the file, of which permissions don't matter.
+    /// The mode of the file; its permission bits do not matter.
     pub mode: u32,
-    /// The caller owns the file or holds `CAP_FOWNER`.
+    /// Whether the caller owns the file or holds `CAP_FOWNER`.
     pub owner: bool,
     /// The caller's privileges.
     pub caps: Capabilities,
@@ -152,23 +153,22 @@ impl XattrSubject {
     }
 }
 
-/// Whether the rules of the attribute's namespace let `subject` do `op`, and if so, which access to
-/// the file the caller must check besides (nothing, `READ`, or `WRITE`).
+/// Checks the rules of the attribute's namespace for `op`, and returns the access to the file that
+/// the caller must also check (nothing, `READ`, or `WRITE`).
 ///
 /// The rules, as in Linux: `user.*` only on regular files and directories, and in a sticky
-/// directory only by its owner; `trusted.*` only with `CAP_SYS_ADMIN`, and otherwise it is as if
-/// there were none; `security.*` may be read by all and changed with `CAP_SYS_ADMIN`, file
-/// capabilities with `CAP_SETFCAP`; access control lists may be read by all and changed by the
-/// owner.
+/// directory only by its owner; `trusted.*` only with `CAP_SYS_ADMIN`, and hidden from others;
+/// `security.*` readable by all and changed with `CAP_SYS_ADMIN`, file capabilities with
+/// `CAP_SETFCAP`; access control lists readable by all and changed by the owner.
 ///
-/// In one case this is stricter than Linux, where anybody may replace a file's capabilities by an
-/// empty value: here that takes `CAP_SETFCAP` like any other value.
+/// One case is stricter than in Linux, where any user may replace a file's capabilities by an empty
+/// value: here that takes `CAP_SETFCAP` like any other value.
 ///
-/// Setting an access control list by the name of the default one is refused on anything but a
-/// directory, and removing it there does nothing: the caller finds none.
+/// Setting a default access control list is refused on anything but a directory, and removing it
+/// there does nothing, because the caller finds none.
 ///
 /// # Errors
-/// `EPERM`; `ENODATA` for reading what is hidden; `EINVAL` for malformed file capabilities;
+/// `EPERM`; `ENODATA` for reading a hidden attribute; `EINVAL` for malformed file capabilities;
 /// `EOPNOTSUPP` for an access control list of a symbolic link; `EACCES` for a default list of a
 /// file.
 pub fn xattr_permission(
@@ -200,7 +200,7 @@ fn acl_permission(
     op: XattrOp<'_>,
     subject: &XattrSubject,
 ) -> Result<Access, Errno> {
-    /// A value of the version alone is a list without entries, which removes.
+    /// The length of a value with only a version: a list without entries, which removes the list.
     const EMPTY_BYTES_MAX: usize = 4;
     if subject.is(S_IFLNK) {
         return Err(Errno::OPNOTSUPP);
@@ -234,8 +234,8 @@ fn security_permission(
     }
 }
 
-/// Checks a value of `security.capability`: empty, or of version 2 or 3 and of the length that goes
-/// with it.
+/// Checks a value of `security.capability`: empty, or of version 2 or 3 with the length of that
+/// version.
 fn check_file_capabilities(value: &[u8]) -> Result<(), Errno> {
     const EFFECTIVE: u32 = 1;
     let Some((magic, rest)) = value.split_first_chunk::<4>() else {
@@ -243,7 +243,7 @@ fn check_file_capabilities(value: &[u8]) -> Result<(), Errno> {
     };
     match (u32::from_le_bytes(*magic) & !EFFECTIVE, rest) {
         (0x0200_0000, [..]) if rest.len() == 16 => Ok(()),
-        // The last four bytes are the user that is root to these capabilities; -1 is nobody.
+        // The last four bytes are the user that is root for these capabilities; -1 is no user.
         (0x0300_0000, [.., a, b, c, d]) if rest.len() == 20 && [*a, *b, *c, *d] != [0xff; 4] => {
             Ok(())
         }
@@ -258,70 +258,70 @@ struct Xattr {
     value: Box<[u8]>,
 }
 
-/// What an attribute takes besides its bytes: its place in the set, its count, and what an
-/// allocator adds to the three pieces.
+/// The overhead of an attribute: its slot in the set, its reference count, and the allocator's
+/// overhead of three allocations.
 const OVERHEAD_BYTES: usize = size_of::<Xattr>() + 72;
 
 fn cost(name_len: usize, value_len: usize) -> u64 {
     (OVERHEAD_BYTES + name_len + value_len) as u64
 }
 
-/// The extended attributes of one inode, without its access control lists. Copies share what is not
-/// changed.
+/// The extended attributes of one inode, without its access control lists. Copies share unchanged
+/// attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XattrSet {
     sorted: Vec<Arc<Xattr>>,
     bytes: u64,
 }
 
-/// Which access control lists a file has, for [`XattrSet::list`].
+/// The access control lists that a file has, for [`XattrSet::list`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AclNames {
-    /// It has an access list.
+    /// Whether it has an access list.
     pub access: bool,
-    /// It has a default list.
+    /// Whether it has a default list.
     pub default: bool,
 }
 
 impl XattrSet {
-    /// A set without attributes. Allocates nothing.
+    /// Creates a set without attributes. Allocates nothing.
     pub const fn new() -> XattrSet {
         XattrSet { sorted: Vec::new(), bytes: 0 }
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of attributes.
     pub fn len(&self) -> usize {
         self.sorted.len()
     }
 
-    /// The memory to charge for what is in the set, in bytes.
+    /// Returns the memory to charge for the set, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The value of an attribute. [`copy_out`] puts it where `getxattr` wants it.
+    /// Returns the value of an attribute. [`copy_out`] copies it as `getxattr` does.
     ///
     /// # Errors
-    /// Those of [`XattrName::supported`]; `EOPNOTSUPP` for access control lists, which are not kept
-    /// here; `ENODATA` when there is no such attribute.
+    /// The errors of [`XattrName::supported`]; `EOPNOTSUPP` for access control lists, which are
+    /// stored elsewhere; `ENODATA` if there is no such attribute.
     pub fn get(&self, name: XattrName<'_>) -> Result<&[u8], Errno> {
         let at = self.find(name)?.map_err(|_| Errno::NODATA)?;
         Ok(&self.sorted[at].value)
     }
 
-    /// What [`set`](Self::set) with the same arguments would add to [`bytes`](Self::bytes);
-    /// negative when it would free memory.
+    /// Returns the bytes that [`set`](Self::set) with the same arguments would add to
+    /// [`bytes`](Self::bytes); negative if it would free memory.
     ///
-    /// A caller that keeps to a budget charges a positive result before the change, and gives a
-    /// negative one back after it, all under the lock that guards the set.
+    /// A caller with a budget charges a positive result before the change, and uncharges a negative
+    /// one after it, all under the lock that guards the set.
     ///
     /// # Errors
-    /// Exactly those of `set`.
+    /// The errors of `set`.
     pub fn set_cost(
         &self,
         name: XattrName<'_>,
@@ -336,12 +336,12 @@ impl XattrSet {
         Ok(cost(name.bytes.len(), value.len()) as i64 - old as i64)
     }
 
-    /// Makes an attribute or replaces its value.
+    /// Creates an attribute or replaces its value.
     ///
     /// # Errors
-    /// In this order: `EINVAL` for unknown flags, `E2BIG` for a value of more than 64 KiB; those of
-    /// [`XattrName::supported`]; `EOPNOTSUPP` for access control lists; `EEXIST` with `CREATE` when
-    /// there is one, `ENODATA` with `REPLACE` when there is none.
+    /// In this order: `EINVAL` for unknown flags, `E2BIG` for a value of more than 64 KiB; the
+    /// errors of [`XattrName::supported`]; `EOPNOTSUPP` for access control lists; `EEXIST` with
+    /// `CREATE` if the attribute exists, `ENODATA` with `REPLACE` if it does not.
     pub fn set(
         &mut self,
         name: XattrName<'_>,
@@ -364,10 +364,10 @@ impl XattrSet {
         Ok(())
     }
 
-    /// Removes an attribute and returns the bytes that are free now.
+    /// Removes an attribute and returns the bytes to uncharge.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// See [`get`](Self::get).
     pub fn remove(&mut self, name: XattrName<'_>) -> Result<u64, Errno> {
         let at = self.find(name)?.map_err(|_| Errno::NODATA)?;
         let freed = self.sorted.remove(at).cost();
@@ -378,16 +378,16 @@ impl XattrSet {
         Ok(freed)
     }
 
-    /// The names, sorted, without those of access control lists.
+    /// Returns the names, sorted, without those of access control lists.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.sorted.iter().map(|xattr| &*xattr.name)
     }
 
-    /// The names as `listxattr` gives them, each ended by a zero byte, access control lists first.
-    /// `trusted.*` shows only to those who hold `CAP_SYS_ADMIN`.
+    /// Returns the names in the form of `listxattr`, each with a zero byte at its end, access
+    /// control lists first. `trusted.*` is included only for holders of `CAP_SYS_ADMIN`.
     ///
     /// # Errors
-    /// `E2BIG` when they take more than 64 KiB.
+    /// `E2BIG` if the names take more than 64 KiB.
     pub fn list(&self, acls: AclNames, caps: Capabilities) -> Result<Vec<u8>, Errno> {
         let admin = caps.contains(Capabilities::SYS_ADMIN);
         let access = acls.access.then_some(POSIX_ACL_ACCESS);
@@ -404,7 +404,7 @@ impl XattrSet {
         Ok(list)
     }
 
-    /// Where `set` would put a value: `Ok` over an old one, `Err` as a new one.
+    /// Returns the index at which `set` would store a value: `Ok` replaces, `Err` inserts.
     fn place(
         &self,
         name: XattrName<'_>,
@@ -425,7 +425,7 @@ impl XattrSet {
         }
     }
 
-    /// Where an attribute is (`Ok`), or would be (`Err`).
+    /// Finds the index of an attribute (`Ok`), or its insertion point (`Err`).
     fn find(&self, name: XattrName<'_>) -> Result<Result<usize, usize>, Errno> {
         match name.supported()? {
             Namespace::User | Namespace::Trusted | Namespace::Security => {
@@ -442,11 +442,11 @@ impl Xattr {
     }
 }
 
-/// Copies a value or a list out as `getxattr` and `listxattr` do: an empty `buf` asks for the
-/// length alone. Returns the length.
+/// Copies a value or a list to `buf` as `getxattr` and `listxattr` do, and returns its length. An
+/// empty `buf` requests only the length.
 ///
 /// # Errors
-/// `ERANGE` when `buf` is too small.
+/// `ERANGE` if `buf` is too small.
 pub fn copy_out(value: &[u8], buf: &mut [u8]) -> Result<usize, Errno> {
     if !buf.is_empty() {
         buf.get_mut(..value.len()).ok_or(Errno::RANGE)?.copy_from_slice(value);
