@@ -1,32 +1,33 @@
-//! Pipes: what is written at one end is read at the other. Also what is behind a named fifo.
+//! Pipes, with or without a name (fifos): data written at one end is read at the other.
 //!
-//! # What a pipe holds
+//! # Buffers
 //!
-//! A ring of buffers of a page each, as in Linux, since programs can see it: a write that fits into
-//! what the last buffer has left goes there, any other begins with a new one, and the pipe is full
-//! when all buffers are in use, whatever is in them. So a write of [`PIPE_BUF`] bytes or less is
-//! whole or not at all. In packet mode (`O_DIRECT`) each buffer is a packet, of which a read gets
-//! one. Buffers take memory as data comes, and one that was emptied is kept for the next write.
+//! A pipe holds a ring of buffers of a page each, as in Linux, because programs can observe it. A
+//! write that fits into the rest of the last buffer goes there; any other begins with a new buffer.
+//! The pipe is full when all buffers are in use, however full each is. So a write of at most
+//! [`PIPE_BUF`] bytes is never split. In packet mode (`O_DIRECT`) each buffer is a packet, and a
+//! read returns one. Buffers are allocated as data arrives; an emptied buffer is reused by the next
+//! write.
 //!
-//! A pipe pays for all buffers that it may have while an end is open, and gets fewer if there are
-//! too many pipes ([`crate::base::limits`]). A direction of sockets pays for the buffers that it
-//! has. If there is no memory for another, its writers wait until the reader has emptied one: that
-//! one is theirs then.
+//! A pipe is charged for its capacity while an end is open, and gets a smaller one if there are too
+//! many pipes ([`crate::base::limits`]). A direction of a socket pair is charged for the buffers
+//! that it uses. If no memory is left for another, its writers wait until the reader has emptied a
+//! buffer, which they then use.
 //!
-//! # Who wakes whom
+//! # Wake-ups
 //!
-//! Everything is behind one lock (`pipe_mutex`, a [`Monitor`]), which is held for copying and never
-//! while waiting. Whoever releases it with something to read and readers asleep wakes one of them,
-//! and with room and writers asleep one of those.
+//! One lock (`pipe_mutex`, a [`Monitor`]) protects everything. It is held during copies and never
+//! while waiting. The thread that releases it wakes one sleeping reader if there is data, and one
+//! sleeping writer if there is room.
 //!
 //! The end of the last writer counts as something to read (the end of file), the end of the last
 //! reader as room (for `EPIPE`).
 //!
 //! # Fifos
 //!
-//! Opening one end of a fifo waits until the other end *was* opened since, not until it *is* open:
-//! a writer that comes, writes and goes must not be overlooked. So openings are counted, and the
-//! opener waits for the other count to change.
+//! Opening one end of a fifo waits until the other end *was* opened in the meantime, not until it
+//! *is* open, so that a writer that opens, writes and closes is not missed. So openings are
+//! counted, and the opener waits for a change of the other count.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -38,27 +39,27 @@ use crate::base::limits::{PipePages, Quotas};
 use crate::base::lock_classes::PipeMutex;
 use crate::locks::wait_queue::{Monitor, Settle, SleepList, Waiting, Wake};
 
-/// Bytes up to which a write to a pipe is never split.
+/// The most bytes of a write that a pipe never splits.
 pub const PIPE_BUF: usize = 4096;
 
-/// Bytes of a buffer.
+/// The size of a buffer in bytes.
 const BUFFER_BYTES: usize = 4096;
 
-/// Buffers that a pipe has to begin with.
+/// The initial number of buffers of a pipe.
 const BUFFERS: usize = 16;
 
-/// The capacity in bytes up to which anybody may raise that of a pipe (`fs.pipe-max-size`).
+/// The largest capacity in bytes that an unprivileged task may set (`fs.pipe-max-size`).
 const SIZE_MAX_UNPRIVILEGED: u32 = 1 << 20;
 
-/// The largest capacity of all in bytes.
+/// The largest capacity in bytes.
 const SIZE_MAX: u32 = 1 << 31;
 
-/// A piece of what was written.
+/// A buffer of written data.
 struct Buffer {
     data: Vec<u8>,
-    /// How much of it was read.
+    /// Bytes of it that were read.
     read: usize,
-    /// It ends the read that gets to it, and whatever that leaves is lost.
+    /// Whether it is a packet: it ends the read that reaches it, and its rest is lost.
     packet: bool,
 }
 
@@ -68,46 +69,47 @@ impl Buffer {
     }
 }
 
-/// Which ends an open file has of a pipe.
+/// The ends of a pipe that an open file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub(crate) read: bool,
     pub(crate) write: bool,
 }
 
-/// What readers and writers share.
+/// A pipe, shared by its readers and writers. Counterpart of `struct pipe_inode_info` in Linux.
 pub(crate) struct Pipe(Monitor<State, PipeMutex>);
 
 struct State {
     ring: VecDeque<Buffer>,
-    /// The most buffers.
+    /// The most buffers, the capacity.
     buffers_max: usize,
     quotas: Kept<Quotas>,
     paid: Paid,
-    /// Open files with the reading end, and how many there ever were.
+    /// Open files with the reading end, and the number of its openings.
     readers: u32,
     readings: u32,
-    /// The same for the writing end.
+    /// Open files with the writing end, and the number of its openings.
     writers: u32,
     writings: u32,
-    /// An emptied buffer's memory.
+    /// The memory of an emptied buffer.
     spare: Vec<u8>,
-    /// Somebody has opened an end since the lock was taken.
+    /// Whether an end was opened since the lock was taken.
     opened: bool,
-    /// Writers wait for memory, which the reader gives back.
+    /// Whether writers wait for memory, which the reader frees.
     starved: bool,
-    /// Whoever reads to the end is to be told that the writer has not read what was written to it.
+    /// Whether the reader that reaches the end gets `ECONNRESET`, because the peer was closed with
+    /// unread data.
     reset: bool,
     sleeping_readers: SleepList,
     sleeping_writers: SleepList,
     sleeping_openers: SleepList,
 }
 
-/// How a pipe pays for its buffers.
+/// The charge for the buffers of a pipe.
 enum Paid {
-    /// For as many as it may have, while an end is open.
+    /// The capacity, while an end is open.
     Capacity(PipePages),
-    /// For each that it has, and for the one it keeps.
+    /// Each buffer in use, and the spare one.
     Use,
 }
 
@@ -121,10 +123,11 @@ impl Drop for State {
 }
 
 impl State {
-    /// Pays for the buffers of a pipe of which an end is opened, as many as it can get.
+    /// Charges the capacity of a pipe of which an end is opened, and reduces it to the available
+    /// pages.
     ///
     /// # Errors
-    /// `ENFILE` if it gets none.
+    /// `ENFILE` if no page is available.
     fn pay_capacity(&mut self) -> Result<(), Errno> {
         if let Paid::Capacity(pages) = &mut self.paid
             && pages.len() == 0
@@ -135,7 +138,7 @@ impl State {
         Ok(())
     }
 
-    /// Memory for a buffer; `None` if there is none left.
+    /// Returns memory for a buffer; `None` if none is left.
     fn buffer(&mut self) -> Option<Vec<u8>> {
         let spare = std::mem::take(&mut self.spare);
         let has_none = matches!(self.paid, Paid::Use)
@@ -144,14 +147,14 @@ impl State {
         if has_none { None } else { Some(spare) }
     }
 
-    /// Gives back as many buffers, whose memory is gone.
+    /// Uncharges `buffers` buffers, whose memory was freed.
     fn give_buffers(&self, buffers: usize) {
         if matches!(self.paid, Paid::Use) {
             self.quotas.socket_bytes.give((buffers * BUFFER_BYTES) as u64);
         }
     }
 
-    /// Frees all that is in it.
+    /// Frees all buffers.
     fn clear(&mut self) {
         let spare = std::mem::take(&mut self.spare);
         let ring = std::mem::take(&mut self.ring);
@@ -159,7 +162,7 @@ impl State {
         self.starved = false;
     }
 
-    /// Whether a read would not wait.
+    /// Returns whether a read would not wait.
     fn is_readable(&self) -> bool {
         !self.ring.is_empty() || self.writers == 0
     }
@@ -168,7 +171,7 @@ impl State {
         self.ring.len() >= self.buffers_max
     }
 
-    /// Reads what there is, into what `to` has left.
+    /// Reads available data into the rest of `to`.
     fn take(&mut self, to: &mut Gather<'_, '_>) -> usize {
         let mut done = 0;
         while to.left > 0
@@ -201,7 +204,7 @@ impl State {
         }
     }
 
-    /// Puts the odd bytes of a write into what the last buffer has left, if they fit there.
+    /// Appends the odd bytes of a write to the last buffer, if they fit into its rest.
     fn merge(&mut self, from: &mut Scatter<'_, '_>) -> usize {
         let odd = from.left % BUFFER_BYTES;
         match self.ring.back_mut() {
@@ -212,7 +215,7 @@ impl State {
         }
     }
 
-    /// Writes into new buffers as long as there are any, and memory for them.
+    /// Writes into new buffers while the pipe has room and memory for them.
     fn push(&mut self, from: &mut Scatter<'_, '_>, packet: bool) -> usize {
         let mut done = 0;
         while from.left > 0 && !self.is_full() {
@@ -242,7 +245,7 @@ impl State {
         self.readers -= u32::from(ends.read);
         self.writers -= u32::from(ends.write);
         if self.readers == 0 && self.writers == 0 {
-            // What nobody has read is lost, and a fifo begins anew.
+            // Unread data is lost, and a fifo starts afresh.
             self.clear();
             if let Paid::Capacity(pages) = &mut self.paid {
                 pages.give(&self.quotas);
@@ -270,12 +273,12 @@ impl Settle for State {
 }
 
 impl Pipe {
-    /// A pipe that has no end open yet.
+    /// Creates a pipe without an open end.
     pub(crate) fn new(quotas: Kept<Quotas>) -> Pipe {
         Pipe::make(0, BUFFERS, Paid::Capacity(PipePages::default()), quotas)
     }
 
-    /// A pipe with both ends open.
+    /// Creates a pipe with both ends open.
     ///
     /// # Errors
     /// `ENFILE` if there are too many pipes.
@@ -284,13 +287,13 @@ impl Pipe {
         Ok(Pipe::make(1, pages.len(), Paid::Capacity(pages), quotas))
     }
 
-    /// One direction of a pair of sockets, with both ends open, and buffers that are paid for as
+    /// Creates one direction of a socket pair, with both ends open, whose buffers are charged as
     /// they are used.
     pub(crate) fn of_sockets(buffers_max: usize, quotas: Kept<Quotas>) -> Pipe {
         Pipe::make(1, buffers_max, Paid::Use, quotas)
     }
 
-    /// With as many readers, and as many writers.
+    /// Creates a pipe with `ends` readers and `ends` writers.
     fn make(ends: u32, buffers_max: usize, paid: Paid, quotas: Kept<Quotas>) -> Pipe {
         Pipe(Monitor::new(State {
             ring: VecDeque::new(),
@@ -312,7 +315,7 @@ impl Pipe {
     }
 
     /// Opens ends of a fifo. An opener of one end waits for the other, unless `wait` says never:
-    /// then a reader goes on, and a writer without readers fails. The caller holds no lock and no
+    /// then a reader proceeds, and a writer without readers fails. The caller holds no lock and no
     /// RCU guard.
     ///
     /// # Errors
@@ -346,10 +349,10 @@ impl Pipe {
             .inspect_err(|_| self.close(ends))
     }
 
-    /// Another open file of a pipe that has no name: never waits.
+    /// Adds an open file to a pipe that has no name; never waits.
     ///
     /// # Errors
-    /// `EINVAL` for neither end; `ENFILE` if it has none yet, and there are too many pipes.
+    /// `EINVAL` for neither end; `ENFILE` if no end was open, and there are too many pipes.
     pub(crate) fn add(&self, ends: Ends) -> Result<(), Errno> {
         if !ends.read && !ends.write {
             return Err(Errno::INVAL);
@@ -361,20 +364,18 @@ impl Pipe {
         })
     }
 
-    /// An open file with these ends is closed.
+    /// Removes an open file with these ends, which is closed.
     pub(crate) fn close(&self, ends: Ends) {
         self.0.with(|state| state.remove(ends));
     }
 
-    /// Nobody writes any more, nor could read what would be written; what was is still read. For
-    /// one direction of a pair of sockets, as the two that follow, which are called instead of
-    /// [`close`](Self::close).
+    /// Ends writing and reading; data written before can still be read. For one direction of a
+    /// socket pair, as the two methods below, which replace [`close`](Self::close) there.
     pub(crate) fn end(&self) {
         self.0.with(|state| (state.readers, state.writers) = (0, 0));
     }
 
-    /// Nobody writes any more. With `reset`, whoever has read everything is told so once by an
-    /// error.
+    /// Ends writing. With `reset`, a reader that has read everything gets an error once.
     pub(crate) fn end_writing(&self, reset: bool) {
         self.0.with(|state| {
             state.writers = 0;
@@ -382,7 +383,7 @@ impl Pipe {
         });
     }
 
-    /// Nobody reads any more. Returns whether something is lost by that.
+    /// Ends reading. Returns whether data is lost.
     pub(crate) fn end_reading(&self) -> bool {
         self.0.with(|state| {
             state.readers = 0;
@@ -392,11 +393,11 @@ impl Pipe {
         })
     }
 
-    /// Reads; waits while there is nothing to read and somebody could write.
+    /// Reads; waits while there is no data and a writer exists.
     ///
     /// # Errors
-    /// `EAGAIN` instead of waiting, `EINTR`; `ECONNRESET` once at the end, where that was
-    /// [said](Self::end_writing).
+    /// `EAGAIN` instead of waiting, `EINTR`; `ECONNRESET` once at the end after a
+    /// [reset](Self::end_writing).
     pub(crate) fn read(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -421,12 +422,12 @@ impl Pipe {
         Ok(done)
     }
 
-    /// Writes all of it; waits while there is no room. As packets, if `packet`.
+    /// Writes all of `bufs`, as packets if `packet`; waits while there is no room.
     ///
     /// # Errors
-    /// `EPIPE` when nobody can read it any more; `EAGAIN` instead of waiting, `EINTR`; `ENOBUFS` if
-    /// there is no memory for it, and nothing in it that would give some back. None of them when
-    /// some of it was written already: then that is the result.
+    /// `EPIPE` if no reader is left; `EAGAIN` instead of waiting, `EINTR`; `ENOBUFS` if there is no
+    /// memory, and no unread data whose reading would free some. If some bytes were written
+    /// already, returns their number instead of an error.
     pub(crate) fn write(
         &self,
         bufs: &[IoSlice<'_>],
@@ -443,16 +444,16 @@ impl Pipe {
             wait,
             |state| &mut state.sleeping_writers,
             |state| {
-                // The latter is for a socket that has ended this direction itself.
+                // A socket that has ended this direction itself has no writers.
                 if state.readers == 0 || state.writers == 0 {
                     return Err(Errno::PIPE);
                 }
-                // Only to begin with: what follows a wait is none of the odd bytes any more.
+                // Only at first: after a wait, no odd bytes are left.
                 if std::mem::take(&mut first) {
                     done += state.merge(&mut from);
                 }
                 done += state.push(&mut from, packet);
-                // It is empty and has no memory.
+                // The pipe is empty and has no memory.
                 if from.left > 0 && state.ring.is_empty() {
                     return Err(Errno::NOBUFS);
                 }
@@ -465,22 +466,22 @@ impl Pipe {
         }
     }
 
-    /// Whether both ends are open.
+    /// Returns whether both ends are open.
     pub(crate) fn is_open(&self) -> bool {
         let state = self.0.look();
         state.readers > 0 && state.writers > 0
     }
 
-    /// The capacity in bytes.
+    /// Returns the capacity in bytes.
     pub(crate) fn size(&self) -> usize {
         self.0.look().buffers_max * BUFFER_BYTES
     }
 
-    /// Changes the capacity to `bytes` or the next power of two; returns what it is then.
+    /// Changes the capacity to `bytes`, rounded up to a power of two, and returns it.
     ///
     /// # Errors
-    /// `EINVAL` for more than 2 GiB, `EPERM` for more than anybody may have unless `privileged`, or
-    /// more than the tree has left for all pipes; `EBUSY` if it holds more at the moment.
+    /// `EINVAL` for more than 2 GiB, `EPERM` for more than an unprivileged task may set, unless
+    /// `privileged`, or more than the tree has left for all pipes; `EBUSY` if it holds more data.
     pub(crate) fn set_size(&self, bytes: u32, privileged: bool) -> Result<usize, Errno> {
         if bytes > SIZE_MAX {
             return Err(Errno::INVAL);
@@ -507,7 +508,7 @@ impl Pipe {
 /// Memory to read into, one slice after the other.
 pub(crate) struct Gather<'a, 'b> {
     bufs: &'a mut [IoSliceMut<'b>],
-    /// How much of the first is full.
+    /// Bytes of the first slice that are filled.
     at: usize,
     pub(crate) left: usize,
 }
@@ -518,7 +519,7 @@ impl<'a, 'b> Gather<'a, 'b> {
         Gather { bufs, at: 0, left }
     }
 
-    /// Copies as much of `data` as fits; returns how much.
+    /// Copies as much of `data` as fits; returns the number of bytes.
     pub(crate) fn put(&mut self, data: &[u8]) -> usize {
         let mut rest = &data[..data.len().min(self.left)];
         let done = rest.len();
@@ -542,7 +543,7 @@ impl<'a, 'b> Gather<'a, 'b> {
 /// Memory to write from, one slice after the other.
 pub(crate) struct Scatter<'a, 'b> {
     bufs: &'a [IoSlice<'b>],
-    /// How much of the first is written.
+    /// Bytes of the first slice that are written.
     at: usize,
     pub(crate) left: usize,
 }
@@ -553,7 +554,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
         Scatter { bufs, at: 0, left }
     }
 
-    /// Appends the next `len` bytes, or what is left, to `to`; returns how many.
+    /// Appends the next `len` bytes, or the rest, to `to`; returns their number.
     pub(crate) fn take(&mut self, len: usize, to: &mut Vec<u8>) -> usize {
         let done = len.min(self.left);
         self.left -= done;

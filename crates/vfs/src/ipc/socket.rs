@@ -1,23 +1,21 @@
-//! Pairs of sockets (`AF_UNIX`): what is written to one is read from the other, both ways.
+//! Pairs of sockets (`AF_UNIX`): data written to one is read from the other, in both directions.
 //!
-//! A socket is an inode of a file system that no path leads to ([`crate::mount::pseudo_fs`]); it is
-//! attached to nothing but its peer, and by what passes between them alone, so that making and
-//! closing pairs on two CPUs has nothing in common. A socket has one open file for as long as it
-//! lives: it can't be opened again, only duplicated.
+//! A socket is an inode of a file system that no path leads to ([`crate::mount::pseudo_fs`]). Only
+//! the buffers connect it to its peer, so making and closing pairs on two CPUs share no cache line.
+//! A socket has one open file during its lifetime: it can be duplicated, but not opened again.
 //!
-//! What passes are bytes (`SOCK_STREAM`), through two [`Pipe`]s, one for each direction, of which
-//! each socket has an end; or [`messages`].
+//! A pair transports bytes (`SOCK_STREAM`) through two [`Pipe`]s, one for each direction, or
+//! [`messages`].
 //!
 //! # Ends of streams
 //!
-//! Each direction ends by itself ([`File::shutdown`]), and both end with a close. A direction that
-//! has ended takes nothing more (`EPIPE`); what is in it is still read, and then it is at its end.
-//! If a socket is closed before it has read everything, its peer is told once (`ECONNRESET`), when
-//! there is nothing left to read.
+//! [`File::shutdown`](crate::File::shutdown) ends a direction, a close both. Writes to an ended
+//! direction fail (`EPIPE`); readers read the rest of its data, and then its end. If a socket is
+//! closed with unread data, its peer gets `ECONNRESET` once, when it has read everything.
 //!
 //! # Locks
 //!
-//! Those of the pipes, of which nobody has two at once, or that of the messages.
+//! The locks of the pipes, of which no thread holds two, or the lock of the messages.
 
 mod messages;
 
@@ -34,22 +32,22 @@ use crate::locks::wait_queue::Waiting;
 
 use messages::Messages;
 
-/// Buffers of each direction: as many bytes as Linux gives a socket by default
+/// Number of buffers of each direction: as many bytes as Linux gives a socket by default
 /// (`net.core.wmem_default`).
 const BUFFERS: usize = 52;
 
-/// What passes between two sockets.
+/// The type of a pair of sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SocketType {
     /// Bytes (`SOCK_STREAM`).
     Stream,
-    /// Messages, of ends that know of each other (`SOCK_SEQPACKET`).
+    /// Messages of connected ends (`SOCK_SEQPACKET`).
     SeqPacket,
-    /// Messages, of ends that are on their own (`SOCK_DGRAM`).
+    /// Messages of unconnected ends (`SOCK_DGRAM`).
     Datagram,
 }
 
-/// One of a pair.
+/// One socket of a pair.
 pub(crate) enum Socket {
     Stream { input: Arc<Pipe>, output: Arc<Pipe> },
     Messages(Messages),
@@ -68,11 +66,11 @@ impl Socket {
         ]
     }
 
-    /// As [`Pipe::read`], or [`Messages::read`].
+    /// Reads by [`Pipe::read`] or [`Messages::read`].
     ///
     /// # Errors
-    /// Those; `ECONNRESET` once, if the peer was closed before it had read everything: at the end
-    /// of a stream.
+    /// Their errors; `ECONNRESET` once, if the peer was closed before it had read everything: at
+    /// the end of a stream.
     pub(crate) fn read(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -84,10 +82,10 @@ impl Socket {
         }
     }
 
-    /// As [`Pipe::write`], or [`Messages::write`].
+    /// Writes by [`Pipe::write`] or [`Messages::write`].
     ///
     /// # Errors
-    /// Those.
+    /// Their errors.
     pub(crate) fn write(
         &self,
         bufs: &[IoSlice<'_>],
@@ -95,7 +93,7 @@ impl Socket {
     ) -> std::result::Result<usize, Errno> {
         match self {
             Socket::Stream { output, .. } => match output.write(bufs, false, wait) {
-                // A pipe is not asked whether it could, for nothing; a socket is.
+                // An empty write to a pipe checks nothing; to a socket it does.
                 Ok(0) if !output.is_open() => Err(Errno::PIPE),
                 other => other,
             },
@@ -116,7 +114,7 @@ impl Socket {
         }
     }
 
-    /// Its open file is closed.
+    /// Ends both directions, because the open file is closed.
     pub(crate) fn close(&self) {
         match self {
             Socket::Stream { input, output } => {

@@ -18,20 +18,20 @@ use crate::base::limits::Quotas;
 
 /// The advisory locks of one file; see the module page.
 ///
-/// Two words until somebody locks. `Send + Sync`. No call blocks but [`lock`](Self::lock) and
-/// [`flock`](Self::flock); the others take `flc_lock` for a moment. Functions passed to
-/// [`PendingLock::notify`] are called by whichever call grants the lock, before it returns.
+/// Two words until the first lock. `Send + Sync`. Only [`lock`](Self::lock) and
+/// [`flock`](Self::flock) block; the other calls take `flc_lock` briefly. The call that grants a
+/// lock calls the function that was passed to [`PendingLock::notify`], before it returns.
 #[derive(Default)]
 pub struct FileLocks {
     shared: OnceLock<Arc<Shared>>,
 }
 
-/// How a request that may wait went.
+/// The result of a request that may wait.
 #[must_use]
 pub enum Acquire {
     /// The lock is held.
     Granted,
-    /// Locks of others are in the way.
+    /// Locks of others conflict with it.
     Waiting(PendingLock),
 }
 
@@ -44,32 +44,33 @@ impl Acquire {
     }
 }
 
-/// What waiting requests share with the file.
+/// The part of [`FileLocks`] that waiting requests share with the file.
 pub(super) struct Shared {
     state: Mutex<State, FileLockState>,
-    /// How many tasks hold record locks. Like `files` written under the lock of the state and read
-    /// without, so that closing a file nobody locked takes no lock: what a task or file itself has
-    /// locked, it sees.
+    /// Number of tasks that hold record locks. Like `files`, it is written under the lock of the
+    /// state and read without, so closing a file without locks takes no lock. A task or file sees
+    /// its own locks.
     tasks: AtomicUsize,
-    /// How many open files hold record locks or `flock` locks, and how many requests wait.
+    /// Number of open files that hold record locks or `flock` locks, plus the number of waiting
+    /// requests.
     files: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
-    /// In the order in which they came to hold something, which is the order of `F_GETLK`.
+    /// In the order of their first locks, which is the order of `F_GETLK`.
     owners: Vec<OwnerLocks>,
-    /// The records of all owners.
+    /// Number of records of all owners.
     records: usize,
     flocks: Flocks,
     record_queue: VecDeque<Arc<Waiter>>,
     flock_queue: VecDeque<Arc<Waiter>>,
-    /// Requests that have got their result and are to be told.
+    /// Requests that have their result, and whose waiters are still to be notified.
     finished: Vec<Arc<Waiter>>,
     payment: Payment,
 }
 
-/// The budget that pays for locks and requests, if there is one, and how many it has paid for.
+/// The budget that locks and requests are charged to, if there is one, and the number charged.
 #[derive(Default)]
 struct Payment {
     quotas: Option<Kept<Quotas>>,
@@ -77,7 +78,7 @@ struct Payment {
 }
 
 impl Payment {
-    /// Makes sure that as many as `len` are paid for.
+    /// Ensures that at least `len` are charged.
     ///
     /// # Errors
     /// `ENOLCK` if the tree has too many.
@@ -94,7 +95,7 @@ impl Payment {
         Ok(())
     }
 
-    /// Gives back what was paid for more than `len`.
+    /// Uncharges all beyond `len`.
     fn lower(&mut self, len: usize) {
         let surplus = self.paid.saturating_sub(len);
         if let Some(quotas) = &self.quotas
@@ -119,29 +120,29 @@ struct OwnerLocks {
 }
 
 impl FileLocks {
-    /// No locks.
+    /// Creates a value without locks.
     pub const fn new() -> FileLocks {
         FileLocks { shared: OnceLock::new() }
     }
 
-    /// As they are, with locks and requests that count among those of a tree from now on, if nobody
-    /// has locked anything yet.
+    /// Charges locks and requests to the quotas of a tree from now on, unless a lock was requested
+    /// before; returns `self`.
     pub(crate) fn paid_by(&self, quotas: &PerCpuArc<Quotas>) -> &FileLocks {
         self.shared.get_or_init(|| Shared::new(Some(quotas.keep())));
         self
     }
 
-    /// The first record lock that is in the way of `request` (`F_GETLK`), of the owner that has
-    /// held locks of this file for longest. An open file's has pid -1.
+    /// Returns the first record lock that conflicts with `request` (`F_GETLK`), of the owner that
+    /// has held locks of this file for longest. The lock of an open file has pid -1.
     pub fn test(&self, request: &RecordLock) -> Option<RecordLock> {
         self.shared.get()?.state.lock().first_conflict(request)
     }
 
-    /// Takes a record lock (`F_SETLK`): over what the owner has locked before, which it replaces.
+    /// Takes a record lock (`F_SETLK`), which replaces locks of the same owner in its range.
     ///
     /// # Errors
-    /// `EAGAIN` when locks of others are in the way; then nothing has changed. `ENOLCK` when there
-    /// are too many records.
+    /// `EAGAIN` if locks of others conflict; then nothing has changed. `ENOLCK` if there are too
+    /// many records.
     pub fn try_lock(&self, request: &RecordLock) -> Result<(), Errno> {
         self.shared().with(|state| {
             if state.first_conflict(request).is_some() {
@@ -152,11 +153,11 @@ impl FileLocks {
         })
     }
 
-    /// Asks for a record lock, without blocking and without giving up when locks of others are in
-    /// the way. Until it is granted, the owner keeps what it had.
+    /// Requests a record lock without blocking; the request stays pending while locks of others
+    /// conflict. Until it is granted, the owner's locks stay as they are.
     ///
     /// # Errors
-    /// `EDEADLK` when waiting would be a deadlock, `ENOLCK` when there are too many records or
+    /// `EDEADLK` if waiting would be a deadlock, `ENOLCK` if there are too many records or
     /// requests.
     pub fn request(&self, request: &RecordLock, graph: &Arc<LockGraph>) -> Result<Acquire, Errno> {
         let shared = self.shared();
@@ -172,11 +173,11 @@ impl FileLocks {
         })
     }
 
-    /// Takes a record lock (`F_SETLKW`): [`request`](Self::request) and [`PendingLock::wait`] in
-    /// one. Blocks; the caller holds no lock and no RCU guard, and something else keeps the file.
+    /// Takes a record lock (`F_SETLKW`): [`request`](Self::request), then [`PendingLock::wait`].
+    /// Blocks; the caller holds no lock and no RCU guard, but a reference to the file.
     ///
     /// # Errors
-    /// Those of the two.
+    /// The errors of both.
     pub fn lock(
         &self,
         request: &RecordLock,
@@ -186,10 +187,10 @@ impl FileLocks {
         self.request(request, graph)?.wait(token)
     }
 
-    /// Gives up what `owner` has locked within `range` (`F_UNLCK`), if anything.
+    /// Releases the locks of `owner` within `range` (`F_UNLCK`), if any.
     ///
     /// # Errors
-    /// `ENOLCK` when a record would have to be split and there are too many.
+    /// `ENOLCK` if a record would have to be split and there are too many.
     pub fn unlock(&self, owner: Owner, range: LockRange) -> Result<(), Errno> {
         match self.shared.get() {
             Some(shared) => shared.with(|state| state.unset(owner, range)),
@@ -197,12 +198,12 @@ impl FileLocks {
         }
     }
 
-    /// Gives up all record locks of a task: it closes a handle of this file. Takes no lock when no
+    /// Releases all record locks of a task that closes a handle of this file. Takes no lock if no
     /// task holds any.
     ///
-    /// A request of the task that still waits is not withdrawn. A caller whose other threads may
-    /// close the handle meanwhile must look afterwards whether it is still open and, if not,
-    /// release again.
+    /// A waiting request of the task is not withdrawn. A caller whose other threads may close the
+    /// handle at the same time must check afterwards that it is still open and, if not, release
+    /// again.
     pub fn release_posix(&self, task: u64) {
         if let Some(shared) = self.shared.get()
             && shared.tasks.load(Ordering::Acquire) != 0
@@ -211,7 +212,7 @@ impl FileLocks {
         }
     }
 
-    /// Whether a task has record locks. Takes no lock when no task has any.
+    /// Returns whether a task has record locks. Takes no lock if no task has any.
     pub fn has_posix(&self, task: u64) -> bool {
         self.shared.get().is_some_and(|shared| {
             let is_it = |locks: &OwnerLocks| locks.owner == Owner::Task(task);
@@ -220,8 +221,8 @@ impl FileLocks {
         })
     }
 
-    /// Gives up all locks of an open file, record and `flock`, and ends its requests with `EBADF`:
-    /// its last handle is closed. Takes no lock when no open file holds or waits for any.
+    /// Releases all locks of an open file, record and `flock`, and ends its requests with `EBADF`,
+    /// because its last handle is closed. Takes no lock if no open file holds or waits for any.
     pub fn release_file(&self, file: u64) {
         if let Some(shared) = self.shared.get()
             && shared.files.load(Ordering::Acquire) != 0
@@ -234,11 +235,11 @@ impl FileLocks {
         }
     }
 
-    /// Locks the whole file for an open file (`LOCK_NB`). A lock it has of the other kind is given
-    /// up first, and stays lost if this fails.
+    /// Locks the whole file for an open file (`LOCK_NB`). Releases its lock of the other kind
+    /// first, which stays lost on failure.
     ///
     /// # Errors
-    /// `EAGAIN` when locks of others are in the way, `ENOLCK` when the tree has too many.
+    /// `EAGAIN` if locks of others conflict, `ENOLCK` if the tree has too many.
     pub fn try_flock(&self, file: u64, kind: LockKind) -> Result<(), Errno> {
         self.shared().with(
             |state| {
@@ -247,11 +248,11 @@ impl FileLocks {
         )
     }
 
-    /// Asks for a lock of the whole file, without blocking and without giving up when locks of
-    /// others are in the way. A lock of the other kind is given up at once.
+    /// Requests a lock of the whole file without blocking; the request stays pending while locks of
+    /// others conflict. Releases a lock of the other kind immediately.
     ///
     /// # Errors
-    /// `ENOLCK` when too many requests wait, or the tree has too many locks.
+    /// `ENOLCK` if too many requests wait, or the tree has too many locks.
     pub fn request_flock(&self, file: u64, kind: LockKind) -> Result<Acquire, Errno> {
         let shared = self.shared();
         shared.with(|state| {
@@ -267,30 +268,30 @@ impl FileLocks {
         })
     }
 
-    /// Locks the whole file for an open file: [`request_flock`](Self::request_flock) and
-    /// [`PendingLock::wait`] in one. Blocks; the caller holds no lock and no RCU guard, and
-    /// something else keeps the file.
+    /// Locks the whole file for an open file: [`request_flock`](Self::request_flock), then
+    /// [`PendingLock::wait`]. Blocks; the caller holds no lock and no RCU guard, but a reference to
+    /// the file.
     ///
     /// # Errors
-    /// Those of the two.
+    /// The errors of both.
     pub fn flock(&self, file: u64, kind: LockKind, token: &WaitToken) -> Result<(), Errno> {
         self.request_flock(file, kind)?.wait(token)
     }
 
-    /// Gives up the `flock` lock of an open file (`LOCK_UN`), if it has one.
+    /// Releases the `flock` lock of an open file (`LOCK_UN`), if it has one.
     pub fn unflock(&self, file: u64) {
         if let Some(shared) = self.shared.get() {
             shared.with(|state| state.unflock(file));
         }
     }
 
-    /// All record locks, by owner in the order in which they came, then by range.
+    /// Returns all record locks, by owner in the order of their first locks, then by range.
     pub fn list(&self) -> Vec<RecordLock> {
         let Some(shared) = self.shared.get() else { return Vec::new() };
         shared.state.lock().owners.iter().flat_map(OwnerLocks::list).collect()
     }
 
-    /// Whether nobody holds or waits for anything.
+    /// Returns whether no lock is held and no request waits.
     pub fn is_empty(&self) -> bool {
         self.shared.get().is_none_or(|shared| {
             shared.tasks.load(Ordering::Acquire) == 0 && shared.files.load(Ordering::Acquire) == 0
@@ -303,7 +304,7 @@ impl FileLocks {
 }
 
 impl Drop for FileLocks {
-    /// Requests can outlive the file: nobody will ever grant them.
+    /// Ends all requests, which can outlive the file, because nothing would ever grant them.
     fn drop(&mut self) {
         if let Some(shared) = self.shared.get() {
             shared.with(|state| state.abandon(|_| true));
@@ -322,7 +323,7 @@ impl Shared {
         })
     }
 
-    /// Changes the state, and then tells those who have got what they waited for.
+    /// Changes the state, and then notifies the waiters of finished requests.
     fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let (result, finished) = {
             let mut state = self.state.lock();
@@ -366,12 +367,12 @@ impl State {
         if self.waiters() < WAITERS_MAX { self.pay_for(1) } else { Err(Errno::NOLCK) }
     }
 
-    /// Records, locks of the whole file, and requests.
+    /// Returns the number of records, locks of the whole file, and requests.
     fn len(&self) -> usize {
         self.records + self.flocks.len() + self.waiters()
     }
 
-    /// Makes sure that `growth` more are paid for.
+    /// Ensures that `growth` more are charged.
     ///
     /// # Errors
     /// `ENOLCK` if the tree has too many.
@@ -380,7 +381,7 @@ impl State {
         self.payment.raise(len)
     }
 
-    /// The owners whose locks are in the way.
+    /// Returns the owners whose locks conflict with `request`.
     fn blockers(&self, request: &RecordLock) -> impl Iterator<Item = Owner> {
         let in_the_way = |held: &&OwnerLocks| held.conflict(request).is_some();
         self.owners.iter().filter(in_the_way).map(|held| held.owner)
@@ -390,15 +391,15 @@ impl State {
         self.owners.iter().find_map(|held| held.conflict(request))
     }
 
-    /// Stores a lock with which nothing conflicts, and looks after those who wait.
+    /// Stores a lock that conflicts with none, and reconsiders waiting requests.
     fn set(&mut self, request: &RecordLock) -> Result<(), Errno> {
         self.store(request, 0)?;
         self.settle_records(request.range);
         Ok(())
     }
 
-    /// As [`set`](Self::set), without the latter, and with `paid` records paid for already: a
-    /// request that waits is.
+    /// Stores a lock without reconsidering requests, with `paid` records charged already: a waiting
+    /// request is.
     fn store(&mut self, request: &RecordLock, paid: usize) -> Result<(), Errno> {
         let RecordLock { owner, pid, kind, range } = *request;
         let known = self.owners.iter().position(|held| held.owner == owner);
@@ -436,7 +437,7 @@ impl State {
         }
     }
 
-    /// Changes the records of the owner at `at`, and keeps the counts.
+    /// Changes the records of the owner at `at`, and updates the counts.
     fn change(&mut self, at: usize, range: LockRange, kind: Option<LockKind>) {
         let ranges = &mut self.owners[at].ranges;
         let before = ranges.len();
@@ -447,9 +448,9 @@ impl State {
         }
     }
 
-    /// After a change within `range`: grants what has become possible, in order, and keeps the
-    /// graph up to date for the rest. A lock granted may replace an exclusive one of its owner and
-    /// so make more possible; each round ends a request, so this ends.
+    /// Grants the requests that a change within `range` has made possible, in order, and updates
+    /// the graph for the rest. A granted lock may replace an exclusive one of its owner and so
+    /// allow more requests; each round ends a request, so the loop ends.
     fn settle_records(&mut self, range: LockRange) {
         let mut changed = SmallVec::<[LockRange; 4]>::from_elem(range, 1);
         while let Some(range) = changed.pop() {
@@ -471,7 +472,7 @@ impl State {
         }
     }
 
-    /// Grants a request if nothing is in the way any more, or finds that it can't wait on.
+    /// Grants a request if nothing conflicts any more, or ends it if it cannot wait on.
     fn reconsider(&mut self, waiter: &Arc<Waiter>) -> Option<Result<(), Errno>> {
         if self.first_conflict(&waiter.lock).is_none() {
             Some(self.store(&waiter.lock, 1))
@@ -486,7 +487,7 @@ impl State {
             None => self.pay_for(1)?,
             Some(_) => {
                 self.flocks.remove(file);
-                // The one who converts comes before those who wait, if it can have the lock.
+                // A conversion precedes waiting requests if it is possible now.
                 if self.flocks.conflict(file, kind) {
                     self.settle_flocks();
                 }
@@ -506,7 +507,7 @@ impl State {
         }
     }
 
-    /// Grants what has become possible, in order, until nothing more does.
+    /// Grants requests that have become possible, in order, until none is.
     fn settle_flocks(&mut self) {
         let mut released = true;
         while released {
@@ -518,7 +519,7 @@ impl State {
                     at += 1;
                     continue;
                 }
-                // Another thread may have locked by the same open file since.
+                // Another thread may have locked through the same open file in the meantime.
                 released |= self.flocks.remove(file);
                 self.flocks.insert(file, waiter.lock.kind);
                 self.flock_queue.remove(at);
@@ -548,7 +549,7 @@ impl State {
 }
 
 impl OwnerLocks {
-    /// The first lock of this owner that is in the way of `request`.
+    /// Returns the first lock of this owner that conflicts with `request`.
     fn conflict(&self, request: &RecordLock) -> Option<RecordLock> {
         if self.owner == request.owner {
             return None;
@@ -561,7 +562,7 @@ impl OwnerLocks {
         self.ranges.iter().map(|(range, kind)| self.tell(range, kind))
     }
 
-    /// A lock as others are told of it.
+    /// Returns a lock as it is reported to others.
     fn tell(&self, range: LockRange, kind: LockKind) -> RecordLock {
         let pid = match self.owner {
             Owner::Task(_) => self.pid,
@@ -571,7 +572,7 @@ impl OwnerLocks {
     }
 }
 
-/// Who holds the whole file: one exclusively, or any number shared.
+/// The `flock` locks: one exclusive, or any number shared.
 #[derive(Default)]
 struct Flocks {
     shared: BTreeSet<u64>,
@@ -591,7 +592,7 @@ impl Flocks {
         }
     }
 
-    /// Whether others keep `file` from locking as `kind`.
+    /// Returns whether locks of others conflict with a lock of `file` of kind `kind`.
     fn conflict(&self, file: u64, kind: LockKind) -> bool {
         let others = self.len() - usize::from(self.get(file).is_some());
         others > 0 && (kind == LockKind::Exclusive || self.exclusive.is_some())

@@ -1,10 +1,10 @@
-//! Which task waits for which, over all files.
+//! The graph of tasks that wait for tasks, over all files.
 //!
 //! # Invariants
 //!
-//! There is one set of edges for each request that waits: from its task to every task that holds a
-//! lock in its way. Since a waiting request gets its lock only when all of those are gone, a circle
-//! is a deadlock, and no circle is ever stored.
+//! Each waiting request has one set of edges: from its task to every task that holds a conflicting
+//! lock. A waiting request gets its lock only after all of these are released, so a cycle is a
+//! deadlock, and the graph never contains one.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -15,40 +15,40 @@ use vfscale_sync::lock::Mutex;
 
 use super::classes::LockWaits;
 
-/// The tasks that hold locks in the way of one request.
+/// The tasks whose locks conflict with one request.
 pub(super) type Blockers = SmallVec<[u64; 2]>;
 
-/// Which task waits for which, over all files whose locks may wait for each other.
+/// The graph of waiting tasks, over all files whose locks may wait for each other.
 ///
-/// One graph serves a whole mount tree; it is only touched by requests that have to wait.
-/// `Send + Sync`; one lock (`blocked_lock_lock`), never held for long.
+/// One graph serves a whole mount tree; only requests that have to wait touch it. `Send + Sync`;
+/// one lock (`blocked_lock_lock`), never held for long.
 #[derive(Default)]
 pub struct LockGraph {
     waits: Mutex<HashMap<u64, Vec<Wait>>, LockWaits>,
 }
 
-/// One request that waits.
+/// A waiting request.
 struct Wait {
     request: usize,
     blockers: Blockers,
 }
 
 impl LockGraph {
-    /// A graph without edges.
+    /// Creates a graph without edges.
     pub fn new() -> LockGraph {
         LockGraph::default()
     }
 
-    /// Whether nobody waits.
+    /// Returns whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.waits.lock().is_empty()
     }
 
-    /// `request` of `task` waits for `blockers`, and no longer for whom it waited before.
+    /// Sets the tasks that `request` of `task` waits for to `blockers`.
     ///
     /// # Errors
-    /// `EDEADLK` when some of them wait for `task`, through any number of others; then the request
-    /// waits for nobody.
+    /// `EDEADLK` if one of them waits for `task`, directly or through others; then the request has
+    /// no edges.
     pub(super) fn wait_for(
         &self,
         task: u64,
@@ -68,7 +68,7 @@ impl LockGraph {
         Ok(())
     }
 
-    /// `request` of `task` waits no more.
+    /// Removes the edges of `request` of `task`.
     pub(super) fn done(&self, task: u64, request: usize) {
         forget(&mut self.waits.lock(), task, request);
     }
@@ -83,7 +83,7 @@ fn forget(waits: &mut HashMap<u64, Vec<Wait>>, task: u64, request: usize) {
     }
 }
 
-/// Whether one of `from` is `task` or waits for it.
+/// Returns whether one of `from` is `task` or waits for it.
 fn waits_for(waits: &HashMap<u64, Vec<Wait>>, from: &[u64], task: u64) -> bool {
     let mut seen = HashSet::new();
     let mut open = from.to_vec();

@@ -2,9 +2,8 @@
 //!
 //! # Invariants
 //!
-//! Records are disjoint, keyed by their first byte, and two that touch differ in kind. So there is
-//! exactly one way to store what is locked how, and what is reported to others never depends on how
-//! it came about.
+//! Records are disjoint, keyed by their first byte, and two that touch differ in kind. So a state
+//! of locks has exactly one representation, and reports to others never depend on its history.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +28,8 @@ impl Ranges {
         self.records.iter().map(|(&start, &(end, kind))| (LockRange { start, end }, kind))
     }
 
-    /// The first record that keeps another owner from locking `range` as `kind`.
+    /// Returns the first record that conflicts with a lock of `range` of kind `kind` by another
+    /// owner.
     pub(super) fn first_conflict(
         &self,
         range: LockRange,
@@ -45,14 +45,14 @@ impl Ranges {
             .map(|(&start, &(end, held))| (LockRange { start, end }, held))
     }
 
-    /// By how many records [`set`](Self::set) may grow this at most.
+    /// Returns an upper bound of the records that [`set`](Self::set) adds.
     pub(super) fn growth_max(&self, range: LockRange, kind: Option<LockKind>) -> usize {
         let before = self.records.range(..range.start).next_back();
         let split = before.is_some_and(|(_, &(end, held))| end > range.end && Some(held) != kind);
         usize::from(split) + usize::from(kind.is_some())
     }
 
-    /// Locks `range` as `kind`, or unlocks it, whatever it was before.
+    /// Locks `range` as `kind`, or unlocks it, and replaces all previous records there.
     pub(super) fn set(&mut self, range: LockRange, kind: Option<LockKind>) {
         let LockRange { mut start, mut end } = range;
         let before = self.records.range(..start).next_back().map(|(&s, &record)| (s, record));

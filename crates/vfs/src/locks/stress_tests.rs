@@ -11,7 +11,7 @@ use super::*;
 
 const BYTES: usize = 16;
 
-/// Who is in each byte: the number of readers, or -1 for a writer.
+/// The holders of each byte: the number of readers, or -1 for a writer.
 #[derive(Default)]
 struct Inside([AtomicI64; BYTES]);
 
@@ -203,7 +203,7 @@ fn every_function_is_called_once() {
     assert_eq!(asked.load(Ordering::Relaxed), told.load(Ordering::Relaxed));
 }
 
-/// Nobody is overtaken for ever by those who come again and again.
+/// Requests that return again and again do not overtake a waiting one for ever.
 #[test]
 fn every_waiter_gets_its_turn() {
     let (locks, graph) = (FileLocks::new(), Arc::new(LockGraph::new()));

@@ -35,7 +35,7 @@ fn pending(acquire: Result<Acquire, Errno>) -> PendingLock {
     }
 }
 
-/// What `owner` holds, as (kind, start, end).
+/// Returns the locks of `owner`, as (kind, start, end).
 fn held(locks: &FileLocks, owner: Owner) -> Vec<(LockKind, u64, u64)> {
     let list = locks.list().into_iter().filter(|lock| lock.owner == owner);
     list.map(|lock| (lock.kind, lock.range.start(), lock.range.end())).collect()
@@ -101,7 +101,7 @@ fn tasks_and_open_files_exclude_each_other() {
     assert_eq!(locks.try_lock(&lock(F, Exclusive, 10, 19)), Ok(()));
     assert_eq!(locks.try_lock(&lock(G, Shared, 10, 19)), Err(Errno::AGAIN));
     assert_eq!(locks.try_lock(&lock(A, Shared, 10, 19)), Err(Errno::AGAIN));
-    // The same number, but owners of another sort.
+    // Owners of another kind with an equal number.
     assert_eq!((A, F), (Owner::Task(1), Owner::File(1)));
 }
 
@@ -310,11 +310,11 @@ fn every_lock_in_the_way_counts_for_deadlocks() {
     two.try_lock(&lock(A, Exclusive, 0, 9)).unwrap();
     let waits = pending(one.request(&lock(A, Exclusive, 0, 9), &graph));
     assert_eq!(two.request(&lock(C, Shared, 0, 0), &graph).err(), Some(Errno::DEADLK));
-    // One that comes later and overtakes counts, too.
+    // A later lock that overtakes counts, too.
     one.try_lock(&lock(Owner::Task(9), Shared, 0, 9)).unwrap();
     let refused = two.request(&lock(Owner::Task(9), Shared, 0, 0), &graph);
     assert_eq!(refused.err(), Some(Errno::DEADLK));
-    // One that is gone does not.
+    // A released lock does not.
     one.release_posix(3);
     assert!(two.request(&lock(C, Shared, 0, 0), &graph).is_ok());
     drop(waits);
@@ -380,7 +380,7 @@ fn cancelling_ends_the_wait() {
     }
     assert!(token.is_cancelled());
     assert!(graph.is_empty());
-    // It stays cancelled, which matters only to those who have to wait.
+    // The token stays cancelled, which matters only to requests that have to wait.
     assert_eq!(locks.lock(&lock(B, Exclusive, 0, 9), &graph, &token), Err(Errno::INTR));
     assert_eq!(locks.lock(&lock(B, Exclusive, 10, 19), &graph, &token), Ok(()));
     locks.release_posix(1);

@@ -1,8 +1,8 @@
-//! Requests that wait, and how they are interrupted.
+//! Waiting requests, and their interruption.
 //!
-//! A request gets its result under the lock of the file's state, and its owner is told after that
-//! lock is released. The slot's lock makes the two meet: whoever comes second, result or listener,
-//! sees the other, so that a thread never sleeps on a result that is there, and a function is
+//! A request gets its result under the lock of the file's state, and its waiter is notified after
+//! that lock is released. The slot's lock orders the two: whichever comes second, result or
+//! listener, sees the other. So a thread never sleeps although its result exists, and a function is
 //! called once.
 
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ use crate::locks::wait_queue::Sleeper;
 
 type Outcome = Result<(), Errno>;
 
-/// Which world a request belongs to.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Record,
@@ -41,7 +41,7 @@ struct Slot {
     listener: Listener,
 }
 
-/// Whom to tell.
+/// The receiver of a result.
 #[derive(Default)]
 enum Listener {
     #[default]
@@ -59,7 +59,7 @@ impl Waiter {
         Arc::new(Waiter { lock, style, graph, slot: Mutex::new(Slot::default()) })
     }
 
-    /// Enters into the graph whom this waits for.
+    /// Enters into the graph that this request waits for `blockers`.
     pub(super) fn wait_for(self: &Arc<Waiter>, blockers: impl Iterator<Item = Owner>) -> Outcome {
         let (Some(graph), Owner::Task(task)) = (&self.graph, self.lock.owner) else {
             return Ok(());
@@ -72,7 +72,7 @@ impl Waiter {
     }
 
     /// Sets the result. The caller holds the lock of the state, has taken the request out of the
-    /// queue, and calls [`tell`](Self::tell) when it has released that lock.
+    /// queue, and calls [`tell`](Self::tell) after releasing that lock.
     pub(super) fn finish(self: &Arc<Waiter>, outcome: Outcome) {
         if let (Some(graph), Owner::Task(task)) = (&self.graph, self.lock.owner) {
             graph.done(task, Arc::as_ptr(self).addr());
@@ -80,7 +80,7 @@ impl Waiter {
         self.slot.lock().outcome = Some(outcome);
     }
 
-    /// Tells whoever listens.
+    /// Notifies the listener, if the result exists.
     pub(super) fn tell(&self) {
         let mut slot = self.slot.lock();
         let Some(outcome) = slot.outcome else { return };
@@ -102,9 +102,9 @@ impl Waiter {
     }
 }
 
-/// A request for a lock that waits until the locks in its way are gone.
+/// A request for a lock that waits for the release of conflicting locks.
 ///
-/// Dropping it withdraws the request, unless the lock was granted already: that one stays.
+/// Dropping it withdraws the request, unless the lock was granted already; a granted lock stays.
 #[must_use = "dropping it withdraws the request"]
 pub struct PendingLock {
     shared: Arc<Shared>,
@@ -117,7 +117,7 @@ impl PendingLock {
         PendingLock { shared, waiter, withdraw: true }
     }
 
-    /// The result, if it is there; does not wait.
+    /// Returns the result, if it exists; does not wait.
     pub fn outcome(&self) -> Option<Result<(), Errno>> {
         self.waiter.outcome()
     }
@@ -126,8 +126,8 @@ impl PendingLock {
     /// and no RCU guard.
     ///
     /// # Errors
-    /// `EINTR` when the token is cancelled, `EDEADLK` when waiting on would be a deadlock, `ENOLCK`
-    /// when there are too many records, `EBADF` when the open file that asks is closed.
+    /// `EINTR` if the token is cancelled, `EDEADLK` if waiting on would be a deadlock, `ENOLCK` if
+    /// there are too many records, `EBADF` if the requesting open file is closed.
     pub fn wait(self, token: &WaitToken) -> Result<(), Errno> {
         self.waiter.listen(Listener::Thread(thread::current()));
         token.watch(&self.shared, &self.waiter);
@@ -141,9 +141,10 @@ impl PendingLock {
         outcome
     }
 
-    /// Has `done` called with the result, exactly once, instead of waiting for it: now if it is
-    /// there, else by the thread that releases the lock in the way, or cancels `token`. It must not
-    /// block, nor lock or unlock anything here. The errors are those of [`wait`](Self::wait).
+    /// Registers `done` to be called with the result, exactly once, instead of waiting for it:
+    /// immediately if the result exists, otherwise by the thread that releases the conflicting lock
+    /// or cancels `token`. `done` must not block, nor lock or unlock anything here. It gets the
+    /// errors of [`wait`](Self::wait).
     pub fn notify(
         mut self,
         token: &WaitToken,
@@ -151,12 +152,12 @@ impl PendingLock {
     ) {
         self.withdraw = false;
         self.waiter.listen(Listener::Call(Box::new(done)));
-        // The result may have come before the listener did.
+        // The result may precede the listener.
         self.waiter.tell();
         token.watch(&self.shared, &self.waiter);
     }
 
-    /// Withdraws the request. Returns whether that came too late, and the lock is held.
+    /// Withdraws the request. Returns true if that was too late, and the lock is held.
     pub fn cancel(mut self) -> bool {
         self.withdraw = false;
         self.shared.withdraw(&self.waiter, Errno::INTR);
@@ -172,7 +173,7 @@ impl Drop for PendingLock {
     }
 }
 
-/// Interrupts requests that wait, for locks and in pipes: like a signal that stays pending for
+/// A handle that interrupts waits, for locks and in pipes: like a signal that stays pending for
 /// ever.
 ///
 /// Clones are the same token. `Send + Sync`.
@@ -183,12 +184,12 @@ pub struct WaitToken(Arc<Mutex<Watched, TokenState>>);
 struct Watched {
     cancelled: bool,
     requests: Vec<(Weak<Shared>, Weak<Waiter>)>,
-    /// Threads that wait for something else than locks.
+    /// Threads that wait for something other than locks.
     sleepers: Vec<Arc<Sleeper>>,
 }
 
 impl WaitToken {
-    /// A token that nobody has cancelled.
+    /// Creates a token that is not cancelled.
     pub fn new() -> WaitToken {
         WaitToken::default()
     }
@@ -210,19 +211,19 @@ impl WaitToken {
         }
     }
 
-    /// Whether [`cancel`](Self::cancel) was called.
+    /// Returns whether [`cancel`](Self::cancel) was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.lock().cancelled
     }
 
-    /// From now on a cancellation withdraws the request; one that has been, does so at once.
+    /// Lets a cancellation withdraw the request; withdraws it now if the token is cancelled.
     fn watch(&self, shared: &Arc<Shared>, waiter: &Arc<Waiter>) {
         let mut watched = self.0.lock();
         if watched.cancelled {
             drop(watched);
             shared.withdraw(waiter, Errno::INTR);
         } else {
-            // Requests with a function to call leave no other way.
+            // Nothing else removes requests with a function.
             watched.requests.retain(|(_, waiter)| waiter.strong_count() > 0);
             watched.requests.push((Arc::downgrade(shared), Arc::downgrade(waiter)));
         }
@@ -233,7 +234,7 @@ impl WaitToken {
         watched.requests.retain(|(_, other)| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(waiter)));
     }
 
-    /// From now on a cancellation interrupts the sleeper; one that has been, does so at once.
+    /// Lets a cancellation interrupt the sleeper; interrupts it now if the token is cancelled.
     pub(crate) fn watch_sleeper(&self, sleeper: &Arc<Sleeper>) {
         let mut watched = self.0.lock();
         if watched.cancelled {

@@ -1,26 +1,26 @@
-//! What a task has mapped into memory: the table that a kernel keeps for `mmap(2)`.
+//! The memory mappings of a task: the counterpart of a kernel's table for `mmap(2)`.
 //!
-//! The library maps nothing itself. Whoever embeds it and runs programs on it has an address space
-//! for each of them, and tells the task what it maps ([`Task::map`]), gives back ([`Task::unmap`])
-//! and protects ([`Task::protect`]). In return the table does what the kernel's does for its files:
-//! it refuses what the file was not opened for, and what its seals forbid; it keeps the file open,
-//! so that its data stays and its mount is in use; it is inherited by [`fork`](Task::fork) and
-//! emptied by [`exec`](Task::exec); and it is there to be read ([`Task::mappings`]), also as
-//! `tasks/ID/maps` of the introspection driver.
+//! The library maps nothing itself. An embedder that runs programs has an address space for each of
+//! them, and records in the task what it maps ([`Task::map`]), unmaps ([`Task::unmap`]) and
+//! protects ([`Task::protect`]). In return the table does what the kernel's does for files. It
+//! refuses mappings that the open mode or the seals of the file forbid. It holds the file open, so
+//! its data stays and its mount is in use. [`fork`](Task::fork) copies it, [`exec`](Task::exec)
+//! empties it, and callers can read it ([`Task::mappings`]), also as `tasks/ID/maps` of the
+//! introspection driver.
 //!
 //! # Invariants
 //!
-//! * Areas don't overlap, begin and end at pages, and are not empty.
+//! * Areas do not overlap, begin and end at page boundaries, and are not empty.
 //! * Neighbours that could be one area are one: same protection, same file (the same open file, not
-//!   the same inode) and offsets that go on, or same name. So the table is as short as the
+//!   the same inode) and contiguous offsets, or same name. So the table is as short as the
 //!   kernel's.
-//! * A change of the table is of one moment for whoever reads it, but for a
-//!   [`protect`](Task::protect) that fails half-way, as in Linux.
+//! * Readers see a change of the table as a whole, except a [`protect`](Task::protect) that fails
+//!   half-way, as in Linux.
 //!
 //! # Locks
 //!
-//! `mmap_lock` of the task, and nothing under it: files whose last mapping goes are closed after it
-//! is released.
+//! `mmap_lock` of the task, with nothing under it: a file whose last mapping ends is closed after
+//! the lock is released.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,43 +36,42 @@ use crate::file::open_file::{File, FileMode};
 use crate::file::seals::WritableMap;
 use crate::task::task_struct::Task;
 
-/// Bytes of a page.
+/// The size of a page in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
 bitflags! {
-    /// What may be done with the memory of a mapping (`PROT_READ` and so on).
+    /// The protection of a mapping (`PROT_READ` and so on).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Protection: u8 {
-        /// It may be read.
+        /// Readable.
         const READ = 1;
-        /// It may be written.
+        /// Writable.
         const WRITE = 2;
-        /// It may be executed.
+        /// Executable.
         const EXEC = 4;
     }
 }
 
-/// Who sees what is written to a mapping.
+/// The visibility of writes to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sharing {
-    /// Nobody else (`MAP_PRIVATE`).
+    /// Visible to this task only (`MAP_PRIVATE`).
     Private,
-    /// Whoever maps or reads the same file, and children (`MAP_SHARED`).
+    /// Visible to all that map or read the same file, and to children (`MAP_SHARED`).
     Shared,
 }
 
-/// What is mapped.
+/// The source of a mapping.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
     /// A file, from an offset on that is a multiple of [`PAGE_BYTES`].
     File {
-        /// It stays open for as long as it is mapped.
+        /// The file, which stays open while it is mapped.
         file: &'a File,
-        /// In bytes.
+        /// The offset in bytes.
         offset: u64,
     },
-    /// Memory without a file. The name is for whoever reads the table: `[heap]`, `[stack]`, or
-    /// nothing.
+    /// Memory without a file, with the name that the table shows: `[heap]`, `[stack]`, or empty.
     Anonymous(&'a str),
 }
 
@@ -84,25 +83,25 @@ pub struct Mapping {
     pub start: u64,
     /// The first address behind it.
     pub end: u64,
-    /// What may be done with it.
+    /// Its protection.
     pub protection: Protection,
-    /// Who sees what is written to it.
+    /// The visibility of writes to it.
     pub sharing: Sharing,
-    /// What of the file is at `start`, in bytes. Shared memory without a file begins at 0 where it
-    /// was mapped first; in memory of one's own there are no offsets, and this is 0.
+    /// The offset in the file of the byte at `start`. In shared memory without a file offsets count
+    /// from its first mapping; private memory has none, and this is 0.
     pub offset: u64,
-    /// The file, which this keeps open.
+    /// The file, which this value holds open.
     pub file: Option<File>,
-    /// What memory without a file is called.
+    /// The name of memory without a file.
     pub name: Arc<str>,
 }
 
-/// One mapping in the table, which has its start.
+/// A mapping in the table, whose key is its start.
 #[derive(Clone)]
 struct Area {
     end: u64,
     protection: Protection,
-    /// What `protect` may make of it (`VM_MAYREAD` and so on).
+    /// The protection that `protect` may set (`VM_MAYREAD` and so on).
     allowed: Protection,
     sharing: Sharing,
     what: Backing,
@@ -116,7 +115,7 @@ enum Backing {
 }
 
 impl Backing {
-    /// The part of it from `bytes` on.
+    /// Returns the rest from `bytes` on.
     fn behind(&self, bytes: u64) -> Backing {
         match self {
             Backing::File { file, offset, writable } => Backing::File {
@@ -133,8 +132,8 @@ impl Backing {
 }
 
 impl Area {
-    /// Whether this one, which begins at `start`, and `next`, which begins where it ends, are one
-    /// area.
+    /// Returns whether this area, which begins at `start`, and `next`, which begins at its end, can
+    /// be one area.
     fn goes_on_in(&self, start: u64, next: &Area) -> bool {
         let same = self.protection == next.protection
             && self.allowed == next.allowed
@@ -144,7 +143,7 @@ impl Area {
                 Backing::File { file, offset, .. },
                 Backing::File { file: other, offset: then, .. },
             ) => file.id() == other.id() && offset + (self.end - start) == *then,
-            // That of another call is other memory.
+            // Another call maps other memory.
             (Backing::Shared { name, .. }, Backing::Shared { name: other, .. }) => {
                 Arc::ptr_eq(name, other)
             }
@@ -162,7 +161,7 @@ pub(crate) struct Maps(Mutex<Table, MmapLock>);
 struct Table(BTreeMap<u64, Area>);
 
 impl Table {
-    /// Makes an area that `at` lies within into two.
+    /// Splits an area that contains `at` into two.
     fn split(&mut self, at: u64) {
         let Some((&start, area)) = self.0.range_mut(..at).next_back() else { return };
         if at < area.end {
@@ -172,8 +171,8 @@ impl Table {
         }
     }
 
-    /// Makes the areas that meet at `at` into one, if they can be. What it has no more use for is
-    /// put into `gone`, which is to be dropped later.
+    /// Merges the areas that meet at `at`, if possible. Pushes the removed area to `gone`, which
+    /// the caller drops later.
     fn join(&mut self, at: u64, gone: &mut Vec<Area>) {
         let Some(next) = self.0.get(&at) else { return };
         let (end, before) = (next.end, self.0.range(..at).next_back());
@@ -186,7 +185,7 @@ impl Table {
         }
     }
 
-    /// Takes out what lies between two addresses.
+    /// Removes the areas between two addresses.
     fn cut(&mut self, start: u64, end: u64) -> Vec<Area> {
         self.split(start);
         self.split(end);
@@ -194,7 +193,7 @@ impl Table {
         starts.iter().filter_map(|at| self.0.remove(at)).collect()
     }
 
-    /// Puts an area in the place of what is there.
+    /// Inserts an area in place of those that it overlaps.
     fn put(&mut self, start: u64, area: Area) -> Vec<Area> {
         let end = area.end;
         let mut gone = self.cut(start, end);
@@ -204,7 +203,7 @@ impl Table {
         gone
     }
 
-    /// Protects what lies between two addresses, up to the first gap, or the first area that does
+    /// Protects the areas between two addresses, up to the first gap or the first area that does
     /// not allow it.
     fn protect(
         &mut self,
@@ -229,7 +228,7 @@ impl Table {
                 }
             }
         };
-        // What was split for nothing, too.
+        // Merges areas that were split for nothing, too.
         self.join(at, gone);
         self.join(end, gone);
         done
@@ -237,7 +236,7 @@ impl Table {
 }
 
 impl Maps {
-    /// Takes everything out.
+    /// Removes all areas.
     pub(crate) fn clear(&self) {
         let gone = std::mem::take(&mut *self.0.lock());
         drop(gone);
@@ -247,20 +246,21 @@ impl Maps {
         Maps(Mutex::new(Table::default()))
     }
 
-    /// The same for a child.
+    /// Copies the table for a child.
     pub(crate) fn fork(&self) -> Maps {
         let table = self.0.lock().clone();
         Maps(Mutex::new(table))
     }
 }
 
-/// The end of a range of pages, of which the last may be asked for in part.
+/// Returns the end of a range, rounded up to a page.
 fn end_of(start: u64, len: u64) -> std::result::Result<u64, Errno> {
     let len = len.checked_next_multiple_of(PAGE_BYTES).ok_or(Errno::NOMEM)?;
     start.checked_add(len).ok_or(Errno::NOMEM)
 }
 
-/// What may be done with a mapping of `file` at any time, if it may be mapped in this way at all.
+/// Returns the protection that a mapping of `file` may ever have, or an error if it may not be
+/// mapped in this way.
 fn allowed(
     file: &File,
     protection: Protection,
@@ -287,9 +287,9 @@ fn allowed(
 }
 
 impl Task {
-    /// Enters a mapping of `len` bytes, or as many pages as that takes, from address `start` on, in
-    /// the place of what was mapped there (`mmap` with `MAP_FIXED`). A file stays open for as long
-    /// as it is mapped. Nothing is mapped by this: see the [module](crate::task::mmap_table).
+    /// Records a mapping of `len` bytes, rounded up to pages, from address `start` on, in place of
+    /// earlier mappings there (`mmap` with `MAP_FIXED`). A file stays open while it is mapped. The
+    /// call maps no memory: see the [module](crate::task::mmap_table).
     ///
     /// ```text
     /// let source = Source::File { file: &file, offset: 0 };
@@ -297,11 +297,11 @@ impl Task {
     /// ```
     ///
     /// # Errors
-    /// As `mmap(2)`: `EINVAL` for nothing, or an address or offset within a page; `ENOMEM` for
-    /// addresses that there are none of; `EOVERFLOW` past the largest file; `EACCES` for what the
-    /// file was not opened for (reading, always; writing, to share it and write); `EPERM` to
-    /// execute a file of a mount with `NOEXEC`, or to share and write what is sealed; `ENODEV` for
-    /// what is no regular file, `EBADF` for an `O_PATH` handle.
+    /// As `mmap(2)`: `EINVAL` for an empty range, or an address or offset within a page; `ENOMEM`
+    /// for a range beyond the address space; `EOVERFLOW` beyond the largest file; `EACCES` if the
+    /// file was not opened for it (reading, always; writing, for a shared writable mapping);
+    /// `EPERM` for an executable mapping of a file on a mount with `NOEXEC`, or a shared writable
+    /// one of a sealed file; `ENODEV` if it is no regular file, `EBADF` for an `O_PATH` handle.
     pub fn map(
         &self,
         start: u64,
@@ -359,11 +359,11 @@ impl Task {
         map().named("mmap")
     }
 
-    /// Takes `len` bytes, or as many pages as that takes, from address `start` on out of what is
-    /// mapped; what is not mapped there is no error.
+    /// Removes the mappings of `len` bytes, rounded up to pages, from address `start` on. A gap is
+    /// no error.
     ///
     /// # Errors
-    /// `EINVAL` for nothing, an address within a page, or addresses that there are none of.
+    /// `EINVAL` for an empty range, an address within a page, or a range beyond the address space.
     pub fn unmap(&self, start: u64, len: u64) -> Result<()> {
         let unmap = || {
             check_fork()?;
@@ -378,11 +378,11 @@ impl Task {
         unmap().named("munmap")
     }
 
-    /// Changes what may be done with what is mapped there. What comes before a failure is done.
+    /// Changes the protection of the mappings of a range. The part before a failure is changed.
     ///
     /// # Errors
-    /// `EINVAL` for an address within a page; `ENOMEM` if not all of it is mapped; `EACCES` for
-    /// what could not have been mapped so.
+    /// `EINVAL` for an address within a page; `ENOMEM` if the range has a gap; `EACCES` for a
+    /// protection with which it could not have been mapped.
     pub fn protect(&self, start: u64, len: u64, protection: Protection) -> Result<()> {
         let protect = || {
             check_fork()?;
@@ -398,7 +398,7 @@ impl Task {
         protect().named("mprotect")
     }
 
-    /// What the task has mapped, in the order of addresses, at one moment.
+    /// Returns the mappings of the task, in the order of addresses, as they were at one moment.
     pub fn mappings(&self) -> Vec<Mapping> {
         if check_fork().is_err() {
             return Vec::new();

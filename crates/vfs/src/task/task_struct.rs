@@ -1,14 +1,12 @@
-//! Tasks: who calls, from where.
+//! Tasks: counterpart of `struct task_struct`, as far as files are concerned.
 //!
-//! A task has a root and a working directory, a mask for new files, credentials, descriptors, and
-//! mappings. Any number of threads may use one. What path walks read of it (root, working
-//! directory, credentials) is replaced as a whole under RCU, so that walks write nothing to share
-//! it.
+//! A task has a root and a working directory, a umask, credentials, descriptors, and mappings. Any
+//! number of threads may use one task. Path walks read root, working directory and credentials; a
+//! change replaces each of them as a whole under RCU, so walks share them without a write.
 //!
-//! A call with an absolute path does not touch the line that the working directory is on. One that
-//! needs both places reads the root before and after, so that both were so at one moment.
+//! A call with an absolute path does not touch the cache line of the working directory. A call that
+//! needs both paths reads the root before and after, so both were valid at one moment.
 
-use crate::mount::fs_struct::{FsRef, FsStruct};
 use std::fmt;
 use std::path::Path as StdPath;
 
@@ -24,6 +22,7 @@ use crate::base::lock_classes::TaskLocks;
 use crate::base::types::{AtFlags, Capabilities, Mode};
 use crate::file::fd_table::{Descriptors, Fd};
 use crate::file::open_file::File;
+use crate::mount::fs_struct::{FsRef, FsStruct};
 use crate::mount::namespace::{Vfs, VfsShared};
 use crate::mount::vfsmount::{Path, PathRef, RcuPath};
 use crate::namei::lookup::{WalkStop, run_lookups};
@@ -32,7 +31,7 @@ use crate::objects::inode::Inode;
 use crate::security::cred::Credentials;
 use crate::task::mmap_table::Maps;
 
-/// What a relative path is relative to.
+/// The directory that a relative path starts from.
 #[derive(Clone, Copy, Debug)]
 pub enum At<'a> {
     /// The working directory (`AT_FDCWD`).
@@ -68,11 +67,11 @@ pub struct Task {
     id: u64,
     descriptors: Owned<Descriptors>,
     maps: Owned<Maps>,
-    /// Places of files that the task may have record locks on.
+    /// Paths of files on which the task may have record locks.
     locked: Owned<Mutex<Vec<Path>, TaskLocks>>,
-    /// On a line that a call with an absolute path does not touch.
+    /// On a cache line that a call with an absolute path does not touch.
     cwd: Owned<Apart<RcuPath>>,
-    /// Last, since what the fields above hold is in it.
+    /// Dropped last, because it owns what the fields above refer to.
     vfs: Vfs,
 }
 
@@ -83,7 +82,7 @@ impl Task {
         Task::make(vfs, FsStruct { cwd: root.clone(), root }, credentials, (0o022, max))
     }
 
-    /// With a mask for new files, and a limit of descriptors.
+    /// Makes a task with a umask and a limit of descriptors.
     fn make(
         vfs: Vfs,
         fs: FsStruct,
@@ -103,48 +102,48 @@ impl Task {
         }
     }
 
-    /// A new task with the same root, working directory, mask and credentials, the same open files
-    /// under the same descriptors, and the same mappings, as `fork(2)`. Record locks are not
-    /// inherited.
+    /// Makes a task with the same root, working directory, umask and credentials, the same open
+    /// files under the same descriptors, and the same mappings, as `fork(2)`. It does not inherit
+    /// record locks.
     pub fn fork(&self) -> Task {
         self.with_files(self.with_credentials(self.credentials()))
     }
 
-    /// Gives a new child the open files.
+    /// Copies open files and mappings to a new child.
     fn with_files(&self, mut child: Task) -> Task {
         child.descriptors.copy_from(&self.descriptors);
         child.maps = Owned::new(self.maps.fork());
         child
     }
 
-    /// A new task with the same root, working directory, mask and limit of descriptors, other
+    /// Makes a task with the same root, working directory, umask and limit of descriptors, other
     /// credentials, and no descriptors.
     pub fn with_credentials(&self, credentials: Credentials) -> Task {
         Task::make(self.vfs.clone(), self.fs_struct(), credentials, self.inherited())
     }
 
-    /// As [`fork`](Self::fork), in a copy of the mount tree.
+    /// Forks, as [`fork`](Self::fork), into a copy of the mount tree.
     pub(crate) fn fork_unshared(&self) -> Task {
         let (vfs, fs) = self.vfs.tree().copy(&self.fs_struct());
         self.with_files(Task::make(vfs, fs, self.credentials(), self.inherited()))
     }
 
-    /// A child's settings beside places and credentials.
+    /// Returns the umask and the limit of descriptors, which a child inherits.
     fn inherited(&self) -> (u32, usize) {
         (self.mask(), self.descriptors.max())
     }
 
-    /// Identifies the task as the owner of record locks.
+    /// Returns the number that identifies the task as the owner of record locks.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// What others are told of the owner of a record lock.
+    /// Returns the process id that `F_GETLK` reports for a record lock of this task.
     pub(crate) fn pid(&self) -> i32 {
         (self.id & 0x7fff_ffff) as i32
     }
 
-    /// Remembers that the task may have record locks on a file.
+    /// Notes that the task may have record locks on a file.
     pub(crate) fn note_locked(&self, file: &File) {
         let path = file.path().clone();
         let mut locked = self.locked.lock();
@@ -153,23 +152,23 @@ impl Task {
         }
     }
 
-    /// Forgets a file if the task has no record locks on it any more: it keeps file and mount no
-    /// longer.
+    /// Drops the note, and with it the reference to file and mount, if the task has no record locks
+    /// on the file any more.
     pub(crate) fn note_unlocked(&self, inode: &Inode) {
         let guard = rcu::pin();
         let path = {
             let mut locked = self.locked.lock();
             let is_it = |path: &Path| std::ptr::eq(path.dentry().inode(), inode);
             let at = locked.iter().position(is_it);
-            // Under the lock: a thread that has locked meanwhile enters the file again after this.
+            // Under the lock: a thread that locked in the meantime notes the file again after this.
             at.filter(|_| !crate::file::inode_locks::has_records(inode, self.id, &guard))
                 .map(|at| locked.swap_remove(at))
         };
         drop(path);
     }
 
-    /// The task closes a descriptor of a file: its record locks on the file end, unless the
-    /// descriptor is only a place.
+    /// Releases the task's record locks on a file of which it closes a descriptor, unless the
+    /// descriptor is `O_PATH`.
     pub(crate) fn end_record_locks(&self, file: &File) {
         if file.is_path() || !file.inode().has_extra() {
             return;
@@ -178,7 +177,7 @@ impl Task {
         self.note_unlocked(file.inode());
     }
 
-    /// The tree the task lives in.
+    /// Returns the tree of mounts of the task.
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
@@ -195,12 +194,12 @@ impl Task {
         &self.maps
     }
 
-    /// The rights the task acts with.
+    /// Returns the credentials with which the task acts.
     pub fn credentials(&self) -> Credentials {
         self.cred.read(&rcu::pin()).clone()
     }
 
-    /// Changes the rights the task acts with. Calls under way keep those they began with.
+    /// Changes the credentials. Calls under way continue with the old ones.
     pub fn set_credentials(&self, credentials: Credentials) {
         let guard = rcu::pin();
         self.cred.replace(credentials, &guard);
@@ -216,7 +215,7 @@ impl Task {
         self.root.spot(guard)
     }
 
-    /// Both, as they were at one moment.
+    /// Returns root and working directory, as they were at one moment.
     #[inline]
     pub(crate) fn fs<'g>(&'g self, guard: &'g Guard) -> FsRef<'g> {
         loop {
@@ -228,7 +227,7 @@ impl Task {
         }
     }
 
-    /// Another reference to each of the two places.
+    /// Returns new references to root and working directory.
     fn fs_struct(&self) -> FsStruct {
         let guard = rcu::pin();
         loop {
@@ -240,7 +239,7 @@ impl Task {
         }
     }
 
-    /// Sets the permission bits that new files do not get; returns the ones before.
+    /// Sets the permission bits that new files do not get, and returns the previous ones.
     pub fn umask(&self, mask: Mode) -> Mode {
         Mode::from_bits_truncate(self.umask.swap(mask.bits() & 0o777, Ordering::Relaxed))
     }
@@ -263,7 +262,7 @@ impl Task {
         self.walk_as(self.cred(guard), base, path, flags, guard, body)
     }
 
-    /// As [`walk`](Self::walk), with other rights.
+    /// Walks as [`walk`](Self::walk) does, with other credentials.
     #[inline]
     pub(crate) fn walk_as<'g, T>(
         &'g self,
@@ -303,7 +302,7 @@ impl Task {
         walk::walk(start, path, guard, body)
     }
 
-    /// What `at` stands for; an unknown descriptor is an error only for paths that need it.
+    /// Resolves `at`. An unknown descriptor is an error only for paths that need it.
     #[inline]
     pub(crate) fn base(&self, at: At<'_>) -> DirFd {
         if fork::is_child() {
@@ -319,7 +318,7 @@ impl Task {
         }
     }
 
-    /// Walks to a place and keeps it.
+    /// Walks to a path and takes a reference to it.
     pub(crate) fn resolve(
         &self,
         at: At<'_>,
@@ -339,7 +338,7 @@ impl Task {
     /// Makes `path` the working directory.
     ///
     /// # Errors
-    /// Those of a walk; `ENOTDIR`, `EACCES` if it may not be searched.
+    /// The errors of a walk; `ENOTDIR`, `EACCES` if it may not be searched.
     pub fn chdir(&self, path: impl AsRef<StdPath>) -> Result<()> {
         let path = path.as_ref();
         self.change_dir(At::Cwd, bytes(path), Lookup::empty()).on("chdir", path)
@@ -362,7 +361,7 @@ impl Task {
     /// Makes `path` the root of the task. The working directory stays.
     ///
     /// # Errors
-    /// Those of a walk; `ENOTDIR`, `EACCES`; `EPERM` without `CAP_SYS_CHROOT`.
+    /// The errors of a walk; `ENOTDIR`, `EACCES`; `EPERM` without `CAP_SYS_CHROOT`.
     pub fn chroot(&self, path: impl AsRef<StdPath>) -> Result<()> {
         let path = path.as_ref();
         let root = || {
@@ -414,16 +413,16 @@ impl fmt::Debug for Task {
     }
 }
 
-/// The places that a walk starts from, held for the duration of a call.
+/// The resolved [`At`], held for the duration of a call.
 pub(crate) enum DirFd {
     Cwd,
     File(File),
-    /// A descriptor that is not open; everything in the child of a fork.
+    /// A descriptor that is not open; in the child of a fork, any.
     Invalid,
 }
 
-/// The error of a bad descriptor comes after those of the path itself. In the child of a fork there
-/// is no good one.
+/// Returns the error of a bad descriptor, after the errors of the path itself. In the child of a
+/// fork every descriptor is bad.
 #[cold]
 fn dirfd_error(path: &[u8], flags: Lookup) -> Errno {
     if fork::is_child() {
@@ -437,13 +436,13 @@ fn dirfd_error(path: &[u8], flags: Lookup) -> Errno {
     }
 }
 
-/// The bytes of a path.
+/// Returns the bytes of a path.
 #[inline]
 pub(crate) fn bytes(path: &StdPath) -> &[u8] {
     std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
 }
 
-/// The walk that the `AT_*` flags of a call ask for.
+/// Converts the `AT_*` flags of a call to flags of a walk.
 pub(crate) fn lookup_flags(
     flags: AtFlags,
     follow_default: bool,
@@ -465,12 +464,12 @@ pub(crate) fn lookup_flags(
 }
 
 impl Vfs {
-    /// A task at the root of the tree, with all rights.
+    /// Makes a task at the root of the tree, with all privileges.
     pub fn task(&self) -> Task {
         self.task_as(Credentials::root())
     }
 
-    /// A task at the root of the tree, with these rights.
+    /// Makes a task at the root of the tree, with these credentials.
     pub fn task_as(&self, credentials: Credentials) -> Task {
         Task::new(self.clone(), credentials)
     }

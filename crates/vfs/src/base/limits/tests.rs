@@ -24,7 +24,7 @@ fn pages_of_pipes_go_back_to_where_they_came_from() {
     let mut singles: Vec<_> = (0..6).map(|_| PipePages::take(&quotas, 16).unwrap()).collect();
     assert_eq!(PipePages::take(&quotas, 16).err(), Some(Errno::NFILE));
     assert_eq!((left(), full.len(), singles[0].len()), ((0, 0), 16, 1));
-    // One that had a page beyond grows with others.
+    // A pipe with a single page grows with shared ones.
     full.resize(&quotas, 8).unwrap();
     singles[0].resize(&quotas, 5).unwrap();
     assert_eq!((left(), singles[0].len()), ((4, 0), 5));

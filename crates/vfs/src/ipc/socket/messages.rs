@@ -1,25 +1,24 @@
 //! Pairs of sockets that pass messages (`SOCK_SEQPACKET`, `SOCK_DGRAM`): what one call writes, one
 //! call reads.
 //!
-//! A message that is longer than the buffer of who reads it is cut, and the rest is lost. It may be
-//! empty. What a socket has sent and its peer has not read takes room, the messages themselves
-//! included, so that empty ones fill it up, too: as long as there is any, a message goes, whole.
+//! A message longer than the reader's buffer is truncated, and the rest is lost. A message may be
+//! empty. Unread messages take room, with an overhead for each, so empty ones fill it, too. While
+//! any room is left, a message is sent as a whole.
 //!
 //! # Ends
 //!
-//! The two kinds differ in what they know of their peer. Packets are a connection: what one end
-//! shuts down ends at the other, and a close ends both directions; then the peer reads what is
-//! left, and nothing after it, or, if its own messages were lost, is told that once (`ECONNRESET`),
-//! before anything else. Datagrams are none: shutting down concerns one's own end alone, and a
-//! close is noticed by who writes to it: once (`ECONNREFUSED`), which loses what was not read yet,
-//! and then there is nobody (`ENOTCONN`). Who reads waits, for ever if the peer is closed, as in
-//! Linux.
+//! Packet sockets are connected: a shutdown of one end takes effect at the other, and a close ends
+//! both directions. The peer then reads the rest and the end, or, if its own messages were lost,
+//! gets `ECONNRESET` once before anything else. Datagram sockets are not: a shutdown concerns one's
+//! own end only, and a writer notices the close of its peer: once by `ECONNREFUSED`, which drops
+//! its unread messages, and then by `ENOTCONN`. A reader waits, for ever if the peer is closed, as
+//! in Linux.
 //!
 //! # One lock
 //!
-//! A pair has one lock (`sk_lock`) for both directions, since a close and a lost message concern
-//! both. It is as much as two would be: a message is written by one end and read by the other, so
-//! that both meet at each lock.
+//! A pair has one lock (`sk_lock`) for both directions, because a close and a lost message concern
+//! both. Two locks would gain nothing: one end writes a message and the other reads it, so both
+//! ends would meet at each lock.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -34,13 +33,13 @@ use crate::base::lock_classes::SocketLock;
 use crate::ipc::pipe::{Gather, Scatter};
 use crate::locks::wait_queue::{Monitor, Settle, SleepList, Waiting, Wake};
 
-/// Room of each direction in bytes, as Linux gives a socket by default (`net.core.wmem_default`).
+/// Room of each direction in bytes: the default of Linux (`net.core.wmem_default`).
 const ROOM: usize = 212_992;
 
-/// The longest message in bytes; as in Linux, a little less than that.
+/// The longest message in bytes: as in Linux, a little less than the room.
 const MESSAGE_MAX: usize = ROOM - 32;
 
-/// What a message takes beside its bytes; about as much as in Linux.
+/// The overhead of a message in bytes, about as much as in Linux.
 const MESSAGE_BYTES: usize = 768;
 
 /// One end of a pair.
@@ -51,26 +50,26 @@ pub(crate) struct Messages {
 
 struct Pair {
     sides: [Side; 2],
-    /// The counts that pay for messages, from when they are sent until they are gone.
+    /// The quotas that messages are charged to, from sending until they are read or dropped.
     quotas: Kept<Quotas>,
-    /// Each end knows of the other's (`SOCK_SEQPACKET`).
+    /// Whether the ends are connected (`SOCK_SEQPACKET`).
     connected: bool,
 }
 
 #[derive(Default)]
 struct Side {
-    /// What it can read.
+    /// Messages to read.
     queue: VecDeque<Vec<u8>>,
-    /// What it has sent and is not read, in bytes.
+    /// Bytes that it has sent and that are not read.
     sent: usize,
     reads_ended: bool,
     writes_ended: bool,
     closed: bool,
-    /// It has noticed that its peer is closed.
+    /// Whether it has noticed that its peer is closed.
     is_alone: bool,
-    /// It waits for memory, which its peer gives back by reading.
+    /// Whether it waits for memory, which its peer frees by reading.
     starved: bool,
-    /// What the next call is told.
+    /// The error that the next call returns.
     error: Option<Errno>,
     readers: SleepList,
     writers: SleepList,
@@ -85,7 +84,7 @@ impl Settle for Pair {
 }
 
 impl Side {
-    /// Wakes who waits at this end for what is so.
+    /// Wakes the sleepers of this end that can proceed.
     fn settle(&mut self, wake: &mut Wake) {
         if !self.queue.is_empty() || self.reads_ended || self.error.is_some() {
             self.readers.pop(wake);
@@ -105,7 +104,7 @@ impl Side {
     }
 }
 
-/// Returns how much a message of so many bytes takes.
+/// Returns the room that a message of `len` bytes takes.
 fn cost(len: usize) -> usize {
     len + MESSAGE_BYTES
 }
@@ -119,8 +118,8 @@ impl Drop for Pair {
 }
 
 impl Pair {
-    /// Frees what an end has not read; returns whether that was anything but an empty first
-    /// message, which is no loss: Linux takes it for out-of-band data read already.
+    /// Drops the unread messages of an end. Returns whether data was lost; a single empty first
+    /// message is no loss, because Linux takes it for out-of-band data that was read already.
     fn forget(&mut self, side: usize) -> bool {
         let unread = std::mem::take(&mut self.ends(side).0.queue);
         let bytes: usize = unread.iter().map(|message| cost(message.len())).sum();
@@ -128,11 +127,11 @@ impl Pair {
         unread.iter().enumerate().any(|(at, message)| at > 0 || !message.is_empty())
     }
 
-    /// Pays for a message of `len` bytes; `false` if there is no memory until the peer has read
-    /// something.
+    /// Charges a message of `len` bytes. Returns false if no memory is available until the peer
+    /// reads something.
     ///
     /// # Errors
-    /// `ENOBUFS` if there is nothing that the peer could read.
+    /// `ENOBUFS` if the peer has nothing to read.
     fn pay(&mut self, side: usize, len: usize) -> Result<bool, Errno> {
         let paid = self.quotas.socket_bytes.take(cost(len) as u64);
         let end = &mut self.ends(side).0;
@@ -140,14 +139,14 @@ impl Pair {
         if paid || end.starved { Ok(paid) } else { Err(Errno::NOBUFS) }
     }
 
-    /// An end and its peer.
+    /// Returns an end and its peer.
     fn ends(&mut self, side: usize) -> (&mut Side, &mut Side) {
         let [one, other] = &mut self.sides;
         if side == 0 { (one, other) } else { (other, one) }
     }
 
-    /// Whether a message of `len` bytes can be sent now. Why it never can, Linux asks in this
-    /// order, too: that the peer does not take it shows only when there is room.
+    /// Returns whether a message of `len` bytes can be sent now. Linux checks the errors in this
+    /// order, too: that the peer does not accept it is found only if there is room.
     fn can_send(&mut self, side: usize, len: usize) -> Result<bool, Errno> {
         let connected = self.connected;
         let (end, peer) = self.ends(side);
@@ -179,14 +178,14 @@ impl Pair {
 }
 
 impl Messages {
-    /// Two ends of a pair.
+    /// Creates the two ends of a pair.
     pub(crate) fn pair(connected: bool, quotas: Kept<Quotas>) -> [Messages; 2] {
         let sides = [Side::default(), Side::default()];
         let pair = Arc::new(Monitor::new(Pair { sides, quotas, connected }));
         [0, 1].map(|side| Messages { pair: pair.clone(), side })
     }
 
-    /// Reads a message, as much of it as fits; waits while there is none. A buffer of nothing reads
+    /// Reads a message, or as much of it as fits; waits while there is none. An empty buffer reads
     /// nothing.
     ///
     /// # Errors
@@ -227,15 +226,15 @@ impl Messages {
     /// Sends a message, which may be empty; waits while there is no room.
     ///
     /// # Errors
-    /// `EMSGSIZE` for one that is longer than there ever is room for; `ENOBUFS` if there is no
-    /// memory for it, and nothing unread that would give some back; `EPIPE` when nobody can read it
-    /// any more; `EAGAIN` instead of waiting, `EINTR`; see also the [module](self).
+    /// `EMSGSIZE` for a message longer than the room; `ENOBUFS` if there is no memory for it, and
+    /// no unread message that would free some; `EPIPE` if no reader is left; `EAGAIN` instead of
+    /// waiting, `EINTR`; see also the [module](self).
     pub(crate) fn write(&self, bufs: &[IoSlice<'_>], wait: Waiting<'_>) -> Result<usize, Errno> {
         let mut from = Scatter::new(bufs);
         let len = from.left;
         let mut message = Vec::new();
         if len <= MESSAGE_MAX {
-            // Before the lock is taken.
+            // Copied before the lock is taken.
             from.take(len, &mut message);
         }
         self.pair.repeat(
@@ -254,7 +253,7 @@ impl Messages {
         Ok(len)
     }
 
-    /// Ends directions of this end; of the peer as well, if they are connected.
+    /// Ends directions of this end, and of the peer if they are connected.
     pub(crate) fn shutdown(&self, how: Shutdown) {
         let (reads, writes) = (how != Shutdown::Write, how != Shutdown::Read);
         self.pair.with(|pair| {
@@ -267,7 +266,7 @@ impl Messages {
         });
     }
 
-    /// Its open file is closed.
+    /// Closes this end, because its open file is closed.
     pub(crate) fn close(&self) {
         self.pair.with(|pair| {
             let loses = pair.forget(self.side);
