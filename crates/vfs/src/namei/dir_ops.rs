@@ -1,39 +1,37 @@
-//! Changes of directories that a driver keeps itself.
+//! Changes of directories that a backed driver stores.
 //!
-//! Where names live in the dcache, a call changes them under the locks of their buckets, in the
-//! middle of its walk. A driver with directories of its own ([`DirOps`]) may have to wait for
-//! a disk, so a change of these takes two steps:
+//! For a driver without directories, a call changes names under the locks of their buckets, in the
+//! middle of its walk. A backed driver ([`DirOps`]) may have to wait for a disk, so a change takes
+//! two steps:
 //!
-//! 1. The walk makes all the checks, under RCU and without a lock as everywhere. Then it stops and
-//!    hands the change back ([`DriverChange`](crate::namei::lookup::DriverChange)): the directory,
-//!    the name, and the dentry that it has found there, all of them held ([`BackedName`]), and the
-//!    right to write to the mount.
-//! 2. The call, which now holds nothing else, locks the name ([`crate::objects::in_lookup`]), so
-//!    that nobody looks it up or changes it until this is over. It makes sure that the dentry still
-//!    is the one of that name; if not, everything begins again. Then it has the driver make the
-//!    change, and puts into the dcache what has become of it, under the locks of the buckets.
+//! 1. The walk makes all checks, under RCU and without a lock. Then it stops and returns the change
+//!    ([`DriverChange`](crate::namei::lookup::DriverChange)): references to the directory, the
+//!    name, and the dentry that it has found there ([`BackedName`]), and write access to the mount.
+//! 2. The call, which now holds nothing else, locks the name ([`crate::objects::in_lookup`]), so no
+//!    other thread looks it up or changes it until the change is complete. It checks that the name
+//!    still has that dentry; if not, everything starts again. Then it calls the driver, and enters
+//!    the result into the dcache, under the locks of the buckets.
 //!
 //! # Invariants
 //!
-//! * A dentry in the table of such a directory says what the driver would say, unless its name is
-//!   locked. So what step 1 has found holds in step 2, once the name is locked and the dentry is
-//!   the same: it is held, so that the shrinker leaves it there. Rights, modes and types of what
-//!   has these names may have changed between the steps, as between any check and the change that
-//!   follows it.
-//! * A walk that comes by in between finds the old dentry, the new one, or none; then it asks,
-//!   which waits for the name, and finds the new one.
-//! * Nothing gets mounted on what is about to be removed (`cant_mount`): the mark is set under the
-//!   lock of the name's bucket, as a mountpoint is claimed. If the removal fails the mark goes.
-//! * What the driver has moved out of a directory may still be in its table when the directory has
-//!   been removed. It is marked before (`is_moving`), so that it stays there until it moves on.
-//! * Whether a directory is empty, or has been removed, the driver decides, in its transaction.
+//! * A dentry in the table of such a directory agrees with the driver, unless its name is locked.
+//!   So the result of step 1 holds in step 2, once the name is locked and the dentry is the same:
+//!   its reference keeps the shrinker from dropping it. Rights, modes and types may have changed
+//!   between the steps, as between any check and the change that follows it.
+//! * A walk between the steps finds the old dentry, the new one, or none. If none, its lookup waits
+//!   for the name, and finds the new one.
+//! * Nothing can be mounted on a dentry that is about to be removed (`cant_mount`): the mark is set
+//!   under the lock of the name's bucket, as a mountpoint is claimed. A failed removal clears it.
+//! * A dentry that the driver has moved out of a directory may still be in its table when the
+//!   directory was removed. It is marked before (`is_moving`), so it stays there until it moves.
+//! * The driver decides in its transaction whether a directory is empty or was removed.
 //!
 //! # Locks
 //!
 //! Names are locked with nothing else held, two of them in the order of their keys. Moving a
-//! directory to another one locks all such moves of the superblock before that, and looks again for
-//! loops with that held: no directory gets another parent then. Everything else is locked after
-//! names, and buckets never across a call of the driver.
+//! directory to another parent first locks all such moves of the superblock, and checks for loops
+//! again under that lock, when no directory can get another parent. Everything else is locked after
+//! names; no bucket is locked across a call of the driver.
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
@@ -48,8 +46,8 @@ use crate::objects::in_lookup::KeyGuard;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
-/// A name in a directory that a driver keeps, and the dentry that a walk has found there, which may
-/// say that there is no such name. Both are held.
+/// A name in a directory of a backed driver, and the dentry that a walk has found there, which may
+/// be negative. Holds references to both.
 pub(crate) struct BackedName {
     found: DentryRef,
     name: Box<[u8]>,
@@ -65,7 +63,7 @@ impl BackedName {
         &self.dir
     }
 
-    /// What the walk has found.
+    /// Returns the dentry that the walk has found.
     pub(crate) fn found(&self) -> &Dentry {
         &self.found
     }
@@ -94,14 +92,16 @@ impl BackedName {
         self.sb().lock_name(self.dir.dentry(), &self.name())
     }
 
-    /// Whether the table still has what the walk has found. The caller has locked the name.
+    /// Returns whether the table still has the dentry that the walk has found. The caller has
+    /// locked the name.
     pub(crate) fn is_current(&self, guard: &Guard) -> bool {
         let dir = self.dir.dentry();
         let is_it = |(child, _): (&Dentry, u32)| std::ptr::eq(child, self.found());
         !dir.is_unhashed() && dir.find(&self.name(), guard).is_some_and(is_it)
     }
 
-    /// Keeps mounts off what is about to lose its name. `false` if the name is not its any more.
+    /// Prevents mounts on the dentry, which is about to lose its name. Returns false if the name
+    /// has another dentry.
     fn forbid_mounts(&self, guard: &Guard) -> bool {
         let dir = self.dir.dentry();
         let _dcache = dir.sb().lock_dcache();
@@ -114,8 +114,8 @@ impl BackedName {
         is_there
     }
 
-    /// Puts a dentry for what the driver has made into the place of the one that said that there is
-    /// nothing. Returns a reference to it. The caller has locked the name.
+    /// Replaces the negative dentry by one for the inode that the driver has made, and returns a
+    /// reference to it. The caller has locked the name.
     pub(crate) fn enter(&self, inode: InodeRef) -> DentryRef {
         let guard = rcu::pin();
         let dir = self.dir.dentry();
@@ -125,7 +125,7 @@ impl BackedName {
         let gone = bucket.remove(self.found()).then(|| self.found.borrow(&guard));
         let gone = gone.map(|old| old.set_removed(dir, || {}, &guard));
         let (made, listed) = if dir.is_unhashed() {
-            // The dcache has lost the directory meanwhile; the file is there all the same.
+            // The dcache has dropped the directory in the meantime; the file exists anyway.
             (Dentry::new_unnamed(dir, inode, &guard), 1)
         } else {
             Dentry::insert_made(&mut bucket, dir, &name, inode)
@@ -140,10 +140,10 @@ impl BackedName {
     }
 }
 
-/// Gives a file another name; `None` if the walk has to look again.
+/// Adds a name to a file; `None` if the walk has to be repeated.
 ///
 /// # Errors
-/// The driver's.
+/// The errors of the driver.
 pub(crate) fn link(source: &Path, at: &BackedName) -> Result<Option<()>, Errno> {
     let directories = at.dir_ops()?;
     let _turn = at.lock();
@@ -156,10 +156,10 @@ pub(crate) fn link(source: &Path, at: &BackedName) -> Result<Option<()>, Errno> 
     Ok(Some(()))
 }
 
-/// Removes a name, of a directory if `is_rmdir`; `None` if the walk has to look again.
+/// Removes a name, of a directory if `is_rmdir`; `None` if the walk has to be repeated.
 ///
 /// # Errors
-/// The driver's; `EBUSY` if something is mounted there.
+/// The errors of the driver; `EBUSY` if it is a mountpoint.
 pub(crate) fn remove(
     at: &BackedName,
     is_rmdir: bool,
@@ -179,15 +179,16 @@ pub(crate) fn remove(
     Ok(Some(()))
 }
 
-/// What is about to lose its name, so that nothing gets mounted there. Until this is dropped: then
-/// either it has no name, or may be mounted on again.
+/// A dentry that is about to lose its name, and on which nothing can be mounted while this guard
+/// exists. When it is dropped, either the dentry has no name, or mounts are allowed again.
 pub(crate) struct CantMountGuard<'a>(&'a Dentry);
 
 impl<'a> CantMountGuard<'a> {
-    /// `None` if the name has another dentry by now. The caller has locked the name.
+    /// Prevents mounts on the dentry. Returns `None` if the name has another dentry. The caller has
+    /// locked the name.
     ///
     /// # Errors
-    /// `EBUSY` if something is mounted there, in the caller's tree.
+    /// `EBUSY` if it is a mountpoint in the caller's tree.
     pub(crate) fn new(
         at: &'a BackedName,
         tree: &Namespace,
@@ -208,15 +209,15 @@ impl Drop for CantMountGuard<'_> {
     }
 }
 
-/// Takes what the driver has removed out of the dcache, with what is mounted there in other trees.
-/// The caller has locked the name, and keeps mounts off.
+/// Unhashes a dentry whose file the driver has removed, and detaches mounts on it in other trees.
+/// The caller has locked the name, and prevents mounts.
 pub(crate) fn unhash_removed(victim: &Dentry, tree: &Namespace) {
     let guard = rcu::pin();
     if victim.inode().is_dir() {
         victim.inode().mark_dead();
     }
     while !lookup::detach(victim, &guard) {
-        // In this tree nothing is: then this ends mounts, and does not fail.
+        // This tree has no mount there, so detaching does not fail.
         if tree.detach_elsewhere(victim, &guard).is_err() {
             break;
         }

@@ -110,9 +110,9 @@ pub(crate) fn run_lookup(stop: WalkStop) -> Result<(), Errno> {
     }
 }
 
-/// As [`run_lookups`], for a call that may find a change to be made by a driver which keeps
-/// directories itself. Then `change` makes it, again with nothing held; `None` if what was found is
-/// no longer so, and the call has to run again.
+/// Runs a call as [`run_lookups`] does, which may also defer a change to a backed driver. Then
+/// `change` makes it, with nothing held; `None` if the result of the walk is outdated, and the call
+/// has to run again.
 #[inline(always)]
 pub(crate) fn run_changes<T>(
     mut call: impl FnMut() -> Result<T, WalkStop>,
@@ -125,7 +125,8 @@ pub(crate) fn run_changes<T>(
     }
 }
 
-/// Apart, so that calls that find everything don't pay for there being a loop.
+/// Runs deferred work and repeats the call; a separate function, so calls that find everything do
+/// not pay for the loop.
 #[cold]
 #[inline(never)]
 fn run_deferred<T>(
@@ -178,7 +179,7 @@ impl DriverLookup {
                     return Ok(());
                 }
                 Entered::Busy(busy) => {
-                    // What the driver has said may not hold any more when that is over.
+                    // The driver's answer may be outdated when that is over.
                     drop(turn);
                     busy.wait(sb);
                 }
@@ -187,16 +188,16 @@ impl DriverLookup {
     }
 }
 
-/// What has become of a driver's answer.
+/// The result of entering a driver's answer.
 enum Entered {
-    /// It is in the table. So many dentries are on the list that the new one is on.
+    /// The answer is in the table. Holds the length of the LRU list of the new dentry.
     Listed(usize),
     /// The directory that was found is just being moved, looked up or removed where the dcache has
     /// it.
     Busy(Busy),
 }
 
-/// What somebody else has locked.
+/// A lock that another thread holds.
 enum Busy {
     /// Moves of directories.
     Moves,
@@ -214,7 +215,7 @@ impl Busy {
     }
 }
 
-/// Whether somebody else has asked in the meantime.
+/// Returns whether another thread has entered an answer in the meantime.
 fn is_answered(dir: &Dentry, name: &Name<'_>) -> bool {
     let guard = rcu::pin();
     dir.find(name, &guard).is_some_and(|(child, _)| child.is_current(dir.inode(), name))
@@ -230,7 +231,7 @@ fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> 
     if let Some((old, _)) = dir.find(name, &guard)
         && !detach(old, &guard)
     {
-        // Who wants to unmount what is there has to get there. It goes when it is unused.
+        // A caller that wants to unmount it has to reach it. The dentry is dropped when unused.
         old.set_checked(false);
         return Ok(Entered::Listed(0));
     }
@@ -297,11 +298,11 @@ fn adopt(
     Ok(Entered::Listed(0))
 }
 
-/// Takes a dentry and all that is below it out of the dcache, whoever uses it (the kernel's
-/// `d_invalidate`), but for what is just moving elsewhere. `false` if something is mounted there or
-/// below: it stays.
+/// Unhashes a dentry and everything below it, even if it is in use (counterpart of `d_invalidate`
+/// in Linux), except dentries that are being moved away. Returns false, and leaves them, if
+/// something is mounted there or below.
 pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
-    // From the top: children are taken out before their parents, which are tried again.
+    // From the top: children are unhashed before their parents, which are then tried again.
     let mut stack = vec![root.borrowed(guard)];
     while let Some(&dentry) = stack.last() {
         if dentry.is_mounted() {
@@ -326,8 +327,8 @@ pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
     true
 }
 
-/// Whether all children that a directory still has are about to leave it: whoever moves them holds
-/// the directory until they have.
+/// Returns whether all remaining children of a directory are about to leave it: the threads that
+/// move them hold the directory until they have.
 fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
     let mut all = true;
     dentry.children().scan(0, guard, |child| {
@@ -337,12 +338,12 @@ fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
     all
 }
 
-/// Takes a dentry without children that stay out of the dcache; `false` if it has some.
+/// Unhashes a dentry without children that stay; returns false if it has some.
 fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
     let parent = dentry.parent(guard);
     let _dcache = dentry.sb().lock_dcache();
     let Some(mut locks) = LockedName::lock(dentry, parent, guard) else {
-        // It is out, unless it has just come to another directory.
+        // It is unhashed, unless it was just moved to another directory.
         return dentry.is_unhashed();
     };
     if !locks.is_leaf() && !all_move(dentry, guard) {

@@ -3,15 +3,14 @@
 //! # Two ways to walk
 //!
 //! A walk first runs under RCU. It reads children tables, names, inodes and mounts without writing
-//! anything shared, and remembers for the place where it is the sequence count of the dentry and
-//! that of the mount tree. Each step finds the child, reads what it needs of it, and then checks
-//! that the directory it came from has not moved or gone meanwhile. If a check fails the walk
-//! starts again; after a few attempts it becomes a reference walk, which holds a reference on every
-//! place it passes and looks names up under their bucket lock, so that no amount of renaming can
-//! keep it from arriving.
+//! to shared memory, and remembers the sequence counts of the current dentry and of the mount tree.
+//! Each step finds the child, reads it, and then checks that the parent directory was neither moved
+//! nor removed in the meantime. If a check fails, the walk starts again. After a few attempts it
+//! becomes a reference walk, which holds a reference to every directory it passes and looks names
+//! up under their bucket lock, so renames cannot prevent it from arriving.
 //!
-//! What a walk found is good for the rest of the RCU section (memory stays) and may be kept beyond
-//! it by [`Walk::keep`], which takes references and checks once more.
+//! The result of a walk is valid for the rest of the RCU section (memory stays). [`Walk::keep`]
+//! takes references, and checks once more, to use it beyond.
 //!
 //! The walk follows `openat2(2)` and `path_resolution(7)`.
 
@@ -42,7 +41,7 @@ pub const SYMLINKS_MAX: u32 = 40;
 const RCU_ATTEMPTS: u32 = 3;
 
 bitflags! {
-    /// How to walk.
+    /// The flags of a walk.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Lookup: u32 {
         /// Follow a symbolic link at the end.
@@ -75,15 +74,15 @@ impl Lookup {
     pub(crate) const SCOPED: Lookup = Lookup::BENEATH.union(Lookup::IN_ROOT);
 }
 
-/// Something changed under a walk: start again.
+/// A change invalidated a walk, which has to start again.
 pub(crate) struct Retry;
 
-/// Why a walk stopped.
+/// The reason why a walk stopped.
 pub(crate) enum Fail {
-    /// Something changed under it: start again.
+    /// A change invalidated it: it has to start again.
     Retry,
     Errno(Errno),
-    /// This is to be done first, when the call has let go of everything.
+    /// Work that the call has to do first, with nothing held.
     First(Box<Deferred>),
 }
 
@@ -116,12 +115,13 @@ impl From<DriverChange> for Fail {
     }
 }
 
-/// A place in the tree, seen under RCU.
+/// A path (mount and dentry), seen under RCU. Counterpart of the current `path` in
+/// `struct nameidata`.
 #[derive(Clone, Copy)]
 pub(crate) struct WalkPos<'g> {
     pub(crate) mount: &'g Mount,
     pub(crate) dentry: &'g Dentry,
-    /// The dentry's sequence count for which this place was right.
+    /// The dentry's sequence count for which the path was valid.
     pub(crate) seq: u32,
 }
 
@@ -135,7 +135,7 @@ impl<'g> WalkPos<'g> {
         self.dentry.inode()
     }
 
-    /// Whether the dentry has moved or gone since.
+    /// Returns whether the dentry was moved or removed since.
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.dentry.seq().retry(self.seq)
@@ -149,11 +149,11 @@ pub(crate) enum Last {
     Name(bool),
     Dot,
     DotDot,
-    /// There is none: the path was `/` or ended at the start.
+    /// None: the path was `/` or ended at the start.
     Root,
 }
 
-/// Where and how a walk begins.
+/// The start of a walk.
 #[derive(Clone, Copy)]
 pub(crate) struct Start<'g> {
     pub(crate) ns: &'g VfsShared,
@@ -163,33 +163,33 @@ pub(crate) struct Start<'g> {
     pub(crate) flags: Lookup,
 }
 
-/// A walk under way.
+/// A walk in progress. Counterpart of `struct nameidata` in Linux.
 pub(crate) struct Walk<'g> {
     start: Start<'g>,
     guard: &'g Guard,
-    /// What `/` is, and what `..` does not leave.
+    /// The directory of `/`, which `..` does not leave.
     root: PathRef<'g>,
     cur: WalkPos<'g>,
-    /// What [`walk_to_last`](Self::walk_to_last) arrived at.
+    /// The last component that [`walk_to_last`](Self::walk_to_last) has reached.
     last: Last,
-    /// The last component, if it is a name. It is borrowed rather than returned, for to copy what
-    /// was stored just before takes longer than to read parts of it.
+    /// The last component, if it is a name. Callers borrow it, because copying data that was stored
+    /// just before takes longer than reading parts of it.
     name: Name<'g>,
-    /// What is still to walk of the innermost symbolic link, or of the path itself.
+    /// The rest of the innermost symbolic link, or of the path itself.
     text: &'g [u8],
-    /// What is left of the links and the path around it, the innermost last.
+    /// The rests of the enclosing links and of the path, the innermost last.
     outer: Vec<&'g [u8]>,
     mount_seq: u32,
     links: u32,
-    /// Whether Linux would know the root by now, which it looks up when it first needs it.
+    /// Whether Linux would have looked up the root already, which it does when it first needs it.
     root_known: bool,
-    /// In a reference walk: what keeps `cur`.
+    /// In a reference walk: the references to `cur`.
     held: Option<Path>,
     by_ref: bool,
 }
 
-/// What a lookup found, in parts: a `Result` of an `Option` of a [`WalkPos`] has its tags inside the
-/// place of a pointer, which compilers then copy in pieces, and that takes longer than the lookup.
+/// The result of a lookup, in parts: a `Result` of an `Option` of a [`WalkPos`] stores its tags in
+/// the niche of a pointer, and compilers copy it in pieces, which takes longer than the lookup.
 struct Child<'g> {
     fail: Option<Fail>,
     dentry: Option<&'g Dentry>,
@@ -197,11 +197,11 @@ struct Child<'g> {
     seq: u32,
 }
 
-/// Runs `body` on a walk over `path`, again and again until nothing changes under it.
+/// Runs `body` on a walk over `path`, repeatedly until no change invalidates it.
 ///
-/// Each walk begins where `start` says then: who called may have left the place meanwhile, which
-/// may be gone now. `body` may run several times; it must leave nothing behind when it fails with
-/// [`Fail::Retry`].
+/// `start` returns the start of each attempt: another thread of the task may have changed the
+/// working directory, and the old one may be removed. `body` may run several times; it must leave
+/// nothing behind when it fails with [`Fail::Retry`].
 #[inline]
 pub(crate) fn walk<'g, T>(
     start: impl Fn() -> Start<'g>,
@@ -240,7 +240,7 @@ pub(crate) fn walk<'g, T>(
 }
 
 impl<'g> Walk<'g> {
-    /// Apart from [`begin`](Self::begin), so that a walk is made where it stays.
+    /// Creates a walk; separate from [`begin`](Self::begin), so the value is constructed in place.
     #[inline]
     fn new(start: Start<'g>, path: &'g [u8], guard: &'g Guard, by_ref: bool) -> Walk<'g> {
         let mount_seq = start.ns.seq().begin();
@@ -264,7 +264,7 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// Checks where it begins.
+    /// Checks the start.
     #[inline]
     fn begin(&self, path: &[u8]) -> Result<(), Errno> {
         if path.first() == Some(&b'/') {
@@ -286,18 +286,18 @@ impl<'g> Walk<'g> {
         self.start.cred
     }
 
-    /// The last component, when [`walk_to_last`](Self::walk_to_last) has found a name.
+    /// Returns the last component, after [`walk_to_last`](Self::walk_to_last) has found a name.
     #[inline]
     pub(crate) fn name(&self) -> &Name<'g> {
         &self.name
     }
 
-    /// Where the walk is.
+    /// Returns the current path of the walk.
     pub(crate) fn cur(&self) -> WalkPos<'g> {
         self.cur
     }
 
-    /// In a reference walk, takes references to where the walk is now.
+    /// Takes references to the current path, in a reference walk.
     #[inline]
     fn hold(&mut self) -> Result<(), Retry> {
         if self.by_ref { self.hold_cur() } else { Ok(()) }
@@ -318,8 +318,8 @@ impl<'g> Walk<'g> {
         if self.start.ns.seq().retry(self.mount_seq) { Err(Retry) } else { Ok(held) }
     }
 
-    /// Announces a change at `pos`, for as long as the RCU section lasts at most. Between finding
-    /// the mount and this no mount has come or gone, or the walk has to start again.
+    /// Announces a write at `pos`, for at most the RCU section. The walk has to start again if the
+    /// mount tree has changed since it found the mount.
     #[inline]
     pub(crate) fn want_write(&self, pos: WalkPos<'g>) -> Result<WriteAccess<'g>, Fail> {
         let write = WriteAccess::new(pos.mount);
@@ -329,7 +329,7 @@ impl<'g> Walk<'g> {
         Ok(write?)
     }
 
-    /// Keeps a place beyond the RCU section.
+    /// Takes references to a path, for use beyond the RCU section.
     #[inline]
     pub(crate) fn keep(&self, pos: WalkPos<'g>) -> Result<Path, Fail> {
         let mount = self.hold_mount(pos.mount)?;
@@ -340,7 +340,7 @@ impl<'g> Walk<'g> {
         Ok(Path::new(mount, dentry))
     }
 
-    /// Checks that what was read at `pos` belonged to it all the time.
+    /// Checks that `pos` was valid during all reads of it.
     #[inline]
     pub(crate) fn validate(&self, pos: WalkPos<'g>) -> Result<(), Retry> {
         if pos.is_stale() || self.start.ns.seq().retry(self.mount_seq) {
@@ -384,8 +384,8 @@ impl<'g> Walk<'g> {
         Ok(())
     }
 
-    /// Walks up to the last component, which is returned; `cur` is the directory it is to be looked
-    /// up in, and may be searched.
+    /// Walks up to the last component, and returns it. `cur` is then the directory in which it is
+    /// to be looked up, and may be searched.
     #[inline]
     pub(crate) fn walk_to_last(&mut self) -> Result<Last, Fail> {
         self.advance_to_last()?;
@@ -393,8 +393,8 @@ impl<'g> Walk<'g> {
     }
 
     fn advance_to_last(&mut self) -> Result<(), Fail> {
-        // As `self.cur`, but in registers: each step waits for what the one before has found, and
-        // would wait longer for what that has stored. Places are taken apart for the same reason.
+        // A copy of `self.cur` in registers: each step depends on the result of the one before, and
+        // would wait longer for it through memory. Paths are split into parts for the same reason.
         let (mount, dentry, seq) = (self.cur.mount, self.cur.dentry, self.cur.seq);
         let mut cur = WalkPos { mount, dentry, seq };
         loop {
@@ -435,7 +435,7 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// Goes on with what is left around the link that ended. `false` if there is nothing.
+    /// Continues with the rest around the link that ended. Returns false if nothing is left.
     #[cold]
     fn next_text(&mut self) -> bool {
         while self.text.is_empty() {
@@ -447,8 +447,8 @@ impl<'g> Walk<'g> {
         true
     }
 
-    /// The last name of a link: slashes behind the link belong to what it stands for as well.
-    /// Whether slashes follow, and whether it is the last name of the path.
+    /// Returns, for the last name of a link, whether slashes follow (those behind the link count),
+    /// and whether it is the last name of the path.
     #[cold]
     fn end_of_link(&mut self, slash: bool) -> (bool, bool) {
         let is_last = self.outer.iter().all(|text| name::skip_slashes(text).is_empty());
@@ -474,8 +474,7 @@ impl<'g> Walk<'g> {
         self.hold()
     }
 
-    /// Looks a name up in `cur`, through whatever is mounted on it; `None` if there is no such
-    /// name.
+    /// Looks up a name in `cur`, and crosses mounts on it; `None` if there is no such name.
     #[inline]
     pub(crate) fn child(&self, name: &Name<'_>) -> Result<Option<WalkPos<'g>>, Fail> {
         let Child { fail, dentry, mount, seq } = self.look_up(self.cur, name);
@@ -486,7 +485,8 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// As [`child`](Self::child); `ENOENT` if there is no such name. `cur` is where the walk is.
+    /// Looks up a name, as [`child`](Self::child), but fails with `ENOENT` if there is no such
+    /// name. `cur` is the current path.
     #[inline(always)]
     fn existing_child(&self, cur: WalkPos<'g>, name: &Name<'_>) -> Result<WalkPos<'g>, Fail> {
         let Child { fail, dentry, mount, seq } = self.look_up(cur, name);
@@ -497,7 +497,7 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// The same, in parts. `cur` is where the walk is.
+    /// Looks up a name, and returns the result in parts. `cur` is the current path.
     #[inline(always)]
     fn look_up(&self, cur: WalkPos<'g>, name: &Name<'_>) -> Child<'g> {
         let mount = cur.mount;
@@ -505,7 +505,7 @@ impl<'g> Walk<'g> {
             self.find_locked(cur.dentry, name)
         } else {
             let found = cur.dentry.find(name, self.guard);
-            // Whether it is there or not was read from this directory, if it is still where it was.
+            // The answer was read from this directory if the directory was not moved.
             if cur.is_stale() {
                 return Child { fail: Some(Fail::Retry), dentry: None, mount, seq: 0 };
             }
@@ -531,8 +531,8 @@ impl<'g> Walk<'g> {
         Child { fail: None, dentry: Some(dentry), mount, seq }
     }
 
-    /// Finds a dentry that is more than a name: one that a driver answers for, or that something is
-    /// mounted on. `None` if it says that there is no such name.
+    /// Resolves a dentry that needs more than its name: one of a backed driver, or a mountpoint.
+    /// `None` if it is negative.
     #[cold]
     fn special(&self, pos: WalkPos<'g>, name: &Name<'_>) -> Result<Option<WalkPos<'g>>, Fail> {
         pos.dentry.warm();
@@ -545,8 +545,8 @@ impl<'g> Walk<'g> {
         self.cross_down(pos).map(Some)
     }
 
-    /// Finds what a directory of a driver has under a name, or the dentry that says that there is
-    /// nothing; whatever is mounted there. The name is no longer than names are.
+    /// Finds the dentry, possibly negative, of a name in a directory of a backed driver, without
+    /// crossing mounts. The name is not too long.
     pub(crate) fn find_backed(
         &self,
         dir: WalkPos<'g>,
@@ -565,7 +565,7 @@ impl<'g> Walk<'g> {
         if dentry.is_current(dir.inode(), name) { Ok(dentry) } else { Err(self.miss(dir, name)) }
     }
 
-    /// Keeps a name of a driver's directory beyond the RCU section, with what has been found there.
+    /// Takes references to a name in a directory of a backed driver, and to the dentry found there.
     pub(crate) fn keep_name(
         &self,
         dir: WalkPos<'g>,
@@ -576,13 +576,13 @@ impl<'g> Walk<'g> {
         Ok(BackedName::new(self.keep(dir)?, name.bytes(), found))
     }
 
-    /// Leaves the name in `dir` to be looked up by the driver, when the call has let go of
+    /// Defers the lookup of the name in `dir` to the driver, after the call has released
     /// everything.
     #[cold]
     fn miss(&self, dir: WalkPos<'g>, name: &Name<'_>) -> Fail {
         if dir.dentry.is_unhashed() {
-            // Nothing is looked up in a directory that is gone. If only its dentry is, which the
-            // shrinker has taken, the walk was a moment too late.
+            // Nothing is looked up in a removed directory. If only its dentry was dropped by the
+            // shrinker, the walk was a moment too late.
             let was_taken = dir.is_stale() || dir.dentry.try_ref(self.guard).is_none();
             return if was_taken && !self.by_ref { Fail::Retry } else { Fail::Errno(Errno::NOENT) };
         }
@@ -597,7 +597,7 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// A lookup that waits for changes of the bucket.
+    /// Looks up a name under the lock of its bucket, so it waits for changes of the bucket.
     #[cold]
     fn find_locked(&self, dir: &'g Dentry, name: &Name<'_>) -> Option<(&'g Dentry, u32)> {
         let _dcache = dir.sb().lock_dcache();
@@ -606,14 +606,14 @@ impl<'g> Walk<'g> {
         Some((child, child.seq().begin()))
     }
 
-    /// Whether something is mounted on `dentry`, a name in the directory at `dir`, as seen from
-    /// there. Takes no lock.
+    /// Returns whether `dentry`, a name in the directory at `dir`, is a mountpoint as seen through
+    /// the mount of `dir`. Takes no lock.
     #[inline]
     pub(crate) fn is_mountpoint(&self, dir: WalkPos<'g>, dentry: &Dentry) -> bool {
         dentry.is_mounted() && self.start.ns.mounted_on(dir.mount, dentry, self.guard).is_some()
     }
 
-    /// Goes down to the root of the uppermost mount at `pos`.
+    /// Crosses mounts at `pos` to the root of the topmost one.
     #[cold]
     pub(crate) fn cross_down(&self, mut pos: WalkPos<'g>) -> Result<WalkPos<'g>, Fail> {
         while pos.dentry.is_mounted() {
@@ -667,33 +667,33 @@ impl<'g> Walk<'g> {
             return Err(Fail::Errno(Errno::NOENT));
         }
         if scoped && !self.is_beneath(above) {
-            // The start was moved out of the way of this walk, or it out of the start.
+            // The start, or the current directory, was moved out of the other's subtree.
             return Err(Fail::Retry);
         }
         let above = if parent.is_mounted() { self.cross_down(above)? } else { above };
         Ok(self.go(above)?)
     }
 
-    /// Whether the mount, which has a part of its file system only, shows the directory `above`.
-    /// One that was moved elsewhere may still be somebody's working directory, and its parent would
-    /// lead him out of what the mount is to show. (Linux: `path_connected`.)
+    /// Returns whether a mount of only a part of its file system shows the directory `above`. A
+    /// directory that was moved out of that part may still be a working directory, and its parent
+    /// would lead the walk out of what the mount shows. (Linux: `path_connected`.)
     #[cold]
     fn is_shown(&self, above: WalkPos<'g>) -> Result<bool, Fail> {
         let top = above.mount.root();
-        // Whoever walks by reference is to arrive, however many directories move.
+        // A reference walk has to arrive, however many directories move.
         let _still = self.by_ref.then(|| self.start.ns.rename_lock().read());
         let mut climb = Climb::new();
         let end = climb.climb(above.dentry, |at| std::ptr::eq(at, top), self.guard);
         if climb.has_changed() { Err(Fail::Retry) } else { Ok(std::ptr::eq(end, top)) }
     }
 
-    /// Walks over `..` where there is nothing above: stays, but for what is mounted on the place.
+    /// Walks over `..` at the root: stays there, but crosses mounts on it.
     fn up_in_root(&mut self, pos: WalkPos<'g>) -> Result<(), Fail> {
         let pos = if pos.dentry.is_mounted() { self.cross_down(pos)? } else { pos };
         Ok(self.go(pos)?)
     }
 
-    /// Whether a scoped walk is still below its start.
+    /// Returns whether a scoped walk is still below its start.
     fn is_beneath(&self, pos: WalkPos<'g>) -> bool {
         let mut pos = (pos.mount, pos.dentry);
         loop {
@@ -759,8 +759,8 @@ impl<'g> Walk<'g> {
     }
 }
 
-/// A name that is too long for any file is another mistake than one that is not there, except in a
-/// directory that is gone, in which nothing is looked up.
+/// Checks the length of a name. In a removed directory, in which nothing is looked up, a name that
+/// is too long fails with `ENOENT` like any other.
 #[inline]
 pub(crate) fn check_length(dir: &Inode, name_len: usize) -> Result<(), Errno> {
     if name_len <= NAME_MAX {

@@ -27,7 +27,7 @@ use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
 
 impl File {
-    /// The attributes of the file that `mask` asks for; see [`Task::statx`].
+    /// Returns the attributes of the file that `mask` requests; see [`Task::statx`].
     pub fn statx(&self, mask: StatMask) -> Result<Stat> {
         check_fork().named("statx")?;
         let path = self.path();
@@ -44,7 +44,7 @@ enum Change {
 }
 
 impl Task {
-    /// The attributes of `path`. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    /// Returns the attributes of `path`. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
     ///
     /// Takes no lock and no reference, and writes nothing that other threads read.
     ///
@@ -56,12 +56,12 @@ impl Task {
         self.stat_inner(at, bytes(path), flags, fill).on("stat", path)
     }
 
-    /// As [`stat`](Self::stat), but only what `mask` asks for: the rest stays 0, but for the file
-    /// system, the number, the type, the device and the mount, which are always there.
+    /// Returns the attributes of `path` that `mask` requests. The others are 0, except file system,
+    /// inode number, type, device and mount, which are always returned.
     ///
-    /// Takes no lock and no reference, and writes nothing that other threads read, unless it is
-    /// asked for the times of the last change: that somebody has seen those is noted once after
-    /// each change.
+    /// Takes no lock and no reference, and writes nothing that other threads read, unless `mask`
+    /// requests the times of the last change: the inode notes once after each change that they were
+    /// seen.
     ///
     /// # Errors
     /// As `statx(2)`.
@@ -107,7 +107,7 @@ impl Task {
         }
     }
 
-    /// The state of the file system that `path` is on.
+    /// Returns the state of the file system of `path`.
     ///
     /// # Errors
     /// As `statfs(2)`.
@@ -236,7 +236,7 @@ impl Task {
         apply().on(call, path)
     }
 
-    /// Changes attributes of a driver's inode, which the driver stores before.
+    /// Applies a change of attributes to an inode of a backed driver, which stores it first.
     #[cold]
     fn change_kept(&self, inode: &Inode, change: Change) -> std::result::Result<(), Errno> {
         let _locked = inode.lock();
@@ -247,7 +247,7 @@ impl Task {
         plan.store(inode)
     }
 
-    /// Cuts or extends the file `path` to `size` bytes.
+    /// Truncates or extends the file `path` to `size` bytes.
     ///
     /// # Errors
     /// As `truncate(2)`.
@@ -285,7 +285,7 @@ impl Task {
     }
 }
 
-/// Whether `cred` may cut the file by its path.
+/// Checks that `cred` may truncate the file by its path.
 fn may_truncate(
     inode: &Inode,
     cred: &Credentials,
@@ -296,19 +296,19 @@ fn may_truncate(
         FileType::Directory => return Err(Errno::ISDIR),
         _ => return Err(Errno::INVAL),
     }
-    // That the file system is read-only comes before the permission, that the mount is comes after.
+    // A read-only file system is reported before the permission, a read-only mount after it.
     if inode.sb().flags().contains(MountFlags::RDONLY) {
         return Err(Errno::ROFS);
     }
     permission(inode, cred, Access::WRITE, guard)
 }
 
-/// Changes attributes of an inode whose names live in the dcache.
+/// Applies a change of attributes to an inode of a driver without directories.
 ///
-/// The mode that it has takes no lock. Nor is a reference taken if nothing is changed but the inode
-/// itself, whose memory stays for the RCU section: one that has lost its last name meanwhile is
-/// changed in vain. Lists of access rights have memory of their own, which must not come to an
-/// inode that is gone.
+/// Setting the mode that it already has takes no lock. A change of the inode itself takes no
+/// reference: the memory of the inode stays for the RCU section, and a change of an inode that has
+/// lost its last name is harmless. Access control lists have memory of their own, which must not be
+/// attached to an evicted inode, so they take a reference.
 fn change_dcached(
     walk: &Walk<'_>,
     pos: WalkPos<'_>,
@@ -330,8 +330,8 @@ fn change_dcached(
     Ok(())
 }
 
-/// Whether a change of the mode, which `cred` may make, leaves it as it is. Without the lock: the
-/// owner is looked at before and after the mode, so that there was a moment at which both were so.
+/// Returns whether a change of the mode, which `cred` may make, changes nothing. Takes no lock: it
+/// reads the owner before and after the mode, so both were valid at one moment.
 fn has_that_mode(
     inode: &Inode,
     cred: &Credentials,
@@ -343,7 +343,7 @@ fn has_that_mode(
     Ok(plan.mode == Some(inode.mode()) && plan.more.is_none() && cred.owns(inode))
 }
 
-/// What `access` asks of a place.
+/// Checks the rights that `access` requests for a path.
 fn may_access(walk: &Walk<'_>, pos: WalkPos<'_>, want: Access) -> std::result::Result<(), Errno> {
     let inode = pos.inode();
     let flags = pos.mount.flags() | inode.sb().flags();
@@ -355,7 +355,7 @@ fn may_access(walk: &Walk<'_>, pos: WalkPos<'_>, want: Access) -> std::result::R
         FileType::RegularFile | FileType::Directory | FileType::Symlink
     );
     let writes = want.contains(Access::WRITE) && !special;
-    // That the file system is read-only comes before the permission, that the mount is comes after.
+    // A read-only file system is reported before the permission, a read-only mount after it.
     if writes && inode.sb().flags().contains(MountFlags::RDONLY) {
         return Err(Errno::ROFS);
     }
@@ -363,7 +363,7 @@ fn may_access(walk: &Walk<'_>, pos: WalkPos<'_>, want: Access) -> std::result::R
     if writes && flags.contains(MountFlags::RDONLY) { Err(Errno::ROFS) } else { Ok(()) }
 }
 
-/// What a change comes to, if `cred` may make it. The caller holds the inode's lock.
+/// Plans a change, if `cred` may make it. The caller holds the inode's lock.
 #[inline]
 fn plan(
     inode: &Inode,
@@ -391,7 +391,7 @@ fn set_mode(
         return Err(Errno::PERM);
     }
     let mut mode = mode;
-    // Who is not in the group can't have others act for it.
+    // A caller outside the group cannot let others act with its rights.
     if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
         mode &= !0o2000;
     }
@@ -452,7 +452,7 @@ fn set_times(
     guard: &Guard,
 ) -> std::result::Result<Plan<'static>, Errno> {
     if times == [SetTime::Now; 2] {
-        // Who may write the data may as well touch it.
+        // A right to write the data includes setting the times to now.
         if !cred.owns(inode) {
             permission(inode, cred, Access::WRITE, guard)?;
         }

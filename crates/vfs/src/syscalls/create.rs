@@ -1,9 +1,9 @@
-//! Making files: `mkdir`, `mknod`, `symlink`, `link`, and what `open` makes.
+//! Creation of files: `mkdir`, `mknod`, `symlink`, `link`, and `open` with `O_CREAT`.
 //!
-//! A new name needs the lock of its bucket in the directory's children table, and nothing else of
-//! the directory: two names are made at the same time unless they share a bucket. Removing the
-//! directory takes every bucket, and then marks the directory dead, which is looked at under the
-//! bucket lock before a name is inserted.
+//! A new name needs only the lock of its bucket in the directory's children table, so two names are
+//! made concurrently unless they share a bucket. Removing the directory takes every bucket, and
+//! then marks the directory dead; a creator checks that mark under the bucket lock before it
+//! inserts a name.
 
 use crate::mount::vfsmount::Path;
 use crate::namei::dir_ops::BackedName;
@@ -32,7 +32,7 @@ use crate::security::cred::Credentials;
 use crate::security::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
 
-/// A file to be made.
+/// The arguments of `mknod` for a new file.
 pub(crate) struct MknodArgs<'a> {
     /// Type and permission bits, before the umask.
     pub(crate) mode: u32,
@@ -40,14 +40,14 @@ pub(crate) struct MknodArgs<'a> {
     pub(crate) target: Option<&'a [u8]>,
 }
 
-/// What a new file gets from its directory and its maker.
+/// The attributes that a new file gets from its directory and its creator.
 struct Inheritance {
     gid: u32,
     inherited: Inherited,
 }
 
-/// Group, mode and ACLs of a new file: the group of a set-gid directory goes to its files, and to
-/// its directories with the bit itself; a default ACL takes the place of the umask.
+/// Computes group, mode and ACLs of a new file. Files in a set-gid directory inherit its group, and
+/// directories also the bit; a default ACL replaces the umask.
 #[inline]
 fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guard) -> Inheritance {
     let is_dir = mode & 0o170000 == 0o040000;
@@ -95,7 +95,7 @@ fn make_inode(
     Ok(inode)
 }
 
-/// What a driver is to make that keeps directories itself: as [`make_inode`], beyond the RCU
+/// The attributes of a new inode of a backed driver, as in [`make_inode`], valid beyond the RCU
 /// section.
 pub(crate) struct NewInodeAttrs {
     mode: u32,
@@ -134,18 +134,18 @@ impl NewInodeAttrs {
     }
 }
 
-/// The name that the driver made `inode` for does not come about.
+/// Uncharges the name that the driver has charged for `inode`, because it is not made.
 fn unname(inode: &Inode, name_len: usize) {
     if name_len > 0 {
         inode.sb().fs().unlinked(inode, name_len);
     }
 }
 
-/// Makes a file in `dir`, whose mount the caller has announced a change to and in which it may
-/// write. Returns a reference to its dentry.
+/// Makes a file in `dir`, and returns a reference to its dentry. The caller has announced a change
+/// of the mount, and has checked that it may write to the directory.
 ///
 /// # Errors
-/// `EEXIST`, `ENOENT` if the directory has been removed, and the driver's.
+/// `EEXIST`, `ENOENT` if the directory was removed, and the errors of the driver.
 pub(crate) fn make(
     dir: &Dentry,
     name: &Name<'_>,
@@ -172,7 +172,7 @@ pub(crate) fn make(
     Ok(dentry)
 }
 
-/// Links a new dentry into its bucket.
+/// Inserts a new dentry into its bucket.
 fn insert(
     bucket: &mut Bucket<'_, Dentry, Children>,
     dir: &Dentry,
@@ -207,13 +207,13 @@ pub(crate) fn make_unnamed(
     Ok(Dentry::new_unnamed(dir, inode, guard))
 }
 
-/// Where a name is to be made.
+/// The directory for a new name.
 struct Place<'g> {
     dir: WalkPos<'g>,
     write: WriteAccess<'g>,
 }
 
-/// Walks to where a name is to be made, in the order of errors that Linux has: that it exists comes
+/// Walks to the directory for a new name, with errors in the order of Linux: an existing name
 /// before a read-only mount, and that before a missing permission.
 fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place<'g>, Fail> {
     let Last::Name(slash) = walk.walk_to_last()? else {
@@ -224,7 +224,7 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
         Err(Fail::Retry) => return Err(Fail::Retry),
         other => other,
     };
-    // Nothing is looked up in a directory that is gone, so this comes before all other rules.
+    // Nothing is looked up in a removed directory, so this precedes all other rules.
     if dir.inode().is_dead() {
         return Err(Errno::NOENT.into());
     }
@@ -237,7 +237,7 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
     Ok(Place { dir, write: write? })
 }
 
-/// Leaves a name, which there is not yet, to be made by a driver that keeps directories itself.
+/// Defers the creation of a name to the backed driver.
 #[cold]
 pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: WalkPos<'g>, write: WriteAccess<'g>) -> Fail {
     let name = walk.name();
@@ -255,9 +255,9 @@ fn may_create<'g>(walk: &Walk<'g>, dir: WalkPos<'g>) -> std::result::Result<(), 
 }
 
 impl Task {
-    /// Does what makes or changes the name at `path`; if there is no space for it but some is about
-    /// to come back, does it again. The caller holds nothing, and a failed call leaves nothing
-    /// behind.
+    /// Runs a call that makes or changes the name at `path`, again if it fails for lack of space
+    /// while freed space is about to become available. The caller holds nothing, and a failed call
+    /// leaves nothing behind.
     #[inline]
     pub(crate) fn with_space_at<T>(
         &self,
@@ -272,8 +272,8 @@ impl Task {
         }
     }
 
-    /// Waits for space that is about to come back to the file system in which `path` is to be made;
-    /// false if there is none.
+    /// Waits for space that is about to become available in the file system of the new `path`.
+    /// Returns false if there is none.
     #[cold]
     pub(crate) fn reclaim_at(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> bool {
         let place = || {
@@ -401,10 +401,10 @@ impl Task {
         make().on("symlinkat", path)
     }
 
-    /// Gives a file another name. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
+    /// Adds a name to a file. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
     ///
     /// # Errors
-    /// As `linkat(2)`; the path named is the new one.
+    /// As `linkat(2)`; the error names the new path.
     pub fn link(
         &self,
         old_at: At<'_>,
@@ -450,8 +450,8 @@ impl Task {
     }
 }
 
-/// Making device nodes is a privilege, but for the character device 0, which stands for nothing (a
-/// whiteout of overlay file systems).
+/// Checks that `cred` may make a device node: it needs a privilege, except for the character device
+/// 0, a whiteout of overlay file systems.
 fn check_device(what: &MknodArgs<'_>, cred: &Credentials) -> std::result::Result<(), Errno> {
     let file_type = FileType::from_raw_mode(what.mode);
     let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
@@ -463,9 +463,9 @@ fn check_device(what: &MknodArgs<'_>, cred: &Credentials) -> std::result::Result
     }
 }
 
-/// Whose file it is not may only name it anew if that gives nothing away: a regular file without
-/// set-id rights that may be read and written (`fs.protected_hardlinks`, which Linux has on by
-/// default).
+/// Checks that `cred` may add a name to `inode`. A caller that does not own the file may do so only
+/// for a regular file without set-id bits that it may read and write (`fs.protected_hardlinks`, on
+/// by default in Linux).
 fn may_link(inode: &Inode, cred: &Credentials, guard: &Guard) -> std::result::Result<(), Errno> {
     if cred.owns(inode) {
         return Ok(());
@@ -506,16 +506,17 @@ fn link_inode(
     Ok(())
 }
 
-/// Drops a reference after the lock, since the last one may have work to do.
+/// Drops a reference after the lock, because dropping the last one may do work.
 fn drop_outside(dentry: DentryRef, bucket: Bucket<'_, Dentry, Children>) {
     drop(bucket);
     drop(dentry);
 }
 
-/// Makes a file; returns a reference to its dentry, or `None` if the walk has to look again.
+/// Makes a file of a backed driver. Returns a reference to its dentry, or `None` if the walk has to
+/// be repeated.
 ///
 /// # Errors
-/// The driver's.
+/// The errors of the driver.
 pub(crate) fn make_backed(
     task: &Task,
     at: &BackedName,
@@ -535,10 +536,10 @@ pub(crate) fn make_backed(
     Ok(Some(at.enter(inode)))
 }
 
-/// Makes a file without a name, asked for in `dir`.
+/// Makes a file without a name of a backed driver, in `dir`.
 ///
 /// # Errors
-/// The driver's; `ENOENT` if the directory has been removed.
+/// The errors of the driver; `ENOENT` if the directory was removed.
 pub(crate) fn make_backed_unnamed(
     task: &Task,
     dir: &Path,

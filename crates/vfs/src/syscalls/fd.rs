@@ -1,4 +1,4 @@
-//! The calls on descriptors. Each is the call on the open file it stands for.
+//! The calls on descriptors. Each is the call on the open file of the descriptor.
 
 use crate::file::file_list::{self, OpenFileInfo};
 use crate::namei::walk::Lookup;
@@ -15,7 +15,7 @@ use crate::file::open_file::{File, check_offset};
 use crate::task::task_struct::Task;
 
 impl Task {
-    /// The open file under a descriptor.
+    /// Returns the open file of a descriptor.
     ///
     /// # Errors
     /// `EBADF`.
@@ -23,7 +23,7 @@ impl Task {
         self.descriptors().get(fd).named("fd")
     }
 
-    /// Puts an open file under the lowest free descriptor.
+    /// Installs an open file at the lowest free descriptor.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -31,8 +31,8 @@ impl Task {
         self.descriptors().install(file, 0, false).named("install")
     }
 
-    /// Closes a descriptor. The record locks that the task has on the file end, through whatever
-    /// descriptor they were made.
+    /// Closes a descriptor. Releases all record locks that the task has on the file, through
+    /// whatever descriptor they were taken.
     ///
     /// # Errors
     /// `EBADF`.
@@ -45,25 +45,25 @@ impl Task {
     /// Closes every descriptor.
     pub fn close_all(&self) {
         for fd in self.descriptors().list() {
-            // A descriptor that another thread has closed meanwhile is closed.
+            // Another thread may have closed the descriptor already.
             let _ = self.close(fd);
         }
     }
 
-    /// Every open descriptor, in order.
+    /// Returns all open descriptors, in order.
     pub fn descriptor_list(&self) -> Vec<Fd> {
         self.descriptors().list()
     }
 
-    /// The number below which new descriptors of the task are (`RLIMIT_NOFILE`).
+    /// Returns the limit below which new descriptors of the task are (`RLIMIT_NOFILE`).
     #[must_use]
     pub fn descriptors_max(&self) -> usize {
         self.descriptors().max()
     }
 
-    /// Changes the number below which new descriptors of the task are (`RLIMIT_NOFILE`), at most
-    /// [`OPEN_MAX`]. Those that are open stay, whatever their numbers. Tasks made of this one get
-    /// the same.
+    /// Sets the limit below which new descriptors of the task are (`RLIMIT_NOFILE`), at most
+    /// [`OPEN_MAX`]. Open descriptors stay, whatever their numbers. Tasks made from this one
+    /// inherit the limit.
     ///
     /// # Errors
     /// `EINVAL` for more than [`OPEN_MAX`]; `EPERM` for more than before without
@@ -83,7 +83,7 @@ impl Task {
         set().named("setrlimit")
     }
 
-    /// Another descriptor for the same open file.
+    /// Duplicates a descriptor of an open file.
     ///
     /// # Errors
     /// `EBADF`, `EMFILE`.
@@ -95,8 +95,7 @@ impl Task {
         dup().named("dup")
     }
 
-    /// The lowest free descriptor from `min` on for the same open file (`F_DUPFD`, or
-    /// `F_DUPFD_CLOEXEC`).
+    /// Duplicates a descriptor to the lowest free one from `min` on (`F_DUPFD`, `F_DUPFD_CLOEXEC`).
     ///
     /// # Errors
     /// `EBADF`, `EINVAL` for a `min` that is too large, `EMFILE`.
@@ -112,7 +111,7 @@ impl Task {
         dup().named("fcntl")
     }
 
-    /// Makes `new` stand for the open file of `old`, closing what it stood for.
+    /// Makes `new` a descriptor of the open file of `old`, and closes its previous file.
     ///
     /// # Errors
     /// `EBADF`.
@@ -124,7 +123,7 @@ impl Task {
         self.dup_to(old, new, false).named("dup2")
     }
 
-    /// As [`dup2`](Self::dup2), with `CLOEXEC` in `flags`.
+    /// Duplicates as [`dup2`](Self::dup2), with `CLOEXEC` in `flags`.
     ///
     /// # Errors
     /// `EBADF`; `EINVAL` for the same descriptors or other flags.
@@ -150,7 +149,7 @@ impl Task {
         Ok(new)
     }
 
-    /// Whether a descriptor closes when the task executes another program (`F_GETFD`).
+    /// Returns whether a descriptor closes when the task executes another program (`F_GETFD`).
     ///
     /// # Errors
     /// `EBADF`.
@@ -166,8 +165,8 @@ impl Task {
         self.descriptors().set_close_on_exec(fd, on).named("fcntl")
     }
 
-    /// Closes every descriptor that is marked to be closed when another program is executed, and
-    /// takes everything out of what is mapped.
+    /// Closes every descriptor that is marked close-on-exec, and removes all mappings, as the
+    /// execution of another program does.
     pub fn exec(&self) {
         if check_fork().is_err() {
             return;
@@ -175,7 +174,7 @@ impl Task {
         self.maps().clear();
         for fd in self.descriptors().list() {
             if self.descriptors().close_on_exec(fd) == Ok(true) {
-                // A descriptor that another thread has closed meanwhile is closed.
+                // Another thread may have closed the descriptor already.
                 let _ = self.close(fd);
             }
         }
@@ -184,7 +183,7 @@ impl Task {
     /// Reads at the descriptor's position; see [`File::read`].
     ///
     /// # Errors
-    /// `EBADF`; those of [`File::read`].
+    /// `EBADF`; the errors of [`File::read`].
     pub fn read(&self, fd: Fd, buf: &mut [u8]) -> Result<usize> {
         self.descriptors().get(fd).named("read")?.read(buf)
     }
@@ -192,7 +191,7 @@ impl Task {
     /// Writes at the descriptor's position; see [`File::write`].
     ///
     /// # Errors
-    /// `EBADF`; those of [`File::write`].
+    /// `EBADF`; the errors of [`File::write`].
     pub fn write(&self, fd: Fd, buf: &[u8]) -> Result<usize> {
         self.descriptors().get(fd).named("write")?.write(buf)
     }
@@ -200,7 +199,7 @@ impl Task {
     /// Reads at an offset; see [`File::pread`].
     ///
     /// # Errors
-    /// `EBADF`; those of [`File::pread`].
+    /// `EBADF`; the errors of [`File::pread`].
     pub fn pread(&self, fd: Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
         let file = check_offset(offset).and_then(|()| self.descriptors().get(fd));
         file.named("pread")?.pread(buf, offset)
@@ -209,7 +208,7 @@ impl Task {
     /// Writes at an offset; see [`File::pwrite`].
     ///
     /// # Errors
-    /// `EBADF`; those of [`File::pwrite`].
+    /// `EBADF`; the errors of [`File::pwrite`].
     pub fn pwrite(&self, fd: Fd, buf: &[u8], offset: u64) -> Result<usize> {
         let file = check_offset(offset).and_then(|()| self.descriptors().get(fd));
         file.named("pwrite")?.pwrite(buf, offset)
@@ -218,12 +217,12 @@ impl Task {
     /// Moves a descriptor's position; see [`File::seek`].
     ///
     /// # Errors
-    /// `EBADF`; those of [`File::seek`].
+    /// `EBADF`; the errors of [`File::seek`].
     pub fn lseek(&self, fd: Fd, to: Whence) -> Result<u64> {
         self.descriptors().get(fd).named("lseek")?.seek(to)
     }
 
-    /// The attributes of an open file; see [`File::stat`].
+    /// Returns the attributes of an open file; see [`File::stat`].
     ///
     /// # Errors
     /// `EBADF`.
@@ -231,10 +230,10 @@ impl Task {
         self.descriptors().get(fd).named("fstat")?.stat()
     }
 
-    /// Cuts or extends an open file; see [`File::truncate`].
+    /// Truncates or extends an open file; see [`File::truncate`].
     ///
     /// # Errors
-    /// `EBADF`; those of [`File::truncate`].
+    /// `EBADF`; the errors of [`File::truncate`].
     pub fn ftruncate(&self, fd: Fd, size: u64) -> Result<()> {
         let file = check_offset(size).and_then(|()| self.descriptors().get(fd));
         file.named("ftruncate")?.truncate(size)
@@ -243,7 +242,7 @@ impl Task {
     /// Allocates, punches or zeroes a range; see [`File::fallocate`].
     ///
     /// # Errors
-    /// `EBADF`; those of [`File::fallocate`].
+    /// `EBADF`; the errors of [`File::fallocate`].
     pub fn fallocate(&self, fd: Fd, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         self.descriptors().get(fd).named("fallocate")?.fallocate(mode, offset, len)
     }
@@ -252,14 +251,14 @@ impl Task {
     /// [`File::sync_fs`].
     ///
     /// # Errors
-    /// `EBADF`; those of [`File::sync_fs`].
+    /// `EBADF`; the errors of [`File::sync_fs`].
     pub fn syncfs(&self, fd: Fd) -> Result<()> {
         self.descriptors().get(fd).named("syncfs")?.sync_fs()
     }
 
-    /// Makes everything durable that was changed on any file system that is mounted somewhere in
-    /// the tree (`sync`), as far as they can. As in Linux, nothing is said of those that fail;
-    /// [`syncfs`](Self::syncfs) tells. May block.
+    /// Makes all changes of all file systems that are mounted in the tree durable (`sync`), as far
+    /// as they can. As in Linux, errors are not reported; [`syncfs`](Self::syncfs) reports them.
+    /// May block.
     pub fn sync(&self) {
         if check_fork().is_err() {
             return;
@@ -271,12 +270,12 @@ impl Task {
 }
 
 impl Task {
-    /// The files that are open on the file system that `path` is on, by whatever task and mount;
-    /// without those that somebody owns privately ([`FileList`](crate::FileList)). One that is
-    /// opened or closed meanwhile is among them or not.
+    /// Returns the open files of the file system of `path`, of all tasks and mounts, except those
+    /// on a private list ([`FileList`](crate::FileList)). A file that is opened or closed during
+    /// the call may or may not be included.
     ///
     /// # Errors
-    /// Those of a walk; `EPERM` without `CAP_SYS_ADMIN`.
+    /// The errors of a walk; `EPERM` without `CAP_SYS_ADMIN`.
     pub fn open_files(&self, path: impl AsRef<StdPath>) -> Result<Vec<OpenFileInfo>> {
         let path = path.as_ref();
         let list = || {

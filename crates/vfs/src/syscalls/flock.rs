@@ -1,6 +1,6 @@
-//! The calls on advisory locks; what they mean is in [`locks`](crate::locks).
+//! The calls on advisory locks; [`locks`](crate::locks) explains the semantics.
 //!
-//! Calls that may wait ask for the lock inside an RCU section, and wait outside of it.
+//! Calls that may wait request the lock inside an RCU section, and wait outside of it.
 
 use crate::file::inode_locks::{existing, locks, release_inode};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use crate::file::open_file::{File, FileMode};
 use crate::locks::{Acquire, LockKind, LockRange, Owner, RecordLock, WaitToken};
 use crate::task::task_struct::Task;
 
-/// Waits for a lock that was not to be had at once.
+/// Waits for a lock that was not granted immediately.
 fn finish(acquired: Acquire, wait: Option<&WaitToken>) -> std::result::Result<(), Errno> {
     match (acquired, wait) {
         (Acquire::Granted, _) => Ok(()),
@@ -37,8 +37,8 @@ impl File {
         if self.is_path() || !is_open { Err(Errno::BADF) } else { Ok(()) }
     }
 
-    /// Asks for a record lock for any owner; for those who serve others, such as a mount. Does not
-    /// block: the lock is granted, or will be, see [`Acquire`].
+    /// Requests a record lock for any owner, on behalf of others, as a mount does. Does not block:
+    /// the lock is granted, or will be, see [`Acquire`].
     ///
     /// # Errors
     /// `EBADF` if the file is not open for reading (a shared lock) or writing (an exclusive one),
@@ -57,7 +57,7 @@ impl File {
         locks(inode, &guard).request(request, inode.sb().lock_graph())
     }
 
-    /// Takes a record lock for any owner if it is to be had at once.
+    /// Takes a record lock for any owner if that is possible immediately.
     ///
     /// # Errors
     /// As [`request_lock`](Self::request_lock); `EAGAIN`.
@@ -74,7 +74,7 @@ impl File {
         locks(self.inode(), &guard).try_lock(request)
     }
 
-    /// The first record lock in the way of `request`.
+    /// Returns the first record lock that conflicts with `request`.
     ///
     /// # Errors
     /// `EBADF` for an `O_PATH` handle.
@@ -143,8 +143,8 @@ impl File {
         }
     }
 
-    /// Locks (or with `None` unlocks) the whole file for the open file (`flock`): without `wait`
-    /// only if that is possible at once.
+    /// Takes (or with `None` releases) the open file's lock of the whole file (`flock`). Without
+    /// `wait`, fails if that is not possible immediately.
     ///
     /// # Errors
     /// As `flock(2)`: `EAGAIN`, `EBADF` for an `O_PATH` handle, `EINTR` if `wait` is cancelled.
@@ -217,7 +217,7 @@ impl Task {
         result.named("fcntl")
     }
 
-    /// The first lock in the way of a record lock for the task (`F_GETLK`).
+    /// Returns the first lock that conflicts with a record lock of the task (`F_GETLK`).
     ///
     /// # Errors
     /// `EBADF` for an `O_PATH` handle.

@@ -14,7 +14,7 @@ use crate::namei::walk::PATH_MAX;
 use crate::task::task_struct::Task;
 
 impl Task {
-    /// The path of the working directory.
+    /// Returns the path of the working directory.
     ///
     /// # Errors
     /// `ENOENT` if it has been removed, `ENAMETOOLONG`. A directory that can't be reached from the
@@ -37,9 +37,9 @@ impl Task {
         getcwd().map(|bytes| PathBuf::from(OsString::from_vec(bytes))).named("getcwd")
     }
 
-    /// The path an open file has now, seen from the task's root; with ` (deleted)` behind it if the
-    /// name is gone. A pipe is called `pipe:[N]` after its inode number, a socket `socket:[N]`, a
-    /// file of memory `/memfd:name (deleted)`.
+    /// Returns the current path of an open file, as seen from the task's root, followed by
+    /// ` (deleted)` if the name was removed. A pipe is called `pipe:[N]` after its inode number, a
+    /// socket `socket:[N]`, a file of memory `/memfd:name (deleted)`.
     ///
     /// # Errors
     /// `ENAMETOOLONG`.

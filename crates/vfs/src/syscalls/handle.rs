@@ -34,7 +34,7 @@ pub struct FileHandle {
 }
 
 impl Task {
-    /// The handle of `path`. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
+    /// Returns the handle of `path`. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
     ///
     /// # Errors
     /// As `name_to_handle_at(2)`; `EOPNOTSUPP` for what has no place in the tree, such as a pipe.
@@ -89,15 +89,15 @@ impl Task {
     }
 }
 
-/// The dentry of a handle whose file the dcache has by name. Counts no reference to the inode, so
-/// that files which everybody opens are dentries that everybody uses, and no more.
+/// Finds the dentry of a handle whose file the dcache has by name. Takes no reference to the inode,
+/// so opens of a popular file contend for nothing but its dentry.
 fn known(sb: &SuperBlock, handle: &FileHandle) -> Option<DentryRef> {
     let guard = rcu::pin();
     let inode = sb.peek_inode(handle.ino, &guard)?;
     if inode.generation() == handle.generation { Dentry::named(inode, &guard) } else { None }
 }
 
-/// A dentry for the file of a handle that has none with a name.
+/// Finds or makes a dentry for the file of a handle, if none with a name is cached.
 fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryRef, Errno> {
     let sb = place.mount().sb();
     let inode = find_inode(sb, handle)?;
@@ -109,7 +109,7 @@ fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryR
     Dentry::for_inode(inode, sb.root(), &rcu::pin()).ok_or(Errno::STALE)
 }
 
-/// The inode of a handle: one that is in use, or whose driver knows it by its number.
+/// Finds the inode of a handle: one in use, or one that the driver finds by its number.
 fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<InodeRef, Errno> {
     let cached = sb.find_inode(handle.ino, &rcu::pin());
     let inode = match (cached, sb.fs().dir_ops()) {
@@ -123,8 +123,8 @@ fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<Inode
     if inode.generation() == handle.generation { Ok(inode) } else { Err(Errno::STALE) }
 }
 
-/// The dentry of a directory of `place`'s file system, which is put into the tree if it has none
-/// there. The caller holds nothing.
+/// Returns the dentry of a directory of the file system of `place`, and connects it to the tree if
+/// it is not cached there. The caller holds nothing.
 fn connect(
     place: &Path,
     directories: &dyn DirOps,
@@ -167,7 +167,7 @@ fn try_connect(
     for (inode, name) in below.iter().rev() {
         DriverLookup::new(Path::new(place.mount_ref(), dentry.clone()), name).look_up()?;
         let Some(next) = connected(inode) else {
-            // Whoever is just taking it out of the directory's table has the lock.
+            // A thread that is removing it from the directory's table holds the lock.
             let guard = rcu::pin();
             drop(dentry.children().lock(Name::new(name).hash(), &guard));
             return Ok(None);

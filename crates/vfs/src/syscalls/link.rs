@@ -14,7 +14,7 @@ use crate::namei::walk::Lookup;
 use crate::task::task_struct::{At, Task, bytes};
 
 impl Task {
-    /// What the symbolic link `path` holds; the empty path means the handle `at` itself.
+    /// Returns the target of the symbolic link `path`; the empty path means the handle `at` itself.
     ///
     /// # Errors
     /// As `readlinkat(2)`: `EINVAL` if it is no link (`ENOENT` for a handle that is none).

@@ -25,8 +25,8 @@ impl Task {
         self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)
     }
 
-    /// The root of the uppermost mount at `path`. A walk that ends in a name arrives there anyway;
-    /// one that ends in `.`, `..` or the root stays below what is mounted over that very place.
+    /// Returns the root of the topmost mount at `path`. A walk that ends in a name arrives there
+    /// anyway; one that ends in `.`, `..` or the root stays below mounts over that path.
     fn topmost_place(&self, path: &StdPath, follow: bool) -> std::result::Result<Path, Errno> {
         let mut lookup = Lookup::empty();
         lookup.set(Lookup::FOLLOW, follow);
@@ -135,9 +135,9 @@ impl Task {
         umount().on("umount2", path)
     }
 
-    /// Changes the flags of the mount at `path`, and of its superblock for `RDONLY`. When that has
-    /// become read-only, what was changed is durable; a volume is as one that was closed. Blocks
-    /// for the I/O.
+    /// Sets the flags of the mount at `path`, and `RDONLY` also of its superblock. When the
+    /// superblock has become read-only, all changes are durable, and a volume is in the state of a
+    /// closed one. Blocks for the I/O.
     ///
     /// # Errors
     /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is to be read-only while something is
@@ -152,7 +152,7 @@ impl Task {
         remount().on("mount", path)
     }
 
-    /// Changes the flags of the mount at `path` only, not of its superblock.
+    /// Sets the flags of the mount at `path` only, not of its superblock.
     ///
     /// # Errors
     /// As [`remount`](Self::remount).
@@ -163,12 +163,12 @@ impl Task {
         self.mount_root(path).and_then(remount).on("mount", path)
     }
 
-    /// Makes the file system that `path` is on larger while it is used: `bytes` long, rounded down
-    /// to what it can have. Returns its size in bytes, which is durable. May block.
+    /// Grows the file system of `path` while it is in use to `bytes`, rounded down to a size that
+    /// it can have. Returns its durable size in bytes. May block.
     ///
     /// # Errors
-    /// Those of a walk; `EPERM`; `EOPNOTSUPP` if it has no size of its own; `EINVAL` for less than
-    /// it has, `EFBIG` for more than it can have; `EROFS`, `ENOSPC`, `EIO`.
+    /// The errors of a walk; `EPERM`; `EOPNOTSUPP` if it has no size of its own; `EINVAL` if it is
+    /// larger already, `EFBIG` if it cannot be that large; `EROFS`, `ENOSPC`, `EIO`.
     pub fn grow_fs(&self, at: At<'_>, path: impl AsRef<StdPath>, bytes: u64) -> Result<u64> {
         let path = path.as_ref();
         let grow = || {
@@ -178,20 +178,19 @@ impl Task {
                 Lookup::FOLLOW | Lookup::EMPTY,
             )?;
             self.may_mount()?;
-            // A remount to read-only finds it under way.
+            // A remount to read-only sees it as a writer.
             let _write = WriteAccess::new(place.mount())?;
             place.mount().sb().fs().grow_fs(bytes)
         };
         grow().on("grow_fs", path)
     }
 
-    /// Takes out of memory what is known of the names below `path` and nobody uses, also what was
-    /// walked to just now: names, files, and names that are not there, of the file system that
-    /// `path` is on. Returns how many names that are; none where names live in memory only. They
-    /// are looked up again when somebody asks for them.
+    /// Drops the unused dentries below `path`, negative and recently used ones included, of the
+    /// file system of `path`. Returns their number; 0 if names live in memory only. Later walks
+    /// look them up again.
     ///
     /// # Errors
-    /// Those of a walk; `EPERM` without `CAP_SYS_ADMIN`.
+    /// The errors of a walk; `EPERM` without `CAP_SYS_ADMIN`.
     pub fn drop_cached(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<usize> {
         let path = path.as_ref();
         let drop_cached = || {
@@ -203,11 +202,10 @@ impl Task {
         drop_cached().on("drop_cached", path)
     }
 
-    /// Changes with whom the mount at `path` shares what is mounted on it; with `recursive`, those
-    /// below it as well.
+    /// Sets the propagation of the mount at `path`, and with `recursive` of the mounts below it.
     ///
     /// # Errors
-    /// Those of a walk; `EPERM`; `EINVAL` if `path` is no mount.
+    /// The errors of a walk; `EPERM`; `EINVAL` if `path` is no mount.
     pub fn set_propagation(
         &self,
         path: impl AsRef<StdPath>,
@@ -223,11 +221,11 @@ impl Task {
         change().on("mount", path)
     }
 
-    /// A new task as by [`fork`](Self::fork), in a copy of the mount tree: what is mounted there by
-    /// itself is not mounted here, and the other way round, unless a mount is shared
+    /// Forks a task, as [`fork`](Self::fork), into a copy of the mount tree. Later mounts in one
+    /// tree do not appear in the other, unless a mount is shared
     /// ([`set_propagation`](Self::set_propagation)). As `clone(2)` with `CLONE_NEWNS`; root and
-    /// working directory are at the same places of the copy, open files are where they were. The
-    /// file systems are the same. The tree goes with the last task and clone of its
+    /// working directory are the corresponding ones of the copy, open files stay in the old tree.
+    /// The file systems are the same. The tree ends with the last task and clone of its
     /// [`Vfs`](crate::Vfs).
     ///
     /// # Errors
@@ -253,16 +251,16 @@ impl Task {
     }
 }
 
-/// A source that is too long for a path is refused before the target is looked for.
+/// Refuses a source that is too long for a path, before the target is looked up.
 fn check_source(source: &StdPath) -> std::result::Result<(), Errno> {
     if bytes(source).len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(()) }
 }
 
 impl Task {
-    /// Every mount of the task's tree that can be reached from its root, in the order in which they
-    /// were made. What is behind another mount at the same place is among them.
+    /// Returns the mounts of the task's tree that can be reached from its root, in the order of
+    /// their creation. Mounts that are covered by another mount are included.
     ///
-    /// Takes `namespace_sem`, so that the entries belong together.
+    /// Takes `namespace_sem`, so the entries are consistent.
     ///
     /// ```text
     /// for mount in task.mounts() {

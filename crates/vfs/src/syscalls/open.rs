@@ -49,7 +49,7 @@ const KNOWN: u32 = OFlags::ACCMODE.bits()
     | OFlags::PATH.bits()
     | TMPFILE_BIT;
 
-/// Every limit that `openat2` knows.
+/// Every `RESOLVE_*` limit that `openat2` knows.
 const KNOWN_RESOLVE: ResolveFlags = ResolveFlags::NO_XDEV
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_SYMLINKS)
@@ -60,11 +60,11 @@ const KNOWN_RESOLVE: ResolveFlags = ResolveFlags::NO_XDEV
 const FASYNC: u32 = 0o20000;
 const LARGEFILE: u32 = 0o100000;
 
-/// What `O_PATH` leaves of the flags.
+/// The flags that count with `O_PATH`.
 const PATH_FLAGS: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// How to open, after the flags were checked.
+/// The checked arguments of an open.
 #[derive(Clone, Copy)]
 struct Opening {
     flags: OFlags,
@@ -74,7 +74,7 @@ struct Opening {
 }
 
 impl Opening {
-    /// As `open` and `openat`: flags that mean nothing are ignored.
+    /// Checks the arguments of `open` and `openat`, which ignore meaningless flags.
     fn lenient(flags: OFlags, mode: Mode) -> std::result::Result<Opening, Errno> {
         let mut flags = OFlags::from_bits_retain(flags.bits() & KNOWN);
         if flags.contains(OFlags::PATH) {
@@ -85,7 +85,7 @@ impl Opening {
         Opening::strict(&OpenHow { flags, mode, resolve: ResolveFlags::empty() })
     }
 
-    /// As `openat2`: anything unknown or contradictory is an error.
+    /// Checks the arguments of `openat2`, which refuses unknown or contradictory flags.
     #[inline]
     fn strict(how: &OpenHow) -> std::result::Result<Opening, Errno> {
         let (flags, mode, resolve) = (how.flags, how.mode, how.resolve);
@@ -145,10 +145,10 @@ impl Opening {
         mode | open_file::kept_ids(cred, inode)
     }
 
-    /// The flags that stay with the open file.
+    /// Returns the flags that the open file retains.
     fn kept(&self) -> OFlags {
         let once = OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY | OFlags::TRUNC | OFlags::CLOEXEC;
-        // Every file may be large, so that the flag says nothing.
+        // Every file may be large, so the flag has no meaning.
         let flags = self.flags.difference(once | OFlags::from_bits_retain(LARGEFILE));
         // Half of what `SYNC` consists of is `DSYNC`; the other half alone means both.
         if flags.intersects(OFlags::SYNC) { flags | OFlags::DSYNC } else { flags }
@@ -159,9 +159,9 @@ impl Task {
     /// Opens `path`.
     ///
     /// # Errors
-    /// As `open(2)`: a fifo that is opened for reading or for writing waits until somebody opens
-    /// the other end, unless with `NONBLOCK`. Sockets and devices are nodes only: they open with
-    /// `O_PATH`, and are `ENXIO` otherwise.
+    /// As `open(2)`. Opening a fifo for reading or for writing waits until the other end is opened,
+    /// unless `NONBLOCK`. Sockets and devices are nodes only: they open with `O_PATH`, and fail
+    /// with `ENXIO` otherwise.
     #[inline]
     pub fn open(&self, path: impl AsRef<StdPath>, flags: OFlags, mode: Mode) -> Result<File> {
         self.openat(At::Cwd, path, flags, mode)
@@ -204,7 +204,7 @@ impl Task {
             .on("openat2", path)
     }
 
-    /// Opens anew what a handle stands for, as opening `/proc/self/fd/N` does: an `O_PATH` handle
+    /// Opens the file of a handle again, as opening `/proc/self/fd/N` does. An `O_PATH` handle
     /// becomes one for reading or writing, if the permissions allow it.
     ///
     /// # Errors
@@ -214,8 +214,8 @@ impl Task {
         self.open_place(file.path().clone(), flags, false).named("open")
     }
 
-    /// Opens a place that is known already. By handle, that a symbolic link can't be opened comes
-    /// before that it is no directory.
+    /// Opens a known path. By handle, the error for a symbolic link precedes the one for a file
+    /// that is no directory.
     pub(crate) fn open_place(
         &self,
         path: Path,
@@ -247,10 +247,10 @@ impl Task {
         run_changes(open, |left| self.open_backed(left, opening))
     }
 
-    /// Opens `path` and puts it under the lowest free descriptor.
+    /// Opens `path` and installs it at the lowest free descriptor.
     ///
     /// # Errors
-    /// As [`openat2`](Self::openat2); `EMFILE`.
+    /// See [`openat2`](Self::openat2); `EMFILE`.
     pub fn open_fd(&self, at: At<'_>, path: impl AsRef<StdPath>, how: &OpenHow) -> Result<Fd> {
         let path = path.as_ref();
         let file = self.openat2(at, path, how)?;
@@ -258,7 +258,7 @@ impl Task {
         self.descriptors().install(file, 0, close_on_exec).on("openat2", path)
     }
 
-    /// Opens; if there is no space for a new file but some is about to come back, tries again.
+    /// Opens, again if it fails for lack of space while freed space is about to become available.
     #[inline]
     fn open_with_space(
         &self,
@@ -272,7 +272,7 @@ impl Task {
         }
     }
 
-    /// Opens after a first attempt has failed, if there is another way. The caller holds nothing.
+    /// Repeats a failed open in another way, if there is one. The caller holds nothing.
     #[cold]
     fn open_again(
         &self,
@@ -288,8 +288,8 @@ impl Task {
                 again_for_space(reclaim, || self.do_open(at, path, opening))
             }
             Errno::NXIO => self.open_special(at, path, opening, token),
-            // Unless it has made a file, and another thread has taken the last room for an open one
-            // since.
+            // An exclusive creation may have made the file before another thread took the last slot
+            // for an open file; repeating it would fail.
             Errno::NFILE if !opening.flags.contains(OFlags::CREATE | OFlags::EXCL) => {
                 self.ns().make_room_for_file()?;
                 self.do_open(at, path, opening)
@@ -298,9 +298,9 @@ impl Task {
         }
     }
 
-    /// Opens what is neither a file nor a directory, if it can be: a fifo, which the caller's walk
-    /// has come to. It must be looked for again, now to be kept while this waits; until then nobody
-    /// waited for anything.
+    /// Opens a fifo that the caller's walk has found; other special files cannot be opened. Looks
+    /// it up again to take a reference, which it holds while it waits. Before that, nothing has
+    /// waited.
     fn open_special(
         &self,
         at: At<'_>,
@@ -309,7 +309,7 @@ impl Task {
         token: Option<&WaitToken>,
     ) -> std::result::Result<File, Errno> {
         let found = match self.resolve(at, path, opening.lookup) {
-            // It has been removed; then it can be made.
+            // Another thread has removed it; so it can be made.
             Err(Errno::NOENT) if opening.flags.contains(OFlags::CREATE) => {
                 return self.do_open(at, path, opening);
             }
@@ -319,12 +319,12 @@ impl Task {
             return self.open_fifo(found, opening, token);
         }
         drop(found);
-        // Another file has taken its place, or it is no fifo.
+        // Another file has its name now, or it is no fifo.
         self.do_open(at, path, opening)
     }
 
-    /// Opens a fifo, or a pipe anew. Waits for the other end, outside of all locks and sections;
-    /// `token` interrupts that.
+    /// Opens a fifo, or an existing pipe again. Waits for the other end, outside of all locks and
+    /// sections; `token` interrupts the wait.
     fn open_fifo(
         &self,
         path: Path,
@@ -339,7 +339,7 @@ impl Task {
                 return Err(Errno::NOTDIR);
             }
             match may_open(&path, inode, opening, cred, &guard) {
-                // That it is a special file is known.
+                // `ENXIO` only says that it is a special file.
                 Ok(()) | Err(Errno::NXIO) => {}
                 Err(errno) => return Err(errno),
             }
@@ -354,15 +354,15 @@ impl Task {
             pipe.open(ends, Waiting { never, token })?;
         }
         let file = File::new_stream(path, mode, opening.kept())?;
-        // Linux finds that out last. A pipe is of packets only if it was made so, or told so later.
+        // Linux checks this last. A pipe has packets only if it was made so, or switched later.
         if opening.flags.contains(OFlags::DIRECT) { Err(Errno::INVAL) } else { Ok(file) }
     }
 
-    /// As [`openat2`](Self::openat2), and when it waits for the other end of a fifo, `token`
-    /// interrupts it.
+    /// Opens as [`openat2`](Self::openat2); `token` can interrupt a wait for the other end of a
+    /// fifo.
     ///
     /// # Errors
-    /// As [`openat2`](Self::openat2); `EINTR` when the token is cancelled meanwhile.
+    /// See [`openat2`](Self::openat2); `EINTR` if the token is cancelled.
     pub fn open_interruptible(
         &self,
         at: At<'_>,
@@ -386,7 +386,7 @@ impl Task {
         if opening.flags.bits() & TMPFILE_BIT == 0 {
             return self.reclaim_at(at, path, opening.lookup);
         }
-        // A file without a name is made in the directory that the path leads to.
+        // The path of a file without a name is that of its directory.
         let dir = self.resolve(at, path, opening.lookup);
         dir.is_ok_and(|dir| dir.dentry().inode().sb().fs().reclaim())
     }
@@ -399,7 +399,7 @@ impl Task {
         opening: Opening,
     ) -> std::result::Result<File, Errno> {
         if opening.flags.contains(OFlags::CREATE) {
-            // Before the file is made.
+            // Checked before the file is made.
             self.ns().room_for_file()?;
         }
         let base = self.base(at);
@@ -409,8 +409,7 @@ impl Task {
         )
     }
 
-    /// The part of an open that a driver has which keeps directories itself; see
-    /// [`crate::namei::dir_ops`].
+    /// Runs the part of an open that a backed driver performs; see [`crate::namei::dir_ops`].
     #[cold]
     fn open_backed(
         &self,
@@ -440,8 +439,8 @@ impl Task {
         open_made(mount, dentry, write, opening, self.cred(&rcu::pin())).map(Some)
     }
 
-    /// `opening` is read where it is: a copy would wait for what has just been stored in other
-    /// pieces.
+    /// Opens `path` from `base`. Reads `opening` by reference: a copy would stall on stores of
+    /// other sizes that precede it.
     #[inline]
     fn open_from(
         &self,
@@ -479,8 +478,8 @@ impl Task {
         })
     }
 
-    /// The last step of an open with `O_CREAT`: finds the name or makes it. Inlined, so that what
-    /// it found is not copied, in pieces.
+    /// Finds or makes the last name of an open with `O_CREAT`. Inlined, so the result is not copied
+    /// in parts.
     #[inline(always)]
     fn open_or_create<'g>(
         &self,
@@ -518,7 +517,8 @@ impl Task {
         }
     }
 
-    /// Inlined for the same reason.
+    /// Makes the file of an open with `O_CREAT`. Inlined, as
+    /// [`open_or_create`](Self::open_or_create).
     #[inline(always)]
     fn create_open<'g>(
         &self,
@@ -543,7 +543,7 @@ impl Task {
         };
         match create::make(dir.dentry, walk.name(), &what, walk.cred(), self.mask(), guard) {
             Ok(dentry) => Ok(Found::Made(mount, dentry, write)),
-            // Somebody else has made it meanwhile: it is to be opened now.
+            // Another thread has made it in the meantime: the retry opens it.
             Err(Errno::EXIST) => Err(Fail::Retry),
             Err(errno) => Err(errno.into()),
         }
@@ -572,7 +572,7 @@ impl Task {
         Ok(open_made(dir.mount_ref(), dentry, write, opening, cred)?)
     }
 
-    /// Opens a place that exists: checks type and permission, and truncates.
+    /// Opens an existing path: checks type and permission, and truncates.
     fn finish_open(
         &self,
         path: Path,
@@ -586,17 +586,17 @@ impl Task {
         }
         let inode = path.dentry().inode();
         let truncates = opening.flags.contains(OFlags::TRUNC) && inode.is_file();
-        // Kept by the path, and after that by the open file, or as long as the RCU section.
+        // The path, then the open file, holds the mount; or it stays for the RCU section.
         let mount = path.borrow(guard).mount;
         let truncating = truncates.then(|| WriteAccess::new(mount)).transpose()?;
         may_open(&path, inode, opening, cred, guard)?;
         let writes = mode.contains(FileMode::WRITE);
         let opening_for_write = writes.then(|| WriteAccess::new(mount)).transpose()?;
         let file = File::new(path, mode, opening.kept())?;
-        // On the list of open files now, which says so from here on.
+        // The list of open files has the file now, and shows that it is open for writing.
         drop(opening_for_write);
         if let Some(write) = truncating {
-            // That waits for others who write it, or for a disk: not in this section.
+            // Truncation waits for other writers or for a disk, so it cannot run in this section.
             let write = write.keep(file.path().mount_ref());
             return Err(DriverChange::Opened(file, write).into());
         }
@@ -604,13 +604,14 @@ impl Task {
     }
 }
 
-/// What an open with `O_CREAT` arrived at.
+/// The result of the last step of an open with `O_CREAT`.
 enum Found<'g> {
     There(Path),
     Made(MountRef, DentryRef, WriteAccess<'g>),
 }
 
-/// Opens a file that was just made: its maker may do with it what it asked for, whatever the mode.
+/// Opens a file that was just made. Its creator gets the access that it requested, whatever the
+/// mode.
 fn open_made<W>(
     mount: MountRef,
     dentry: DentryRef,
@@ -620,14 +621,13 @@ fn open_made<W>(
 ) -> std::result::Result<File, Errno> {
     let mode = opening.file_mode(cred, dentry.inode());
     let file = File::new(Path::new(mount, dentry), mode, opening.kept())?;
-    // On the list of open files now, which says from here on that it is open for writing.
+    // The list of open files has the file now, and shows that it is open for writing.
     drop(write);
     Ok(file)
 }
 
-/// In a sticky directory that everybody may write, opening with `O_CREAT` does not find what
-/// somebody else has put there: links, sockets and devices. (Linux extends this to files and fifos
-/// on request.)
+/// Refuses to open with `O_CREAT`, in a sticky directory that all may write, a link, socket or
+/// device of another owner. (Linux extends this to files and fifos on request.)
 fn check_sticky_create(
     dir: &Inode,
     found: &Inode,
@@ -645,7 +645,7 @@ fn check_sticky_create(
     if refused { Err(Errno::ACCESS) } else { Ok(()) }
 }
 
-/// The checks of an open by type and permission, in Linux's order.
+/// Checks type and permission of an open, in the order of Linux.
 fn may_open(
     path: &Path,
     inode: &Inode,

@@ -100,10 +100,11 @@ struct Rename<'g> {
 type Locks<'g, const N: usize> = LockSet<'g, Dentry, Children, N>;
 
 impl Task {
-    /// Gives a file another name, replacing what has that name. `flags`: `NOREPLACE`, `EXCHANGE`.
+    /// Renames a file, and replaces the file that has the new name. `flags`: `NOREPLACE`,
+    /// `EXCHANGE`.
     ///
     /// # Errors
-    /// As `renameat2(2)`; the path named is the new one. `EINVAL` for `WHITEOUT`.
+    /// As `renameat2(2)`; the error names the new path. `EINVAL` for `WHITEOUT`.
     pub fn rename(
         &self,
         old_at: At<'_>,
@@ -197,7 +198,8 @@ impl Task {
             }
             let above = |d: &Dentry, dir: &Dentry| d.inode().is_dir() && is_below(dir, d, &guard);
             if moves_away && (above(source, new_dir) || target.is_some_and(|t| above(t, old_dir))) {
-                // Since the walk, somebody has moved a directory. Another walk says what is wrong.
+                // Another thread has moved a directory since the walk. A repeated walk finds the
+                // error.
                 return Ok(None);
             }
         }
@@ -214,7 +216,7 @@ impl Task {
         if let Err(errno) = renamed {
             drop(moving);
             if old_dir.is_unhashed() {
-                // It has lost its directory meanwhile, which should not have been removed.
+                // It has lost its directory in the meantime, which should not have been removed.
                 lookup::detach(source, &rcu::pin());
             }
             return Err(errno);
@@ -241,7 +243,7 @@ impl Task {
 struct Moving<'a>(&'a Dentry);
 
 impl<'a> Moving<'a> {
-    /// `None` if somebody else has marked it.
+    /// Marks `dentry`. Returns `None` if another move has marked it.
     fn new(dentry: &'a Dentry) -> Option<Moving<'a>> {
         (!dentry.set_moving(true)).then(|| Moving(dentry))
     }
@@ -262,10 +264,10 @@ enum Turn<'g> {
     Alone { _lock: BrWriteGuard<'g, DirectoryMove> },
 }
 
-/// Whether neither `dir` nor anything above it is about to move.
+/// Returns whether neither `dir` nor an ancestor of it is about to move.
 fn stays(dir: &Dentry, guard: &Guard) -> bool {
     let mut at = dir;
-    // The mark before the parent: who sees that a move is over sees where it went.
+    // Reads the mark before the parent: a thread that sees the end of a move sees the new parent.
     while !at.is_moving() {
         if at.is_root() {
             return true;
@@ -304,32 +306,32 @@ fn sides<'g>(
 }
 
 impl<'g> Side<'g> {
-    /// What has the name, without a lock, and its sequence count while it had it.
+    /// Finds the dentry of the name, without a lock, and its sequence count while it had the name.
     fn find(&self, guard: &'g Guard) -> Option<(&'g Dentry, u32)> {
         self.dir.find(&self.name, guard)
     }
 }
 
-/// What has the two names, each with its sequence count while it had that one.
+/// The dentries of the two names, each with its sequence count while it had that name.
 struct Names<'g> {
     source: (&'g Dentry, u32),
     target: Option<(&'g Dentry, u32)>,
 }
 
 impl<'g> Names<'g> {
-    /// Whether one of them has moved or gone since.
+    /// Returns whether one of them has lost its name since.
     fn have_moved(&self) -> bool {
         let moved = |(dentry, seq): (&Dentry, u32)| !dentry.has_kept_name(seq);
         moved(self.source) || self.target.is_some_and(moved)
     }
 
-    /// Whether both have kept their names, and the new one is free still if it was.
+    /// Returns whether both still have their names, and the new name is still free if it was.
     fn are_still(&self, new: &Side<'g>, guard: &'g Guard) -> bool {
         !self.have_moved() && (self.target.is_some() || new.find(guard).is_none())
     }
 }
 
-/// Whether both are names of one file, so that nothing is to be done.
+/// Returns whether both are names of one file, in which case a rename does nothing.
 fn is_same_file(source: &Dentry, target: Option<&Dentry>) -> bool {
     target.is_some_and(|target| std::ptr::eq(target.inode(), source.inode()))
 }
@@ -343,7 +345,7 @@ impl<'g> Rename<'g> {
         std::ptr::eq(self.old.dir, self.new.dir)
     }
 
-    /// Does it, or finds out that the walks have to begin again.
+    /// Renames, or finds out that the walks have to be repeated.
     fn run(&self) -> std::result::Result<(), Fail> {
         match self.attempt()? {
             None => Ok(()),
@@ -354,7 +356,7 @@ impl<'g> Rename<'g> {
         }
     }
 
-    /// Whether something is mounted on one of the two, in this tree.
+    /// Returns whether one of the two is a mountpoint in this tree.
     fn is_busy(&self, source: &Dentry, target: Option<&Dentry>) -> bool {
         let local = |d: &Dentry| d.is_mounted() && self.tree.has_mountpoint(d, self.guard);
         local(source) || target.is_some_and(local)
@@ -427,7 +429,7 @@ impl<'g> Rename<'g> {
     fn attempt(&self) -> std::result::Result<Option<&'g Dentry>, Fail> {
         let guard = self.guard;
         let (source, seq) = self.old.find(guard).ok_or(Errno::NOENT)?;
-        // Nothing is looked up in a directory that is gone, so this comes before all other rules.
+        // Nothing is looked up in a removed directory, so this precedes all other rules.
         if self.new.dir.inode().is_dead() {
             return Err(Errno::NOENT.into());
         }
@@ -451,8 +453,8 @@ impl<'g> Rename<'g> {
         }
     }
 
-    /// The end of an attempt: locks the two names, and the third request, which is for all names in
-    /// the directory that is replaced if one is.
+    /// Ends an attempt: locks the two names, and all names in the directory that is replaced, if
+    /// any, by a third request.
     fn change<const N: usize>(
         &self,
         reqs: [LockReq<'g, Dentry, Children>; N],
@@ -483,13 +485,13 @@ impl<'g> Rename<'g> {
         Ok(None)
     }
 
-    /// The directory that is replaced, if one is.
+    /// Returns the directory that is replaced, if any.
     fn replaced(&self, target: Option<&'g Dentry>) -> Option<&'g Dentry> {
         target.filter(|t| !self.exchanges() && t.inode().is_dir())
     }
 
-    /// The look before the locks: whether the rename is allowed, and anything is to be done. See
-    /// the [module](self).
+    /// Checks before any lock whether the rename is allowed, and returns whether it changes
+    /// anything. See the [module](self).
     fn is_to_do(&self, names: &Names<'g>) -> std::result::Result<bool, Fail> {
         let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
         let mut ancestors = Climb::new();
@@ -526,7 +528,7 @@ impl<'g> Rename<'g> {
         }
         let lock = moves.write();
         if self.check_loops(source, target, &mut Climb::new()).is_err() {
-            // Somebody else has moved a directory just before; another look says what is wrong.
+            // Another thread has just moved a directory; a repeated walk finds the error.
             return Err(Fail::Retry);
         }
         Ok(Turn::Alone { _lock: lock })
@@ -553,7 +555,7 @@ impl<'g> Rename<'g> {
         free.then_some(marks)
     }
 
-    /// With the locks held: the names are what was found and checked before.
+    /// Checks, with the locks held, that the names are still those found and checked before.
     fn locked<const N: usize>(
         &self,
         locks: &Locks<'g, N>,
@@ -571,7 +573,7 @@ impl<'g> Rename<'g> {
         Ok(())
     }
 
-    /// The rules of `renameat2(2)`, in Linux's order.
+    /// Checks the rules of `renameat2(2)`, in the order of Linux.
     fn check(
         &self,
         source: &Dentry,
@@ -603,8 +605,8 @@ impl<'g> Rename<'g> {
         Ok(())
     }
 
-    /// Neither may a directory move into itself, nor may one that the source is in be replaced.
-    /// Leaves behind which ancestors were looked at.
+    /// Refuses to move a directory into itself, or to replace an ancestor of the source. Records
+    /// the ancestors that it has read.
     fn check_loops(
         &self,
         source: &Dentry,
@@ -679,7 +681,7 @@ impl<'g> Rename<'g> {
         }
         if let Err(errno) = self.move_links(source, target) {
             if resizes {
-                // What was taken for the new name, if anything, is given back by the old one.
+                // Uncharges the new name by charging the old one.
                 let _ = fs.renamed(source.inode(), new_len, old_len);
             }
             return Err(errno.into());

@@ -1,4 +1,4 @@
-//! What a Rust program expects beside the calls: whole files, whole trees, an options builder.
+//! Methods like those of `std::fs`: whole files, whole trees, an options builder.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::file::open_file::File;
 use crate::file::readdir::DirEntryBuf;
 use crate::task::task_struct::{At, Task};
 
-/// Bytes that one read of a whole file asks for at least.
+/// The least number of bytes of one read of a whole file.
 const READ_STEP: usize = 64 * 1024;
 
 /// Options for opening a file, as [`std::fs::OpenOptions`].
@@ -29,49 +29,49 @@ pub struct OpenOptions<'a> {
 }
 
 impl OpenOptions<'_> {
-    /// Open for reading.
+    /// Opens for reading.
     pub fn read(mut self, on: bool) -> Self {
         self.read = on;
         self
     }
 
-    /// Open for writing.
+    /// Opens for writing.
     pub fn write(mut self, on: bool) -> Self {
         self.write = on;
         self
     }
 
-    /// Open for writing at the end.
+    /// Opens for writing at the end.
     pub fn append(mut self, on: bool) -> Self {
         self.append = on;
         self
     }
 
-    /// Empty the file.
+    /// Truncates the file to zero.
     pub fn truncate(mut self, on: bool) -> Self {
         self.truncate = on;
         self
     }
 
-    /// Make the file if there is none.
+    /// Makes the file if it does not exist.
     pub fn create(mut self, on: bool) -> Self {
         self.create = on;
         self
     }
 
-    /// Make the file; there must be none.
+    /// Makes the file, which must not exist.
     pub fn create_new(mut self, on: bool) -> Self {
         self.create_new = on;
         self
     }
 
-    /// Permissions of a file that is made, before the umask; 0666 by default.
+    /// Sets the permissions of a new file, before the umask; 0666 by default.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Further `O_*` flags.
+    /// Adds further `O_*` flags.
     pub fn custom_flags(mut self, flags: OFlags) -> Self {
         self.custom = flags;
         self
@@ -80,7 +80,7 @@ impl OpenOptions<'_> {
     /// Opens `path`.
     ///
     /// # Errors
-    /// `EINVAL` for options that contradict each other; those of [`Task::open`].
+    /// `EINVAL` for contradictory options; the errors of [`Task::open`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let writes = self.write || self.append;
@@ -104,7 +104,7 @@ impl OpenOptions<'_> {
 }
 
 impl Task {
-    /// Options to open a file with; nothing is set but mode 0666.
+    /// Returns options to open a file, with mode 0666 and nothing else set.
     pub fn options(&self) -> OpenOptions<'_> {
         OpenOptions {
             task: self,
@@ -119,10 +119,10 @@ impl Task {
         }
     }
 
-    /// All bytes of a file.
+    /// Reads a whole file.
     ///
     /// # Errors
-    /// Those of opening and reading.
+    /// The errors of opening and reading.
     pub fn read_file(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let file = self.options().read(true).open(path)?;
         let mut bytes = Vec::new();
@@ -138,45 +138,45 @@ impl Task {
         }
     }
 
-    /// All of a file as text.
+    /// Reads a whole file as text.
     ///
     /// # Errors
-    /// Those of opening and reading; `EILSEQ` if it is not UTF-8.
+    /// The errors of opening and reading; `EILSEQ` if it is not UTF-8.
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         let path = path.as_ref();
         String::from_utf8(self.read_file(path)?)
             .map_err(|_| Error::at("read_to_string", Errno::ILSEQ, path))
     }
 
-    /// Makes or replaces a file with these bytes.
+    /// Writes `bytes` to a file, which is made or truncated first.
     ///
     /// # Errors
-    /// Those of opening and writing.
+    /// The errors of opening and writing.
     pub fn write_file(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
         let file = self.options().write(true).create(true).truncate(true).open(path)?;
         file.write_all(bytes.as_ref())
     }
 
-    /// The attributes of `path`, following symbolic links.
+    /// Returns the attributes of `path`, following symbolic links.
     ///
     /// # Errors
-    /// Those of [`stat`](Self::stat).
+    /// The errors of [`stat`](Self::stat).
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Stat> {
         self.stat(At::Cwd, path, AtFlags::empty())
     }
 
-    /// The attributes of `path`, which may be a symbolic link itself.
+    /// Returns the attributes of `path`, which may be a symbolic link itself.
     ///
     /// # Errors
-    /// Those of [`stat`](Self::stat).
+    /// The errors of [`stat`](Self::stat).
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Stat> {
         self.stat(At::Cwd, path, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Whether there is something at `path`.
+    /// Returns whether `path` exists.
     ///
     /// # Errors
-    /// Those of [`stat`](Self::stat) that do not say that there is nothing.
+    /// Any error of [`stat`](Self::stat) except `ENOENT` and `ENOTDIR`.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -185,11 +185,11 @@ impl Task {
         }
     }
 
-    /// Makes a directory and those above it that are missing, with `mode` before the umask. One
-    /// that is there is good.
+    /// Makes a directory and its missing ancestors, with `mode` before the umask. An existing
+    /// directory is no error.
     ///
     /// # Errors
-    /// Those of [`mkdir`](Self::mkdir); `ENOTDIR` if something else is in the way.
+    /// The errors of [`mkdir`](Self::mkdir); `ENOTDIR` if a component exists and is no directory.
     pub fn create_dir_all(&self, path: impl AsRef<Path>, mode: Mode) -> Result<()> {
         let path = path.as_ref();
         let mut prefix = PathBuf::new();
@@ -210,24 +210,24 @@ impl Task {
         Ok(())
     }
 
-    /// The entries of a directory but `.` and `..`.
+    /// Returns the entries of a directory except `.` and `..`.
     ///
     /// # Errors
-    /// Those of opening and reading it.
+    /// The errors of opening and reading.
     pub fn list_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntryBuf>> {
         let dir = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         entries(&dir)
     }
 
-    /// Removes whatever is at `path`, and if that is a directory everything below it. Symbolic
-    /// links are removed, never followed. Beside others who remove the same, it ends well as long
-    /// as something was there to begin with; what others make meanwhile it removes, too, unless
-    /// they go on and on.
+    /// Removes the file at `path`, and if it is a directory everything below it. Symbolic links are
+    /// removed, never followed. Concurrent removals of the same tree all succeed, if the path
+    /// existed at first. Files that others create during the call are removed, too, unless they
+    /// never stop.
     ///
     /// # Errors
-    /// Those of reading directories and removing, with the path of what they are about; what was
-    /// removed before stays removed. `ENOTEMPTY` if others make things faster than this removes
-    /// them, `EBUSY` if they keep changing what a name stands for.
+    /// The errors of reading directories and removing, with the path that they concern; what was
+    /// removed before stays removed. `ENOTEMPTY` if others create files faster than this removes
+    /// them, `EBUSY` if they keep changing the file of a name.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let is_dir = self.symlink_metadata(path)?.is_dir();
@@ -239,28 +239,29 @@ impl Task {
         self.openat(at, path, flags, Mode::empty())
     }
 
-    /// Walks the tree at `path`, directories before what is in them, without following symbolic
-    /// links below it. A directory is read when it is come to; names that are gone when their turn
-    /// comes are left out. The walk keeps the directories above where it is open, and goes on in
-    /// them if they are moved meanwhile; the paths it tells are those by which it came.
+    /// Walks the tree at `path`, directories before their contents, without following symbolic
+    /// links below it. A directory is read, as a whole, when the walk reaches it; names that are
+    /// removed before the walk reaches them are skipped. The walk holds the directories above its
+    /// position open, and continues in them if they are moved; its paths are those by which it
+    /// came.
     pub fn walk_dir(&self, path: impl AsRef<Path>) -> WalkDir<'_> {
         WalkDir { task: self, start: Some(path.as_ref().to_owned()), stack: Vec::new() }
     }
 }
 
-/// How often something is looked at again that others change meanwhile.
+/// The number of attempts at a name that others keep changing.
 const TRIES: u32 = 64;
 
 fn is_gone(error: &Error) -> bool {
     error.errno() == Errno::NOENT
 }
 
-/// Whether a directory was to be opened, and something else is there.
+/// Returns whether opening a directory failed because the file is none.
 fn is_no_directory(error: &Error) -> bool {
     matches!(error.errno(), Errno::NOTDIR | Errno::LOOP)
 }
 
-/// Gives an error the whole path, where the call had only the last name, or none.
+/// Replaces the path of an error, which is the last name or none, by the whole path.
 fn with_path(error: &Error, path: &Path) -> Error {
     Error::at(error.call(), error.errno(), path)
 }
@@ -278,13 +279,13 @@ struct Level {
     dir: File,
     left: Vec<DirEntryBuf>,
     path: PathBuf,
-    /// Under which it is in the directory above; the whole path for the first.
+    /// The name in the parent directory; the whole path for the first.
     name: OsString,
-    /// How often it was found not to be empty after all.
+    /// The number of failed removals because it was not empty.
     tries: u32,
 }
 
-/// The removal of a tree: the directories from the first one down to where it is.
+/// The removal of a tree: the directories from the first down to the current one.
 struct Removal<'a> {
     task: &'a Task,
     stack: Vec<Level>,
@@ -305,13 +306,13 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// The directory that names are in at this point.
+    /// Returns the current directory of the removal.
     fn at(&self) -> At<'_> {
         self.stack.last().map_or(At::Cwd, |level| At::File(&level.dir))
     }
 
-    /// Removes a name, or, if it stands for a directory, goes into that. It may stand for something
-    /// else by now.
+    /// Removes a name, or descends into it if it is a directory. The type may have changed since
+    /// the name was read.
     fn take_on(&mut self, name: &OsStr, path: PathBuf, mut is_dir: bool, tries: u32) -> Result<()> {
         for _ in 0..TRIES {
             let failed = if is_dir {
@@ -340,8 +341,8 @@ impl Removal<'_> {
         Err(Error::at("remove_dir_all", Errno::BUSY, &path))
     }
 
-    /// Removes the directory that it is in, of which nothing is left; if others have made something
-    /// there since, goes into it again.
+    /// Removes the current directory, whose entries are removed; descends into it again if others
+    /// have made files there.
     fn finish(&mut self) -> Result<()> {
         let Some(Level { path, name, tries, .. }) = self.stack.pop() else { return Ok(()) };
         let Err(error) = self.task.rmdir(self.at(), &name) else { return Ok(()) };
@@ -354,14 +355,14 @@ impl Removal<'_> {
     }
 }
 
-/// What [`Task::walk_dir`] finds.
+/// An entry that [`Task::walk_dir`] returns.
 #[derive(Clone, Debug)]
 pub struct WalkEntry {
     /// The path, beginning with that of the walk.
     pub path: PathBuf,
     /// The attributes; of a symbolic link, its own.
     pub stat: Stat,
-    /// How many directories below the start; 0 for the start itself.
+    /// The depth below the start; 0 for the start itself.
     pub depth: usize,
 }
 
@@ -376,7 +377,7 @@ pub struct WalkDir<'a> {
 /// An open directory and its entries.
 type Listed = (File, Vec<DirEntryBuf>);
 
-/// A directory that the walk is in.
+/// A directory on the path of the walk.
 #[derive(Debug)]
 struct Walked {
     dir: File,
@@ -385,7 +386,7 @@ struct Walked {
 }
 
 impl WalkDir<'_> {
-    /// Looks at a name in the directory that it is in; `None` if it is gone.
+    /// Visits a name in the current directory; `None` if it was removed.
     fn visit(&mut self, name: &OsStr, path: PathBuf) -> Option<Result<WalkEntry>> {
         let found = self.look(name);
         match found {
@@ -402,7 +403,7 @@ impl WalkDir<'_> {
         }
     }
 
-    /// The attributes of a name, and if it stands for a directory, that one, open, and its entries.
+    /// Returns the attributes of a name, and for a directory the open directory and its entries.
     fn look(&self, name: &OsStr) -> Result<(Stat, Option<Listed>)> {
         let at = self.stack.last().map_or(At::Cwd, |walked| At::File(&walked.dir));
         for _ in 0..TRIES {
@@ -415,7 +416,7 @@ impl WalkDir<'_> {
                     let left = entries(&dir)?;
                     return Ok((dir.stat()?, Some((dir, left))));
                 }
-                // It has become something else since.
+                // The name has another file since.
                 Err(error) if is_no_directory(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -449,7 +450,7 @@ impl File {
     /// Writes all of `bytes` at the file's position.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write); `ENOSPC` when only a part fits, which stays written.
+    /// The errors of [`write`](Self::write); `ENOSPC` if only a part fits, which stays written.
     pub fn write_all(&self, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {

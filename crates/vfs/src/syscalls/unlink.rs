@@ -90,7 +90,7 @@ impl Task {
     }
 }
 
-/// Leaves a name to be removed by a driver that keeps directories itself.
+/// Defers the removal of a name to the backed driver.
 #[cold]
 fn leave_removal<'g>(
     walk: &Walk<'g>,
@@ -108,10 +108,10 @@ fn leave_removal<'g>(
     Err(DriverChange::Name(at, write).into())
 }
 
-/// What has the last name of a walk and may be removed, with its sequence count while it had that
-/// name.
+/// Finds the dentry of the last name of a walk, which may be removed, with its sequence count while
+/// it had that name.
 ///
-/// Takes no lock, so that calls that fail write nothing: see the [module](self).
+/// Takes no lock, so calls that fail write nothing: see the [module](self).
 fn victim<'g>(
     walk: &Walk<'g>,
     tree: &Namespace,
@@ -124,8 +124,7 @@ fn victim<'g>(
     };
     match may_delete(pos.inode(), victim, want_dir, walk.cred(), walk.guard()) {
         Err(errno) => Err(if_still(victim, seq, errno)),
-        // What is mounted there by way of another mount, or in another tree, is found out with the
-        // locks.
+        // A mount there through another mount, or in another tree, is found under the locks.
         Ok(()) if walk.is_mountpoint(pos, victim) && tree.leads_to(pos.mount, walk.guard()) => {
             Err(if_still(victim, seq, Errno::BUSY))
         }
@@ -133,9 +132,9 @@ fn victim<'g>(
     }
 }
 
-/// What a call fails with that was refused because of `dentry`: that, if it has kept its name since
-/// its sequence count was `seq`. Otherwise there may have been no moment at which the call had to
-/// fail so.
+/// Returns `errno` for a call that was refused because of `dentry`, if the dentry has had its name
+/// since its sequence count was `seq`. Otherwise the call is retried, because there may have been
+/// no moment at which it had to fail with `errno`.
 pub(crate) fn if_still(dentry: &Dentry, seq: u32, errno: Errno) -> Fail {
     if dentry.has_kept_name(seq) { errno.into() } else { Fail::Retry }
 }
@@ -165,7 +164,7 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
         return Err(Fail::Retry);
     }
     if victim.is_mounted() {
-        // The order of locks wants none while the trees are changed.
+        // The lock order allows none of these while the trees are changed.
         drop((bucket, dcache, write));
         tree.detach_elsewhere(victim, guard)?;
         return Err(Fail::Retry);
@@ -231,7 +230,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
         inode.sb().fs().unlinked(inode, name.len());
     };
     let removed = victim.set_removed(dir, count_out, guard);
-    // Before somebody finds `dir` empty, and ends it.
+    // Before another thread can find `dir` empty, and remove it.
     dir.unlink_directory();
     drop(locks);
     dir.inode().touch();
@@ -240,7 +239,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     Ok(())
 }
 
-/// Ends a directory that is empty and locked as a whole: nothing can be made in it any more.
+/// Marks an empty directory, locked as a whole, as dead: nothing can be made in it any more.
 pub(crate) fn bury(inode: &Inode) {
     inode.mark_dead();
     inode.clear_nlink();

@@ -1,4 +1,4 @@
-//! Changing the inode that a path leads to.
+//! Changes of the inode of a path.
 
 use std::path::Path as StdPath;
 
@@ -11,7 +11,7 @@ use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::inode::Inode;
 use crate::task::task_struct::{At, Task, bytes};
 
-/// Whether a change has been made. That it has not means that it takes a reference.
+/// Whether a change was made. If not, it needs a reference to the inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
     Yes,
@@ -19,14 +19,15 @@ pub(crate) enum Done {
 }
 
 impl Task {
-    /// Changes the inode of `path`. `announce` checks what comes before the announcement of a
-    /// change, and makes that; then `body` makes the change in the RCU section of the walk, without
-    /// a reference to the inode (see `inode/going.rs`). If `body` has not, `by_reference` does,
-    /// with the announcement and a reference and nothing else held: always if a driver is to store
-    /// it before, which may block.
+    /// Applies a change to the inode of `path`. `announce` makes the checks that precede the
+    /// announcement of a write, and announces it. Then `body` makes the change in the RCU section
+    /// of the walk, without a reference to the inode (see `inode/evict.rs`). If it returns
+    /// [`Done::No`], `by_reference` makes the change with the announcement and a reference held,
+    /// and nothing else. For a backed driver, which stores the change first and may block, only
+    /// `by_reference` runs.
     ///
     /// # Errors
-    /// Those of the walk and of all three.
+    /// The errors of the walk and of all three functions.
     pub(crate) fn change_inode(
         &self,
         at: At<'_>,

@@ -1,11 +1,10 @@
 //! The calls on extended attributes and access control lists.
 //!
-//! Both live in the inode's extra part and are read under RCU. Access lists have to do with the
-//! mode, which they are changed with, and file capabilities with the data, of which a change takes
-//! them away: these are changed under the inode's lock. All other attributes only need that one
-//! thread at a time changes their set, which has a lock of its own (`xattrs`), so that setting one
-//! does not meet those who write to the file. Memory is charged to the file system before it is
-//! taken.
+//! Both are stored in the inode's extra part and are read under RCU. Access lists change together
+//! with the mode, and a change of the data removes file capabilities, so these change under the
+//! inode's lock. Other attributes only need that one thread at a time changes their set, which has
+//! a lock of its own (`xattrs`), so setting one does not contend with writers of the file. Memory
+//! is charged to the file system before it is allocated.
 
 use crate::objects::inode_xattrs::EXTRA_BYTES;
 use std::ffi::{OsStr, OsString};
@@ -31,32 +30,32 @@ use crate::security::xattr::{
 use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, DirFd, Task, bytes, lookup_flags};
 
-/// Charges the extra part of an inode, if that was not done before. The caller has a reference, or
-/// is changing attributes.
+/// Charges the extra part of an inode, unless it is charged. The caller holds a reference, or is
+/// changing attributes.
 fn charge_extra(inode: &Inode, extra: &InodeExtra) -> std::result::Result<(), Errno> {
     if !extra.is_charged() {
         inode.sb().fs().charge(EXTRA_BYTES)?;
         if !extra.set_charged() {
-            // Somebody else has set the first attribute at the same time.
+            // Another thread has set the first attribute at the same time.
             inode.sb().fs().uncharge(EXTRA_BYTES);
         }
     }
     Ok(())
 }
 
-/// Charges a growth, before it happens.
+/// Charges growth before it happens.
 fn charge(inode: &Inode, delta: i64) -> std::result::Result<(), Errno> {
     if delta > 0 { inode.sb().fs().charge(delta as u64) } else { Ok(()) }
 }
 
-/// Gives back a shrinkage, after it happened.
+/// Uncharges shrinkage after it happened.
 fn uncharge(inode: &Inode, delta: i64) {
     if delta < 0 {
         inode.sb().fs().uncharge(delta.unsigned_abs());
     }
 }
 
-/// Gives a new file the lists it inherits.
+/// Sets the inherited lists of a new file.
 pub(crate) fn set_inherited_acls(
     inode: &Inode,
     inherited: Inherited,
@@ -90,7 +89,7 @@ fn replace_acl(
 }
 
 impl Task {
-    /// The value of an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    /// Returns the value of an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
     ///
     /// # Errors
     /// As `getxattr(2)`.
@@ -143,8 +142,8 @@ impl Task {
         set().on("setxattr", path)
     }
 
-    /// The names of the extended attributes that the task may see. `flags`: `SYMLINK_NOFOLLOW`,
-    /// `EMPTY_PATH`.
+    /// Returns the names of the extended attributes that the task may see. `flags`:
+    /// `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
     ///
     /// # Errors
     /// As `listxattr(2)`.
@@ -185,9 +184,8 @@ impl Task {
         remove().on("removexattr", path)
     }
 
-    /// What a call is about. A descriptor without a path must be of an open file, as in Linux, not
-    /// of a mere place; a handle may be either, since there is no `/proc/self/fd` here to go
-    /// through.
+    /// Resolves the file of a call. A descriptor without a path must not be `O_PATH`, as in Linux;
+    /// a handle may be, because there is no `/proc/self/fd` to go through.
     fn xattr_place(
         &self,
         at: At<'_>,
@@ -219,7 +217,7 @@ impl Task {
         }
         let lookup = xattr_lookup(flags)?;
         let base = self.base(at);
-        // What is read stays for the RCU section, so that no reference is taken.
+        // The attributes stay for the RCU section, so no reference is taken.
         run_lookups(|| {
             let guard = rcu::pin();
             self.walk(&base, bytes(path), lookup, &guard, |walk| {
@@ -231,11 +229,11 @@ impl Task {
         })
     }
 
-    /// Changes an inode by `body`, with its lock held if `locks` says so; or if a driver is to
-    /// store the change, by what `plan` says.
+    /// Applies `body` to an inode, with its lock held if `locks`; for a backed driver applies the
+    /// result of `plan`.
     ///
-    /// What needs no lock needs no reference either: `body` is first called in the RCU section of
-    /// the walk, and says whether it could do without.
+    /// A change without a lock needs no reference either: `body` first runs in the RCU section of
+    /// the walk, and returns whether it could make the change there.
     fn with_inode_writable<'a>(
         &self,
         at: At<'_>,
@@ -271,7 +269,7 @@ impl Task {
                 return Ok(Done::No);
             }
             match body(pos.inode(), walk.cred(), walk.guard(), Held::No) {
-                // What is waited for until there is space is the end of sections like this one.
+                // Waiting for space means waiting for the end of RCU sections such as this one.
                 Err(Errno::NOSPC) => Ok(Done::No),
                 other => other.map_err(Fail::from),
             }
@@ -287,21 +285,21 @@ impl Task {
     }
 }
 
-/// Whether a change is made by somebody who has a reference to the inode.
+/// Whether the caller of a change holds a reference to the inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     Yes,
     No,
 }
 
-/// The name, once the flags are known to be right, whose mistakes come first.
+/// Checks the flags, whose errors come first, and then the name.
 fn checked(flags: AtFlags, name: &OsStr) -> std::result::Result<XattrName<'_>, Errno> {
     xattr_lookup(flags)?;
     XattrName::new(name.as_bytes())
 }
 
-/// Whether an attribute has to do with the mode or the data, so that the inode's lock is to be
-/// held.
+/// Returns whether an attribute depends on the mode or the data, so its change needs the inode's
+/// lock.
 fn needs_lock(name: XattrName<'_>) -> bool {
     is_default_acl(name).is_some() || name == XattrName::CAPABILITY
 }
@@ -382,8 +380,8 @@ fn set(
     Ok(Done::Yes)
 }
 
-/// Whether an attribute may be set and has that value already, or why it may not. Takes no lock,
-/// for readers see all attributes as they are at one moment.
+/// Checks that an attribute may be set, and returns whether it has that value already. Takes no
+/// lock, because readers see all attributes as they are at one moment.
 fn has_value(
     inode: &Inode,
     name: XattrName<'_>,
@@ -410,7 +408,7 @@ fn set_acl(
     apply_acl(inode, is_default, acl, cred, guard)
 }
 
-/// The list to be set, if the caller may; `None` removes.
+/// Returns the list to set, if the caller may set it; `None` removes.
 fn acl_to_set(
     inode: &Inode,
     name: XattrName<'_>,
@@ -423,7 +421,7 @@ fn acl_to_set(
     unchecked.map(crate::security::acl::UncheckedAcl::validate).transpose()
 }
 
-/// What setting an attribute comes to that a driver stores; `None` if nothing changes.
+/// Plans setting an attribute that a driver stores; `None` if nothing changes.
 fn plan_set<'a>(
     inode: &Inode,
     name: XattrName<'a>,
@@ -438,12 +436,12 @@ fn plan_set<'a>(
     }
     allow(inode, name, XattrOp::Set(value), cred, guard)?;
     name.supported()?;
-    // What the flags ask for.
+    // Checks the flags.
     has_value(inode, name, value, how, guard)?;
     Ok(Some(Plan::of(More { xattr: Some((name, Some(value))), ..More::default() })))
 }
 
-/// What removing an attribute comes to that a driver stores; `None` if nothing changes.
+/// Plans removing an attribute that a driver stores; `None` if nothing changes.
 fn plan_removal<'a>(
     inode: &Inode,
     name: XattrName<'a>,
@@ -460,7 +458,7 @@ fn plan_removal<'a>(
     Ok(Some(Plan::of(More { xattr: Some((name, None)), ..More::default() })))
 }
 
-/// Which access control list a name stands for, if any.
+/// Returns whether a name is that of the default list, or `None` if it is no access control list.
 fn is_default_acl(name: XattrName<'_>) -> Option<bool> {
     match name.namespace() {
         Namespace::AclAccess => Some(false),
@@ -469,8 +467,8 @@ fn is_default_acl(name: XattrName<'_>) -> Option<bool> {
     }
 }
 
-/// What setting or removing a list comes to. An access list that the mode can express becomes part
-/// of the mode. A default list is for directories only; to remove it from others changes nothing.
+/// Plans setting or removing a list. An access list that the mode can express becomes part of the
+/// mode. A default list is for directories only; removing it from other files changes nothing.
 fn plan_acl(
     inode: &Inode,
     is_default: bool,
@@ -488,7 +486,7 @@ fn plan_acl(
     Ok(Some(Plan { mode: Some(mode), ..Plan::of(more) }))
 }
 
-/// What is kept of an access list beside the mode, and the mode.
+/// Returns the new mode, and the access list if the mode cannot express it.
 fn access_list(inode: &Inode, acl: Option<Acl>, cred: &Credentials) -> (u32, Option<Acl>) {
     let mut mode = inode.mode();
     let mut kept = None;
@@ -524,7 +522,7 @@ fn apply_acl(
     Ok(Done::Yes)
 }
 
-/// What there is where there were never any.
+/// The attributes of an inode that never had any.
 static NONE: XattrSet = XattrSet::new();
 
 fn list(
