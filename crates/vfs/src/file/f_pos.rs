@@ -31,18 +31,19 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// The start of a file.
+    /// Creates a position at the start of a file.
     pub(crate) fn new() -> Position {
         Position { lock: Mutex::new(()), seq: SeqCount::new(), offset: AtomicU64::new(0) }
     }
 
-    /// What it is at the moment.
+    /// Returns the current position.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.offset.load(Ordering::Acquire)
     }
 
-    /// What `look` makes of the position, unless that changes meanwhile. Takes no lock.
+    /// Returns the result of `look` for the position, or `None` if the position changed during it.
+    /// Takes no lock.
     #[inline]
     pub(crate) fn look<R>(&self, look: impl FnOnce(u64) -> R) -> Option<R> {
         let seq = self.seq.try_begin()?;
@@ -78,8 +79,8 @@ impl PositionGuard<'_> {
 }
 
 impl File {
-    /// Whether a read at the position finds nothing, of a file whose bytes are all there before
-    /// they are read.
+    /// Returns whether a read at the position returns nothing, for a file whose data exists before
+    /// it is read.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         let inode = self.inode();
@@ -119,14 +120,14 @@ impl File {
             }
         }
         let mut locked = self.0.pos.lock();
-        // What the size or the position was before may no longer be so.
+        // Size and position may have changed since the first look.
         let target = seek_target(inode, to, locked.get())?;
         locked.set(target);
         Ok(target)
     }
 }
 
-/// Where `lseek` goes from `pos`.
+/// Computes the target of `lseek` from `pos`.
 fn seek_target(inode: &Inode, to: Whence, pos: u64) -> std::result::Result<u64, Errno> {
     let fs = inode.sb().fs();
     let target = match to {

@@ -56,7 +56,7 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// None, and room for the numbers below `max`, which is at most [`OPEN_MAX`].
+    /// Creates an empty table for the numbers below `max`, which is at most [`OPEN_MAX`].
     pub(crate) fn new(max: usize) -> Descriptors {
         Descriptors {
             segments: Default::default(),
@@ -66,7 +66,7 @@ impl Descriptors {
         }
     }
 
-    /// Segment and index of a number: segment `s` begins at `SEGMENT_MIN * (2^s - 1)`.
+    /// Returns segment and index of a number: segment `s` begins at `SEGMENT_MIN * (2^s - 1)`.
     fn place(number: usize) -> (usize, usize) {
         let shifted = number / SEGMENT_MIN + 1;
         let segment = shifted.ilog2() as usize;
@@ -86,18 +86,18 @@ impl Descriptors {
         &slots[index]
     }
 
-    /// The open file of a descriptor.
+    /// Returns the open file of a descriptor.
     pub(crate) fn get(&self, fd: Fd) -> Result<File, Errno> {
         check_fork()?;
         self.slot(fd).and_then(SharedSlot::get).map(File).ok_or(Errno::BADF)
     }
 
-    /// The number below which new ones are.
+    /// Returns the limit below which new descriptors are.
     pub(crate) fn max(&self) -> usize {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// Changes that number, which is at most [`OPEN_MAX`].
+    /// Sets the limit of new descriptors, at most [`OPEN_MAX`].
     pub(crate) fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
@@ -215,7 +215,7 @@ impl Descriptors {
         if done { Ok(()) } else { Err(Errno::BADF) }
     }
 
-    /// Every open descriptor in order.
+    /// Returns every open descriptor in order.
     pub(crate) fn list(&self) -> Vec<Fd> {
         if check_fork().is_err() {
             return Vec::new();
@@ -250,7 +250,7 @@ impl Numbers {
         self.used.get(number / WORD).is_some_and(|word| word & 1 << (number % WORD) != 0)
     }
 
-    /// The lowest number that is free and at least `min`.
+    /// Returns the lowest free number that is at least `min`.
     fn lowest_free(&mut self, min: usize) -> usize {
         let start = (min / WORD).max(self.first_free);
         // In the word of `min`, the numbers below it count as taken.

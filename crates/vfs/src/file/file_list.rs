@@ -1,9 +1,9 @@
 //! Lists of open files.
 //!
 //! Every open file is on a list of its superblock: a list for each CPU, each with a lock, so that
-//! opening and closing on different CPUs have nothing in common (seed 004, "files lock"). A file is
-//! on the list of the CPU that opened it, whoever closes it. A remount to
-//! read-only walks all of them, and so does [`Task::open_files`](crate::Task::open_files).
+//! opening and closing on different CPUs have nothing in common (Piggin 2009, "files lock"). A file
+//! is on the list of the CPU that opened it, whichever CPU closes it. A remount to read-only walks
+//! all of them, and so does [`Task::open_files`](crate::Task::open_files).
 //!
 //! Somebody who owns files in a way of his own, as a terminal of the kernel owns those that are
 //! open on it, has a [`FileList`]: a private list with a lock of its own. A file that moves there
@@ -20,7 +20,7 @@ use crate::base::lock_classes::FilesLock;
 use crate::base::types::OFlags;
 use crate::file::open_file::{File, OpenFile};
 
-/// What is told of an open file.
+/// A description of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenFileInfo {
@@ -66,7 +66,7 @@ pub(crate) fn describe(list: &SharedList<OpenFile, FilesLock>) -> Vec<OpenFileIn
     }
 }
 
-/// A private list of open files, for whoever owns them. Cheap to clone; `Send` and `Sync`.
+/// A private list of open files for their owner. Cheap to clone; `Send` and `Sync`.
 ///
 /// ```
 /// use vfscale_vfs::FileList;
@@ -78,7 +78,7 @@ pub(crate) fn describe(list: &SharedList<OpenFile, FilesLock>) -> Vec<OpenFileIn
 pub struct FileList(Arc<SharedList<OpenFile, FilesLock>>);
 
 impl FileList {
-    /// An empty list.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> FileList {
         FileList(Arc::new(SharedList::new(1)))
@@ -105,7 +105,8 @@ impl FileList {
         moved
     }
 
-    /// The files on it. One that is opened or closed meanwhile is among them or not.
+    /// Returns the files on it. A file that is opened or closed during the call may or may not be
+    /// included.
     #[must_use]
     pub fn files(&self) -> Vec<OpenFileInfo> {
         describe(&self.0)

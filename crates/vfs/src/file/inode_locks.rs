@@ -6,17 +6,17 @@ use crate::file::open_file::OpenFile;
 use crate::locks::FileLocks;
 use crate::objects::inode::Inode;
 
-/// The locks of an inode, if it ever had any.
+/// Returns the locks of an inode, if it ever had any.
 pub(crate) fn existing<'g>(inode: &'g Inode, guard: &'g Guard) -> Option<&'g FileLocks> {
     inode.extra(guard).map(|extra| &extra.locks)
 }
 
-/// The locks of an inode, which count among those of its tree.
+/// Returns the locks of an inode, which are charged to its tree.
 pub(crate) fn locks<'g>(inode: &'g Inode, guard: &'g Guard) -> &'g FileLocks {
     inode.extra_or_init(guard).locks.paid_by(inode.sb().quotas())
 }
 
-/// An open file is closed: its locks end.
+/// Releases the locks of an open file that is closed.
 pub(crate) fn release_file(file: &OpenFile) {
     let guard = rcu::pin();
     if let Some(locks) = existing(file.inode(), &guard) {
@@ -32,7 +32,7 @@ pub(crate) fn release_inode(inode: &Inode, task: u64) {
     }
 }
 
-/// Whether a task has record locks on a file.
+/// Returns whether a task has record locks on a file.
 pub(crate) fn has_records(inode: &Inode, task: u64, guard: &Guard) -> bool {
     existing(inode, guard).is_some_and(|locks| locks.has_posix(task))
 }

@@ -32,7 +32,7 @@ use crate::objects::super_block::SuperBlock;
 use crate::security::cred::Credentials;
 
 bitflags! {
-    /// What may be done with an open file (`f_mode`).
+    /// The mode of an open file (`f_mode`): the operations that it allows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct FileMode: u8 {
         const READ = 1;
@@ -44,10 +44,9 @@ bitflags! {
         /// The opener is in the file's group, and may keep a set-group-id bit that stands for
         /// mandatory locks.
         const GROUP = 16;
-        /// What it reads is a stream; without [`READ`](Self::READ), which is for files with
-        /// positions.
+        /// Readable as a stream; without [`READ`](Self::READ), which is for files with positions.
         const STREAM_READ = 32;
-        /// What it writes is a stream; without [`WRITE`](Self::WRITE), which keeps mounts from
+        /// Writable as a stream; without [`WRITE`](Self::WRITE), which prevents mounts from
         /// becoming read-only.
         const STREAM_WRITE = 64;
         const STREAM = 32 | 64;
@@ -57,7 +56,7 @@ bitflags! {
 }
 
 impl FileMode {
-    /// The same for a file that has no positions.
+    /// Converts the mode for a file without positions.
     pub(crate) fn as_stream(self) -> FileMode {
         let mut mode = self.difference(FileMode::READ | FileMode::WRITE);
         mode.set(FileMode::STREAM_READ, self.contains(FileMode::READ));
@@ -65,7 +64,7 @@ impl FileMode {
         mode
     }
 
-    /// Why a call with a position can't be made, or not in this direction.
+    /// Returns the error of a call with a position that the file does not allow.
     #[inline]
     pub(crate) fn no_position(self) -> Errno {
         if self.intersects(FileMode::STREAM) { Errno::SPIPE } else { Errno::BADF }
@@ -92,9 +91,11 @@ const STREAMS: u8 = 4;
 /// The file is on a private list.
 const PRIVATE: u8 = 8;
 
-/// What calls on a file read, and apart from it its position, which reads and writes without an
-/// offset move; the number of handles is on a line before these. So calls that leave the position
-/// alone have nothing in common, nor have calls that move it and a `close` of another handle.
+/// An open file description. Counterpart of `struct file` in Linux.
+///
+/// The fields that calls read are on one cache line, the position, which reads and writes without
+/// an offset move, on another, and the number of handles on a third. So calls that do not use the
+/// position share no written line, nor do calls that move it and a `close` of another handle.
 #[repr(C, align(64))]
 pub(crate) struct OpenFile {
     place: FilePath,
@@ -108,9 +109,9 @@ pub(crate) struct OpenFile {
 /// Which errors of write-back an open file was told of; see [`errseq`](vfscale_sync::errseq).
 #[derive(Default)]
 pub(crate) struct Told {
-    /// Those of its file (`f_wb_err`).
+    /// The errors of its file (`f_wb_err`).
     pub(crate) file: ErrorCursor,
-    /// Those of all files of its file system (`f_sb_err`).
+    /// The errors of all files of its file system (`f_sb_err`).
     pub(crate) all: ErrorCursor,
 }
 
@@ -158,7 +159,7 @@ impl OpenFile {
         self.place.path()
     }
 
-    /// See [`File::id`].
+    /// Returns the number of [`File::id`].
     pub(crate) fn id(&self) -> u64 {
         std::ptr::from_ref(self) as usize as u64
     }
@@ -171,7 +172,7 @@ impl OpenFile {
         &self.told
     }
 
-    /// It has something in what is behind its inode, which is told of its end.
+    /// Notes that the extra part of its inode has to be told when it is closed.
     pub(crate) fn note_stream(&self) {
         self.state.fetch_or(STREAMS, Ordering::Release);
     }
@@ -184,7 +185,7 @@ impl OpenFile {
         self.mode.contains(FileMode::WRITE)
     }
 
-    /// Whether it was opened for writing through `mount`.
+    /// Returns whether it was opened for writing through `mount`.
     pub(crate) fn writes_to(&self, mount: &Mount) -> bool {
         self.is_for_writing() && std::ptr::eq(self.path().mount(), mount)
     }
@@ -193,12 +194,12 @@ impl OpenFile {
         self.state.fetch_or(HAS_LOCKS, Ordering::Release);
     }
 
-    /// The file is counted by its mount, and closing takes that back.
+    /// Notes that its mount counts the file, which closing has to undo.
     pub(crate) fn note_counted(&self) {
         self.state.fetch_or(COUNTED, Ordering::Release);
     }
 
-    /// The file has left the list of its superblock, which counts it from now on.
+    /// Notes that the file has left the list of its superblock, which now counts it.
     pub(crate) fn note_private(&self) {
         self.path().mount().sb().count_private(1);
         self.state.fetch_or(PRIVATE, Ordering::Release);
@@ -245,7 +246,7 @@ pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Res
     Ok(())
 }
 
-/// The same where the driver keeps directories, which stores it before.
+/// Drops privileges of an inode of a backed driver, which stores the change first.
 #[cold]
 fn drop_privileges_kept(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
     let no_capabilities = inode.has_extra() && has_capabilities(inode, &rcu::pin());
@@ -257,7 +258,7 @@ fn drop_privileges_kept(inode: &Inode, keep: FileMode) -> std::result::Result<()
     Plan { mode, no_capabilities, ..Plan::default() }.store(inode)
 }
 
-/// Which set-id bits go when the data changes, after the mode if there are any.
+/// Returns the mode, and the set-id bits that a change of the data removes from it.
 #[inline]
 fn set_ids_gone(inode: &Inode, keep: FileMode) -> (u32, u32) {
     let special = inode.special_bits();
@@ -272,7 +273,7 @@ fn set_ids_gone(inode: &Inode, keep: FileMode) -> (u32, u32) {
     (mode, gone)
 }
 
-/// Whether a change of the data takes nothing away.
+/// Returns whether a change of the data removes no privileges.
 pub(crate) fn keeps_privileges(inode: &Inode, keep: FileMode) -> bool {
     !inode.may_be_capable() && set_ids_gone(inode, keep).1 == 0
 }
@@ -321,7 +322,8 @@ impl File {
         self.0.path()
     }
 
-    /// Whether it is an end of a stream: a pipe, a fifo or a socket. These have no positions.
+    /// Returns whether it is an end of a stream: a pipe, a fifo or a socket. These have no
+    /// positions.
     #[inline]
     pub(crate) fn is_stream(&self) -> bool {
         self.0.mode.intersects(FileMode::STREAM)
@@ -341,18 +343,18 @@ impl File {
         self.0.mode
     }
 
-    /// Whether it is only a place in the tree (`O_PATH`).
+    /// Returns whether it is only a path (`O_PATH`).
     pub fn is_path(&self) -> bool {
         self.0.mode.contains(FileMode::PATH)
     }
 
-    /// The flags it was opened with or got since (`F_GETFL`): access mode and status flags.
+    /// Returns the current flags (`F_GETFL`): access mode and status flags.
     pub fn flags(&self) -> OFlags {
         self.0.flags()
     }
 
-    /// Changes the status flags (`F_SETFL`): `APPEND`, `NONBLOCK`, `NOATIME`, `DIRECT`; others are
-    /// ignored. `credentials` decide about `NOATIME`.
+    /// Sets the status flags (`F_SETFL`): `APPEND`, `NONBLOCK`, `NOATIME`, `DIRECT`; ignores
+    /// others. `credentials` decide about `NOATIME`.
     ///
     /// # Errors
     /// `EBADF` for an `O_PATH` handle; `EPERM` for `NOATIME` on somebody else's file.
@@ -374,21 +376,21 @@ impl File {
         set().named("fcntl")
     }
 
-    /// The attributes of the file.
+    /// Returns the attributes of the file.
     pub fn stat(&self) -> Result<Stat> {
         check_fork().named("fstat")?;
         let path = self.path();
         Ok(crate::file::stat::fill(path.mount(), path.dentry(), self.inode()))
     }
 
-    /// The state of the file system it is on.
+    /// Returns the state of its file system.
     pub fn statfs(&self) -> Result<StatFs> {
         check_fork().named("fstatfs")?;
         let mount = self.path().mount();
         Ok(mount.sb().statfs(mount.flags()))
     }
 
-    /// The type of the file.
+    /// Returns the type of the file.
     pub fn file_type(&self) -> FileType {
         self.inode().file_type()
     }
@@ -455,7 +457,7 @@ impl File {
         read: impl FnOnce(u64) -> ReadResult<usize>,
     ) -> ReadResult<usize> {
         if len > 0 && (self.inode().is_dir() || self.is_at_end()) {
-            // Nobody need wait for a position that stays where it is.
+            // A position that does not move needs no lock.
             let inode = self.check_read(self.0.pos.get(), len)?;
             self.accessed(inode);
             return Ok(0);
@@ -708,8 +710,8 @@ impl File {
     }
 }
 
-/// What `fallocate` refuses whatever the file: unknown modes, two at once, and those that may not
-/// or must come with `KEEP_SIZE`.
+/// Refuses invalid modes of `fallocate`: unknown ones, two together, and those that must or must
+/// not come with `KEEP_SIZE`.
 fn check_fallocate_mode(mode: FallocateFlags) -> std::result::Result<(), Errno> {
     const WRITE_ZEROES: u32 = 128;
     let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
@@ -731,7 +733,7 @@ pub(crate) fn check_offset(offset: u64) -> std::result::Result<(), Errno> {
     if offset > i64::MAX as u64 { Err(Errno::INVAL) } else { Ok(()) }
 }
 
-/// What is read or written must not reach past the last offset there is, asked for or not.
+/// Checks that a range does not exceed the largest offset.
 #[inline]
 fn check_range(offset: u64, len: usize) -> std::result::Result<(), Errno> {
     if len as u64 > i64::MAX as u64 - offset { Err(Errno::INVAL) } else { Ok(()) }
@@ -823,8 +825,8 @@ pub(crate) fn truncate_inode(
     let locked = inode.lock();
     memfd_seals::check_size(inode, size)?;
     let before = inode.size();
-    // The same size, too, frees what was set aside beyond it, and counts as a change of the data if
-    // there is anything that could be freed.
+    // Setting the current size also frees preallocated space beyond it, and counts as a change of
+    // the data if there could be any.
     let has_space = inode.blocks() > 0;
     fs.set_size(inode, size)?;
     drop_privileges(inode, keep_ids)?;
@@ -833,15 +835,15 @@ pub(crate) fn truncate_inode(
     }
     drop(locked);
     if before.saturating_sub(size) >= FLUSH_BYTES && !inode.is_backed() {
-        // So much memory should not wait until this thread frees something again.
+        // Much memory should not wait until this thread frees something again.
         rcu::pin().flush();
     }
     Ok(())
 }
 
-/// Whether cutting a file to `size` changes nothing but its times, as can be seen without the lock:
-/// it is so long before and after the look at what is beyond, and has no privileges that a change
-/// takes away.
+/// Returns whether truncating a file to `size` changes only its times. Needs no lock: the file has
+/// that size before and after the check for space beyond it, and no privileges that a change
+/// removes.
 fn has_that_size(inode: &Inode, size: u64, keep_ids: FileMode) -> bool {
     !inode.is_backed()
         && !inode.is_sealable()
@@ -854,11 +856,11 @@ fn has_that_size(inode: &Inode, size: u64, keep_ids: FileMode) -> bool {
 /// A cut of this many bytes is worth handing freed memory over at once.
 const FLUSH_BYTES: u64 = 1 << 20;
 
-/// The rights of `cred` to keep the set-id bits of `inode` when it changes the data.
+/// Returns the rights of `cred` to preserve the set-id bits of `inode` when it changes the data.
 pub(crate) fn kept_ids(cred: &Credentials, inode: &Inode) -> FileMode {
     let mut kept = FileMode::empty();
     kept.set(FileMode::FSETID, cred.has(Capabilities::FSETID));
-    // Who keeps all of them need not be known any closer.
+    // A caller that preserves all of them needs no further checks.
     if !kept.contains(FileMode::FSETID) {
         kept.set(FileMode::GROUP, cred.in_group(inode.gid()));
     }

@@ -33,7 +33,8 @@ impl File {
         inode.sb().fs().overwrite(inode, offset, buf).then_some(buf.len())
     }
 
-    /// The bytes of a write that need not take turns if others are there to be overwritten.
+    /// Returns the bytes of a write that may run concurrently with others, if existing data is
+    /// overwritten.
     pub(crate) fn sharable<'a>(&self, bufs: &'a [IoSlice<'_>]) -> Option<&'a [u8]> {
         match bufs {
             [buf] if (1..=OVERWRITE_MAX).contains(&buf.len()) => {

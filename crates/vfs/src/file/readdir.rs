@@ -23,7 +23,7 @@ use crate::objects::dcache::dentry::Dentry;
 use crate::objects::driver::DirOps;
 use crate::objects::inode::Inode;
 
-/// Entries that are collected before they are handed out, outside of the RCU section.
+/// The number of entries collected before the caller gets them, outside of the RCU section.
 const BATCH: usize = 64;
 
 /// A directory entry that owns its name.
@@ -72,8 +72,8 @@ impl File {
         }
     }
 
-    /// The entries from the file's position on, `.` and `..` first; the position moves along, as
-    /// with `getdents(2)`.
+    /// Iterates over the entries from the file's position on, `.` and `..` first; the position
+    /// moves along, as with `getdents(2)`.
     pub fn read_dir(&self) -> ReadDir<'_> {
         ReadDir { file: self, batch: Vec::new().into_iter(), failed: false }
     }
@@ -110,7 +110,7 @@ impl File {
         Ok(())
     }
 
-    /// As [`collect`](Self::collect), where the driver keeps directories, and may take its time.
+    /// Collects entries as [`collect`](Self::collect), from a backed driver, which may block.
     fn collect_from(
         &self,
         directories: &dyn DirOps,
@@ -153,7 +153,7 @@ impl<'g> Entry<'g> {
         Entry { inode: child.inode(), name: child.name(guard) }
     }
 
-    /// The entry with the hash it is filed under.
+    /// Converts to an owned entry, with the hash under which it is stored.
     fn to_buf(&self, hash: u64) -> DirEntryBuf {
         DirEntryBuf {
             ino: self.inode.ino(),

@@ -43,7 +43,7 @@ impl Drop for WritableMap {
 }
 
 impl File {
-    /// The seals of a file of memory (`F_GET_SEALS`).
+    /// Returns the seals of a file of memory (`F_GET_SEALS`).
     ///
     /// # Errors
     /// `EINVAL` for any other file, `EBADF` for an `O_PATH` handle.

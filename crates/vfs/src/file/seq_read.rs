@@ -7,7 +7,7 @@ use crate::objects::seq_file::{ReadResult, Unread};
 use rustix::io::Errno;
 
 impl File {
-    /// Whether what it holds is made when it is read, so that its size says nothing.
+    /// Returns whether its text is made when it is read, so its size has no meaning.
     pub fn is_text(&self) -> bool {
         matches!(self.inode().stream(), Some(InodeExt::Text(_)))
     }

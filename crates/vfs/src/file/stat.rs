@@ -7,21 +7,21 @@ use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode::Inode;
 
 /// The size of a directory, whatever is in it. Nobody counts entries: one count would be written by
-/// everybody who makes or removes a name, and adding up counts would make `stat`, which a mount
+/// every thread that makes or removes a name, and adding up counts would make `stat`, which a mount
 /// does after every change, as slow as the directory is large.
 const DIRECTORY_BYTES: u64 = 4096;
 
 /// Preferred unit of I/O.
 const BLOCK_BYTES: u32 = 4096;
 
-/// The attributes of a place and its inode, of which the dentry itself is not looked at.
+/// Returns the attributes of a path. Reads nothing of the dentry itself.
 #[inline]
 pub(crate) fn fill(mount: &Mount, dentry: &Dentry, inode: &Inode) -> Stat {
     fill_some(mount, dentry, inode, StatMask::all())
 }
 
-/// The attributes of a place that are asked for, and those that never change: the file system, the
-/// number, the type, the mount. What else there is stays 0, and is not looked at.
+/// Returns the attributes of a path that `mask` requests, and those that never change: file system,
+/// inode number, type, mount. The others are 0, and are not read.
 #[inline]
 pub(crate) fn fill_some(mount: &Mount, dentry: &Dentry, inode: &Inode, mask: StatMask) -> Stat {
     let mut stat = Stat {

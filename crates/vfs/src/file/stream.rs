@@ -27,7 +27,7 @@ use crate::objects::inode::Inode;
 use crate::security::cred::Credentials;
 
 impl Ends {
-    /// Those of an open file.
+    /// Returns the ends of an open file.
     pub(crate) fn of(mode: FileMode) -> Ends {
         Ends {
             read: mode.intersects(FileMode::CAN_READ),
@@ -36,7 +36,7 @@ impl Ends {
     }
 }
 
-/// An open file of a stream is closed.
+/// Releases the ends of an open file of a stream that is closed.
 pub(crate) fn release(file: &OpenFile) {
     match file.inode().stream() {
         Some(InodeExt::Pipe(pipe)) => pipe.close(Ends::of(file.mode())),
@@ -46,7 +46,7 @@ pub(crate) fn release(file: &OpenFile) {
     }
 }
 
-/// The pipe behind a fifo, made when it is first asked for.
+/// Returns the pipe of a fifo, which the first call makes.
 pub(crate) fn fifo(inode: &Inode) -> std::result::Result<&Pipe, Errno> {
     let make = || InodeExt::Pipe(Pipe::new(inode.sb().quotas().keep()));
     inode.ext_or_init(make).pipe().ok_or(Errno::NXIO)
@@ -61,7 +61,7 @@ impl File {
         Waiting { never: self.flags().contains(OFlags::NONBLOCK), token }
     }
 
-    /// Use moves the times of a fifo, and not those of a pipe or socket.
+    /// Returns whether use changes the times: of a fifo, but not of a pipe or socket.
     fn keeps_times(&self) -> bool {
         !self.path().dentry().is_pseudo()
     }
@@ -118,8 +118,8 @@ impl File {
         Ok(n)
     }
 
-    /// As [`write_stream`](Self::write_stream), for several buffers: if nothing is in any of them,
-    /// nothing is written, where one buffer of nothing would be a message.
+    /// Writes as [`write_stream`](Self::write_stream), from several buffers. If all are empty,
+    /// writes nothing, whereas one empty buffer would be a message.
     pub(crate) fn writev_stream(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
         let is_nothing = bufs.iter().all(|buf| buf.is_empty());
         if is_nothing && self.mode().contains(FileMode::STREAM_WRITE) {
@@ -128,7 +128,7 @@ impl File {
         self.write_stream(bufs, None)
     }
 
-    /// As [`read`](Self::read), and when it blocks, `token` interrupts it.
+    /// Reads as [`read`](Self::read); `token` can interrupt it while it blocks.
     ///
     /// # Errors
     /// As [`read`](Self::read); `EINTR` when the token is cancelled while there is nothing to read.
@@ -139,8 +139,8 @@ impl File {
         self.read_stream(&mut [IoSliceMut::new(buf)], Some(token)).named("read")
     }
 
-    /// As [`write`](Self::write), and when it blocks, `token` interrupts it: then it returns how
-    /// much was written, if that was anything.
+    /// Writes as [`write`](Self::write); `token` can interrupt it while it blocks. It then returns
+    /// the number of bytes written, if any were.
     ///
     /// # Errors
     /// As [`write`](Self::write); `EINTR` when the token is cancelled before anything was written.
@@ -151,7 +151,7 @@ impl File {
         self.write_stream(&[IoSlice::new(buf)], Some(token)).named("write")
     }
 
-    /// The capacity of a pipe in bytes (`F_GETPIPE_SZ`).
+    /// Returns the capacity of a pipe in bytes (`F_GETPIPE_SZ`).
     ///
     /// # Errors
     /// `EBADF` if it is no pipe.
@@ -159,8 +159,8 @@ impl File {
         self.open_pipe().map(Pipe::size).named("fcntl")
     }
 
-    /// Changes the capacity of a pipe (`F_SETPIPE_SZ`) to at least `bytes`; returns what it is
-    /// then. It is counted in pages, each of which one write can fill in part.
+    /// Sets the capacity of a pipe (`F_SETPIPE_SZ`) to at least `bytes`, and returns it. The
+    /// capacity is counted in pages, each of which one write can fill in part.
     ///
     /// # Errors
     /// `EBADF` if it is no pipe, `EINVAL` for more than 2 GiB, `EPERM` for more than 1 MiB without

@@ -13,7 +13,7 @@ use crate::file::open_file::{File, Told};
 use crate::objects::inode::Inode;
 
 impl Told {
-    /// Of a file that is being opened.
+    /// Returns the cursors of a file that is being opened.
     #[inline]
     pub(crate) fn now(inode: &Inode) -> Told {
         // Where names live in the dcache nothing is written back.

@@ -25,12 +25,14 @@ type Outcome<T> = std::result::Result<T, Errno>;
 pub(crate) enum Part {
     /// All of it.
     Whole,
-    /// What there was no space for at first: it goes where the part before it ends, or nowhere.
+    /// The rest of a write that ran out of space: it continues at the end of the first part, or is
+    /// not written.
     Rest,
 }
 
 impl File {
-    /// See [`SuperBlock::with_space`](crate::objects::super_block::SuperBlock::with_space).
+    /// Runs `call` by
+    /// [`SuperBlock::with_space`](crate::objects::super_block::SuperBlock::with_space).
     #[inline]
     pub(crate) fn with_space<T>(&self, call: impl Fn() -> Outcome<T>) -> Outcome<T> {
         self.inode().sb().with_space(call)
@@ -145,7 +147,7 @@ impl File {
     }
 }
 
-/// How many bytes there are in all of `bufs`.
+/// Returns the number of bytes in all of `bufs`.
 #[inline]
 fn len_of(bufs: &[IoSlice<'_>]) -> usize {
     // One, as nearly always, needs no loop.
@@ -155,7 +157,7 @@ fn len_of(bufs: &[IoSlice<'_>]) -> usize {
     }
 }
 
-/// What is behind the first `done` bytes of `bufs`.
+/// Returns the rest of `bufs` behind the first `done` bytes.
 fn behind<'b>(bufs: &'b [IoSlice<'_>], mut done: usize) -> SmallVec<[IoSlice<'b>; 4]> {
     let mut rest = SmallVec::new();
     for buf in bufs {

@@ -26,7 +26,7 @@ use crate::mount::topology::{MOUNTS_MAX, MountTopology, Step, claim_mountpoint};
 use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 
-/// What is to be attached: parents first, the root before all.
+/// A tree of mounts to be attached: parents first, the root before all.
 pub(crate) struct NewTree {
     twigs: Vec<NewMount>,
 }
@@ -35,9 +35,9 @@ struct NewMount {
     mount: MountRef,
     /// A new mount, until it is attached.
     own: Option<OwnedMount>,
-    /// What it is a copy of.
+    /// The mount that it is a copy of.
     original: Option<MountId>,
-    /// The twig it is mounted on, and where; `None` for the root.
+    /// The index of the mount it is mounted on, and where; `None` for the root.
     at: Option<(usize, DentryRef)>,
 }
 
@@ -64,7 +64,7 @@ impl NewMount {
 }
 
 impl NewTree {
-    /// A single new mount.
+    /// Creates a tree of a single new mount.
     pub(crate) fn of_new(mount: OwnedMount) -> NewTree {
         NewTree { twigs: vec![NewMount::of_new(mount, None, None)] }
     }
@@ -93,7 +93,7 @@ impl NewTree {
         NewTree { twigs }
     }
 
-    /// The mounts of a tree that is to be moved.
+    /// Collects the mounts of a tree that is to be moved.
     pub(crate) fn of_attached(trees: &MountTopology, top: &Mount, guard: &Guard) -> NewTree {
         let twig = |(mount, at): (&Mount, _)| NewMount {
             mount: MountRef::new(mount),
@@ -113,7 +113,7 @@ impl NewTree {
         self.twigs[0].own.is_some()
     }
 
-    /// The twig that covers the root of all others.
+    /// Returns the index of the mount that covers the root of all others.
     fn top(&self) -> usize {
         let mut top = 0;
         let covers = |twig: &NewMount, top: usize| {
@@ -128,25 +128,25 @@ impl NewTree {
         top
     }
 
-    /// Its mounts, the root first.
+    /// Returns its mounts, the root first.
     fn mounts(&self) -> impl Iterator<Item = &Mount> {
         self.twigs.iter().map(|twig| &*twig.mount)
     }
 
-    /// The mounts by what they are copies of.
+    /// Returns the mounts with the mounts that they are copies of.
     pub(crate) fn copies_of(&self) -> impl Iterator<Item = (MountId, MountRef)> {
         let pair = |twig: &NewMount| Some((twig.original?, twig.mount.clone()));
         self.twigs.iter().filter_map(pair)
     }
 
-    /// A copy of each mount, in the same order.
+    /// Makes a copy of each mount, in the same order.
     fn copies(&self, forest: &VfsShared) -> Vec<OwnedMount> {
         let copy =
             |mount: &Mount| forest.clone_mount(mount.sb().clone(), mount.root_ref(), mount.flags());
         self.mounts().map(copy).collect()
     }
 
-    /// The steps that attach `mounts`, which are in the shape of this branch, to each other.
+    /// Appends the steps that attach `mounts`, which have the shape of this tree, to each other.
     fn join(&self, mounts: &[NonNull<Mount>], steps: &mut Vec<Step>) {
         for (twig, mount) in self.twigs.iter().zip(mounts) {
             if let Some((on, mountpoint)) = &twig.at {
@@ -157,9 +157,9 @@ impl NewTree {
     }
 }
 
-/// A mount and those below it, parents first, each with the place in this list of what it is
-/// mounted on, and where. Of what is mounted on `top` itself, only where `is_shown` says so;
-/// without what is unbindable unless `whole`.
+/// Lists a mount and those below it, parents first, each with the index of its parent in this list
+/// and its mountpoint. Mounts on `top` itself are included only where `is_shown` returns true,
+/// unbindable mounts only if `whole`.
 fn shape<'t>(
     trees: &'t MountTopology,
     top: &'t Mount,
@@ -186,8 +186,7 @@ fn shape<'t>(
 }
 
 impl VfsShared {
-    /// The place on which something is mounted that is mounted at `target`: on top of all that is
-    /// there.
+    /// Returns the path for a new mount at `target`: on top of all mounts there.
     pub(crate) fn topmost(&self, target: &Path, guard: &Guard) -> Path {
         let mut place = target.clone();
         while let Some(upper) = self.find_mount(place.mount(), place.dentry(), guard) {

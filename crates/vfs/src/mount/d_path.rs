@@ -6,7 +6,7 @@
 //! otherwise the climb begins again. So only a change of a name on the path disturbs it, and
 //! directories that move elsewhere touch nothing that it reads. After some failed attempts it keeps
 //! all directories where they are, as a blocking reader of `rename_lock`, of which any number run
-//! at once (seeds 000 and 002). A directory that is just moving when it enters is waited for where
+//! at once (Long 2013). A directory that is just moving when it enters is waited for where
 //! the climb comes to it, as its count is odd. Only the first dentry may then move, if it is a
 //! file, and its name and parent are still read together.
 //!
@@ -30,9 +30,8 @@ use crate::objects::dcache::dentry::Dentry;
 /// Retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;
 
-/// Whether `dentry` is `top` or below it, in one superblock. Exact if the caller keeps directories
-/// where they are, or from moving to other directories; otherwise each step up was there at some
-/// moment.
+/// Returns whether `dentry` is `top` or below it, in one superblock. Exact if the caller prevents
+/// moves of directories to other parents; otherwise each step up was valid at some moment.
 pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
     let mut dentry = dentry;
     loop {
@@ -115,12 +114,12 @@ impl<'g> Climb<'g> {
         }
     }
 
-    /// Whether one of the names has changed since it was read.
+    /// Returns whether one of the names has changed since it was read.
     pub(crate) fn has_changed(&self) -> bool {
         self.0.iter().any(|step| step.dentry.seq().retry(step.seq))
     }
 
-    /// The path; that of the top itself, which has no name, is `/`.
+    /// Returns the path; the path of the top itself, which has no name, is `/`.
     fn path(&self, top: Top) -> Vec<u8> {
         if self.0.is_empty() || top == Top::Outside {
             return b"/".to_vec();
@@ -134,7 +133,7 @@ impl<'g> Climb<'g> {
     }
 }
 
-/// The name and parent of a dentry, read together, and its sequence count while it had both.
+/// Returns name and parent of a dentry, read together, and its sequence count while it had both.
 pub(crate) fn name_and_parent<'g>(
     dentry: &'g Dentry,
     guard: &'g Guard,
@@ -148,16 +147,16 @@ pub(crate) fn name_and_parent<'g>(
     }
 }
 
-/// The path of `mount`'s root seen from `root`, if it can be reached from there. The caller keeps
-/// the mount tree as it is, and directories where they are.
+/// Returns the path of `mount`'s root as seen from `root`, if it can be reached from there. The
+/// caller prevents changes of the mount tree and moves of directories.
 pub(crate) fn mount_point(mount: &Mount, root: PathRef<'_>, guard: &Guard) -> Option<Vec<u8>> {
     let mut climb = Climb::new();
     let top = climb.climb_to(root, PathRef { mount, dentry: mount.root() }, guard);
     (top == Top::Root).then(|| climb.path(top))
 }
 
-/// The path of a dentry within its file system, with `//deleted` behind it if it is gone. The
-/// caller keeps directories where they are.
+/// Returns the path of a dentry within its file system, followed by `//deleted` if it was removed.
+/// The caller prevents moves of directories.
 pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     let mut climb = Climb::new();
     climb.climb(dentry, |_| false, guard);
@@ -168,7 +167,7 @@ pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     path
 }
 
-/// The path of a place seen from `root`, as it was at one moment.
+/// Returns a path as seen from `root`, as it was at one moment.
 pub(crate) fn stable_path(
     ns: &VfsShared,
     place: PathRef<'_>,
@@ -176,7 +175,7 @@ pub(crate) fn stable_path(
     guard: &Guard,
 ) -> (Vec<u8>, Top) {
     let _tree = ns.lock_mounts();
-    // Before the patch nobody retried: the writer's side was the only one to be sure on.
+    // Without the patch no reader retries: only the writer's side is safe.
     let attempts = if ns.scaling().seqrwlock() { ATTEMPTS } else { 0 };
     let mut climb = Climb::new();
     for _ in 0..attempts {

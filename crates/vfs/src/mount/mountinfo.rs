@@ -1,5 +1,5 @@
-//! What is mounted where, as a task sees it: typed entries, and the lines that the kernel writes of
-//! them into `/proc/<pid>/mountinfo` and `/proc/<pid>/mounts`; see `proc_pid_mountinfo(5)`.
+//! The mounts that a task sees: typed entries, and their lines in the format of
+//! `/proc/<pid>/mountinfo` and `/proc/<pid>/mounts`; see `proc_pid_mountinfo(5)`.
 //!
 //! The entries are of one moment: `namespace_sem` keeps the tree as it is, `rename_lock` the names
 //! of directories. Nothing is counted as a use of a mount meanwhile, so that looking makes none
@@ -19,7 +19,7 @@ use crate::mount::vfsmount::Mount;
 /// Bytes of a path that are written as `\ooo`, so that a line can be split at spaces.
 const ESCAPED_IN_PATHS: &[u8] = b" \t\n\\";
 
-/// Those of a source, which may not look like a comment either.
+/// The escaped bytes of a source, which may not look like a comment either.
 const ESCAPED_IN_SOURCES: &[u8] = b" \t\n\\#";
 
 /// The words for the flags of a mount, in the kernel's order.
@@ -63,15 +63,15 @@ pub struct MountInfo {
     pub unbindable: bool,
     /// The name of the file system's type.
     pub fs_type: String,
-    /// What is mounted.
+    /// The mounted source.
     pub source: String,
     /// Options of the file system, with commas between them.
     pub super_options: String,
 }
 
 impl MountInfo {
-    /// The entry of a mount; the caller keeps the mount tree as it is, and directories where they
-    /// are.
+    /// Creates the entry of a mount; the caller prevents changes of the mount tree and moves of
+    /// directories.
     pub(crate) fn of(mount: &Mount, parent: u64, mount_point: Vec<u8>, guard: &Guard) -> MountInfo {
         let sb = mount.sb();
         // First, for a driver may find that it has become read-only.
@@ -104,7 +104,7 @@ impl MountInfo {
         self.propagate_from = masters.into_iter().find(is_seen).filter(|g| Some(*g) != self.master);
     }
 
-    /// The line of `/proc/<pid>/mountinfo`, without a newline:
+    /// Returns the line of `/proc/<pid>/mountinfo`, without a newline:
     ///
     /// ```text
     /// 36 35 98:0 /mnt1 /mnt2 rw,noatime shared:1 master:2 - ext3 /dev/root rw,errors=continue
@@ -113,7 +113,7 @@ impl MountInfo {
         Line(self, Self::write_mountinfo)
     }
 
-    /// The line of `/proc/<pid>/mounts`, without a newline:
+    /// Returns the line of `/proc/<pid>/mounts`, without a newline:
     ///
     /// ```text
     /// /dev/root /mnt2 ext3 rw,noatime,errors=continue 0 0
@@ -219,7 +219,7 @@ impl Escaped<'_> {
     }
 }
 
-/// A path from its bytes.
+/// Converts bytes to a path.
 fn path_buf(bytes: Vec<u8>) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }

@@ -1,8 +1,8 @@
 //! The mount trees of a program, what their users share, and the calls that change them.
 //!
 //! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another are a
-//! `VfsShared`: they have superblocks in common, so they have `rename_lock` in common, and mounts of
-//! one may share with mounts of another.
+//! `VfsShared`: they have superblocks in common, so they have `rename_lock` in common, and mounts
+//! of one may share with mounts of another.
 //!
 //! The trees change under `namespace_sem`, inside a write section of `mount_seq` (`mount_tree`).
 //! Walks cross mounts by looking up (mount, dentry) in a hash without a lock, under RCU, and check
@@ -49,13 +49,13 @@ use crate::objects::driver::FileSystem;
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::SuperRef;
 
-/// Grace periods that the end of a tree takes, with some to spare.
+/// An upper bound of the grace periods that the end of a tree takes.
 const GRACE_PERIODS: u32 = 32;
 
 /// A tree of mounted file systems, and the way to it: [`Task`](crate::Task)s.
 ///
-/// Cheap to clone; `Send` and `Sync`. The file systems in it go when the last clone, task and open
-/// file is gone. Another tree with the same file systems, a mount namespace of its own, is made by
+/// Cheap to clone; `Send` and `Sync`. Its file systems end with the last clone, task and open
+/// file. Another tree with the same file systems, a mount namespace of its own, is made by
 /// [`Task::unshare_mounts`](crate::Task::unshare_mounts).
 #[derive(Clone)]
 pub struct Vfs(Owned<Arc<Namespace>>);
@@ -73,7 +73,7 @@ pub struct Users {
 }
 
 impl Users {
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_none(self) -> bool {
         self == Users::default()
@@ -85,7 +85,7 @@ impl Users {
 pub struct WeakVfs(Weak<Namespace>);
 
 impl WeakVfs {
-    /// The tree, if anybody has it still.
+    /// Returns the tree, if it still exists.
     pub fn upgrade(&self) -> Option<Vfs> {
         self.0.upgrade().map(|tree| Vfs(Owned::new(tree)))
     }
@@ -135,10 +135,10 @@ impl Drop for PushGracePeriods {
     }
 }
 
-/// Everything that mount trees share which were copied from one another. What is written now and
-/// then stands apart from what walks read.
+/// The state that mount trees share which were copied from each other. Fields that are written
+/// sometimes are on other cache lines than those that walks read.
 pub(crate) struct VfsShared {
-    /// What is mounted where, for walks.
+    /// The mount hash, for walks.
     crossings: RcuTable<Mount, MountHash>,
     mount_seq: SeqCount,
     trees: Apart<Mutex<MountTopology, NamespaceSem>>,
@@ -148,10 +148,10 @@ pub(crate) struct VfsShared {
     /// The bound on open files of the quotas, which opening a file asks.
     files: Arc<Bound>,
     directory_move: BrLock<DirectoryMove>,
-    /// What walks take to cross a mount, if they are to take anything.
+    /// The lock of crossings of mounts, if they take one.
     vfsmount_lock: Option<BrLock<VfsmountLock>>,
     scaling: Scaling,
-    /// What no path leads to.
+    /// The internal mounts, which no path leads to.
     pseudo: Pseudo,
     next: Apart<Numbers>,
 }
@@ -164,7 +164,7 @@ struct Numbers {
 }
 
 impl Vfs {
-    /// Mounts `root` as the root of a new tree.
+    /// Creates a tree with `root` as its root.
     ///
     /// # Errors
     /// What the driver says.
@@ -172,8 +172,8 @@ impl Vfs {
         Vfs::with_scaling(root, Scaling::default())
     }
 
-    /// As [`new`](Self::new), with structures that are spread as `scaling` says, also those of the
-    /// file systems that will be mounted in the tree.
+    /// Creates a tree as [`new`](Self::new), with scaling settings, which also apply to the file
+    /// systems that will be mounted in it.
     ///
     /// # Errors
     /// What the driver says.
@@ -181,8 +181,8 @@ impl Vfs {
         Vfs::with_limits(root, scaling, Limits::default())
     }
 
-    /// As [`with_scaling`](Self::with_scaling), with limits of what is taken beside the data of
-    /// files.
+    /// Creates a tree as [`with_scaling`](Self::with_scaling), with limits of the memory that it
+    /// takes apart from the data of files.
     ///
     /// # Errors
     /// What the driver says.
@@ -219,19 +219,19 @@ impl Vfs {
         Ok(Vfs(Owned::new(Arc::new(namespace))))
     }
 
-    /// How its structures are spread.
+    /// Returns the scaling settings.
     pub fn scaling(&self) -> &Scaling {
         self.ns().scaling()
     }
 
-    /// A way to the tree that does not keep it.
+    /// Returns a weak reference to the tree.
     pub fn downgrade(&self) -> WeakVfs {
         WeakVfs(Arc::downgrade(&self.0))
     }
 
-    /// What there is of everything, on the file systems that are mounted and those that no path
-    /// leads to. Each number is exact while nothing of its kind comes or goes. Takes the locks of
-    /// all slots of what is counted, one after the other; calls keep no count for it.
+    /// Counts the objects of all mounted and internal file systems. Each number is exact while no
+    /// object of its kind is made or freed. Takes the locks of all slots, one after the other;
+    /// other calls maintain no counters for this.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         let internal = self.ns().pseudo().super_blocks();
@@ -248,8 +248,8 @@ impl Vfs {
         counts
     }
 
-    /// Who else uses the tree, and its root file system. Tasks are counted first: if there are
-    /// none, nobody can open a file afterwards, unless through a [`WeakVfs`].
+    /// Counts the other users of the tree and of its root file system. Counts tasks first: if there
+    /// are none, no file can be opened afterwards, unless through a [`WeakVfs`].
     #[must_use]
     pub fn users(&self) -> Users {
         let tasks = Arc::strong_count(&self.0) - 1;
@@ -274,7 +274,7 @@ impl Vfs {
         }
     }
 
-    /// What it shares with the trees it was copied from.
+    /// Returns the state that it shares with the trees it was copied from.
     #[inline]
     pub(crate) fn ns(&self) -> &VfsShared {
         &self.0.forest
@@ -298,7 +298,7 @@ impl Namespace {
         Users { tasks: tasks + others, open_files: sb.files().len() + sb.private_files() }
     }
 
-    /// The root of the tree.
+    /// Returns the root of the tree.
     pub(crate) fn root_path(&self) -> Path {
         Path::new(self.root.clone(), self.root.root_ref())
     }
@@ -307,13 +307,13 @@ impl Namespace {
         trees.tree_of(mount) == Some(self.id)
     }
 
-    /// Whether a mount is in this tree at the moment.
+    /// Returns whether a mount is in this tree at the moment.
     pub(crate) fn contains(&self, mount: &Mount) -> bool {
         self.has(&self.forest.trees.lock(), mount)
     }
 
-    /// Whether a mount is that of the root of this tree, or below it. Takes no lock: true of no one
-    /// moment if mounts move meanwhile.
+    /// Returns whether a mount is the root of this tree, or below it. Takes no lock: if mounts move
+    /// concurrently, the answer may belong to no single moment.
     pub(crate) fn leads_to(&self, mount: &Mount, guard: &Guard) -> bool {
         let mut at = mount;
         while let Some((parent, _)) = at.attached_at(guard) {
@@ -322,8 +322,8 @@ impl Namespace {
         std::ptr::eq(at, &*self.root)
     }
 
-    /// A copy of the tree, whose mounts share with those of this one as binds of them would. `fs`
-    /// comes to the same places in it, if it is in this tree.
+    /// Copies the tree. The copies propagate as binds of the mounts would. Returns also the paths
+    /// of `fs` in the copy, if they are in this tree.
     pub(crate) fn copy(&self, fs: &FsStruct) -> (Vfs, FsStruct) {
         let guard = rcu::pin();
         let mut trees = self.forest.trees.lock();
@@ -341,8 +341,8 @@ impl Namespace {
         (Vfs(Owned::new(Arc::new(namespace))), fs)
     }
 
-    /// The mounts of the tree that can be reached from `root`, in the order in which they were
-    /// made.
+    /// Returns the mounts of the tree that can be reached from `root`, in the order of their
+    /// creation.
     pub(crate) fn mount_infos(&self, root: PathRef<'_>, guard: &Guard) -> Vec<MountInfo> {
         let trees = self.forest.trees.lock();
         let _names = self.forest.rename_lock.read();
@@ -361,7 +361,7 @@ impl Namespace {
         reachable.into_iter().map(info).collect()
     }
 
-    /// Whether something is mounted on a dentry in this tree.
+    /// Returns whether a dentry is a mountpoint in this tree.
     pub(crate) fn has_mountpoint(&self, dentry: &Dentry, guard: &Guard) -> bool {
         let trees = self.forest.trees.lock();
         trees.mounts().any(|mount| self.has(&trees, mount) && mount.is_on(dentry, guard))
@@ -407,8 +407,7 @@ impl Namespace {
         done.map(drop)
     }
 
-    /// Nothing is mounted on what was taken off its tree or has no name any more, nor in another
-    /// tree.
+    /// Refuses a mountpoint that was detached, has no name any more, or is in another tree.
     fn check_target(&self, trees: &MountTopology, target: &Path) -> Result<(), Errno> {
         match trees.tree_of(target.mount()) {
             _ if target.dentry().is_unhashed() => Err(Errno::NOENT),
@@ -418,7 +417,7 @@ impl Namespace {
         }
     }
 
-    /// The place for what is to be mounted at `target`.
+    /// Returns the path for a new mount at `target`.
     fn place_at(&self, trees: &MountTopology, target: &Path, guard: &Guard) -> Result<Path, Errno> {
         self.check_target(trees, target)?;
         Ok(self.forest.topmost(target, guard))
@@ -430,7 +429,7 @@ impl Namespace {
         let mut trees = self.forest.trees.lock();
         let place = self.place_at(&trees, target, &guard)?;
         let mount = source.mount();
-        // What was taken off the tree does not come back by a bind.
+        // A detached mount cannot return by a bind.
         if !self.has(&trees, mount) || trees.groups.sharing(mount.id()).unbindable {
             return Err(Errno::INVAL);
         }
@@ -438,7 +437,7 @@ impl Namespace {
             return Err(Errno::NOTDIR);
         }
         let branch = {
-            // What is below the source is to be true of one moment.
+            // The mounts below the source have to be those of one moment.
             let _names = self.forest.rename_lock.read();
             let part = (mount, source.dentry_ref());
             NewTree::copy_of(&self.forest, &trees, part, recursive, false, &guard)
@@ -571,7 +570,7 @@ impl VfsShared {
         self.vfsmount_lock.as_ref().map(BrLock::write)
     }
 
-    /// What moves of directories to other directories take.
+    /// Returns the lock of moves of directories to other parents.
     pub(crate) fn directory_move(&self) -> &BrLock<DirectoryMove> {
         &self.directory_move
     }
@@ -580,24 +579,24 @@ impl VfsShared {
         self.next.task.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The counts of what is taken of the limits.
+    /// Returns the accounting of the limits.
     #[inline]
     pub(crate) fn quotas(&self) -> &Quotas {
         &self.quotas
     }
 
-    /// How many files may be open.
+    /// Returns the bound of open files.
     #[inline]
     pub(crate) fn files(&self) -> &Bound {
         &self.files
     }
 
-    /// The file systems that no path leads to.
+    /// Returns the internal file systems, which no path leads to.
     pub(crate) fn pseudo(&self) -> &Pseudo {
         &self.pseudo
     }
 
-    /// A mount of a new superblock that is in no tree.
+    /// Creates a mount of a new superblock, in no tree.
     pub(crate) fn internal_mount(&self, fs: Arc<dyn FileSystem>) -> Result<OwnedMount, Errno> {
         let sb = self.new_super(fs, self.scaling.of_internal())?;
         let root = sb.root_ref();
@@ -618,7 +617,7 @@ impl VfsShared {
         Ok(self.clone_mount(sb, root, normal_flags(flags, None)))
     }
 
-    /// A mount that is in no tree yet.
+    /// Creates a mount that is in no tree yet.
     pub(crate) fn clone_mount(
         &self,
         sb: SuperRef,
@@ -629,7 +628,7 @@ impl VfsShared {
         Mount::alloc(id, sb, root, flags)
     }
 
-    /// What is mounted on `dentry`, seen through `mount`.
+    /// Returns the mount on `dentry` as seen through `mount`.
     #[inline]
     pub(crate) fn mounted_on<'g>(
         &self,
@@ -641,8 +640,8 @@ impl VfsShared {
         self.find_mount(mount, dentry, guard)
     }
 
-    /// As [`mounted_on`](Self::mounted_on), for those who keep the trees as they are, or check
-    /// afterwards.
+    /// Finds a mount as [`mounted_on`](Self::mounted_on), for callers that prevent changes of the
+    /// trees, or check afterwards.
     #[inline]
     pub(crate) fn find_mount<'g>(
         &self,
@@ -659,7 +658,7 @@ impl VfsShared {
         Some(unsafe { std::ptr::NonNull::from(found).as_ref() })
     }
 
-    /// Changes with whom the mount whose root `place` is shares, and with `recursive` those below
+    /// Sets the propagation of the mount whose root is `place`, and with `recursive` of those below
     /// it.
     pub(crate) fn set_propagation(
         &self,
@@ -689,7 +688,7 @@ impl VfsShared {
         Ok(())
     }
 
-    /// The superblocks that are mounted, each once.
+    /// Returns the mounted superblocks, each once.
     pub(crate) fn super_blocks(&self) -> Vec<SuperRef> {
         let _guard = rcu::pin();
         let trees = self.trees.lock();
@@ -729,7 +728,7 @@ impl VfsShared {
         if self.files().is_low() { self.make_room_for_file() } else { Ok(()) }
     }
 
-    /// Calls in what the lists of open files keep for files to come, if there is nothing else. The
+    /// Reclaims the units that the lists of open files hold in reserve, if no others are left. The
     /// caller holds no lock.
     ///
     /// # Errors
@@ -749,7 +748,7 @@ impl VfsShared {
 }
 
 impl Vfs {
-    /// The limits of the tree, and of those that were copied from it.
+    /// Returns the limits of the tree and of the trees copied from it.
     pub fn limits(&self) -> Limits {
         *self.ns().quotas().limits()
     }

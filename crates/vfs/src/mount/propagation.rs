@@ -25,11 +25,11 @@ pub(crate) type MountId = u64;
 /// A peer group's number, as `mountinfo` shows it.
 pub(crate) type GroupId = u64;
 
-/// Who a mount shares with.
+/// The propagation of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sharing {
     pub(crate) group: Option<GroupId>,
-    /// What it is a slave of by itself; that of a shared mount is its group's.
+    /// The group that it is a slave of by itself; a shared mount has its group's master.
     pub(crate) master: Option<GroupId>,
     pub(crate) unbindable: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Receivers {
     pub(crate) master: usize,
 }
 
-/// Who shares with whom, of all mounts.
+/// The peer groups of all mounts. Counterpart of `fs/pnode.c` in Linux.
 #[derive(Debug, Default)]
 pub(crate) struct PeerGroups {
     /// Private mounts are not in it.
@@ -74,24 +74,24 @@ impl PeerGroups {
         self.sharing(mount).group.is_some()
     }
 
-    /// The group that a mount is a slave of, by itself or with its group.
+    /// Returns the group that a mount is a slave of, by itself or with its group.
     pub(crate) fn master(&self, mount: MountId) -> Option<GroupId> {
         let Sharing { group, master, .. } = self.sharing(mount);
         group.map_or(master, |group| self.master_of(group))
     }
 
-    /// The master of a group.
+    /// Returns the master of a group.
     pub(crate) fn master_of(&self, group: GroupId) -> Option<GroupId> {
         self.groups.get(&group)?.master
     }
 
-    /// The members of a group.
+    /// Returns the members of a group.
     pub(crate) fn peers(&self, group: GroupId) -> &[MountId] {
         self.groups.get(&group).map_or(&[], |group| &group.peers)
     }
 
-    /// Who gets what happens on `origin`: its peers without itself, first, also if there are none,
-    /// then its slaves, each after its master. Nobody if it isn't shared.
+    /// Returns the mounts to which events on `origin` propagate: first its peers without itself,
+    /// even if there are none, then its slaves, each after its master. Empty if it is not shared.
     pub(crate) fn receivers(&self, origin: MountId) -> Vec<Receivers> {
         let Some(first) = self.sharing(origin).group else { return Vec::new() };
         let peers = self.peers(first).iter().copied().filter(|peer| *peer != origin).collect();
@@ -147,8 +147,8 @@ impl PeerGroups {
         }
     }
 
-    /// A mount is gone, or private from now on. Returns the group to be slave of, if it was shared:
-    /// that of its former peers, or else their master.
+    /// Removes a mount that ends or becomes private. Returns the group that it can be a slave of,
+    /// if it was shared: that of its former peers, or else their master.
     pub(crate) fn leave(&mut self, mount: MountId) -> Option<GroupId> {
         let sharing = self.of.remove(&mount)?;
         if let Some(master) = sharing.master {
@@ -160,8 +160,8 @@ impl PeerGroups {
         if group.peers.is_empty() { self.end_group(id) } else { Some(id) }
     }
 
-    /// `copy` shares as `original` does: a peer of what is shared, another slave of what is a
-    /// slave. A copy of what is unbindable, which only a copy of the whole tree makes, is private.
+    /// Makes `copy` propagate as `original`: a peer of a shared mount, another slave of a slave. A
+    /// copy of an unbindable mount, which only a copy of the whole tree makes, is private.
     pub(crate) fn add_copy(&mut self, copy: MountId, original: MountId) {
         let sharing = self.sharing(original);
         if let Some(group) = sharing.group {
@@ -171,7 +171,7 @@ impl PeerGroups {
         }
     }
 
-    /// A group without members yet; the caller gives it one at once.
+    /// Creates a group without members; the caller adds one immediately.
     pub(crate) fn new_group(&mut self, master: Option<GroupId>) -> GroupId {
         // The lowest number that is free, as in the kernel.
         let taken = self.groups.keys().zip(1..).take_while(|(id, n)| *id == n).count();
@@ -183,7 +183,7 @@ impl PeerGroups {
         id
     }
 
-    /// A mount that shares with nobody becomes a member.
+    /// Adds a private mount to a group.
     pub(crate) fn join(&mut self, mount: MountId, group: GroupId) {
         self.of.insert(mount, Sharing { group: Some(group), ..Sharing::default() });
         if let Some(group) = self.groups.get_mut(&group) {
@@ -191,7 +191,7 @@ impl PeerGroups {
         }
     }
 
-    /// A mount that shares with nobody becomes a slave.
+    /// Makes a private mount a slave of a group.
     pub(crate) fn add_slave(&mut self, mount: MountId, master: GroupId) {
         self.of.entry(mount).or_default().master = Some(master);
         if let Some(group) = self.groups.get_mut(&master) {

@@ -69,7 +69,7 @@ impl Pseudo {
         })
     }
 
-    /// The mount in `slot`, made when it is first asked for.
+    /// Returns the mount in `slot`, which the first call makes.
     #[inline]
     fn mount<'a>(
         ns: &'a VfsShared,
@@ -79,20 +79,20 @@ impl Pseudo {
         if let Some(mount) = slot.get() {
             return Ok(mount);
         }
-        // Another thread may be faster; then nobody else has seen this one.
+        // Another thread may be faster; then this mount was never visible.
         drop(slot.set(ns.internal_mount(driver()?)?));
         slot.get().map(|mount| &**mount).ok_or(Errno::NOMEM)
     }
 
-    /// The file systems that were made so far.
+    /// Returns the superblocks of the internal file systems made so far.
     pub(crate) fn super_blocks(&self) -> Vec<SuperRef> {
         let slots = [&self.pipes, &self.sockets, &self.memory];
         slots.into_iter().filter_map(|slot| Some(slot.get()?.sb().clone())).collect()
     }
 }
 
-/// A dentry for a file that has no name, owned by the reference returned. Before the patch it is a
-/// child of the root of its file system.
+/// Creates a dentry for a file without a name, owned by the returned reference. Without the patch
+/// it is a child of the root of its file system.
 pub(crate) fn new_dentry(
     sb: &SuperBlock,
     name: &[u8],
@@ -105,7 +105,7 @@ pub(crate) fn new_dentry(
     Dentry::new_attached(sb, name, SuperBlock::ino_hash(inode.ino()), inode, guard)
 }
 
-/// What `readlink` of a descriptor says of a file without a name.
+/// Returns the text that `readlink` of a descriptor gives for a file without a name.
 pub(crate) fn path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     let name = dentry.name(guard);
     let ino = dentry.inode().ino();

@@ -1,9 +1,9 @@
 //! All mount trees of a program, and changes of them.
 //!
 //! What walks need of a mount (where it is attached, what is attached where) they read from the
-//! mount and from a hash, without a lock. What only changes of the trees need is in [`MountTopology`],
-//! plain data under `namespace_sem`: which mounts there are and in which tree, what is mounted on
-//! each, and who shares with whom.
+//! mount and from a hash, without a lock. What only changes of the trees need is in
+//! [`MountTopology`], plain data under `namespace_sem`: which mounts there are and in which tree,
+//! what is mounted on each, and who shares with whom.
 //!
 //! A change is planned first, which may fail, and then made by [`VfsShared::change`] in one write
 //! section of `mount_seq`, which can't: walks see all of it or nothing, however many mounts it
@@ -43,32 +43,32 @@ pub(crate) struct MountTopology {
 struct Node {
     mount: OwnedMount,
     tree: u64,
-    /// What is mounted on it, in the order of mounting.
+    /// The mounts on it, in the order of mounting.
     children: Vec<MountId>,
 }
 
 impl MountTopology {
-    /// A listed mount.
+    /// Returns a listed mount.
     pub(crate) fn mount(&self, id: MountId) -> Option<&Mount> {
         self.nodes.get(&id).map(|node| &*node.mount)
     }
 
-    /// The number of the tree that a mount is in; `None` if it was taken off.
+    /// Returns the number of the tree of a mount; `None` if it was detached.
     pub(crate) fn tree_of(&self, mount: &Mount) -> Option<u64> {
         self.nodes.get(&mount.id()).map(|node| node.tree)
     }
 
-    /// What is mounted on a mount.
+    /// Returns the mounts on a mount.
     pub(crate) fn children(&self, id: MountId) -> &[MountId] {
         self.nodes.get(&id).map_or(&[], |node| &node.children)
     }
 
-    /// Every mount of every tree, in no order.
+    /// Returns every mount of every tree, in no order.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = &Mount> {
         self.nodes.values().map(|node| &*node.mount)
     }
 
-    /// How many mounts a tree has.
+    /// Returns the number of mounts of a tree.
     pub(crate) fn size(&self, tree: u64) -> usize {
         self.sizes.get(&tree).copied().unwrap_or(0)
     }
@@ -93,7 +93,7 @@ impl MountTopology {
         Some(node.mount)
     }
 
-    /// `top` and all mounts below it, parents first.
+    /// Lists `top` and all mounts below it, parents first.
     pub(crate) fn below(&self, top: MountId) -> Vec<MountId> {
         let mut found = vec![top];
         let mut at = 0;
@@ -104,7 +104,7 @@ impl MountTopology {
         found
     }
 
-    /// Whether nothing is mounted on a dentry in any tree.
+    /// Returns whether a dentry is a mountpoint in no tree.
     fn is_free(&self, dentry: &Dentry) -> bool {
         !self.mountpoints.contains_key(&key(dentry))
     }
@@ -176,7 +176,7 @@ impl VfsShared {
         trees.note_mountpoints(&steps, 1);
         let crossings = self.lock_crossings();
         let section = self.seq().write();
-        // Whoever counts a use after this sees that the section was entered.
+        // A thread that counts a use after this sees that the section was entered.
         fence(Ordering::SeqCst);
         if is_busy() {
             trees.note_mountpoints(&steps, -1);

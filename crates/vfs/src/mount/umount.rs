@@ -35,7 +35,7 @@ impl Detached {
 }
 
 impl VfsShared {
-    /// What is mounted at the place of `mount` on those that share with its parent.
+    /// Returns the mounts at the mountpoint of `mount` on the mounts that its parent propagates to.
     fn peer_mounts<'g>(
         &self,
         trees: &MountTopology,
@@ -48,9 +48,9 @@ impl VfsShared {
         on.filter_map(|id| self.find_mount(trees.mount(*id)?, mountpoint, guard)).collect()
     }
 
-    /// Of what goes with a mount on which nothing is mounted, what must not be in use: mounts on
-    /// which there is nothing either, but for what covers their root. Others would not go by
-    /// themselves.
+    /// Returns the mounts that are unmounted together with a childless mount and must not be in
+    /// use: those that are childless, too, except for a mount that covers their root. Others would
+    /// not be unmounted by propagation alone.
     pub(crate) fn victims<'g>(
         &self,
         trees: &MountTopology,
@@ -93,7 +93,7 @@ impl VfsShared {
                 come.push(Step::Attach { mount, parent, mountpoint: mountpoint.to_ref(guard) });
             }
         }
-        // What comes to the place of another is attached when that one is gone from there.
+        // A mount that takes another's mountpoint is attached after that one is detached.
         leave.append(&mut come);
         let places = self.change(trees, leave, is_busy, guard)?;
         let mounts: Vec<OwnedMount> = goes.into_iter().filter_map(|id| trees.remove(id)).collect();
@@ -101,7 +101,8 @@ impl VfsShared {
         Ok(Detached { places, mounts })
     }
 
-    /// What goes together with `set`, which has all that is mounted on any of it.
+    /// Returns the mounts that are unmounted together with `set`, which includes all mounts on its
+    /// members.
     fn propagated(&self, trees: &MountTopology, set: &[MountId], guard: &Guard) -> Vec<MountId> {
         let set_of: HashSet<MountId> = set.iter().copied().collect();
         let mut candidates: HashSet<MountId> = HashSet::new();
@@ -142,15 +143,15 @@ impl VfsShared {
     }
 }
 
-/// Whether `child` is mounted on the root of `mount`.
+/// Returns whether `child` is mounted on the root of `mount`.
 fn is_covered_by(mount: &Mount, child: &Mount, guard: &Guard) -> bool {
     child
         .attached_at(guard)
         .is_some_and(|(on, dentry)| std::ptr::eq(on, mount) && std::ptr::eq(dentry, mount.root()))
 }
 
-/// Where the mount that `gone` is mounted on, or the nearest below it, stays: what covers the root
-/// of `gone` comes there.
+/// Returns the mountpoint for a mount that covers the root of `gone`: that of `gone`, or of the
+/// nearest mount below that stays.
 fn survivor<'g>(
     gone: &Mount,
     going: &HashSet<MountId>,

@@ -11,9 +11,9 @@
 //!
 //! A second per-CPU count holds the changes under way, opening a file for writing among them. A
 //! change raises it and then reads the flags; a remount puts a hold beside the flags
-//! ([`mount_flags`](crate::objects::remount_flags)) and then sums the counts. One of the two sees the
-//! other. A change that sees the hold waits, counted, for the lock that the remount has while it
-//! looks (`mnt_write_hold`), and reads the flags again under it. There they are what the remount
+//! ([`mount_flags`](crate::objects::remount_flags)) and then sums the counts. One of the two sees
+//! the other. A change that sees the hold waits, counted, for the lock that the remount has while
+//! it looks (`mnt_write_hold`), and reads the flags again under it. There they are what the remount
 //! has decided: as they were, if it was busy, and the change goes on; or read-only, and the change
 //! is taken back from the part that it was added to. So a remount that finds the mount busy refuses
 //! nobody. While it sums, nothing is taken from any part but what was added before the hold: the
@@ -80,9 +80,8 @@ unsafe impl Sync for Mount {}
 /// Flags that belong to the superblock; the others are the mount's.
 pub(crate) const SUPER_FLAGS: MountFlags = MountFlags::RDONLY;
 
-/// The options of a mount as they are kept, from those that were asked for. Of the rules for access
-/// times one holds, `RELATIME` unless another is asked for; a remount that asks for none keeps
-/// those of `before`.
+/// Normalizes the requested options of a mount. Exactly one rule for access times holds, `RELATIME`
+/// by default; a remount that requests none retains those of `before`.
 pub(crate) fn normal_flags(asked: MountFlags, before: Option<MountFlags>) -> MountFlags {
     const RULES: MountFlags = MountFlags::NOATIME
         .union(MountFlags::NODIRATIME)
@@ -150,7 +149,7 @@ impl Mount {
         self.flags.get()
     }
 
-    /// The mount and dentry it is attached at.
+    /// Returns the mount and dentry that it is attached at.
     #[inline]
     pub(crate) fn attached_at<'g>(&self, _guard: &'g Guard) -> Option<(&'g Mount, &'g Dentry)> {
         let parent = NonNull::new(self.parent.load(Ordering::Acquire))?;
@@ -159,7 +158,7 @@ impl Mount {
         unsafe { Some((parent.as_ref(), mountpoint.as_ref())) }
     }
 
-    /// Whether it is mounted on a dentry, seen through whichever mount.
+    /// Returns whether it is mounted on a dentry, through any mount.
     pub(crate) fn is_on(&self, dentry: &Dentry, guard: &Guard) -> bool {
         self.attached_at(guard).is_some_and(|(_, mountpoint)| std::ptr::eq(mountpoint, dentry))
     }
@@ -180,13 +179,13 @@ impl Mount {
         NonNull::new(mountpoint).map(|raw| unsafe { DentryRef::from_raw(raw) })
     }
 
-    /// From now on the count is exact, and the last put frees the mount. The caller then drops the
-    /// use that `alloc` counted.
+    /// Makes the count exact, so the last put frees the mount. The caller then drops the use that
+    /// `alloc` counted.
     pub(crate) fn set_detached(&self) {
         self.users.close();
     }
 
-    /// Users at one moment during the call.
+    /// Returns the number of users at one moment during the call.
     pub(crate) fn users(&self) -> i64 {
         fence(Ordering::SeqCst);
         self.users.users()
@@ -240,7 +239,7 @@ impl Mount {
         });
     }
 
-    /// Whether changes are refused at the moment.
+    /// Returns whether writes are refused at the moment.
     #[inline]
     pub(crate) fn is_readonly(&self) -> bool {
         (self.flags() | self.sb.flags()).contains(MountFlags::RDONLY)
@@ -283,19 +282,20 @@ impl Mount {
         self.writers.add(-1);
     }
 
-    /// Whether changes are under way. To be asked before the lists of open files are walked.
+    /// Returns whether writes are under way. To be called before the lists of open files are
+    /// walked.
     pub(crate) fn has_changes(&self) -> bool {
         self.writers.sum() > 0
     }
 
-    /// Whether a file is open for writing on a private list. To be asked after the superblock's
-    /// lists have been walked.
+    /// Returns whether a file is open for writing on a private list. To be called after the
+    /// superblock's lists were walked.
     pub(crate) fn has_unlisted(&self) -> bool {
         self.unlisted.sum() > 0
     }
 
-    /// Whether changes are under way or files are open for writing. To be asked while writers are
-    /// held.
+    /// Returns whether writes are under way or files are open for writing. To be called while
+    /// writers are held.
     fn is_written(&self) -> bool {
         let is_open = || {
             let mut found = false;
@@ -308,17 +308,16 @@ impl Mount {
         self.has_changes() || is_open() || self.has_unlisted()
     }
 
-    /// Changes the superblock's flags to those of `flags` that are its, and then this mount's to
-    /// all of them, with no other remount of either in between. To read-only only as
-    /// [`SuperBlock::remount`] does; whoever sees the superblock read-only and the mount not yet
-    /// sees the mount read-only.
+    /// Sets the superblock's part of `flags`, and then all of them on this mount, with no other
+    /// remount of either in between. Read-only under the conditions of [`SuperBlock::remount`]. A
+    /// reader that sees only the superblock read-only treats the mount as read-only, too.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
         self.sb.remount_and(flags & SUPER_FLAGS, || {
             self.flags.set(flags);
         })
     }
 
-    /// Changes this mount's own flags; to read-only only while nothing is open for writing on it.
+    /// Sets this mount's own flags; read-only only while no file is open for writing through it.
     pub(crate) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
         let _one = self.sb.lock_remounts();
         let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
@@ -334,7 +333,7 @@ impl Mount {
         Ok(())
     }
 
-    /// The hash of a place where something is mounted.
+    /// Returns the hash of a mountpoint.
     #[inline]
     pub(crate) fn place_hash(parent: *const Mount, mountpoint: *const Dentry) -> u64 {
         let mixed = (parent as usize as u64).rotate_left(29) ^ (mountpoint as usize as u64);
@@ -367,13 +366,13 @@ impl MountRef {
         MountRef(NonNull::from(mount))
     }
 
-    /// The same for one that may be going; see [`Mount::get_not_dead`].
+    /// Counts a use of a mount that may be ending; see [`Mount::get_not_dead`].
     #[inline]
     pub(crate) fn try_new(mount: &Mount) -> Option<MountRef> {
         mount.get_not_dead().then(|| MountRef(NonNull::from(mount)))
     }
 
-    /// The mount, for as long as an RCU section lasts, whatever becomes of this reference.
+    /// Returns the mount for the RCU section, independent of this reference.
     #[inline]
     pub(crate) fn borrow<'g>(&self, _guard: &'g Guard) -> &'g Mount {
         // SAFETY: it is in use now, and is freed a grace period after the last use.
@@ -453,7 +452,8 @@ impl Drop for WriteAccess<'_> {
 }
 
 impl WriteAccess<'_> {
-    /// The same beyond the RCU section, for a use of the mount keeps it.
+    /// Converts to a write access that lasts beyond the RCU section, because it holds a use of the
+    /// mount.
     pub(crate) fn keep(self, mount: MountRef) -> Writing {
         debug_assert!(std::ptr::eq(self.0, &raw const *mount));
         std::mem::forget(self);
@@ -493,17 +493,17 @@ impl Path {
         &self.mount
     }
 
-    /// Another reference to the dentry.
+    /// Takes another reference to the dentry.
     pub(crate) fn dentry_ref(&self) -> DentryRef {
         self.dentry.clone()
     }
 
-    /// Another use of the mount.
+    /// Counts another use of the mount.
     pub(crate) fn mount_ref(&self) -> MountRef {
         self.mount.clone()
     }
 
-    /// The two, for as long as an RCU section lasts.
+    /// Returns mount and dentry for the RCU section.
     #[inline]
     pub(crate) fn borrow<'g>(&self, guard: &'g Guard) -> PathRef<'g> {
         PathRef { mount: self.mount.borrow(guard), dentry: self.dentry.borrow(guard) }
@@ -563,7 +563,7 @@ pub(crate) struct RcuPath {
     owned: Mutex<Path, TaskFs>,
 }
 
-/// What a [`Path`] that somebody else owns consists of.
+/// The parts of a [`Path`] that another value owns.
 #[derive(Clone, Copy)]
 struct Pointers {
     mount: NonNull<Mount>,
@@ -580,7 +580,7 @@ impl RcuPath {
         RcuPath { pointers: Rcu::new(Pointers::of(&path)), owned: Mutex::new(path) }
     }
 
-    /// The place as it is now, for as long as an RCU section lasts.
+    /// Returns the current path, for the RCU section.
     #[inline]
     pub(crate) fn spot<'g>(&'g self, guard: &'g Guard) -> PathRef<'g> {
         let pointers = self.pointers.read(guard);
@@ -590,13 +590,13 @@ impl RcuPath {
         unsafe { PathRef { mount: pointers.mount.as_ref(), dentry: pointers.dentry.as_ref() } }
     }
 
-    /// Is another one after every change, within an RCU section.
+    /// Returns a value that differs after every change, within an RCU section.
     #[inline]
     pub(crate) fn version<'g>(&'g self, guard: &'g Guard) -> *const () {
         std::ptr::from_ref(self.pointers.read(guard)).cast()
     }
 
-    /// Another reference to the place, and another use of its mount.
+    /// Takes a reference to the path, and counts a use of its mount.
     pub(crate) fn get(&self) -> Path {
         let _guard = rcu::pin();
         self.owned.lock().clone()

@@ -1,24 +1,22 @@
-//! Lookups that a driver answers, and what becomes of the answers.
+//! Lookups that a backed driver answers, and work that a walk defers.
 //!
-//! The children table of a directory holds all of its names only where names live in the dcache. A
-//! driver that keeps directories itself ([`DirOps`](crate::objects::driver::Directories)) is
-//! asked for what is not in the table. Since it may have to wait for a disk, nobody asks it in the
-//! middle of a walk: the walk stops and hands the name back ([`Deferred::Lookup`]), the call lets
-//! go of everything, asks, and starts again ([`run_lookups`]). What the driver says goes into the
-//! table, as a negative dentry if there is no such name, and the next walk finds it under RCU like
-//! any other.
+//! The children table of a directory holds all of its names only for a driver without directories. A
+//! backed driver ([`DirOps`](crate::objects::driver::DirOps)) is asked for names that are not in the
+//! table. It may have to wait for a disk, so a walk never asks it: the walk stops and returns the name
+//! ([`Deferred::Lookup`]). The call then releases everything, asks, and starts again
+//! ([`run_lookups`]). The answer enters the table, as a negative dentry if there is no such name, and
+//! the next walk finds it under RCU. Linux does the same when it leaves rcu-walk (`lookup_slow`).
 //!
-//! One thread at a time asks for a name: it has locked the name ([`crate::objects::in_lookup`]),
-//! and when others get there, the answer is in the table. A name is in a table only once, whoever
-//! put it there.
+//! One thread at a time asks for a name, under the lock of the name ([`crate::objects::in_lookup`]);
+//! when others get that lock, the answer is in the table. A name is never in a table twice.
 //!
-//! A directory that the driver finds under another name than the dcache has it moves there with all
-//! that is below, as if it had been renamed here.
+//! If the driver finds a cached directory under another name, its dentry moves there with everything
+//! below it, as in a rename.
 //!
-//! A driver whose names come and go by themselves has each walk ask whether what it said still
-//! holds ([`Found::check`](crate::objects::driver::Found)). If not, the walk hands the name back
-//! too, and the old dentry, with all that is below it, leaves the dcache when the new answer comes
-//! in. Whoever has it open keeps it, as a removed file.
+//! If names of a driver appear and disappear by themselves, each walk asks whether the answer still
+//! holds ([`Found::check`](crate::objects::driver::Found)). If not, the walk defers a lookup, too, and
+//! the old dentry, with everything below it, leaves the dcache when the new answer is entered. Open
+//! files of it remain, as those of a removed file.
 
 use std::ops::ControlFlow;
 

@@ -176,7 +176,7 @@ impl Task {
     /// Returns whether `path` exists.
     ///
     /// # Errors
-    /// Any error of [`stat`](Self::stat) except `ENOENT` and `ENOTDIR`.
+    /// Any error of [`stat`](Self::stat) except `ENOENT`.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),

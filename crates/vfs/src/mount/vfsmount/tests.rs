@@ -145,8 +145,8 @@ fn remounts_of_one_mount_wait_for_each_other() {
     assert_eq!(root.mount().set_flags(MountFlags::RDONLY), Ok(()));
 }
 
-/// Who comes while a remount looks is counted and waits, also with the locks of a reader of a
-/// directory, and goes on if the remount leaves things as they were.
+/// A writer that arrives while a remount looks for writers is counted and waits, also with the
+/// locks of a reader of a directory, and continues if the remount changes nothing.
 #[test]
 fn a_writer_waits_while_a_remount_looks() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
