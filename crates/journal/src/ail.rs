@@ -1,23 +1,25 @@
-//! The active item list: what is durable in the log and not yet home, and the tail of the log that
-//! follows from it.
+//! The active item list (AIL): items that are durable in the log and not yet written back, and the
+//! tail of the log that follows from them. Counterpart of `struct xfs_ail`.
 //!
 //! # Invariants
 //!
 //! * Items are sorted by the first record of their last durable checkpoint. An item that is logged
 //!   again moves forward only when that checkpoint is durable.
-//! * So the items of a checkpoint stand together, the latest at the end, and an item knows its place:
-//!   entering and leaving touch no other item. Where one has left there is a gap until all of its checkpoint
-//!   have; a gap takes less than the item's record takes of the log, which is not free until then either.
-//! * *The tail* is the first item's place; if there is none, the last durable record. An item
-//!   enters in the same critical section that makes its checkpoint's commit record the last durable
-//!   one, so that no tail passes it.
-//! * An item leaves when the version that was pushed is home and durable there, and only if it has not
-//!   moved meanwhile: what it moved for may not be home.
-//! * One thread at a time writes items home ([`Ail::push_alone`]): else an older version could be
-//!   written over a newer one.
-//! * Both can only move the tail forward: an item enters behind the last durable record.
-//! * What the items take in memory is known exactly ([`memory`](crate::memory)): from one level on the
-//!   oldest of them go home, from another one on nobody begins a transaction meanwhile.
+//! * The items of a checkpoint therefore stand next to each other, the latest checkpoint at the
+//!   end, and an item knows its index: inserting and removing it touches no other item. A removed
+//!   item leaves a gap until all items of its checkpoint are removed. A gap takes less memory than
+//!   the item's record takes of the log, which is not free until then either.
+//! * *The tail* is the LSN of the first item; if there is none, the last durable record. An item
+//!   enters in the critical section that makes its checkpoint's commit record the last durable one.
+//!   So no tail passes it.
+//! * An item leaves when the version that was pushed is written back and durable, and only if it
+//!   was not logged again in between: that later version may not be written back.
+//! * One thread at a time writes items back ([`Ail::push_alone`]). Otherwise an older version could
+//!   overwrite a newer one.
+//! * Inserting and removing only move the tail forward: an item enters after the last durable
+//!   record.
+//! * The memory that the items take is known exactly ([`memory`](crate::memory)). Above one level
+//!   the worker writes back the oldest of them; above a second level no transaction begins.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,61 +34,61 @@ use crate::item::{AilPlace, Item};
 use crate::memory::Levels;
 use crate::ranks::AilLock;
 
-/// How many items are pushed before their homes are flushed.
+/// Number of items that are pushed before the device with their on-disk locations is flushed.
 const BATCH: usize = 1024;
-/// How long the worker waits for items that somebody holds locked.
+/// Pause of the worker before it retries items that other threads hold locked.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The active item list, and what its worker is asked for.
+/// The active item list, and the requests to its worker.
 pub(crate) struct Ail {
     state: Mutex<State, AilLock>,
     changed: Condvar,
     levels: Levels,
-    /// The items take more memory than they may. Read by every transaction that begins; written with the
-    /// state locked.
+    /// Whether the items take more memory than they may. Every transaction reads it when it begins;
+    /// it is written with the state locked.
     is_crowded: Apart<AtomicBool>,
-    /// They do no more, or the journal is shut down.
+    /// Notified when the items take no more memory than they may, or when the journal is shut down.
     uncrowded: Condvar,
 }
 
-/// For whose sake items are written home.
+/// The reason for which items are written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// The log's: all that there are go home.
+    /// To free log space: all items are written back.
     Tail,
-    /// The memory's: the oldest go home, until there is room.
+    /// To free memory: the oldest items are written back, until enough memory is free.
     Memory,
 }
 
 struct State {
-    /// Sorted; the first has items.
+    /// Sorted by LSN; the first one has items.
     checkpoints: VecDeque<Checkpoint>,
     items: usize,
-    /// What they take in memory, and those that have left and are not freed yet.
+    /// Memory of the items, and of those that were removed and are not freed yet, in bytes.
     bytes: u64,
-    /// The last durable record.
+    /// LSN of the last durable record.
     sync_lsn: Lsn,
-    /// Somebody wants the tail to move.
+    /// Whether a caller has requested that the tail moves.
     is_wanted: bool,
-    /// They take so much memory that some should go home.
+    /// Whether the items take so much memory that the oldest must be written back.
     is_heavy: bool,
-    /// How often a transaction has waited for memory before it began.
+    /// Number of times that a transaction has waited for memory before it began.
     waits: u64,
-    /// Somebody writes items home.
+    /// Whether a thread writes items back.
     is_pushing: bool,
     is_stopped: bool,
 }
 
-/// The items of a checkpoint, with gaps for those that are home or were logged again.
+/// The items of a checkpoint, with gaps for items that were written back or logged again.
 struct Checkpoint {
     lsn: Lsn,
     entries: Vec<Option<Item>>,
-    /// How many are no gaps.
+    /// Number of entries that are not gaps.
     left: usize,
 }
 
 impl State {
-    /// Takes the item at a place off the list, if it is still there.
+    /// Removes and returns the item at `place`, if it is still listed.
     fn take(&mut self, place: AilPlace) -> Option<Item> {
         let found = self.checkpoints.binary_search_by_key(&place.lsn, |checkpoint| checkpoint.lsn);
         let checkpoint = &mut self.checkpoints[found.ok()?];
@@ -96,7 +98,7 @@ impl State {
         Some(item)
     }
 
-    /// Forgets the checkpoints at the front of which nothing is left.
+    /// Removes checkpoints without items from the front.
     fn trim(&mut self) {
         while self.checkpoints.front().is_some_and(|checkpoint| checkpoint.left == 0) {
             self.checkpoints.pop_front();
@@ -105,7 +107,7 @@ impl State {
 }
 
 impl Ail {
-    /// Empty; `sync_lsn` is the last durable record.
+    /// Creates an empty list; `sync_lsn` is the last durable record.
     pub(crate) fn new(sync_lsn: Lsn, levels: Levels) -> Self {
         let state = State {
             checkpoints: VecDeque::new(),
@@ -127,11 +129,11 @@ impl Ail {
         }
     }
 
-    /// The items of the checkpoint at `lsn` are durable, and so is its last record. Checkpoints come in the
-    /// order of their places.
+    /// Inserts the items of the checkpoint at `lsn`, which is durable up to its last record
+    /// `commit_lsn`. Checkpoints are inserted in the order of their LSNs.
     pub(crate) fn insert(&self, items: impl Iterator<Item = Item>, lsn: Lsn, commit_lsn: Lsn) {
         let mut entries = Vec::with_capacity(items.size_hint().0);
-        // What an item replaces is the same item: its last reference can't be dropped here.
+        // The replaced entry refers to the same item, so this can't drop the last reference.
         let mut state = self.state.lock();
         for item in items {
             let log = item.state();
@@ -155,7 +157,7 @@ impl Ail {
         self.look(&state);
     }
 
-    /// Says whether the items take more memory than they may, to those who begin transactions.
+    /// Tells beginning transactions whether the items take more memory than they may.
     fn look(&self, state: &State) {
         let is_crowded = state.bytes > self.levels.crowded;
         if self.is_crowded() != is_crowded {
@@ -164,14 +166,14 @@ impl Ail {
         }
     }
 
-    /// Whether the items take more memory than they may.
+    /// Returns whether the items take more memory than they may.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.is_crowded.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until the items take no more memory than they may, or `is_shut`, which is to be told by
-    /// [`wake`](Self::wake). The caller holds nothing.
+    /// Sleeps until the items take no more memory than they may, or until `is_shut` returns true.
+    /// Its change must be followed by [`wake`](Self::wake). The caller holds no lock.
     #[cold]
     pub(crate) fn wait_for_memory(&self, is_shut: impl Fn() -> bool) {
         let mut state = self.state.lock();
@@ -181,29 +183,30 @@ impl Ail {
         }
     }
 
-    /// Wakes those who wait for memory: the journal is shut down.
+    /// Wakes the transactions that wait for memory, because the journal is shut down.
     pub(crate) fn wake(&self) {
         let _state = self.state.lock();
         self.uncrowded.notify_all();
     }
 
-    /// What the items take in memory, in bytes, and how often somebody has waited for memory.
+    /// Returns the memory that the items take, in bytes, and how often a transaction has waited for
+    /// memory.
     pub(crate) fn memory(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.bytes, state.waits)
     }
 
-    /// Whether enough has gone home for the memory's sake.
+    /// Returns whether enough items are written back for [`Goal::Memory`].
     pub(crate) fn is_light(&self) -> bool {
         self.state.lock().bytes <= self.levels.light
     }
 
-    /// A record that is no checkpoint's is durable.
+    /// Notes that a record outside of any checkpoint is durable at `lsn`.
     pub(crate) fn set_sync_lsn(&self, lsn: Lsn) {
         self.state.lock().sync_lsn = lsn;
     }
 
-    /// The tail of the log, and whether nothing is left to be written home.
+    /// Returns the tail of the log, and whether no item is left to be written back.
     pub(crate) fn tail(&self) -> (Lsn, bool) {
         let state = self.state.lock();
         match state.checkpoints.front() {
@@ -212,17 +215,17 @@ impl Ail {
         }
     }
 
-    /// The last durable record.
+    /// Returns the LSN of the last durable record.
     pub(crate) fn sync_lsn(&self) -> Lsn {
         self.state.lock().sync_lsn
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.state.lock().items
     }
 
-    /// The first items behind `after`, up to `target`, and where they are.
+    /// Returns the first items after `after`, up to `target`, with their positions.
     pub(crate) fn batch(&self, after: Option<AilPlace>, target: Lsn) -> Vec<(AilPlace, Item)> {
         let state = self.state.lock();
         let begin =
@@ -242,8 +245,8 @@ impl Ail {
         items.take(BATCH).collect()
     }
 
-    /// What was pushed at these places is home, and durable there. Its memory is given back before anybody
-    /// takes what it leaves.
+    /// Removes the items that were pushed at these positions; they are written back and durable.
+    /// Frees their memory before it reduces the count that waiting transactions look at.
     pub(crate) fn remove(&self, home: Vec<(AilPlace, Item)>) {
         let mut removed = Vec::with_capacity(home.len());
         let mut state = self.state.lock();
@@ -269,36 +272,36 @@ impl Ail {
         self.changed.notify_all();
     }
 
-    /// Sleeps until the worker has something to do; `None`: it is to end.
+    /// Sleeps until the worker has something to do; returns `None` if it must end.
     pub(crate) fn wait_wanted(&self) -> Option<Goal> {
         let idle = |state: &mut State| !state.is_wanted && !state.is_heavy && !state.is_stopped;
         let mut state = self.changed.wait_while(self.state.lock(), idle);
         if state.is_stopped {
             return None;
         }
-        // Who moves the tail makes room in memory as well.
+        // A worker that moves the tail frees memory as well.
         state.is_heavy = false;
         Some(if std::mem::take(&mut state.is_wanted) { Goal::Tail } else { Goal::Memory })
     }
 
-    /// Waits until nobody else writes items home. The right lasts until the result is dropped.
+    /// Waits until no other thread writes items back. The right lasts until the result is dropped.
     pub(crate) fn push_alone(&self) -> PushAlone<'_> {
         let mut state = self.changed.wait_while(self.state.lock(), |state| state.is_pushing);
         state.is_pushing = true;
         PushAlone(self)
     }
 
-    /// Lets those who hold items locked go on.
+    /// Sleeps for a moment, so that threads that hold items locked can proceed.
     pub(crate) fn pause(&self) {
         drop(self.changed.wait_for(self.state.lock(), PAUSE));
     }
 
-    /// Whether the worker is to end.
+    /// Returns whether the worker must end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state.lock().is_stopped
     }
 
-    /// Ends the worker.
+    /// Makes the worker end.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.is_stopped = true;
@@ -306,7 +309,7 @@ impl Ail {
     }
 }
 
-/// The right to write items home.
+/// The exclusive right to write items back.
 pub(crate) struct PushAlone<'a>(&'a Ail);
 
 impl Drop for PushAlone<'_> {

@@ -1,37 +1,39 @@
-//! What every commit reads, apart from what commits write.
+//! The fields that every commit reads, separated from those that commits write.
 //!
-//! Seed 003 begins with a field that is never written after the mount, on the line of a counter
-//! that every transaction writes: reading it cost a quarter of the time of one machine. Here the
-//! fields that every transaction reads (is the journal shut down, is it frozen, which context is
-//! it, is that empty, how full may it get) are on lines of their own, and the written ones are on
-//! others. With `read_mostly` taken back they share a line.
+//! Chinner's per-CPU delayed logging patches (2020, patch 1) begin with a field that is never
+//! written after the mount, but shared a cache line with a counter that every transaction writes:
+//! reading it cost a quarter of the time on one machine. Here the fields that every transaction
+//! reads (whether the journal is shut down or frozen, the current context, whether that is empty,
+//! how full it may get) have cache lines of their own. Without the `read_mostly` setting they share
+//! a line with the written fields.
 
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use vfscale_sync::percpu::Apart;
 
-/// Read by every transaction; written when a context changes, and at the events they are named after.
+/// The fields that every transaction reads. Written when a context changes, and at the events that
+/// they are named after.
 #[repr(C)]
 pub(crate) struct ReadMostly {
-    /// The number of the current context, from 1 on. Written under the context lock.
+    /// Number of the current context, from 1 on. Written under the context lock.
     pub(crate) sequence: AtomicU64,
-    /// The CIL is pushed from this many bytes on.
+    /// Size from which on the CIL is pushed, in bytes.
     pub(crate) cil_bytes: u64,
-    /// How much a CPU adds to the common sum at once.
+    /// Number of bytes that a CPU adds to the common sum in one step.
     pub(crate) cil_batch: u64,
-    /// Nothing is committed in the current context. Set under the writer's side of the context
-    /// lock, cleared by the first commit under the reader's.
+    /// Whether nothing is committed in the current context. Set under the writer's side of the
+    /// context lock, cleared by the first commit under the reader's.
     pub(crate) is_empty: AtomicBool,
     pub(crate) is_shut: AtomicBool,
     pub(crate) is_frozen: AtomicBool,
     is_spread: bool,
 }
 
-/// Written by transactions.
+/// The fields that transactions write.
 #[repr(C)]
 pub(crate) struct Written {
-    /// The bytes in the CIL, without what CPUs have not added yet.
+    /// Bytes in the CIL, without those that CPUs have not added yet.
     pub(crate) cil_bytes: AtomicU64,
-    /// Active transactions, where they are one number.
+    /// Number of active transactions, if they are counted in one number.
     pub(crate) active: AtomicI64,
 }
 
@@ -41,7 +43,7 @@ impl Written {
     }
 }
 
-/// The central fields. Lines are fetched in pairs, so they are kept 128 bytes apart.
+/// The fields of both kinds. CPUs fetch cache lines in pairs, so the kinds are 128 bytes apart.
 #[repr(C, align(128))]
 pub(crate) struct Central {
     pub(crate) read: ReadMostly,
@@ -52,9 +54,9 @@ pub(crate) struct Central {
 #[cfg(not(shuttle))]
 const _: () = {
     use std::mem::offset_of;
-    // The setting before the patch: all of it in one line of 64 bytes.
+    // Setting before the patch: all fields are in one line of 64 bytes.
     assert!(offset_of!(Central, packed) + size_of::<Written>() <= 64);
-    // And after it: no pair of lines has fields of both kinds.
+    // With the patch: no pair of lines has fields of both kinds.
     assert!(offset_of!(Central, spread) >= 128 && offset_of!(Central, spread) % 128 == 0);
     assert!(size_of::<Central>() == 256 && align_of::<Central>() == 128);
 };
@@ -76,7 +78,7 @@ impl Central {
         }
     }
 
-    /// The written fields, wherever they are.
+    /// Returns the written fields of the active layout.
     #[inline]
     pub(crate) fn written(&self) -> &Written {
         if self.read.is_spread { &self.spread.0 } else { &self.packed }

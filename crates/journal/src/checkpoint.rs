@@ -1,33 +1,35 @@
-//! The stream of a checkpoint: a header, and one operation for each item. `docs/FORMAT.md` gives every byte.
+//! The byte stream of a checkpoint: a header, and one operation for each item. `docs/FORMAT.md`
+//! specifies every byte.
 //!
 //! # Invariants
 //!
-//! * The stream is cut into the payloads of data records wherever a record is full. Its length stands in
-//!   its header, so that the parts are known to be complete.
-//! * [`Operations`] takes any bytes and ends with a reason where they stop making sense.
+//! * The stream is cut into the payloads of data records wherever a record is full. Its header
+//!   contains its length, so a reader can check that no record is missing.
+//! * [`Operations`] accepts any bytes. Where they stop making sense it ends with a reason.
 
 use crate::item::LogVector;
 use crate::record::{get_u32, get_u64};
 use crate::{LogKey, Lsn};
 
-/// Bytes of a checkpoint's header.
+/// Size of a checkpoint's header, in bytes.
 pub(crate) const CHECKPOINT_HEADER_BYTES: usize = 32;
-/// Bytes of an operation's header.
+/// Size of an operation's header, in bytes.
 pub(crate) const OP_HEADER_BYTES: usize = 24;
-/// Operations begin at multiples of this many bytes of the stream.
+/// Alignment of operations in the stream, in bytes.
 pub(crate) const OP_ALIGN: usize = 8;
-/// What a checkpoint begins with: "vfsC".
+/// Magic number of a checkpoint: "vfsC".
 const CHECKPOINT_MAGIC: u32 = u32::from_le_bytes(*b"vfsC");
 
 const OP_ITEM: u32 = 1;
 const OP_CANCEL: u32 = 2;
 
-/// Bytes that an item of `len` bytes takes in the stream.
+/// Returns the number of bytes that an item of `len` bytes takes in the stream.
 pub(crate) const fn op_bytes(len: u64) -> u64 {
     OP_HEADER_BYTES as u64 + len.next_multiple_of(OP_ALIGN as u64)
 }
 
-/// The header of a checkpoint of `items` operations in `stream_bytes` bytes, itself included.
+/// Encodes the header of a checkpoint with `items` operations in `stream_bytes` bytes, itself
+/// included.
 pub(crate) fn checkpoint_header(
     sequence: u64,
     items: u64,
@@ -41,7 +43,7 @@ pub(crate) fn checkpoint_header(
     header
 }
 
-/// The header of an item's operation.
+/// Encodes the header of an item's operation.
 pub(crate) fn op_header(key: LogKey, vector: &LogVector) -> [u8; OP_HEADER_BYTES] {
     let mut header = [0; OP_HEADER_BYTES];
     let operation = if vector.is_cancel() { OP_CANCEL } else { OP_ITEM };
@@ -52,24 +54,24 @@ pub(crate) fn op_header(key: LogKey, vector: &LogVector) -> [u8; OP_HEADER_BYTES
     header
 }
 
-/// What a checkpoint did to one item.
+/// The effect of a checkpoint on one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// The item is to become this.
+    /// The item gets these contents.
     Item {
-        /// Its name.
+        /// Key of the item.
         key: LogKey,
-        /// What [`LogItem::format`](crate::LogItem::format) wrote.
+        /// Bytes that [`LogItem::format`](crate::LogItem::format) wrote.
         bytes: &'a [u8],
     },
-    /// Nothing that was logged before under this name is to be replayed.
+    /// No contents that were logged earlier under this key are replayed.
     Cancel {
-        /// The name.
+        /// The cancelled key.
         key: LogKey,
     },
 }
 
-/// Why bytes are no checkpoint.
+/// The reason why bytes are not a checkpoint.
 pub(crate) type Malformed = &'static str;
 
 /// The operations of a checkpoint's stream, in order.
@@ -80,7 +82,7 @@ pub struct Operations<'a> {
 }
 
 impl<'a> Operations<'a> {
-    /// Checks the header of the checkpoint `sequence`.
+    /// Checks the header of the checkpoint `sequence`, and returns its operations.
     pub(crate) fn new(stream: &'a [u8], sequence: u64) -> Result<Self, Malformed> {
         let Some((header, rest)) = stream.split_at_checked(CHECKPOINT_HEADER_BYTES) else {
             return Err("it ends in its header");
@@ -125,21 +127,21 @@ impl<'a> Iterator for Operations<'a> {
         }
         let parsed = self.parse();
         if parsed.is_err() {
-            // Nothing behind the damage means anything.
+            // No bytes after the damage can be trusted.
             (self.left, self.rest) = (0, &[]);
         }
         Some(parsed)
     }
 }
 
-/// A checkpoint that is durable.
+/// A durable checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durable {
-    /// The sequence number that its transactions' commits returned.
+    /// Sequence number that the commits of its transactions returned.
     pub sequence: u64,
-    /// Its first record: what its items are known by in the AIL and in a recovery.
+    /// LSN of its first record, which identifies its items in the AIL and in a recovery.
     pub lsn: Lsn,
-    /// Its last record.
+    /// LSN of its last record.
     pub commit_lsn: Lsn,
 }
 

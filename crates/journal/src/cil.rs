@@ -1,34 +1,36 @@
-//! The committed item list: what is committed and not yet in the log.
+//! The committed item list (CIL): items that are committed and not yet in the log.
 //!
 //! # Purpose
 //!
-//! A commit puts each of its items on the list of its CPU, and into the item what a recovery needs; an
-//! item that is on a list already, of whatever CPU, stays there. A push takes all lists at once, as the
-//! checkpoint of this context, and then what is in the items.
+//! A commit puts each of its items on the list of its CPU, and stores in the item what a recovery
+//! needs. An item that is already on a list, of any CPU, stays there. A push takes all lists in one
+//! step as the checkpoint of this context, and then the vectors stored in the items.
 //!
 //! # Invariants
 //!
-//! * Commits hold the reader's side of the context lock (a brlock: its slots are all that they
-//!   write of it), the push takes the writer's side for as long as it needs to take the lists: a number of
-//!   moves that depends on the slots, not on the items. So a transaction is in one context, whole.
-//! * An item is on one list at most, at the place that its [`Place`](crate::item::Place) tells, and
-//!   holds one pin for it. A commit whose items are all on lists already takes the lock of none.
-//! * The push visits every slot there is. That no CPU runs on it any more does not matter: nothing
-//!   is lost with a CPU.
-//! * *Order*: each commit gets an order id above those of all its items' former ones and, if it
-//!   puts something on its list, of the latest there. So of two transactions that share an item, or
-//!   a list, or are connected by a chain of such, the later one has the larger id, and no line is
-//!   shared for it (Lamport's clocks, 1978, instead of the counter of the kernel's final version).
-//!   Transactions that are not connected commute. A checkpoint is written in the order of the ids;
-//!   an item keeps its first one.
-//! * *Empty* is exact: the flag is cleared by the first commit of a context, under the reader's
-//!   side, by test and then test-and-clear, so that all later ones only read it (the rule that
-//!   ended the discussion of seed 003, patch 4); it is set and looked at under the writer's side.
-//! * What transactions have freed (their callbacks: the file system's busy extents) waits on the list of the
-//!   CPU beside its items, and goes with them (seed 003, patch 5). So it comes back with the checkpoint
-//!   that has the freeing, and not before. Without that patch it waits on one list for all.
-//! * The commit that clears the flag gives the unit reservation of the checkpoint; every commit
-//!   gives what it adds, and its share of record headers ([`ticket`](crate::ticket)).
+//! * Commits hold the reader's side of the context lock (a brlock: they write only their slot of
+//!   it). The push holds the writer's side while it takes the lists: a number of moves that depends
+//!   on the slots, not on the items. So a transaction is in one context as a whole.
+//! * An item is on at most one list, at the index that its [`Place`](crate::item::Place) gives, and
+//!   holds one pin for it. A commit whose items are all on lists already takes no list's lock.
+//! * The push visits every slot, including those of CPUs that no longer run: no entry is lost with
+//!   a CPU.
+//! * *Order*: each commit gets an order id above the former ids of all its items and, if it puts
+//!   anything on its list, above the latest id there. So of two transactions that share an item or
+//!   a list, or are connected by a chain of such transactions, the later one has the larger id, and
+//!   no cache line is shared for it (Lamport's clocks, 1978, instead of the counter of Linux's
+//!   final version). Transactions that are not connected commute. A checkpoint is written in the
+//!   order of the ids; an item retains the first id that it gets in a context.
+//! * *Empty* is exact: the first commit of a context clears the flag under the reader's side, by
+//!   test and then test-and-clear, so that all later commits only read it (the rule that ended the
+//!   discussion of Chinner's per-CPU CIL patches, 2020, patch 4). The push sets and checks it under
+//!   the writer's side.
+//! * Callbacks of transactions (which return the file system's busy extents) wait on the list of
+//!   the CPU next to its items, and are taken with them (Chinner, 2020, patch 5). So extents become
+//!   free with the checkpoint that contains the freeing transaction, and not before. Without that
+//!   patch they wait on one list for all CPUs.
+//! * The commit that clears the flag gives the unit reservation of the checkpoint. Every commit
+//!   gives the bytes that it adds, and its share of record headers ([`ticket`](crate::ticket)).
 
 use std::mem;
 
@@ -48,23 +50,24 @@ use crate::ranks::{CilBusy, CilContext, CilSlot};
 use crate::ticket::Costs;
 use crate::{Error, LogKey, Result};
 
-/// Called once when a transaction's checkpoint is durable, or will never be.
+/// A callback that is called once, when its transaction's checkpoint is durable or will never be.
 pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
 
 /// An item in a context.
 pub(crate) struct Entry {
     order: u64,
-    /// That of the item, which no cache of a CPU has any more when the checkpoint is written.
+    /// Key of the item. A copy, because the item is no longer in any CPU cache when the checkpoint
+    /// is written.
     pub(crate) key: LogKey,
     pub(crate) item: Item,
-    /// What is logged of it. Before the switch it is mostly in the item ([`ItemState`]).
+    /// Contents to log. Until the switch of contexts they are mostly in the item ([`ItemState`]).
     ///
     /// [`ItemState`]: crate::ItemState
     pub(crate) vector: LogVector,
 }
 
 impl Entry {
-    /// Asks for the memory that it leads to.
+    /// Prefetches the memory that it refers to.
     pub(crate) fn prefetch(&self) {
         prefetch(self.item.state());
         self.vector.prefetch();
@@ -75,25 +78,25 @@ impl Entry {
 struct List {
     entries: Vec<Entry>,
     callbacks: Vec<Callback>,
-    /// The largest order id that was given out here.
+    /// The largest order id that was assigned on this list.
     order: u64,
-    /// What entries take in memory that the common sum does not have yet, in bytes.
+    /// Memory of the entries that the common sum does not have yet, in bytes.
     memory: u64,
 }
 
 impl List {
-    /// Gives an item that is on the list another vector, and gives the one that it had.
+    /// Replaces the vector of an item that is on the list, and returns the former one.
     fn replace(&mut self, item: &Item, vector: LogVector) -> Option<LogVector> {
         let entry = self.entries.get_mut(item.state().place().index)?;
         Some(mem::replace(&mut entry.vector, vector))
     }
 }
 
-/// What a CPU has given to the current context.
+/// Contributions of a CPU to the current context.
 struct Counters {
     stream_bytes: AtomicI64,
     reserved: AtomicU64,
-    /// Transactions that were committed here, ever.
+    /// Number of transactions that were committed on this CPU since the journal was opened.
     commits: AtomicU64,
 }
 
@@ -101,49 +104,49 @@ struct Counters {
 pub(crate) struct Cil {
     context: BrLock<CilContext>,
     lists: PerCpu<Mutex<List, CilSlot>>,
-    /// The callbacks of all CPUs; none where they are on the lists.
+    /// The callbacks of all CPUs; `None` if they are on the lists.
     busy: Option<Mutex<Vec<Callback>, CilBusy>>,
     counters: PerCpu<Counters>,
-    /// What the entries of all lists take in memory, without what lists have not added yet.
+    /// Memory of the entries of all lists, without the part that lists have not added yet.
     memory: Apart<AtomicU64>,
     levels: Levels,
-    /// How much a list adds to that at once.
+    /// Number of bytes that a list adds to that sum in one step.
     memory_batch: u64,
     costs: Costs,
 }
 
-/// Items of a transaction, as they are after it.
+/// The items of a transaction, with their contents after it.
 pub(crate) type Items = SmallVec<[(Item, LogVector); 8]>;
 /// Vectors that newer ones have replaced.
 type Replaced = SmallVec<[LogVector; 8]>;
 
-/// What is committed by one transaction.
+/// The changes that one transaction commits.
 #[derive(Default)]
 pub(crate) struct Commit {
     pub(crate) items: Items,
     pub(crate) callbacks: Vec<Callback>,
-    /// What the transaction has left of its reservation, in bytes of log.
+    /// Rest of the transaction's reservation, in bytes of log.
     pub(crate) reserved: u64,
 }
 
-/// What became of it.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inserted {
-    /// The context it is in.
+    /// Sequence number of the context that the transaction is in.
     pub(crate) sequence: u64,
-    /// What it has given of its reservation.
+    /// Part of its reservation that it gave to the context.
     pub(crate) given: u64,
 }
 
-/// Everything that was committed in one context.
+/// The transactions that were committed in one context.
 pub(crate) struct Context {
     pub(crate) sequence: u64,
-    /// In order.
+    /// Sorted by order id.
     pub(crate) entries: Vec<Entry>,
     pub(crate) callbacks: Vec<Callback>,
     /// Log space that its transactions gave, in bytes.
     pub(crate) reserved: u64,
-    /// The length of its stream.
+    /// Length of its stream, in bytes.
     pub(crate) stream_bytes: u64,
 }
 
@@ -166,14 +169,14 @@ impl Cil {
         }
     }
 
-    /// Puts a transaction into the current context, and leaves nothing in it; each of its items has a pin
-    /// for it. Waits for a push only while that takes the lists.
+    /// Moves the items and callbacks of a transaction into the current context; each of its items
+    /// has a pin for it. Waits for a push only while that takes the lists.
     ///
     /// # Errors
-    /// [`Error::Overrun`]: the reservation was too small. The items are in the context all the
-    /// same, and the journal has to be shut down.
+    /// [`Error::Overrun`]: the reservation was too small. The items are in the context
+    /// nevertheless, and the journal must be shut down.
     pub(crate) fn insert(&self, central: &Central, commit: &mut Commit) -> Result<Inserted> {
-        // Replaced vectors are freed when no lock is held any more.
+        // Replaced vectors are freed after all locks are released.
         let mut replaced = Replaced::new();
         let context = self.context.read();
         let sequence = central.read.sequence.load(Ordering::Relaxed);
@@ -186,7 +189,7 @@ impl Cil {
         let added = u64::try_from(longer).unwrap_or(0);
         let unit = if is_first { self.costs.unit() } else { 0 };
         let given = if added == 0 { unit } else { unit + added + self.costs.split(added) };
-        // Even an overrun is accounted for in full: what the checkpoint needs does not depend on it.
+        // An overrun is accounted for in full as well: the checkpoint's needs do not depend on it.
         self.account(central, longer, given);
         drop(context);
         if given > commit.reserved {
@@ -195,12 +198,12 @@ impl Cil {
         Ok(Inserted { sequence, given })
     }
 
-    /// Puts items into the context, and says how much longer the stream became.
+    /// Puts items into the context, and returns by how much the stream grew.
     fn put(&self, sequence: u64, commit: &mut Commit, replaced: &mut Replaced) -> i64 {
         let Commit { items, callbacks, .. } = commit;
         let mut order = items.iter().map(|(item, _)| item.state().order()).max().unwrap_or(0) + 1;
         let is_new = |item: &Item| item.state().place().sequence != sequence;
-        // One list is that of before patch 4, whose lock every commit took.
+        // A single list is the state before patch 4, when every commit took its lock.
         let needs_list = !callbacks.is_empty()
             || self.lists.len() == 1
             || items.iter().any(|(item, _)| is_new(item));
@@ -219,7 +222,7 @@ impl Cil {
             let before = state.replace_stream_bytes(bytes);
             let put = state.put_vector(sequence, vector);
             if let Some(list) = list.as_mut().filter(|_| is_new(&item)) {
-                // The transaction's pin becomes that of the context.
+                // The context takes over the transaction's pin.
                 longer += signed(bytes);
                 list.memory += item.memory_bytes() as u64;
                 state.set_place(Place { sequence, slot, index: list.entries.len() });
@@ -227,7 +230,7 @@ impl Cil {
                 list.entries.push(Entry { order, key, item, vector });
                 continue;
             }
-            // The context has a pin of its own: the transaction's is given back.
+            // The context already has a pin, so the transaction's is dropped.
             state.unpin();
             longer += signed(bytes) - signed(before);
             match put {
@@ -263,7 +266,8 @@ impl Cil {
         }
     }
 
-    /// Takes everything that is committed, and begins a new context. Nothing if the current one is empty.
+    /// Takes all committed entries and callbacks, and begins a new context. Returns `None` if the
+    /// current one is empty.
     pub(crate) fn switch(&self, central: &Central) -> Option<Context> {
         let exclusive = self.context.write();
         if central.read.is_empty.load(Ordering::Relaxed) {
@@ -298,38 +302,40 @@ impl Cil {
                 entry.vector = vector;
             }
         }
-        // Stable: on one list, equal ids (one transaction) keep their order.
+        // Stable: entries of one list with equal ids (one transaction) stay in their order.
         entries.sort_by_key(|entry| entry.order);
         let stream_bytes = entries.iter().map(|entry| entry.vector.stream_bytes()).sum::<u64>()
             + CHECKPOINT_HEADER_BYTES as u64;
         Some(Context { sequence, entries, callbacks, reserved, stream_bytes })
     }
 
-    /// What each slot has of the reservation of the current context.
+    /// Returns the reservation of the current context in each slot.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn reserved_parts(&self) -> Vec<u64> {
         self.counters.iter().map(|c| c.reserved.load(Ordering::Relaxed)).collect()
     }
 
-    /// Whether what is committed takes `times` as much memory as is to be pushed.
+    /// Returns whether the entries take at least `times` as much memory as triggers a push.
     #[inline]
     pub(crate) fn is_heavy(&self, times: u64) -> bool {
         self.memory.load(Ordering::Relaxed) >= self.levels.cil.saturating_mul(times)
     }
 
-    /// Transactions that were committed. Those that are being committed may be among them.
+    /// Returns the number of committed transactions. Transactions that are just committing may be
+    /// included.
     pub(crate) fn commits(&self) -> u64 {
         self.counters.iter().map(|counters| counters.commits.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether anything is committed that no push has taken, at one moment during the call.
+    /// Returns whether no transaction is committed that no push has taken, at one moment during the
+    /// call.
     pub(crate) fn is_empty(&self, central: &Central) -> bool {
         let _exclusive = self.context.write();
         central.read.is_empty.load(Ordering::Relaxed)
     }
 }
 
-/// Sizes of vectors are far below the limit.
+/// Converts a size; sizes of vectors are far below the limit.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

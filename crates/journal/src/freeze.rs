@@ -1,20 +1,21 @@
-//! Active transactions, and keeping new ones out.
+//! The freeze gate: counts active transactions and blocks new ones.
 //!
 //! # Purpose
 //!
-//! A freeze has to wait until no transaction is active. Seed 003, patch 2: the count of them is a
-//! part for each CPU, and whoever freezes adds the parts up; with one part it is the counter that
-//! every transaction wrote.
+//! A freeze must wait until no transaction is active. As in Chinner's per-CPU delayed logging
+//! (2020, patch 2), their count is sharded: each CPU has a part, and the thread that freezes adds
+//! the parts up. With one part it is the single counter that every transaction used to write.
 //!
 //! # Why the sum can't miss a transaction
 //!
-//! A transaction adds itself and then looks whether the gate is shut; the freezer shuts it and then
-//! adds up; both have a full fence between. So a transaction that did not see the shut gate is in
-//! every sum that follows, and only it can take itself out, after it has ended. One that did see it
-//! takes itself back from the very part that it went to. So a sum of zero says that nobody is
-//! inside, and that nobody comes in: a part that was read too early can only make the sum too
-//! large, as do those who are about to be refused. Whoever leaves (or takes itself back) and sees
-//! the gate shut wakes the freezer, which adds up again.
+//! A transaction first adds itself and then checks whether the gate is shut. The freezing thread
+//! first shuts the gate and then adds up. Both have a full fence in between. So a transaction that
+//! did not see the shut gate is in every later sum, and only the transaction itself can subtract
+//! itself, after it has ended. A transaction that saw the shut gate subtracts itself from the part
+//! to which it added itself. A sum of zero therefore means that no transaction is active and that
+//! none begins: a part that was read too early can only make the sum too large, as do transactions
+//! that are about to be refused. A transaction that leaves (or withdraws) and sees the gate shut
+//! wakes the freezing thread, which adds up again.
 
 use vfscale_sync::atomic::{Ordering, fence, fence_after_rmw};
 use vfscale_sync::percpu::PerCpuCounter;
@@ -23,9 +24,9 @@ use vfscale_sync::{Condvar, Mutex};
 use crate::central::Central;
 use crate::ranks::FreezeGate;
 
-/// The gate that transactions go through.
+/// The gate that transactions pass when they begin.
 pub(crate) struct Gate {
-    /// The parts, or nothing if it is the one number in [`Central`].
+    /// The sharded count; `None` if it is the single number in [`Central`].
     parts: Option<PerCpuCounter>,
     state: Mutex<State, FreezeGate>,
     changed: Condvar,
@@ -33,12 +34,12 @@ pub(crate) struct Gate {
 
 #[derive(Default)]
 struct State {
-    /// How many freezes there are without their thaws.
+    /// Number of freezes without their thaws.
     depth: u32,
     is_closed: bool,
 }
 
-/// Why nobody may go in.
+/// The reason why a transaction may not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Shut,
@@ -51,7 +52,7 @@ impl Gate {
         Self { parts, state: Mutex::new(State::default()), changed: Condvar::new() }
     }
 
-    /// Goes in. Sleeps while the gate is frozen.
+    /// Counts a new transaction. Sleeps while the gate is frozen.
     #[inline]
     pub(crate) fn enter(&self, central: &Central) -> Result<(), Refused> {
         while !self.add_unless_frozen(central) {
@@ -64,7 +65,7 @@ impl Gate {
     fn add_unless_frozen(&self, central: &Central) -> bool {
         let keep = || {
             fence_after_rmw();
-            // Acquire: who comes in after a thaw sees what the freezer has done.
+            // Acquire: a transaction that begins after a thaw sees the freezing thread's changes.
             !central.read.is_frozen.load(Ordering::Acquire)
         };
         if let Some(parts) = &self.parts {
@@ -82,7 +83,7 @@ impl Gate {
     #[cold]
     fn wait(&self, central: &Central) -> Result<(), Refused> {
         let mut state = self.state.lock();
-        // The freezer may have counted what was just taken back.
+        // The freezing thread may have counted what was just subtracted.
         self.changed.notify_all();
         loop {
             if state.is_closed {
@@ -98,7 +99,7 @@ impl Gate {
         }
     }
 
-    /// Comes out again.
+    /// Counts a transaction as ended.
     #[inline]
     pub(crate) fn leave(&self, central: &Central) {
         match &self.parts {
@@ -109,13 +110,13 @@ impl Gate {
         }
         fence_after_rmw();
         if central.read.is_frozen.load(Ordering::Relaxed) {
-            // Under the lock: the freezer either sleeps by now or adds up after this.
+            // Under the lock: either the freezing thread already sleeps, or it adds up after this.
             let _state = self.state.lock();
             self.changed.notify_all();
         }
     }
 
-    /// How many are inside.
+    /// Returns the number of active transactions.
     pub(crate) fn active(&self, central: &Central) -> i64 {
         match &self.parts {
             Some(parts) => parts.sum(),
@@ -123,7 +124,7 @@ impl Gate {
         }
     }
 
-    /// What each line has of that.
+    /// Returns the part of the count in each shard.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn lines(&self, central: &Central) -> Vec<i64> {
         match &self.parts {
@@ -132,19 +133,20 @@ impl Gate {
         }
     }
 
-    /// Shuts the gate and waits until nobody is inside. Nests. `is_final`: for good.
+    /// Shuts the gate and waits until no transaction is active. Freezes nest. With `is_final` the
+    /// gate stays shut for good.
     pub(crate) fn freeze(&self, central: &Central, is_final: bool) {
         let mut state = self.state.lock();
         state.depth += 1;
         state.is_closed |= is_final;
         central.read.is_frozen.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // Who waits for a thaw that does not come any more has to know.
+        // A transaction that waits for a thaw must learn that no thaw will follow.
         self.changed.notify_all();
         drop(self.changed.wait_while(state, |_| self.active(central) != 0));
     }
 
-    /// Opens the gate again, if this was the last freeze. A thaw without a freeze does nothing.
+    /// Opens the gate again, if this ends the last freeze. A thaw without a freeze does nothing.
     pub(crate) fn thaw(&self, central: &Central) {
         let mut state = self.state.lock();
         state.depth = state.depth.saturating_sub(1);
@@ -154,7 +156,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Wakes those who wait to come in: the journal is shut down.
+    /// Wakes the transactions that wait at the gate, because the journal is shut down.
     pub(crate) fn wake(&self) {
         let _state = self.state.lock();
         self.changed.notify_all();

@@ -1,36 +1,39 @@
-//! Log space: handed out in batches to CPUs, waited for in the order of coming.
+//! Log space: granted to CPUs in batches, waited for in the order of arrival.
 //!
 //! # Purpose
 //!
-//! Every transaction reserves log before it changes anything, so that it can't run out later. The
-//! kernel keeps the reserved space in one word that every transaction writes twice. Here each CPU
-//! slot has an allowance (`vfscale_sync::percpu::Budget`), and only an empty one goes to the common
-//! pool.
+//! Every transaction reserves log space before it changes anything, so that it can't run out of it
+//! later. Linux counts the reserved space in one word (the grant head) that every transaction
+//! writes twice. Here each CPU slot has an allowance (`vfscale_sync::percpu::Budget`), and a
+//! transaction uses the common pool only if that is empty.
 //!
-//! # What the units are
+//! # Which bytes are taken
 //!
-//! The budget's total is the log less a few blocks. A byte of it is taken while it is reserved by a
-//! transaction, given by one to the current context, or *on the log*: between the tail that the
-//! latest durable record names and the head. Writing a checkpoint turns what its context has into
-//! bytes on the log and gives the rest back; moving the durable tail gives back what it passed. So
-//! all that is not taken is free to be written, and head and tail can't meet: the head moves by
-//! bytes that were taken, and what lies between it and the durable tail is taken.
+//! The budget's total is the size of the log less a few blocks. A byte of it is taken while a
+//! transaction has it reserved, while the current context has it from a transaction, or while it is
+//! *on the log*: between the tail that the latest durable record names and the head. Writing a
+//! checkpoint turns the bytes of its context into bytes on the log and returns the rest. Moving the
+//! durable tail returns the bytes that it passed. So all bytes that are not taken are free to be
+//! written, and the head can't reach the tail: the head moves by bytes that were taken, and the
+//! bytes between it and the durable tail are taken.
 //!
 //! # Waiting
 //!
-//! * Whoever finds too little queues up. While somebody waits, nobody takes from the fast path: who comes
-//!   later queues up behind. So nobody starves.
-//! * A rolling transaction that asks again goes before those that have not begun: it holds what they may wait
-//!   for, and they hold nothing.
-//! * A waiter asks for the tail to be pushed, and whoever gives space serves the queue from its head.
+//! * A transaction that finds too few bytes queues up. While the queue is not empty no transaction
+//!   uses the fast path: later ones queue up behind. So no transaction starves.
+//! * A rolling transaction that reserves again is served before those that have not begun: it holds
+//!   what they may be waiting for, and they hold nothing.
+//! * A waiter requests a push of the tail, and each thread that returns space serves the queue from
+//!   its front.
 //!
-//! # Why a waiter gets what lies in other CPUs' batches
+//! # Why a waiter gets the bytes in the allowances of other CPUs
 //!
-//! Serving the queue takes from the budget, which fails only if less is left *anywhere*: before it
-//! does, it closes the allowance of every slot and adds it to the pool. What is given back after
-//! that goes to a slot again; but its giver looks for waiters afterwards. The waiter has counted
-//! itself before it took in vain, both with a full fence between, so one of the two sees the other:
-//! either the waiter's attempt finds the space, or the giver finds the waiter and serves it.
+//! Serving the queue takes from the budget, which fails only if too little is left *anywhere*:
+//! before it fails, it closes the allowance of every slot and adds it to the pool. Bytes that are
+//! returned after that enter an allowance again, but the thread that returns them then checks for
+//! waiters. The waiter has counted itself before it tried in vain, and both have a full fence in
+//! between. So one of the two sees the other: either the waiter's attempt finds the bytes, or the
+//! returning thread finds the waiter and serves it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,7 +44,7 @@ use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::ranks::GrantQueue;
 
-/// The space of a log.
+/// The free and reserved space of a log. Counterpart of `struct xlog_grant_head`.
 pub(crate) struct Grant {
     budget: Budget,
     waiting: AtomicUsize,
@@ -51,7 +54,7 @@ pub(crate) struct Grant {
 
 #[derive(Default)]
 struct Queue {
-    /// Rolling transactions that ask again.
+    /// Rolling transactions that reserve again.
     again: VecDeque<Arc<Waiter>>,
     fresh: VecDeque<Arc<Waiter>>,
     is_shut: bool,
@@ -63,21 +66,21 @@ struct Waiter {
     served: Condvar,
 }
 
-/// Who asks for space.
+/// The kind of a reservation, which decides its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// A transaction that has not begun.
+    /// First reservation of a transaction that has not begun.
     Fresh,
-    /// A rolling one that has used up what it had.
+    /// Further reservation of a rolling transaction that has used its first one up.
     Again,
 }
 
-/// The journal was shut down while somebody waited.
+/// The journal was shut down while a transaction waited.
 #[derive(Debug)]
 pub(crate) struct Shut;
 
 impl Grant {
-    /// Of `bytes` in all, none of them taken, in `slots` slots.
+    /// Creates a grant of `bytes` bytes in `slots` slots, none of them taken.
     pub(crate) fn new(bytes: u64, slots: usize) -> Self {
         Self {
             budget: Budget::new(bytes, slots),
@@ -87,25 +90,25 @@ impl Grant {
         }
     }
 
-    /// The whole.
+    /// Returns the total number of bytes.
     pub(crate) fn total(&self) -> u64 {
         self.bytes
     }
 
-    /// What is taken, at one moment during the call.
+    /// Returns the number of taken bytes at one moment during the call.
     pub(crate) fn used(&self) -> u64 {
         self.budget.used_exactly()
     }
 
-    /// Whether somebody waits.
+    /// Returns whether a transaction waits.
     pub(crate) fn has_waiters(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) != 0
     }
 
-    /// Takes `bytes`. If there are too few, or somebody else waits already, queues up and sleeps
-    /// until it is served; `push_tail` is called each time before it sleeps.
+    /// Takes `bytes`. If too few are left, or another transaction waits already, queues up and
+    /// sleeps until it is served. Calls `push_tail` each time before it sleeps.
     pub(crate) fn take(&self, bytes: u64, asker: Asker, push_tail: impl Fn()) -> Result<(), Shut> {
-        // Relaxed: a waiter that is overlooked came at the same time.
+        // Relaxed: a waiter that is overlooked arrived at the same time.
         if self.waiting.load(Ordering::Relaxed) == 0 && self.budget.take(bytes) {
             return Ok(());
         }
@@ -135,7 +138,7 @@ impl Grant {
         }
     }
 
-    /// Gives whoever is first what it waits for, as long as there is enough.
+    /// Serves the queue from its front, as long as enough bytes are left.
     fn serve(&self, queue: &mut MutexGuard<'_, Queue, GrantQueue>) {
         while let Some(first) = queue.first() {
             if !self.budget.take(first.bytes) {
@@ -150,20 +153,20 @@ impl Grant {
         }
     }
 
-    /// Gives back what was taken.
+    /// Returns bytes that were taken.
     pub(crate) fn give(&self, bytes: u64) {
         if bytes == 0 {
             return;
         }
         self.budget.give(bytes);
-        // Giving ends with an atomic exchange. Pairs with the fence of a waiter.
+        // `Budget::give` ends with an atomic exchange. Pairs with the fence of a waiter.
         fence_after_rmw();
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.serve(&mut self.queue.lock());
         }
     }
 
-    /// Wakes all who wait, with an error; who comes later and would wait gets it, too.
+    /// Wakes all waiters with an error. Later calls that would wait fail as well.
     pub(crate) fn shut(&self) {
         let mut queue = self.queue.lock();
         queue.is_shut = true;

@@ -1,14 +1,15 @@
-//! The in-core log buffer, and the head of the log.
+//! The in-core log buffer, and the head of the log. Counterpart of the iclogs of XFS (`struct
+//! xlog_in_core`).
 //!
 //! # Invariants
 //!
-//! * There is one [`Writer`], and whoever holds it is the only one who writes the log. Records are written in
-//!   the order of their places, each linked with the one before by place and checksum.
-//! * A record is never written over what the latest durable record calls its tail, or behind it:
-//!   that is looked at before every write.
-//! * Nothing needs to be ordered inside of a checkpoint. Recovery accepts a record only if every
-//!   record from its tail to it is whole and linked, so that a commit record whose predecessors did
-//!   not arrive does not count. One flush, behind the commit record, makes the whole of it durable.
+//! * There is one [`Writer`], and only the thread that holds it writes the log. Records are written
+//!   in the order of their LSNs, each linked with the one before by LSN and checksum.
+//! * A record is never written at or past the tail that the latest durable record names. This is
+//!   checked before every write.
+//! * Within a checkpoint no order is needed. Recovery accepts a record only if every record from
+//!   its tail to it is whole and linked, so a commit record whose predecessors did not arrive does
+//!   not count. One flush after the commit record makes the whole checkpoint durable.
 
 use std::sync::Arc;
 
@@ -20,17 +21,17 @@ use crate::record::{
 };
 use crate::{Error, Known, Lsn, Options, Result, VolumeId};
 
-/// Where the log is written, and what its next record is linked with.
+/// The target of log writes, and the link of the next record to the one before.
 pub(crate) struct Writer {
     device: Arc<dyn Device>,
     geometry: Geometry,
     volume: VolumeId,
-    /// That of the device, if it is one of the log's own.
+    /// Id of the device, if the log has a device of its own.
     device_id: [u8; 16],
     epoch: u64,
-    /// The kind of the record that was written last.
+    /// Kind of the record that was written last.
     last_kind: RecordKind,
-    /// Where the next record goes.
+    /// Position of the next record.
     head: Position,
     prev_lsn: Lsn,
     prev_crc: u32,
@@ -38,12 +39,12 @@ pub(crate) struct Writer {
     buffer: Box<[u8]>,
     /// Bytes of payload in it.
     filled: usize,
-    /// Writes and flushes of the device so far.
+    /// Number of writes and flushes of the device so far.
     pub(crate) writes: u64,
     pub(crate) flushes: u64,
 }
 
-/// What a record says beside its place.
+/// The header fields of a record that its writer chooses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contents {
     pub(crate) kind: RecordKind,
@@ -55,13 +56,13 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Of a record without payload.
+    /// Creates the contents of a record without payload.
     pub(crate) fn plain(kind: RecordKind, tail_lsn: Lsn, sync_lsn: Lsn) -> Self {
         Self { kind, flags: 0, tail_lsn, sync_lsn, checkpoint: 0, stream_offset: 0 }
     }
 }
 
-/// Where a log ends.
+/// The end of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) head: Position,
@@ -96,24 +97,24 @@ impl Writer {
         }
     }
 
-    /// Where the next record goes.
+    /// Returns the position of the next record.
     pub(crate) fn head(&self) -> Position {
         self.head
     }
 
-    /// Its place.
+    /// Returns the LSN of the next record.
     pub(crate) fn head_lsn(&self) -> Lsn {
         self.geometry.lsn(self.head)
     }
 
-    /// What is known of the log by what was written. All of it is durable.
+    /// Returns the state of the log for its owner to record. All of the log is durable.
     pub(crate) fn known(&self, checkpoint: u64) -> Known {
         let is_closed = self.last_kind == RecordKind::Unmount;
         let (epoch, last, device) = (self.epoch, self.prev_lsn, self.device_id);
         Known { epoch, last, checkpoint, is_closed, device }
     }
 
-    /// Copies as much of `bytes` into the record as fits, and gives back the rest.
+    /// Copies as much of `bytes` into the record as fits, and returns the rest.
     fn fill<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let mut rest = bytes;
         let room = payload_of(self.buffer.len() / LOG_BLOCK_BYTES);
@@ -127,8 +128,8 @@ impl Writer {
         rest
     }
 
-    /// Writes the record that was filled; nothing of it is durable before the next
-    /// [`flush`](Self::flush). `limit` is the first position that must not be written.
+    /// Writes the filled record; it is durable only after the next [`flush`](Self::flush). `limit`
+    /// is the first position that must not be written.
     pub(crate) fn write(&mut self, contents: Contents, limit: Position) -> Result<Lsn> {
         let blocks = record::blocks_of(self.filled);
         let (head, geometry) = (self.head, self.geometry);
@@ -187,8 +188,7 @@ impl Writer {
     }
 }
 
-/// Returns the only record of an empty log of which this is known: it was closed with it, and there is
-/// nothing in it.
+/// Returns the only record of an empty log whose state is `known`: the record that closes it.
 pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, known: &Known) -> Vec<u8> {
     let (lsn, epoch, device) = (known.last, known.epoch, known.device);
     let mut block = vec![0; LOG_BLOCK_BYTES];
@@ -214,7 +214,7 @@ pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, known: &Known) 
     block
 }
 
-/// Zeroes what a block has behind the payload: it is written, too.
+/// Zeroes the rest of the record after the payload, which is written as well.
 fn clear_rest(record: &mut [u8], filled: usize) {
     let blocks = record.len() / LOG_BLOCK_BYTES;
     if filled < payload_of(blocks) {
@@ -222,13 +222,13 @@ fn clear_rest(record: &mut [u8], filled: usize) {
     }
 }
 
-/// A stream on its way into records.
+/// A stream that is being written in records.
 pub(crate) struct Stream<'w, F> {
     writer: &'w mut Writer,
-    /// Gives tail and last durable record, and the limit, for each record.
+    /// Returns tail, last durable record and limit for each record.
     ends: F,
     checkpoint: u64,
-    /// The length of the stream, and how much of it is in records that are written.
+    /// Length of the stream, and number of its bytes in records that are written.
     bytes: u64,
     written: u64,
     before_commit: Option<Box<dyn FnOnce() -> Result<()> + 'w>>,
@@ -238,7 +238,7 @@ pub(crate) struct Stream<'w, F> {
     pub(crate) tail_lsn: Lsn,
 }
 
-/// What a record needs to know at the time of its writing.
+/// The state of the log that is read when a record is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub(crate) tail_lsn: Lsn,
@@ -247,7 +247,8 @@ pub(crate) struct Ends {
 }
 
 impl<'w, F: Fn() -> Ends> Stream<'w, F> {
-    /// Of the checkpoint `checkpoint`, `bytes` long. `before_commit` runs before its last record is written.
+    /// Creates the stream of checkpoint `checkpoint`, `bytes` long. `before_commit` runs before its
+    /// last record is written.
     pub(crate) fn new(
         writer: &'w mut Writer,
         checkpoint: u64,
@@ -270,7 +271,7 @@ impl<'w, F: Fn() -> Ends> Stream<'w, F> {
         }
     }
 
-    /// Appends to the stream; writes the record when it is full, and when the stream is at its end.
+    /// Appends to the stream. Writes the record when it is full, and at the end of the stream.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -311,7 +312,7 @@ impl<'w, F: Fn() -> Ends> Stream<'w, F> {
         Ok(())
     }
 
-    /// The first and the last record.
+    /// Returns the LSNs of the first and the last record.
     pub(crate) fn places(&self) -> (Lsn, Lsn) {
         (self.first, self.last)
     }

@@ -1,4 +1,4 @@
-//! Looking at a log without changing it.
+//! Inspection of a log without changing it.
 
 use vfscale_block::Device;
 
@@ -7,10 +7,10 @@ use crate::lsn::Geometry;
 use crate::recovery;
 use crate::{Lsn, RecordHeader, Region, Result, VolumeId};
 
-/// A log, read once: its whole records, and where a recovery would begin and end.
+/// A log that was read once: its whole records, and where a recovery would begin and end.
 ///
-/// The device is not written, and may belong to somebody else who writes it: then what is found is some
-/// state in between, or an error.
+/// It does not write the device. If another process writes the log during the inspection, the
+/// result is some intermediate state, or an error.
 #[derive(Debug)]
 pub struct Inspection<'d> {
     device: &'d dyn Device,
@@ -23,13 +23,13 @@ pub struct Inspection<'d> {
 /// A checkpoint of the log.
 #[derive(Debug)]
 pub struct Checkpoint<'a> {
-    /// Its first record.
+    /// LSN of its first record.
     pub lsn: Lsn,
-    /// Its number.
+    /// Its sequence number.
     pub sequence: u64,
-    /// The length of its stream, in bytes.
+    /// Length of its stream, in bytes.
     pub stream_bytes: u64,
-    /// What it does; an error ends it.
+    /// Its operations; an error ends them.
     pub operations: Operations<'a>,
 }
 
@@ -37,7 +37,7 @@ impl<'d> Inspection<'d> {
     /// Reads the log of `volume` in `region`.
     ///
     /// # Errors
-    /// `Error::Region`, `Error::Device`, and `Error::NotALog` if there is not a single record.
+    /// `Error::Region`, `Error::Device`; `Error::NotALog` if the region has no record.
     pub fn new(device: &'d dyn Device, region: Region, volume: VolumeId) -> Result<Self> {
         let geometry = recovery::geometry(device, region)?;
         let scanned = recovery::scan(device, geometry, volume)?;
@@ -50,13 +50,13 @@ impl<'d> Inspection<'d> {
         Ok(Self { device, geometry, volume, records, live })
     }
 
-    /// Every whole record, of whatever epoch, in the order of their writing.
+    /// Returns every whole record, of any epoch, in the order in which they were written.
     #[must_use]
     pub fn records(&self) -> &[RecordHeader] {
         &self.records
     }
 
-    /// The records that a recovery would read: from the tail to the last one.
+    /// Returns the records that a recovery would read, from the tail to the last one.
     ///
     /// # Errors
     /// `Error::Damaged`: the end can't be found.
@@ -64,10 +64,10 @@ impl<'d> Inspection<'d> {
         self.live.as_deref().map_err(Clone::clone)
     }
 
-    /// Gives each checkpoint that a recovery would replay to `each`, in order.
+    /// Passes each checkpoint that a recovery would replay to `each`, in order.
     ///
     /// # Errors
-    /// Those of the device, `Error::Damaged`, `Error::BadCheckpoint`, and what `each` returns.
+    /// Errors of the device, `Error::Damaged`, `Error::BadCheckpoint`, and errors of `each`.
     pub fn checkpoints(&self, mut each: impl FnMut(Checkpoint<'_>) -> Result<()>) -> Result<()> {
         let (device, geometry) = (self.device, self.geometry);
         recovery::checkpoints(device, geometry, self.volume, self.live()?, |assembled| {

@@ -1,4 +1,4 @@
-//! The journal as its users see it, and what its parts share.
+//! The journal as its users see it, and the state that its parts share.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,30 +28,31 @@ use crate::{
     TicketTrace, Transaction,
 };
 
-/// Blocks that no transaction can reserve: for records that publish the tail, open the log and close it.
+/// Number of blocks that no transaction can reserve: for records that publish the tail, open the
+/// log and close it.
 pub(crate) const SET_ASIDE_BLOCKS: u32 = 32;
-/// How many checkpoints' tickets are kept.
+/// Number of checkpoints whose tickets are retained.
 const TRACES: usize = 64;
-/// The most that the CIL may hold before it is pushed in the background, in bytes.
+/// Largest size of the CIL before it is pushed in the background, in bytes.
 const CIL_BYTES_MAX: u64 = 32 << 20;
 
-/// The identity of a volume. Records of another volume are nothing to a log.
+/// The identity of a volume. A log ignores records of other volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeId(pub [u8; 16]);
 
-/// A log that is open. `Send` and `Sync`.
+/// An open log. `Send` and `Sync`.
 ///
-/// Dropping it without [`close`](Self::close) ends its threads and writes nothing more: as after a
-/// crash, the next opening replays what is durable.
+/// Dropping it without [`close`](Self::close) ends its threads and writes nothing more: the next
+/// opening replays the durable checkpoints, like after a crash.
 pub struct Journal {
     inner: Arc<Inner>,
     workers: Mutex<Vec<thread::JoinHandle<()>>, Workers>,
 }
 
-/// What transactions and threads share.
+/// The state that transactions and threads share. Counterpart of `struct xlog` in XFS.
 pub(crate) struct Inner {
     pub(crate) central: Central,
-    // Each of these has a lock, which must not be on a line that others read.
+    // Each of these has a lock, which must not be on a cache line that other threads read.
     pub(crate) grant: Apart<Grant>,
     pub(crate) cil: Apart<Cil>,
     pub(crate) ail: Apart<Ail>,
@@ -61,54 +62,54 @@ pub(crate) struct Inner {
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) options: Options,
     pub(crate) log: Apart<Mutex<LogProgress, LogState>>,
-    /// The writer is free, and what it wrote is durable.
+    /// Notified when the writer is free, and its records are durable.
     pub(crate) log_changed: Condvar,
-    /// A context was switched: there is room in the CIL.
+    /// Notified when a context was switched, so that there is room in the CIL.
     pub(crate) context_switched: Condvar,
-    /// The push worker has something to do.
+    /// Notified when the push worker has something to do.
     pub(crate) push_wanted: Condvar,
     pub(crate) pace: Apart<Pace>,
     error: Mutex<Option<Error>, ShutdownLock>,
     traces: Mutex<VecDeque<TicketTrace>, TicketTraceLock>,
 }
 
-/// Figures of a journal.
+/// Statistics of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Transactions that were committed since the journal was opened.
+    /// Number of transactions that were committed since the journal was opened.
     pub commits: u64,
-    /// Checkpoints that became durable.
+    /// Number of checkpoints that became durable.
     pub checkpoints: u64,
-    /// Writes of the log device.
+    /// Number of writes of the log device.
     pub log_writes: u64,
-    /// Flushes of the log device.
+    /// Number of flushes of the log device.
     pub log_flushes: u64,
-    /// Items in the AIL.
+    /// Number of items in the AIL.
     pub ail_items: u64,
-    /// What these take in memory, in bytes.
+    /// Memory of the items in the AIL, in bytes.
     pub ail_bytes: u64,
-    /// How often a transaction has waited for memory before it began.
+    /// Number of times that a transaction has waited for memory before it began.
     pub memory_waits: u64,
-    /// Transactions inside of the freeze gate, and for a moment those that it refuses.
+    /// Number of active transactions; for a moment it includes those that the freeze gate refuses.
     pub active: i64,
-    /// Log space in all, in bytes.
+    /// Total log space, in bytes.
     pub grant_total: u64,
     /// Log space that is reserved or on the log, in bytes.
     pub grant_used: u64,
-    /// The next record.
+    /// LSN of the next record.
     pub head: Lsn,
     /// The tail in memory.
     pub tail: Lsn,
     /// The tail that the latest durable record names.
     pub durable_tail: Lsn,
-    /// The tickets of the latest checkpoints, at most 64.
+    /// Tickets of the latest checkpoints, at most 64.
     pub tickets: Vec<TicketTrace>,
 }
 
 impl Journal {
-    /// Makes an empty log for `volume` in `region`: overwrites all of it. Returns what its owner is to
-    /// remember of it, so that the first opening does not read all of it.
+    /// Creates an empty log for `volume` in `region`, and overwrites all of the region. Returns the
+    /// state that its owner records, so that the first opening need not read all of the log.
     ///
     /// # Errors
     /// [`Error::Region`] and [`Error::Device`].
@@ -117,12 +118,13 @@ impl Journal {
         Ok(Known::FIRST)
     }
 
-    /// Makes an empty log for `volume` in `region` that takes the place of another one, of which nothing is
-    /// kept: overwrites all of it. It is the log that `known` says, closed, and begins at the start of the
-    /// region. It can be opened when this has returned, not before. Blocks for the I/O.
+    /// Creates an empty log for `volume` in `region` that replaces another log, of which nothing
+    /// remains: overwrites all of the region. The new log has the state `known`, is closed, and
+    /// begins at the start of the region. It can be opened only after this has returned. Blocks for
+    /// the I/O.
     ///
-    /// # Errors [`Error::Region`] and [`Error::Device`]; [`Error::WornOut`] if `known` is no place where a
-    /// log can begin.
+    /// # Errors
+    /// [`Error::Region`] and [`Error::Device`]; [`Error::WornOut`] if no log can begin at `known`.
     pub fn renew(
         device: &dyn Device,
         region: Region,
@@ -133,15 +135,15 @@ impl Journal {
         if known.last.block() != 0 || known.last.cycle() == 0 || known.epoch == u64::MAX {
             return Err(Error::WornOut);
         }
-        // Records of an older log of the same volume must not be found. What is zero is left so: a
-        // sparse image stays one.
+        // Records of an older log of the same volume must not be found. Zeros are not written
+        // again, so that a sparse image stays sparse.
         let zeros = vec![0; 256 * LOG_BLOCK_BYTES];
         let mut there = zeros.clone();
         let mut at = 0;
         while at < region.length {
             let len = region.length.saturating_sub(at).min(zeros.len() as u64);
             let len = usize::try_from(len).unwrap_or(zeros.len());
-            // What can't be read is no zeros.
+            // A block that can't be read does not count as zeros.
             let is_read = device.read_at(region.offset + at, &mut there[..len]).is_ok();
             if !is_read || there[..len] != zeros[..len] {
                 device.write_at(region.offset + at, &zeros[..len])?;
@@ -149,14 +151,15 @@ impl Journal {
             at += len as u64;
         }
         device.flush()?;
-        // Nothing of the former log is left by now, whose records nobody may take for what follows this one.
+        // All of the former log is erased and durable, so its records can't be taken for successors
+        // of this one.
         let block = iclog::first_record(geometry, volume, known);
         device.write_at(geometry.offset, &block)?;
         Ok(device.flush()?)
     }
 
-    /// Returns the volumes that have records in `region`, whole or not, as far as it can be read and is
-    /// there. Blocks for the I/O: it reads all of it.
+    /// Returns the volumes that have records in `region`, whole or torn, as far as the region
+    /// exists and can be read. Blocks for the I/O: it reads all of it.
     #[must_use]
     pub fn owners(device: &dyn Device, region: Region) -> Vec<VolumeId> {
         let (mut found, mut chunk) = (Vec::new(), vec![0; 256 * LOG_BLOCK_BYTES]);
@@ -164,7 +167,7 @@ impl Journal {
         let mut at = region.offset;
         while at < end {
             let len = usize::try_from(end - at).unwrap_or(chunk.len()).min(chunk.len());
-            // Where some of it can't be read, what is around it says the same.
+            // If a part can't be read, the records around it show the same volume.
             let is_read = device.read_at(at, &mut chunk[..len]).is_ok();
             let blocks = chunk[..len].chunks_exact(LOG_BLOCK_BYTES).filter(|_| is_read);
             found.extend(blocks.filter_map(record::claimed_volume));
@@ -175,13 +178,13 @@ impl Journal {
         found
     }
 
-    /// Opens the log of `volume` in `region`: finds its end, gives what is not home to `sink`, and
-    /// begins an epoch. The log is usable when this returns.
+    /// Opens the log of `volume` in `region`: finds its end, replays into `sink` what is not
+    /// written back, and begins an epoch. The log is usable when this returns.
     ///
     /// # Errors
     /// [`Error::NotALog`], [`Error::Damaged`], [`Error::BadCheckpoint`], [`Error::Stale`],
-    /// [`Error::OtherLog`], [`Error::Features`]; [`Error::Device`] and what
-    /// the sink says, after which it can be tried again.
+    /// [`Error::OtherLog`], [`Error::Features`]; [`Error::Device`] and errors of the sink, after
+    /// which it can be tried again.
     pub fn open(
         device: Arc<dyn Device>,
         region: Region,
@@ -192,7 +195,7 @@ impl Journal {
     ) -> Result<(Self, Recovered)> {
         let geometry = recovery::geometry(&*device, region)?;
         let found = known::find(&*device, geometry, volume, &options.known)?;
-        // What the new epoch follows has to be durable before the epoch is.
+        // The records that the new epoch follows must be durable before the epoch is.
         device.flush()?;
         let mut recovered = recovery::replay(&*device, geometry, volume, &found, sink)?;
         let epoch = found.epoch.checked_add(1).ok_or(Error::WornOut)?;
@@ -200,7 +203,7 @@ impl Journal {
         let end = found.end(geometry);
         let mut writer = Writer::new(device, geometry, volume, epoch, end, &options);
         let opening = geometry.lsn(end.head);
-        // The record before it is durable, and the only one that this can lean on.
+        // The record before it is durable, and the only one that the opening record can refer to.
         let contents = Contents::plain(RecordKind::Open, opening, found.last.lsn);
         writer.write(contents, end.head + 1)?;
         writer.flush()?;
@@ -209,11 +212,11 @@ impl Journal {
         Ok((Self::start(Arc::new(inner)), recovered))
     }
 
-    /// Gives what is not home to `sink`, as [`open`](Self::open) does, and leaves the log as it is: for
-    /// who only reads, and keeps elsewhere what he is given.
+    /// Replays into `sink` what is not written back, as [`open`](Self::open) does, but does not
+    /// change the log: for a caller that only reads, and stores the replayed contents elsewhere.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub fn replay(
         device: &dyn Device,
         region: Region,
@@ -226,10 +229,11 @@ impl Journal {
         recovery::replay(device, geometry, volume, &found, sink)
     }
 
-    /// Whether a recovery would have nothing to do. Reads two blocks if it is known that the log was closed.
+    /// Returns whether a recovery would have nothing to do. Reads two blocks if the log is known to
+    /// be closed.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub fn is_clean(
         device: &dyn Device,
         region: Region,
@@ -249,8 +253,8 @@ impl Journal {
         Ok(is_clean)
     }
 
-    /// What its owner is to remember of it, when it was opened, and when it was closed. `None` while a
-    /// record is being written.
+    /// Returns the state of the log for its owner to record, when it is opened and when it is
+    /// closed. `None` while a record is being written.
     #[must_use]
     pub fn known(&self) -> Option<Known> {
         let log = self.inner.log.lock();
@@ -268,8 +272,9 @@ impl Journal {
         Self { inner, workers: Mutex::new(workers) }
     }
 
-    /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, and while
-    /// there is too little log space, or too much memory is taken by what is not home; either is then made.
+    /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, while log
+    /// space is short, and while items that are not written back take too much memory. In the
+    /// latter two cases the journal frees the space or the memory.
     ///
     /// # Errors
     /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
@@ -293,27 +298,27 @@ impl Journal {
         Ok(Transaction::new(inner, unit, reservation))
     }
 
-    /// Makes everything durable that was committed up to checkpoint `sequence`
-    /// ([`Committed`](crate::Committed)). Many callers share one write: what they have committed
-    /// while one checkpoint is written goes into the next one together. Blocks for the I/O.
+    /// Makes all transactions durable that were committed up to checkpoint `sequence`
+    /// ([`Committed`](crate::Committed)). Concurrent callers share one write: transactions that are
+    /// committed while one checkpoint is written enter the next one together. Blocks for the I/O.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]: it may or may not be durable.
+    /// [`Error::Shutdown`]: the transactions may or may not be durable.
     pub fn force(&self, sequence: u64) -> Result<()> {
         self.inner.force(sequence)
     }
 
-    /// Makes everything durable that was committed before the call.
+    /// Makes all transactions durable that were committed before the call.
     ///
     /// # Errors
-    /// As [`force`](Self::force).
+    /// Errors of [`force`](Self::force).
     pub fn force_all(&self) -> Result<()> {
         self.inner.force_all()
     }
 
-    /// Writes everything home that was committed before the call. What is committed meanwhile may
-    /// be left. Blocks for the I/O, and while somebody is changing an item. The caller has no
-    /// transaction.
+    /// Writes all items back that were committed before the call. Items that are committed during
+    /// the call may be left. Blocks for the I/O, and while another thread is changing an item. The
+    /// caller has no transaction.
     ///
     /// # Errors
     /// [`Error::Shutdown`].
@@ -321,12 +326,12 @@ impl Journal {
         self.inner.quiesce()
     }
 
-    /// Lets no transaction begin any more, waits until none is active, writes everything home, and
+    /// Stops transactions from beginning, waits until none is active, writes all items back, and
     /// covers the log: a recovery would have nothing to do. Lasts until [`thaw`](Self::thaw).
     /// Freezes nest. The caller has no transaction.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; the journal is thawed again then.
+    /// [`Error::Shutdown`]; the journal is then thawed again.
     pub fn freeze(&self) -> Result<()> {
         let inner = &self.inner;
         inner.gate.freeze(&inner.central, false);
@@ -342,11 +347,11 @@ impl Journal {
         self.inner.gate.thaw(&self.inner.central);
     }
 
-    /// Waits for active transactions, refuses new ones, writes everything home, says in the log
-    /// that it was closed, and ends the journal's threads. The second time it does nothing.
+    /// Waits for active transactions, refuses new ones, writes all items back, writes the record
+    /// that closes the log, and ends the journal's threads. A second call does nothing.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; the threads have ended then, too.
+    /// [`Error::Shutdown`]; the threads have ended nevertheless.
     pub fn close(&self) -> Result<()> {
         let inner = &self.inner;
         let workers = std::mem::take(&mut *self.workers.lock());
@@ -359,9 +364,9 @@ impl Journal {
         closed
     }
 
-    /// Ends the journal's threads, and writes nothing more than what is being written: as after a crash, the
-    /// next opening replays what is durable. Every later call fails. Does nothing after
-    /// [`close`](Self::close). Blocks until that is written.
+    /// Ends the journal's threads, and writes no more than the record that is being written: the
+    /// next opening replays the durable checkpoints, like after a crash. Every later call fails.
+    /// Does nothing after [`close`](Self::close). Blocks until that record is written.
     pub fn abandon(&self) {
         let workers = std::mem::take(&mut *self.workers.lock());
         if workers.is_empty() {
@@ -375,46 +380,46 @@ impl Journal {
     fn stop(&self, workers: Vec<thread::JoinHandle<()>>) {
         self.inner.stop_workers();
         for worker in workers {
-            // A worker that panicked has said so.
+            // A worker that panicked has shut the journal down.
             let _ = worker.join();
         }
-        // After a shutdown, what was committed and will never be durable is told so.
+        // After a shutdown, transactions that are committed and will never be durable are notified.
         self.inner.abort_rest();
     }
 
-    /// Shuts the journal down as an error of the device would: nothing more becomes durable, and every later
-    /// call fails with `error`.
+    /// Shuts the journal down like an error of the device would: nothing more becomes durable, and
+    /// every later call fails with `error`.
     pub fn shut_down(&self, error: Error) {
         self.inner.shut_down(error);
     }
 
-    /// The error that shut the journal down, if it is.
+    /// Returns the error that shut the journal down, if it is shut down.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.inner.error.lock().clone()
     }
 
-    /// Whether it is shut down. May be asked often: a load of what hardly ever changes.
+    /// Returns whether the journal is shut down. Cheap: a load of a field that hardly ever changes.
     #[inline]
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.inner.central.read.is_shut.load(Ordering::Relaxed)
     }
 
-    /// The last checkpoint that is durable.
+    /// Returns the last durable checkpoint.
     #[must_use]
     pub fn durable_sequence(&self) -> u64 {
         self.inner.log.lock().durable
     }
 
-    /// Whether nothing is committed that is not on its way to the log. Exact at one moment during
-    /// the call; waits for commits.
+    /// Returns whether every committed transaction is in the log or being written to it. Exact at
+    /// one moment during the call; waits for commits.
     #[must_use]
     pub fn is_cil_empty(&self) -> bool {
         self.inner.cil.is_empty(&self.inner.central)
     }
 
-    /// Figures, each true at a moment during the call. Visits all slots.
+    /// Returns statistics, each true at a moment during the call. Visits all slots.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inner.stats()
@@ -472,7 +477,7 @@ impl Inner {
         }
     }
 
-    /// Nothing, or the error that shut the journal down.
+    /// Returns the error that shut the journal down, if it is shut down.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.central.read.is_shut.load(Ordering::Relaxed) {
@@ -503,7 +508,7 @@ impl Inner {
         self.grant.take(bytes, asker, push_tail).map_err(|_| self.shut_error())
     }
 
-    /// Waits until the memory of what is not home is within its bound.
+    /// Waits until the memory of items that are not written back is within its bound.
     #[cold]
     fn wait_for_memory(&self) -> Result<()> {
         self.ail.wait_for_memory(|| self.central.read.is_shut.load(Ordering::Relaxed));
@@ -515,13 +520,13 @@ impl Inner {
         self.cil.insert(&self.central, commit)
     }
 
-    /// A transaction has ended.
+    /// Ends a transaction.
     pub(crate) fn leave(&self) {
         self.gate.leave(&self.central);
     }
 
-    /// What a commit does when it holds nothing any more: wakes the push if the CIL is full, and
-    /// waits for it if it is twice as full as that.
+    /// Ends a commit that no longer holds any lock: wakes the push worker if the CIL is full, and
+    /// waits for it if the CIL has twice its size.
     pub(crate) fn after_commit(&self, sequence: u64) {
         if self.want_push(sequence) {
             let passed = |log: &mut LogProgress| {
@@ -531,8 +536,8 @@ impl Inner {
         }
     }
 
-    /// Wakes the push if the CIL is full, and the AIL's worker if somebody waits for space. Says whether
-    /// the CIL is twice as full as that.
+    /// Wakes the push worker if the CIL is full, and the AIL's worker if a transaction waits for
+    /// space. Returns whether the CIL has twice its size.
     pub(crate) fn want_push(&self, sequence: u64) -> bool {
         let bytes = self.central.written().cil_bytes.load(Ordering::Relaxed);
         let full = self.central.read.cil_bytes;
@@ -549,8 +554,8 @@ impl Inner {
         bytes >= 2 * full || self.cil.is_heavy(2)
     }
 
-    /// Shuts the journal down, unless it is already, and wakes everybody who waits for anything. Gives what
-    /// later callers get.
+    /// Shuts the journal down, unless it is already, and wakes every waiting thread. Returns the
+    /// error for later callers.
     #[cold]
     pub(crate) fn shut_down(&self, error: Error) -> Error {
         let mut first = self.error.lock();
@@ -559,7 +564,7 @@ impl Inner {
         }
         if first.is_none() {
             if matches!(error, Error::Closed) {
-                // Its user let go of it, and wants no more of it to become durable.
+                // Its user dropped it, and wants no more of it to become durable.
                 tracing::debug!("the journal is left as by a crash");
             } else {
                 tracing::error!(%error, "the journal is shut down");
@@ -587,7 +592,7 @@ impl Inner {
         self.ail.stop();
     }
 
-    /// Remembers what became of a checkpoint's reservation.
+    /// Stores the ticket of a checkpoint.
     pub(crate) fn trace(&self, ticket: TicketTrace) {
         tracing::debug!(
             sequence = ticket.sequence,
@@ -631,8 +636,8 @@ impl Inner {
         }
     }
 
-    /// Takes the writer, which makes the caller the only one who writes the log. Sleeps while
-    /// somebody else has it.
+    /// Takes the writer, which makes the caller the only thread that writes the log. Sleeps while
+    /// another thread holds it.
     pub(crate) fn writer(&self) -> Result<Pushing<'_>> {
         let mut log = self.log.lock();
         loop {

@@ -1,26 +1,27 @@
-//! What the owner of a log knows of it from elsewhere: from its superblock.
+//! The state of a log that its owner has recorded outside of it: in its superblock.
 //!
 //! # Purpose
 //!
-//! A log says of itself where it ends, but not whether it is the one that its owner wrote last: half of a
-//! mirror that was away, or a copy that was put back, is whole. And to find its end it has to be read as a
-//! whole. So the owner remembers, outside of the log, how far that was when it was opened or closed last.
+//! A log shows where it ends, but not whether it is the one that its owner wrote last: half of a
+//! mirror that was detached, or a restored copy, is whole as well. And finding its end requires
+//! reading all of it. So the owner records outside of the log how far it was when it was last
+//! opened or closed.
 //!
 //! # Why an older log is refused, and no other
 //!
-//! The owner writes down a record when it is durable. No later state of that log ends before it:
-//! epochs and places only grow. It may end anywhere behind it, for what is logged later is not written down.
+//! The owner records an LSN when its record is durable. No later state of that log ends before it:
+//! epochs and LSNs only grow. It may end anywhere after it, for later records are not noted.
 //!
 //! # Why a log that was closed need not be read
 //!
-//! A new epoch begins right behind the last record, and its opening record is durable before anything
-//! else of the epoch is written. So if the record that closed the log is there, and no whole
-//! record of a later epoch behind it, then either nothing was written since, or an opening record that
-//! is torn, behind which there is nothing; both are logs that end with the closing record. If the log was
-//! filled once more since then, the closing record was written over before the place behind it was. An
-//! owner who opens a log says so before he logs anything ([`Known::is_closed`]), so that an opening record
-//! which rots does not make the log look closed either. Whatever is not as it should be, the whole log
-//! is read.
+//! A new epoch begins right after the last record, and its opening record is durable before
+//! anything else of the epoch is written. So if the record that closed the log is found, and no
+//! whole record of a later epoch follows it, there are two cases: nothing was written since, or an
+//! opening record is torn, and nothing follows that. Both are logs that end with the closing
+//! record. If the log was filled once more since then, the closing record was overwritten before
+//! the block after it was. An owner that opens a log records that before it logs anything
+//! ([`Known::is_closed`]), so that an opening record which rots does not make the log look closed
+//! either. If any of this does not hold, the whole log is read.
 
 use vfscale_block::Device;
 
@@ -29,39 +30,39 @@ use crate::record::{self, FEATURES_KNOWN, RecordHeader, RecordKind};
 use crate::recovery::{self, Found};
 use crate::{Error, Lsn, Result, VolumeId};
 
-/// What the owner of a log knows of it. `Default`: nothing.
+/// The state of a log that its owner has recorded. `Default`: nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The epoch that it has reached at least; 0 if that is not known.
+    /// Epoch that the log has reached at least; 0 if not known.
     pub epoch: u64,
-    /// A record that it has reached at least.
+    /// LSN that the log has reached at least.
     pub last: Lsn,
-    /// The number of its last checkpoint, at least.
+    /// Number of its last checkpoint, at least.
     pub checkpoint: u64,
-    /// It was closed with that record, and not opened since.
+    /// Whether it was closed with that record, and not opened since.
     pub is_closed: bool,
-    /// The id of the device that it is on; zero if it has none.
+    /// Id of the device that it is on; zero if it has none.
     pub device: [u8; 16],
 }
 
-/// How many cycles, and epochs, a new log keeps from all that is known of the one whose place it takes: by
-/// far more than a log can have gone on since its owner wrote down how far it was.
+/// Distance in cycles and in epochs between a new log and the recorded state of the log that it
+/// replaces. It exceeds by far what a log can have advanced since its owner recorded its state.
 const APART: u32 = 1 << 16;
 
 impl Known {
-    /// What a log is that its owner makes for the first time. The first cycle is 1, so that no record has the
-    /// place that stands for none.
+    /// State of a log that is created for the first time. The first cycle is 1, so that no record
+    /// has the LSN [`Lsn::NONE`].
     pub(crate) const FIRST: Self =
         Self { epoch: 1, last: Lsn::new(1, 0), checkpoint: 0, is_closed: true, device: [0; 16] };
 
-    /// Places from this cycle on are late: half of what can be counted.
+    /// First cycle that counts as late: half of what can be counted.
     pub const CYCLE_LATE: u32 = 1 << 31;
 
-    /// Returns what a new log on `device` is to be ([`Journal::renew`](crate::Journal::renew)) that takes
-    /// the place of one which may have reached the epoch `epoch` and the place `newest`. Both are behind it
-    /// by so much that nothing of the former log, wherever a part of it comes back from, is ever taken for
-    /// a part of the new one. A [late](Self::CYCLE_LATE) place is not counted on: its owner forgets such
-    /// places.
+    /// Returns the state of a new log on `device` ([`Journal::renew`](crate::Journal::renew)) that
+    /// replaces one which may have reached the epoch `epoch` and the LSN `newest`. The new log
+    /// begins so far after both that no part of the former log, wherever it may reappear from, is
+    /// ever taken for a part of the new one. Cycles from [late](Self::CYCLE_LATE) on are cut off
+    /// there: the owner forgets such LSNs.
     #[must_use]
     pub fn renewed(epoch: u64, newest: Lsn, device: [u8; 16]) -> Self {
         let cycle = newest.cycle().min(Self::CYCLE_LATE) + APART;
@@ -69,7 +70,7 @@ impl Known {
         Self { epoch, last: Lsn::new(cycle, 0), checkpoint: 0, is_closed: true, device }
     }
 
-    /// That a log which ends so can be the one that is known.
+    /// Checks that a log with the end `found` can be the recorded one.
     fn check(&self, device: &dyn Device, found: &Found) -> Result<()> {
         let name = || device.name().into();
         let (epoch, last) = (found.epoch, found.last.lsn);
@@ -91,7 +92,7 @@ impl Known {
         }
     }
 
-    /// The log, if it ends as its owner has closed it. Reads two blocks.
+    /// Returns the log if it ends as its owner has closed it. Reads two blocks.
     fn closed(&self, device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Option<Found> {
         if !self.is_closed || self.last.block() >= geometry.blocks {
             return None;
@@ -99,7 +100,7 @@ impl Known {
         let record_at = |position: u64| {
             let mut bytes = vec![0; LOG_BLOCK_BYTES];
             device.read_at(geometry.device_offset(position), &mut bytes).ok()?;
-            // An opening or a closing record has one block. What claims more is not looked at.
+            // An opening or a closing record has one block. A block that claims more is ignored.
             let claimed = record::claimed_blocks(&bytes, volume);
             let header = (claimed == Some(1)).then(|| {
                 let block = geometry.lsn(position).block();
@@ -124,10 +125,11 @@ impl Known {
     }
 }
 
-/// Finds the end of a log of which so much is known: reads as little of it as that permits.
+/// Finds the end of a log whose recorded state is `known`, and reads as little of it as that
+/// permits.
 ///
 /// # Errors
-/// As [`recovery::find`]; [`Error::Stale`], [`Error::OtherLog`], [`Error::Features`].
+/// Errors of [`recovery::find`]; [`Error::Stale`], [`Error::OtherLog`], [`Error::Features`].
 pub(crate) fn find(
     device: &dyn Device,
     geometry: Geometry,

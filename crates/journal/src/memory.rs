@@ -1,55 +1,58 @@
-//! How much memory may be taken by what is not home.
+//! The bound on the memory of items that are not written back.
 //!
 //! # Purpose
 //!
-//! An item stays in memory until it is home, whatever its owner's caches are limited to. Log space bounds
-//! how many such items there are, but a large log has room for more than memory has: an inode is logged
-//! in a hundred bytes and takes five times as many. So the memory has a bound of its own
-//! ([`Options::memory_bytes`](crate::Options::memory_bytes)), in what items say of themselves
+//! An item stays in memory until it is written back, whatever the limits of its owner's caches. Log
+//! space bounds the number of such items, but a large log has room for more than memory has: an
+//! inode is logged in a hundred bytes and takes five times as many. So the memory has a bound of
+//! its own ([`Options::memory_bytes`](crate::Options::memory_bytes)), in bytes that items report
 //! ([`LogItem::memory_bytes`](crate::LogItem::memory_bytes)).
 //!
-//! # What is bounded how
+//! # How it is bounded
 //!
-//! | what | from where on | what happens |
+//! | structure | level | action |
 //! | --- | --- | --- |
-//! | the CIL | an eighth of the bound | it is pushed, as when it is full |
+//! | the CIL | an eighth of the bound | it is pushed, as if it were full |
 //! | | twice that | a commit waits for the push to begin, holding nothing |
-//! | the AIL | three eighths | the oldest items go home, until a quarter is left |
+//! | the AIL | three eighths | the oldest items are written back, until a quarter is left |
 //! | | half | a transaction waits before it begins, holding nothing |
 //!
-//! What was in the AIL when somebody was last let in, the checkpoint on its way and the CIL are therefore
-//! no more than the bound together, and what transactions under way change.
+//! So the AIL as of when the last transaction was admitted, the checkpoint that is being written
+//! and the CIL together take no more than the bound, plus the items that active transactions
+//! change.
 //!
-//! # Why nobody waits for ever
+//! # Why no thread waits for ever
 //!
-//! * Whoever waits has no transaction and no log space, and is not inside of the gate: a freeze does not
-//!   wait for it. Its caller holds nothing that a transaction under way needs; that is so already for the
-//!   sake of log space.
-//! * A transaction that has begun is not made to wait, nor one that rolls: it ends, and with it its pins.
-//! * While somebody waits the AIL's worker goes on: what is pinned by the CIL it pushes to the log first,
-//!   with log space that transactions have given. It begins no transaction, and takes memory for one batch of
-//!   items, which does not depend on the bound.
-//! * What enters the AIL meanwhile comes from the CIL and from transactions under way, of which there come no
-//!   more. So it gets empty, if it has to.
-//! * An item that enters and is too much wakes the worker, after the worker has taken the last such wish and
-//!   before it looks how far the log is durable, or after that and for the next time.
-//! * A shutdown wakes whoever waits.
+//! * A waiting thread has no transaction and no log space, and has not passed the freeze gate: a
+//!   freeze does not wait for it. Its caller holds nothing that an active transaction needs;
+//!   reserving log space requires that already.
+//! * A transaction that has begun is not made to wait, nor one that rolls: it ends, and its pins
+//!   end with it.
+//! * While a thread waits the AIL's worker makes progress. It first pushes items that are pinned by
+//!   the CIL to the log, with log space that transactions have given. It begins no transaction, and
+//!   takes memory for one batch of items, which does not depend on the bound.
+//! * Items that enter the AIL during that time come from the CIL and from active transactions, and
+//!   no new transactions begin. So the AIL becomes empty, if it must.
+//! * An insertion that exceeds the level wakes the worker. If the worker has taken the last such
+//!   request but not yet read how far the log is durable, its current round includes the item;
+//!   otherwise the request starts its next round.
+//! * A shutdown wakes all waiting threads.
 
-/// From how many bytes on what happens.
+/// The levels of memory, in bytes, at which the journal acts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Levels {
-    /// The CIL is pushed.
+    /// Level from which on the CIL is pushed.
     pub(crate) cil: u64,
-    /// Items of the AIL are written home ...
+    /// Level above which items of the AIL are written back ...
     pub(crate) heavy: u64,
     /// ... until they take no more than this.
     pub(crate) light: u64,
-    /// Nobody begins a transaction.
+    /// Level above which no transaction begins.
     pub(crate) crowded: u64,
 }
 
 impl Levels {
-    /// Those of a bound in bytes; out of reach if there is none.
+    /// Returns the levels for a bound in bytes; unreachable ones if there is no bound.
     pub(crate) fn of(bound: Option<u64>) -> Self {
         match bound.map(|bytes| bytes / 8) {
             Some(part) => {

@@ -1,32 +1,32 @@
-//! Waiting awake for a short push.
+//! Adaptive spinning for short pushes, and the time limit of group commit.
 //!
 //! Two threads that force the log in turn wait for each other's pushes. On a disk a push takes
-//! milliseconds, and to sleep costs nothing beside it. On a device that is quick (memory, a file in the page
-//! cache) it takes less than to fall asleep and to be woken, and whoever sleeps lets the writer's
-//! place stay empty meanwhile, so that two threads would be slower than one. So a thread may wait awake for
-//! as long as pushes took lately, if that was not long.
+//! milliseconds, and sleeping costs little in comparison. On a fast device (memory, a file in the
+//! page cache) a push takes less time than falling asleep and being woken, and the writer is idle
+//! while a thread wakes up, so that two threads would be slower than one. So a thread may spin for
+//! as long as recent pushes took, if that was not long.
 //!
-//! One thread at a time does so: others that wait have nothing to do first, since they are served together,
-//! and would only keep the one that pushes from its CPU.
+//! Only one thread spins at a time. Other waiting threads have nothing to do first, since they are
+//! served together, and would only take the CPU from the pushing thread.
 //!
-//! Pushes that are not short are worth waiting for company: [`Patience`] says for how long.
+//! For pushes that are not short it pays to wait for more callers: [`Patience`] says for how long.
 
 use std::time::{Duration, Instant};
 
 use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What falling asleep and being woken costs, about. For longer pushes nobody stays awake.
+/// Approximate cost of falling asleep and being woken. No thread spins for longer pushes.
 const AWAKE_MAX: Duration = Duration::from_micros(50);
-/// Nobody waits longer for others to come, however long pushes take.
+/// Longest time that a caller waits for others, however long pushes take.
 const PATIENCE_MAX: Duration = Duration::from_millis(15);
-/// Looks at the state between two looks at the clock.
+/// Number of pauses between two looks at the clock.
 const LOOKS: u32 = 16;
 
-/// How long pushes take, and whether one is under way.
+/// The usual duration of a push, and the number of pushes, for threads that spin.
 pub(crate) struct Pace {
-    /// A moving average, in nanoseconds.
+    /// Moving average, in nanoseconds.
     push_nanos: AtomicU64,
-    /// Pushes that have ended.
+    /// Number of pushes that have ended.
     ended: AtomicU64,
     is_watched: AtomicBool,
 }
@@ -40,33 +40,33 @@ impl Pace {
         }
     }
 
-    /// A push has taken so long. Called by who has the writer.
+    /// Notes the duration of a push. The caller holds the writer.
     pub(crate) fn took(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let before = self.push_nanos.load(Ordering::Relaxed);
         self.push_nanos.store(before - before / 4 + nanos / 4, Ordering::Relaxed);
     }
 
-    /// The writer is free again. Called with the log's state locked.
+    /// Notes that the writer is free again. Called with the log's state locked.
     pub(crate) fn end(&self) {
         self.ended.fetch_add(1, Ordering::Release);
     }
 
-    /// How many times it has become free. With the log's state locked, and the writer taken, the
-    /// next time is that of the push under way.
+    /// Returns how many times the writer has become free. While the log's state is locked and the
+    /// writer is taken, the next time is the end of the current push.
     pub(crate) fn ended(&self) -> u64 {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// How long a push takes.
+    /// Returns the usual duration of a push.
     fn usual(&self) -> Duration {
         Duration::from_nanos(self.push_nanos.load(Ordering::Relaxed))
     }
 
-    /// Waits until [`end`](Self::end) has been called since [`ended`](Self::ended) gave `before`, if that is
-    /// soon. The caller holds nothing, and looks at the log's state again.
+    /// Spins until [`end`](Self::end) has been called since [`ended`](Self::ended) returned
+    /// `before`, if that is soon. The caller holds no lock, and checks the log's state again.
     pub(crate) fn stay_awake(&self, before: u64) {
-        // In a model time does not pass.
+        // In a model, time does not pass.
         if cfg!(shuttle)
             || self.usual() > AWAKE_MAX
             || self.is_watched.swap(true, Ordering::Relaxed)
@@ -83,18 +83,18 @@ impl Pace {
     }
 }
 
-/// How long a caller still waits for others to come: a push's time from when it first asks, and not at all
-/// where pushes are over before somebody is woken.
+/// A caller's time limit for waiting for others: the duration of a push from its first question on,
+/// and zero if pushes end before a thread could be woken.
 #[derive(Default)]
 pub(crate) struct Patience {
     until: Option<Instant>,
-    /// The time is up.
+    /// Whether the time is up.
     pub(crate) is_over: bool,
 }
 
 impl Patience {
     pub(crate) fn rest(&mut self, pace: &Pace) -> Option<Duration> {
-        // In a model every wait for a time is over at once; it is to be made, though.
+        // In a model, every timed wait ends immediately; but it must be made.
         let usual = if cfg!(shuttle) { PATIENCE_MAX } else { pace.usual() };
         if self.is_over || usual <= AWAKE_MAX {
             return None;

@@ -1,30 +1,31 @@
-//! The push: a context becomes a checkpoint on disk; and the way home of what is durable.
+//! The push, which writes a context to disk as a checkpoint, and the write-back of durable items.
 //!
-//! # Who does what
+//! # Roles of threads
 //!
-//! * Whoever forces the log and finds the writer free pushes itself, in its own thread; everybody
-//!   else who forces meanwhile sleeps until that is done, and then one of them pushes everything
-//!   that was committed in between. That is group commit: as many callers as there are share one
-//!   write and one flush. One of those who wait stays awake if pushes are quick ([`pace`](crate::pace)).
-//!   If they are slow, who comes first waits for those who were there the last time (see [`Group`]).
-//! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps apart from the
-//!   others, so that their pushes don't wake it.
-//! * The *AIL worker* writes items home when half of the log is used or somebody waits for space.
-//!   What is pinned it pushes to the log first. It writes the oldest home when items take much memory
-//!   ([`memory`](crate::memory)).
+//! * A thread that forces the log and finds the writer free pushes itself. Other threads that force
+//!   during that time sleep until it is done; then one of them pushes all transactions that were
+//!   committed in between. This is group commit: any number of callers share one write and one
+//!   flush. One of the waiting threads spins if pushes are fast ([`pace`](crate::pace)). If they
+//!   are slow, the first thread waits for as many as forced the log the last time (see [`Group`]).
+//! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps on a
+//!   condition variable of its own, so that the pushes of other threads don't wake it.
+//! * The *AIL worker* writes items back when half of the log is used or a transaction waits for
+//!   space. It first pushes pinned items to the log. It also writes back the oldest items when
+//!   items take much memory ([`memory`](crate::memory)).
 //!
 //! # Order of a checkpoint
 //!
-//! 1. The context is switched under the writer's side of the context lock: from here on commits go
-//!    into the next one.
+//! 1. The context is switched under the writer's side of the context lock: from then on commits
+//!    enter the next one.
 //! 2. Its records are written, the last one after
 //!    [`Hooks::before_commit_record`](crate::Hooks::before_commit_record).
 //! 3. One flush.
-//! 4. Items enter the AIL, and with them the tail knows of them; then they are unpinned.
-//! 5. Hooks and callbacks are told, then whoever forces; and what was reserved too much is given back.
+//! 4. Items enter the AIL, so that the tail accounts for them; then they are unpinned.
+//! 5. Hooks and callbacks are called, then waiting threads are woken; and excess reservation is
+//!    returned.
 //!
-//! Whatever fails before 4 shuts the journal down: nobody is told, and no item of the checkpoint
-//! goes home, for they stay pinned.
+//! Any failure before step 4 shuts the journal down: no success is reported, and no item of the
+//! checkpoint is written back, for they stay pinned.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -43,32 +44,34 @@ use crate::pace::Patience;
 use crate::record::RecordKind;
 use crate::{Durable, Error, Lsn, Result, TicketTrace};
 
-/// Who forces the log.
+/// The threads that force the log together.
 ///
-/// Callers that force, do something and force again would each come a moment too late for the push that
-/// another one of them begins, and so have one each: two callers get no further together than one. So
-/// whoever comes first waits until as many are there as were when the last push ended, for as long as a push
-/// takes at most, and the last to come pushes for all. If they don't come nobody waits for them again
-/// until callers have met by themselves. (ext4's journal waits likewise, for callers that take turns.)
+/// Callers that force, do something and force again would each arrive a moment too late for the
+/// push that another one of them begins, and so would need one push each: two callers would be no
+/// faster than one. So the first caller waits until as many callers force as did when the last push
+/// ended, for at most the duration of a push, and the last caller to arrive pushes for all of them.
+/// If they do not arrive, no caller waits again until callers have met by chance. (ext4's journal
+/// waits in a similar way, for callers that take turns.)
 #[derive(Default)]
 pub(crate) struct Group {
-    /// Checkpoints so far. Each begins the count anew.
+    /// Number of checkpoints so far. The count starts again with each.
     round: u64,
-    /// Callers that force since the last checkpoint.
+    /// Number of callers that force since the last checkpoint.
     forcing: usize,
-    /// So many forced when it ended.
+    /// Number of callers that forced when the last checkpoint ended.
     expected: usize,
 }
 
 impl Group {
-    /// A caller that was counted in round `seen`, if it was at all, still forces, or does so now.
+    /// Counts a caller that forces the log, unless it was already counted in this round. `seen` is
+    /// the round in which it was counted last.
     fn count(&mut self, seen: &mut Option<u64>) {
         if seen.replace(self.round) != Some(self.round) {
             self.forcing += 1;
         }
     }
 
-    /// Who has been served is to count no more, even before it has been woken.
+    /// Begins a new round. Callers that were served no longer count, even before they are woken.
     fn end_round(&mut self) {
         self.round += 1;
         self.expected = std::mem::take(&mut self.forcing);
@@ -79,22 +82,23 @@ impl Group {
     }
 }
 
-/// How far the log is.
+/// The progress of the log.
 pub(crate) struct LogProgress {
-    /// Whoever has taken it writes the log.
+    /// The writer; taken by the thread that writes the log.
     pub(crate) writer: Option<Box<Writer>>,
-    /// The last checkpoint that is durable.
+    /// The last durable checkpoint.
     pub(crate) durable: u64,
     /// The last context that was switched.
     pub(crate) begun: u64,
-    /// The push worker is to push up to this one.
+    /// Context up to which the push worker must push.
     pub(crate) wanted: u64,
     pub(crate) is_stopped: bool,
     group: Group,
     pub(crate) head: Position,
-    /// The tail that the latest durable record names: nothing from there to the head may be written over.
+    /// The tail that the latest durable record names: no block from there to the head may be
+    /// overwritten.
     pub(crate) durable_tail: Position,
-    /// Blocks behind the durable tail that no transaction has paid for.
+    /// Blocks behind the durable tail that no transaction has reserved.
     unpaid: VecDeque<Position>,
     pub(crate) checkpoints: u64,
     pub(crate) writes: u64,
@@ -102,7 +106,7 @@ pub(crate) struct LogProgress {
 }
 
 impl LogProgress {
-    /// Of a log whose opening record, the last one, is at `opened_at`.
+    /// Creates the progress of a log whose opening record, the last one, is at `opened_at`.
     pub(crate) fn new(writer: Writer, sequence: u64, opened_at: Position) -> Self {
         Self {
             head: writer.head(),
@@ -120,7 +124,7 @@ impl LogProgress {
         }
     }
 
-    /// The durable tail is at `tail` now. Gives the bytes of log that this frees.
+    /// Moves the durable tail to `tail`. Returns the bytes of log that this frees.
     fn move_tail(&mut self, tail: Position) -> u64 {
         let mut blocks = tail.saturating_sub(self.durable_tail);
         self.durable_tail = self.durable_tail.max(tail);
@@ -132,12 +136,12 @@ impl LogProgress {
     }
 }
 
-/// The right to write the log, until it is dropped.
+/// The exclusive right to write the log, until it is dropped.
 pub(crate) struct Pushing<'i> {
     inner: &'i Inner,
-    /// There until the drop.
+    /// `Some` until the drop.
     writer: Option<Box<Writer>>,
-    /// A context was taken and is not durable yet.
+    /// Whether a context was taken that is not durable yet.
     is_under_way: bool,
 }
 
@@ -154,7 +158,7 @@ impl<'i> Pushing<'i> {
         Self { inner, writer: Some(writer), is_under_way: false }
     }
 
-    /// Makes everything that is committed a durable checkpoint. Nothing, if nothing is.
+    /// Makes all committed transactions a durable checkpoint. Returns `None` if there are none.
     pub(crate) fn push(&mut self) -> Result<Option<Durable>> {
         let inner = self.inner;
         match inner.cil.switch(&inner.central) {
@@ -190,7 +194,8 @@ impl<'i> Pushing<'i> {
         pushed
     }
 
-    /// Writes the records of a context, and makes them durable. Nothing may be written from `limit` on.
+    /// Writes the records of a context, and makes them durable. No block from `limit` on may be
+    /// written.
     fn write(&mut self, context: &Context, limit: Position) -> Result<Written> {
         let inner = self.inner;
         inner.check()?;
@@ -220,7 +225,7 @@ impl<'i> Pushing<'i> {
         Ok(Written { durable, tail, used, records })
     }
 
-    /// A context is durable.
+    /// Completes a context that is durable: steps 4 and 5.
     fn complete(&mut self, context: Context, written: &Written) {
         let inner = self.inner;
         let Durable { sequence, lsn, commit_lsn } = written.durable;
@@ -247,7 +252,7 @@ impl<'i> Pushing<'i> {
         log.checkpoints += 1;
         log.group.end_round();
         let is_half_full = head - log.durable_tail > u64::from(inner.geometry.blocks / 2);
-        // Whoever waits is woken when the writer is free, in a moment: once, and not twice.
+        // Waiting threads are woken when the writer is free, in a moment: once, and not twice.
         drop(log);
         let returned = context.reserved - written.used;
         inner.grant.give(returned + freed);
@@ -264,9 +269,9 @@ impl<'i> Pushing<'i> {
         }
     }
 
-    /// Writes a record that names the tail, and makes it durable. If nothing is left to be written
-    /// home it names itself, so that a recovery has nothing to do. Does nothing if it would only
-    /// say again what the last record says, or if there are many of them already.
+    /// Writes a record that names the tail, and makes it durable. If no item is left to be written
+    /// back it names itself, so that a recovery has nothing to do. Does nothing if it would only
+    /// repeat the last record, or if there are many such records already.
     pub(crate) fn publish(&mut self, kind: RecordKind) -> Result<()> {
         let inner = self.inner;
         let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
@@ -281,7 +286,8 @@ impl<'i> Pushing<'i> {
         }
         let position = writer.head();
         if is_home {
-            // We have the writer, so all that was written is durable, and all of it is home.
+            // This thread holds the writer, so all records are durable, and all items are written
+            // back.
             tail = writer.head_lsn();
         }
         let lsn = writer.write(Contents::plain(kind, tail, inner.ail.sync_lsn()), limit)?;
@@ -299,8 +305,8 @@ impl<'i> Pushing<'i> {
 impl Drop for Pushing<'_> {
     fn drop(&mut self) {
         if self.is_under_way {
-            // A hook or an item panicked: what was taken off the lists is gone, and must not be
-            // taken for durable.
+            // A hook or an item panicked: the entries that were taken off the lists are lost, and
+            // must not count as durable.
             self.inner.shut_down(Error::Panicked);
         }
         let mut log = self.inner.log.lock();
@@ -311,13 +317,14 @@ impl Drop for Pushing<'_> {
         self.inner.pace.end();
         self.inner.log_changed.notify_all();
         if self.inner.check().is_err() {
-            // What is committed by now will never be durable, and is to be told so.
+            // Committed transactions will never be durable, and must be notified of it.
             self.inner.push_wanted.notify_all();
         }
     }
 }
 
-/// Shuts the journal down if the thread that has it panics: what it does, nobody else does.
+/// A guard that shuts the journal down if its thread panics, since no other thread does this
+/// thread's work.
 struct ShutOnPanic<'i>(&'i Inner);
 
 impl Drop for ShutOnPanic<'_> {
@@ -328,7 +335,8 @@ impl Drop for ShutOnPanic<'_> {
     }
 }
 
-/// A context will never be durable. Its items stay pinned, so that nothing of it goes home.
+/// Notifies the items and callbacks of a context that will never be durable. Its items stay pinned,
+/// so that none is written back.
 fn abort(context: Context, why: &Error) {
     for entry in &context.entries {
         entry.item.aborted(why);
@@ -339,9 +347,9 @@ fn abort(context: Context, why: &Error) {
 }
 
 impl Inner {
-    /// See [`Journal::force`](crate::Journal::force).
+    /// Implements [`Journal::force`](crate::Journal::force).
     pub(crate) fn force(&self, sequence: u64) -> Result<()> {
-        // Nothing can be waited for that nobody has begun.
+        // A context that has not begun can't be waited for.
         let sequence = sequence.min(self.central.read.sequence.load(Ordering::Acquire));
         let mut log = self.log.lock();
         let (mut may_stay_awake, mut seen, mut patience) = (true, None, Patience::default());
@@ -372,33 +380,35 @@ impl Inner {
             let Some(writer) = log.writer.take() else { continue };
             drop(log);
             if Pushing::new(self, writer).push()?.is_none() {
-                // Nothing to push: what was committed before is durable, for we had the writer. Or it was
-                // taken off the lists and told so, because of a shutdown since we looked.
+                // Nothing to push: every earlier commit is durable, for this thread held the
+                // writer. Or it was taken off the lists and notified, because of a shutdown since
+                // the check above.
                 return self.check();
             }
             log = self.log.lock();
         }
     }
 
-    /// Everything that is committed.
+    /// Forces all committed transactions.
     pub(crate) fn force_all(&self) -> Result<()> {
         self.force(self.central.read.sequence.load(Ordering::Acquire))
     }
 
-    /// See [`Journal::quiesce`](crate::Journal::quiesce).
+    /// Implements [`Journal::quiesce`](crate::Journal::quiesce).
     pub(crate) fn quiesce(&self) -> Result<()> {
         self.force_all()?;
         self.write_home(self.ail.sync_lsn(), Goal::Tail).map_err(|error| self.shut_down(error))
     }
 
-    /// Writes a record of `kind` that has itself as the tail, if everything is home.
+    /// Writes a record of `kind` that has itself as the tail, if all items are written back.
     pub(crate) fn cover(&self, kind: RecordKind) -> Result<()> {
         let published = self.writer()?.publish(kind);
         published.map_err(|error| self.shut_down(error))
     }
 
-    /// Writes everything home whose place is `target` at most; for the memory's sake, until there is room,
-    /// and nothing that is pinned unless transactions wait for it. Ends early if the workers are to end.
+    /// Writes items back whose LSN is `target` at most: all of them, or for [`Goal::Memory`] until
+    /// there is enough memory; then it pushes pinned items only if transactions wait for memory.
+    /// Ends early if the workers must end.
     fn write_home(&self, target: Lsn, goal: Goal) -> Result<()> {
         let _alone = self.ail.push_alone();
         let (mut after, mut written, mut pinned) = (None, 0, false);
@@ -415,8 +425,8 @@ impl Inner {
                     return Ok(());
                 }
                 if pinned || self.grant.has_waiters() {
-                    // A rolling transaction that waits for space has logged again what it holds:
-                    // once that is durable, it does not keep the tail any more.
+                    // A rolling transaction that waits for space has logged its items again: once
+                    // that is durable, they no longer hold the tail back.
                     self.force_all()?;
                     self.publish_if_waited_for(1)?;
                 }
@@ -444,8 +454,8 @@ impl Inner {
         }
     }
 
-    /// Tells the log of the tail, if somebody waits for what that frees and it is so many blocks,
-    /// or all there is.
+    /// Publishes the tail in the log, if a transaction waits for log space, and this frees at least
+    /// `blocks_min` blocks or all of them.
     fn publish_if_waited_for(&self, blocks_min: u32) -> Result<()> {
         if !self.grant.has_waiters() {
             return Ok(());
@@ -458,17 +468,17 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves the tail as far as what is durable now allows.
+    /// Moves the tail as far as the durable part of the log allows.
     fn move_tail(&self) -> Result<()> {
         if self.grant.has_waiters() {
-            // What is only in the CIL takes space, too, and may be what keeps the tail.
+            // Items that are only in the CIL take space as well, and may hold the tail back.
             self.force_all()?;
         }
         self.write_home(self.ail.sync_lsn(), Goal::Tail)?;
         self.publish_if_waited_for(1)
     }
 
-    /// Writes home what was asked for.
+    /// Writes items back for `goal`.
     fn reach(&self, goal: Goal) -> Result<()> {
         match goal {
             Goal::Tail => self.move_tail(),
@@ -476,7 +486,7 @@ impl Inner {
         }
     }
 
-    /// The thread that writes items home.
+    /// Runs the thread that writes items back.
     pub(crate) fn ail_worker(&self) {
         let _guard = ShutOnPanic(self);
         while let Some(goal) = self.ail.wait_wanted() {
@@ -488,19 +498,19 @@ impl Inner {
         }
     }
 
-    /// The thread that pushes in the background.
+    /// Runs the thread that pushes in the background.
     pub(crate) fn push_worker(&self) {
         let _guard = ShutOnPanic(self);
         while self.wait_push_wanted() {
             let pushed = self.writer().and_then(|mut pushing| pushing.push());
             if pushed.is_err() {
-                // It has shut the journal down, or found it so.
+                // The push has shut the journal down, or found it shut down.
                 self.abort_rest();
             }
         }
     }
 
-    /// Sleeps until there is something to push: `true`; or the worker is to end: `false`.
+    /// Sleeps until there is something to push (`true`), or until the worker must end (`false`).
     fn wait_push_wanted(&self) -> bool {
         let mut log = self.log.lock();
         loop {
@@ -512,7 +522,7 @@ impl Inner {
                 return true;
             }
             if is_shut && !self.central.read.is_empty.load(Ordering::Relaxed) {
-                // The push will fail, and what is committed is told so.
+                // The push will fail, and notify the committed transactions.
                 return true;
             }
             let Some(interval) = self.options.sync_interval.filter(|_| !is_shut) else {
@@ -527,7 +537,7 @@ impl Inner {
         }
     }
 
-    /// Tells what is committed and will never be durable that the journal is shut down.
+    /// Notifies committed transactions that will never be durable that the journal is shut down.
     pub(crate) fn abort_rest(&self) {
         if let Some(context) = self.cil.switch(&self.central) {
             abort(context, &self.shut_error());

@@ -1,42 +1,42 @@
-//! Log records as they lie on disk. `docs/FORMAT.md` gives every byte.
+//! Log records as they are on disk. `docs/FORMAT.md` specifies every byte.
 //!
 //! # Purpose
 //!
 //! A record is one write of the log: 1 to [`RECORD_BLOCKS_MAX`] blocks. Every block begins with a
 //! stamp (the cycle, its index in the record, the epoch), so that a payload is never mistaken for a
-//! header. The first block goes on with a header that says where the record belongs, what came
-//! before it, and what is known to be durable; a checksum covers everything.
+//! header. In the first block a header follows: it gives the LSN of the record, its predecessor,
+//! and the part of the log that is known to be durable. A checksum covers everything.
 //!
 //! # Invariants
 //!
 //! * Little-endian throughout. Sizes and offsets are asserted below.
-//! * Nothing that was read is trusted before the checksum of the whole record is right and every number in
-//!   the header is possible. [`decode`] takes any bytes and answers with a header or a reason.
+//! * No byte that was read is trusted before the checksum of the whole record is verified and every
+//!   number in the header is possible. [`decode`] takes any bytes and returns a header or nothing.
 
 use crate::lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
 use crate::{Lsn, VolumeId};
 
-/// The most blocks of a record (256 KiB).
+/// Largest size of a record in blocks (256 KiB).
 pub const RECORD_BLOCKS_MAX: u32 = 64;
-/// What a record begins with, behind its stamp: "vfsJ".
+/// Magic number of a record, after its stamp: "vfsJ".
 pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"vfsJ");
-/// The version of the format of the log.
+/// Version of the format of the log.
 pub const LOG_VERSION: u16 = 1;
 
-/// Bits of features that a record may name: who does not know one must not replay the log. None is used
-/// yet.
+/// Feature bits that this program knows: a program that does not know a bit of a record must not
+/// replay the log. None is used yet.
 pub(crate) const FEATURES_KNOWN: u32 = 0;
 
-/// Bytes of the stamp that every block begins with.
+/// Size of the stamp that every block begins with, in bytes.
 pub(crate) const STAMP_BYTES: usize = 16;
-/// Bytes of stamp and header of a record's first block.
+/// Size of stamp and header of a record's first block, in bytes.
 pub(crate) const HEADER_BYTES: usize = 128;
 /// Bytes of payload in the first block of a record.
 pub(crate) const FIRST_PAYLOAD: usize = LOG_BLOCK_BYTES - HEADER_BYTES;
 /// Bytes of payload in each other block of a record.
 pub(crate) const OTHER_PAYLOAD: usize = LOG_BLOCK_BYTES - STAMP_BYTES;
 
-/// Where the fields of stamp and header lie, in bytes from the start of the record.
+/// Offsets of the fields of stamp and header, in bytes from the start of the record.
 mod at {
     pub(super) const CYCLE: usize = 0;
     pub(super) const INDEX: usize = 4;
@@ -70,17 +70,17 @@ const _: () = {
     assert!(LOG_BLOCKS_MIN >= 4 * RECORD_BLOCKS_MAX && LOG_BLOCKS_MAX.is_power_of_two());
 };
 
-/// What a record is for.
+/// The purpose of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// A piece of a checkpoint.
+    /// A part of a checkpoint.
     Data = 1,
-    /// The first of an epoch: the log was opened, and everything before it is home.
+    /// The first record of an epoch: the log was opened, and everything before it is written back.
     Open = 2,
-    /// Publishes the tail, and has nothing else to say.
+    /// A record that only publishes the tail.
     Tail = 3,
-    /// The last of an epoch: the log was closed, and everything before it is home.
+    /// The last record of an epoch: the log was closed, and everything before it is written back.
     Unmount = 4,
 }
 
@@ -96,59 +96,60 @@ impl RecordKind {
     }
 }
 
-/// A data record is the first of its checkpoint.
+/// Flag of the first data record of a checkpoint.
 pub const FLAG_START: u8 = 1;
-/// A data record is the last of its checkpoint: with it the checkpoint happened.
+/// Flag of the last data record of a checkpoint: with it the checkpoint takes effect.
 pub const FLAG_COMMIT: u8 = 2;
 
-/// What a record says of itself.
+/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What it is for.
+    /// Purpose of the record.
     pub kind: RecordKind,
     /// [`FLAG_START`], [`FLAG_COMMIT`].
     pub flags: u8,
-    /// How often the log was opened when it was written.
+    /// How often the log was opened before it was written.
     pub epoch: u64,
-    /// Its own place.
+    /// LSN of the record.
     pub lsn: Lsn,
-    /// Where a recovery that ends with this record begins.
+    /// LSN at which a recovery begins that ends with this record.
     pub tail_lsn: Lsn,
-    /// Up to which record everything was durable when this one was written.
+    /// Last record that was known to be durable when this one was written.
     pub sync_lsn: Lsn,
-    /// The record before it.
+    /// LSN of the record before it.
     pub prev_lsn: Lsn,
-    /// The checksum of the record before it.
+    /// Checksum of the record before it.
     pub prev_crc: u32,
-    /// Its length, in blocks.
+    /// Length in blocks.
     pub blocks: u32,
-    /// The length of its payload, in bytes.
+    /// Length of the payload, in bytes.
     pub payload_bytes: u32,
-    /// The size of the log, in blocks.
+    /// Size of the log, in blocks.
     pub log_blocks: u32,
-    /// The checkpoint that a data record belongs to; 0 for others.
+    /// Checkpoint of a data record; 0 for other records.
     pub checkpoint: u64,
-    /// Where its payload lies in the checkpoint's stream, in bytes.
+    /// Offset of the payload in the checkpoint's stream, in bytes.
     pub stream_offset: u64,
-    /// The checksum of the whole record, with this field as zero.
+    /// Checksum of the whole record, with this field as zero.
     pub crc: u32,
-    /// Bits of features: who does not know one must not replay the log.
+    /// Feature bits: a program that does not know one must not replay the log.
     pub features: u32,
-    /// The id of the device that the log is on, if it has one of its own; otherwise zero.
+    /// Id of the device of the log, if the log has a device of its own; otherwise zero.
     pub device: [u8; 16],
 }
 
-/// Bytes of payload that fit in a record of `blocks` blocks.
+/// Returns how many bytes of payload fit in a record of `blocks` blocks.
 pub(crate) const fn payload_of(blocks: usize) -> usize {
     FIRST_PAYLOAD + OTHER_PAYLOAD * (blocks - 1)
 }
 
-/// Blocks of a record with `payload` bytes.
+/// Returns the number of blocks of a record with `payload` bytes.
 pub(crate) const fn blocks_of(payload: usize) -> usize {
     1 + payload.saturating_sub(FIRST_PAYLOAD).div_ceil(OTHER_PAYLOAD)
 }
 
-/// The part of `record` (whole blocks) that has the payload from byte `offset` on, to the end of its block.
+/// Returns the part of `record` (whole blocks) for the payload from byte `offset` on, to the end of
+/// its block.
 pub(crate) fn payload_room(record: &mut [u8], offset: usize) -> &mut [u8] {
     let (block, within) = match offset.checked_sub(FIRST_PAYLOAD) {
         None => (0, HEADER_BYTES + offset),
@@ -158,7 +159,7 @@ pub(crate) fn payload_room(record: &mut [u8], offset: usize) -> &mut [u8] {
     &mut record[start + within..start + LOG_BLOCK_BYTES]
 }
 
-/// The payload of a record that was decoded, appended to `out`.
+/// Appends the payload of a decoded record to `out`.
 pub(crate) fn payload_into(record: &[u8], bytes: usize, out: &mut Vec<u8>) {
     let mut left = bytes;
     for (index, block) in record.chunks_exact(LOG_BLOCK_BYTES).enumerate() {
@@ -193,9 +194,9 @@ fn checksum(record: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, &record[at::FEATURES..])
 }
 
-/// Stamps every block of `record`, whose payload is there already, writes the header, and returns
-/// the checksum. `cycle_of` gives the cycle of each of its blocks: a record may go over the end of
-/// the log.
+/// Stamps every block of `record`, which already contains its payload, writes the header, and
+/// returns the checksum. `cycle_of` returns the cycle of each of its blocks: a record may wrap
+/// around the end of the log.
 pub(crate) fn encode(
     record: &mut [u8],
     header: &RecordHeader,
@@ -235,8 +236,8 @@ pub(crate) fn claimed_volume(block: &[u8]) -> Option<VolumeId> {
     claimed_blocks(block, volume).map(|_| volume)
 }
 
-/// The number of blocks that a block of the log claims as the first of a record of `volume`, if it looks like
-/// one at all. Only good for knowing how much to read for [`decode`].
+/// Returns the number of blocks that a block of the log claims as the first of a record of
+/// `volume`, if it looks like one at all. Only good for deciding how much to read for [`decode`].
 pub(crate) fn claimed_blocks(block: &[u8], volume: VolumeId) -> Option<usize> {
     let looks = get_u32(block, at::INDEX) == 0
         && get_u32(block, at::MAGIC) == RECORD_MAGIC
@@ -245,8 +246,8 @@ pub(crate) fn claimed_blocks(block: &[u8], volume: VolumeId) -> Option<usize> {
     (looks && (1..=RECORD_BLOCKS_MAX).contains(&blocks)).then_some(blocks as usize)
 }
 
-/// Whether the bytes are a whole record of `volume`, that lies at `block` of a log of `log_blocks` blocks.
-/// `record` has as many blocks as [`claimed_blocks`] said.
+/// Decodes the header, if the bytes are a whole record of `volume` at `block` of a log of
+/// `log_blocks` blocks. `record` has as many blocks as [`claimed_blocks`] returned.
 pub(crate) fn decode(
     record: &[u8],
     volume: VolumeId,
@@ -287,7 +288,7 @@ pub(crate) fn decode(
     (good && stamps_are_right(record, &header) && checksum(record) == header.crc).then_some(header)
 }
 
-/// Whether each block says that it is this one of this record.
+/// Returns whether the stamp of each block matches its index and the record.
 fn stamps_are_right(record: &[u8], header: &RecordHeader) -> bool {
     record.chunks_exact(LOG_BLOCK_BYTES).enumerate().all(|(index, block)| {
         let over = header.lsn.block() as usize + index >= header.log_blocks as usize;

@@ -1,66 +1,68 @@
-//! Finding the end of a log after a crash, and replaying what it has.
+//! Recovery: finding the end of a log after a crash, and replaying its checkpoints.
 //!
 //! # How the end is found
 //!
-//! Unless its owner knows where the log was closed (`known.rs`), the whole of it is read once, which
-//! its largest size bounds (2 GiB), and every whole record in it
-//! is noted: its checksum is right, and its header gives the very place where it lies. Of these
-//! only those of the largest *epoch* count. A record is *acceptable* as the last one if every
-//! record from its tail to it is there, each linked with the one before by place and checksum. The
-//! last one is the acceptable record with the largest place.
+//! Unless its owner knows where the log was closed (`known.rs`), the whole log is read once, which
+//! its largest size bounds (2 GiB), and every whole record in it is noted: its checksum is right,
+//! and its header gives the very LSN where it was read. Of these only records of the largest
+//! *epoch* count. A record is *acceptable* as the last one if every record from its tail to it was
+//! found, each linked with the one before by LSN and checksum. The last record is the acceptable
+//! record with the largest LSN.
 //!
 //! # Why that is the right one
 //!
 //! Let `D` be the last record that a flush has covered.
 //!
-//! * `D` is acceptable: everything from its tail to it is durable, and nobody has written over
-//!   that, since no write goes behind the tail of the last durable record at its time, and tails
-//!   only move forward.
-//! * An acceptable `Y` behind `D` reaches back to `D`: its tail is no later than what was durable
-//!   when it was written. So all records between `D` and `Y` arrived whole, though nobody had waited
-//!   for them, and taking them is as good as a crash a moment later.
-//! * What lies behind the one that is taken is not connected with it, and never will be: see below.
-//! * Each record names the last durable one of its time. If any of them names a place behind the
-//!   end that was found, what was durable is gone: that is damage, not a crash, and said so instead
-//!   of dropping what was promised.
+//! * `D` is acceptable: everything from its tail to it is durable and has not been overwritten,
+//!   since no write passes the tail of the record that is the last durable one at its time, and
+//!   tails only move forward.
+//! * An acceptable `Y` after `D` reaches back to `D`: its tail is no later than the durable end was
+//!   when it was written. So all records between `D` and `Y` arrived whole, though no caller had
+//!   waited for them, and taking them is as good as a crash a moment later.
+//! * Records after the chosen one are not connected with it, and never will be: see below.
+//! * Each record names the last durable one of its time. If any of them names an LSN after the end
+//!   that was found, durable records are lost: that is damage, not a crash, and it is reported
+//!   instead of dropping promised changes.
 //!
-//! # What can't be read
+//! # Unreadable blocks
 //!
-//! A write that power cut off may leave a block that the device can't read until it is written again, and
-//! a disk may lose one where nothing is needed any more. Such a block is no block of a record, as if it had
-//! not arrived: if it lies where the log has nothing, or where the last crash came, nothing is missing, and
-//! the log writes over it in time. If it lies in the middle of what is needed, the links and the promised
-//! place say so, and then the error is that of the device, for it may be able to read the block another day.
+//! A write that a power failure cut off may leave a block that the device can't read until it is
+//! written again, and a disk may lose a block that is no longer needed. Such a block is not a block
+//! of a record, as if it had not arrived. If it is outside of the used part of the log, or where
+//! the last crash happened, nothing is missing, and the log overwrites it in time. If it is in the
+//! middle of the needed part, the links and the promised LSN reveal that, and then the error is
+//! that of the device, for it may be able to read the block another day.
 //!
-//! # Why old records behind the end are never taken for new ones
+//! # Why old records after the end are never taken for new ones
 //!
-//! Records of a former round have a smaller cycle, and their link leads to a record of their own
-//! round, which is overwritten by the time the new ones reach them. But some records may have been
-//! written just before the crash, behind one that did not arrive, with the places and the cycle
-//! that new ones are going to have. So each opening of the log begins an epoch, one above the
-//! largest on disk, with a record of its own that is durable before anything else of the epoch is
-//! written; and before that one is written, a flush makes durable what it follows. So:
+//! Records of a former cycle have a smaller cycle number, and their link leads to a record of their
+//! own cycle, which is overwritten before the new ones reach them. But some records may have been
+//! written just before the crash, after one that did not arrive, with the LSNs that new ones are
+//! going to have. So each opening of the log begins an epoch, one above the largest on disk, with a
+//! record of its own that is durable before anything else of the epoch is written; and before that
+//! record is written, a flush makes the records durable that it follows. So:
 //!
-//! * if any record of an epoch is there, all that was there before it is durable, and only the
-//!   opening record itself and what follows count from now on;
-//! * a record of a former epoch never counts again, wherever it lies;
+//! * if any record of an epoch is found, all records before the epoch are durable, and only the
+//!   opening record itself and its successors count from then on;
+//! * a record of a former epoch never counts again, wherever it is;
 //! * if the opening record did not arrive, nothing else of its epoch was ever written, and the next
 //!   opening may use the same epoch. It finds the same end, or a later one: the opening record was
-//!   written where a record may lie that had not arrived whole, and if it is torn, what is there of
-//!   it can be just what that one lacked (the zeros behind a short payload). That record is whole
-//!   then, by its checksum, and with it those that follow it: more of what nobody was promised, and
-//!   nothing has happened in between that could contradict it.
+//!   written where a record may be that had not arrived whole, and if it is torn, the part of it
+//!   that arrived can be just what that record lacked (the zeros after a short payload). Then that
+//!   record is whole, by its checksum, and with it the records that follow it: more changes that
+//!   were never promised, and nothing has happened in between that could contradict them.
 //!
-//! Nothing has to be rewritten or cleared.
+//! Nothing must be rewritten or cleared.
 //!
 //! # Replay
 //!
-//! Checkpoints between tail and end are replayed in order if their last record is there. One whose
-//! first record is before the tail is home already. A first pass collects what was cancelled: an
-//! item is replayed only if nothing later cancels its key. Replaying twice does the same as once,
-//! since items hold contents, not changes; a sink that compares places may skip what is newer. When
-//! the sink says that it is done, all of it is home and durable, and only then is the opening
-//! record written, with itself as the tail.
+//! Checkpoints between tail and end are replayed in order if their last record was found. A
+//! checkpoint whose first record is before the tail is already written back. A first pass collects
+//! cancellations: an item is replayed only if no later operation cancels its key. Replaying twice
+//! has the effect of replaying once, since items contain contents, not changes; a sink that
+//! compares LSNs may skip items whose on-disk version is newer. When the sink has finished, all of
+//! it is written back and durable, and only then is the opening record written, with itself as the
+//! tail.
 
 use std::collections::HashMap;
 
@@ -72,58 +74,59 @@ use crate::lsn::{Geometry, LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
 use crate::record::{self, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind};
 use crate::{Error, LogKey, Lsn, Region, Result, VolumeId};
 
-/// Where a recovery delivers what it finds.
+/// The receiver of the items that a recovery replays.
 pub trait RecoverySink {
-    /// What follows is all that a log has whose last record is at `last`: nothing that is home can be from a
-    /// later place. Called before anything is replayed.
+    /// Begins a replay of a log whose last record is at `last`: no item on disk can have a later
+    /// LSN. Called before any item is replayed.
     ///
     /// # Errors
-    /// Any; the opening fails with it, and can be tried again.
+    /// Any error; the opening fails with it, and can be tried again.
     fn begin(&mut self, last: Lsn) -> Result<()> {
         let _ = last;
         Ok(())
     }
 
-    /// The item `key` had these contents at `lsn` (what its [`push`](crate::LogItem::push) would
-    /// have been called with). Items come in the order in which they were logged. If what is home
-    /// is from a later place, it may be kept.
+    /// Replays the item `key`, which had these contents at `lsn` (with which its
+    /// [`push`](crate::LogItem::push) would have been called). Items arrive in the order in which
+    /// they were logged. If the version on disk has a later LSN, the sink may skip the item.
     ///
     /// # Errors
-    /// Any; the opening fails with it, and can be tried again.
+    /// Any error; the opening fails with it, and can be tried again.
     fn replay(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<()>;
 
-    /// There is no more: everything that was replayed has to be home, and durable, when this returns.
+    /// Ends the replay: all items that were replayed must be written back and durable when this
+    /// returns.
     ///
     /// # Errors
-    /// Any; the opening fails with it, and can be tried again.
+    /// Any error; the opening fails with it, and can be tried again.
     fn finish(&mut self) -> Result<()>;
 }
 
-/// What an opening found.
+/// The result of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// The log was closed: there was nothing to do.
+    /// Whether the log was closed, so that there was nothing to do.
     pub was_clean: bool,
-    /// Checkpoints that were replayed.
+    /// Number of checkpoints that were replayed.
     pub checkpoints: u64,
-    /// Items that were replayed.
+    /// Number of items that were replayed.
     pub items: u64,
-    /// Items that were not, because of a later cancellation.
+    /// Number of items that were not replayed because of a later cancellation.
     pub cancelled: u64,
-    /// Where the tail was.
+    /// LSN of the tail.
     pub tail: Lsn,
-    /// The last record.
+    /// LSN of the last record.
     pub last: Lsn,
-    /// Whole records of this epoch that were not connected with the end.
+    /// Number of whole records of this epoch that were not connected with the end.
     pub unconnected: u64,
     /// The epoch that has begun.
     pub epoch: u64,
 }
 
-/// How much is read at once.
+/// Number of blocks that one read fetches.
 const CHUNK_BLOCKS: usize = 256;
 
-/// The geometry of a log in `region`.
+/// Returns the geometry of a log in `region`.
 pub(crate) fn geometry(device: &dyn Device, region: Region) -> Result<Geometry> {
     let block = LOG_BLOCK_BYTES as u64;
     let refuse = |why| Err(Error::Region { device: device.name().into(), region, why });
@@ -144,7 +147,7 @@ pub(crate) fn geometry(device: &dyn Device, region: Region) -> Result<Geometry> 
     }
 }
 
-/// Reads `blocks` blocks of the log from block `first` on, over its end if need be.
+/// Reads `blocks` blocks of the log from block `first` on, wrapping around its end if necessary.
 fn read_blocks(
     device: &dyn Device,
     geometry: Geometry,
@@ -158,8 +161,8 @@ fn read_blocks(
     })
 }
 
-/// Reads blocks as [`read_blocks`] does, with zeros for those that the device can't read: they are no blocks
-/// of a record then. Notes in `unreadable` why the first of them can't be read.
+/// Reads blocks like [`read_blocks`], with zeros for blocks that the device can't read: these do
+/// not count as blocks of a record. Stores in `unreadable` the error of the first such block.
 fn read_some(
     device: &dyn Device,
     geometry: Geometry,
@@ -184,21 +187,21 @@ fn read_some(
     Ok(())
 }
 
-/// What a look at the whole log has found.
+/// The result of reading the whole log.
 #[derive(Debug)]
 pub(crate) struct Scanned {
-    /// Every whole record, of whatever epoch, in the order of their blocks.
+    /// Every whole record, of any epoch, in the order of their blocks.
     pub(crate) records: Vec<RecordHeader>,
-    /// Why some block can't be read.
+    /// Error of the first block that can't be read.
     pub(crate) unreadable: Option<vfscale_block::Error>,
 }
 
 impl Scanned {
-    /// The end of the log.
+    /// Finds the end of the log.
     ///
     /// # Errors
-    /// [`Error::NotALog`] and [`Error::Damaged`]; that of the device, if one may follow from what it could
-    /// not read.
+    /// [`Error::NotALog`] and [`Error::Damaged`]; the error of the device instead, if a block could
+    /// not be read, which may be the cause.
     pub(crate) fn find_end(&self, device: &dyn Device, geometry: Geometry) -> Result<Found> {
         let not_a_log = || Error::NotALog { device: device.name().into(), offset: geometry.offset };
         let found = find_end(geometry, &self.records).and_then(|found| found.ok_or_else(not_a_log));
@@ -206,7 +209,7 @@ impl Scanned {
     }
 }
 
-/// Looks at the whole log of `volume`.
+/// Reads the whole log of `volume`.
 pub(crate) fn scan(device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Result<Scanned> {
     let (mut found, mut chunk, mut apart) = (Vec::new(), Vec::new(), Vec::new());
     let (mut at, mut unreadable) = (0, None);
@@ -229,11 +232,12 @@ pub(crate) fn scan(device: &dyn Device, geometry: Geometry, volume: VolumeId) ->
             };
             if let Some(header) = record::decode(bytes, volume, block, geometry.blocks) {
                 found.push(header);
-                // The blocks of a whole record belong to nothing else.
+                // The blocks of a whole record belong to no other record.
                 index += blocks - 1;
             }
         }
-        // A record that reaches into the next chunk leaves it blocks that are no first ones.
+        // A record that reaches into the next chunk has only blocks there that are not first
+        // blocks.
         at += u32::try_from(here).unwrap_or(u32::MAX);
     }
     Ok(Scanned { records: found, unreadable })
@@ -243,35 +247,35 @@ pub(crate) fn scan(device: &dyn Device, geometry: Geometry, volume: VolumeId) ->
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) epoch: u64,
-    /// From the tail to the last one.
+    /// Records from the tail to the last one.
     pub(crate) live: Vec<RecordHeader>,
     pub(crate) last: RecordHeader,
     pub(crate) unconnected: u64,
-    /// The largest number of a checkpoint.
+    /// Largest sequence number of a checkpoint.
     pub(crate) checkpoint: u64,
 }
 
 impl Found {
-    /// Where the log goes on.
+    /// Returns the end at which the log continues.
     pub(crate) fn end(&self, geometry: Geometry) -> End {
         let head = geometry.position(self.last.lsn) + u64::from(self.last.blocks);
         End { head, last_lsn: self.last.lsn, last_crc: self.last.crc }
     }
 }
 
-/// Whether `next` was written right behind `prev`.
+/// Returns whether `next` was written right after `prev`.
 fn is_linked(geometry: Geometry, prev: &RecordHeader, next: &RecordHeader) -> bool {
     next.prev_lsn == prev.lsn
         && next.prev_crc == prev.crc
         && geometry.position(prev.lsn) + u64::from(prev.blocks) == geometry.position(next.lsn)
 }
 
-/// Finds the end among whole records. `None`: there is none.
+/// Finds the end among whole records. Returns `None` if there are none.
 pub(crate) fn find_end(geometry: Geometry, records: &[RecordHeader]) -> Result<Option<Found>> {
     let Some(epoch) = records.iter().map(|record| record.epoch).max() else { return Ok(None) };
     let mut records: Vec<_> = records.iter().filter(|r| r.epoch == epoch).copied().collect();
     records.sort_unstable_by_key(|record| record.lsn);
-    // Where the connected run of each record begins.
+    // Index of the first record of the connected run of each record.
     let mut runs: Vec<usize> = Vec::with_capacity(records.len());
     for (index, record) in records.iter().enumerate() {
         let linked = index > 0 && is_linked(geometry, &records[index - 1], record);
@@ -304,7 +308,7 @@ pub(crate) fn find(device: &dyn Device, geometry: Geometry, volume: VolumeId) ->
     scan(device, geometry, volume)?.find_end(device, geometry)
 }
 
-/// A checkpoint as it was read.
+/// A checkpoint that was read from the log.
 #[derive(Debug)]
 pub(crate) struct Assembled<'a> {
     pub(crate) lsn: Lsn,
@@ -322,7 +326,7 @@ impl Assembled<'_> {
     }
 }
 
-/// Gives every whole checkpoint among `live` (consecutive records) to `each`, in order.
+/// Passes every whole checkpoint to `each` that is among `live` (consecutive records), in order.
 pub(crate) fn checkpoints(
     device: &dyn Device,
     geometry: Geometry,
@@ -338,7 +342,7 @@ pub(crate) fn checkpoints(
             open = Some((header.lsn, header.checkpoint));
             stream.clear();
         }
-        // Without its first record it is before the tail, and home.
+        // A checkpoint without its first record is before the tail, and written back.
         let Some((lsn, sequence)) = open else { continue };
         if header.checkpoint != sequence || header.stream_offset != stream.len() as u64 {
             return Err(Error::BadCheckpoint { lsn, why: "a piece of it is missing" });
@@ -357,10 +361,10 @@ pub(crate) fn checkpoints(
     Ok(())
 }
 
-/// When a key was cancelled last: a checkpoint, and an operation of it.
+/// The last cancellation of a key: a checkpoint, and an operation of it.
 type When = (u64, u64);
 
-/// Replays what `found` has into `sink`.
+/// Replays the checkpoints of `found` into `sink`.
 pub(crate) fn replay(
     device: &dyn Device,
     geometry: Geometry,

@@ -1,69 +1,68 @@
-//! Reservations: how much log a transaction may need, and what became of it.
+//! Reservations: how much log a transaction may need, and how much of it a checkpoint used.
 //!
-//! # How much log a number of bytes is
+//! # Log space of a number of bytes
 //!
-//! Transactions log bytes of a checkpoint's stream; the log is written in records of whole blocks,
-//! each with a stamp, a record with a header. A record of `M` blocks carries `P` = 4080 `M` - 112
-//! bytes. A stream of `S` bytes has `S / P` full records and a rest `r < P` of
-//! `1 + ceil((r - 3968) / 4080)` blocks at most, so that
+//! Transactions log bytes of a checkpoint's stream. The log is written in records of whole blocks,
+//! each block with a stamp, each record with a header. A record of `M` blocks carries `P` = 4080
+//! `M` - 112 bytes. A stream of `S` bytes has `S / P` full records and a rest `r < P` of at most `1
+//! + ceil((r - 3968) / 4080)` blocks. So
 //!
 //! ```text
 //! log bytes  <=  S * 4096 M / P  +  2 * 4096
 //!             =  S  +  S * (16 M + 112) / P  +  8192
 //! ```
 //!
-//! The second term is the *split reservation*: one more header per so many bytes. The third is the
+//! The second term is the *split reservation*: one more header for each `P` bytes. The third is the
 //! *unit reservation of the checkpoint*, which its first transaction gives.
 //!
-//! # Why it is never too few
+//! # Why it is never too small
 //!
 //! A commit that makes the stream longer by `len` gives `len` and its share of the second term,
-//! rounded up. Sums of numbers that are rounded up are no less than the rounded sum: whatever the
-//! sizes of the transactions, in whatever order and on whatever CPU they come, the shares of a
-//! checkpoint cover all of its headers. Nobody has to know where in a record a commit ends up,
-//! which is what seed 003 could not know without a shared sum; and what is reserved too much is
-//! below one byte per commit and the rest of a block. The share is taken by the first transaction
-//! of a checkpoint as by any other: a single large one may be all there is (Foster's case in the
-//! discussion of patch 3).
+//! rounded up. A sum of rounded numbers is no less than the rounded sum: whatever the sizes of the
+//! transactions, in whatever order and on whatever CPU they commit, the shares of a checkpoint
+//! cover all of its headers. A commit need not know at which offset of a record it will be written,
+//! which Chinner's patches (2020) could not know without a shared sum. The excess is below one byte
+//! per commit and the rest of a block. The first transaction of a checkpoint gives its share like
+//! any other: a single large one may be the only one (Foster's case in the discussion of patch 3).
 
 use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, op_bytes};
 use crate::lsn::LOG_BLOCK_BYTES;
 use crate::record::{blocks_of, payload_of};
 
-/// What a transaction may log at most.
+/// The log space that a transaction may need at most.
 ///
-/// A worst case: a transaction that logs more shuts the journal down, and what it does not use is
-/// given back when it ends.
+/// A worst case: a transaction that logs more shuts the journal down, and unused space is returned
+/// when the transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// The sum of [`Reservation::item_bytes`] over all items that it may log between two commits.
+    /// Sum of [`Reservation::item_bytes`] over all items that it may log between two commits.
     pub bytes: u64,
-    /// How many times it can [roll](crate::Transaction::roll) without asking again, itself
+    /// Number of times that it can [roll](crate::Transaction::roll) without reserving again, itself
     /// included; at least 1.
     pub count: u32,
 }
 
 impl Reservation {
-    /// For a transaction of one commit.
+    /// Returns the reservation of a transaction with one commit.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self { bytes, count: 1 }
     }
 
-    /// For a rolling transaction of `count` commits.
+    /// Returns the reservation of a rolling transaction with `count` commits.
     #[must_use]
     pub fn permanent(bytes: u64, count: u32) -> Self {
         Self { bytes, count: count.max(1) }
     }
 
-    /// What an item takes whose vector has `len` bytes at most.
+    /// Returns the bytes of an item whose vector has at most `len` bytes.
     #[must_use]
     pub fn item_bytes(len: u64) -> u64 {
         op_bytes(len)
     }
 }
 
-/// What the records of a log cost.
+/// The log space that the records of a log need besides their payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
     record_blocks: usize,
@@ -74,15 +73,15 @@ impl Costs {
         Self { record_blocks }
     }
 
-    /// What the first transaction of a checkpoint gives for it, in bytes of log: a partial record,
-    /// and the checkpoint's header (which costs less than its share of the slack of the page's
-    /// formula).
+    /// Returns the log space that the first transaction of a checkpoint gives for it, in bytes: a
+    /// partial record, and the checkpoint's header (which costs less than its share of the slack in
+    /// the formula above).
     #[expect(clippy::unused_self, reason = "the costs of one log belong together")]
     pub(crate) fn unit(self) -> u64 {
         2 * LOG_BLOCK_BYTES as u64
     }
 
-    /// The share of record headers and stamps of `len` bytes of stream, in bytes of log.
+    /// Returns the share of record headers and stamps of `len` bytes of stream, in bytes of log.
     pub(crate) fn split(self, len: u64) -> u64 {
         let payload = payload_of(self.record_blocks) as u64;
         let overhead = (self.record_blocks * LOG_BLOCK_BYTES) as u64 - payload;
@@ -90,12 +89,12 @@ impl Costs {
         whole + (len % payload * overhead).div_ceil(payload)
     }
 
-    /// Everything that a transaction may have to give for `bytes` of stream.
+    /// Returns the worst-case log space of a transaction with `bytes` of stream.
     pub(crate) fn transaction(self, bytes: u64) -> u64 {
         self.unit().saturating_add(bytes).saturating_add(self.split(bytes))
     }
 
-    /// The log that a stream of `bytes` really takes, in bytes.
+    /// Returns the exact log space that a stream of `bytes` takes, in bytes.
     pub(crate) fn stream(self, bytes: u64) -> u64 {
         let payload = payload_of(self.record_blocks) as u64;
         let rest = usize::try_from(bytes % payload).unwrap_or(0);
@@ -106,21 +105,21 @@ impl Costs {
 
 const _: () = assert!(CHECKPOINT_HEADER_BYTES * 4 < 3968 - 128);
 
-/// What became of the reservation of one checkpoint: a row of the table in the discussion of seed
-/// 003, patch 3.
+/// The use of the reservation of one checkpoint: a row of the table in the discussion of Chinner's
+/// patch 3 (2020). Counterpart of `struct xlog_ticket`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketTrace {
-    /// The checkpoint.
+    /// Sequence number of the checkpoint.
     pub sequence: u64,
-    /// Items in it.
+    /// Number of items in it.
     pub items: u64,
     /// Log space that its transactions gave, in bytes (`t_unit_res`).
     pub reserved: u64,
     /// Log space that it took, in bytes.
     pub used: u64,
-    /// What was given back (`t_curr_res` when the ticket is ungranted).
+    /// Log space that was returned, in bytes (`t_curr_res` when the ticket is ungranted).
     pub returned: u64,
-    /// Records that it was written in.
+    /// Number of records in which it was written.
     pub records: u64,
 }
 
